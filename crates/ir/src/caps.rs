@@ -1,0 +1,504 @@
+//! What a device can do, as plain data.
+//!
+//! Everything that depends on the device (which kernel variant, which tile, how a plan is laid out)
+//! depends on a [`DeviceCaps`] value and on nothing else, so it can be decided, printed and tested
+//! without a device. The runtime fills one by asking Vulkan; [`profile`] gives named ones, and every
+//! snapshot names a profile instead of the machine that it happened to be taken on.
+//!
+//! An [`OptionalFeature`] is what a kernel may use only where it exists. Each can be taken away with
+//! [`DeviceCaps::without`]; the runtime does so for the names in `TALLOW_DISABLE`, and then does not
+//! enable it on the device either. Plain Vulkan 1.2 with a timeline semaphore is what remains.
+
+mod profiles;
+
+pub use profiles::{PROFILES, adreno, h200, intel, lavapipe, mali, minimum, profile, rdna3};
+
+use std::fmt;
+
+/// The features, limits and identity of one device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceCaps {
+    /// Name that the driver reports.
+    pub name: String,
+    /// PCI vendor id, or a Khronos vendor id above 0xffff.
+    pub vendor_id: u32,
+    /// Device id, unique within the vendor.
+    pub device_id: u32,
+    /// Driver name and version text; part of every key under which tuning results are kept.
+    pub driver: String,
+    /// What kind of device it is.
+    pub device_type: DeviceType,
+    /// Vulkan version that the device supports.
+    pub api_version: ApiVersion,
+
+    /// Invocations in a subgroup, when a pipeline asks for no particular size.
+    pub subgroup_size: u32,
+    /// Smallest subgroup size that a pipeline may ask for (equal to `subgroup_size` without control).
+    pub subgroup_size_min: u32,
+    /// Largest subgroup size that a pipeline may ask for (equal to `subgroup_size` without control).
+    pub subgroup_size_max: u32,
+    /// A compute pipeline may require a subgroup size between the two above.
+    pub subgroup_size_control: bool,
+    /// Subgroup add, min, max and scans in compute shaders.
+    pub subgroup_arithmetic: bool,
+    /// Subgroup shuffle, shuffle-xor and broadcast from any invocation in compute shaders.
+    pub subgroup_shuffle: bool,
+
+    /// Arithmetic on 16-bit floats.
+    pub f16: bool,
+    /// Arithmetic on 8-bit integers.
+    pub int8: bool,
+    /// Arithmetic on 16-bit integers.
+    pub int16: bool,
+    /// Arithmetic on 64-bit integers.
+    pub int64: bool,
+    /// Arithmetic on 64-bit floats.
+    pub float64: bool,
+    /// 16-bit types in storage buffers.
+    pub storage_16bit: bool,
+    /// 8-bit types in storage buffers.
+    pub storage_8bit: bool,
+    /// Integer dot product instructions of four packed 8-bit values.
+    pub int_dot: bool,
+    /// The dot product of four packed signed 8-bit values is faster than its emulation.
+    pub int_dot_accelerated: bool,
+    /// The bfloat16 type in shaders (`VK_KHR_shader_bfloat16`).
+    pub bf16: bool,
+    /// Atomic add on 32-bit floats in storage buffers.
+    pub atomic_float_add: bool,
+    /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
+    pub cooperative_matrix: Vec<MatrixShape>,
+    /// `VK_NV_cooperative_matrix2`: workgroup scope, tensor addressing, per-element operations, reductions.
+    pub cooperative_matrix2: bool,
+    /// The Vulkan memory model, with device scope.
+    pub memory_model: bool,
+
+    /// Shared memory that one workgroup may use, in bytes.
+    pub shared_memory_bytes: u32,
+    /// Invocations in one workgroup, at most.
+    pub max_workgroup_invocations: u32,
+    /// Extent of a workgroup along x, y and z, at most.
+    pub max_workgroup_size: [u32; 3],
+    /// Workgroups of one dispatch along x, y and z, at most.
+    pub max_workgroup_count: [u32; 3],
+    /// Push constants of one pipeline, in bytes.
+    pub push_constant_bytes: u32,
+    /// Bytes that one storage-buffer binding may span.
+    pub max_storage_buffer_range: u64,
+    /// Storage buffers that one compute shader may bind.
+    pub max_storage_buffers: u32,
+    /// A storage-buffer binding starts at a multiple of this many bytes.
+    pub storage_offset_alignment: u64,
+    /// Bytes of one memory allocation, at most.
+    pub max_allocation_bytes: u64,
+
+    /// Shaders may read through a 64-bit buffer address.
+    pub buffer_device_address: bool,
+    /// Timeline semaphores; required, so true for every device that the runtime accepts.
+    pub timeline_semaphore: bool,
+    /// `vkCmdPipelineBarrier2` and `vkQueueSubmit2`.
+    pub synchronization2: bool,
+    /// Host and device share their memory: buffers are mapped, and uploads need no staging copy.
+    pub unified_memory: bool,
+    /// Length of one timestamp tick in picoseconds; 0 where the compute queue writes no timestamps.
+    pub timestamp_period_ps: u64,
+}
+
+/// What kind of device a [`DeviceCaps`] describes, in the order in which the runtime prefers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DeviceType {
+    /// A GPU with memory of its own.
+    Discrete,
+    /// A GPU that shares the host's memory.
+    Integrated,
+    /// A GPU handed through to a virtual machine.
+    Virtual,
+    /// A software implementation.
+    Cpu,
+    /// Anything else.
+    Other,
+}
+
+impl DeviceType {
+    /// Every kind, best first.
+    pub const ALL: [DeviceType; 5] = [
+        DeviceType::Discrete,
+        DeviceType::Integrated,
+        DeviceType::Virtual,
+        DeviceType::Cpu,
+        DeviceType::Other,
+    ];
+
+    /// The word that is printed for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceType::Discrete => "discrete",
+            DeviceType::Integrated => "integrated",
+            DeviceType::Virtual => "virtual",
+            DeviceType::Cpu => "cpu",
+            DeviceType::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for DeviceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A Vulkan version; printed as `1.2.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiVersion {
+    /// Major version.
+    pub major: u32,
+    /// Minor version.
+    pub minor: u32,
+    /// Patch level of the headers.
+    pub patch: u32,
+}
+
+impl fmt::Display for ApiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// A product `m x k` times `k x n` that one subgroup computes together, and its element types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatrixShape {
+    /// Rows of A and of the result.
+    pub m: u32,
+    /// Columns of B and of the result.
+    pub n: u32,
+    /// Columns of A and rows of B.
+    pub k: u32,
+    /// Element type of A.
+    pub a: MatrixElement,
+    /// Element type of B.
+    pub b: MatrixElement,
+    /// Element type of the accumulator and of the result.
+    pub c: MatrixElement,
+}
+
+impl fmt::Display for MatrixShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MatrixShape { m, n, k, a, b, c } = self;
+        write!(f, "{m}x{n}x{k} {}*{}->{}", a.name(), b.name(), c.name())
+    }
+}
+
+/// Element type of a cooperative matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatrixElement {
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE single.
+    F32,
+    /// IEEE double.
+    F64,
+    /// Signed 8-bit.
+    I8,
+    /// Unsigned 8-bit.
+    U8,
+    /// Signed 32-bit.
+    I32,
+    /// Unsigned 32-bit.
+    U32,
+}
+
+impl MatrixElement {
+    /// The word that is printed for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MatrixElement::F16 => "f16",
+            MatrixElement::Bf16 => "bf16",
+            MatrixElement::F32 => "f32",
+            MatrixElement::F64 => "f64",
+            MatrixElement::I8 => "i8",
+            MatrixElement::U8 => "u8",
+            MatrixElement::I32 => "i32",
+            MatrixElement::U32 => "u32",
+        }
+    }
+}
+
+/// A feature that a device may lack, and that can be switched off by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OptionalFeature {
+    /// `f16`: arithmetic on 16-bit floats (and what is built on it).
+    F16,
+    /// `int8`: arithmetic on 8-bit integers.
+    Int8,
+    /// `int16`: arithmetic on 16-bit integers.
+    Int16,
+    /// `int64`: arithmetic on 64-bit integers.
+    Int64,
+    /// `float64`: arithmetic on 64-bit floats.
+    Float64,
+    /// `storage16`: 16-bit types in storage buffers.
+    Storage16,
+    /// `storage8`: 8-bit types in storage buffers.
+    Storage8,
+    /// `int_dot`: integer dot products.
+    IntDot,
+    /// `bf16`: the bfloat16 type.
+    Bf16,
+    /// `atomic_float`: atomic add on 32-bit floats.
+    AtomicFloat,
+    /// `subgroup`: subgroup arithmetic and shuffles.
+    Subgroup,
+    /// `subgroup_size`: asking for a subgroup size.
+    SubgroupSize,
+    /// `coopmat`: cooperative matrices of both kinds.
+    Coopmat,
+    /// `coopmat2`: `VK_NV_cooperative_matrix2` alone.
+    Coopmat2,
+    /// `memory_model`: the Vulkan memory model.
+    MemoryModel,
+    /// `bda`: buffer device addresses.
+    Bda,
+    /// `sync2`: the second generation of barriers and submits.
+    Sync2,
+    /// `unified`: mapping device memory in place of staging copies.
+    Unified,
+    /// `timestamps`: timing of each dispatch.
+    Timestamps,
+}
+
+impl OptionalFeature {
+    /// Every feature, in the order in which they are printed.
+    pub const ALL: [OptionalFeature; 19] = [
+        OptionalFeature::F16,
+        OptionalFeature::Int8,
+        OptionalFeature::Int16,
+        OptionalFeature::Int64,
+        OptionalFeature::Float64,
+        OptionalFeature::Storage16,
+        OptionalFeature::Storage8,
+        OptionalFeature::IntDot,
+        OptionalFeature::Bf16,
+        OptionalFeature::AtomicFloat,
+        OptionalFeature::Subgroup,
+        OptionalFeature::SubgroupSize,
+        OptionalFeature::Coopmat,
+        OptionalFeature::Coopmat2,
+        OptionalFeature::MemoryModel,
+        OptionalFeature::Bda,
+        OptionalFeature::Sync2,
+        OptionalFeature::Unified,
+        OptionalFeature::Timestamps,
+    ];
+
+    /// The name that `TALLOW_DISABLE` knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            OptionalFeature::F16 => "f16",
+            OptionalFeature::Int8 => "int8",
+            OptionalFeature::Int16 => "int16",
+            OptionalFeature::Int64 => "int64",
+            OptionalFeature::Float64 => "float64",
+            OptionalFeature::Storage16 => "storage16",
+            OptionalFeature::Storage8 => "storage8",
+            OptionalFeature::IntDot => "int_dot",
+            OptionalFeature::Bf16 => "bf16",
+            OptionalFeature::AtomicFloat => "atomic_float",
+            OptionalFeature::Subgroup => "subgroup",
+            OptionalFeature::SubgroupSize => "subgroup_size",
+            OptionalFeature::Coopmat => "coopmat",
+            OptionalFeature::Coopmat2 => "coopmat2",
+            OptionalFeature::MemoryModel => "memory_model",
+            OptionalFeature::Bda => "bda",
+            OptionalFeature::Sync2 => "sync2",
+            OptionalFeature::Unified => "unified",
+            OptionalFeature::Timestamps => "timestamps",
+        }
+    }
+
+    /// The feature of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<OptionalFeature> {
+        OptionalFeature::ALL.into_iter().find(|feature| feature.name() == name)
+    }
+
+    /// Reads a comma-separated list of names; `all` stands for every feature, empty items are skipped.
+    ///
+    /// The error is the first name that no feature has.
+    pub fn parse_list(text: &str) -> Result<Vec<OptionalFeature>, String> {
+        let mut features = Vec::new();
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            if name == "all" {
+                return Ok(OptionalFeature::ALL.to_vec());
+            }
+            features.push(OptionalFeature::from_name(name).ok_or_else(|| name.to_string())?);
+        }
+        Ok(features)
+    }
+}
+
+impl fmt::Display for OptionalFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl DeviceCaps {
+    /// Takes a feature away, and with it all that cannot be used without it.
+    pub fn without(&mut self, feature: OptionalFeature) {
+        match feature {
+            OptionalFeature::F16 => {
+                self.f16 = false;
+                self.drop_matrices_of(&[MatrixElement::F16]);
+            }
+            OptionalFeature::Int8 => {
+                self.int8 = false;
+                self.drop_matrices_of(&[MatrixElement::I8, MatrixElement::U8]);
+            }
+            OptionalFeature::Int16 => self.int16 = false,
+            OptionalFeature::Int64 => self.int64 = false,
+            OptionalFeature::Float64 => {
+                self.float64 = false;
+                self.drop_matrices_of(&[MatrixElement::F64]);
+            }
+            OptionalFeature::Storage16 => self.storage_16bit = false,
+            OptionalFeature::Storage8 => self.storage_8bit = false,
+            OptionalFeature::IntDot => {
+                self.int_dot = false;
+                self.int_dot_accelerated = false;
+            }
+            OptionalFeature::Bf16 => {
+                self.bf16 = false;
+                self.drop_matrices_of(&[MatrixElement::Bf16]);
+            }
+            OptionalFeature::AtomicFloat => self.atomic_float_add = false,
+            OptionalFeature::Subgroup => {
+                self.subgroup_arithmetic = false;
+                self.subgroup_shuffle = false;
+            }
+            OptionalFeature::SubgroupSize => {
+                self.subgroup_size_control = false;
+                self.subgroup_size_min = self.subgroup_size;
+                self.subgroup_size_max = self.subgroup_size;
+            }
+            OptionalFeature::Coopmat => {
+                self.cooperative_matrix.clear();
+                self.cooperative_matrix2 = false;
+            }
+            OptionalFeature::Coopmat2 => self.cooperative_matrix2 = false,
+            // GLSL's cooperative matrices are declared under the Vulkan memory model.
+            OptionalFeature::MemoryModel => {
+                self.memory_model = false;
+                self.cooperative_matrix.clear();
+                self.cooperative_matrix2 = false;
+            }
+            OptionalFeature::Bda => self.buffer_device_address = false,
+            OptionalFeature::Sync2 => self.synchronization2 = false,
+            OptionalFeature::Unified => self.unified_memory = false,
+            OptionalFeature::Timestamps => self.timestamp_period_ps = 0,
+        }
+    }
+
+    /// Whether the feature is there.
+    pub fn has(&self, feature: OptionalFeature) -> bool {
+        match feature {
+            OptionalFeature::F16 => self.f16,
+            OptionalFeature::Int8 => self.int8,
+            OptionalFeature::Int16 => self.int16,
+            OptionalFeature::Int64 => self.int64,
+            OptionalFeature::Float64 => self.float64,
+            OptionalFeature::Storage16 => self.storage_16bit,
+            OptionalFeature::Storage8 => self.storage_8bit,
+            OptionalFeature::IntDot => self.int_dot,
+            OptionalFeature::Bf16 => self.bf16,
+            OptionalFeature::AtomicFloat => self.atomic_float_add,
+            OptionalFeature::Subgroup => self.subgroup_arithmetic || self.subgroup_shuffle,
+            OptionalFeature::SubgroupSize => self.subgroup_size_control,
+            OptionalFeature::Coopmat => !self.cooperative_matrix.is_empty(),
+            OptionalFeature::Coopmat2 => self.cooperative_matrix2,
+            OptionalFeature::MemoryModel => self.memory_model,
+            OptionalFeature::Bda => self.buffer_device_address,
+            OptionalFeature::Sync2 => self.synchronization2,
+            OptionalFeature::Unified => self.unified_memory,
+            OptionalFeature::Timestamps => self.timestamp_period_ps != 0,
+        }
+    }
+
+    /// The features that are there, in the order of [`OptionalFeature::ALL`].
+    pub fn features(&self) -> Vec<OptionalFeature> {
+        OptionalFeature::ALL.into_iter().filter(|&feature| self.has(feature)).collect()
+    }
+
+    fn drop_matrices_of(&mut self, elements: &[MatrixElement]) {
+        self.cooperative_matrix
+            .retain(|shape| ![shape.a, shape.b, shape.c].iter().any(|e| elements.contains(e)));
+        // Cooperative matrix 2 builds on the first extension, so it goes when nothing of that is left.
+        self.cooperative_matrix2 &= !self.cooperative_matrix.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_leaves_nothing_of_the_feature() {
+        for (name, make) in PROFILES {
+            let full = make();
+            for feature in OptionalFeature::ALL {
+                let mut caps = full.clone();
+                caps.without(feature);
+                assert!(!caps.has(feature), "{name} still has {feature}");
+                let mut again = caps.clone();
+                again.without(feature);
+                assert_eq!(caps, again, "{name} without {feature} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn disabling_everything_leaves_no_feature() {
+        let mut caps = h200();
+        assert!(caps.features().len() > 15);
+        for feature in OptionalFeature::ALL {
+            caps.without(feature);
+        }
+        assert_eq!(caps.features(), []);
+        assert!(caps.timeline_semaphore);
+    }
+
+    #[test]
+    fn names_round_trip_and_lists_parse() {
+        for feature in OptionalFeature::ALL {
+            assert_eq!(OptionalFeature::from_name(feature.name()), Some(feature));
+        }
+        assert_eq!(
+            OptionalFeature::parse_list(" f16, sync2,,"),
+            Ok(vec![OptionalFeature::F16, OptionalFeature::Sync2])
+        );
+        assert_eq!(OptionalFeature::parse_list("f16,all").map(|list| list.len()), Ok(19));
+        assert_eq!(OptionalFeature::parse_list("f16,f17"), Err("f17".to_string()));
+        assert_eq!(OptionalFeature::parse_list(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn profiles_are_consistent() {
+        for (name, make) in PROFILES {
+            let caps = make();
+            assert_eq!(profile(name), Some(caps.clone()));
+            assert!(caps.timeline_semaphore, "{name}");
+            assert!(caps.subgroup_size_min <= caps.subgroup_size, "{name}");
+            assert!(caps.subgroup_size <= caps.subgroup_size_max, "{name}");
+            assert!(caps.storage_offset_alignment.is_power_of_two(), "{name}");
+            assert!(caps.shared_memory_bytes >= 16 << 10, "{name}");
+            assert!(caps.max_workgroup_invocations >= 128, "{name}");
+            assert!(caps.push_constant_bytes >= 128, "{name}");
+            assert!(caps.max_storage_buffer_range >= 128 << 20, "{name}");
+            assert!(caps.max_storage_buffers >= 4, "{name}");
+            assert!(caps.max_allocation_bytes >= 1 << 30, "{name}");
+            assert!(!caps.cooperative_matrix2 || !caps.cooperative_matrix.is_empty(), "{name}");
+            assert!(caps.cooperative_matrix.is_empty() || caps.memory_model, "{name}");
+        }
+        assert_eq!(profile("voodoo"), None);
+    }
+}
