@@ -1,0 +1,44 @@
+//! What can be wrong with a request to this crate.
+
+/// An error of quantizing, dequantizing or repacking.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantError {
+    /// The element count is no multiple of the format's block.
+    #[error("{format}: {elements} elements are not whole blocks of {block_elements}")]
+    PartialBlock {
+        /// Name of the format.
+        format: &'static str,
+        /// Elements asked for.
+        elements: usize,
+        /// Elements in a block of the format.
+        block_elements: usize,
+    },
+    /// The byte count is not that of the elements asked for, or of whole blocks.
+    #[error("{format}: expected {expected} bytes, got {got}")]
+    ByteCount {
+        /// Name of the format.
+        format: &'static str,
+        /// Bytes that the elements take.
+        expected: usize,
+        /// Bytes given.
+        got: usize,
+    },
+    /// The size of so many elements does not fit the address space.
+    #[error("{format}: {elements} elements are more than this machine can address")]
+    TooLarge {
+        /// Name of the format.
+        format: &'static str,
+        /// Elements asked for.
+        elements: usize,
+    },
+    /// An element was asked for that the data does not have.
+    #[error("{format}: element {index} of {elements}")]
+    OutOfRange {
+        /// Name of the format.
+        format: &'static str,
+        /// Index asked for.
+        index: usize,
+        /// Elements that the data has.
+        elements: usize,
+    },
+}
