@@ -11,7 +11,7 @@
 
 mod profiles;
 
-pub use profiles::{PROFILES, adreno, h200, intel, lavapipe, mali, minimum, profile, rdna3};
+pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, minimum, profile, rdna3};
 
 use std::fmt;
 

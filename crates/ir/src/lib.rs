@@ -1,1 +1,44 @@
-//! Placeholder until the crate is written.
+//! The tensor graph IR of Tallow.
+//!
+//! A [`Graph`] is a DAG of tensor ops in static single assignment form. It is built append-only, with
+//! types inferred and checked node by node; equal nodes are one node. Passes are functions from a graph to
+//! a new graph. After fusion every computing node is a [`Fusion`]: a node with a nested graph, one kernel.
+//!
+//! This crate knows no GLSL, no Vulkan and no file format. Everything in it is data -> data and prints as
+//! text. The CPU interpreter in `tallow-reference` gives every op its meaning; `tallow-codegen` turns
+//! fusions into shaders.
+//!
+//! ```
+//! use tallow_ir::{DType, ElementwiseOp, Graph};
+//! let mut g = Graph::new("hello");
+//! let a = g.input("a", DType::F32, [2, 3])?;
+//! let b = g.elementwise(ElementwiseOp::Exp, &[a])?;
+//! g.output("b", b)?;
+//! assert!(g.to_string().contains("%1 = exp %0 : f32[2,3]"));
+//! # Ok::<(), tallow_ir::GraphError>(())
+//! ```
+
+pub mod caps;
+pub mod dim;
+pub mod dtype;
+pub mod elementwise;
+pub mod form;
+pub mod fusion;
+pub mod graph;
+pub mod infer;
+pub mod op;
+pub mod round;
+pub mod shape;
+pub mod special;
+pub mod text;
+pub mod verify;
+
+pub use caps::DeviceCaps;
+pub use dim::{Bindings, Dim, Symbol};
+pub use dtype::{DType, Format};
+pub use elementwise::ElementwiseOp;
+pub use fusion::{Fusion, FusionKind};
+pub use graph::{Graph, GraphError, Node, NodeId, Output, Value};
+pub use op::{Op, ReduceKind, Scalar};
+pub use shape::{Shape, TensorType};
+pub use verify::{Diagnostic, Verified, verify};

@@ -8,8 +8,11 @@
 use super::{ApiVersion, DeviceCaps, DeviceType, MatrixElement, MatrixShape};
 use MatrixElement::{Bf16, F16, F32, I8, I32, U8, U32};
 
-/// Name and constructor of every profile.
-pub const PROFILES: [(&str, fn() -> DeviceCaps); 7] = [
+/// Name and constructor of a profile.
+pub type NamedProfile = (&'static str, fn() -> DeviceCaps);
+
+/// Every profile.
+pub const PROFILES: [NamedProfile; 7] = [
     ("minimum", minimum),
     ("lavapipe", lavapipe),
     ("h200", h200),

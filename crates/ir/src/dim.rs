@@ -1,0 +1,316 @@
+//! Symbolic extents: a [`Dim`] is a polynomial with integer coefficients over [`Symbol`]s.
+//!
+//! Symbols stand for values known only when a graph runs (`seq`, `pos`); each states its maximum, from
+//! which buffers are sized. Division is exact or an error, so that a shape never rounds in silence.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
+
+/// A named non-negative integer that is bound when a graph runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Symbol {
+    name: Arc<str>,
+    max: u32,
+}
+
+impl Symbol {
+    /// A symbol `name` whose value lies in `0..=max`.
+    pub fn new(name: &str, max: u32) -> Self {
+        Symbol { name: name.into(), max }
+    }
+
+    /// The name, unique within a graph.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The largest value that it may take.
+    pub fn limit(&self) -> u32 {
+        self.max
+    }
+}
+
+/// Values of symbols for one run, by name.
+pub type Bindings = BTreeMap<String, u64>;
+
+/// An extent or offset: a sum of `coefficient * product of symbols`.
+///
+/// The terms are sorted by monomial and hold no zero coefficient, so equal polynomials are equal values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Dim {
+    terms: Vec<(Vec<Symbol>, i64)>,
+}
+
+impl Dim {
+    /// The constant `value`.
+    pub fn constant(value: i64) -> Self {
+        Dim { terms: if value == 0 { vec![] } else { vec![(vec![], value)] } }
+    }
+
+    /// The constant 1.
+    pub fn one() -> Self {
+        Dim::constant(1)
+    }
+
+    /// The constant 0.
+    pub fn zero() -> Self {
+        Dim::default()
+    }
+
+    /// The value, if no symbol occurs.
+    pub fn as_const(&self) -> Option<i64> {
+        match self.terms.as_slice() {
+            [] => Some(0),
+            [(m, c)] if m.is_empty() => Some(*c),
+            _ => None,
+        }
+    }
+
+    /// True if it is the constant `value`.
+    pub fn is(&self, value: i64) -> bool {
+        self.as_const() == Some(value)
+    }
+
+    /// The symbols that occur, each once, sorted.
+    pub fn symbols(&self) -> Vec<Symbol> {
+        let mut all: Vec<Symbol> = self.terms.iter().flat_map(|(m, _)| m.iter().cloned()).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn from_map(map: BTreeMap<Vec<Symbol>, i64>) -> Self {
+        Dim { terms: map.into_iter().filter(|(_, c)| *c != 0).collect() }
+    }
+
+    /// `self / divisor` if that is a polynomial again, else `None`.
+    pub fn div_exact(&self, divisor: &Dim) -> Option<Dim> {
+        // Long division by the leading (greatest) monomial: each step cancels it in the rest.
+        let (lead, lead_coef) = divisor.terms.last()?;
+        let mut rest = self.clone();
+        let mut quotient = Dim::zero();
+        while let Some((monomial, coef)) = rest.terms.last().cloned() {
+            if coef % lead_coef != 0 {
+                return None;
+            }
+            let mut left = monomial;
+            for symbol in lead {
+                let at = left.iter().position(|s| s == symbol)?;
+                left.remove(at);
+            }
+            let step = Dim { terms: vec![(left, coef / lead_coef)] };
+            rest = &rest - &(&step * divisor);
+            quotient = &quotient + &step;
+        }
+        Some(quotient)
+    }
+
+    /// True if no coefficient is negative, hence no value is.
+    pub fn is_nonnegative(&self) -> bool {
+        self.terms.iter().all(|(_, c)| *c >= 0)
+    }
+
+    /// True if `self <= other` for all values of the symbols (sufficient, not necessary).
+    pub fn le(&self, other: &Dim) -> bool {
+        (other - self).min_value() >= 0
+    }
+
+    /// The largest value over all bindings, saturating.
+    pub fn max_value(&self) -> i64 {
+        self.extreme(|c| c > 0)
+    }
+
+    /// The smallest value over all bindings (a lower bound when several terms share a symbol).
+    pub fn min_value(&self) -> i64 {
+        self.extreme(|c| c < 0)
+    }
+
+    fn extreme(&self, takes_max: impl Fn(i64) -> bool) -> i64 {
+        let mut sum = 0i64;
+        for (monomial, coef) in &self.terms {
+            if monomial.is_empty() {
+                sum = sum.saturating_add(*coef);
+            } else if takes_max(*coef) {
+                let product = monomial.iter().fold(1i64, |p, s| p.saturating_mul(i64::from(s.max)));
+                sum = sum.saturating_add(coef.saturating_mul(product));
+            }
+        }
+        sum
+    }
+
+    /// The value under `bindings`; `None` if a symbol is unbound.
+    pub fn eval(&self, bindings: &Bindings) -> Option<i64> {
+        let mut sum = 0i64;
+        for (monomial, coef) in &self.terms {
+            let mut product = *coef;
+            for symbol in monomial {
+                let value = *bindings.get(symbol.name())?;
+                product = product.checked_mul(i64::try_from(value).ok()?)?;
+            }
+            sum = sum.checked_add(product)?;
+        }
+        Some(sum)
+    }
+
+    /// Parses what `Display` prints, looking symbols up by name.
+    pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<Symbol>) -> Result<Dim, String> {
+        let bad = || format!("'{text}' is not an extent");
+        let mut sum = Dim::zero();
+        let spaced = text.replace('-', "+-");
+        for (i, term) in spaced.split('+').enumerate() {
+            let (sign, term) = match term.strip_prefix('-') {
+                Some(rest) => (-1, rest),
+                None => (1, term),
+            };
+            if term.is_empty() {
+                if i == 0 && spaced.len() > 1 {
+                    continue;
+                }
+                return Err(bad());
+            }
+            let mut product = Dim::constant(sign);
+            for factor in term.split('*') {
+                let value = match factor.parse::<i64>() {
+                    Ok(v) => Dim::constant(v),
+                    Err(_) => lookup(factor).map(Dim::from).ok_or_else(|| {
+                        format!("extent '{text}' names '{factor}', which is neither a number nor a declared symbol")
+                    })?,
+                };
+                product = product.checked_mul(&value).ok_or_else(bad)?;
+            }
+            sum = &sum + &product;
+        }
+        Ok(sum)
+    }
+
+    /// `self * other`, or `None` where a coefficient overflows.
+    pub fn checked_mul(&self, other: &Dim) -> Option<Dim> {
+        let mut map = BTreeMap::new();
+        for (ma, ca) in &self.terms {
+            for (mb, cb) in &other.terms {
+                let mut monomial = [ma.as_slice(), mb.as_slice()].concat();
+                monomial.sort();
+                let slot = map.entry(monomial).or_insert(0i64);
+                *slot = slot.checked_add(ca.checked_mul(*cb)?)?;
+            }
+        }
+        Some(Dim::from_map(map))
+    }
+}
+
+impl From<Symbol> for Dim {
+    fn from(symbol: Symbol) -> Self {
+        Dim { terms: vec![(vec![symbol], 1)] }
+    }
+}
+
+impl From<&Symbol> for Dim {
+    fn from(symbol: &Symbol) -> Self {
+        symbol.clone().into()
+    }
+}
+
+impl From<&Dim> for Dim {
+    fn from(dim: &Dim) -> Self {
+        dim.clone()
+    }
+}
+
+macro_rules! dim_from_int {
+    ($($int:ty),*) => {$(
+        impl From<$int> for Dim {
+            fn from(value: $int) -> Self {
+                Dim::constant(i64::try_from(value).unwrap_or(i64::MAX))
+            }
+        }
+    )*};
+}
+dim_from_int!(i32, u32, i64, u64, usize);
+
+impl Add for &Dim {
+    type Output = Dim;
+    fn add(self, other: &Dim) -> Dim {
+        let mut map: BTreeMap<Vec<Symbol>, i64> = self.terms.iter().cloned().collect();
+        for (monomial, coef) in &other.terms {
+            let slot = map.entry(monomial.clone()).or_insert(0);
+            *slot = slot.saturating_add(*coef);
+        }
+        Dim::from_map(map)
+    }
+}
+
+impl Sub for &Dim {
+    type Output = Dim;
+    fn sub(self, other: &Dim) -> Dim {
+        self + &(other * &Dim::constant(-1))
+    }
+}
+
+impl Mul for &Dim {
+    type Output = Dim;
+    /// Saturates: verified shapes are far below the limit, and a saturated extent fails every check.
+    fn mul(self, other: &Dim) -> Dim {
+        self.checked_mul(other).unwrap_or_else(|| Dim::constant(i64::MAX))
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return f.write_str("0");
+        }
+        // Greatest monomial first, the constant last: `4*seq+1`.
+        for (i, (monomial, coef)) in self.terms.iter().rev().enumerate() {
+            if *coef < 0 {
+                f.write_str("-")?;
+            } else if i > 0 {
+                f.write_str("+")?;
+            }
+            let magnitude = coef.unsigned_abs();
+            let names: Vec<&str> = monomial.iter().map(Symbol::name).collect();
+            match (magnitude, names.is_empty()) {
+                (_, true) => write!(f, "{magnitude}")?,
+                (1, false) => f.write_str(&names.join("*"))?,
+                (_, false) => write!(f, "{magnitude}*{}", names.join("*"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s() -> Dim {
+        Symbol::new("seq", 512).into()
+    }
+
+    #[test]
+    fn arithmetic_and_division() {
+        let p: Dim = Symbol::new("pos", 1024).into();
+        let d = &(&s() * &Dim::constant(8)) + &(&p * &Dim::constant(4));
+        assert_eq!(d.to_string(), "8*seq+4*pos");
+        assert_eq!(d.div_exact(&4.into()).map(|d| d.to_string()), Some("2*seq+pos".into()));
+        assert_eq!(d.div_exact(&8.into()), None);
+        let square = &(&s() + &Dim::one()) * &(&s() + &Dim::one());
+        assert_eq!(square.div_exact(&(&s() + &Dim::one())), Some(&s() + &Dim::one()));
+        assert_eq!(square.div_exact(&Dim::zero()), None);
+        assert!(s().le(&(&s() + &p)));
+        assert!(!p.le(&s()));
+        assert_eq!(d.max_value(), 8 * 512 + 4 * 1024);
+    }
+
+    #[test]
+    fn text_round_trip() {
+        let lookup = |name: &str| (name == "seq").then(|| Symbol::new("seq", 512));
+        for text in ["0", "7", "seq", "4*seq+1", "seq*seq-3", "-seq+2"] {
+            assert_eq!(Dim::parse(text, &lookup).map(|d| d.to_string()), Ok(text.to_string()));
+        }
+        for bad in ["", "+", "seq+", "len", "4**seq", "*"] {
+            assert!(Dim::parse(bad, &lookup).is_err(), "{bad}");
+        }
+    }
+}

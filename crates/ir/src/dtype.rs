@@ -1,0 +1,97 @@
+//! Element types. Quantized blocks are an element type of *weights* only: nothing computes in them,
+//! `dequantize` is the one op that reads them.
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use tallow_quant::Format;
+
+/// The type of one element of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// 8-bit unsigned integer; also the result of comparisons (0 or 1).
+    U8,
+    /// 32-bit unsigned integer; the type of indices.
+    U32,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of an f32.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// Blocks of a GGUF format; shapes still count elements, and rows are whole blocks.
+    Block(Format),
+}
+
+impl DType {
+    /// Every type that computation may use, in text order.
+    pub const SCALARS: [DType; 8] =
+        [DType::U8, DType::U32, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+
+    /// Bytes of one element; `None` for blocks, whose elements share bytes.
+    pub fn size(self) -> Option<usize> {
+        match self {
+            DType::U8 => Some(1),
+            DType::F16 | DType::BF16 => Some(2),
+            DType::U32 | DType::I32 | DType::F32 => Some(4),
+            DType::I64 | DType::F64 => Some(8),
+            DType::Block(_) => None,
+        }
+    }
+
+    /// True for the IEEE-like types.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// True for the integer types.
+    pub fn is_int(self) -> bool {
+        matches!(self, DType::U8 | DType::U32 | DType::I32 | DType::I64)
+    }
+
+    /// The name used in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::U8 => "u8",
+            DType::U32 => "u32",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::Block(format) => match format {
+                // The plain formats share their names with scalar types: a weight of them is a
+                // `Block` only inside `Format::ALL` loops, so the text form keeps them apart.
+                Format::F16 => "block_f16",
+                Format::BF16 => "block_bf16",
+                Format::F32 => "block_f32",
+                other => other.spec().name,
+            },
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        DType::SCALARS
+            .into_iter()
+            .chain(Format::ALL.iter().map(|f| DType::Block(*f)))
+            .find(|d| d.name() == s)
+            .ok_or_else(|| format!("unknown dtype '{s}'"))
+    }
+}

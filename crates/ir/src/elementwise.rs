@@ -1,0 +1,182 @@
+//! The table of elementwise ops: one row says name, type rule and scalar meaning.
+//!
+//! The meaning is given in `f64` for floats and in `i64` for integers (wrapped to the node's type
+//! afterwards); the interpreter, constant folding, documentation and the frontend's methods follow from
+//! the row. Code generation adds one arm (`codegen/src/scalar.rs`), which the compiler demands.
+
+use crate::dtype::DType;
+
+/// Which operand types an op accepts and what it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypeRule {
+    /// Floats of one type; returns that type.
+    Float,
+    /// Floats or integers of one type; returns that type.
+    Numeric,
+    /// Operands of one type; returns `u8` 0 or 1.
+    Compare,
+    /// `u8` truth values (non-zero is true); returns `u8` 0 or 1.
+    Logic,
+    /// `(u8, T, T)`; returns `T`.
+    Select,
+}
+
+/// Scalar meaning of an op, by arity. Integers take and give `i64`.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// One operand.
+    Unary(fn(f64) -> f64, fn(i64) -> i64),
+    /// Two operands.
+    Binary(fn(f64, f64) -> f64, fn(i64, i64) -> i64),
+    /// Two operands to a truth value.
+    Relation(fn(f64, f64) -> bool, fn(i64, i64) -> bool),
+    /// `condition ? a : b`, on either kind of number.
+    Select,
+}
+
+macro_rules! elementwise_ops {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $shape:ident($($meaning:expr),*); )*) => {
+        /// An elementwise op; every operand has the shape of the result.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ElementwiseOp { $( $(#[doc = $doc])+ $variant, )* }
+
+        impl ElementwiseOp {
+            /// Every op, in table order.
+            pub const ALL: &'static [ElementwiseOp] = &[$(ElementwiseOp::$variant),*];
+
+            /// The name in the text form.
+            pub fn name(self) -> &'static str {
+                match self { $(ElementwiseOp::$variant => $name),* }
+            }
+
+            /// One-line description.
+            pub fn doc(self) -> &'static str {
+                match self { $(ElementwiseOp::$variant => concat!($($doc),+).trim_ascii()),* }
+            }
+
+            /// Operand and result types.
+            pub fn rule(self) -> TypeRule {
+                match self { $(ElementwiseOp::$variant => TypeRule::$rule),* }
+            }
+
+            /// Scalar meaning.
+            pub fn meaning(self) -> Meaning {
+                match self { $(ElementwiseOp::$variant => elementwise_ops!(@meaning $shape $($meaning),*)),* }
+            }
+        }
+    };
+    (@meaning float_unary $f:expr) => { Meaning::Unary($f, |a| a) };
+    (@meaning unary $f:expr, $i:expr) => { Meaning::Unary($f, $i) };
+    (@meaning float_binary $f:expr) => { Meaning::Binary($f, |a, _| a) };
+    (@meaning binary $f:expr, $i:expr) => { Meaning::Binary($f, $i) };
+    (@meaning relation $f:expr, $i:expr) => { Meaning::Relation($f, $i) };
+    (@meaning select) => { Meaning::Select };
+}
+
+elementwise_ops! {
+    /// `-x`.
+    Neg "neg" Numeric unary(|x| -x, |x| x.wrapping_neg());
+    /// `|x|`.
+    Abs "abs" Numeric unary(f64::abs, |x| x.wrapping_abs());
+    /// -1, 0 or 1; NaN stays NaN.
+    Sign "sign" Numeric unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum);
+    /// `e^x`.
+    Exp "exp" Float float_unary(f64::exp);
+    /// Natural logarithm.
+    Log "log" Float float_unary(f64::ln);
+    /// Square root.
+    Sqrt "sqrt" Float float_unary(f64::sqrt);
+    /// `1 / x`.
+    Recip "recip" Float float_unary(|x| 1.0 / x);
+    /// Sine of radians.
+    Sin "sin" Float float_unary(f64::sin);
+    /// Cosine of radians.
+    Cos "cos" Float float_unary(f64::cos);
+    /// Hyperbolic tangent.
+    Tanh "tanh" Float float_unary(f64::tanh);
+    /// Gauss error function.
+    Erf "erf" Float float_unary(crate::special::erf);
+    /// Largest integer not above `x`.
+    Floor "floor" Float float_unary(f64::floor);
+    /// Smallest integer not below `x`.
+    Ceil "ceil" Float float_unary(f64::ceil);
+    /// Nearest integer, halves away from zero.
+    Round "round" Float float_unary(f64::round);
+    /// `a + b`.
+    Add "add" Numeric binary(|a, b| a + b, |a, b| a.wrapping_add(b));
+    /// `a - b`.
+    Sub "sub" Numeric binary(|a, b| a - b, |a, b| a.wrapping_sub(b));
+    /// `a * b`.
+    Mul "mul" Numeric binary(|a, b| a * b, |a, b| a.wrapping_mul(b));
+    /// `a / b`; integers truncate, and dividing one by zero gives 0.
+    Div "div" Numeric binary(|a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) });
+    /// Remainder with the sign of `a`; an integer modulo zero gives 0.
+    Rem "rem" Numeric binary(|a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) });
+    /// `a^b`.
+    Pow "pow" Float float_binary(f64::powf);
+    /// The smaller operand; NaN if either is NaN.
+    Minimum "minimum" Numeric binary(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b));
+    /// The larger operand; NaN if either is NaN.
+    Maximum "maximum" Numeric binary(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b));
+    /// `a == b`.
+    Eq "eq" Compare relation(|a, b| a == b, |a, b| a == b);
+    /// `a != b`.
+    Ne "ne" Compare relation(|a, b| a != b, |a, b| a != b);
+    /// `a < b`.
+    Lt "lt" Compare relation(|a, b| a < b, |a, b| a < b);
+    /// `a <= b`.
+    Le "le" Compare relation(|a, b| a <= b, |a, b| a <= b);
+    /// `a > b`.
+    Gt "gt" Compare relation(|a, b| a > b, |a, b| a > b);
+    /// `a >= b`.
+    Ge "ge" Compare relation(|a, b| a >= b, |a, b| a >= b);
+    /// Both are true.
+    And "and" Logic relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0);
+    /// Either is true.
+    Or "or" Logic relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0);
+    /// `condition ? a : b`; the condition is true when not 0.
+    Select "select" Select select();
+}
+
+impl ElementwiseOp {
+    /// The op called `name` in the text form.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// Number of operands.
+    pub fn arity(self) -> usize {
+        match self.meaning() {
+            Meaning::Unary(..) => 1,
+            Meaning::Binary(..) | Meaning::Relation(..) => 2,
+            Meaning::Select => 3,
+        }
+    }
+
+    /// The result type for operand types, or what is wrong with them.
+    pub fn result_dtype(self, operands: &[DType]) -> Result<DType, String> {
+        let name = self.name();
+        if operands.len() != self.arity() {
+            return Err(format!("{name} takes {} operands, got {}", self.arity(), operands.len()));
+        }
+        let list = || operands.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
+        let same = |d: &[DType]| d.windows(2).all(|w| w[0] == w[1]);
+        let computable = |d: DType| d.is_float() || d.is_int();
+        match self.rule() {
+            TypeRule::Float if same(operands) && operands[0].is_float() => Ok(operands[0]),
+            TypeRule::Float => Err(format!("{name} needs floats of one dtype, got {}", list())),
+            TypeRule::Numeric if same(operands) && computable(operands[0]) => Ok(operands[0]),
+            TypeRule::Numeric => Err(format!("{name} needs operands of one dtype, got {}", list())),
+            TypeRule::Compare if same(operands) && computable(operands[0]) => Ok(DType::U8),
+            TypeRule::Compare => Err(format!("{name} needs operands of one dtype, got {}", list())),
+            TypeRule::Logic if operands.iter().all(|d| *d == DType::U8) => Ok(DType::U8),
+            TypeRule::Logic => Err(format!("{name} needs u8 operands, got {}", list())),
+            TypeRule::Select
+                if operands[0] == DType::U8 && same(&operands[1..]) && computable(operands[1]) =>
+            {
+                Ok(operands[1])
+            }
+            TypeRule::Select => Err(format!("select needs (u8, T, T), got ({})", list())),
+        }
+    }
+}

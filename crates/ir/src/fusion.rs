@@ -1,0 +1,50 @@
+//! A fusion: a node that stands for one kernel and holds what it computes as a nested graph.
+
+use crate::graph::Graph;
+
+/// Which kernel template computes a fusion. The kind is chosen by the fuser from the ops in the body and
+/// checked by the verifier (see `form`); it is not a pattern name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FusionKind {
+    /// One invocation per element; no op in it needs more than one element of another.
+    Map,
+    /// Reductions over the same rows, one workgroup a row.
+    Row,
+    /// Matmuls of few rows (M <= 8) that share their left operand.
+    Matvec,
+    /// Tiled matmuls that share their left operand.
+    Matmul,
+    /// Softmax attention with online normalization.
+    Attention,
+}
+
+impl FusionKind {
+    /// Every kind.
+    pub const ALL: [FusionKind; 5] =
+        [FusionKind::Map, FusionKind::Row, FusionKind::Matvec, FusionKind::Matmul, FusionKind::Attention];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            FusionKind::Map => "map",
+            FusionKind::Row => "row",
+            FusionKind::Matvec => "matvec",
+            FusionKind::Matmul => "matmul",
+            FusionKind::Attention => "attention",
+        }
+    }
+
+    /// The kind called `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
+/// One kernel: its kind and what it computes, as a graph whose leaves are [`crate::Op::Param`]s.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fusion {
+    /// Template.
+    pub kind: FusionKind,
+    /// Meaning: evaluating the body on the operands gives the results.
+    pub body: Graph,
+}

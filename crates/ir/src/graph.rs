@@ -1,0 +1,354 @@
+//! The graph: an append-only, hash-consed arena of nodes whose operands point backwards.
+//!
+//! Invariant: node order is a topological order. Invariant: no two nodes are equal, so common
+//! subexpressions are one node by construction. A node has one or more results; a [`Value`] names one.
+
+use std::hash::{Hash, Hasher};
+
+use indexmap::{IndexMap, IndexSet};
+
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::elementwise::ElementwiseOp;
+use crate::infer::infer;
+use crate::op::{Op, ReduceKind, Scalar};
+use crate::shape::{Shape, TensorType};
+
+/// Position of a node in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The position as an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One result of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its results.
+    pub result: u32,
+}
+
+impl From<NodeId> for Value {
+    fn from(node: NodeId) -> Self {
+        Value { node, result: 0 }
+    }
+}
+
+/// An op with its operands and result types.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// From what.
+    pub operands: Vec<Value>,
+    /// The type of each result.
+    pub types: Vec<TensorType>,
+}
+
+/// A named result of the graph.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Output {
+    /// Unique name; empty in fusion bodies.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+}
+
+/// Why a node could not be added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Operand types do not fit the op.
+    #[error("{op}({operands}): {why}")]
+    Type {
+        /// The op's name.
+        op: &'static str,
+        /// What is wrong.
+        why: String,
+        /// The operand types.
+        operands: String,
+    },
+    /// Two leaves or outputs of one name.
+    #[error("{what} '{name}' exists already")]
+    Duplicate {
+        /// "input", "weight", "state" or "output".
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An operand that does not exist.
+    #[error("{op}: operand %{node}.{result} does not exist")]
+    NoSuchValue {
+        /// The op's name.
+        op: &'static str,
+        /// Node number.
+        node: u32,
+        /// Result number.
+        result: u32,
+    },
+    /// A symbol declared twice with different maxima.
+    #[error("symbol '{name}' has maximum {first} and also {second}")]
+    SymbolMax {
+        /// Its name.
+        name: String,
+        /// The maximum seen first.
+        first: u32,
+        /// The other one.
+        second: u32,
+    },
+}
+
+/// A DAG of tensor ops.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    name: String,
+    nodes: IndexSet<Node>,
+    outputs: Vec<Output>,
+    symbols: IndexMap<String, Symbol>,
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.outputs == other.outputs && self.nodes.iter().eq(other.nodes.iter())
+    }
+}
+
+impl Eq for Graph {}
+
+impl Hash for Graph {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        self.outputs.hash(state);
+        for node in &self.nodes {
+            node.hash(state);
+        }
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: &str) -> Self {
+        Graph { name: name.into(), ..Graph::default() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True without nodes.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All nodes in topological order.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
+        self.nodes.iter().enumerate().map(|(i, n)| (NodeId(i as u32), n))
+    }
+
+    /// A node of this graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The op of the node of `value`.
+    pub fn op(&self, value: Value) -> &Op {
+        &self.node(value.node).op
+    }
+
+    /// The type of a value of this graph.
+    pub fn ty(&self, value: Value) -> &TensorType {
+        &self.node(value.node).types[value.result as usize]
+    }
+
+    /// The results, in order.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// The symbols that occur, in order of first use.
+    pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.symbols.values()
+    }
+
+    /// The types of the params of a fusion body, by index.
+    pub fn params(&self) -> Vec<&TensorType> {
+        let mut params: Vec<(u32, &TensorType)> = self
+            .nodes
+            .iter()
+            .filter_map(|n| if let Op::Param { index, ty } = &n.op { Some((*index, ty)) } else { None })
+            .collect();
+        params.sort_by_key(|(i, _)| *i);
+        params.into_iter().map(|(_, ty)| ty).collect()
+    }
+
+    /// Adds a node, or finds the equal one; returns its id.
+    pub fn add_node(&mut self, op: Op, operands: &[Value]) -> Result<NodeId, GraphError> {
+        for v in operands {
+            let known = self.nodes.get_index(v.node.index());
+            if known.is_none_or(|n| v.result as usize >= n.types.len()) {
+                return Err(GraphError::NoSuchValue { op: op.name(), node: v.node.0, result: v.result });
+            }
+        }
+        let types: Vec<&TensorType> = operands.iter().map(|v| self.ty(*v)).collect();
+        let types = infer(&op, &types)?;
+        self.declare_symbols(&op, &types)?;
+        self.check_leaf_name(&op)?;
+        let (index, _) = self.nodes.insert_full(Node { op, operands: operands.to_vec(), types });
+        Ok(NodeId(index as u32))
+    }
+
+    /// Adds a node with one result.
+    pub fn add(&mut self, op: Op, operands: &[Value]) -> Result<Value, GraphError> {
+        self.add_node(op, operands).map(Value::from)
+    }
+
+    fn declare_symbols(&mut self, op: &Op, types: &[TensorType]) -> Result<(), GraphError> {
+        let mut found: Vec<Symbol> =
+            types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
+        match op {
+            Op::DimValue { dim, .. } => found.extend(dim.symbols()),
+            Op::Slice { start, .. } => found.extend(start.symbols()),
+            Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
+            Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
+            _ => {}
+        }
+        for symbol in found {
+            let known = self.symbols.entry(symbol.name().into()).or_insert_with(|| symbol.clone());
+            if known.limit() != symbol.limit() {
+                let (first, second) = (known.limit(), symbol.limit());
+                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_leaf_name(&self, op: &Op) -> Result<(), GraphError> {
+        let leaf = |op: &Op| match op {
+            Op::Input { name, .. } => Some(("input", name.clone())),
+            Op::Weight { name, .. } => Some(("weight", name.clone())),
+            Op::State { name, .. } => Some(("state", name.clone())),
+            Op::Param { index, .. } => Some(("param", index.to_string())),
+            _ => None,
+        };
+        let Some((what, name)) = leaf(op) else { return Ok(()) };
+        let clash = self.nodes.iter().any(|n| n.op != *op && leaf(&n.op) == Some((what, name.clone())));
+        if clash { Err(GraphError::Duplicate { what, name }) } else { Ok(()) }
+    }
+
+    /// Names `value` as a result.
+    pub fn output(&mut self, name: &str, value: impl Into<Value>) -> Result<(), GraphError> {
+        if !name.is_empty() && self.outputs.iter().any(|o| o.name == name) {
+            return Err(GraphError::Duplicate { what: "output", name: name.into() });
+        }
+        self.outputs.push(Output { name: name.into(), value: value.into() });
+        Ok(())
+    }
+
+    /// Pairs `(end, extent)` with symbols, of which each run must check `end <= extent`: the bounds of
+    /// slices and state updates that no type check can decide.
+    pub fn constraints(&self) -> Vec<(Dim, Dim)> {
+        let mut found: Vec<(Dim, Dim)> = vec![];
+        let mut need = |end: Dim, extent: &Dim| {
+            if !end.le(extent) && !found.iter().any(|(e, x)| *e == end && x == extent) {
+                found.push((end, extent.clone()));
+            }
+        };
+        for node in &self.nodes {
+            match &node.op {
+                Op::Slice { axis, start, len } => {
+                    need(start + len, &self.ty(node.operands[0]).shape.dims()[*axis]);
+                }
+                Op::StateUpdate { offsets } => {
+                    let (state, src) = (self.ty(node.operands[0]), self.ty(node.operands[1]));
+                    for ((o, n), extent) in offsets.iter().zip(src.shape.dims()).zip(state.shape.dims()) {
+                        need(o + n, extent);
+                    }
+                }
+                Op::Fusion(f) => f.body.constraints().into_iter().for_each(|(end, x)| need(end, &x)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The nodes that use each node's results, by node index; a user appears once per use.
+    pub fn users(&self) -> Vec<Vec<NodeId>> {
+        let mut users = vec![vec![]; self.len()];
+        for (id, node) in self.nodes() {
+            for v in &node.operands {
+                users[v.node.index()].push(id);
+            }
+        }
+        users
+    }
+}
+
+/// Shorthands that passes, tests and the frontend share.
+impl Graph {
+    /// An input leaf.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value, GraphError> {
+        self.add(Op::Input { name: name.into(), ty: TensorType::new(dtype, shape) }, &[])
+    }
+
+    /// A weight leaf.
+    pub fn weight(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value, GraphError> {
+        self.add(Op::Weight { name: name.into(), ty: TensorType::new(dtype, shape) }, &[])
+    }
+
+    /// A state leaf.
+    pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value, GraphError> {
+        self.add(Op::State { name: name.into(), ty: TensorType::new(dtype, shape) }, &[])
+    }
+
+    /// A constant of the dtype of `like`, broadcast to its shape.
+    pub fn full_like(&mut self, like: Value, value: f64) -> Result<Value, GraphError> {
+        let ty = self.ty(like).clone();
+        let scalar = self.add(Op::Const(Scalar::of(ty.dtype, value)), &[])?;
+        self.broadcast(scalar, ty.shape)
+    }
+
+    /// An elementwise node.
+    pub fn elementwise(&mut self, op: ElementwiseOp, operands: &[Value]) -> Result<Value, GraphError> {
+        self.add(Op::Elementwise(op), operands)
+    }
+
+    /// A broadcast, or the value itself where nothing changes.
+    pub fn broadcast(&mut self, a: Value, shape: impl Into<Shape>) -> Result<Value, GraphError> {
+        let shape = shape.into();
+        if self.ty(a).shape == shape { Ok(a) } else { self.add(Op::Broadcast(shape), &[a]) }
+    }
+
+    /// A reshape, or the value itself where nothing changes.
+    pub fn reshape(&mut self, a: Value, shape: impl Into<Shape>) -> Result<Value, GraphError> {
+        let shape = shape.into();
+        if self.ty(a).shape == shape { Ok(a) } else { self.add(Op::Reshape(shape), &[a]) }
+    }
+
+    /// A permutation of axes.
+    pub fn permute(&mut self, a: Value, axes: &[usize]) -> Result<Value, GraphError> {
+        self.add(Op::Permute(axes.to_vec()), &[a])
+    }
+
+    /// A reduction whose axes stay with extent 1.
+    pub fn reduce_keepdim(
+        &mut self,
+        kind: ReduceKind,
+        a: Value,
+        axes: &[usize],
+    ) -> Result<Value, GraphError> {
+        let kept = self.ty(a).shape.with_ones(axes);
+        let reduced = self.add(Op::Reduce { kind, axes: axes.to_vec() }, &[a])?;
+        self.reshape(reduced, kept)
+    }
+}

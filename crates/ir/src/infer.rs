@@ -1,0 +1,311 @@
+//! Result types: what each op accepts, checked when a node is added.
+
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::GraphError;
+use crate::op::Op;
+use crate::shape::{Shape, TensorType};
+
+/// The types of the results of `op` applied to operands of types `operands`.
+pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+    let fail = |why: String| GraphError::Type {
+        op: op.name(),
+        why,
+        operands: operands.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", "),
+    };
+    one_or_many(op, operands).map_err(fail)
+}
+
+fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+    let one = |ty: Result<TensorType, String>| ty.map(|t| vec![t]);
+    match op {
+        Op::Input { name, ty } | Op::State { name, ty } => {
+            arity(operands, 0)?;
+            match ty.dtype {
+                DType::Block(_) => Err(format!("'{name}' cannot hold blocks, only a weight can")),
+                _ => one(checked(ty.clone())),
+            }
+        }
+        Op::Weight { ty, .. } => {
+            arity(operands, 0)?;
+            one(blocks_fit(ty).and_then(|()| checked(ty.clone())))
+        }
+        Op::Param { ty, .. } => {
+            arity(operands, 0)?;
+            one(checked(ty.clone()))
+        }
+        Op::Const(scalar) => {
+            arity(operands, 0)?;
+            Ok(vec![TensorType::new(scalar.dtype(), Shape::scalar())])
+        }
+        Op::Iota { len, dtype } => {
+            arity(operands, 0)?;
+            computable(*dtype)?;
+            one(checked(TensorType::new(*dtype, [len.clone()])))
+        }
+        Op::DimValue { dtype, .. } => {
+            arity(operands, 0)?;
+            computable(*dtype)?;
+            Ok(vec![TensorType::new(*dtype, Shape::scalar())])
+        }
+        Op::Elementwise(e) => {
+            let dtypes: Vec<DType> = operands.iter().map(|t| t.dtype).collect();
+            let dtype = e.result_dtype(&dtypes)?;
+            if operands.windows(2).any(|w| w[0].shape != w[1].shape) {
+                return Err("shapes differ (broadcast first)".into());
+            }
+            Ok(vec![TensorType::new(dtype, operands[0].shape.clone())])
+        }
+        Op::Reduce { kind, axes } => {
+            let [a] = exactly(operands)?;
+            computable(a.dtype)?;
+            if axes.is_empty() || axes.windows(2).any(|w| w[0] >= w[1]) {
+                return Err(format!("axes {axes:?} must be ascending and not empty"));
+            }
+            axis_in(*axes.last().unwrap_or(&0), a)?;
+            let dtype = if kind.is_arg() { DType::U32 } else { a.dtype };
+            Ok(vec![TensorType::new(dtype, a.shape.without(axes))])
+        }
+        Op::Matmul => one(matmul(operands)),
+        Op::Gather { axis } => one(gather(*axis, operands)),
+        Op::Dequantize(dtype) => {
+            let [w] = exactly(operands)?;
+            match w.dtype {
+                DType::Block(_) if dtype.is_float() => Ok(vec![TensorType::new(*dtype, w.shape.clone())]),
+                DType::Block(_) => Err(format!("cannot dequantize to {dtype}")),
+                _ => Err("needs a weight of blocks".into()),
+            }
+        }
+        Op::Attention { .. } => one(attention(operands)),
+        Op::StateUpdate { offsets } => one(state_update(offsets, operands)),
+        Op::Fusion(fusion) => {
+            let params = fusion.body.params();
+            arity(operands, params.len())?;
+            for (i, (p, o)) in params.iter().zip(operands).enumerate() {
+                if p != o {
+                    return Err(format!("param {i} is {p} in the body but {o} outside"));
+                }
+            }
+            Ok(fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).clone()).collect())
+        }
+        Op::Cast(_)
+        | Op::Reshape(_)
+        | Op::Broadcast(_)
+        | Op::Permute(_)
+        | Op::Slice { .. }
+        | Op::Flip { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. } => one(view(op, operands)),
+    }
+}
+
+/// Casts and views: the ops that only say where or as what an element is read.
+fn view(op: &Op, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let a = *operands.first().ok_or("needs an operand")?;
+    computable(a.dtype)?;
+    if !matches!(op, Op::Concat { .. }) {
+        arity(operands, 1)?;
+    }
+    let with = |shape: Shape| TensorType { dtype: a.dtype, shape };
+    let set = |axis: usize, len: Dim| {
+        let mut dims = a.shape.dims().to_vec();
+        dims[axis] = len;
+        Shape::new(dims)
+    };
+    let ty = match op {
+        Op::Cast(dtype) => {
+            computable(*dtype)?;
+            TensorType { dtype: *dtype, shape: a.shape.clone() }
+        }
+        Op::Reshape(shape) => {
+            if shape.numel() != a.shape.numel() {
+                return Err(format!("{shape} has {} elements, not {}", shape.numel(), a.shape.numel()));
+            }
+            with(shape.clone())
+        }
+        Op::Broadcast(shape) => {
+            let missing = shape.rank().checked_sub(a.shape.rank());
+            let missing = missing.ok_or_else(|| format!("{shape} has fewer axes"))?;
+            for (from, to) in a.shape.dims().iter().zip(&shape.dims()[missing..]) {
+                if from != to && !from.is(1) {
+                    return Err(format!("extent {from} cannot become {to} of {shape}"));
+                }
+            }
+            with(shape.clone())
+        }
+        Op::Permute(axes) => {
+            let mut sorted = axes.clone();
+            sorted.sort_unstable();
+            if sorted != (0..a.shape.rank()).collect::<Vec<_>>() {
+                return Err(format!("{axes:?} is not a permutation of {} axes", a.shape.rank()));
+            }
+            with(axes.iter().map(|i| a.shape.dims()[*i].clone()).collect())
+        }
+        Op::Slice { axis, start, len } => {
+            axis_in(*axis, a)?;
+            let extent = &a.shape.dims()[*axis];
+            let end = start + len;
+            if !start.is_nonnegative() || !len.is_nonnegative() || !may_fit(&end, extent) {
+                return Err(format!("{start}..{end} is outside axis {axis} of extent {extent}"));
+            }
+            with(set(*axis, len.clone()))
+        }
+        Op::Flip { axis } => {
+            axis_in(*axis, a)?;
+            a.clone()
+        }
+        Op::Pad { axis, before, after, value } => {
+            axis_in(*axis, a)?;
+            if value.dtype() != a.dtype {
+                return Err(format!("padding of dtype {}", value.dtype()));
+            }
+            if !before.is_nonnegative() || !after.is_nonnegative() {
+                return Err("negative padding".into());
+            }
+            with(set(*axis, &(&a.shape.dims()[*axis] + before) + after))
+        }
+        Op::Concat { axis } => {
+            axis_in(*axis, a)?;
+            let mut len = Dim::zero();
+            for o in operands {
+                if o.dtype != a.dtype || o.shape.rank() != a.shape.rank() {
+                    return Err("operands differ in dtype or rank".into());
+                }
+                if o.shape.with_ones(&[*axis]) != a.shape.with_ones(&[*axis]) {
+                    return Err(format!("operands differ outside axis {axis}"));
+                }
+                len = &len + &o.shape.dims()[*axis];
+            }
+            with(set(*axis, len))
+        }
+        other => return Err(format!("{} is not a view", other.name())),
+    };
+    checked(ty)
+}
+
+fn matmul(operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [a, b] = exactly(operands)?;
+    if a.dtype != b.dtype {
+        return Err("dtypes differ".into());
+    }
+    computable(a.dtype)?;
+    let (ra, rb) = (a.shape.rank(), b.shape.rank());
+    if ra < 2 || ra != rb {
+        return Err("needs two operands of one rank >= 2".into());
+    }
+    let (da, db) = (a.shape.dims(), b.shape.dims());
+    if da[ra - 1] != db[ra - 2] {
+        return Err(format!("inner extents {} and {} differ", da[ra - 1], db[ra - 2]));
+    }
+    let mut dims = vec![];
+    for (x, y) in da[..ra - 2].iter().zip(&db[..ra - 2]) {
+        dims.push(match (x == y || y.is(1), x.is(1)) {
+            (true, _) => x.clone(),
+            (false, true) => y.clone(),
+            (false, false) => return Err(format!("batch extents {x} and {y} differ")),
+        });
+    }
+    dims.push(da[ra - 2].clone());
+    dims.push(db[ra - 1].clone());
+    checked(TensorType::new(a.dtype, Shape::new(dims)))
+}
+
+fn gather(axis: usize, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [src, indices] = exactly(operands)?;
+    computable(src.dtype)?;
+    axis_in(axis, src)?;
+    if indices.dtype != DType::U32 {
+        return Err("indices must be u32".into());
+    }
+    if src.shape.dims()[axis].is(0) {
+        return Err("cannot gather from an empty axis".into());
+    }
+    let dims = src.shape.dims();
+    let all = dims[..axis].iter().chain(indices.shape.dims()).chain(&dims[axis + 1..]);
+    checked(TensorType::new(src.dtype, all.cloned().collect::<Shape>()))
+}
+
+fn attention(operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [q, k, v] = exactly(operands)?;
+    if !operands.iter().all(|t| t.dtype.is_float() && t.shape.rank() == 3) {
+        return Err("needs three float operands of rank 3".into());
+    }
+    let ([h, s, d], [g, t, dk], [gv, tv, e]) = (q.shape.dims(), k.shape.dims(), v.shape.dims()) else {
+        return Err("needs three operands of rank 3".into());
+    };
+    if d != dk || g != gv || t != tv || k.dtype != v.dtype {
+        return Err("q, k and v do not fit each other".into());
+    }
+    match (h.as_const(), g.as_const(), d.as_const(), e.as_const()) {
+        (Some(h), Some(g), Some(_), Some(_)) if g > 0 && h % g == 0 => {}
+        _ => return Err("heads must be constant and a multiple of the key heads".into()),
+    }
+    checked(TensorType::new(q.dtype, [h.clone(), s.clone(), e.clone()]))
+}
+
+fn state_update(offsets: &[Dim], operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [state, src] = exactly(operands)?;
+    if state.dtype != src.dtype || state.shape.rank() != src.shape.rank() || offsets.len() != src.shape.rank()
+    {
+        return Err("state, source and offsets do not fit each other".into());
+    }
+    for ((extent, len), offset) in state.shape.dims().iter().zip(src.shape.dims()).zip(offsets) {
+        let end = offset + len;
+        if !offset.is_nonnegative() || !may_fit(&end, extent) {
+            return Err(format!("{offset}..{end} is outside extent {extent}"));
+        }
+    }
+    Ok(state.clone())
+}
+
+/// False if `end` exceeds `extent` for all symbol values. What only a run can know, the run checks
+/// ([`crate::Graph::constraints`]).
+fn may_fit(end: &Dim, extent: &Dim) -> bool {
+    (end - extent).min_value() <= 0
+}
+
+fn exactly<'a, const N: usize>(operands: &[&'a TensorType]) -> Result<[&'a TensorType; N], String> {
+    operands.try_into().map_err(|_| format!("takes {N} operands, got {}", operands.len()))
+}
+
+fn arity(operands: &[&TensorType], n: usize) -> Result<(), String> {
+    if operands.len() == n { Ok(()) } else { Err(format!("takes {n} operands, got {}", operands.len())) }
+}
+
+fn axis_in(axis: usize, a: &TensorType) -> Result<(), String> {
+    if axis < a.shape.rank() {
+        Ok(())
+    } else {
+        Err(format!("axis {axis} of a rank-{} tensor", a.shape.rank()))
+    }
+}
+
+fn computable(dtype: DType) -> Result<(), String> {
+    match dtype {
+        DType::Block(f) => Err(format!("cannot compute on {} blocks (dequantize first)", f.spec().name)),
+        _ => Ok(()),
+    }
+}
+
+fn blocks_fit(ty: &TensorType) -> Result<(), String> {
+    let DType::Block(format) = ty.dtype else { return Ok(()) };
+    let per = format.spec().block_elements as i64;
+    match ty.shape.dims().last().and_then(Dim::as_const) {
+        Some(row) if row % per == 0 => Ok(()),
+        _ => Err(format!("rows of {} must be whole blocks of {per}", format.spec().name)),
+    }
+}
+
+/// Rejects shapes that no device could hold, so that later index arithmetic stays within 63 bits.
+fn checked(ty: TensorType) -> Result<TensorType, String> {
+    if ty.shape.rank() > 8 {
+        return Err(format!("rank {} exceeds 8", ty.shape.rank()));
+    }
+    if ty.shape.dims().iter().any(|d| d.min_value() < 0) {
+        return Err(format!("negative extent in {}", ty.shape));
+    }
+    if ty.shape.max_numel() > 1 << 40 {
+        return Err(format!("{} has more than 2^40 elements", ty.shape));
+    }
+    Ok(ty)
+}

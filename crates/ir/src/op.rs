@@ -1,0 +1,284 @@
+//! The primitive ops. Everything users know by name (softmax, norms, rope, activations) is composed of
+//! these in the frontend; the fuser makes one kernel of it again without knowing the name.
+
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::elementwise::ElementwiseOp;
+use crate::fusion::Fusion;
+use crate::shape::{Shape, TensorType};
+
+/// A typed constant. Floats keep their f64 bits, so that equality and hashing are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scalar {
+    dtype: DType,
+    bits: u64,
+}
+
+impl Scalar {
+    /// A float constant, rounded once to `dtype`.
+    pub fn float(dtype: DType, value: f64) -> Self {
+        let rounded = crate::round::float(dtype, value);
+        // One NaN and one zero of each sign, so that equal constants merge.
+        let bits = if rounded.is_nan() { f64::NAN.to_bits() } else { rounded.to_bits() };
+        Scalar { dtype, bits }
+    }
+
+    /// An integer constant, wrapped to `dtype`.
+    pub fn int(dtype: DType, value: i64) -> Self {
+        Scalar { dtype, bits: crate::round::int(dtype, value) as u64 }
+    }
+
+    /// A constant of any computable type from an f64 (integers truncate).
+    pub fn of(dtype: DType, value: f64) -> Self {
+        if dtype.is_float() { Scalar::float(dtype, value) } else { Scalar::int(dtype, value as i64) }
+    }
+
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// The value as f64 (exact for floats and for integers below 2^53).
+    pub fn as_f64(self) -> f64 {
+        if self.dtype.is_float() { f64::from_bits(self.bits) } else { self.bits as i64 as f64 }
+    }
+
+    /// The value as i64 (floats truncate).
+    pub fn as_i64(self) -> i64 {
+        if self.dtype.is_float() { f64::from_bits(self.bits) as i64 } else { self.bits as i64 }
+    }
+
+    /// True if the value equals `x`.
+    pub fn is(self, x: f64) -> bool {
+        self.as_f64() == x
+    }
+}
+
+/// How a reduction combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReduceKind {
+    /// Sum; 0 if empty.
+    Sum,
+    /// Product; 1 if empty.
+    Prod,
+    /// Largest; NaN if any is NaN; the lowest value of the type if empty.
+    Max,
+    /// Smallest; NaN if any is NaN; the highest value of the type if empty.
+    Min,
+    /// Row-major index (u32) of the first largest element within the reduced axes.
+    ArgMax,
+    /// Row-major index (u32) of the first smallest element within the reduced axes.
+    ArgMin,
+}
+
+impl ReduceKind {
+    /// Every kind.
+    pub const ALL: [ReduceKind; 6] = [
+        ReduceKind::Sum,
+        ReduceKind::Prod,
+        ReduceKind::Max,
+        ReduceKind::Min,
+        ReduceKind::ArgMax,
+        ReduceKind::ArgMin,
+    ];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "reduce_sum",
+            ReduceKind::Prod => "reduce_prod",
+            ReduceKind::Max => "reduce_max",
+            ReduceKind::Min => "reduce_min",
+            ReduceKind::ArgMax => "reduce_argmax",
+            ReduceKind::ArgMin => "reduce_argmin",
+        }
+    }
+
+    /// True if the result is an index instead of a value.
+    pub fn is_arg(self) -> bool {
+        matches!(self, ReduceKind::ArgMax | ReduceKind::ArgMin)
+    }
+}
+
+/// What a node computes. Operands are listed in the comments in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// `()`: a tensor given at each run.
+    Input {
+        /// Unique name.
+        name: String,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// `()`: a constant tensor, resident on the device.
+    Weight {
+        /// Unique name.
+        name: String,
+        /// Its type; the only leaf that may hold blocks.
+        ty: TensorType,
+    },
+    /// `()`: a tensor that outlives runs; `state_update` makes new versions of it in place.
+    State {
+        /// Unique name.
+        name: String,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// `()`: operand `index` of the fusion whose body this is. Only in bodies.
+    Param {
+        /// Which operand.
+        index: u32,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// `()`: a rank-0 constant.
+    Const(Scalar),
+    /// `()`: `0, 1, .. len-1`, one axis.
+    Iota {
+        /// Extent.
+        len: Dim,
+        /// Integer or float type.
+        dtype: DType,
+    },
+    /// `()`: rank 0, the value of an extent, e.g. of a symbol.
+    DimValue {
+        /// The expression.
+        dim: Dim,
+        /// Integer or float type.
+        dtype: DType,
+    },
+    /// `(a, ..)`: applied to each element; all operands have the result's shape.
+    Elementwise(ElementwiseOp),
+    /// `(a)`: converts: floats round to nearest even, float to int truncates and saturates (NaN is 0),
+    /// int to int wraps.
+    Cast(DType),
+    /// `(a)`: the same row-major elements in another shape.
+    Reshape(Shape),
+    /// `(a)`: axes are aligned at the end; extents of 1 (and missing leading axes) repeat.
+    Broadcast(Shape),
+    /// `(a)`: axis `i` of the result is axis `axes[i]` of the operand.
+    Permute(Vec<usize>),
+    /// `(a)`: `len` elements of `axis` from `start`.
+    Slice {
+        /// Axis.
+        axis: usize,
+        /// First element.
+        start: Dim,
+        /// Number of elements.
+        len: Dim,
+    },
+    /// `(a)`: reversed along `axis`.
+    Flip {
+        /// Axis.
+        axis: usize,
+    },
+    /// `(a)`: `value` added before and after along `axis`.
+    Pad {
+        /// Axis.
+        axis: usize,
+        /// Elements before.
+        before: Dim,
+        /// Elements after.
+        after: Dim,
+        /// What they hold.
+        value: Scalar,
+    },
+    /// `(a, b, ..)`: one after the other along `axis`.
+    Concat {
+        /// Axis.
+        axis: usize,
+    },
+    /// `(a)`: combines all elements along `axes` (ascending); the axes disappear.
+    Reduce {
+        /// How.
+        kind: ReduceKind,
+        /// Which axes, ascending.
+        axes: Vec<usize>,
+    },
+    /// `(a: [.., M, K], b: [.., K, N])` -> `[.., M, N]`; leading axes are equal or 1.
+    /// Accumulates in f32 or wider and rounds once to the operands' dtype.
+    Matmul,
+    /// `(src, indices: u32)` -> `src[..axis] ++ indices ++ src[axis+1..]`; indices are clamped to the axis.
+    Gather {
+        /// Axis of `src`.
+        axis: usize,
+    },
+    /// `(w: blocks)`: the values that the blocks mean.
+    Dequantize(DType),
+    /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E])` -> `[H, S, E]`, `H` a multiple of `G`:
+    /// `softmax(scale * q k^T) v` per head, head `h` using key head `h / (H/G)`.
+    /// Causal: query `i` sees keys `j <= i + (T - S)`.
+    Attention {
+        /// Factor on the scores, as f64 bits.
+        scale: Scalar,
+        /// Hide keys after the query's own position.
+        causal: bool,
+    },
+    /// `(state, src)`: the next version of `state`, with `src` written at `offsets`.
+    StateUpdate {
+        /// Start of the written box, one per axis.
+        offsets: Vec<Dim>,
+    },
+    /// `(params, ..)`: one kernel, see [`Fusion`].
+    Fusion(Box<Fusion>),
+}
+
+impl Op {
+    /// The name in the text form and in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input { .. } => "input",
+            Op::Weight { .. } => "weight",
+            Op::State { .. } => "state",
+            Op::Param { .. } => "param",
+            Op::Const(_) => "const",
+            Op::Iota { .. } => "iota",
+            Op::DimValue { .. } => "dim_value",
+            Op::Elementwise(op) => op.name(),
+            Op::Cast(_) => "cast",
+            Op::Reshape(_) => "reshape",
+            Op::Broadcast(_) => "broadcast",
+            Op::Permute(_) => "permute",
+            Op::Slice { .. } => "slice",
+            Op::Flip { .. } => "flip",
+            Op::Pad { .. } => "pad",
+            Op::Concat { .. } => "concat",
+            Op::Reduce { kind, .. } => kind.name(),
+            Op::Matmul => "matmul",
+            Op::Gather { .. } => "gather",
+            Op::Dequantize(_) => "dequantize",
+            Op::Attention { .. } => "attention",
+            Op::StateUpdate { .. } => "state_update",
+            Op::Fusion(_) => "fusion",
+        }
+    }
+
+    /// True for nodes without operands.
+    pub fn is_leaf(&self) -> bool {
+        match self {
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::State { .. }
+            | Op::Param { .. }
+            | Op::Const(_)
+            | Op::Iota { .. }
+            | Op::DimValue { .. } => true,
+            Op::Elementwise(_)
+            | Op::Cast(_)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Reduce { .. }
+            | Op::Matmul
+            | Op::Gather { .. }
+            | Op::Dequantize(_)
+            | Op::Attention { .. }
+            | Op::StateUpdate { .. }
+            | Op::Fusion(_) => false,
+        }
+    }
+}

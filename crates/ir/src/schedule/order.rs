@@ -1,0 +1,311 @@
+//! Levels: which dispatches run side by side.
+//!
+//! The earliest level of a dispatch is the longest chain of hazards before it, the latest is what the chain
+//! after it leaves. Any choice between the two that keeps the edges rising has the same, least, number of
+//! levels, so the choice is free to lower the peak of live arena bytes. A deterministic local search makes
+//! it: from the earliest and from the latest levels it moves one dispatch at a time, pushing dependents
+//! or pulling dependencies along, as long as the highest of the levels that change gets lower, or stays and
+//! the bytes times levels get fewer.
+
+use super::plan::Reason;
+use super::program::{Place, Program};
+
+/// Visits of levels, dispatches and buffers that one search may spend. Keeps planning of thousands of
+/// dispatches well under a second; smaller programs converge long before.
+const WORK: u64 = 30_000_000;
+/// Passes over all dispatches before a search stops.
+const PASSES: usize = 12;
+/// Dispatches that one move may shift.
+const GROUP: usize = 64;
+
+/// The dispatches of each level, in program order.
+pub(super) fn levels(program: &Program, edges: &[Reason]) -> Vec<Vec<usize>> {
+    let graph = Graph::new(program, edges);
+    let earliest = earliest(&graph);
+    let depth = earliest.iter().map(|level| level + 1).max().unwrap_or(0);
+    let latest = latest(&graph, depth);
+    let mut best: Option<(Cost, Vec<usize>)> = None;
+    for start in [&earliest, &latest] {
+        let mut search = Search::new(&graph, start, depth);
+        let mut candidates = vec![(search.cost(), search.level.clone())];
+        search.run(&earliest, &latest);
+        candidates.push((search.cost(), search.level));
+        for candidate in candidates {
+            if best.as_ref().is_none_or(|best| candidate.0 < best.0) {
+                best = Some(candidate);
+            }
+        }
+    }
+    let mut levels = vec![Vec::new(); depth];
+    if let Some((_, level)) = best {
+        for (dispatch, level) in level.into_iter().enumerate() {
+            levels[level].push(dispatch);
+        }
+    }
+    levels
+}
+
+/// The dispatch DAG, and which arena buffers tie dispatches together in memory.
+struct Graph {
+    /// Direct predecessors of each dispatch, all with lower indices.
+    before: Vec<Vec<usize>>,
+    /// Direct successors of each dispatch, all with higher indices.
+    after: Vec<Vec<usize>>,
+    /// The arena buffers that each dispatch accesses.
+    touches: Vec<Vec<usize>>,
+    /// The dispatches that access each arena buffer, and nothing for other buffers.
+    users: Vec<Vec<usize>>,
+    /// The size of each buffer.
+    bytes: Vec<u64>,
+}
+
+impl Graph {
+    fn new(program: &Program, edges: &[Reason]) -> Self {
+        let count = program.dispatches.len();
+        let mut before = vec![Vec::new(); count];
+        let mut after = vec![Vec::new(); count];
+        for edge in edges {
+            before[edge.to].push(edge.from);
+            after[edge.from].push(edge.to);
+        }
+        for list in before.iter_mut().chain(&mut after) {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let mut users = vec![Vec::new(); program.buffers.len()];
+        let mut touches = Vec::with_capacity(count);
+        for (index, dispatch) in program.dispatches.iter().enumerate() {
+            let accesses = dispatch.reads.iter().chain(&dispatch.writes);
+            let mut buffers: Vec<usize> = accesses
+                .map(|access| access.buffer)
+                .filter(|&buffer| program.buffers[buffer].place == Place::Arena)
+                .collect();
+            buffers.sort_unstable();
+            buffers.dedup();
+            for &buffer in &buffers {
+                users[buffer].push(index);
+            }
+            touches.push(buffers);
+        }
+        let bytes = program.buffers.iter().map(|buffer| buffer.bytes).collect();
+        Graph { before, after, touches, users, bytes }
+    }
+}
+
+/// The longest chain before each dispatch.
+fn earliest(graph: &Graph) -> Vec<usize> {
+    let mut level: Vec<usize> = Vec::with_capacity(graph.before.len());
+    for before in &graph.before {
+        level.push(before.iter().map(|&dispatch| level[dispatch] + 1).max().unwrap_or(0));
+    }
+    level
+}
+
+/// The last level that leaves room for the longest chain after each dispatch.
+fn latest(graph: &Graph, depth: usize) -> Vec<usize> {
+    let mut level = vec![0; graph.after.len()];
+    for dispatch in (0..graph.after.len()).rev() {
+        let bound = graph.after[dispatch].iter().map(|&after| level[after]).min().unwrap_or(depth);
+        level[dispatch] = bound - 1;
+    }
+    level
+}
+
+/// The peak of live bytes, then bytes times levels.
+type Cost = (u64, u128);
+
+/// A change of one buffer's lifetime: `bytes` more (or fewer) over the levels `first..=last`.
+struct Piece {
+    first: usize,
+    last: usize,
+    bytes: i128,
+}
+
+/// The state of a local search.
+struct Search<'a> {
+    graph: &'a Graph,
+    level: Vec<usize>,
+    /// Live arena bytes at each level.
+    live: Vec<u64>,
+    work: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(graph: &'a Graph, start: &[usize], depth: usize) -> Self {
+        let mut live = vec![0; depth];
+        for (buffer, users) in graph.users.iter().enumerate() {
+            if let Some((first, last)) = span(users.iter().map(|&user| start[user])) {
+                live[first..=last].iter_mut().for_each(|live| *live += graph.bytes[buffer]);
+            }
+        }
+        Search { graph, level: start.to_vec(), live, work: 0 }
+    }
+
+    fn cost(&self) -> Cost {
+        let peak = self.live.iter().copied().max().unwrap_or(0);
+        (peak, self.live.iter().map(|&live| u128::from(live)).sum())
+    }
+
+    /// Moves dispatches until nothing helps or the budget is spent.
+    fn run(&mut self, earliest: &[usize], latest: &[usize]) {
+        for _ in 0..PASSES {
+            let mut moved = false;
+            for dispatch in 0..self.level.len() {
+                if earliest[dispatch] == latest[dispatch] {
+                    continue;
+                }
+                for target in self.targets(dispatch, earliest[dispatch], latest[dispatch]) {
+                    if self.work > WORK {
+                        return;
+                    }
+                    moved |= self.try_move(dispatch, target);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// The levels worth trying for `dispatch`: the ends of its range, one step to each side, and where the
+    /// lifetimes of its buffers end without it.
+    fn targets(&mut self, dispatch: usize, earliest: usize, latest: usize) -> Vec<usize> {
+        let here = self.level[dispatch];
+        let mut targets = vec![earliest, latest, here + 1, here.saturating_sub(1)];
+        for &after in &self.graph.after[dispatch] {
+            targets.push(self.level[after].saturating_sub(1));
+        }
+        for &before in &self.graph.before[dispatch] {
+            targets.push(self.level[before] + 1);
+        }
+        for &buffer in &self.graph.touches[dispatch] {
+            let users = &self.graph.users[buffer];
+            self.work += users.len() as u64;
+            let others = users.iter().filter(|&&user| user != dispatch);
+            if let Some((first, last)) = span(others.map(|&user| self.level[user])) {
+                targets.extend([first, last, last + 1, first.saturating_sub(1)]);
+            }
+        }
+        targets.retain(|&target| earliest <= target && target <= latest && target != here);
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    /// Moves `dispatch` to `target` with whatever must move along, if that lowers the cost.
+    fn try_move(&mut self, dispatch: usize, target: usize) -> bool {
+        if target == self.level[dispatch] {
+            return false;
+        }
+        let Some(moves) = self.closure(dispatch, target) else { return false };
+        let pieces = self.pieces(&moves);
+        let first = pieces.iter().map(|piece| piece.first).min();
+        let last = pieces.iter().map(|piece| piece.last).max();
+        let (Some(first), Some(last)) = (first, last) else { return false };
+        self.work += (last - first) as u64;
+        // Differences between neighbouring levels, summed up below.
+        let mut change = vec![0i128; last - first + 2];
+        for piece in &pieces {
+            change[piece.first - first] += piece.bytes;
+            change[piece.last + 1 - first] -= piece.bytes;
+        }
+        let (mut old_peak, mut new_peak, mut area, mut sum) = (0, 0, 0, 0);
+        for (level, change) in (first..=last).zip(&change) {
+            sum += change;
+            if sum != 0 {
+                let old = i128::from(self.live[level]);
+                old_peak = old_peak.max(old);
+                new_peak = new_peak.max(old + sum);
+                area += sum;
+            }
+        }
+        if (new_peak, area) >= (old_peak, 0) {
+            return false;
+        }
+        let mut sum = 0;
+        for (level, change) in (first..=last).zip(&change) {
+            sum += change;
+            let live = i128::from(self.live[level]) + sum;
+            self.live[level] = u64::try_from(live).expect("invariant: live bytes are a sum of sizes");
+        }
+        for (dispatch, level) in moves {
+            self.level[dispatch] = level;
+        }
+        true
+    }
+
+    /// `dispatch` at `target`, and the new levels of those that have to give way; sorted by dispatch.
+    fn closure(&mut self, dispatch: usize, target: usize) -> Option<Vec<(usize, usize)>> {
+        let later = target > self.level[dispatch];
+        let mut pending = std::collections::BTreeMap::from([(dispatch, target)]);
+        let mut moves: Vec<(usize, usize)> = Vec::new();
+        // Indices rise along edges: taken in that order, a dispatch's level is final when it is taken.
+        while let Some((dispatch, level)) = if later { pending.pop_first() } else { pending.pop_last() } {
+            if moves.len() == GROUP {
+                return None;
+            }
+            moves.push((dispatch, level));
+            let neighbours = if later { &self.graph.after[dispatch] } else { &self.graph.before[dispatch] };
+            self.work += neighbours.len() as u64;
+            for &next in neighbours {
+                if later && self.level[next] <= level {
+                    let bound = pending.entry(next).or_insert(level + 1);
+                    *bound = (*bound).max(level + 1);
+                } else if !later && self.level[next] >= level {
+                    let bound = pending.entry(next).or_insert(level - 1);
+                    *bound = (*bound).min(level - 1);
+                }
+            }
+        }
+        if !later {
+            moves.reverse();
+        }
+        Some(moves)
+    }
+
+    /// How the lifetimes of arena buffers change under `moves`.
+    fn pieces(&mut self, moves: &[(usize, usize)]) -> Vec<Piece> {
+        let mut buffers: Vec<usize> =
+            moves.iter().flat_map(|&(dispatch, _)| self.graph.touches[dispatch].iter().copied()).collect();
+        buffers.sort_unstable();
+        buffers.dedup();
+        let moved = |user: usize| match moves.binary_search_by_key(&user, |&(dispatch, _)| dispatch) {
+            Ok(index) => moves[index].1,
+            Err(_) => self.level[user],
+        };
+        let mut pieces = Vec::new();
+        for buffer in buffers {
+            let users = &self.graph.users[buffer];
+            self.work += users.len() as u64;
+            let old = span(users.iter().map(|&user| self.level[user]));
+            let new = span(users.iter().map(|&user| moved(user)));
+            let (Some(old), Some(new)) = (old, new) else { continue };
+            let bytes = i128::from(self.graph.bytes[buffer]);
+            difference(new, old, bytes, &mut pieces);
+            difference(old, new, -bytes, &mut pieces);
+        }
+        pieces
+    }
+}
+
+/// Adds a piece for each part of `a` outside of `b`; both are inclusive ranges.
+fn difference(a: (usize, usize), b: (usize, usize), bytes: i128, pieces: &mut Vec<Piece>) {
+    if a.1 < b.0 || b.1 < a.0 {
+        pieces.push(Piece { first: a.0, last: a.1, bytes });
+        return;
+    }
+    if a.0 < b.0 {
+        pieces.push(Piece { first: a.0, last: b.0 - 1, bytes });
+    }
+    if b.1 < a.1 {
+        pieces.push(Piece { first: b.1 + 1, last: a.1, bytes });
+    }
+}
+
+/// The least and the greatest.
+fn span(levels: impl Iterator<Item = usize>) -> Option<(usize, usize)> {
+    levels.fold(None, |span, level| match span {
+        None => Some((level, level)),
+        Some((first, last)) => Some((level.min(first), level.max(last))),
+    })
+}

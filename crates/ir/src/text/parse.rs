@@ -1,0 +1,324 @@
+//! Text to graph. Every error names the line.
+
+use std::collections::HashMap;
+
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::elementwise::ElementwiseOp;
+use crate::fusion::{Fusion, FusionKind};
+use crate::graph::{Graph, NodeId, Value};
+use crate::op::{Op, ReduceKind, Scalar};
+use crate::shape::{Shape, TensorType};
+
+/// Why a text is not a graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct ParseError {
+    /// Line number, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Parses one graph. Lines that start with `;` and the rest of a line after ` ;` are comments.
+pub fn parse(text: &str) -> Result<Graph, ParseError> {
+    let mut lines = Lines { rest: text.lines().enumerate().collect(), at: 0 };
+    let (line, head) = lines.next().ok_or_else(|| error(1, "no graph"))?;
+    let name = head
+        .strip_prefix("graph ")
+        .and_then(|r| r.strip_suffix('{'))
+        .and_then(|r| unquote(r.trim()))
+        .ok_or_else(|| error(line, "expected: graph \"name\" {"))?;
+    let graph = body(&mut lines, &name, 0)?;
+    match lines.next() {
+        None => Ok(graph),
+        Some((line, _)) => Err(error(line, "text after the graph")),
+    }
+}
+
+struct Lines<'a> {
+    rest: Vec<(usize, &'a str)>,
+    at: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn next(&mut self) -> Option<(usize, &'a str)> {
+        while let Some((i, raw)) = self.rest.get(self.at) {
+            self.at += 1;
+            let code = match raw.find(" ;") {
+                Some(cut) => raw[..cut].trim(),
+                None => raw.trim(),
+            };
+            if !code.is_empty() && !code.starts_with(';') {
+                return Some((i + 1, code));
+            }
+        }
+        None
+    }
+}
+
+fn error(line: usize, message: impl Into<String>) -> ParseError {
+    ParseError { line, message: message.into() }
+}
+
+/// Fusions hold no fusions, so two levels are all that a valid text needs; the limit keeps hostile text
+/// from exhausting the stack.
+const MAX_NESTING: usize = 8;
+
+fn body(lines: &mut Lines<'_>, name: &str, depth: usize) -> Result<Graph, ParseError> {
+    let mut graph = Graph::new(name);
+    let mut names: HashMap<String, NodeId> = HashMap::new();
+    let mut symbols: HashMap<String, Symbol> = HashMap::new();
+    loop {
+        let Some((line, code)) = lines.next() else { return Err(error(lines.rest.len(), "missing }")) };
+        let fail = |m: String| error(line, m);
+        if code == "}" {
+            return Ok(graph);
+        }
+        if depth > MAX_NESTING {
+            return Err(fail("bodies are nested too deeply".into()));
+        }
+        if let Some(rest) = code.strip_prefix("symbol ") {
+            let parsed = rest.split_once("<=").and_then(|(n, m)| Some((n.trim(), m.trim().parse().ok()?)));
+            let (n, max) = parsed.ok_or_else(|| fail("expected: symbol name <= maximum".into()))?;
+            symbols.insert(n.into(), Symbol::new(n, max));
+        } else if let Some(rest) = code.strip_prefix("return ") {
+            let (v, label) = match rest.split_once(" as ") {
+                Some((v, label)) => (v, unquote(label.trim()).ok_or_else(|| fail("bad output name".into()))?),
+                None => (rest, String::new()),
+            };
+            let v = operand(&graph, &names, v.trim()).map_err(fail)?;
+            graph.output(&label, v).map_err(|e| fail(e.to_string()))?;
+        } else {
+            let (target, expr) =
+                code.split_once(" = ").ok_or_else(|| fail(format!("cannot read '{code}'")))?;
+            let (expr, opens) = match expr.strip_suffix('{') {
+                Some(e) => (e.trim(), true),
+                None => (expr, false),
+            };
+            let (expr, types) = split_types(expr).ok_or_else(|| fail("missing ': type'".into()))?;
+            let types = types.iter().map(|t| ty(t, &symbols)).collect::<Result<Vec<_>, _>>().map_err(fail)?;
+            let mut words = Words::new(expr).map_err(fail)?;
+            let op_name = words.take().ok_or_else(|| fail("missing op".into()))?;
+            let nested = if opens { Some((words.take(), body(lines, "", depth + 1)?)) } else { None };
+            let mut operands = vec![];
+            while words.peek().is_some_and(|w| w.starts_with('%')) {
+                let word = words.take().unwrap_or_default();
+                operands.push(operand(&graph, &names, &word).map_err(fail)?);
+            }
+            let op = op(&op_name, &mut words, &types, &symbols, nested).map_err(fail)?;
+            if let Some(extra) = words.take() {
+                return Err(fail(format!("unexpected '{extra}'")));
+            }
+            let id = graph.add_node(op, &operands).map_err(|e| fail(e.to_string()))?;
+            if graph.node(id).types != types {
+                let found: Vec<String> = graph.node(id).types.iter().map(|t| t.to_string()).collect();
+                return Err(fail(format!("{op_name} has type {}", found.join(", "))));
+            }
+            if names.insert(target.trim().into(), id).is_some() {
+                return Err(fail(format!("{target} is defined twice")));
+            }
+        }
+    }
+}
+
+/// Splits at the last ` : ` outside quotes; types are separated by `, `.
+fn split_types(expr: &str) -> Option<(&str, Vec<&str>)> {
+    let cut = expr.rfind(" : ")?;
+    Some((expr[..cut].trim(), expr[cut + 3..].split(", ").map(str::trim).collect()))
+}
+
+fn unquote(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    let mut out = String::new();
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => return None,
+            '\\' => match chars.next()? {
+                'n' => out.push('\n'),
+                't' => out.push('\t'),
+                'r' => out.push('\r'),
+                '0' => out.push('\0'),
+                'u' => {
+                    let rest: String = chars.by_ref().take_while(|c| *c != '}').collect();
+                    out.push(char::from_u32(u32::from_str_radix(rest.strip_prefix('{')?, 16).ok()?)?);
+                }
+                other => out.push(other),
+            },
+            other => out.push(other),
+        }
+    }
+    Some(out)
+}
+
+fn operand(graph: &Graph, names: &HashMap<String, NodeId>, word: &str) -> Result<Value, String> {
+    let (name, result) = match word.split_once('.') {
+        Some((n, r)) => (n, r.parse().map_err(|_| format!("bad result number in '{word}'"))?),
+        None => (word, 0),
+    };
+    let node = *names.get(name).ok_or_else(|| format!("{name} is not defined above"))?;
+    if result as usize >= graph.node(node).types.len() {
+        return Err(format!("{word} does not exist"));
+    }
+    Ok(Value { node, result })
+}
+
+fn ty(text: &str, symbols: &HashMap<String, Symbol>) -> Result<TensorType, String> {
+    let bad = || format!("'{text}' is not a type");
+    let (dtype, dims) = text.strip_suffix(']').and_then(|t| t.split_once('[')).ok_or_else(bad)?;
+    let dtype: DType = dtype.parse()?;
+    let shape = if dims.is_empty() {
+        Shape::scalar()
+    } else {
+        dims.split(',').map(|d| dim(d, symbols)).collect::<Result<Shape, _>>()?
+    };
+    Ok(TensorType { dtype, shape })
+}
+
+fn dim(text: &str, symbols: &HashMap<String, Symbol>) -> Result<Dim, String> {
+    Dim::parse(text.trim(), &|name| symbols.get(name).cloned())
+}
+
+/// Words of an expression: quoted strings and `[...]`, `{...}` groups are one word.
+struct Words {
+    words: std::collections::VecDeque<String>,
+}
+
+impl Words {
+    fn new(text: &str) -> Result<Self, String> {
+        let mut words = std::collections::VecDeque::new();
+        let mut word = String::new();
+        let (mut quoted, mut escaped) = (false, false);
+        for c in text.chars() {
+            if c == '"' && !escaped {
+                quoted = !quoted;
+            }
+            escaped = quoted && c == '\\' && !escaped;
+            if c.is_whitespace() && !quoted {
+                if !word.is_empty() {
+                    words.push_back(std::mem::take(&mut word));
+                }
+            } else {
+                word.push(c);
+            }
+        }
+        if quoted {
+            return Err("unterminated string".into());
+        }
+        if !word.is_empty() {
+            words.push_back(word);
+        }
+        Ok(Words { words })
+    }
+
+    fn take(&mut self) -> Option<String> {
+        self.words.pop_front()
+    }
+
+    fn peek(&self) -> Option<&str> {
+        self.words.front().map(String::as_str)
+    }
+
+    /// The value of `key=value`, which must come next.
+    fn key(&mut self, key: &str) -> Result<String, String> {
+        let word = self.take().unwrap_or_default();
+        match word.split_once('=') {
+            Some((k, v)) if k == key => Ok(v.into()),
+            _ => Err(format!("expected {key}=..., got '{word}'")),
+        }
+    }
+}
+
+fn list(text: &str) -> Result<Vec<&str>, String> {
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    let inner = inner.ok_or_else(|| format!("'{text}' is not a list"))?;
+    Ok(if inner.is_empty() { vec![] } else { inner.split(',').collect() })
+}
+
+fn numbers(text: &str) -> Result<Vec<usize>, String> {
+    list(text)?.into_iter().map(number).collect()
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number"))
+}
+
+fn scalar(dtype: DType, text: &str) -> Result<Scalar, String> {
+    let bad = || format!("'{text}' is not a {dtype}");
+    if dtype.is_float() {
+        Ok(Scalar::float(dtype, text.parse().map_err(|_| bad())?))
+    } else {
+        Ok(Scalar::int(dtype, text.parse().map_err(|_| bad())?))
+    }
+}
+
+fn op(
+    name: &str,
+    words: &mut Words,
+    types: &[TensorType],
+    symbols: &HashMap<String, Symbol>,
+    nested: Option<(Option<String>, Graph)>,
+) -> Result<Op, String> {
+    let first = types.first().ok_or("missing type")?;
+    let (dtype, shape) = (first.dtype, &first.shape);
+    if let Some((kind, body)) = nested {
+        if name != "fusion" {
+            return Err(format!("{name} has no body"));
+        }
+        let kind = kind.as_deref().and_then(FusionKind::from_name).ok_or("unknown fusion kind")?;
+        return Ok(Op::Fusion(Box::new(Fusion { kind, body })));
+    }
+    let mut label = || words.take().as_deref().and_then(unquote).ok_or("missing name");
+    Ok(match name {
+        "input" => Op::Input { name: label()?, ty: first.clone() },
+        "weight" => Op::Weight { name: label()?, ty: first.clone() },
+        "state" => Op::State { name: label()?, ty: first.clone() },
+        "param" => {
+            let index = words.take().unwrap_or_default();
+            Op::Param { index: index.parse().map_err(|_| "param needs a number")?, ty: first.clone() }
+        }
+        "const" => Op::Const(scalar(dtype, &words.take().unwrap_or_default())?),
+        "iota" => Op::Iota { len: shape.dims().first().cloned().ok_or("iota has one axis")?, dtype },
+        "dim_value" => {
+            let word = words.take().unwrap_or_default();
+            let inner =
+                word.strip_prefix('{').and_then(|w| w.strip_suffix('}')).ok_or("expected {extent}")?;
+            Op::DimValue { dim: dim(inner, symbols)?, dtype }
+        }
+        "cast" => Op::Cast(dtype),
+        "reshape" => Op::Reshape(shape.clone()),
+        "broadcast" => Op::Broadcast(shape.clone()),
+        "permute" => Op::Permute(numbers(&words.take().unwrap_or_default())?),
+        "slice" => Op::Slice {
+            axis: number(&words.key("axis")?)?,
+            start: dim(&words.key("start")?, symbols)?,
+            len: dim(&words.key("len")?, symbols)?,
+        },
+        "flip" => Op::Flip { axis: number(&words.key("axis")?)? },
+        "pad" => Op::Pad {
+            axis: number(&words.key("axis")?)?,
+            before: dim(&words.key("before")?, symbols)?,
+            after: dim(&words.key("after")?, symbols)?,
+            value: scalar(dtype, &words.key("value")?)?,
+        },
+        "concat" => Op::Concat { axis: number(&words.key("axis")?)? },
+        "matmul" => Op::Matmul,
+        "gather" => Op::Gather { axis: number(&words.key("axis")?)? },
+        "dequantize" => Op::Dequantize(dtype),
+        "attention" => Op::Attention {
+            scale: scalar(DType::F64, &words.key("scale")?)?,
+            causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,
+        },
+        "state_update" => {
+            let at = words.key("at")?;
+            let offsets = list(&at)?.into_iter().map(|d| dim(d, symbols)).collect::<Result<Vec<_>, _>>()?;
+            Op::StateUpdate { offsets }
+        }
+        _ => match (ElementwiseOp::from_name(name), ReduceKind::ALL.into_iter().find(|k| k.name() == name)) {
+            (Some(e), _) => Op::Elementwise(e),
+            (None, Some(kind)) => Op::Reduce { kind, axes: numbers(&words.key("axes")?)? },
+            (None, None) => return Err(format!("unknown op '{name}'")),
+        },
+    })
+}

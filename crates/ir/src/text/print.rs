@@ -1,0 +1,117 @@
+//! Graph to text.
+
+use std::fmt;
+
+use crate::graph::{Graph, Node, Value};
+use crate::op::{Op, Scalar};
+
+/// Prints operands, with `.result` only where a node has several.
+fn value(graph: &Graph, v: Value) -> String {
+    if graph.node(v.node).types.len() == 1 {
+        format!("%{}", v.node.0)
+    } else {
+        format!("%{}.{}", v.node.0, v.result)
+    }
+}
+
+/// A constant so that parsing gives the same bits back.
+fn scalar(s: Scalar) -> String {
+    if s.dtype().is_float() {
+        let x = s.as_f64();
+        if x.is_nan() {
+            "nan".into()
+        } else if x.is_infinite() {
+            if x > 0.0 { "inf".into() } else { "-inf".into() }
+        } else {
+            format!("{x:?}")
+        }
+    } else {
+        s.as_i64().to_string()
+    }
+}
+
+/// Op name, operands and attributes: everything of a line between `=` and `:`.
+pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
+    let mut words = vec![node.op.name().to_string()];
+    words.extend(node.operands.iter().map(|v| value(graph, *v)));
+    match &node.op {
+        Op::Input { name, .. } | Op::Weight { name, .. } | Op::State { name, .. } => {
+            words.push(format!("{name:?}"))
+        }
+        Op::Param { index, .. } => words.push(index.to_string()),
+        Op::Const(s) => words.push(scalar(*s)),
+        Op::DimValue { dim, .. } => words.push(format!("{{{dim}}}")),
+        Op::Permute(axes) => words.push(format!("{axes:?}").replace(' ', "")),
+        Op::Reduce { axes, .. } => words.push(format!("axes={axes:?}").replace(' ', "")),
+        Op::Slice { axis, start, len } => words.push(format!("axis={axis} start={start} len={len}")),
+        Op::Flip { axis } | Op::Concat { axis } | Op::Gather { axis } => words.push(format!("axis={axis}")),
+        Op::Pad { axis, before, after, value } => {
+            words.push(format!("axis={axis} before={before} after={after} value={}", scalar(*value)));
+        }
+        Op::Attention { scale, causal } => words.push(format!("scale={} causal={causal}", scalar(*scale))),
+        Op::StateUpdate { offsets } => {
+            let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();
+            words.push(format!("at=[{}]", list.join(",")));
+        }
+        Op::Fusion(f) => words.insert(1, f.kind.name().into()),
+        Op::Iota { .. }
+        | Op::Elementwise(_)
+        | Op::Cast(_)
+        | Op::Reshape(_)
+        | Op::Broadcast(_)
+        | Op::Matmul
+        | Op::Dequantize(_) => {}
+    }
+    words.join(" ")
+}
+
+fn write_body(graph: &Graph, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
+    let pad = " ".repeat(indent);
+    for symbol in graph.symbols() {
+        writeln!(f, "{pad}symbol {} <= {}", symbol.name(), symbol.limit())?;
+    }
+    for (id, node) in graph.nodes() {
+        let types: Vec<String> = node.types.iter().map(|t| t.to_string()).collect();
+        write!(f, "{pad}%{} = {} : {}", id.0, expression(graph, node), types.join(", "))?;
+        if let Op::Fusion(fusion) = &node.op {
+            writeln!(f, " {{")?;
+            write_body(&fusion.body, f, indent + 2)?;
+            write!(f, "{pad}}}")?;
+        }
+        writeln!(f)?;
+    }
+    for output in graph.outputs() {
+        if output.name.is_empty() {
+            writeln!(f, "{pad}return {}", value(graph, output.value))?;
+        } else {
+            writeln!(f, "{pad}return {} as {:?}", value(graph, output.value), output.name)?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "graph {:?} {{", self.name())?;
+        write_body(self, f, 2)?;
+        writeln!(f, "}}")
+    }
+}
+
+impl Graph {
+    /// The lines of the body without the enclosing `graph "name" { }`, for comments in generated code.
+    pub fn body_text(&self) -> String {
+        struct Body<'a>(&'a Graph);
+        impl fmt::Display for Body<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_body(self.0, f, 0)
+            }
+        }
+        Body(self).to_string()
+    }
+
+    /// Op, operands and attributes of one node as text, e.g. `add %1 %2`.
+    pub fn node_text(&self, id: crate::NodeId) -> String {
+        expression(self, self.node(id))
+    }
+}

@@ -1,0 +1,157 @@
+//! The verifier: what every graph must satisfy, between all passes.
+//!
+//! Checked here:
+//! - operands exist and point backwards; result types are what inference gives;
+//! - no two nodes are equal; leaf and output names are unique; `param` occurs only in fusion bodies, and
+//!   the params of a body are numbered 0, 1, .. without gaps;
+//! - fusion bodies hold no fusions, inputs, weights or states, and are verified like any graph;
+//! - a fusion's kind accepts its body ([`crate::form`]);
+//! - a state version is updated at most once, and no node that depends on the update reads the old version;
+//! - only states (and their versions) are updated; only outputs of the graph are returned.
+//!
+//! Not checked: numeric ranges, and bounds that depend on symbol values ([`Graph::constraints`]).
+
+use crate::fusion::Fusion;
+use crate::graph::{Graph, NodeId, Value};
+use crate::infer::infer;
+use crate::op::Op;
+
+/// One violated invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{location}: {message}\n    {context}")]
+pub struct Diagnostic {
+    /// `%N`, or `%N body %M`.
+    pub location: String,
+    /// The printed node.
+    pub context: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A graph that the verifier accepted; code generation takes nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified(Graph);
+
+impl Verified {
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.0
+    }
+
+    /// The graph, no longer known to be verified.
+    pub fn into_graph(self) -> Graph {
+        self.0
+    }
+}
+
+/// Checks every invariant; all violations are reported.
+pub fn verify(graph: Graph) -> Result<Verified, Vec<Diagnostic>> {
+    let mut found = vec![];
+    check(&graph, false, "", &mut found);
+    if found.is_empty() { Ok(Verified(graph)) } else { Err(found) }
+}
+
+fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>) {
+    let mut report = |id: NodeId, message: String| {
+        let context = graph.node_text(id);
+        found.push(Diagnostic { location: format!("{prefix}%{}", id.0), context, message });
+    };
+    let mut bodies: Vec<(NodeId, &Fusion)> = vec![];
+    for (id, node) in graph.nodes() {
+        if let Some(v) = node.operands.iter().find(|v| v.node >= id) {
+            report(id, format!("operand %{} does not point backwards", v.node.0));
+            continue;
+        }
+        let operands: Vec<_> = node.operands.iter().map(|v| graph.ty(*v)).collect();
+        match infer(&node.op, &operands) {
+            Ok(types) if types == node.types => {}
+            Ok(_) => report(id, "stated types are not the inferred ones".into()),
+            Err(e) => report(id, e.to_string()),
+        }
+        match &node.op {
+            Op::Param { .. } if !is_body => report(id, "param outside a fusion body".into()),
+            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Fusion(_) if is_body => {
+                report(id, format!("{} inside a fusion body", node.op.name()));
+            }
+            Op::Fusion(fusion) => bodies.push((id, fusion)),
+            Op::StateUpdate { .. } if !is_state(graph, node.operands[0]) => {
+                report(id, "updates something that is not a state".into());
+            }
+            _ => {}
+        }
+    }
+    let mut indices: Vec<u32> = graph
+        .nodes()
+        .filter_map(|(_, n)| if let Op::Param { index, .. } = n.op { Some(index) } else { None })
+        .collect();
+    indices.sort_unstable();
+    if indices.iter().enumerate().any(|(i, p)| i as u32 != *p) {
+        report(NodeId(0), format!("params are numbered {indices:?}"));
+    }
+    states(graph, &mut report);
+    for (id, fusion) in bodies {
+        check(&fusion.body, true, &format!("{prefix}%{} body ", id.0), found);
+        if let Err(why) = crate::form::form(fusion.kind, &fusion.body) {
+            let context = graph.node_text(id);
+            found.push(Diagnostic {
+                location: format!("{prefix}%{}", id.0),
+                context,
+                message: why.to_string(),
+            });
+        }
+    }
+}
+
+/// True for a state leaf, a version of one, or a param (whose operand the outer graph checks).
+fn is_state(graph: &Graph, v: Value) -> bool {
+    match graph.op(v) {
+        Op::State { .. } | Op::Param { .. } | Op::StateUpdate { .. } => true,
+        Op::Fusion(f) => updated_param(f, v.result).is_some(),
+        _ => false,
+    }
+}
+
+/// If result `result` of a fusion is a new version of one of its operands, which operand.
+pub fn updated_param(fusion: &Fusion, result: u32) -> Option<u32> {
+    let output = fusion.body.outputs().get(result as usize)?;
+    let node = fusion.body.node(output.value.node);
+    match (&node.op, node.operands.first().map(|s| fusion.body.op(*s))) {
+        (Op::StateUpdate { .. }, Some(Op::Param { index, .. })) => Some(*index),
+        _ => None,
+    }
+}
+
+/// The updates of each state version: `(old version, updating node)`.
+pub fn updates(graph: &Graph) -> Vec<(Value, NodeId)> {
+    let mut found = vec![];
+    for (id, node) in graph.nodes() {
+        match &node.op {
+            Op::StateUpdate { .. } => found.push((node.operands[0], id)),
+            Op::Fusion(f) => {
+                let params = (0..node.types.len() as u32).filter_map(|r| updated_param(f, r));
+                found.extend(params.map(|p| (node.operands[p as usize], id)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// At most one update per version, and no read of a version after its update.
+fn states(graph: &Graph, report: &mut impl FnMut(NodeId, String)) {
+    let updates = updates(graph);
+    for (i, (version, id)) in updates.iter().enumerate() {
+        if updates[..i].iter().any(|(v, _)| v == version) {
+            report(*id, format!("updates %{}, which another node updates too", version.node.0));
+        }
+        // Nodes that depend on the update, found forwards: operands point backwards.
+        let mut depends = vec![false; graph.len()];
+        depends[id.index()] = true;
+        for (other, node) in graph.nodes().skip(id.index() + 1) {
+            depends[other.index()] = node.operands.iter().any(|v| depends[v.node.index()]);
+            if depends[other.index()] && node.operands.contains(version) {
+                report(other, format!("reads %{} after %{} overwrote it", version.node.0, id.0));
+            }
+        }
+    }
+}
