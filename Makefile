@@ -1,0 +1,83 @@
+# Two commands do everything, set-up included: `make demo` and `make test`. `make help` lists the rest.
+#
+# Every step that builds works on the same profile, the same target directory and, but for the demo, the
+# whole workspace: cargo then resolves the same features each time, and shaderc's C++ is compiled once.
+# `--test NAME` picks test targets without changing that; `-p` would.
+
+# rustup's default place, for shells that never read its profile snippet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+MODEL      := models/storyteller-main-Q4_K_M.gguf
+PROMPT     := Once upon a time there was a
+MAX_TOKENS := 200
+SEED       := 1
+
+# A changed Cargo.lock is an error on a build machine, a convenience at home.
+LOCKED := $(if $(CI),--locked)
+# The test targets that run kernels on a Vulkan device: tests/tests/device*.rs or device*/main.rs.
+DEVICE_FILES := $(wildcard tests/tests/device*.rs tests/tests/device*/main.rs)
+DEVICE_SUITE := $(patsubst %,--test %,$(sort $(notdir $(basename $(patsubst %/main.rs,%,$(DEVICE_FILES))))))
+
+step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
+
+# Cargo uses all cores by itself, and two cargos only wait for each other.
+.NOTPARALLEL:
+.PHONY: help demo test bench fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: setup ## set up, build, and let the small language model tell a story
+	$(call step,demo: the first build compiles shaderc and takes minutes)
+	cargo run $(LOCKED) -p tallow-cli -- generate --model "$(MODEL)" --prompt "$(PROMPT)" \
+		--max-tokens "$(MAX_TOKENS)" --seed "$(SEED)"
+
+test: setup-test fmt-check lint doc test-all test-plain-device test-no-vulkan ## set up and run every check there is
+	$(call step,all passed)
+
+bench: setup ## run the benchmarks
+	$(call step,benchmarks)
+	@# The dev profile without its checks: unlike the bench profile it shares the built shaderc.
+	CARGO_PROFILE_DEV_OPT_LEVEL=3 CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false CARGO_PROFILE_DEV_OVERFLOW_CHECKS=false \
+		cargo bench $(LOCKED) --workspace --profile dev --bench '*'
+
+fmt: ## format all sources
+	cargo fmt --all
+
+lint: ## clippy on all targets, warnings denied
+	$(call step,clippy)
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+setup: ## install what a build needs (TALLOW_NO_SETUP=1: nothing)
+	$(call step,set-up)
+	@scripts/setup.sh
+
+setup-test:
+	$(call step,set-up)
+	@scripts/setup.sh test
+
+fmt-check:
+	$(call step,format)
+	cargo fmt --all --check
+
+doc: ## build the API documentation, warnings denied
+	$(call step,documentation)
+	@# --lib: the library and the command are both called tallow, and their pages would collide.
+	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps --lib
+
+test-all: ## every test; the device suite under the Khronos validation layer
+	$(call step,tests)
+	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace
+
+test-plain-device: ## the device suite with every optional device feature switched off
+	$(call step,device suite on plain Vulkan 1.2)
+	@test -n "$(DEVICE_SUITE)" || { echo "no device suite: tests/tests/device*" >&2; exit 1; }
+	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 TALLOW_DISABLE=all cargo test $(LOCKED) --workspace $(DEVICE_SUITE)
+
+test-no-vulkan: ## the build without Vulkan, on the interpreter, with no C or C++ in it
+	$(call step,tests without Vulkan)
+	@tree=$$(cargo tree $(LOCKED) --workspace --no-default-features --prefix none) && \
+	if printf '%s\n' "$$tree" | grep -E '^(ash|cc|cmake|gpu-allocator|shaderc|shaderc-sys) '; then \
+		echo "the build without Vulkan must not depend on these" >&2; exit 1; \
+	fi
+	cargo test $(LOCKED) --workspace --no-default-features

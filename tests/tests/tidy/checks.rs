@@ -1,0 +1,213 @@
+//! The table of rules, with the examples that show each of them at work.
+
+use crate::source_rules::*;
+use crate::tree::{File, Tree};
+use crate::tree_rules::*;
+
+/// A rule over the whole tree.
+pub struct Check {
+    /// Names the rule in findings.
+    pub name: &'static str,
+    /// Gives one line per violation.
+    pub run: fn(&Tree) -> Vec<String>,
+    /// Trees that the rule must find fault with.
+    pub bad: fn() -> Vec<Tree>,
+    /// A tree that keeps the rule, close to the border.
+    pub good: fn() -> Tree,
+}
+
+/// All rules.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "file_length",
+        run: file_length,
+        bad: || vec![Tree { files: vec![File::new("crates/a/src/lib.rs", "x\n".repeat(MAX_FILE + 1))] }],
+        good: || Tree { files: vec![File::new("crates/a/src/lib.rs", "x\n".repeat(MAX_FILE))] },
+    },
+    Check {
+        name: "module_docs",
+        run: module_docs,
+        bad: || {
+            trees(
+                "crates/a/src/lib.rs",
+                &["fn f() {}", "", "// A comment.\nfn f() {}", "/// Of f.\nfn f() {}"],
+            )
+        },
+        good: || Tree::example(&[("a.rs", "//! Doc.\n"), ("b.rs", "#![cfg(unix)]\n\n//! Doc.\nfn f() {}")]),
+    },
+    Check {
+        name: "unsafe_place",
+        run: unsafe_place,
+        bad: || {
+            let mut trees = trees("crates/ir/src/lib.rs", &["unsafe { f() }", "#![allow(unsafe_code)]"]);
+            trees.extend([Tree::example(&[("crates/gguf/src/read.rs", "unsafe impl A for B {}")])]);
+            trees
+        },
+        good: || {
+            Tree::example(&[
+                ("crates/runtime/src/vulkan/a.rs", "#![allow(unsafe_code)]\nunsafe { f() }"),
+                ("crates/gguf/src/mmap.rs", "unsafe { f() }"),
+                (
+                    "crates/ir/src/lib.rs",
+                    "// unsafe\nlet s = \"unsafe\"; not_unsafe();\n#![forbid(unsafe_code)]",
+                ),
+            ])
+        },
+    },
+    Check {
+        name: "safety_comment",
+        run: safety_comment,
+        bad: || {
+            trees(
+                "crates/runtime/src/vulkan/a.rs",
+                &[
+                    "unsafe { f() }",
+                    "// Quick.\nunsafe { f() }",
+                    "// SAFETY: of another statement.\ng();\nunsafe { f() }",
+                    "// SAFETY: of the first only.\nunsafe { f() }\nunsafe { g() }",
+                    "unsafe impl Send for A {}",
+                    "let s = \"// SAFETY: no comment\";\nunsafe { f() }",
+                ],
+            )
+        },
+        good: || {
+            let text = "// SAFETY: because.\nunsafe { f() }\n\
+                        // SAFETY: a long one,\n// in two lines.\nlet x =\n    unsafe { f() };\n\
+                        unsafe { f() } // SAFETY: because.\n\
+                        /// # Safety\n/// The caller's.\npub unsafe fn f() {}\n\
+                        let call: unsafe fn() = f;\nlet s = \"unsafe\"; // unsafe\n";
+            Tree::example(&[("crates/runtime/src/vulkan/a.rs", text)])
+        },
+    },
+    Check {
+        name: "note_without_issue",
+        run: note_without_issue,
+        bad: || {
+            let [a, b, c] = NOTES.map(|note| format!("// {note}: later\n"));
+            trees("crates/a/src/a.rs", &[&a, &b, &c])
+        },
+        good: || Tree { files: vec![File::new("a.rs", format!("// {} (#12): later\nTODOS\n", NOTES[0]))] },
+    },
+    Check {
+        name: "library_unwrap",
+        run: library_unwrap,
+        bad: || {
+            let after =
+                "//! Doc.\n#[cfg(test)]\nmod tests { fn f() { a.unwrap() } }\nfn g() { a\n    .unwrap(); }";
+            trees(
+                "crates/a/src/a.rs",
+                &["fn f() { a.unwrap() }", after, "fn f() { a.expect(\"no reason\") }"],
+            )
+        },
+        good: || {
+            let tested = "/// a.unwrap()\nfn f(p: P) { a.unwrap_or(1); p.expect(b',') }\n#[cfg(test)]\nmod tests { fn f() { a.unwrap() } }";
+            Tree::example(&[
+                ("crates/a/src/a.rs", tested),
+                ("crates/a/src/lib.rs", "mod a;\n#[cfg(test)]\nmod checks;\n"),
+                ("crates/a/src/b.rs", "fn f() { a.expect(\"invariant: never empty\") }"),
+                ("crates/a/src/checks.rs", "fn f() { a.unwrap() }"),
+                ("crates/a/tests/a.rs", "fn f() { a.unwrap() }"),
+            ])
+        },
+    },
+    Check {
+        name: "tree_size",
+        run: tree_size,
+        bad: || vec![data_of(MAX_TREE_BYTES)],
+        good: || data_of(MAX_TREE_BYTES - 1),
+    },
+    Check {
+        name: "machine_text",
+        run: machine_text,
+        bad: || {
+            let lock = "source = \"registry+https://packages.example/index\"".to_owned();
+            let mut trees: Vec<Tree> = MACHINE_TEXT
+                .iter()
+                .map(|text| Tree { files: vec![File::new("README.md", format!("see {text}a"))] })
+                .collect();
+            trees.push(Tree { files: vec![File::new("Cargo.lock", lock)] });
+            trees
+        },
+        good: || {
+            Tree::example(&[
+                ("Cargo.lock", "source = \"registry+https://github.com/rust-lang/crates.io-index\""),
+                ("README.md", "docs/work/list, ~/work/, https://crates.io/crates/ash"),
+            ])
+        },
+    },
+    Check {
+        name: "pass_without_filetests",
+        run: pass_without_filetests,
+        bad: || {
+            vec![Tree::example(&[
+                ("crates/ir/src/passes/fold.rs", ""),
+                ("crates/ir/src/passes/fuse.rs", ""),
+                ("tests/filetests/passes/fold/a.ir", ""),
+            ])]
+        },
+        good: || {
+            Tree::example(&[
+                ("crates/ir/src/passes/fold.rs", ""),
+                ("crates/ir/src/passes/fold/rules.rs", ""),
+                ("tests/filetests/passes/fold/a.ir", ""),
+            ])
+        },
+    },
+    Check {
+        name: "dead_link",
+        run: dead_link,
+        bad: || {
+            let mut trees = trees("README.md", &["[a](docs/a.md)", "see [a](a.md#part) here", "![a](/docs)"]);
+            trees.push(Tree::example(&[("docs/b.md", "[a](../c.md)"), ("docs/c.md", "")]));
+            trees
+        },
+        good: || {
+            let text = "[a](docs/a.md#part) [b](docs) [c](https://example.org/x) [d](#part) `[e](none)`\n```\n[f](none)\n```\n";
+            Tree::example(&[("README.md", text), ("docs/a.md", "[r](../README.md)")])
+        },
+    },
+    Check {
+        name: "lints_inherited",
+        run: lints_inherited,
+        bad: || {
+            trees(
+                "crates/a/Cargo.toml",
+                &["[package]\nname = \"a\"\n", "[lints]\nrust.missing_docs = \"allow\"\n"],
+            )
+        },
+        good: || {
+            Tree::example(&[
+                ("crates/a/Cargo.toml", "[lints]\nworkspace = true\n"),
+                ("Cargo.toml", "[workspace]"),
+            ])
+        },
+    },
+    Check {
+        name: "rust_version",
+        run: rust_version,
+        bad: || {
+            vec![
+                Tree::example(&[
+                    ("Cargo.toml", "rust-version = \"1.90\"\n"),
+                    ("scripts/setup.sh", "min_rust=1.88\n"),
+                ]),
+                Tree::example(&[("Cargo.toml", "rust-version = \"1.90\"\n"), ("scripts/setup.sh", "\n")]),
+            ]
+        },
+        good: || {
+            Tree::example(&[
+                ("Cargo.toml", "rust-version = \"1.90\"\n"),
+                ("scripts/setup.sh", "min_rust=1.90\n"),
+            ])
+        },
+    },
+];
+
+/// One tree per text, each with that one file.
+fn trees(path: &str, texts: &[&str]) -> Vec<Tree> {
+    texts.iter().map(|text| Tree::example(&[(path, text)])).collect()
+}
+
+fn data_of(bytes: u64) -> Tree {
+    Tree { files: vec![File { path: "models/a.gguf".to_owned(), bytes, text: None }] }
+}

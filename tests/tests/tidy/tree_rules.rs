@@ -1,0 +1,154 @@
+//! Rules about the repository as a whole: its size, its words, its links, its manifests.
+
+use crate::rust_text::has_word;
+use crate::tree::Tree;
+
+/// What a clone may weigh.
+pub const MAX_TREE_BYTES: u64 = 40 << 20;
+/// Notes to oneself, which want the number of an issue behind them. (Split, so as not to find themselves.)
+pub const NOTES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+/// Files with comments in which a note could hide.
+const COMMENTED: [&str; 9] = [".rs", ".comp", ".glsl", ".py", ".sh", ".toml", ".yml", "Makefile", ".ci/run"];
+/// Text that belongs to one machine: folders that only it has, and package hosts other than the official
+/// name that Cargo itself writes into its lock file.
+pub const MACHINE_TEXT: [&str; 7] = [
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/ho", "me/"),
+    concat!("index.crates", ".io"),
+    concat!("static.crates", ".io"),
+    concat!("sparse", "+http"),
+    concat!("replace", "-with"),
+];
+/// How Cargo names the official registry.
+const OFFICIAL_REGISTRY: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
+
+/// A note of something left undone names its issue.
+pub fn note_without_issue(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let Some(text) = file.text_if(&COMMENTED) else { continue };
+        for (number, line) in (1..).zip(text.lines()) {
+            let note = NOTES.iter().find(|note| has_word(line, note));
+            let numbered = |at: usize| line[at + 2..].starts_with(|c: char| c.is_ascii_digit());
+            if let Some(note) = note.filter(|_| !line.find("(#").is_some_and(numbered)) {
+                findings.push(format!(
+                    "{}:{number}: {note} without an issue, as in \"{note} (#12): ...\"",
+                    file.path
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// A clone stays small.
+pub fn tree_size(tree: &Tree) -> Vec<String> {
+    let bytes: u64 = tree.files.iter().map(|file| file.bytes).sum();
+    let over = bytes >= MAX_TREE_BYTES;
+    over.then(|| format!("the tree has {bytes} bytes, and must stay below {MAX_TREE_BYTES}"))
+        .into_iter()
+        .collect()
+}
+
+/// Nothing of one machine gets into the repository.
+pub fn machine_text(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for (number, line) in (1..).zip(file.text.as_deref().unwrap_or_default().lines()) {
+            if let Some(found) = MACHINE_TEXT.iter().find(|text| stands_alone(line, text)) {
+                findings.push(format!("{}:{number}: \"{found}\" belongs to one machine", file.path));
+            }
+            if line.contains("\"registry+") && file.path == "Cargo.lock" && !line.contains(OFFICIAL_REGISTRY)
+            {
+                findings.push(format!("{}:{number}: a package from elsewhere than crates.io", file.path));
+            }
+        }
+    }
+    findings
+}
+
+/// True if `line` holds `text` other than as the middle of a longer path or name.
+fn stands_alone(line: &str, text: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || "_-.~}/".contains(c);
+    line.match_indices(text).any(|(at, _)| !line[..at].chars().next_back().is_some_and(continues))
+}
+
+/// Each pass, a file or folder in `passes/`, has a folder of filetests with its name.
+pub fn pass_without_filetests(tree: &Tree) -> Vec<String> {
+    const PASSES: &str = "crates/ir/src/passes/";
+    const TESTS: &str = "tests/filetests/passes";
+    if !tree.has(TESTS) {
+        return Vec::new();
+    }
+    let names = tree.files.iter().filter_map(|file| file.path.strip_prefix(PASSES)?.split(['/', '.']).next());
+    let mut untested: Vec<&str> =
+        names.filter(|name| *name != "mod" && !tree.has(&format!("{TESTS}/{name}"))).collect();
+    untested.dedup();
+    untested.iter().map(|name| format!("{PASSES}{name} has no {TESTS}/{name}/")).collect()
+}
+
+/// Each relative link of each Markdown file leads somewhere.
+pub fn dead_link(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let Some(text) = file.text_if(&[".md"]) else { continue };
+        let mut in_code = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            in_code ^= line.trim_start().starts_with("```");
+            if in_code {
+                continue;
+            }
+            // Odd pieces between backquotes are code.
+            for target in line.split('`').step_by(2).flat_map(link_targets) {
+                if !resolve(&file.path, target).is_some_and(|path| tree.has(&path)) {
+                    findings.push(format!("{}:{number}: no file at {target}", file.path));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The targets of `[text](target)` that mean files, without their fragments.
+fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+/// `target` as seen from the file at `from`; `None` if it leaves the repository.
+fn resolve(from: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.trim_end_matches('/').split('/') {
+        match part {
+            "" => return None,
+            "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Each member takes the workspace's lints.
+pub fn lints_inherited(tree: &Tree) -> Vec<String> {
+    let members = tree.files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
+    let alone = members
+        .filter(|file| !file.text.as_deref().unwrap_or_default().contains("[lints]\nworkspace = true\n"));
+    alone.map(|file| format!("{} lacks \"[lints] workspace = true\"", file.path)).collect()
+}
+
+/// The set-up script asks for the Rust that the workspace needs.
+pub fn rust_version(tree: &Tree) -> Vec<String> {
+    let value = |path: &str, key: &str| -> Option<String> {
+        let line = tree.get(path)?.text.as_deref()?.lines().find_map(|line| line.strip_prefix(key))?;
+        Some(line.trim_matches(['=', ' ', '"']).to_owned())
+    };
+    let (cargo, setup) = (value("Cargo.toml", "rust-version"), value("scripts/setup.sh", "min_rust"));
+    if cargo.is_some() && cargo != setup {
+        return vec![format!("Cargo.toml needs Rust {cargo:?}, scripts/setup.sh asks for {setup:?}")];
+    }
+    // Without a root manifest this is another check's example.
+    Vec::new()
+}
