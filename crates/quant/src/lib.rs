@@ -1,17 +1,32 @@
 //! Block formats of GGUF weights: one table, CPU quantization and dequantization, device layout.
 //!
-//! [`Format`] names a format and [`Format::spec`] gives its row in the table.
+//! [`Format`] names a format and [`Format::spec`] gives its row in the table: name, number in GGUF
+//! files, block geometry, and the planes of its device layout. [`dequantize`] and [`quantize`] give
+//! the very bits that ggml's reference gives; [`repack`] rearranges a weight for the GPU.
 //!
 //! ```
-//! use tallow_quant::Format;
-//! assert_eq!(Format::Q4_0.row_bytes(64)?, 36);
+//! use tallow_quant::{Format, dequantize, quantize};
+//! let values: Vec<f32> = (0..64).map(|i| (i - 32) as f32).collect();
+//! let bytes = quantize(Format::Q8_0, &values)?;
+//! assert_eq!(bytes.len(), Format::Q8_0.row_bytes(64)?);
+//! let mut back = vec![0.0; 64];
+//! dequantize(Format::Q8_0, &bytes, &mut back)?;
+//! assert!(values.iter().zip(&back).all(|(a, b)| (a - b).abs() < 0.2));
 //! # Ok::<(), tallow_quant::QuantError>(())
 //! ```
+//!
+//! What it never does: read files (`tallow-gguf`), run on a GPU, or know tensors' shapes.
+//!
+//! A new format is a row in `format.rs` with its variant, a module in `blocks/`, a name in the
+//! fixture script `scripts/quant_fixtures.py`, and the match arms that the compiler then asks for.
 
+mod blocks;
+mod convert;
 mod error;
 mod format;
 mod planes;
 
+pub use convert::{dequantize, dequantize_at, quantize};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};
 pub use planes::{PLANE_ALIGNMENT, plane_offsets, repack, repacked_bytes, unpack};

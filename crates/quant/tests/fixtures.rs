@@ -1,0 +1,129 @@
+//! Every format against fixtures that the PyPI package gguf made (`scripts/quant_fixtures.py`).
+
+use std::path::PathBuf;
+
+use tallow_quant::{Format, dequantize, dequantize_at, quantize};
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/quant").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().expect("4 bytes"))).collect()
+}
+
+/// Equal bits, where a NaN equals every NaN.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+#[test]
+fn dequantize_is_bit_exact_for_every_format() {
+    for &format in Format::ALL {
+        let blocks = fixture(&format!("{format}.blocks"));
+        let expected = floats(&fixture(&format!("{format}.values")));
+        assert!(expected.len() >= 500, "{format}: a fixture with so few values proves little");
+        assert!(expected.iter().any(|v| v.is_nan()) && expected.iter().any(|v| v.is_infinite()));
+        let mut got = vec![0.0; expected.len()];
+        dequantize(format, &blocks, &mut got).expect("whole blocks");
+        for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
+            assert!(same(got, expected), "{format}: element {i} is {got:e}, expected {expected:e}");
+            let alone = dequantize_at(format, &blocks, i).expect("in range");
+            assert!(same(alone, expected), "{format}: element {i} alone is {alone:e}, expected {expected:e}");
+        }
+    }
+}
+
+/// The K formats' quantizers are not in the package; `tallow-gguf` tests them on model files.
+#[test]
+fn quantize_is_byte_exact() {
+    for &format in Format::ALL {
+        let source = match format {
+            Format::F16 | Format::BF16 | Format::F32 => "source_floats.f32",
+            Format::Q4_0 | Format::Q8_0 => "source_blocks.f32",
+            Format::Q4_K | Format::Q6_K => continue,
+        };
+        let got = quantize(format, &floats(&fixture(source))).expect("whole blocks");
+        let expected = fixture(&format!("{format}.quantized"));
+        let size = format.block_bytes();
+        assert_eq!(got.len(), expected.len());
+        for (i, (got, expected)) in got.chunks(size).zip(expected.chunks(size)).enumerate() {
+            // Which of its NaNs f16 rounds to is the hardware's affair.
+            let nan = |bytes: &[u8]| dequantize_at(format, bytes, 0).expect("one block").is_nan();
+            let same_nan = format == Format::F16 && nan(got) && nan(expected);
+            assert!(same_nan || got == expected, "{format}: block {i} is {got:?}, expected {expected:?}");
+        }
+    }
+}
+
+/// A quantized block's error stays within a step of its grid, on ordinary and on odd values.
+#[test]
+fn quantized_values_are_near() {
+    let source = floats(&fixture("source_blocks.f32"));
+    for (format, steps) in
+        [(Format::Q4_0, 8.0), (Format::Q8_0, 127.0), (Format::Q4_K, 8.0), (Format::Q6_K, 31.0)]
+    {
+        let bytes = quantize(format, &source).expect("whole blocks");
+        let mut back = vec![0.0; source.len()];
+        dequantize(format, &bytes, &mut back).expect("whole blocks");
+        let mut checked = 0;
+        for (row, (x, y)) in source.chunks(256).zip(back.chunks(256)).enumerate() {
+            let amax = x.iter().fold(0.0f32, |max, v| max.max(v.abs()));
+            // An f16 scale ends at 65504 and at 6e-8; between, it holds 11 bits.
+            if !(1e-2..1e4).contains(&amax) {
+                continue;
+            }
+            checked += 1;
+            for (x, y) in x.iter().zip(y) {
+                assert!(
+                    (x - y).abs() <= amax / steps,
+                    "{format}: row {row}: {x} became {y} (largest {amax})"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_values_never_panic() {
+    let odd = [f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-42, -0.0];
+    for &format in Format::ALL {
+        for &first in &odd {
+            for &rest in &odd {
+                let mut values = [rest; 256];
+                values[0] = first;
+                values[100] = 1.0;
+                let bytes = quantize(format, &values).expect("whole blocks");
+                dequantize(format, &bytes, &mut values).expect("whole blocks");
+            }
+        }
+    }
+}
+
+#[test]
+fn zeros_stay_zero() {
+    for &format in Format::ALL {
+        let bytes = quantize(format, &[0.0; 512]).expect("whole blocks");
+        let mut back = [1.0; 512];
+        dequantize(format, &bytes, &mut back).expect("whole blocks");
+        assert!(back.iter().all(|&v| v == 0.0), "{format}");
+    }
+}
+
+#[test]
+fn wrong_sizes_name_format_and_sizes() {
+    let text = |result: Result<(), _>| result.map_err(|e: tallow_quant::QuantError| e.to_string());
+    assert_eq!(
+        text(dequantize(Format::Q4_0, &[0; 17], &mut [0.0; 32])),
+        Err("q4_0: expected 18 bytes, got 17".to_owned())
+    );
+    assert_eq!(
+        text(quantize(Format::Q6_K, &[0.0; 32]).map(drop)),
+        Err("q6_k: 32 elements are not whole blocks of 256".to_owned())
+    );
+    assert_eq!(
+        text(dequantize_at(Format::Q8_0, &[0; 34], 32).map(drop)),
+        Err("q8_0: element 32 of 32".to_owned())
+    );
+}

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""quant_fixtures.py [OUTDIR]: what every block format must give, by an independent implementation.
+
+Needs the PyPI packages gguf (0.19) and numpy; writes to tests/fixtures/quant unless told otherwise:
+  <format>.blocks     blocks as a GGUF file holds them: random ones, then adversarial ones
+  <format>.values     their values, f32, by gguf.quants.dequantize
+  source_blocks.f32   values to quantize to block formats (finite)
+  source_floats.f32   values to round to float formats (with NaN, infinities, subnormals, ties)
+  <format>.quantized  the source quantized by gguf.quants.quantize, for the formats that it can do
+All files are little endian. The seed is fixed, so the files come out equal on every run."""
+
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf.quants import dequantize, quantize
+
+# Where the f16 scales of a block lie; their bytes are set apart from the random ones, because
+# random bits would make most of them huge.
+FORMATS = {
+    "q4_0": [0],
+    "q8_0": [0],
+    "q4_k": [0, 2],
+    "q6_k": [208],
+    "f16": [],
+    "bf16": [],
+    "f32": [],
+}
+# Formats whose quantizer the package has; q4_k and q6_k are checked against model files instead.
+QUANTIZED = ["q4_0", "q8_0", "f16", "bf16", "f32"]
+
+# 0, -0, smallest and largest subnormal, smallest normal, 1, largest, negative largest, infinities, NaNs.
+SPECIAL_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFD55]
+
+
+def random_blocks(rng, count, size, scales):
+    blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
+    for at in scales:
+        d = (rng.normal(size=count) * 0.01).astype("<f2")
+        blocks[:, at : at + 2] = d.view(np.uint8).reshape(-1, 2)
+    return blocks
+
+
+def adversarial_blocks(rng, size, scales):
+    rows = [np.full(size, fill, dtype=np.uint8) for fill in (0x00, 0xFF, 0x80, 0x7F)]
+    for special in SPECIAL_F16:
+        for at in scales:
+            block = random_blocks(rng, 1, size, scales)[0]
+            block[at : at + 2] = np.frombuffer(np.uint16(special).tobytes(), np.uint8)
+            rows.append(block)
+    if scales:  # Every field at its largest under a finite scale.
+        block = np.full(size, 0xFF, dtype=np.uint8)
+        for at in scales:
+            block[at : at + 2] = np.frombuffer(np.uint16(0x7BFF).tobytes(), np.uint8)
+        rows.append(block)
+    return np.stack(rows)
+
+
+def float_blocks(rng, name):
+    if name == "f32":
+        bits = np.concatenate([float_source(rng).view("<u4"), rng.integers(0, 2**32, 256, dtype=np.uint32)])
+        return bits.astype("<u4").view(np.uint8).reshape(-1, 4)
+    # A step through all 16-bit patterns that meets every exponent, and the ends.
+    bits = np.concatenate([np.arange(0, 65536, 31), np.array(SPECIAL_F16), [0x7F80, 0xFF80, 0x7FC0, 0xFFA0]])
+    return bits.astype("<u2").view(np.uint8).reshape(-1, 2)
+
+
+def block_source(rng):
+    rows = [rng.normal(size=256) * scale for scale in (0.02, 1.0, 3e4, 1e6, 1e-6, 1e-30)]
+    rows += [rng.uniform(0.5, 1.0, 256), -rng.uniform(0.5, 1.0, 256), rng.standard_cauchy(256)]
+    rows += [np.zeros(256), np.full(256, 0.37), np.full(256, -5.0)]
+    # Equal magnitudes of both signs: the first one decides the sign of the scale.
+    rows.append(np.where(np.arange(256) % 2 == 0, 1.0, -1.0))
+    rows.append(np.where(np.arange(256) % 2 == 0, -1.0, 1.0))
+    # Halves of the step 1/8, 1/127 or 1/15, which rounding must break the right way.
+    rows.append((np.arange(256) % 33 - 16) / 16.0)
+    rows.append((np.arange(256) % 255 - 127) / 2.0)
+    single = np.zeros(256)
+    single[::37] = 1e-3
+    rows.append(single)
+    return np.concatenate(rows).astype("<f4")
+
+
+def float_source(rng):
+    values = np.concatenate([rng.normal(size=400), rng.normal(size=100) * 1e5, rng.normal(size=100) * 1e-6]).astype("<f4")
+    bits = [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000]
+    bits += [0x7FC00000, 0x7F800001, 0xFFBFFFFF]  # NaN: quiet, signalling, signalling with a full payload
+    bits += [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7F8000]  # halfway between two bf16
+    bits += [0x3F801000, 0x3F803000, 0x3F801001, 0x477FEFFF, 0x477FF000, 0x33000000, 0x33000001, 0x387FE000]  # of f16
+    return np.concatenate([values, np.array(bits, dtype="<u4").view("<f4")])
+
+
+def main():
+    root = Path(__file__).resolve().parent.parent
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests" / "fixtures" / "quant"
+    out.mkdir(parents=True, exist_ok=True)
+    np.seterr(all="ignore")
+    rng = np.random.default_rng(20261121)
+    sources = {"blocks": block_source(rng), "floats": float_source(rng)}
+    for name, source in sources.items():
+        (out / f"source_{name}.f32").write_bytes(source.tobytes())
+    for name, scales in FORMATS.items():
+        kind = gguf.GGMLQuantizationType[name.upper()]
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        if elements == 1:
+            blocks = float_blocks(rng, name)
+        else:
+            random = random_blocks(rng, 24 if elements == 32 else 6, size, scales)
+            blocks = np.concatenate([random, adversarial_blocks(rng, size, scales)])
+        # The package wants f16 and f32 data typed.
+        typed = {"f16": "<f2", "f32": "<f4"}.get(name)
+        values = dequantize(blocks.reshape(-1).view(typed) if typed else blocks, kind)
+        (out / f"{name}.blocks").write_bytes(blocks.tobytes())
+        (out / f"{name}.values").write_bytes(values.astype("<f4").tobytes())
+        if name in QUANTIZED:
+            source = sources["floats" if elements == 1 else "blocks"]
+            (out / f"{name}.quantized").write_bytes(quantize(source, kind).tobytes())
+    print(f"{sum(f.stat().st_size for f in out.iterdir())} bytes in {out}")
+
+
+main()
