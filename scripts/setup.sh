@@ -62,7 +62,7 @@ setup: and for the tests the Khronos validation layers and SPIRV-Tools."
         say "this is not Debian or Ubuntu; the Vulkan loader, a driver, the Khronos validation layers and SPIRV-Tools are taken for granted"
         return 0
     fi
-    missing=$(missing_packages)
+    missing=$(missing_packages) && missing=${missing% }
     [ -n "$missing" ] || return 0
     if [ "$(id -u)" != 0 ] && ! have sudo; then
         fail "missing packages, and neither root nor sudo to install them; please run as root: apt-get install $missing"
@@ -74,7 +74,7 @@ setup: and for the tests the Khronos validation layers and SPIRV-Tools."
     # shellcheck disable=SC2086
     apt install -y --no-install-recommends $missing ||
         fail "apt-get could not install: $missing (its messages are above)"
-    missing=$(missing_packages)
+    missing=$(missing_packages) && missing=${missing% }
     [ -z "$missing" ] || fail "apt-get ended without an error, but these are still missing: $missing"
 }
 

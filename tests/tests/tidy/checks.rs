@@ -167,6 +167,19 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "missing_path",
+        run: missing_path,
+        bad: || trees("docs/a.md", &["see `crates/a/src/b.rs`", "a `x` b `docs/b/` c"]),
+        good: || {
+            let text = "`crates/a/` `docs/a.md` `crates/<name>/x.rs` `src/none.rs` crates/none\n```\n`docs/none`\n```\n";
+            Tree::example(&[
+                ("docs/a.md", text),
+                ("crates/a/Cargo.toml", ""),
+                ("CHANGELOG.md", "`docs/none`"),
+            ])
+        },
+    },
+    Check {
         name: "lints_inherited",
         run: lints_inherited,
         bad: || {

@@ -20,6 +20,8 @@ pub const MACHINE_TEXT: [&str; 7] = [
     concat!("sparse", "+http"),
     concat!("replace", "-with"),
 ];
+/// The folders whose content Markdown files name by path.
+const ROOT_FOLDERS: [&str; 6] = ["benches/", "crates/", "docs/", "models/", "scripts/", "tests/"];
 /// How Cargo names the official registry.
 const OFFICIAL_REGISTRY: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
 
@@ -91,23 +93,44 @@ pub fn pass_without_filetests(tree: &Tree) -> Vec<String> {
 /// Each relative link of each Markdown file leads somewhere.
 pub fn dead_link(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
-    for file in &tree.files {
-        let Some(text) = file.text_if(&[".md"]) else { continue };
-        let mut in_code = false;
-        for (number, line) in (1..).zip(text.lines()) {
-            in_code ^= line.trim_start().starts_with("```");
-            if in_code {
-                continue;
-            }
-            // Odd pieces between backquotes are code.
-            for target in line.split('`').step_by(2).flat_map(link_targets) {
-                if !resolve(&file.path, target).is_some_and(|path| tree.has(&path)) {
-                    findings.push(format!("{}:{number}: no file at {target}", file.path));
-                }
+    for (file, number, line) in prose_lines(tree) {
+        // Odd pieces between backquotes are code.
+        for target in line.split('`').step_by(2).flat_map(link_targets) {
+            if !resolve(file, target).is_some_and(|path| tree.has(&path)) {
+                findings.push(format!("{file}:{number}: no file at {target}"));
             }
         }
     }
     findings
+}
+
+/// Each path that a Markdown file sets in backquotes, written from the root, leads somewhere.
+/// (The history of changes may name what is gone.)
+pub fn missing_path(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (file, number, line) in prose_lines(tree).filter(|(file, _, _)| *file != "CHANGELOG.md") {
+        for code in line.split('`').skip(1).step_by(2) {
+            let is_path = ROOT_FOLDERS.iter().any(|folder| code.starts_with(folder));
+            let is_exact = !code.contains(['<', '*', '{', ' ', ':', '…']);
+            if is_path && is_exact && !tree.has(code) {
+                findings.push(format!("{file}:{number}: no file at {code}"));
+            }
+        }
+    }
+    findings
+}
+
+/// Path, line number and line of all Markdown files, without fenced code.
+fn prose_lines(tree: &Tree) -> impl Iterator<Item = (&str, usize, &str)> {
+    let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), file.text_if(&[".md"])?)));
+    files.flat_map(|(path, text)| {
+        let mut in_code = false;
+        (1..).zip(text.lines()).filter_map(move |(number, line)| {
+            let fence = line.trim_start().starts_with("```");
+            in_code ^= fence;
+            (!in_code && !fence).then_some((path, number, line))
+        })
+    })
 }
 
 /// The targets of `[text](target)` that mean files, without their fragments.
