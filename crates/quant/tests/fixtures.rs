@@ -82,6 +82,7 @@ fn quantized_values_are_near() {
                 );
             }
         }
+        assert!(checked >= 10, "{format}: only {checked} rows were ordinary");
     }
 }
 
