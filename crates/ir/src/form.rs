@@ -1,14 +1,502 @@
 //! What a fusion's body must look like for its kind, and the loop structure that follows from it.
+//!
+//! One rule makes a body legal: every read of an anchor (a reduction, a matmul, an attention) must stay
+//! within what the same workgroup computes: the same row for reductions, the same row and tile of columns
+//! for matmuls, the same head and query for attention. It is decided on index maps, not on patterns.
 
+use std::collections::BTreeSet;
+
+use crate::access::anchor_reads;
+use crate::dim::{Bindings, Dim};
 use crate::fusion::FusionKind;
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeId, Value};
+use crate::index::{AtomId, Atoms, Index};
+use crate::op::Op;
+use crate::shape::Shape;
 
 /// Why a body does not fit a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Reason(pub String);
 
-/// The loop structure of `body` as a kernel of `kind`.
-pub fn form(_kind: FusionKind, _body: &Graph) -> Result<(), Reason> {
+fn no<T>(why: impl Into<String>) -> Result<T, Reason> {
+    Err(Reason(why.into()))
+}
+
+/// Rows of activations up to which a matmul is a matvec.
+pub const MATVEC_MAX_ROWS: i64 = 8;
+
+/// Widest tile of columns that an epilogue may need.
+pub const MAX_TILE: i64 = 256;
+
+/// The loop structure of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// See [`FusionKind::Map`].
+    Map(MapForm),
+    /// See [`FusionKind::Row`].
+    Row(RowForm),
+    /// See [`FusionKind::Matvec`] and [`FusionKind::Matmul`].
+    Contraction(ContractionForm),
+    /// See [`FusionKind::Attention`].
+    Attention(AttentionForm),
+}
+
+/// Every output has `numel` elements; invocation `i` writes element `i` of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapForm {
+    /// Elements of each output.
+    pub numel: Dim,
+}
+
+/// Which loop writes an output of a row kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOutput {
+    /// One element for each (row, element of the row).
+    Inner,
+    /// One element for each row.
+    Row,
+}
+
+/// Where elements of a row lie: the shape that is reduced and the axes that go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Shape of the reduced operand.
+    pub shape: Shape,
+    /// Reduced axes.
+    pub axes: Vec<usize>,
+}
+
+impl Rows {
+    /// Coordinates of element `inner` of row `row`.
+    pub fn at(&self, row: &Index, inner: &Index, atoms: &mut Atoms) -> Vec<Index> {
+        let kept = self.shape.without(&self.axes);
+        let gone: Vec<usize> = (0..self.shape.rank()).filter(|i| !self.axes.contains(i)).collect();
+        let mut kept = atoms.unflatten(row, &kept).into_iter();
+        let mut inner = atoms.unflatten(inner, &self.shape.without(&gone)).into_iter();
+        let next = |i: usize| if self.axes.contains(&i) { inner.next() } else { kept.next() };
+        (0..self.shape.rank()).map(next).map(Option::unwrap_or_default).collect()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> Dim {
+        self.shape.without(&self.axes).numel()
+    }
+
+    /// Elements of a row.
+    pub fn inner(&self) -> Dim {
+        self.axes.iter().fold(Dim::one(), |n, a| &n * &self.shape.dims()[*a])
+    }
+}
+
+/// Reductions over the same rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowForm {
+    /// Number of rows.
+    pub rows: Dim,
+    /// Elements of a row.
+    pub inner: Dim,
+    /// The reductions in the order in which they can be computed, with their rows.
+    pub reduces: Vec<(NodeId, Rows)>,
+    /// How each output is written.
+    pub outputs: Vec<RowOutput>,
+    /// The layout by which `Inner` outputs are enumerated.
+    pub domain: Rows,
+}
+
+/// Matmuls whose columns are computed by the same workgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The matmul nodes.
+    pub anchors: Vec<NodeId>,
+    /// Columns.
+    pub n: Dim,
+    /// Columns that one workgroup must compute together: its tile is a multiple of this.
+    pub tile: u32,
+    /// True if an output reads a column other than its own.
+    pub staged: bool,
+    /// Which outputs it writes.
+    pub outputs: Vec<usize>,
+}
+
+/// Matmuls `[batch.., m, k] x [batch.., k, n]` that share the left operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContractionForm {
+    /// Batch extents of the results.
+    pub batch: Shape,
+    /// Rows.
+    pub m: Dim,
+    /// Inner extent.
+    pub k: Dim,
+    /// The shared left operand.
+    pub lhs: Value,
+    /// Reductions over the rows of the left operand that come before (matvec only).
+    pub prologue: Vec<(NodeId, Rows)>,
+    /// The parts of the grid.
+    pub segments: Vec<Segment>,
+}
+
+/// One attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttentionForm {
+    /// The attention node.
+    pub node: NodeId,
+}
+
+/// What an output of a body computes: itself, or for a state update the source that is written.
+pub fn output_root(body: &Graph, output: usize) -> Value {
+    let value = body.outputs()[output].value;
+    let node = body.node(value.node);
+    if matches!(node.op, Op::StateUpdate { .. }) { node.operands[1] } else { value }
+}
+
+/// The loop structure of `body` as a kernel of `kind`, or why it has none.
+pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
+    if body.outputs().is_empty() {
+        return no("the body returns nothing");
+    }
+    let anchors = |f: fn(&Op) -> bool| -> Vec<NodeId> {
+        body.nodes().filter(|(_, n)| f(&n.op)).map(|(id, _)| id).collect()
+    };
+    let reduces = anchors(|op| matches!(op, Op::Reduce { .. }));
+    let matmuls = anchors(|op| matches!(op, Op::Matmul));
+    let attentions = anchors(|op| matches!(op, Op::Attention { .. }));
+    state_updates_are_outputs(body)?;
+    match (kind, reduces.len(), matmuls.len(), attentions.len()) {
+        (FusionKind::Map, 0, 0, 0) => map(body).map(Form::Map),
+        (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
+        (FusionKind::Matvec, _, 1.., 0) => {
+            let form = contraction(body, &matmuls, &reduces)?;
+            match form.m.as_const() {
+                Some(m) if m <= MATVEC_MAX_ROWS => Ok(Form::Contraction(form)),
+                _ => no(format!("{} rows are too many for a matvec", form.m)),
+            }
+        }
+        (FusionKind::Matmul, 0, 1.., 0) => contraction(body, &matmuls, &[]).map(Form::Contraction),
+        (FusionKind::Attention, 0, 0, 1) => attention(body, attentions[0]).map(Form::Attention),
+        (_, r, m, a) => no(format!("a {} kernel cannot hold {r} reductions, {m} matmuls, {a} attentions", kind.name())),
+    }
+}
+
+/// Whether the anchors of `body` can share a kernel of `kind`, whatever it returns.
+pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
+    let anchors = |f: fn(&Op) -> bool| -> Vec<NodeId> {
+        body.nodes().filter(|(_, n)| f(&n.op)).map(|(id, _)| id).collect()
+    };
+    let reduces = anchors(|op| matches!(op, Op::Reduce { .. }));
+    let matmuls = anchors(|op| matches!(op, Op::Matmul));
+    match kind {
+        FusionKind::Map | FusionKind::Attention => Ok(()),
+        FusionKind::Row => {
+            let mut atoms = Atoms::default();
+            let Some(first) = reduces.first().and_then(|id| rows_of(body, *id)) else { return no("no reduction") };
+            let row = atoms.free(&first.rows());
+            reductions(body, &reduces, &row, &mut atoms).map(|_| ())
+        }
+        FusionKind::Matvec | FusionKind::Matmul => {
+            let Some(first) = matmuls.first() else { return no("no matmul") };
+            left_operand(body, *first, &matmuls, &reduces).map(|_| ())
+        }
+    }
+}
+
+/// A state may only be written at the end of a kernel, and its old version not be read in it.
+fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
+    for (id, node) in body.nodes() {
+        let Op::StateUpdate { .. } = node.op else { continue };
+        if !matches!(body.op(node.operands[0]), Op::Param { .. }) {
+            return no("a state update of something that is not an operand of the kernel");
+        }
+        let read = body.nodes().any(|(other, n)| {
+            n.operands.iter().enumerate().any(|(i, v)| {
+                v.node == id || (*v == node.operands[0] && !(other == id && i == 0))
+            })
+        });
+        if read || !body.outputs().iter().any(|o| o.value.node == id) {
+            return no("a state is read in the kernel that updates it");
+        }
+    }
     Ok(())
+}
+
+fn map(body: &Graph) -> Result<MapForm, Reason> {
+    let numel = body.ty(output_root(body, 0)).shape.numel();
+    for i in 1..body.outputs().len() {
+        let other = body.ty(output_root(body, i)).shape.numel();
+        if other != numel {
+            return no(format!("outputs of {numel} and {other} elements"));
+        }
+    }
+    Ok(MapForm { numel })
+}
+
+/// The rows of a reduction node.
+pub fn rows_of(body: &Graph, id: NodeId) -> Option<Rows> {
+    let node = body.node(id);
+    let Op::Reduce { axes, .. } = &node.op else { return None };
+    Some(Rows { shape: body.ty(node.operands[0]).shape.clone(), axes: axes.clone() })
+}
+
+/// Checks that all reads of reductions from `root` at `at` are of row `row`.
+fn reads_row(
+    body: &Graph,
+    root: Value,
+    at: &[Index],
+    row: &Index,
+    reduces: &[(NodeId, Rows)],
+    atoms: &mut Atoms,
+) -> Result<(), Reason> {
+    for (id, at) in anchor_reads(body, root, at, atoms) {
+        if !reduces.iter().any(|(r, _)| *r == id) {
+            return no(format!("{} is not computed in this kernel's loop", body.node_text(id)));
+        }
+        if atoms.flatten(&at, &body.node(id).types[0].shape) != *row {
+            return no(format!("{} is read for another row", body.node_text(id)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that reductions run over the same rows and depend only on each other row by row.
+fn reductions(body: &Graph, ids: &[NodeId], row: &Index, atoms: &mut Atoms) -> Result<Vec<(NodeId, Rows)>, Reason> {
+    let mut done: Vec<(NodeId, Rows)> = vec![];
+    for id in ids {
+        let Some(rows) = rows_of(body, *id) else { return no("not a reduction") };
+        if let Some((_, first)) = done.first() {
+            if first.rows() != rows.rows() || first.inner() != rows.inner() {
+                return no(format!(
+                    "rows differ: {} of {} and {} of {}",
+                    first.rows(),
+                    first.inner(),
+                    rows.rows(),
+                    rows.inner()
+                ));
+            }
+        }
+        let inner = atoms.free(&rows.inner());
+        let at = rows.at(row, &inner, atoms);
+        reads_row(body, body.node(*id).operands[0], &at, row, &done, atoms)?;
+        done.push((*id, rows));
+    }
+    Ok(done)
+}
+
+fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
+    let mut atoms = Atoms::default();
+    let Some(first) = rows_of(body, ids[0]) else { return no("not a reduction") };
+    let (rows, inner) = (first.rows(), first.inner());
+    let r = atoms.free(&rows);
+    let reduces = reductions(body, ids, &r, &mut atoms)?;
+    let mut last = Reason("no layout".into());
+    // Outputs are enumerated by the layout of one of the reduced operands; the first that is legal serves.
+    let mut layouts: Vec<&Rows> = vec![];
+    for (_, rows) in &reduces {
+        if !layouts.contains(&rows) {
+            layouts.push(rows);
+        }
+    }
+    for domain in layouts {
+        let mut outputs = vec![];
+        let mut fits = Ok(());
+        for o in 0..body.outputs().len() {
+            let root = output_root(body, o);
+            let shape = &body.ty(root).shape;
+            let (output, at) = if shape.numel() == &rows * &inner {
+                let i = atoms.free(&inner);
+                let at = domain.at(&r, &i, &mut atoms);
+                let linear = atoms.flatten(&at, &domain.shape);
+                (RowOutput::Inner, atoms.unflatten(&linear, shape))
+            } else if shape.numel() == rows {
+                (RowOutput::Row, atoms.unflatten(&r, shape))
+            } else {
+                return no(format!("an output of shape {shape} is neither one element a row nor one an element"));
+            };
+            fits = fits.and_then(|()| reads_row(body, root, &at, &r, &reduces, &mut atoms));
+            outputs.push(output);
+        }
+        match fits {
+            Ok(()) => {
+                let domain = domain.clone();
+                return Ok(RowForm { rows, inner, outputs, domain, reduces });
+            }
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
+}
+
+fn contraction(body: &Graph, matmuls: &[NodeId], reduces: &[NodeId]) -> Result<ContractionForm, Reason> {
+    let (batch, m, k, prologue) = left_operand(body, matmuls[0], matmuls, reduces)?;
+    let lhs = body.node(matmuls[0]).operands[0];
+    let segments = segments(body, matmuls, &prologue, (&batch, &m), &mut Atoms::default())?;
+    Ok(ContractionForm { batch, m, k, lhs, prologue, segments })
+}
+
+type Left = (Shape, Dim, Dim, Vec<(NodeId, Rows)>);
+
+/// Checks all but the outputs: batch, rows, inner extent and the reductions before.
+fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[NodeId]) -> Result<Left, Reason> {
+    let result = |id: NodeId| body.node(id).types[0].shape.dims();
+    let lhs = body.node(first).operands[0];
+    let left = &body.ty(lhs).shape;
+    let (rank, k) = (left.rank(), left.dims()[left.rank() - 1].clone());
+    let m = left.dims()[rank - 2].clone();
+    let batch: Shape = result(first)[..rank - 2].iter().cloned().collect();
+    let mut atoms = Atoms::default();
+    let row = atoms.free(&m);
+    let (b, inner) = (atoms.free(&batch.numel()), atoms.free(&k));
+    for id in matmuls {
+        let node = body.node(*id);
+        if node.operands[0] != lhs {
+            return no("matmuls of different left operands");
+        }
+        if result(*id)[..rank - 2] != *batch.dims() {
+            return no("matmuls of different batches");
+        }
+        let right = &body.ty(node.operands[1]).shape;
+        let at: Vec<Index> = right.dims().iter().map(|d| atoms.free(d)).collect();
+        if !anchor_reads(body, node.operands[1], &at, &mut atoms).is_empty() {
+            return no("the right operand of a matmul depends on a reduction or matmul");
+        }
+    }
+    let prologue = reductions(body, reduces, &row, &mut atoms)?;
+    if let Some((id, rows)) = prologue.iter().find(|(_, rows)| rows.rows() != m) {
+        let text = body.node_text(*id);
+        return no(format!("{text} has {} rows, the matmul {m}", rows.rows()));
+    }
+    if !prologue.is_empty() && !batch.numel().is(1) {
+        return no("a reduction before a batched matmul");
+    }
+    let mut at: Vec<Index> = vec![Index::default(); rank - 2];
+    for (axis, i) in atoms.unflatten(&b, &batch).into_iter().enumerate() {
+        at[axis] = if left.dims()[axis].is(1) { Index::default() } else { i };
+    }
+    at.extend([row.clone(), inner]);
+    reads_row(body, lhs, &at, &row, &prologue, &mut atoms)?;
+    Ok((batch, m, k, prologue))
+}
+
+/// Groups matmuls that meet in an output, and finds the tile that each group needs.
+fn segments(
+    body: &Graph,
+    matmuls: &[NodeId],
+    prologue: &[(NodeId, Rows)],
+    (batch, m): (&Shape, &Dim),
+    atoms: &mut Atoms,
+) -> Result<Vec<Segment>, Reason> {
+    let (b, row) = (atoms.free(&batch.numel()), atoms.free(m));
+    let mut groups: Vec<(BTreeSet<NodeId>, Segment)> = vec![];
+    for output in 0..body.outputs().len() {
+        let root = output_root(body, output);
+        let shape = body.ty(root).shape.clone();
+        let n = match shape.numel().div_exact(&(&batch.numel() * m)) {
+            Some(n) => n,
+            None => return no(format!("an output of shape {shape} does not cover the result of the matmul")),
+        };
+        let column = atoms.free(&n);
+        let all = Shape::new(vec![batch.numel(), m.clone(), n.clone()]);
+        let linear = atoms.flatten(&[b.clone(), row.clone(), column.clone()], &all);
+        let at = atoms.unflatten(&linear, &shape);
+        let mut members = BTreeSet::new();
+        let (mut tile, mut staged) = (1, false);
+        for (id, at) in anchor_reads(body, root, &at, atoms) {
+            if prologue.iter().any(|(p, _)| *p == id) {
+                if atoms.flatten(&at, &body.node(id).types[0].shape) != row {
+                    return no(format!("{} is read for another row", body.node_text(id)));
+                }
+                continue;
+            }
+            let shape = &body.node(id).types[0].shape;
+            let rank = shape.rank();
+            if shape.dims()[rank - 1] != n {
+                return no("an output whose size is not that of its matmul");
+            }
+            if atoms.flatten(&at[..rank - 2], batch) != b || at[rank - 2] != row {
+                return no(format!("{} is read for another row or batch", body.node_text(id)));
+            }
+            if at[rank - 1] != column {
+                staged = true;
+                tile = tile.max(closed_tile(&at[rank - 1], &column, &n, atoms)?);
+            }
+            members.insert(id);
+        }
+        if members.is_empty() {
+            return no("an output that does not depend on the matmul");
+        }
+        let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output] };
+        let (same, mut rest): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(g, _)| !g.is_disjoint(&members));
+        let merged = same.into_iter().try_fold((members, part), |(mut set, mut all), (other, segment)| {
+            if all.n != segment.n {
+                return no("matmuls of different widths meet in an output");
+            }
+            set.extend(other);
+            all.tile = all.tile.max(segment.tile);
+            all.staged |= segment.staged;
+            all.outputs.extend(segment.outputs);
+            Ok((set, all))
+        })?;
+        rest.push(merged);
+        groups = rest;
+    }
+    if groups.iter().map(|(set, _)| set.len()).sum::<usize>() != matmuls.len() {
+        return no("a matmul that no output reads");
+    }
+    let finish = |(set, mut segment): (BTreeSet<NodeId>, Segment)| {
+        segment.anchors = set.into_iter().collect();
+        segment.outputs.sort_unstable();
+        segment
+    };
+    let mut segments: Vec<Segment> = groups.into_iter().map(finish).collect();
+    segments.sort_by_key(|s| s.anchors[0]);
+    Ok(segments)
+}
+
+/// The smallest power of two `T` that divides `n` such that column `c` reads only columns of its own tile:
+/// `at(c) / T == c / T`, tried for every `c`.
+fn closed_tile(at: &Index, column: &Index, n: &Dim, atoms: &Atoms) -> Result<i64, Reason> {
+    let (Some(count), [(digit, _)]) = (n.as_const(), column.terms.as_slice()) else {
+        return no("columns are read through an index map, and their number is symbolic");
+    };
+    let own: AtomId = digit.atom;
+    if atoms.roots(at) != [own] {
+        return no("columns are read through an index map that depends on more than the column");
+    }
+    let read = |c: i64| atoms.eval(at, &|a| (a == own).then_some(c), &Bindings::new());
+    let mut tile = 2;
+    while tile <= MAX_TILE && count % tile == 0 {
+        if (0..count).all(|c| read(c).is_some_and(|r| r / tile == c / tile)) {
+            return Ok(tile);
+        }
+        tile *= 2;
+    }
+    no(format!("columns are read across tiles of up to {MAX_TILE}"))
+}
+
+fn attention(body: &Graph, id: NodeId) -> Result<AttentionForm, Reason> {
+    let node = body.node(id);
+    let mut atoms = Atoms::default();
+    for v in &node.operands {
+        let shape = &body.ty(*v).shape;
+        let at: Vec<Index> = shape.dims().iter().map(|d| atoms.free(d)).collect();
+        if !anchor_reads(body, *v, &at, &mut atoms).is_empty() {
+            return no("an operand of attention depends on another anchor");
+        }
+    }
+    let shape = &node.types[0].shape;
+    let at: Vec<Index> = shape.dims().iter().map(|d| atoms.free(d)).collect();
+    let linear = atoms.flatten(&at, shape);
+    for output in 0..body.outputs().len() {
+        let root = output_root(body, output);
+        let to = body.ty(root).shape.clone();
+        if to.numel() != shape.numel() {
+            return no(format!("an output of shape {to} does not cover the attention"));
+        }
+        let coords = atoms.unflatten(&linear, &to);
+        for (anchor, read) in anchor_reads(body, root, &coords, &mut atoms) {
+            if anchor != id || read != at {
+                return no("attention is read at other coordinates than its own");
+            }
+        }
+    }
+    Ok(AttentionForm { node: id })
 }

@@ -18,6 +18,7 @@
 //! # Ok::<(), tallow_ir::GraphError>(())
 //! ```
 
+pub mod access;
 pub mod caps;
 pub mod dim;
 pub mod dtype;
@@ -25,9 +26,13 @@ pub mod elementwise;
 pub mod form;
 pub mod fusion;
 pub mod graph;
+pub mod index;
 pub mod infer;
 pub mod op;
+pub mod passes;
+pub mod rewrite;
 pub mod round;
+pub mod scalar_eval;
 pub mod shape;
 pub mod special;
 pub mod text;

@@ -1,0 +1,100 @@
+//! Which elements of its operands an op reads for one element of its result: the index maps of all ops
+//! whose element needs at most one element of each operand.
+
+use std::collections::HashSet;
+
+use crate::graph::{Graph, NodeId, Value};
+use crate::index::{AtomDef, Atoms, Index};
+use crate::op::Op;
+
+/// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
+///
+/// `None` for anchors (reduce, matmul, attention, fusion), which need many elements. A gathered coordinate
+/// is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
+pub fn operand_indices(graph: &Graph, node: NodeId, at: &[Index], atoms: &mut Atoms) -> Option<Vec<Vec<Index>>> {
+    let n = graph.node(node);
+    let operand_shape = |i: usize| &graph.ty(n.operands[i]).shape;
+    let set = |axis: usize, index: Index| {
+        let mut to = at.to_vec();
+        to[axis] = index;
+        to
+    };
+    Some(match &n.op {
+        Op::Input { .. }
+        | Op::Weight { .. }
+        | Op::State { .. }
+        | Op::Param { .. }
+        | Op::Const(_)
+        | Op::Iota { .. }
+        | Op::DimValue { .. } => vec![],
+        Op::Elementwise(_) => vec![at.to_vec(); n.operands.len()],
+        Op::Cast(_) | Op::Dequantize(_) => vec![at.to_vec()],
+        Op::Reshape(shape) => {
+            let linear = atoms.flatten(at, shape);
+            vec![atoms.unflatten(&linear, operand_shape(0))]
+        }
+        Op::Broadcast(shape) => {
+            let from = operand_shape(0);
+            let skip = shape.rank() - from.rank();
+            let pick = |(d, i): (&crate::Dim, &Index)| if d.is(1) { Index::default() } else { i.clone() };
+            vec![from.dims().iter().zip(&at[skip..]).map(pick).collect()]
+        }
+        Op::Permute(axes) => {
+            let mut to = vec![Index::default(); at.len()];
+            axes.iter().zip(at).for_each(|(axis, i)| to[*axis] = i.clone());
+            vec![to]
+        }
+        Op::Slice { axis, start, .. } => vec![set(*axis, at[*axis].offset(start))],
+        Op::Flip { axis } => {
+            let last = &operand_shape(0).dims()[*axis] - &1.into();
+            vec![set(*axis, at[*axis].scale(&(-1).into()).offset(&last))]
+        }
+        Op::Pad { axis, before, .. } => {
+            let window = atoms.window(&at[*axis], before, &operand_shape(0).dims()[*axis]);
+            vec![set(*axis, window)]
+        }
+        Op::Concat { axis } => {
+            let mut start = crate::Dim::zero();
+            let mut all = vec![];
+            for i in 0..n.operands.len() {
+                let len = &operand_shape(i).dims()[*axis];
+                all.push(set(*axis, atoms.window(&at[*axis], &start, len)));
+                start = &start + len;
+            }
+            all
+        }
+        Op::Gather { axis } => {
+            let rank = operand_shape(1).rank();
+            let data = atoms.fresh(&operand_shape(0).dims()[*axis], AtomDef::Data);
+            let mut src = at[..*axis].to_vec();
+            src.push(atoms.index(data));
+            src.extend_from_slice(&at[axis + rank..]);
+            vec![src, at[*axis..axis + rank].to_vec()]
+        }
+        Op::StateUpdate { .. } => vec![vec![], at.to_vec()],
+        Op::Reduce { .. } | Op::Matmul | Op::Attention { .. } | Op::Fusion(_) => return None,
+    })
+}
+
+/// The first coordinates at which each anchor among the dependencies of `root` at `at` is read.
+///
+/// Stops at anchors; each (value, coordinates) pair is visited once.
+pub fn anchor_reads(graph: &Graph, root: Value, at: &[Index], atoms: &mut Atoms) -> Vec<(NodeId, Vec<Index>)> {
+    let mut seen: HashSet<(Value, Vec<Index>)> = HashSet::new();
+    let mut found = vec![];
+    let mut todo = vec![(root, at.to_vec())];
+    while let Some((value, at)) = todo.pop() {
+        if !seen.insert((value, at.clone())) {
+            continue;
+        }
+        match operand_indices(graph, value.node, &at, atoms) {
+            None => found.push((value.node, at)),
+            Some(reads) => {
+                let node = graph.node(value.node);
+                let skip = usize::from(matches!(node.op, Op::StateUpdate { .. }));
+                todo.extend(node.operands.iter().copied().zip(reads).skip(skip));
+            }
+        }
+    }
+    found
+}

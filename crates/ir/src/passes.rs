@@ -1,0 +1,82 @@
+//! The ordered list of passes and the driver that verifies between them.
+
+pub mod dead_code;
+pub mod fold_constants;
+pub mod fold_views;
+pub mod fuse;
+pub mod simplify;
+
+use crate::caps::DeviceCaps;
+use crate::graph::{Graph, GraphError};
+use crate::verify::{Diagnostic, Verified, verify};
+
+/// A named function from a graph to an equivalent one.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// Verb and object.
+    pub name: &'static str,
+    /// The rewrite; it never changes what the outputs mean.
+    pub run: fn(&Graph, &DeviceCaps) -> Result<Graph, GraphError>,
+}
+
+/// All passes in the order in which they run.
+pub const PASSES: &[Pass] = &[
+    // First, so that no later pass spends time on what nobody reads.
+    Pass { name: "dead_code", run: dead_code::run },
+    // Constants before rules: the rules look for constant operands.
+    Pass { name: "fold_constants", run: fold_constants::run },
+    Pass { name: "simplify", run: simplify::run },
+    // After the rules, which leave views of views behind.
+    Pass { name: "fold_views", run: fold_views::run },
+    // Last: everything after it sees kernels.
+    Pass { name: "fuse", run: fuse::run },
+];
+
+/// Why the pass list failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The given graph is not valid: the caller's mistake.
+    #[error("the graph is not valid: {}", list(.0))]
+    Invalid(Vec<Diagnostic>),
+    /// A pass built an ill-typed node: a bug in the pass.
+    #[error("bug in pass {pass}: {source}")]
+    Build {
+        /// The pass.
+        pass: &'static str,
+        /// What it tried.
+        source: GraphError,
+    },
+    /// The verifier rejects what a pass returned: a bug in the pass.
+    #[error("bug in pass {pass}: {}", list(.diagnostics))]
+    Verify {
+        /// The pass.
+        pass: &'static str,
+        /// What is violated.
+        diagnostics: Vec<Diagnostic>,
+    },
+}
+
+fn list(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("; ")
+}
+
+/// Runs all passes. `observer` sees the graph under the name "input" and after each pass; dumps, timing
+/// and tests hang on it. Verifies after every pass in debug builds, at both ends in release builds.
+pub fn run(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    observer: &mut dyn FnMut(&str, &Graph),
+) -> Result<Verified, PassError> {
+    let mut now = verify(graph.clone()).map_err(PassError::Invalid)?;
+    observer("input", now.graph());
+    for (i, pass) in PASSES.iter().enumerate() {
+        let next = (pass.run)(now.graph(), caps).map_err(|source| PassError::Build { pass: pass.name, source })?;
+        observer(pass.name, &next);
+        now = if cfg!(debug_assertions) || i + 1 == PASSES.len() {
+            verify(next).map_err(|diagnostics| PassError::Verify { pass: pass.name, diagnostics })?
+        } else {
+            Verified::trusted(next)
+        };
+    }
+    Ok(now)
+}

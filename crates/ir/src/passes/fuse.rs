@@ -1,0 +1,45 @@
+//! Groups nodes into kernels.
+//!
+//! Nodes fall into classes. *Anchors* (reduce, matmul, attention) need many elements of an operand for one
+//! of their result. *Points* (elementwise, casts, gathers ...) need one. *Inline* nodes (views, constants,
+//! dequantization) cost nothing to repeat and are copied into every kernel that reads through them.
+//!
+//! 1. `grow`: in node order, each point joins the kernels that produce its operands, reductions join
+//!    kernels over the same rows, matmuls that meet in a consumer become one kernel. This looks only at
+//!    anchors and cycles, so that a rotation can grow through its slices to the concat that makes it whole.
+//! 2. `prune`: what a kernel would write but cannot (an output that does not cover its loop) or should not
+//!    (it saves bytes to compute it in the consumer) is split off.
+//! 3. `absorb`: kernels without anchors move into their consumers as prologues.
+//! 4. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
+//! 5. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
+//!    which read that row anyway, and so saves a level.
+//!
+//! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
+//! decision that stops a fusion is logged with its reason.
+
+mod absorb;
+mod build;
+mod cluster;
+mod grow;
+mod prune;
+
+use crate::caps::DeviceCaps;
+use crate::graph::{Graph, GraphError};
+
+/// The pass.
+pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    explain(graph, caps).map(|(graph, _)| graph)
+}
+
+/// The pass, and why each fusion that was considered did not happen.
+pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>), GraphError> {
+    let graph = build::copy_leaf_outputs(graph)?;
+    let mut clusters = cluster::Clusters::new(&graph, caps);
+    grow::run(&mut clusters)?;
+    prune::run(&mut clusters)?;
+    absorb::maps(&mut clusters)?;
+    absorb::siblings(&mut clusters)?;
+    absorb::rows_into_matvec(&mut clusters)?;
+    let log = std::mem::take(&mut clusters.log);
+    Ok((build::build(&clusters)?, log))
+}

@@ -1,0 +1,175 @@
+//! Phases 3 to 5: prologues and siblings.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::cluster::{Class, Cluster, Clusters};
+use crate::elementwise::ElementwiseOp as E;
+use crate::fusion::FusionKind;
+use crate::graph::{GraphError, NodeId, Value};
+use crate::op::Op;
+
+/// Points that a matmul prologue may repeat for each tile, per element.
+const MATMUL_PROLOGUE_POINTS: usize = 4;
+
+/// Points that may be computed in several consumers instead of once.
+const DUPLICATED_POINTS: usize = 4;
+
+/// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
+/// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
+const MATVEC_PROLOGUE_ROW: u64 = 16384;
+
+/// Phase 3: kernels without anchors move into all their consumers.
+pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut order: Vec<usize> = c.live().into_iter().filter(|id| c.get(*id).kind == FusionKind::Map).collect();
+    // Consumers first, so that chains fold up from the end.
+    order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
+    for id in order {
+        let map = c.get(id).clone();
+        let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
+        let stays = consumers.is_empty()
+            || map.nodes.iter().any(|n| {
+                c.is_output[n.index()] || matches!(c.graph.node(*n).op, Op::StateUpdate { .. })
+            });
+        if stays {
+            continue;
+        }
+        if let Some(why) = dear(c, &map, &consumers) {
+            let line = format!("{} is not repeated in {} consumers: {why}", c.name(id), consumers.len());
+            c.log.push(line);
+            continue;
+        }
+        let mut unions = vec![];
+        for consumer in &consumers {
+            let union: BTreeSet<NodeId> = c.get(*consumer).nodes.union(&map.nodes).copied().collect();
+            // Escapes are asked as if the map were gone: what only consumers read does not escape.
+            let outputs: Vec<NodeId> = c.escapes(&c.get(*consumer).nodes.clone());
+            match c.legal_with(c.get(*consumer).kind, &union, &outputs)? {
+                Ok(()) => unions.push(union),
+                Err(why) => {
+                    let line = format!("{} is no prologue of {}: {why}", c.name(id), c.name(*consumer));
+                    c.log.push(line);
+                    break;
+                }
+            }
+        }
+        if unions.len() == consumers.len() && !(consumers.len() > 1 && consumers.iter().any(|k| c.cyclic(&[id, *k]))) {
+            c.remove(id);
+            for (consumer, union) in consumers.into_iter().zip(unions) {
+                let kind = c.get(consumer).kind;
+                c.remove(consumer);
+                c.add(kind, union);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Why computing `map` in each consumer would cost more than writing it once.
+fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> {
+    let points = map.nodes.len();
+    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Attention) {
+        return Some("attention reads each key and value many times".into());
+    }
+    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul) && points > MATMUL_PROLOGUE_POINTS {
+        return Some(format!("{points} points for each tile"));
+    }
+    if consumers.len() == 1 {
+        return None;
+    }
+    if points > DUPLICATED_POINTS {
+        return Some(format!("{points} points"));
+    }
+    if let Some(node) = map.nodes.iter().find(|n| is_slow(&c.graph.node(**n).op)) {
+        return Some(format!("'{}' is slow", c.graph.node_text(*node)));
+    }
+    let reads: BTreeSet<Value> = map.nodes.iter().flat_map(|n| c.sources[n.index()].clone()).collect();
+    let read: u64 = reads.iter().filter(|v| !map.nodes.contains(&v.node)).map(|v| c.graph.ty(*v).max_bytes()).sum();
+    let written: u64 = c.escapes(&map.nodes).iter().map(|n| c.bytes(*n)).sum();
+    let n = consumers.len() as u64;
+    (n * read > (n + 1) * written + read).then(|| format!("it reads {read} bytes to make {written}"))
+}
+
+fn is_slow(op: &Op) -> bool {
+    match op {
+        Op::Elementwise(e) => {
+            matches!(e, E::Exp | E::Log | E::Sin | E::Cos | E::Tanh | E::Erf | E::Pow | E::Sqrt | E::Div | E::Recip)
+        }
+        Op::Gather { .. } => true,
+        _ => false,
+    }
+}
+
+/// The left operand of a cluster's matmuls.
+fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
+    let matmul = cluster.nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Matmul))?;
+    Some(c.graph.node(*matmul).operands[0])
+}
+
+/// Phase 4: matmuls of one left operand become one kernel.
+pub(super) fn siblings(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
+    let mut order = c.live();
+    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
+    for id in order {
+        let cluster = c.get(id);
+        if !matches!(cluster.kind, FusionKind::Matvec | FusionKind::Matmul) {
+            continue;
+        }
+        let Some(left) = left_operand(c, cluster) else { continue };
+        let key = (cluster.kind, left);
+        let Some(first) = by_left.get(&key).copied() else {
+            by_left.insert(key, id);
+            continue;
+        };
+        match unite(c, first, id)? {
+            Some(united) => by_left.insert(key, united),
+            None => by_left.insert(key, id),
+        };
+    }
+    Ok(())
+}
+
+/// Phase 5: a row kernel that feeds only a matvec becomes its prologue.
+pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    for id in c.live() {
+        if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row {
+            continue;
+        }
+        let row = c.get(id);
+        if row.nodes.iter().any(|n| c.is_output[n.index()]) {
+            continue;
+        }
+        let consumers = c.consumers(id);
+        let Some(only) = consumers.first().copied().filter(|_| consumers.len() == 1) else { continue };
+        if c.get(only).kind != FusionKind::Matvec {
+            continue;
+        }
+        let longest = row.nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
+        let longest = longest.flat_map(|n| &c.graph.node(*n).operands).map(|v| c.graph.ty(*v).shape.max_numel()).max();
+        if longest.is_some_and(|n| n > MATVEC_PROLOGUE_ROW) {
+            let line = format!("{} is not repeated in each workgroup of {}: rows too long", c.name(id), c.name(only));
+            c.log.push(line);
+            continue;
+        }
+        unite(c, only, id)?;
+    }
+    Ok(())
+}
+
+/// Makes one cluster of two if that is legal, and logs why not.
+fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
+    let kind = c.get(a).kind.max(c.get(b).kind);
+    let nodes: BTreeSet<NodeId> = c.get(a).nodes.union(&c.get(b).nodes).copied().collect();
+    let why = match c.legal(kind, &nodes)? {
+        Err(why) => why.to_string(),
+        Ok(()) if c.cyclic(&[a, b]) => "one waits for the other".into(),
+        Ok(()) => {
+            c.remove(a);
+            c.remove(b);
+            return Ok(Some(c.add(kind, nodes)));
+        }
+    };
+    let line = format!("{} and {} stay apart: {why}", c.name(a), c.name(b));
+    c.log.push(line);
+    Ok(None)
+}

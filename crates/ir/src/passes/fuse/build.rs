@@ -1,0 +1,82 @@
+//! From clusters to fusion nodes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use petgraph::graphmap::DiGraphMap;
+
+use super::cluster::{Class, Clusters};
+use crate::fusion::Fusion;
+use crate::graph::{Graph, GraphError, Value};
+use crate::op::Op;
+use crate::rewrite::rebuild;
+
+/// Puts a copying node before outputs that are leaves: a leaf's buffer is not the caller's to keep.
+pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
+    let copied = rebuild(graph, |_, _, _| Ok(None))?;
+    let mut new = Graph::new(graph.name());
+    let mut map: HashMap<Value, Value> = HashMap::new();
+    for (id, node) in copied.nodes() {
+        let operands: Vec<Value> = node.operands.iter().map(|v| map[v]).collect();
+        let to = new.add_node(node.op.clone(), &operands)?;
+        for result in 0..node.types.len() as u32 {
+            map.insert(Value { node: id, result }, Value { node: to, result });
+        }
+    }
+    for output in copied.outputs() {
+        let mut value = map[&output.value];
+        let mut below = value;
+        while matches!(new.op(below), Op::Reshape(_)) {
+            below = new.node(below.node).operands[0];
+        }
+        if new.op(below).is_leaf() {
+            let dtype = new.ty(value).dtype;
+            value = new.add(Op::Cast(dtype), &[value])?;
+        }
+        new.output(&output.name, value)?;
+    }
+    Ok(new)
+}
+
+/// The graph of kernels, in a topological order of the clusters.
+pub(super) fn build(c: &Clusters<'_>) -> Result<Graph, GraphError> {
+    let live = c.live();
+    let mut dag: DiGraphMap<usize, ()> = DiGraphMap::new();
+    for id in &live {
+        dag.add_node(*id);
+        for consumer in c.consumers(*id) {
+            dag.add_edge(*id, consumer, ());
+        }
+    }
+    let order = petgraph::algo::toposort(&dag, None).expect("invariant: every merge was checked for cycles");
+    let mut new = Graph::new(c.graph.name());
+    let mut map: BTreeMap<Value, Value> = BTreeMap::new();
+    for (id, node) in c.graph.nodes() {
+        if c.class[id.index()] == Class::Leaf {
+            map.insert(id.into(), new.add(node.op.clone(), &[])?);
+        }
+    }
+    for id in order {
+        let cluster = c.get(id);
+        let outputs = c.escapes(&cluster.nodes);
+        let (body, externals) = c.body(&cluster.nodes, &outputs)?;
+        let operands: Vec<Value> = externals.iter().map(|v| map[v]).collect();
+        let fusion = new.add_node(Op::Fusion(Box::new(Fusion { kind: cluster.kind, body })), &operands)?;
+        for (result, output) in outputs.iter().enumerate() {
+            map.insert((*output).into(), Value { node: fusion, result: result as u32 });
+        }
+    }
+    for output in c.graph.outputs() {
+        let mut shapes = vec![];
+        let mut v = output.value;
+        while let (None, Op::Reshape(to)) = (map.get(&v), c.graph.op(v)) {
+            shapes.push(to.clone());
+            v = c.graph.node(v.node).operands[0];
+        }
+        let mut value = map[&v];
+        if let Some(shape) = shapes.into_iter().next() {
+            value = new.reshape(value, shape)?;
+        }
+        new.output(&output.name, value)?;
+    }
+    Ok(new)
+}

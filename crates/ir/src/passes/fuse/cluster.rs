@@ -1,0 +1,284 @@
+//! The state of the fuser: nodes in clusters, with the questions that all phases ask.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::caps::DeviceCaps;
+use crate::dim::Dim;
+use crate::form::{self, MATVEC_MAX_ROWS, Reason};
+use crate::fusion::FusionKind;
+use crate::graph::{Graph, GraphError, NodeId, Value};
+use crate::op::Op;
+use crate::verify::updates;
+
+/// What the fuser may do with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Has a buffer of its own.
+    Leaf,
+    /// Copied into each kernel that reads through it.
+    Inline,
+    /// One element of each operand.
+    Point,
+    /// Needs many elements.
+    Anchor(FusionKind),
+}
+
+/// Nodes that become one kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    pub kind: FusionKind,
+    pub nodes: BTreeSet<NodeId>,
+}
+
+pub(super) struct Clusters<'a> {
+    pub graph: &'a Graph,
+    pub caps: &'a DeviceCaps,
+    pub class: Vec<Class>,
+    /// By node: values with buffers or clusters that it reads, looking through inline nodes.
+    pub sources: Vec<Vec<Value>>,
+    /// By node: compute nodes that read it so.
+    pub users: Vec<Vec<NodeId>>,
+    /// By node: state updates that must come after it, since it reads the old version.
+    before: Vec<Vec<NodeId>>,
+    /// By node: whether a graph output needs its buffer.
+    pub is_output: Vec<bool>,
+    pub clusters: Vec<Option<Cluster>>,
+    /// By node: the clusters that compute it; several once it is duplicated into consumers.
+    pub member: Vec<Vec<usize>>,
+    pub log: Vec<String>,
+}
+
+impl<'a> Clusters<'a> {
+    pub fn new(graph: &'a Graph, caps: &'a DeviceCaps) -> Self {
+        let mut class = classes(graph);
+        let mut is_output = vec![false; graph.len()];
+        for output in graph.outputs() {
+            // A reshape of a buffer is the same buffer; any other view that is returned must be copied.
+            let mut v = output.value;
+            while matches!(graph.op(v), Op::Reshape(_)) {
+                v = graph.node(v.node).operands[0];
+            }
+            is_output[v.node.index()] = true;
+            if class[v.node.index()] == Class::Inline {
+                class[v.node.index()] = Class::Point;
+            }
+        }
+        let sources: Vec<Vec<Value>> =
+            graph.nodes().map(|(id, _)| sources(graph, &class, graph.node(id).operands.iter().copied())).collect();
+        let mut users = vec![vec![]; graph.len()];
+        for (id, _) in graph.nodes() {
+            if matches!(class[id.index()], Class::Point | Class::Anchor(_)) {
+                sources[id.index()].iter().for_each(|v| users[v.node.index()].push(id));
+            }
+        }
+        let mut before = vec![vec![]; graph.len()];
+        for (version, update) in updates(graph) {
+            for reader in users[version.node.index()].clone() {
+                if reader != update {
+                    before[reader.index()].push(update);
+                }
+            }
+        }
+        let member = vec![vec![]; graph.len()];
+        Clusters { graph, caps, class, sources, users, before, is_output, clusters: vec![], member, log: vec![] }
+    }
+
+    pub fn add(&mut self, kind: FusionKind, nodes: BTreeSet<NodeId>) -> usize {
+        let id = self.clusters.len();
+        nodes.iter().for_each(|n| self.member[n.index()].push(id));
+        self.clusters.push(Some(Cluster { kind, nodes }));
+        id
+    }
+
+    pub fn remove(&mut self, id: usize) -> Option<Cluster> {
+        let cluster = self.clusters[id].take()?;
+        cluster.nodes.iter().for_each(|n| self.member[n.index()].retain(|c| *c != id));
+        Some(cluster)
+    }
+
+    pub fn get(&self, id: usize) -> &Cluster {
+        self.clusters[id].as_ref().expect("invariant: ids in use name live clusters")
+    }
+
+    pub fn live(&self) -> Vec<usize> {
+        (0..self.clusters.len()).filter(|c| self.clusters[*c].is_some()).collect()
+    }
+
+    /// Clusters that read something that `id` computes and they do not.
+    pub fn consumers(&self, id: usize) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        for node in &self.get(id).nodes {
+            for user in &self.users[node.index()] {
+                let reads = |c: &&usize| **c != id && !self.get(**c).nodes.contains(node);
+                found.extend(self.member[user.index()].iter().filter(reads));
+            }
+            for update in &self.before[node.index()] {
+                found.extend(self.member[update.index()].iter().filter(|c| **c != id));
+            }
+        }
+        found
+    }
+
+    /// Nodes of `nodes` whose value something else needs: a node that computes from it elsewhere, or a
+    /// graph output.
+    pub fn escapes(&self, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
+        let outside = |node: &NodeId| {
+            self.users[node.index()].iter().any(|user| {
+                !nodes.contains(user)
+                    && (self.member[user.index()].is_empty()
+                        || self.member[user.index()].iter().any(|c| !self.get(*c).nodes.contains(node)))
+            })
+        };
+        let is_update = |node: &NodeId| matches!(self.graph.node(*node).op, Op::StateUpdate { .. });
+        nodes.iter().copied().filter(|n| self.is_output[n.index()] || outside(n) || is_update(n)).collect()
+    }
+
+    /// True if making one cluster of `parts` would make kernels wait for each other.
+    pub fn cyclic(&self, parts: &[usize]) -> bool {
+        let mut seen: HashSet<usize> = HashSet::new();
+        let mut todo: Vec<usize> = parts.iter().flat_map(|p| self.consumers(*p)).filter(|c| !parts.contains(c)).collect();
+        while let Some(cluster) = todo.pop() {
+            if parts.contains(&cluster) {
+                return true;
+            }
+            if seen.insert(cluster) {
+                todo.extend(self.consumers(cluster));
+            }
+        }
+        false
+    }
+
+    /// The body of a kernel of `nodes` that returns `outputs`, and the values that it reads.
+    pub fn body(&self, nodes: &BTreeSet<NodeId>, outputs: &[NodeId]) -> Result<(Graph, Vec<Value>), GraphError> {
+        let mut copy = Copy { clusters: self, nodes, body: Graph::new(""), externals: vec![], map: BTreeMap::new() };
+        for node in nodes {
+            copy.value(Value::from(*node))?;
+        }
+        for output in outputs {
+            let value = copy.value(Value::from(*output))?;
+            copy.body.output("", value)?;
+        }
+        Ok((copy.body, copy.externals))
+    }
+
+    /// Whether `nodes` can be one kernel of `kind` that returns what escapes.
+    pub fn legal(&self, kind: FusionKind, nodes: &BTreeSet<NodeId>) -> Result<Result<(), Reason>, GraphError> {
+        self.legal_with(kind, nodes, &self.escapes(nodes))
+    }
+
+    /// Whether `nodes` can be one kernel of `kind` that returns `outputs`.
+    pub fn legal_with(
+        &self,
+        kind: FusionKind,
+        nodes: &BTreeSet<NodeId>,
+        outputs: &[NodeId],
+    ) -> Result<Result<(), Reason>, GraphError> {
+        let (body, externals) = self.body(nodes, outputs)?;
+        let bindings = externals.len() + outputs.len() + usize::from(body.symbols().next().is_some());
+        let limit = self.caps.max_storage_buffers as usize;
+        // A kernel of one node cannot be split further; it must do with what it needs.
+        if nodes.len() > 1 && bindings > limit {
+            return Ok(Err(Reason(format!("{bindings} buffers exceed the device's {limit}"))));
+        }
+        Ok(form::form(kind, &body).map(|_| ()))
+    }
+
+    /// The kind of a kernel of `nodes`, by its anchors.
+    pub fn kind_of(&self, nodes: &BTreeSet<NodeId>) -> FusionKind {
+        let kind = |n: &NodeId| if let Class::Anchor(k) = self.class[n.index()] { Some(k) } else { None };
+        nodes.iter().filter_map(kind).max().unwrap_or(FusionKind::Map)
+    }
+
+    /// Largest bytes of a node's value.
+    pub fn bytes(&self, node: NodeId) -> u64 {
+        self.graph.node(node).types.iter().map(crate::TensorType::max_bytes).sum()
+    }
+
+    /// A short text for the log.
+    pub fn name(&self, id: usize) -> String {
+        let cluster = self.get(id);
+        let last = cluster.nodes.last().map(|n| self.graph.node_text(*n)).unwrap_or_default();
+        format!("{} kernel ending in '{last}'", cluster.kind.name())
+    }
+}
+
+struct Copy<'c, 'a> {
+    clusters: &'c Clusters<'a>,
+    nodes: &'c BTreeSet<NodeId>,
+    body: Graph,
+    externals: Vec<Value>,
+    map: BTreeMap<Value, Value>,
+}
+
+impl Copy<'_, '_> {
+    fn value(&mut self, v: Value) -> Result<Value, GraphError> {
+        if let Some(done) = self.map.get(&v) {
+            return Ok(*done);
+        }
+        let node = self.clusters.graph.node(v.node);
+        let copied = if self.nodes.contains(&v.node) || self.clusters.class[v.node.index()] == Class::Inline {
+            let operands = node.operands.iter().map(|o| self.value(*o)).collect::<Result<Vec<_>, _>>()?;
+            Value { node: self.body.add_node(node.op.clone(), &operands)?, result: v.result }
+        } else {
+            let index = self.externals.len() as u32;
+            self.externals.push(v);
+            self.body.add(Op::Param { index, ty: self.clusters.graph.ty(v).clone() }, &[])?
+        };
+        self.map.insert(v, copied);
+        Ok(copied)
+    }
+}
+
+fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut found: Vec<Value> = vec![];
+    let mut todo: Vec<Value> = from.collect();
+    while let Some(v) = todo.pop() {
+        if class[v.node.index()] == Class::Inline {
+            todo.extend(&graph.node(v.node).operands);
+        } else if !found.contains(&v) {
+            found.push(v);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn classes(graph: &Graph) -> Vec<Class> {
+    let mut class: Vec<Class> = vec![];
+    for (_, node) in graph.nodes() {
+        // Anything that is a weight in another element type is read as the weight.
+        let of_weight = |class: &[Class]| {
+            let all = sources(graph, class, node.operands.iter().copied());
+            all.iter().all(|v| matches!(graph.op(*v), Op::Weight { .. }))
+        };
+        let one = match &node.op {
+            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Param { .. } | Op::Fusion(_) => Class::Leaf,
+            Op::Const(_)
+            | Op::Iota { .. }
+            | Op::DimValue { .. }
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. }
+            | Op::Dequantize(_) => Class::Inline,
+            Op::Cast(_) if of_weight(&class) => Class::Inline,
+            Op::Elementwise(_)
+            | Op::Cast(_)
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Gather { .. }
+            | Op::StateUpdate { .. } => Class::Point,
+            Op::Reduce { .. } => Class::Anchor(FusionKind::Row),
+            Op::Attention { .. } => Class::Anchor(FusionKind::Attention),
+            Op::Matmul => {
+                let dims = node.types[0].shape.dims();
+                let rows = dims.get(dims.len().wrapping_sub(2)).and_then(Dim::as_const);
+                let few = rows.is_some_and(|m| m <= MATVEC_MAX_ROWS);
+                Class::Anchor(if few { FusionKind::Matvec } else { FusionKind::Matmul })
+            }
+        };
+        class.push(one);
+    }
+    class
+}

@@ -1,0 +1,99 @@
+//! Phase 1: maximal clusters, by anchors and cycles alone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::cluster::{Class, Clusters};
+use crate::form;
+use crate::fusion::FusionKind;
+use crate::graph::{GraphError, NodeId, Value};
+
+pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    // Row kernels by the buffers that they read, so that independent reductions of one tensor meet.
+    let mut rows_by_source: HashMap<Value, Vec<NodeId>> = HashMap::new();
+    for (id, _) in c.graph.nodes() {
+        let (kind, joins) = match c.class[id.index()] {
+            Class::Leaf | Class::Inline => continue,
+            Class::Point => (FusionKind::Map, true),
+            Class::Anchor(FusionKind::Row) => (FusionKind::Row, true),
+            // Producers of a matmul or attention stay separate for now: `absorb` weighs prologues.
+            Class::Anchor(kind) => (kind, false),
+        };
+        let mut own = c.add(kind, BTreeSet::from([id]));
+        if !joins {
+            continue;
+        }
+        let mut with: BTreeSet<NodeId> = c.sources[id.index()].iter().map(|v| v.node).collect();
+        if kind == FusionKind::Row {
+            for source in c.sources[id.index()].clone() {
+                let same = rows_by_source.entry(source).or_default();
+                with.extend(same.iter().copied());
+                same.push(id);
+            }
+        }
+        // Latest first: what was computed last cannot be waiting for anything after it.
+        for node in with.into_iter().rev() {
+            let Some(other) = c.member[node.index()].first().copied() else { continue };
+            if other != own {
+                if let Some(kind) = mergeable(c, own, other)? {
+                    own = merge(c, own, other, kind);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn merge(c: &mut Clusters<'_>, a: usize, b: usize, kind: FusionKind) -> usize {
+    let mut nodes = c.remove(a).map(|x| x.nodes).unwrap_or_default();
+    nodes.extend(c.remove(b).map(|x| x.nodes).unwrap_or_default());
+    c.add(kind, nodes)
+}
+
+/// The kind of the union, if the anchors of both can share a kernel and no cycle arises.
+fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
+    let (a, b) = (c.get(own), c.get(other));
+    let kind = match (a.kind, b.kind) {
+        (FusionKind::Map, k) => k,
+        // A map that feeds a row kernel becomes its prologue; into an anchored kernel that already has
+        // an epilogue it may come only if nobody else needs it.
+        (FusionKind::Row, FusionKind::Map) => FusionKind::Row,
+        (k, FusionKind::Map) => {
+            let feeds_only = b.nodes.iter().all(|n| {
+                !c.is_output[n.index()] && c.users[n.index()].iter().all(|u| a.nodes.contains(u) || b.nodes.contains(u))
+            });
+            if !feeds_only || feeds_anchor(c, own, other) {
+                return Ok(None);
+            }
+            k
+        }
+        (x, y) if x == y && x != FusionKind::Attention => x,
+        _ => return Ok(None),
+    };
+    let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();
+    if a.kind == b.kind && kind != FusionKind::Map {
+        let (body, _) = c.body(&nodes, &[])?;
+        if let Err(why) = form::anchors_fit(kind, &body) {
+            let line = format!("{} and {} stay apart: {why}", c.name(own), c.name(other));
+            c.log.push(line);
+            return Ok(None);
+        }
+    }
+    Ok(if c.cyclic(&[own, other]) { None } else { Some(kind) })
+}
+
+/// True if an anchor of `own` reads from `other`.
+fn feeds_anchor(c: &Clusters<'_>, own: usize, other: usize) -> bool {
+    let anchors = c.get(own).nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
+    let mut todo: Vec<NodeId> = anchors.copied().collect();
+    while let Some(node) = todo.pop() {
+        for v in &c.sources[node.index()] {
+            if c.get(other).nodes.contains(&v.node) {
+                return true;
+            }
+            if c.get(own).nodes.contains(&v.node) {
+                todo.push(v.node);
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,126 @@
+//! Phase 2: split off what a cluster cannot write, and what it should not.
+
+use std::collections::BTreeSet;
+
+use super::cluster::{Class, Clusters};
+use crate::graph::{GraphError, NodeId};
+use crate::op::Op;
+
+pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut todo = c.live();
+    // Sorted so that producers are settled before consumers: ids follow the last merge, not node order.
+    todo.sort_by_key(|id| c.get(*id).nodes.first().copied());
+    todo.reverse();
+    while let Some(id) = todo.pop() {
+        let Some(out) = split(c, id)? else { continue };
+        let Some(whole) = c.remove(id) else { continue };
+        let rest: BTreeSet<NodeId> = whole.nodes.difference(&out).copied().collect();
+        for part in [rest, out] {
+            let kind = c.kind_of(&part);
+            todo.push(c.add(kind, part));
+        }
+    }
+    Ok(())
+}
+
+/// The part of cluster `id` to split off, or `None` if it is fine.
+fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, GraphError> {
+    let cluster = c.get(id).clone();
+    if cluster.nodes.len() == 1 {
+        return Ok(None);
+    }
+    let escapes = c.escapes(&cluster.nodes);
+    let Err(why) = c.legal_with(cluster.kind, &cluster.nodes, &escapes)? else {
+        return Ok(unprofitable(c, &cluster.nodes, &escapes));
+    };
+    // The first output that the loop cannot write together with those before it.
+    let anchors = anchors_needed(c, &cluster.nodes);
+    let mut kept: Vec<NodeId> = vec![];
+    let mut culprit = None;
+    for escape in &escapes {
+        kept.push(*escape);
+        let mut needed = upstream(c, &cluster.nodes, &kept);
+        needed.extend(&kept);
+        if c.legal_with(c.kind_of(&needed), &needed, &kept)?.is_err() {
+            culprit = Some(*escape);
+            break;
+        }
+    }
+    let culprit = culprit.or(escapes.last().copied());
+    let Some(culprit) = culprit else { return Ok(None) };
+    let line = format!("'{}' leaves the {} kernel: {why}", c.graph.node_text(culprit), cluster.kind.name());
+    c.log.push(line);
+    let mut above = upstream(c, &cluster.nodes, &[culprit]);
+    let below = downstream(c, &cluster.nodes, culprit);
+    let feeds_anchor = anchors.contains(&culprit);
+    let out = if feeds_anchor || (below.len() > 1 && c.kind_of(&cluster.nodes) == crate::FusionKind::Map) {
+        above.insert(culprit);
+        above
+    } else {
+        below
+    };
+    // Splitting everything off would not end; then the culprit goes alone with what depends on it.
+    if out.len() < cluster.nodes.len() {
+        return Ok(Some(out));
+    }
+    let alone = downstream(c, &cluster.nodes, culprit);
+    if alone.len() < cluster.nodes.len() {
+        return Ok(Some(alone));
+    }
+    Ok(Some(BTreeSet::from([culprit])))
+}
+
+/// Nodes of the cluster that an anchor of it depends on, and the anchors themselves.
+fn anchors_needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+    let anchors: Vec<NodeId> =
+        nodes.iter().copied().filter(|n| matches!(c.class[n.index()], Class::Anchor(_))).collect();
+    let mut needed = upstream(c, nodes, &anchors);
+    needed.extend(anchors);
+    needed
+}
+
+/// Nodes within `nodes` that `from` depend on, without `from`.
+fn upstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: &[NodeId]) -> BTreeSet<NodeId> {
+    let mut found = BTreeSet::new();
+    let mut todo = from.to_vec();
+    while let Some(node) = todo.pop() {
+        for v in &c.sources[node.index()] {
+            if nodes.contains(&v.node) && !from.contains(&v.node) && found.insert(v.node) {
+                todo.push(v.node);
+            }
+        }
+    }
+    found
+}
+
+/// `from` and the nodes within `nodes` that depend on it.
+fn downstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: NodeId) -> BTreeSet<NodeId> {
+    let mut found = BTreeSet::from([from]);
+    let mut todo = vec![from];
+    while let Some(node) = todo.pop() {
+        for user in &c.users[node.index()] {
+            if nodes.contains(user) && found.insert(*user) {
+                todo.push(*user);
+            }
+        }
+    }
+    found
+}
+
+/// A point at the end that is cheaper to compute where it is used: leaving it out writes fewer bytes,
+/// because what it reads is written anyway.
+fn unprofitable(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, escapes: &[NodeId]) -> Option<BTreeSet<NodeId>> {
+    escapes.iter().rev().copied().find_map(|node| {
+        let fixed = c.is_output[node.index()]
+            || c.class[node.index()] != Class::Point
+            || matches!(c.graph.node(node).op, Op::StateUpdate { .. })
+            || downstream(c, nodes, node).len() > 1;
+        if fixed {
+            return None;
+        }
+        let newly = c.sources[node.index()].iter().map(|v| v.node).collect::<BTreeSet<_>>();
+        let newly = newly.iter().filter(|n| nodes.contains(n) && !escapes.contains(n));
+        let cost: u64 = newly.map(|n| c.bytes(*n)).sum();
+        (cost < c.bytes(node)).then(|| BTreeSet::from([node]))
+    })
+}

@@ -1,0 +1,90 @@
+//! Algebraic rules. Each holds bit for bit, for NaN, infinities and signed zeros too.
+
+use crate::caps::DeviceCaps;
+use crate::dtype::DType;
+use crate::elementwise::ElementwiseOp as E;
+use crate::graph::{Graph, GraphError, Value};
+use crate::op::{Op, Scalar};
+use crate::passes::fold_constants::uniform;
+use crate::rewrite::rebuild;
+
+/// The pass.
+pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
+    rebuild(graph, |new, node, operands| match &node.op {
+        Op::Elementwise(op) => elementwise(new, *op, operands),
+        Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
+        _ => Ok(None),
+    })
+}
+
+fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>, GraphError> {
+    let a = operands[0];
+    let constant = |i: usize| operands.get(i).and_then(|v| uniform(g, *v));
+    let right_is = |x: f64| constant(1).is_some_and(|c| c.is(x));
+    let left_is = |x: f64| constant(0).is_some_and(|c| c.is(x));
+    // Adding +0 turns -0 into +0, so only integers and a literal -0 allow it.
+    let neutral = |c: Option<Scalar>| {
+        c.is_some_and(|c| c.is(0.0) && (!c.dtype().is_float() || c.as_f64().is_sign_negative()))
+    };
+    let same = match op {
+        // x + 0 -> x
+        E::Add if neutral(constant(1)) => Some(a),
+        // 0 + x -> x
+        E::Add if neutral(constant(0)) => Some(operands[1]),
+        // x - 0 -> x; for floats -0 - (+0) is -0, but -0 - (-0) is +0.
+        E::Sub if right_is(0.0) && constant(1).is_some_and(|c| c.as_f64().is_sign_positive()) => Some(a),
+        // x * 1 -> x
+        E::Mul if right_is(1.0) => Some(a),
+        // 1 * x -> x
+        E::Mul if left_is(1.0) => Some(operands[1]),
+        // x / 1 -> x
+        E::Div if right_is(1.0) => Some(a),
+        // -(-x) -> x
+        E::Neg => inner(g, a, E::Neg),
+        // abs(-x) and abs(abs(x)) are handled by abs itself: |x| == |-x|
+        E::Abs => inner(g, a, E::Abs).map(|_| a),
+        // select(c, x, x) -> x
+        E::Select if operands[1] == operands[2] => Some(operands[1]),
+        // select(true, x, y) -> x, select(false, x, y) -> y
+        E::Select => constant(0).map(|c| operands[if c.as_i64() != 0 { 1 } else { 2 }]),
+        // min(x, x) -> x, max(x, x) -> x
+        E::Minimum | E::Maximum if a == operands[1] => Some(a),
+        _ => None,
+    };
+    if same.is_some() {
+        return Ok(same);
+    }
+    match op {
+        // pow(x, 1) -> x is not exact for signalling NaN only; pow(x, 2) -> x * x rounds once as well.
+        E::Pow if right_is(2.0) => g.elementwise(E::Mul, &[a, a]).map(Some),
+        E::Pow if right_is(1.0) => Ok(Some(a)),
+        _ => Ok(None),
+    }
+}
+
+/// The operand of `v` if `v` is `op` of something.
+fn inner(g: &Graph, v: Value, op: E) -> Option<Value> {
+    let node = g.node(v.node);
+    (node.op == Op::Elementwise(op)).then(|| node.operands[0])
+}
+
+fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
+    let from = g.ty(a).dtype;
+    if from == to {
+        return Some(a);
+    }
+    // cast(cast(x, wider), dtype of x) -> x: widening loses nothing.
+    let node = g.node(a.node);
+    let Op::Cast(_) = node.op else { return None };
+    let origin = g.ty(node.operands[0]).dtype;
+    (origin == to && widens(origin, from)).then(|| node.operands[0])
+}
+
+/// True if every value of `from` is a value of `to`.
+fn widens(from: DType, to: DType) -> bool {
+    use DType::{BF16, F16, F32, F64, I32, I64, U8, U32};
+    matches!(
+        (from, to),
+        (F16 | BF16, F32 | F64) | (F32, F64) | (U8, U32 | I32 | I64 | F16 | F32 | F64) | (U32 | I32, I64 | F64)
+    )
+}
