@@ -44,7 +44,8 @@ pub(super) fn allocate(program: &Program, levels: &[Vec<usize>], limits: &Limits
     let items = lifetimes(program, levels);
     let live = live_bytes(&items, levels.len());
     let lower_bound_bytes = live.iter().copied().max().unwrap_or(0);
-    let packing = pack(&items, &live, lower_bound_bytes, limits);
+    let enough = reachable_bytes(&items, levels.len(), limits).max(lower_bound_bytes);
+    let packing = pack(&items, &live, enough, limits);
     let mut slots = vec![None; program.buffers.len()];
     for (item, slot) in items.iter().zip(packing.slots) {
         slots[item.buffer] = Some(slot);
@@ -86,6 +87,21 @@ fn live_bytes(items: &[Item], depth: usize) -> Vec<u64> {
         live[item.first..=item.last].iter_mut().for_each(|live| *live += item.bytes);
     }
     live
+}
+
+/// What one window cannot go below with aligned offsets: at each level every buffer but the top one takes
+/// its aligned size. Beside several windows this is only where the search stops.
+fn reachable_bytes(items: &[Item], depth: usize, limits: &Limits) -> u64 {
+    let mut aligned = vec![0; depth];
+    let mut padding = vec![0; depth];
+    for item in items {
+        let bytes = item.bytes.next_multiple_of(limits.alignment);
+        for level in item.first..=item.last {
+            aligned[level] += bytes;
+            padding[level] = bytes.saturating_sub(item.bytes).max(padding[level]);
+        }
+    }
+    aligned.iter().zip(&padding).map(|(aligned, padding)| aligned - padding).max().unwrap_or(0)
 }
 
 /// The best packing found. `enough` bytes end the search.
@@ -155,8 +171,9 @@ fn place(items: &[Item], order: &[usize], fit: Fit, limits: &Limits, work: &mut 
     let mut slots = vec![Slot { window: 0, offset: 0 }; items.len()];
     for &index in order {
         let item = &items[index];
-        // A new window is always possible: no buffer is larger than a window.
-        let mut best: Candidate = (item.bytes, u64::MAX, windows.len(), 0);
+        // A new window is always possible, as no buffer is larger than one, but the last resort: every
+        // window is one more buffer to bind.
+        let mut best: Candidate = (u64::MAX, u64::MAX, windows.len(), 0);
         for (number, window) in windows.iter().enumerate() {
             *work += window.placed.len() as u64;
             if let Some(candidate) = lowest_or_tightest(items, item, window, number, fit, limits) {

@@ -51,11 +51,9 @@ pub(super) fn seams(program: &Program) -> (Vec<SeamReason>, Vec<SeamReason>) {
             // A run reads only what it wrote itself there.
             Place::Arena => (SeamSubject::Arena, false),
             Place::Weight(_) => continue,
-            Place::Scratch { .. }
-            | Place::Input(_)
-            | Place::Output(_)
-            | Place::State(_)
-            | Place::Symbols => (SeamSubject::Buffer(index), true),
+            Place::Scratch { .. } | Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => {
+                (SeamSubject::Buffer(index), true)
+            }
         };
         if read[index] && sees_old {
             head.push(SeamReason { subject, hazard: Hazard::WriteRead });

@@ -18,11 +18,14 @@ use std::collections::BTreeSet;
 use thiserror::Error;
 
 use super::plan::{Command, Hazard, Plan, SeamReason, SeamSubject};
-use super::program::{Access, Limits, Place, Program};
+use super::program::{Access, Limits, Place, Program, ScheduleError};
 
 /// A rule that a plan breaks. Dispatches and buffers are indices in the program.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
+    /// The program itself cannot be planned, so there is nothing to judge.
+    #[error("invalid program: {0}")]
+    Program(#[from] ScheduleError),
     /// A dispatch is missing from the commands or recorded more than once.
     #[error("dispatch {dispatch} is recorded {times} times")]
     Recorded {
@@ -136,43 +139,42 @@ pub enum Violation {
 /// Checks every rule of this module's list.
 ///
 /// # Errors
-/// All violations found, in the order of the rules. If rule 1 is broken, the others are not judged.
+/// All violations found, in the order of the rules. If the program is not valid or rule 1 is broken, the
+/// others are not judged.
 pub fn check(program: &Program, plan: &Plan, limits: &Limits) -> Result<(), Vec<Violation>> {
+    program.validate(limits).map_err(|error| vec![error.into()])?;
     let mut found = Vec::new();
     let Some(epochs) = epochs(program, plan, &mut found) else { return Err(found) };
     check_levels(plan, &epochs, &mut found);
     check_order(program, &epochs, &mut found);
-    let physical = check_arena(program, plan, limits, &epochs, &mut found);
-    check_physical(&physical, &mut found);
-    check_replay(program, plan, &physical, &epochs, &mut found);
+    let spans = lifetimes(program, &epochs);
+    check_slots(program, plan, limits, &spans, &mut found);
+    check_sharing(program, plan, &spans, &mut found);
+    check_two_runs(program, plan, &epochs, &mut found);
     check_seams(program, plan, &mut found);
-    check_figures(program, plan, &epochs, &mut found);
+    check_figures(program, plan, &spans, &mut found);
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
 /// The least number of barriers that any recording of `program` on one queue needs: the longest chain of
 /// conflicting pairs over logical buffers, minus one.
 ///
-/// The plain dynamic program over all pairs of accesses to a buffer. Ranges must lie inside their buffers
-/// ([`Program::validate`]); accesses to unknown buffers are ignored.
+/// The plain dynamic program over all pairs of accesses to a buffer. Accesses to buffers that the program
+/// does not have are ignored.
 pub fn barriers_lower_bound(program: &Program) -> usize {
-    // Per buffer: every access so far with the length of the longest chain that ends in its dispatch.
+    // Per buffer: every access so far, with the length of the longest chain that ends in its dispatch.
     let mut history: Vec<Vec<(Access, bool, usize)>> = vec![Vec::new(); program.buffers.len()];
     let mut longest = 0;
-    for dispatch in &program.dispatches {
-        let accesses = || {
-            let reads = dispatch.reads.iter().map(|access| (access, false));
-            reads.chain(dispatch.writes.iter().map(|access| (access, true)))
-        };
+    for index in 0..program.dispatches.len() {
         let mut length = 1;
-        for (access, writes) in accesses() {
+        for (access, writes) in touches(program, index) {
             for (other, other_writes, other_length) in history.get(access.buffer).into_iter().flatten() {
                 if (writes || *other_writes) && *other_length >= length && overlap(access, other) {
                     length = other_length + 1;
                 }
             }
         }
-        for (access, writes) in accesses() {
+        for (access, writes) in touches(program, index) {
             if let Some(history) = history.get_mut(access.buffer) {
                 history.push((*access, writes, length));
             }
@@ -182,21 +184,33 @@ pub fn barriers_lower_bound(program: &Program) -> usize {
     longest.saturating_sub(1)
 }
 
+/// The accesses of one dispatch, each with whether it writes.
+fn touches(program: &Program, dispatch: usize) -> impl Iterator<Item = (&Access, bool)> {
+    let dispatch = &program.dispatches[dispatch];
+    let reads = dispatch.reads.iter().map(|access| (access, false));
+    reads.chain(dispatch.writes.iter().map(|access| (access, true)))
+}
+
+fn overlap(a: &Access, b: &Access) -> bool {
+    let empty = a.start == a.end || b.start == b.end;
+    !empty && a.start < b.end && b.start < a.end
+}
+
 /// How many barriers stand before each dispatch. `None` if a dispatch is not recorded exactly once.
 fn epochs(program: &Program, plan: &Plan, found: &mut Vec<Violation>) -> Option<Vec<usize>> {
     let mut times = vec![0; program.dispatches.len()];
     let mut epochs = vec![0; program.dispatches.len()];
     let mut epoch = 0;
     for (command, entry) in plan.commands.iter().enumerate() {
-        match entry {
+        match *entry {
             Command::Barrier { .. } => epoch += 1,
-            Command::Dispatch(dispatch) if *dispatch < times.len() => {
-                times[*dispatch] += 1;
-                epochs[*dispatch] = epoch;
-            }
-            Command::Dispatch(dispatch) => {
-                found.push(Violation::UnknownDispatch { command, dispatch: *dispatch });
-            }
+            Command::Dispatch(dispatch) => match times.get_mut(dispatch) {
+                Some(times) => {
+                    *times += 1;
+                    epochs[dispatch] = epoch;
+                }
+                None => found.push(Violation::UnknownDispatch { command, dispatch }),
+            },
         }
     }
     for (dispatch, &times) in times.iter().enumerate() {
@@ -207,6 +221,7 @@ fn epochs(program: &Program, plan: &Plan, found: &mut Vec<Violation>) -> Option<
     found.is_empty().then_some(epochs)
 }
 
+/// Rule 1, the levels.
 fn check_levels(plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
     let depth = epochs.iter().map(|epoch| epoch + 1).max().unwrap_or(0).max(plan.levels.len());
     let mut recorded = vec![BTreeSet::new(); depth];
@@ -224,16 +239,20 @@ fn check_levels(plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
 
 /// Rule 2: all pairs of accesses to one buffer.
 fn check_order(program: &Program, epochs: &[usize], found: &mut Vec<Violation>) {
-    for (buffer, accesses) in by_buffer(program).into_iter().enumerate() {
+    let mut buffers: Vec<Vec<(usize, &Access, bool)>> = vec![Vec::new(); program.buffers.len()];
+    for dispatch in 0..program.dispatches.len() {
+        for (access, writes) in touches(program, dispatch) {
+            buffers[access.buffer].push((dispatch, access, writes));
+        }
+    }
+    for (buffer, accesses) in buffers.iter().enumerate() {
         let mut reported = BTreeSet::new();
-        for (index, later) in accesses.iter().enumerate() {
-            for earlier in &accesses[..index] {
-                if earlier.dispatch == later.dispatch || !(earlier.writes || later.writes) {
-                    continue;
-                }
-                let (first, second) = (earlier.dispatch, later.dispatch);
-                if epochs[first] >= epochs[second]
-                    && overlap(earlier.access, later.access)
+        for (index, &(second, later, later_writes)) in accesses.iter().enumerate() {
+            for &(first, earlier, earlier_writes) in &accesses[..index] {
+                if first != second
+                    && (earlier_writes || later_writes)
+                    && epochs[first] >= epochs[second]
+                    && overlap(earlier, later)
                     && reported.insert((first, second))
                 {
                     found.push(Violation::Unordered { first, second, buffer });
@@ -243,37 +262,225 @@ fn check_order(program: &Program, epochs: &[usize], found: &mut Vec<Violation>) 
     }
 }
 
-/// An access of one dispatch.
-struct Touch<'a> {
-    dispatch: usize,
-    access: &'a Access,
-    writes: bool,
+/// The first and the last epoch of each arena buffer that is accessed, scratch being alive in all of them.
+fn lifetimes(program: &Program, epochs: &[usize]) -> Vec<Option<(usize, usize)>> {
+    let last = epochs.iter().copied().max().unwrap_or(0);
+    let mut spans: Vec<Option<(usize, usize)>> = vec![None; program.buffers.len()];
+    for (dispatch, &epoch) in epochs.iter().enumerate() {
+        for (access, _) in touches(program, dispatch) {
+            let span = &mut spans[access.buffer];
+            *span = match program.buffers[access.buffer].place {
+                Place::Arena => {
+                    Some(span.map_or((epoch, epoch), |(from, to)| (from.min(epoch), to.max(epoch))))
+                }
+                Place::Scratch { .. } => Some((0, last)),
+                Place::Input(_) | Place::Output(_) | Place::Weight(_) | Place::State(_) | Place::Symbols => {
+                    None
+                }
+            };
+        }
+    }
+    spans
 }
 
-/// The accesses of each buffer, in the order of the program.
-fn by_buffer(program: &Program) -> Vec<Vec<Touch<'_>>> {
-    let mut buffers = Vec::new();
-    buffers.resize_with(program.buffers.len(), Vec::new);
-    for (dispatch, Dispatched { reads, writes }) in dispatched(program).enumerate() {
-        for access in reads {
-            if let Some(touches) = buffers.get_mut(access.buffer) {
-                touches.push(Touch { dispatch, access, writes: false });
-            }
+/// Rule 3, where each buffer lies.
+fn check_slots(
+    program: &Program,
+    plan: &Plan,
+    limits: &Limits,
+    spans: &[Option<(usize, usize)>],
+    found: &mut Vec<Violation>,
+) {
+    for (window, &bytes) in plan.arena.windows.iter().enumerate() {
+        if bytes > limits.max_buffer_bytes {
+            found.push(Violation::WindowTooLarge { window, bytes });
         }
-        for access in writes {
-            if let Some(touches) = buffers.get_mut(access.buffer) {
-                touches.push(Touch { dispatch, access, writes: true });
+    }
+    for (buffer, span) in spans.iter().enumerate() {
+        let slot = plan.arena.slots.get(buffer).copied().flatten();
+        if slot.is_some() != span.is_some() {
+            found.push(Violation::Slot { buffer, expected: span.is_some() });
+        }
+        let Some(slot) = slot else { continue };
+        let end = slot.offset.checked_add(program.buffers[buffer].bytes);
+        let window = plan.arena.windows.get(slot.window);
+        let inside = matches!((end, window), (Some(end), Some(&bytes)) if end <= bytes);
+        if !inside || slot.offset % limits.alignment != 0 {
+            found.push(Violation::Misplaced { buffer, window: slot.window, offset: slot.offset });
+        }
+    }
+}
+
+/// Rule 3, who shares bytes with whom.
+fn check_sharing(
+    program: &Program,
+    plan: &Plan,
+    spans: &[Option<(usize, usize)>],
+    found: &mut Vec<Violation>,
+) {
+    // (window, start, end, buffer) in the order of memory.
+    let mut extents: Vec<(usize, u64, u64, usize)> = Vec::new();
+    for (buffer, slot) in plan.arena.slots.iter().enumerate() {
+        let (Some(slot), Some(buffer_info)) = (slot, program.buffers.get(buffer)) else { continue };
+        let end = slot.offset.saturating_add(buffer_info.bytes);
+        if slot.offset < end {
+            extents.push((slot.window, slot.offset, end, buffer));
+        }
+    }
+    extents.sort_unstable();
+    for (index, &(window, _, end, a)) in extents.iter().enumerate() {
+        for &(_, _, _, b) in
+            extents[index + 1..].iter().take_while(|other| other.0 == window && other.1 < end)
+        {
+            let (Some(a_span), Some(b_span)) = (spans[a], spans[b]) else { continue };
+            let level = a_span.0.max(b_span.0);
+            if level <= a_span.1.min(b_span.1) {
+                found.push(Violation::Shared { first: a.min(b), second: a.max(b), level });
             }
         }
     }
-    buffers
 }
 
-struct Dispatched<'a> {
-    reads: &'a [Access],
-    writes: &'a [Access],
+/// A memory outside of which no two accesses meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Memory {
+    Window(usize),
+    Outside(usize),
 }
 
-fn dispatched(program: &Program) -> impl Iterator<Item = Dispatched<'_>> {
-    program.dispatches.iter().map(|dispatch| Dispatched { reads: &dispatch.reads, writes: &dispatch.writes })
+/// The bytes that a dispatch of the first or second run touches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Touch {
+    epoch: usize,
+    memory: Memory,
+    start: u64,
+    end: u64,
+    run: usize,
+    dispatch: usize,
+    writes: bool,
+}
+
+/// Rules 4 and 5: the plan twice, one run after the other. Whatever is not separated by a barrier must not
+/// meet in physical memory.
+fn check_two_runs(program: &Program, plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
+    let depth = epochs.iter().copied().max().unwrap_or(0);
+    let second_run = if plan.head.is_empty() { depth } else { depth + 1 };
+    let mut all: Vec<Touch> = Vec::new();
+    for (run, shift) in [(0, 0), (1, second_run)] {
+        for (dispatch, &epoch) in epochs.iter().enumerate() {
+            for (access, writes) in touches(program, dispatch) {
+                if access.start == access.end {
+                    continue;
+                }
+                let (memory, base) = match plan.arena.slots.get(access.buffer).copied().flatten() {
+                    Some(slot) => (Memory::Window(slot.window), slot.offset),
+                    None => (Memory::Outside(access.buffer), 0),
+                };
+                let start = base.saturating_add(access.start);
+                let end = base.saturating_add(access.end);
+                all.push(Touch { epoch: epoch + shift, memory, start, end, run, dispatch, writes });
+            }
+        }
+    }
+    all.sort_unstable();
+    let mut reported = BTreeSet::new();
+    for (index, a) in all.iter().enumerate() {
+        let meets = |b: &&Touch| b.epoch == a.epoch && b.memory == a.memory && b.start < a.end;
+        for b in all[index + 1..].iter().take_while(meets) {
+            if !(a.writes || b.writes) || (a.run, a.dispatch) == (b.run, b.dispatch) {
+                continue;
+            }
+            let (earlier, later) = if (a.run, a.dispatch) < (b.run, b.dispatch) { (a, b) } else { (b, a) };
+            // The second run repeats what the first has shown already.
+            if earlier.run == 1
+                || !reported.insert((earlier.run, earlier.dispatch, later.run, later.dispatch))
+            {
+                continue;
+            }
+            found.push(if later.run == 0 {
+                Violation::PhysicalConflict { first: earlier.dispatch, second: later.dispatch }
+            } else {
+                Violation::UnorderedRuns { earlier: earlier.dispatch, later: later.dispatch }
+            });
+        }
+    }
+}
+
+/// Rules 5 and 6: what the seams must name. A seam is judged by what it lists, because the runtime may
+/// narrow the barrier to that.
+fn check_seams(program: &Program, plan: &Plan, found: &mut Vec<Violation>) {
+    let mut head = BTreeSet::new();
+    let mut outputs = BTreeSet::new();
+    for dispatch in 0..program.dispatches.len() {
+        for (access, writes) in touches(program, dispatch) {
+            if access.start == access.end {
+                continue;
+            }
+            let buffer = SeamSubject::Buffer(access.buffer);
+            let overwritten = [Hazard::ReadWrite, Hazard::WriteWrite];
+            match (program.buffers[access.buffer].place, writes) {
+                // Nobody writes weights, and a run sees only its own intermediates.
+                (Place::Weight(_), _) | (Place::Arena, false) => {}
+                (Place::Arena, true) => {
+                    head.extend(overwritten.map(|hazard| (SeamSubject::Arena, hazard)));
+                }
+                (
+                    Place::Input(_)
+                    | Place::Output(_)
+                    | Place::State(_)
+                    | Place::Symbols
+                    | Place::Scratch { .. },
+                    false,
+                ) => {
+                    head.insert((buffer, Hazard::WriteRead));
+                }
+                (Place::Output(_), true) => {
+                    head.extend(overwritten.map(|hazard| (buffer, hazard)));
+                    outputs.insert(access.buffer);
+                }
+                (Place::Input(_) | Place::State(_) | Place::Symbols | Place::Scratch { .. }, true) => {
+                    head.extend(overwritten.map(|hazard| (buffer, hazard)));
+                }
+            }
+        }
+    }
+    for (subject, hazard) in head {
+        if !plan.head.contains(&SeamReason { subject, hazard }) {
+            found.push(Violation::HeadUncovered { subject, hazard });
+        }
+    }
+    for buffer in outputs {
+        let reason = SeamReason { subject: SeamSubject::Buffer(buffer), hazard: Hazard::WriteRead };
+        if !plan.tail.contains(&reason) {
+            found.push(Violation::TailUncovered { buffer });
+        }
+    }
+}
+
+/// Rule 7.
+fn check_figures(
+    program: &Program,
+    plan: &Plan,
+    spans: &[Option<(usize, usize)>],
+    found: &mut Vec<Violation>,
+) {
+    let depth = spans.iter().flatten().map(|span| span.1 + 1).max().unwrap_or(0);
+    let mut live = vec![0u64; depth];
+    for (buffer, span) in program.buffers.iter().zip(spans) {
+        let Some((first, last)) = *span else { continue };
+        for live in &mut live[first..=last] {
+            *live = live.saturating_add(buffer.bytes);
+        }
+    }
+    let windows = plan.arena.windows.iter().fold(0u64, |sum, &bytes| sum.saturating_add(bytes));
+    let figures = [
+        ("arena bytes", plan.arena.bytes, windows),
+        ("arena lower bound", plan.arena.lower_bound_bytes, live.iter().copied().max().unwrap_or(0)),
+        ("barriers lower bound", plan.barriers_lower_bound as u64, barriers_lower_bound(program) as u64),
+    ];
+    for (what, stated, actual) in figures {
+        if stated != actual {
+            found.push(Violation::Figure { what, stated, actual });
+        }
+    }
 }

@@ -3,16 +3,18 @@
 //! The earliest level of a dispatch is the longest chain of hazards before it, the latest is what the chain
 //! after it leaves. Any choice between the two that keeps the edges rising has the same, least, number of
 //! levels, so the choice is free to lower the peak of live arena bytes. A deterministic local search makes
-//! it: from the earliest and from the latest levels it moves one dispatch at a time, pushing dependents
+//! it: from the earliest, the latest and some random levels it moves one dispatch at a time, pushing dependents
 //! or pulling dependencies along, as long as the highest of the levels that change gets lower, or stays and
 //! the bytes times levels get fewer.
 
 use super::plan::Reason;
 use super::program::{Place, Program};
 
-/// Visits of levels, dispatches and buffers that one search may spend. Keeps planning of thousands of
-/// dispatches well under a second; smaller programs converge long before.
-const WORK: u64 = 30_000_000;
+/// Visits of levels, dispatches and buffers that all searches together may spend. Keeps planning of
+/// thousands of dispatches well under a second; smaller programs converge long before.
+const WORK: u64 = 8_000_000;
+/// Searches: one from the earliest levels, one from the latest, the others from random ones between.
+const STARTS: usize = 12;
 /// Passes over all dispatches before a search stops.
 const PASSES: usize = 12;
 /// Dispatches that one move may shift.
@@ -24,16 +26,26 @@ pub(super) fn levels(program: &Program, edges: &[Reason]) -> Vec<Vec<usize>> {
     let earliest = earliest(&graph);
     let depth = earliest.iter().map(|level| level + 1).max().unwrap_or(0);
     let latest = latest(&graph, depth);
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut work = 0;
     let mut best: Option<(Cost, Vec<usize>)> = None;
-    for start in [&earliest, &latest] {
-        let mut search = Search::new(&graph, start, depth);
-        let mut candidates = vec![(search.cost(), search.level.clone())];
+    for round in 0..STARTS {
+        let start = match round {
+            0 => earliest.clone(),
+            1 => latest.clone(),
+            _ => between(&graph, &earliest, &latest, &mut random),
+        };
+        let mut search = Search::new(&graph, start, depth, work);
+        let unmoved = (search.cost(), search.level.clone());
         search.run(&earliest, &latest);
-        candidates.push((search.cost(), search.level));
-        for candidate in candidates {
+        work = search.work;
+        for candidate in [unmoved, (search.cost(), search.level)] {
             if best.as_ref().is_none_or(|best| candidate.0 < best.0) {
                 best = Some(candidate);
             }
+        }
+        if work > WORK || earliest == latest {
+            break;
         }
     }
     let mut levels = vec![Vec::new(); depth];
@@ -111,6 +123,21 @@ fn latest(graph: &Graph, depth: usize) -> Vec<usize> {
     level
 }
 
+/// Levels drawn between the earliest and the latest. Xorshift with a fixed seed: the plan is a pure function
+/// of the program.
+fn between(graph: &Graph, earliest: &[usize], latest: &[usize], random: &mut u64) -> Vec<usize> {
+    let mut level: Vec<usize> = Vec::with_capacity(earliest.len());
+    for dispatch in 0..earliest.len() {
+        let bound = graph.before[dispatch].iter().map(|&before| level[before] + 1).max();
+        let first = bound.unwrap_or(0).max(earliest[dispatch]);
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        level.push(first + (*random % (latest[dispatch] - first + 1) as u64) as usize);
+    }
+    level
+}
+
 /// The peak of live bytes, then bytes times levels.
 type Cost = (u64, u128);
 
@@ -131,14 +158,20 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(graph: &'a Graph, start: &[usize], depth: usize) -> Self {
-        let mut live = vec![0; depth];
+    fn new(graph: &'a Graph, start: Vec<usize>, depth: usize, work: u64) -> Self {
+        // Differences between neighbouring levels, then their sums.
+        let (mut born, mut dead) = (vec![0u64; depth], vec![0u64; depth]);
         for (buffer, users) in graph.users.iter().enumerate() {
             if let Some((first, last)) = span(users.iter().map(|&user| start[user])) {
-                live[first..=last].iter_mut().for_each(|live| *live += graph.bytes[buffer]);
+                born[first] += graph.bytes[buffer];
+                dead[last] += graph.bytes[buffer];
             }
         }
-        Search { graph, level: start.to_vec(), live, work: 0 }
+        let mut live = born;
+        for level in 1..depth {
+            live[level] += live[level - 1] - dead[level - 1];
+        }
+        Search { graph, level: start, live, work }
     }
 
     fn cost(&self) -> Cost {

@@ -16,12 +16,12 @@ pub enum Hazard {
 pub struct Reason {
     /// The buffer whose bytes both touch, an index in [`Program::buffers`](super::Program::buffers).
     pub buffer: usize,
-    /// What would go wrong.
-    pub hazard: Hazard,
     /// The dispatch before the barrier.
     pub from: usize,
     /// The dispatch after the barrier.
     pub to: usize,
+    /// What would go wrong.
+    pub hazard: Hazard,
 }
 
 /// One entry of a recording, in order.
