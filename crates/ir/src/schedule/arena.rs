@@ -9,7 +9,7 @@ use super::plan::{ArenaPlan, Slot};
 use super::program::{Limits, Place, Program};
 
 /// Comparisons of two buffers that the search for a better order may spend.
-const WORK: u64 = 60_000_000;
+const WORK: u64 = 30_000_000;
 /// Packings that the search may try without getting better.
 const PATIENCE: u32 = 3000;
 

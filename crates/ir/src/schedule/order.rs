@@ -12,7 +12,7 @@ use super::program::{Place, Program};
 
 /// Visits of levels, dispatches and buffers that all searches together may spend. Keeps planning of
 /// thousands of dispatches well under a second; smaller programs converge long before.
-const WORK: u64 = 8_000_000;
+const WORK: u64 = 5_000_000;
 /// Searches: one from the earliest levels, one from the latest, the others from random ones between.
 const STARTS: usize = 12;
 /// Passes over all dispatches before a search stops.
