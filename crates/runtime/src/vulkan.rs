@@ -1,0 +1,45 @@
+//! The Vulkan backend: every call to the driver, and every `unsafe` of the project.
+//!
+//! Reading order: [`instance`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
+//! [`context`] is what callers hold. [`buffer`] and [`pipeline`] are what recordings use; [`record`] turns
+//! a checked command list into a command buffer and [`submit`] runs it. [`staging`] moves bytes to memory
+//! that the host cannot reach.
+//!
+//! Soundness: handles never leave this module. Whatever a handle is used for holds an `Arc` of what the
+//! handle depends on (buffer, pipeline and recording hold the device; a running recording is waited for
+//! before it is freed), so destruction runs in the right order whatever a caller drops first.
+
+#![allow(unsafe_code)]
+
+pub mod buffer;
+pub mod caps;
+pub mod context;
+mod descriptor;
+pub mod device;
+mod error;
+pub mod instance;
+pub mod pipeline;
+mod pipeline_cache;
+pub mod record;
+mod spirv;
+mod staging;
+pub mod submit;
+mod timestamp;
+mod validation;
+
+pub use buffer::{Buffer, MemoryUse};
+pub use context::Context;
+pub use device::Counters;
+pub use instance::{DeviceInfo, device_count, devices};
+pub use pipeline::{Pipeline, PipelineDesc};
+pub use pipeline_cache::PipelineCacheState;
+pub use record::Recording;
+pub use submit::Handle;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex whose data stays valid when a holder panics: every critical section here either only reads
+/// or leaves the data consistent after each statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,191 @@
+//! What callers hold: a device, its memory, its pipelines.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tallow_ir::caps::DeviceCaps;
+
+use super::buffer::{Buffer, MemoryUse};
+use super::device::{self, Counters, Counts, Device};
+use super::lock;
+use super::pipeline::{self, Pipeline, PipelineDesc};
+use super::pipeline_cache::{PipelineCache, PipelineCacheState};
+use super::staging::Staging;
+use crate::error::{Error, Result};
+use crate::options::RuntimeOptions;
+
+/// Bytes that are written between two reports of progress where no staging copy is needed.
+const MAPPED_STEP: usize = 8 << 20;
+
+/// An open device. Shared between threads; everything made from it keeps it open.
+pub struct Context {
+    staging: Mutex<Option<Staging>>,
+    cache: PipelineCache,
+    /// Pipelines that the cache file holds.
+    pipelines_saved: AtomicU64,
+    device: Arc<Device>,
+}
+
+impl Context {
+    /// Opens the device that the options name, or the best there is.
+    pub fn new(options: &RuntimeOptions) -> Result<Arc<Context>> {
+        let opened = device::open(options)?;
+        let dir: Option<&Path> = options.cache_dir.as_deref();
+        let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
+        Ok(Arc::new(Context {
+            staging: Mutex::new(None),
+            cache,
+            pipelines_saved: AtomicU64::new(0),
+            device: opened.device,
+        }))
+    }
+
+    /// What the device can do, less what the options disabled.
+    pub fn caps(&self) -> &DeviceCaps {
+        &self.device.caps
+    }
+
+    /// What the context has done so far.
+    pub fn counters(&self) -> Counters {
+        self.device.counters()
+    }
+
+    /// What became of the pipeline cache file when the context was created.
+    pub fn pipeline_cache_state(&self) -> &PipelineCacheState {
+        &self.cache.state
+    }
+
+    /// Bytes of memory that buffers take now, staging included.
+    pub fn allocated_bytes(&self) -> u64 {
+        lock(&self.device.allocator).generate_report().total_allocated_bytes
+    }
+
+    /// Creates a storage buffer of `bytes` bytes, at least one; its contents are undefined.
+    pub fn buffer(&self, name: &str, bytes: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
+        Buffer::new(&self.device, name, bytes, memory)
+    }
+
+    /// Creates pipelines in parallel; they come back in the order of `descs`.
+    pub fn create_pipelines(&self, descs: &[PipelineDesc<'_>]) -> Result<Vec<Arc<Pipeline>>> {
+        pipeline::create_all(&self.device, &self.cache, descs)
+    }
+
+    /// Writes the pipeline cache file, if pipelines were created since it was written last.
+    pub fn save_pipeline_cache(&self) -> Result<()> {
+        let created = self.counters().pipelines_created;
+        if self.pipelines_saved.swap(created, Ordering::Relaxed) != created {
+            self.cache.save()?;
+        }
+        Ok(())
+    }
+
+    /// Copies `data` to byte `offset` of `target` and on; over when it returns.
+    ///
+    /// It waits for its turn behind everything that was submitted before.
+    pub fn upload(&self, target: &Buffer, offset: u64, data: &[u8]) -> Result<()> {
+        self.upload_with_progress(target, offset, data, &mut |_, _| {})
+    }
+
+    /// [`Context::upload`] that reports its progress: bytes taken so far, bytes in all.
+    pub fn upload_with_progress(
+        &self,
+        target: &Buffer,
+        offset: u64,
+        data: &[u8],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        self.check_owner(target)?;
+        let total = data.len() as u64;
+        target.check_range(offset, total)?;
+        if target.is_mapped() {
+            self.device.wait_for_all()?;
+            let mut done = 0;
+            for chunk in data.chunks(MAPPED_STEP) {
+                target.write_in_parallel(offset + done, chunk)?;
+                done += chunk.len() as u64;
+                progress(done, total);
+            }
+        } else {
+            self.with_staging(|staging| {
+                staging.upload(target, offset, data, &mut |done| progress(done, total))
+            })?;
+        }
+        Counts::add(&self.device.counts.bytes_uploaded, total);
+        self.device.check_validation()
+    }
+
+    /// Copies from byte `offset` of `source` on into `data`, after everything that was submitted before.
+    pub fn download(&self, source: &Buffer, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.check_owner(source)?;
+        source.check_range(offset, data.len() as u64)?;
+        if source.is_mapped() && source.is_cached() {
+            self.device.wait_for_all()?;
+            source.read(offset, data)?;
+        } else {
+            self.with_staging(|staging| staging.download(source, offset, data))?;
+        }
+        Counts::add(&self.device.counts.bytes_downloaded, data.len() as u64);
+        self.device.check_validation()
+    }
+
+    /// Fills `bytes` bytes from `offset` on with one 32-bit pattern; both are multiples of 4.
+    pub fn fill(&self, target: &Buffer, offset: u64, bytes: u64, value: u32) -> Result<()> {
+        self.check_owner(target)?;
+        target.check_range(offset, bytes)?;
+        if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
+            let reason = format!("a fill of {bytes} bytes at {offset} is not in whole words");
+            return Err(Error::BadBuffer { name: target.name().to_string(), bytes: target.size(), reason });
+        }
+        if bytes > 0 {
+            self.with_staging(|staging| staging.fill(target, offset, bytes, value))?;
+        }
+        self.device.check_validation()
+    }
+
+    /// Waits until everything that was submitted is done.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.device.wait_for_all()?;
+        self.device.check_validation()
+    }
+
+    /// What the validation layer reported since the last call or the last error of it.
+    pub fn take_validation_errors(&self) -> Vec<String> {
+        self.device.take_validation_errors()
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn with_staging(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
+        let mut staging = lock(&self.staging);
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.device)?),
+        };
+        transfer(staging)
+    }
+
+    fn check_owner(&self, buffer: &Buffer) -> Result<()> {
+        if Arc::ptr_eq(buffer.device(), &self.device) {
+            return Ok(());
+        }
+        let reason = "it belongs to another context".to_string();
+        Err(Error::BadBuffer { name: buffer.name().to_string(), bytes: buffer.size(), reason })
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Context({})", self.caps().name)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Err(error) = self.save_pipeline_cache() {
+            tracing::warn!("pipelines are not kept: {error}");
+        }
+    }
+}

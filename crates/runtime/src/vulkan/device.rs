@@ -1,0 +1,323 @@
+//! An open device: its queue, its allocator, its one timeline.
+//!
+//! All work goes to one queue, and every submission raises one timeline semaphore by one. A value of the
+//! timeline therefore stands for everything submitted up to it, and "is it done" is one comparison.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use ash::{ext, khr, vk};
+use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
+use gpu_allocator::{AllocationSizes, AllocatorDebugSettings};
+use tallow_ir::caps::{DeviceCaps, DeviceType};
+
+use super::caps::{self, Enabled};
+use super::error::vulkan;
+use super::instance::{self, Instance};
+use super::lock;
+use crate::error::{Error, Result};
+use crate::options::RuntimeOptions;
+
+/// What a context has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// Pipelines created.
+    pub pipelines_created: u64,
+    /// Command lists recorded.
+    pub recordings: u64,
+    /// Runs of recordings.
+    pub runs: u64,
+    /// Submissions to the queue, transfers included.
+    pub submits: u64,
+    /// Bytes written to device memory through uploads.
+    pub bytes_uploaded: u64,
+    /// Bytes read back through downloads.
+    pub bytes_downloaded: u64,
+}
+
+/// The counters as they are counted.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) pipelines_created: AtomicU64,
+    pub(super) recordings: AtomicU64,
+    pub(super) runs: AtomicU64,
+    pub(super) submits: AtomicU64,
+    pub(super) bytes_uploaded: AtomicU64,
+    pub(super) bytes_downloaded: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Counters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            pipelines_created: get(&self.pipelines_created),
+            recordings: get(&self.recordings),
+            runs: get(&self.runs),
+            submits: get(&self.submits),
+            bytes_uploaded: get(&self.bytes_uploaded),
+            bytes_downloaded: get(&self.bytes_downloaded),
+        }
+    }
+}
+
+/// An open device; everything that holds a Vulkan handle of it holds an `Arc` of it.
+pub(super) struct Device {
+    pub(super) raw: ash::Device,
+    pub(super) caps: DeviceCaps,
+    pub(super) queue_family: u32,
+    pub(super) barriers: Barriers,
+    pub(super) full_subgroups: bool,
+    /// Nanoseconds per timestamp tick, and the mask of the bits that count.
+    pub(super) timestamps: (f64, u64),
+    pub(super) counts: Counts,
+    pub(super) allocator: Mutex<ManuallyDrop<Allocator>>,
+    timeline: vk::Semaphore,
+    queue: Mutex<QueueState>,
+    names: Option<ext::debug_utils::Device>,
+    instance: Arc<Instance>,
+}
+
+/// Which command records a barrier.
+pub(super) enum Barriers {
+    /// `vkCmdPipelineBarrier` of Vulkan 1.0.
+    First,
+    /// `vkCmdPipelineBarrier2` of Vulkan 1.3.
+    Core2,
+    /// `vkCmdPipelineBarrier2KHR`.
+    Extension2(khr::synchronization2::Device),
+}
+
+struct QueueState {
+    queue: vk::Queue,
+    /// The value that the last submission raises the timeline to.
+    submitted: u64,
+}
+
+/// The device that the options name, opened.
+pub(super) struct Opened {
+    pub(super) device: Arc<Device>,
+    pub(super) cache_uuid: [u8; vk::UUID_SIZE],
+}
+
+/// Chooses a device, takes away what the options disable, and opens it.
+pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
+    let instance = Instance::new(options)?;
+    let chosen = instance::choose(instance::candidates(&instance)?, options.device.as_deref())?;
+    let unusable = || Error::UnsuitableDevice {
+        name: chosen.info.name.clone(),
+        reason: "it answers no queries".to_string(),
+    };
+    let queried = chosen.queried.as_ref().ok_or_else(unusable)?;
+    let (queue_family, timestamp_bits) = queried.queue.ok_or_else(unusable)?;
+    if chosen.info.device_type == DeviceType::Cpu {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!("{} is a software device: correct, but slow", chosen.info.name);
+        });
+    }
+    let mut caps = queried.caps.clone();
+    for &feature in &options.disable {
+        caps.without(feature);
+    }
+    if let Some(range) = options.max_storage_buffer_range {
+        caps.max_storage_buffer_range = caps.max_storage_buffer_range.min(range);
+    }
+    let mut enabled = caps::enable(queried, &caps);
+    let raw = create_device(&instance, chosen.physical, queue_family, &mut enabled)?;
+    let parts = create_parts(&instance, &raw, chosen.physical, &caps);
+    let (timeline, allocator) = match parts {
+        Ok(parts) => parts,
+        Err(error) => {
+            // SAFETY: the device was just created and nothing of it is left.
+            unsafe { raw.destroy_device(None) };
+            return Err(error);
+        }
+    };
+    // SAFETY: the family was given one queue when the device was created.
+    let queue = unsafe { raw.get_device_queue(queue_family, 0) };
+    let barriers = match (caps.synchronization2, enabled.sync2_is_core()) {
+        (false, _) => Barriers::First,
+        (true, true) => Barriers::Core2,
+        (true, false) => Barriers::Extension2(khr::synchronization2::Device::new(&instance.raw, &raw)),
+    };
+    let names = instance.validates().then(|| ext::debug_utils::Device::new(&instance.raw, &raw));
+    let device = Device {
+        raw,
+        caps,
+        queue_family,
+        barriers,
+        full_subgroups: enabled.full_subgroups,
+        timestamps: (f64::from(queried.timestamp_period), low_bits(timestamp_bits)),
+        counts: Counts::default(),
+        allocator: Mutex::new(ManuallyDrop::new(allocator)),
+        timeline,
+        queue: Mutex::new(QueueState { queue, submitted: 0 }),
+        names,
+        instance,
+    };
+    device.check_validation()?;
+    Ok(Opened { device: Arc::new(device), cache_uuid: queried.cache_uuid })
+}
+
+fn low_bits(count: u32) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+fn create_device(
+    instance: &Instance,
+    physical: vk::PhysicalDevice,
+    queue_family: u32,
+    enabled: &mut Enabled,
+) -> Result<ash::Device> {
+    let queue =
+        vk::DeviceQueueCreateInfo::default().queue_family_index(queue_family).queue_priorities(&[1.0]);
+    let queues = [queue];
+    let extensions: Vec<_> = enabled.extensions.iter().map(|name| name.as_ptr()).collect();
+    let mut features = enabled.link();
+    let info = vk::DeviceCreateInfo::default()
+        .queue_create_infos(&queues)
+        .enabled_extension_names(&extensions)
+        .push_next(&mut features);
+    // SAFETY: everything that `info` points to lives until the call returns; extensions and features were
+    // reported by this device.
+    unsafe { instance.raw.create_device(physical, &info, None) }
+        .map_err(|code| vulkan("vkCreateDevice", code))
+}
+
+/// Blocks that small buffers share, in bytes; larger buffers get memory of their own.
+const DEVICE_BLOCK: u64 = 64 << 20;
+const HOST_BLOCK: u64 = 16 << 20;
+
+fn create_parts(
+    instance: &Instance,
+    raw: &ash::Device,
+    physical: vk::PhysicalDevice,
+    caps: &DeviceCaps,
+) -> Result<(vk::Semaphore, Allocator)> {
+    let allocator = Allocator::new(&AllocatorCreateDesc {
+        instance: instance.raw.clone(),
+        device: raw.clone(),
+        physical_device: physical,
+        debug_settings: AllocatorDebugSettings::default(),
+        buffer_device_address: caps.buffer_device_address,
+        allocation_sizes: AllocationSizes::new(DEVICE_BLOCK, HOST_BLOCK),
+    })
+    .map_err(|cause| super::error::allocation("the allocator", 0, &cause))?;
+    let mut kind =
+        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE).initial_value(0);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: timeline semaphores are enabled on every device that is opened.
+    let timeline =
+        unsafe { raw.create_semaphore(&info, None) }.map_err(|code| vulkan("vkCreateSemaphore", code))?;
+    Ok((timeline, allocator))
+}
+
+impl Device {
+    /// Submits command buffers, each on its own and in this order, and returns the value that the timeline
+    /// reaches when all are done.
+    ///
+    /// # Safety
+    /// Every command buffer is recorded, not in use by a submission that is not done, and lives, with all
+    /// that it uses, until the returned value is reached.
+    pub(super) unsafe fn submit(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
+        let mut state = lock(&self.queue);
+        let value = [state.submitted + 1];
+        let semaphores = [self.timeline];
+        for (index, command_buffer) in command_buffers.iter().enumerate() {
+            let buffers = [*command_buffer];
+            let mut signal = vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&value);
+            let mut info = vk::SubmitInfo::default().command_buffers(&buffers);
+            if index + 1 == command_buffers.len() {
+                info = info.signal_semaphores(&semaphores).push_next(&mut signal);
+            }
+            // SAFETY: the queue is locked; the caller vouches for the command buffers; the timeline only
+            // ever rises, because values are taken under the lock.
+            let submitted = unsafe { self.raw.queue_submit(state.queue, &[info], vk::Fence::null()) };
+            if let Err(code) = submitted {
+                // Earlier parts may run already, and no value stands for them.
+                // SAFETY: the queue is locked.
+                let _ = unsafe { self.raw.queue_wait_idle(state.queue) };
+                return Err(vulkan("vkQueueSubmit", code));
+            }
+            Counts::add(&self.counts.submits, 1);
+        }
+        if !command_buffers.is_empty() {
+            state.submitted = value[0];
+        }
+        Ok(state.submitted)
+    }
+
+    /// Waits until the timeline reaches `value`; without a limit as long as it takes.
+    pub(super) fn wait(&self, value: u64, limit: Option<Duration>) -> Result<()> {
+        let semaphores = [self.timeline];
+        let values = [value];
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        let nanoseconds = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        // SAFETY: the semaphore belongs to this device and lives as long as it.
+        unsafe { self.raw.wait_semaphores(&info, nanoseconds) }.map_err(|code| match code {
+            vk::Result::TIMEOUT => Error::Timeout { limit: limit.unwrap_or(Duration::MAX) },
+            other => vulkan("vkWaitSemaphores", other),
+        })
+    }
+
+    /// Whether the timeline has reached `value`.
+    pub(super) fn is_done(&self, value: u64) -> Result<bool> {
+        // SAFETY: as above.
+        unsafe { self.raw.get_semaphore_counter_value(self.timeline) }
+            .map(|reached| reached >= value)
+            .map_err(|code| vulkan("vkGetSemaphoreCounterValue", code))
+    }
+
+    /// Waits for everything submitted so far.
+    pub(super) fn wait_for_all(&self) -> Result<()> {
+        let submitted = lock(&self.queue).submitted;
+        self.wait(submitted, None)
+    }
+
+    /// What has been done so far.
+    pub(super) fn counters(&self) -> Counters {
+        self.counts.read()
+    }
+
+    /// Reports of the validation layer since the last call.
+    pub(super) fn take_validation_errors(&self) -> Vec<String> {
+        self.instance.take_validation_errors()
+    }
+
+    /// Fails if the validation layer reported anything since the last call.
+    pub(super) fn check_validation(&self) -> Result<()> {
+        let errors = self.take_validation_errors();
+        if errors.is_empty() { Ok(()) } else { Err(Error::Validation(errors)) }
+    }
+
+    /// Names a handle for the validation layer's messages.
+    pub(super) fn name<T: vk::Handle>(&self, handle: T, name: &str) {
+        let Some(functions) = &self.names else { return };
+        let Ok(name) = std::ffi::CString::new(name) else { return };
+        let info = vk::DebugUtilsObjectNameInfoEXT::default().object_handle(handle).object_name(&name);
+        // SAFETY: the handle belongs to this device, and the name lives during the call. A name that could
+        // not be set is only missing from messages.
+        let _ = unsafe { functions.set_debug_utils_object_name(&info) };
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let allocator = self.allocator.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // SAFETY: whatever was made from the device held an `Arc` of it, so nothing of it is left; memory is
+        // freed before the device, and the allocator is not touched again. A lost device still counts as
+        // idle, so the result of the wait does not matter.
+        unsafe {
+            let _ = self.raw.device_wait_idle();
+            self.raw.destroy_semaphore(self.timeline, None);
+            ManuallyDrop::drop(allocator);
+            self.raw.destroy_device(None);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Compute pipelines: one kernel each, storage buffers 0..n in set 0, push constants.
+
+use std::sync::Arc;
+
+use ash::vk;
+use rayon::prelude::*;
+
+use super::device::{Counts, Device};
+use super::error::vulkan;
+use super::pipeline_cache::PipelineCache;
+use super::spirv;
+use crate::error::{Error, Result};
+use crate::record::PipelineShape;
+
+/// What a pipeline is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineDesc<'a> {
+    /// Name for errors and timings.
+    pub name: &'a str,
+    /// A valid SPIR-V module with one compute entry point `main`.
+    pub spirv: &'a [u32],
+    /// Storage buffers: bindings 0 to `bindings - 1` of set 0.
+    pub bindings: u32,
+    /// Bytes of push constants, a multiple of 4.
+    pub push_bytes: u32,
+    /// Subgroup size that the kernel is written for, if it is written for one.
+    pub required_subgroup_size: Option<u32>,
+}
+
+/// A compute pipeline and its layouts.
+pub struct Pipeline {
+    pub(super) handle: vk::Pipeline,
+    pub(super) layout: vk::PipelineLayout,
+    pub(super) set_layout: vk::DescriptorSetLayout,
+    shape: PipelineShape,
+    device: Arc<Device>,
+}
+
+impl Pipeline {
+    /// The name that it was created with.
+    pub fn name(&self) -> &str {
+        &self.shape.name
+    }
+
+    /// What it binds.
+    pub fn shape(&self) -> &PipelineShape {
+        &self.shape
+    }
+
+    /// The device that it belongs to.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn new(device: &Arc<Device>, cache: vk::PipelineCache, desc: &PipelineDesc<'_>) -> Result<Arc<Pipeline>> {
+        let local_size = check(device, desc).map_err(|reason| bad(desc, reason))?;
+        // From here on dropping the value destroys what was made; null handles are ignored by Vulkan.
+        let mut pipeline = Pipeline {
+            handle: vk::Pipeline::null(),
+            layout: vk::PipelineLayout::null(),
+            set_layout: vk::DescriptorSetLayout::null(),
+            shape: PipelineShape {
+                name: desc.name.to_string(),
+                bindings: desc.bindings,
+                push_bytes: desc.push_bytes,
+            },
+            device: device.clone(),
+        };
+        pipeline.create_layouts()?;
+        let module_info = vk::ShaderModuleCreateInfo::default().code(desc.spirv);
+        // SAFETY: the words form a module (checked above as far as its structure goes; its validity is the
+        // contract of `PipelineDesc::spirv`).
+        let module = unsafe { device.raw.create_shader_module(&module_info, None) }
+            .map_err(|code| vulkan("vkCreateShaderModule", code))?;
+        let created = pipeline.create(cache, module, desc, local_size);
+        // SAFETY: the pipeline keeps what it needs of the module.
+        unsafe { device.raw.destroy_shader_module(module, None) };
+        pipeline.handle = created?;
+        device.name(pipeline.handle, desc.name);
+        Counts::add(&device.counts.pipelines_created, 1);
+        Ok(Arc::new(pipeline))
+    }
+
+    fn create_layouts(&mut self) -> Result<()> {
+        let bindings: Vec<_> = (0..self.shape.bindings)
+            .map(|binding| {
+                vk::DescriptorSetLayoutBinding::default()
+                    .binding(binding)
+                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                    .descriptor_count(1)
+                    .stage_flags(vk::ShaderStageFlags::COMPUTE)
+            })
+            .collect();
+        let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+        // SAFETY: the number of bindings is within the device's limits (`check`).
+        self.set_layout = unsafe { self.device.raw.create_descriptor_set_layout(&info, None) }
+            .map_err(|code| vulkan("vkCreateDescriptorSetLayout", code))?;
+        let sets = [self.set_layout];
+        let push = [vk::PushConstantRange::default()
+            .stage_flags(vk::ShaderStageFlags::COMPUTE)
+            .offset(0)
+            .size(self.shape.push_bytes)];
+        let push_ranges = if self.shape.push_bytes > 0 { &push[..] } else { &[] };
+        let info =
+            vk::PipelineLayoutCreateInfo::default().set_layouts(&sets).push_constant_ranges(push_ranges);
+        // SAFETY: the set layout is live, the push range within the device's limits (`check`).
+        self.layout = unsafe { self.device.raw.create_pipeline_layout(&info, None) }
+            .map_err(|code| vulkan("vkCreatePipelineLayout", code))?;
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        cache: vk::PipelineCache,
+        module: vk::ShaderModule,
+        desc: &PipelineDesc<'_>,
+        local_size: Option<[u32; 3]>,
+    ) -> Result<vk::Pipeline> {
+        let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
+        let mut stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(module)
+            .name(c"main");
+        if let Some(lanes) = desc.required_subgroup_size {
+            size = size.required_subgroup_size(lanes);
+            stage = stage.push_next(&mut size);
+            // Vulkan allows to ask for full subgroups where the workgroup is a multiple of them along x.
+            let divides = local_size.is_some_and(|[x, _, _]| x % lanes == 0);
+            if self.device.full_subgroups && divides {
+                stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
+            }
+        }
+        let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
+        // SAFETY: module, layout and cache are live; the cache is synchronized by Vulkan.
+        let created = unsafe { self.device.raw.create_compute_pipelines(cache, &[info], None) };
+        match created {
+            Ok(pipelines) => pipelines
+                .first()
+                .copied()
+                .ok_or_else(|| bad(desc, "the driver returned no pipeline".to_string())),
+            Err((_, code)) => match vulkan("vkCreateComputePipelines", code) {
+                Error::Vulkan { code, .. } => Err(bad(desc, format!("the driver refused it: {code}"))),
+                other => Err(other),
+            },
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        // SAFETY: recordings hold an `Arc` until they are done, so nothing uses the pipeline.
+        unsafe {
+            self.device.raw.destroy_pipeline(self.handle, None);
+            self.device.raw.destroy_pipeline_layout(self.layout, None);
+            self.device.raw.destroy_descriptor_set_layout(self.set_layout, None);
+        }
+    }
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pipeline({}, {} bindings)", self.shape.name, self.shape.bindings)
+    }
+}
+
+/// Creates pipelines in parallel; they come back in the order of `descs`.
+pub(super) fn create_all(
+    device: &Arc<Device>,
+    cache: &PipelineCache,
+    descs: &[PipelineDesc<'_>],
+) -> Result<Vec<Arc<Pipeline>>> {
+    let handle = cache.handle;
+    let pipelines = descs.par_iter().map(|desc| Pipeline::new(device, handle, desc)).collect();
+    // What the layer says of a module explains a refusal better than the driver does.
+    device.check_validation()?;
+    pipelines
+}
+
+fn bad(desc: &PipelineDesc<'_>, reason: String) -> Error {
+    Error::BadPipeline { name: desc.name.to_string(), reason }
+}
+
+/// Checks a description against the device's limits; returns the workgroup size if the module states it.
+fn check(device: &Device, desc: &PipelineDesc<'_>) -> Result<Option<[u32; 3]>, String> {
+    let caps = &device.caps;
+    let module = spirv::inspect(desc.spirv)?;
+    // Vulkan 1.2 takes SPIR-V up to 1.5, Vulkan 1.3 up to 1.6 (Vulkan specification, "SPIR-V environment").
+    let newest = if (caps.api_version.major, caps.api_version.minor) >= (1, 3) { (1, 6) } else { (1, 5) };
+    if module.version > newest {
+        let (major, minor) = module.version;
+        return Err(format!("SPIR-V {major}.{minor} is newer than the device's {}.{}", newest.0, newest.1));
+    }
+    if desc.bindings > caps.max_storage_buffers {
+        let most = caps.max_storage_buffers;
+        return Err(format!("{} storage buffers, the device binds {most}", desc.bindings));
+    }
+    if desc.push_bytes > caps.push_constant_bytes || !desc.push_bytes.is_multiple_of(4) {
+        let most = caps.push_constant_bytes;
+        return Err(format!("{} bytes of push constants: a multiple of 4 up to {most}", desc.push_bytes));
+    }
+    if let Some(size) = module.local_size {
+        let product = size.iter().map(|&extent| u64::from(extent)).product::<u64>();
+        let too_long = size.iter().zip(&caps.max_workgroup_size).any(|(extent, most)| extent > most);
+        if too_long || product > u64::from(caps.max_workgroup_invocations) {
+            let (most, extents) = (caps.max_workgroup_invocations, caps.max_workgroup_size);
+            return Err(format!("workgroup {size:?} exceeds {most} invocations or {extents:?}"));
+        }
+    }
+    if let Some(lanes) = desc.required_subgroup_size {
+        let allowed = caps.subgroup_size_min..=caps.subgroup_size_max;
+        if !caps.subgroup_size_control || !lanes.is_power_of_two() || !allowed.contains(&lanes) {
+            return Err(format!("subgroups of {lanes} cannot be had (control, {allowed:?})"));
+        }
+    }
+    Ok(module.local_size)
+}

@@ -1,0 +1,95 @@
+//! The little that must be read from a SPIR-V module: is it whole, its version, its workgroup size.
+//!
+//! Source: SPIR-V specification, sections 2.3 and 2.4 (physical and logical layout), 3.3 (execution models)
+//! and 3.6 (execution modes). A module that passes may still be invalid; validity is the compiler's part.
+
+/// What a module's words say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ModuleInfo {
+    /// Major and minor version.
+    pub(super) version: (u32, u32),
+    /// Workgroup size, where the module states it as literals.
+    pub(super) local_size: Option<[u32; 3]>,
+}
+
+const MAGIC: u32 = 0x0723_0203;
+const OP_ENTRY_POINT: u32 = 15;
+const OP_EXECUTION_MODE: u32 = 16;
+const OP_FUNCTION_END: u32 = 56;
+const MODEL_GL_COMPUTE: u32 = 5;
+const MODE_LOCAL_SIZE: u32 = 17;
+/// The entry point's name, "main" and its terminator, as it lies in words.
+const MAIN: [u32; 2] = [u32::from_le_bytes(*b"main"), 0];
+
+/// Reads a module's header and walks its instructions; the error says what is malformed.
+pub(super) fn inspect(words: &[u32]) -> Result<ModuleInfo, String> {
+    if words.len() < 5 {
+        return Err(format!("{} words are no SPIR-V module", words.len()));
+    }
+    if words[0] != MAGIC {
+        return Err(format!("{:#010x} is not SPIR-V's magic number", words[0]));
+    }
+    let mut info = ModuleInfo { version: (words[1] >> 16 & 0xff, words[1] >> 8 & 0xff), local_size: None };
+    let (mut has_main, mut last_opcode) = (false, 0);
+    let mut at = 5;
+    while at < words.len() {
+        let (length, opcode) = ((words[at] >> 16) as usize, words[at] & 0xffff);
+        if length == 0 || at + length > words.len() {
+            return Err(format!("the instruction at word {at} has {length} words"));
+        }
+        if opcode == OP_ENTRY_POINT && length >= 5 && words[at + 1] == MODEL_GL_COMPUTE {
+            has_main |= words[at + 3..at + 5] == MAIN;
+        }
+        if opcode == OP_EXECUTION_MODE && length == 6 && words[at + 2] == MODE_LOCAL_SIZE {
+            info.local_size = Some([words[at + 3], words[at + 4], words[at + 5]]);
+        }
+        last_opcode = opcode;
+        at += length;
+    }
+    if !has_main {
+        return Err("it has no compute entry point called main".to_string());
+    }
+    if last_opcode != OP_FUNCTION_END {
+        return Err("it ends before the end of its last function".to_string());
+    }
+    Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Header, entry point, workgroup size, one function's end.
+    fn module() -> Vec<u32> {
+        let mut words = vec![MAGIC, 0x0001_0500, 0, 10, 0];
+        words.extend([5 << 16 | OP_ENTRY_POINT, MODEL_GL_COMPUTE, 4, MAIN[0], MAIN[1]]);
+        words.extend([6 << 16 | OP_EXECUTION_MODE, 4, MODE_LOCAL_SIZE, 64, 2, 1]);
+        words.push(1 << 16 | OP_FUNCTION_END);
+        words
+    }
+
+    #[test]
+    fn version_and_local_size_are_read() {
+        let mut words = module();
+        assert_eq!(inspect(&words), Ok(ModuleInfo { version: (1, 5), local_size: Some([64, 2, 1]) }));
+        words.drain(10..16);
+        assert_eq!(inspect(&words), Ok(ModuleInfo { version: (1, 5), local_size: None }));
+    }
+
+    #[test]
+    fn malformed_modules_are_errors() {
+        assert!(inspect(&[]).unwrap_err().contains("no SPIR-V"));
+        assert!(inspect(&[1, 2, 3, 4, 5]).unwrap_err().contains("magic"));
+        for bad in [0, 7 << 16, 2 << 16 | OP_FUNCTION_END] {
+            let mut words = module();
+            *words.last_mut().unwrap() = bad;
+            assert!(inspect(&words).unwrap_err().contains("word 16"));
+        }
+        for length in 5..module().len() {
+            assert!(inspect(&module()[..length]).is_err(), "cut to {length} words");
+        }
+        let mut words = module();
+        words[8] += 1;
+        assert!(inspect(&words).unwrap_err().contains("entry point"));
+    }
+}
