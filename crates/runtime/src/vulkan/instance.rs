@@ -37,17 +37,14 @@ impl Instance {
             flags |= vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
         }
         let mut layers = Vec::new();
-        let mut has_layer_settings = false;
+        let mut layer_version = 0;
         if options.validate {
-            if !has_validation_layer(&entry)? {
-                return Err(Error::NoValidationLayer { layer: validation::LAYER_NAME });
-            }
+            layer_version = validation_layer(&entry)?;
             layers.push(validation::LAYER.as_ptr());
-            let offered = instance_extensions(&entry, Some(validation::LAYER))?;
             wanted.push(ext::debug_utils::NAME.as_ptr());
             wanted.push(ext::validation_features::NAME.as_ptr());
-            has_layer_settings = offered.iter().any(|name| name == ext::layer_settings::NAME);
-            if has_layer_settings {
+            let offered = instance_extensions(&entry, Some(validation::LAYER))?;
+            if offered.iter().any(|name| name == ext::layer_settings::NAME) {
                 wanted.push(ext::layer_settings::NAME.as_ptr());
             }
         }
@@ -67,7 +64,7 @@ impl Instance {
         if let Some(messenger) = &messenger {
             // The messenger in the chain hears of problems in vkCreateInstance and vkDestroyInstance.
             let last: *const c_void = std::ptr::from_ref(messenger).cast();
-            info.p_next = settings.link(has_layer_settings, last);
+            info.p_next = settings.link(layer_version, last);
         }
         // SAFETY: `info` and everything that it points to (names, settings, messenger) live until the call
         // returns, and the names are null-terminated.
@@ -148,11 +145,16 @@ fn instance_extensions(entry: &ash::Entry, layer: Option<&CStr>) -> Result<Vec<s
         .collect())
 }
 
-fn has_validation_layer(entry: &ash::Entry) -> Result<bool> {
+/// Version of the installed validation layer.
+fn validation_layer(entry: &ash::Entry) -> Result<u32> {
     // SAFETY: the loader is loaded.
     let layers = unsafe { entry.enumerate_instance_layer_properties() }
         .map_err(|code| vulkan("vkEnumerateInstanceLayerProperties", code))?;
-    Ok(layers.iter().any(|layer| layer.layer_name_as_c_str() == Ok(validation::LAYER)))
+    layers
+        .iter()
+        .find(|layer| layer.layer_name_as_c_str() == Ok(validation::LAYER))
+        .map(|layer| layer.spec_version)
+        .ok_or(Error::NoValidationLayer { layer: validation::LAYER_NAME })
 }
 
 /// A device as [`devices`] lists it.

@@ -1,14 +1,15 @@
 //! The Khronos validation layer: switched on with synchronization validation, its reports collected.
 //!
-//! Three kinds of switches are needed, because the layer changed how it is configured:
-//! * `VkValidationFeaturesEXT` turns on synchronization validation inside a command buffer; every version.
-//! * Hazards between submissions: versions that know `VK_EXT_layer_settings` (1.3.272 and later) check them
-//!   by default or under the setting `syncval_submit_time_validation`; before that, it is the alpha check
-//!   `VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT`, which the layer takes from the
-//!   environment, a settings file, or from a structure of its own in the chain of `VkInstanceCreateInfo`
-//!   (layer source, `vk_layer_settings_ext.h`). The chain is used, so that nothing outside the process and
-//!   no variable of it changes.
-//! * The limit of ten equal reports is lifted, or a later run could fail silently.
+//! Synchronization validation inside a command buffer is switched on by `VkValidationFeaturesEXT` in every
+//! version. Hazards between submissions are another matter, because the layer changed how it is told:
+//! * before 1.3.263: the alpha check `VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT`, taken
+//!   from the environment, a settings file, or a structure of the layer's own in the chain of
+//!   `VkInstanceCreateInfo` (layer source, `vk_layer_settings_ext.h`);
+//! * from 1.3.263: the same check as the setting `enables` of `VkLayerSettingsCreateInfoEXT`;
+//! * from 1.3.290: the setting `syncval_submit_time_validation`.
+//!
+//! The chain is used throughout, so that nothing outside the process and no variable of it changes. The
+//! limit of ten equal reports is lifted, or a later run could fail silently.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
@@ -96,11 +97,16 @@ pub(super) struct LayerSettings {
     early: EarlySettings,
     on: [vk::Bool32; 1],
     limit: [u32; 1],
-    late_values: [vk::LayerSettingEXT<'static>; 3],
+    checks: [*const c_char; 1],
+    late_values: [vk::LayerSettingEXT<'static>; 2],
     late: vk::LayerSettingsCreateInfoEXT<'static>,
 }
 
-/// `VkLayerSettingsEXT` as layers before 1.3.272 declare it, with a structure type of their own.
+/// First versions of the layer that take settings in the second and in the third way.
+const SETTINGS_BY_EXTENSION: u32 = vk::make_api_version(0, 1, 3, 263);
+const SUBMIT_TIME_SETTING: u32 = vk::make_api_version(0, 1, 3, 290);
+
+/// `VkLayerSettingsEXT` as layers before 1.3.263 declare it, with a structure type of their own.
 #[repr(C)]
 struct EarlySettings {
     s_type: vk::StructureType,
@@ -134,7 +140,7 @@ struct EarlyText {
 const EARLY_SETTINGS: vk::StructureType = vk::StructureType::from_raw(0x7fff_fffe);
 const EARLY_UINT32: i32 = 0;
 const EARLY_STRING: i32 = 8;
-const EARLY_QUEUE_SUBMIT: &CStr = c"VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT";
+const QUEUE_SUBMIT_CHECK: &CStr = c"VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT";
 /// Equal reports that are passed on before the layer falls silent.
 const MESSAGE_LIMIT: u32 = 1_000_000;
 
@@ -150,8 +156,8 @@ impl LayerSettings {
     /// The settings, not linked yet.
     pub(super) fn new() -> LayerSettings {
         let check = EarlyText {
-            text: EARLY_QUEUE_SUBMIT.as_ptr(),
-            bytes: EARLY_QUEUE_SUBMIT.to_bytes().len() as u32,
+            text: QUEUE_SUBMIT_CHECK.as_ptr(),
+            bytes: QUEUE_SUBMIT_CHECK.to_bytes().len() as u32,
         };
         LayerSettings {
             enabled: [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION],
@@ -172,45 +178,42 @@ impl LayerSettings {
             },
             on: [vk::TRUE],
             limit: [MESSAGE_LIMIT],
-            late_values: [vk::LayerSettingEXT::default(); 3],
+            checks: [QUEUE_SUBMIT_CHECK.as_ptr()],
+            late_values: [vk::LayerSettingEXT::default(); 2],
             late: vk::LayerSettingsCreateInfoEXT::default(),
         }
     }
 
-    /// Links the structures and returns the head of the chain; `next` is chained behind them.
+    /// Links the structures for this version of the layer and returns the head of the chain; `next` is
+    /// chained behind them.
     ///
-    /// `has_layer_settings` tells whether the layer offers `VK_EXT_layer_settings`. The chain points into
-    /// `self`, so it may be used while the borrow lasts.
-    pub(super) fn link(&mut self, has_layer_settings: bool, next: *const c_void) -> *const c_void {
-        let settings: *const c_void = if has_layer_settings {
+    /// The chain points into `self`, so it may be used while the borrow lasts.
+    pub(super) fn link(&mut self, layer_version: u32, next: *const c_void) -> *const c_void {
+        let settings: *const c_void = if layer_version < SETTINGS_BY_EXTENSION {
+            self.early.count = self.early_values.len() as u32;
+            self.early.values = self.early_values.as_ptr();
+            self.early.p_next = next;
+            std::ptr::from_ref(&self.early).cast()
+        } else {
             let setting = |name: &'static CStr, ty, values: *const c_void| {
                 let mut value = vk::LayerSettingEXT::default().layer_name(LAYER).setting_name(name).ty(ty);
                 value.value_count = 1;
                 value.p_values = values;
                 value
             };
-            self.late_values = [
-                setting(
-                    c"syncval_submit_time_validation",
-                    vk::LayerSettingTypeEXT::BOOL32,
-                    self.on.as_ptr().cast(),
-                ),
-                setting(c"enable_message_limit", vk::LayerSettingTypeEXT::BOOL32, self.on.as_ptr().cast()),
-                setting(
-                    c"duplicate_message_limit",
-                    vk::LayerSettingTypeEXT::UINT32,
-                    self.limit.as_ptr().cast(),
-                ),
-            ];
+            let check = if layer_version < SUBMIT_TIME_SETTING {
+                setting(c"enables", vk::LayerSettingTypeEXT::STRING, self.checks.as_ptr().cast())
+            } else {
+                let name = c"syncval_submit_time_validation";
+                setting(name, vk::LayerSettingTypeEXT::BOOL32, self.on.as_ptr().cast())
+            };
+            let limit = self.limit.as_ptr().cast();
+            self.late_values =
+                [check, setting(c"duplicate_message_limit", vk::LayerSettingTypeEXT::UINT32, limit)];
             self.late.setting_count = self.late_values.len() as u32;
             self.late.p_settings = self.late_values.as_ptr();
             self.late.p_next = next;
             std::ptr::from_ref(&self.late).cast()
-        } else {
-            self.early.count = self.early_values.len() as u32;
-            self.early.values = self.early_values.as_ptr();
-            self.early.p_next = next;
-            std::ptr::from_ref(&self.early).cast()
         };
         self.features.enabled_validation_feature_count = self.enabled.len() as u32;
         self.features.p_enabled_validation_features = self.enabled.as_ptr();

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a helper is a failed test")]
 
 mod devices;
+mod figures;
 mod harness;
 mod memory;
 mod pipelines;
