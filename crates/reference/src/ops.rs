@@ -1,0 +1,8 @@
+//! What each op means, as functions from views to a view.
+
+pub mod attention;
+pub mod elementwise;
+pub mod index;
+pub mod matmul;
+pub mod reduce;
+pub mod shape;

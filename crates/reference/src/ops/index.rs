@@ -1,0 +1,44 @@
+//! Gather: elements of one tensor at the positions that another holds.
+
+use std::sync::Arc;
+
+use crate::array::Data;
+use crate::layout::Layout;
+use crate::view::View;
+
+/// `src[..axis] ++ indices ++ src[axis+1..]`; indices are clamped to the axis.
+pub fn gather(src: &View, indices: &View, axis: usize, shape: &[usize]) -> View {
+    let mut at = vec![0; indices.layout.len()];
+    indices.read_i64(0, &mut at);
+    // An axis whose symbol is 0 has nothing to clamp to: then the result holds zeros.
+    let last = src.shape()[axis] as i64 - 1;
+    let at: Vec<usize> = at.iter().map(|i| (*i).clamp(0, last.max(0)) as usize).collect();
+    let layout = &src.layout;
+    let data = match &src.data {
+        Data::F32(v) => Data::F32(Arc::new(pick(v, layout, axis, &at))),
+        Data::F64(v) => Data::F64(Arc::new(pick(v, layout, axis, &at))),
+        Data::Int(v) => Data::Int(Arc::new(pick(v, layout, axis, &at))),
+        Data::Blocks(b) => Data::F32(Arc::new(pick(&b.values(), layout, axis, &at))),
+    };
+    View::packed(src.dtype, shape, data)
+}
+
+fn pick<T: Copy + Default>(data: &[T], layout: &Layout, axis: usize, at: &[usize]) -> Vec<T> {
+    let axes: Vec<usize> = (0..layout.shape.len()).collect();
+    let outer = layout.permute(&axes[..axis]);
+    let inner = Layout { offset: 0, ..layout.permute(&axes[axis + 1..]) };
+    let (outer_len, inner_len) = (outer.len(), inner.len());
+    if layout.shape[axis] == 0 {
+        return vec![T::default(); outer_len * at.len() * inner_len];
+    }
+    let mut out = Vec::with_capacity(outer_len * at.len() * inner_len);
+    for o in 0..outer_len {
+        let outer_at = outer.position(o);
+        for i in at {
+            let offset = outer_at + *i as isize * layout.strides[axis];
+            let row = Layout { offset, ..inner.clone() };
+            row.runs(0, inner_len, |run| out.extend((0..run.count).map(|j| data[run.at(j)])));
+        }
+    }
+    out
+}
