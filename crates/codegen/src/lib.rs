@@ -1,1 +1,18 @@
-//! Placeholder until the crate is written.
+//! From fused graphs to GLSL and SPIR-V.
+//!
+//! [`kinds::kernel`] turns one fusion into a [`Kernel`]: a `.comp` template chosen by the fusion's form,
+//! whose holes are filled with one line per IR node. [`compile`] does so for a whole graph, schedules the
+//! kernels and plans the arena: the result is plain data that names no device object.
+//!
+//! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
+
+mod emit;
+mod kernel;
+mod kinds;
+mod scalar;
+mod storage;
+mod template;
+
+pub use kernel::{Binding, CodegenError, Count, Kernel, Source, Table};
+pub use kinds::kernel;
+pub use scalar::Glsl;

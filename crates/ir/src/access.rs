@@ -11,7 +11,12 @@ use crate::op::Op;
 ///
 /// `None` for anchors (reduce, matmul, attention, fusion), which need many elements. A gathered coordinate
 /// is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
-pub fn operand_indices(graph: &Graph, node: NodeId, at: &[Index], atoms: &mut Atoms) -> Option<Vec<Vec<Index>>> {
+pub fn operand_indices(
+    graph: &Graph,
+    node: NodeId,
+    at: &[Index],
+    atoms: &mut Atoms,
+) -> Option<Vec<Vec<Index>>> {
     let n = graph.node(node);
     let operand_shape = |i: usize| &graph.ty(n.operands[i]).shape;
     let set = |axis: usize, index: Index| {
@@ -79,7 +84,12 @@ pub fn operand_indices(graph: &Graph, node: NodeId, at: &[Index], atoms: &mut At
 /// The first coordinates at which each anchor among the dependencies of `root` at `at` is read.
 ///
 /// Stops at anchors; each (value, coordinates) pair is visited once.
-pub fn anchor_reads(graph: &Graph, root: Value, at: &[Index], atoms: &mut Atoms) -> Vec<(NodeId, Vec<Index>)> {
+pub fn anchor_reads(
+    graph: &Graph,
+    root: Value,
+    at: &[Index],
+    atoms: &mut Atoms,
+) -> Vec<(NodeId, Vec<Index>)> {
     let mut seen: HashSet<(Value, Vec<Index>)> = HashSet::new();
     let mut found = vec![];
     let mut todo = vec![(root, at.to_vec())];

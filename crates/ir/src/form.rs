@@ -174,7 +174,9 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
         }
         (FusionKind::Matmul, 0, 1.., 0) => contraction(body, &matmuls, &[]).map(Form::Contraction),
         (FusionKind::Attention, 0, 0, 1) => attention(body, attentions[0]).map(Form::Attention),
-        (_, r, m, a) => no(format!("a {} kernel cannot hold {r} reductions, {m} matmuls, {a} attentions", kind.name())),
+        (_, r, m, a) => {
+            no(format!("a {} kernel cannot hold {r} reductions, {m} matmuls, {a} attentions", kind.name()))
+        }
     }
 }
 
@@ -189,7 +191,9 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         FusionKind::Map | FusionKind::Attention => Ok(()),
         FusionKind::Row => {
             let mut atoms = Atoms::default();
-            let Some(first) = reduces.first().and_then(|id| rows_of(body, *id)) else { return no("no reduction") };
+            let Some(first) = reduces.first().and_then(|id| rows_of(body, *id)) else {
+                return no("no reduction");
+            };
             let row = atoms.free(&first.rows());
             reductions(body, &reduces, &row, &mut atoms).map(|_| ())
         }
@@ -208,9 +212,10 @@ fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
             return no("a state update of something that is not an operand of the kernel");
         }
         let read = body.nodes().any(|(other, n)| {
-            n.operands.iter().enumerate().any(|(i, v)| {
-                v.node == id || (*v == node.operands[0] && !(other == id && i == 0))
-            })
+            n.operands
+                .iter()
+                .enumerate()
+                .any(|(i, v)| v.node == id || (*v == node.operands[0] && !(other == id && i == 0)))
         });
         if read || !body.outputs().iter().any(|o| o.value.node == id) {
             return no("a state is read in the kernel that updates it");
@@ -258,7 +263,12 @@ fn reads_row(
 }
 
 /// Checks that reductions run over the same rows and depend only on each other row by row.
-fn reductions(body: &Graph, ids: &[NodeId], row: &Index, atoms: &mut Atoms) -> Result<Vec<(NodeId, Rows)>, Reason> {
+fn reductions(
+    body: &Graph,
+    ids: &[NodeId],
+    row: &Index,
+    atoms: &mut Atoms,
+) -> Result<Vec<(NodeId, Rows)>, Reason> {
     let mut done: Vec<(NodeId, Rows)> = vec![];
     for id in ids {
         let Some(rows) = rows_of(body, *id) else { return no("not a reduction") };
@@ -309,7 +319,9 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
             } else if shape.numel() == rows {
                 (RowOutput::Row, atoms.unflatten(&r, shape))
             } else {
-                return no(format!("an output of shape {shape} is neither one element a row nor one an element"));
+                return no(format!(
+                    "an output of shape {shape} is neither one element a row nor one an element"
+                ));
             };
             fits = fits.and_then(|()| reads_row(body, root, &at, &r, &reduces, &mut atoms));
             outputs.push(output);
@@ -424,7 +436,8 @@ fn segments(
             return no("an output that does not depend on the matmul");
         }
         let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output] };
-        let (same, mut rest): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(g, _)| !g.is_disjoint(&members));
+        let (same, mut rest): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(g, _)| !g.is_disjoint(&members));
         let merged = same.into_iter().try_fold((members, part), |(mut set, mut all), (other, segment)| {
             if all.n != segment.n {
                 return no("matmuls of different widths meet in an output");

@@ -205,12 +205,18 @@ impl Atoms {
                 let (low, coef) = &terms[lo];
                 let Some(q) = &low.modulo else { continue };
                 let above = &low.div * q;
-                let hi = terms.iter().position(|(h, c)| h.atom == low.atom && h.div == above && *c == coef * q);
+                let hi =
+                    terms.iter().position(|(h, c)| h.atom == low.atom && h.div == above && *c == coef * q);
                 if let Some(hi) = hi {
                     let modulo = terms[hi].0.modulo.as_ref().map(|m| q * m);
                     let joined = self.digit(low.atom, low.div.clone(), modulo);
                     let coef = coef.clone();
-                    terms = terms.iter().enumerate().filter(|(i, _)| *i != lo && *i != hi).map(|(_, t)| t.clone()).collect();
+                    terms = terms
+                        .iter()
+                        .enumerate()
+                        .filter(|(i, _)| *i != lo && *i != hi)
+                        .map(|(_, t)| t.clone())
+                        .collect();
                     terms.push((joined, coef));
                     continue 'again;
                 }
@@ -260,10 +266,15 @@ impl Atoms {
         // The rest may carry: name the whole sum and take its digits.
         let extent = self.max(index).map_or_else(|| Dim::constant(i64::from(u32::MAX)), |m| &m + &Dim::one());
         let whole = self.define(extent, AtomDef::Equal(index.clone()));
-        let Some((digit, _)) = whole.terms.first().cloned() else { return (Index::default(), Index::default()) };
+        let Some((digit, _)) = whole.terms.first().cloned() else {
+            return (Index::default(), Index::default());
+        };
         let high = self.digit(digit.atom, d.clone(), None);
         let low = self.digit(digit.atom, Dim::one(), Some(d.clone()));
-        (self.normal(vec![(high, Dim::one())], Dim::zero()), self.normal(vec![(low, Dim::one())], Dim::zero()))
+        (
+            self.normal(vec![(high, Dim::one())], Dim::zero()),
+            self.normal(vec![(low, Dim::one())], Dim::zero()),
+        )
     }
 
     /// `digit = high * q + low` with `low < q`; no high part if the digit is always below `q`.
@@ -320,7 +331,12 @@ impl Atoms {
     }
 
     /// The value for given iteration variables; `None` if it depends on memory or an unbound symbol.
-    pub fn eval(&self, index: &Index, free: &dyn Fn(AtomId) -> Option<i64>, symbols: &Bindings) -> Option<i64> {
+    pub fn eval(
+        &self,
+        index: &Index,
+        free: &dyn Fn(AtomId) -> Option<i64>,
+        symbols: &Bindings,
+    ) -> Option<i64> {
         let mut sum = index.constant.eval(symbols)?;
         for (digit, coef) in &index.terms {
             let atom = self.get(digit.atom);

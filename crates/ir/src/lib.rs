@@ -33,6 +33,7 @@ pub mod passes;
 pub mod rewrite;
 pub mod round;
 pub mod scalar_eval;
+pub mod schedule;
 pub mod shape;
 pub mod special;
 pub mod text;

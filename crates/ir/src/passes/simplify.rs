@@ -85,6 +85,9 @@ fn widens(from: DType, to: DType) -> bool {
     use DType::{BF16, F16, F32, F64, I32, I64, U8, U32};
     matches!(
         (from, to),
-        (F16 | BF16, F32 | F64) | (F32, F64) | (U8, U32 | I32 | I64 | F16 | F32 | F64) | (U32 | I32, I64 | F64)
+        (F16 | BF16, F32 | F64)
+            | (F32, F64)
+            | (U8, U32 | I32 | I64 | F16 | F32 | F64)
+            | (U32 | I32, I64 | F64)
     )
 }

@@ -20,16 +20,18 @@ const MATVEC_PROLOGUE_ROW: u64 = 16384;
 
 /// Phase 3: kernels without anchors move into all their consumers.
 pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    let mut order: Vec<usize> = c.live().into_iter().filter(|id| c.get(*id).kind == FusionKind::Map).collect();
+    let mut order: Vec<usize> =
+        c.live().into_iter().filter(|id| c.get(*id).kind == FusionKind::Map).collect();
     // Consumers first, so that chains fold up from the end.
     order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
     for id in order {
         let map = c.get(id).clone();
         let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
         let stays = consumers.is_empty()
-            || map.nodes.iter().any(|n| {
-                c.is_output[n.index()] || matches!(c.graph.node(*n).op, Op::StateUpdate { .. })
-            });
+            || map
+                .nodes
+                .iter()
+                .any(|n| c.is_output[n.index()] || matches!(c.graph.node(*n).op, Op::StateUpdate { .. }));
         if stays {
             continue;
         }
@@ -52,7 +54,9 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 }
             }
         }
-        if unions.len() == consumers.len() && !(consumers.len() > 1 && consumers.iter().any(|k| c.cyclic(&[id, *k]))) {
+        if unions.len() == consumers.len()
+            && !(consumers.len() > 1 && consumers.iter().any(|k| c.cyclic(&[id, *k])))
+        {
             c.remove(id);
             for (consumer, union) in consumers.into_iter().zip(unions) {
                 let kind = c.get(consumer).kind;
@@ -83,7 +87,8 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
         return Some(format!("'{}' is slow", c.graph.node_text(*node)));
     }
     let reads: BTreeSet<Value> = map.nodes.iter().flat_map(|n| c.sources[n.index()].clone()).collect();
-    let read: u64 = reads.iter().filter(|v| !map.nodes.contains(&v.node)).map(|v| c.graph.ty(*v).max_bytes()).sum();
+    let read: u64 =
+        reads.iter().filter(|v| !map.nodes.contains(&v.node)).map(|v| c.graph.ty(*v).max_bytes()).sum();
     let written: u64 = c.escapes(&map.nodes).iter().map(|n| c.bytes(*n)).sum();
     let n = consumers.len() as u64;
     (n * read > (n + 1) * written + read).then(|| format!("it reads {read} bytes to make {written}"))
@@ -92,7 +97,10 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
 fn is_slow(op: &Op) -> bool {
     match op {
         Op::Elementwise(e) => {
-            matches!(e, E::Exp | E::Log | E::Sin | E::Cos | E::Tanh | E::Erf | E::Pow | E::Sqrt | E::Div | E::Recip)
+            matches!(
+                e,
+                E::Exp | E::Log | E::Sin | E::Cos | E::Tanh | E::Erf | E::Pow | E::Sqrt | E::Div | E::Recip
+            )
         }
         Op::Gather { .. } => true,
         _ => false,
@@ -145,9 +153,14 @@ pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             continue;
         }
         let longest = row.nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
-        let longest = longest.flat_map(|n| &c.graph.node(*n).operands).map(|v| c.graph.ty(*v).shape.max_numel()).max();
+        let longest =
+            longest.flat_map(|n| &c.graph.node(*n).operands).map(|v| c.graph.ty(*v).shape.max_numel()).max();
         if longest.is_some_and(|n| n > MATVEC_PROLOGUE_ROW) {
-            let line = format!("{} is not repeated in each workgroup of {}: rows too long", c.name(id), c.name(only));
+            let line = format!(
+                "{} is not repeated in each workgroup of {}: rows too long",
+                c.name(id),
+                c.name(only)
+            );
             c.log.push(line);
             continue;
         }

@@ -63,8 +63,10 @@ impl<'a> Clusters<'a> {
                 class[v.node.index()] = Class::Point;
             }
         }
-        let sources: Vec<Vec<Value>> =
-            graph.nodes().map(|(id, _)| sources(graph, &class, graph.node(id).operands.iter().copied())).collect();
+        let sources: Vec<Vec<Value>> = graph
+            .nodes()
+            .map(|(id, _)| sources(graph, &class, graph.node(id).operands.iter().copied()))
+            .collect();
         let mut users = vec![vec![]; graph.len()];
         for (id, _) in graph.nodes() {
             if matches!(class[id.index()], Class::Point | Class::Anchor(_)) {
@@ -80,7 +82,18 @@ impl<'a> Clusters<'a> {
             }
         }
         let member = vec![vec![]; graph.len()];
-        Clusters { graph, caps, class, sources, users, before, is_output, clusters: vec![], member, log: vec![] }
+        Clusters {
+            graph,
+            caps,
+            class,
+            sources,
+            users,
+            before,
+            is_output,
+            clusters: vec![],
+            member,
+            log: vec![],
+        }
     }
 
     pub fn add(&mut self, kind: FusionKind, nodes: BTreeSet<NodeId>) -> usize {
@@ -136,7 +149,8 @@ impl<'a> Clusters<'a> {
     /// True if making one cluster of `parts` would make kernels wait for each other.
     pub fn cyclic(&self, parts: &[usize]) -> bool {
         let mut seen: HashSet<usize> = HashSet::new();
-        let mut todo: Vec<usize> = parts.iter().flat_map(|p| self.consumers(*p)).filter(|c| !parts.contains(c)).collect();
+        let mut todo: Vec<usize> =
+            parts.iter().flat_map(|p| self.consumers(*p)).filter(|c| !parts.contains(c)).collect();
         while let Some(cluster) = todo.pop() {
             if parts.contains(&cluster) {
                 return true;
@@ -149,8 +163,13 @@ impl<'a> Clusters<'a> {
     }
 
     /// The body of a kernel of `nodes` that returns `outputs`, and the values that it reads.
-    pub fn body(&self, nodes: &BTreeSet<NodeId>, outputs: &[NodeId]) -> Result<(Graph, Vec<Value>), GraphError> {
-        let mut copy = Copy { clusters: self, nodes, body: Graph::new(""), externals: vec![], map: BTreeMap::new() };
+    pub fn body(
+        &self,
+        nodes: &BTreeSet<NodeId>,
+        outputs: &[NodeId],
+    ) -> Result<(Graph, Vec<Value>), GraphError> {
+        let mut copy =
+            Copy { clusters: self, nodes, body: Graph::new(""), externals: vec![], map: BTreeMap::new() };
         for node in nodes {
             copy.value(Value::from(*node))?;
         }
@@ -162,7 +181,11 @@ impl<'a> Clusters<'a> {
     }
 
     /// Whether `nodes` can be one kernel of `kind` that returns what escapes.
-    pub fn legal(&self, kind: FusionKind, nodes: &BTreeSet<NodeId>) -> Result<Result<(), Reason>, GraphError> {
+    pub fn legal(
+        &self,
+        kind: FusionKind,
+        nodes: &BTreeSet<NodeId>,
+    ) -> Result<Result<(), Reason>, GraphError> {
         self.legal_with(kind, nodes, &self.escapes(nodes))
     }
 
@@ -252,7 +275,9 @@ fn classes(graph: &Graph) -> Vec<Class> {
             all.iter().all(|v| matches!(graph.op(*v), Op::Weight { .. }))
         };
         let one = match &node.op {
-            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Param { .. } | Op::Fusion(_) => Class::Leaf,
+            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Param { .. } | Op::Fusion(_) => {
+                Class::Leaf
+            }
             Op::Const(_)
             | Op::Iota { .. }
             | Op::DimValue { .. }

@@ -59,7 +59,8 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         (FusionKind::Row, FusionKind::Map) => FusionKind::Row,
         (k, FusionKind::Map) => {
             let feeds_only = b.nodes.iter().all(|n| {
-                !c.is_output[n.index()] && c.users[n.index()].iter().all(|u| a.nodes.contains(u) || b.nodes.contains(u))
+                !c.is_output[n.index()]
+                    && c.users[n.index()].iter().all(|u| a.nodes.contains(u) || b.nodes.contains(u))
             });
             if !feeds_only || feeds_anchor(c, own, other) {
                 return Ok(None);

@@ -1,0 +1,469 @@
+//! From a body graph to lines of GLSL.
+//!
+//! [`Emitter::value`] asks for one element of a value at given coordinates and returns an expression. Views
+//! change the coordinates, everything else becomes one SSA line that names its node. Lines go to the
+//! outermost loop in which all they depend on is known, so what a loop repeats is hoisted by construction.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tallow_ir::access::operand_indices;
+use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Value};
+
+use crate::kernel::{Binding, CodegenError, Source, Table};
+use crate::scalar::{self, Glsl};
+use crate::storage::{Buffer, Extensions};
+
+/// A GLSL expression (a name or literal) and the loop depth from which it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub text: String,
+    pub depth: usize,
+}
+
+/// What a read of an anchor's result means in this kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Anchor {
+    /// A variable that holds the element the loops stand at.
+    Var(Expr),
+    /// An array in shared memory over the tile of columns: element `[row * width + column - base]`.
+    Tile { array: String, row: String, base: String, depth: usize },
+    /// An array with one element a row.
+    Rows { array: String },
+}
+
+struct Scope {
+    lines: Vec<String>,
+}
+
+type Key = (Value, Vec<Index>);
+
+pub(crate) struct Emitter<'a> {
+    pub body: &'a Graph,
+    pub caps: &'a DeviceCaps,
+    pub table: &'a mut Table,
+    pub atoms: Atoms,
+    pub extensions: Extensions,
+    pub buffers: Vec<Buffer>,
+    pub bindings: Vec<Binding>,
+    pub anchors: HashMap<NodeId, Anchor>,
+    scopes: Vec<Scope>,
+    memo: HashMap<Key, Expr>,
+    names: HashMap<AtomId, Expr>,
+    param_binding: HashMap<u32, usize>,
+    table_binding: Option<usize>,
+    counter: u32,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(body: &'a Graph, caps: &'a DeviceCaps, table: &'a mut Table) -> Self {
+        Emitter {
+            body,
+            caps,
+            table,
+            atoms: Atoms::default(),
+            extensions: Extensions::new(),
+            buffers: vec![],
+            bindings: vec![],
+            anchors: HashMap::new(),
+            scopes: vec![Scope { lines: vec![] }],
+            memo: HashMap::new(),
+            names: HashMap::new(),
+            param_binding: HashMap::new(),
+            table_binding: None,
+            counter: 0,
+        }
+    }
+
+    pub fn depth(&self) -> usize {
+        self.scopes.len() - 1
+    }
+
+    /// Appends a line to the innermost scope.
+    pub fn line(&mut self, text: impl Into<String>) {
+        let depth = self.depth();
+        self.line_at(depth, text);
+    }
+
+    fn line_at(&mut self, depth: usize, text: impl Into<String>) {
+        self.scopes[depth].lines.push(text.into());
+    }
+
+    /// Opens a scope; what is emitted at its depth stays in it.
+    pub fn open(&mut self) {
+        self.scopes.push(Scope { lines: vec![] });
+    }
+
+    /// Closes the innermost scope and returns its lines.
+    pub fn close(&mut self) -> Vec<String> {
+        let depth = self.depth();
+        self.memo.retain(|_, e| e.depth < depth);
+        self.names.retain(|_, e| e.depth < depth);
+        self.scopes.pop().map(|s| s.lines).unwrap_or_default()
+    }
+
+    /// Closes the innermost scope and appends it to the next as a block with `head`.
+    pub fn close_block(&mut self, head: &str) {
+        let lines = self.close();
+        self.line(format!("{head} {{"));
+        for line in lines {
+            self.line(format!("    {line}"));
+        }
+        self.line("}");
+    }
+
+    /// Names an iteration variable of the innermost scope.
+    pub fn atom(&mut self, extent: &Dim, name: &str) -> Index {
+        let id = self.atoms.fresh(extent, AtomDef::Free);
+        let depth = self.depth();
+        self.names.insert(id, Expr { text: name.into(), depth });
+        self.atoms.index(id)
+    }
+
+    pub fn fresh_name(&mut self, prefix: &str) -> String {
+        self.counter += 1;
+        format!("{prefix}{}", self.counter)
+    }
+
+    /// An extent as a uint expression.
+    pub fn dim(&mut self, dim: &Dim) -> String {
+        if let Some(c) = dim.as_const() {
+            return if c < 0 { format!("uint({c})") } else { format!("{c}u") };
+        }
+        let slot = self.table.slot(dim);
+        let buffer = self.table_buffer();
+        format!("b{buffer}[{slot}]")
+    }
+
+    fn table_buffer(&mut self) -> usize {
+        if let Some(b) = self.table_binding {
+            return b;
+        }
+        let b = self.bind(Source::Table, DType::U32, false, 0);
+        self.table_binding = Some(b);
+        b
+    }
+
+    fn bind(&mut self, source: Source, dtype: DType, written: bool, elements: u64) -> usize {
+        let binding = self.buffers.len();
+        self.buffers.push(Buffer { binding: binding as u32, dtype, written, elements, wide: false });
+        self.bindings.push(Binding { source, written });
+        binding
+    }
+
+    /// The buffer of param `index`.
+    pub fn param(&mut self, index: u32) -> usize {
+        if let Some(b) = self.param_binding.get(&index) {
+            return *b;
+        }
+        let ty = self.body.params()[index as usize].clone();
+        let b = self.bind(Source::Operand(index), ty.dtype, false, ty.shape.max_numel());
+        self.param_binding.insert(index, b);
+        b
+    }
+
+    /// The buffer of output `index`.
+    pub fn result(&mut self, index: u32) -> usize {
+        let value = self.body.outputs()[index as usize].value;
+        let ty = self.body.ty(value).clone();
+        self.bind(Source::Result(index), ty.dtype, true, ty.shape.max_numel())
+    }
+
+    /// An index as a uint expression.
+    pub fn index(&mut self, index: &Index) -> Result<Expr, CodegenError> {
+        let (mut parts, mut depth) = (vec![], 0);
+        for (digit, coef) in &index.terms {
+            let e = self.digit(digit)?;
+            depth = depth.max(e.depth);
+            parts.push(match coef.as_const() {
+                Some(1) => e.text,
+                Some(c) if c < 0 => format!("uint({c}) * {}", e.text),
+                Some(c) => format!("{} * {c}u", e.text),
+                None => format!("{} * {}", e.text, self.dim(coef)),
+            });
+        }
+        if !index.constant.is(0) || parts.is_empty() {
+            parts.push(self.dim(&index.constant));
+        }
+        Ok(Expr { text: parts.join(" + "), depth })
+    }
+
+    fn digit(&mut self, digit: &Digit) -> Result<Expr, CodegenError> {
+        let atom = self.atom_name(digit.atom)?;
+        let mut text = atom.text;
+        if !digit.div.is(1) {
+            text = format!("{text} / {}", self.dim(&digit.div));
+        }
+        if let Some(m) = &digit.modulo {
+            text = format!("{text} % {}", self.dim(m));
+        }
+        let plain = digit.div.is(1) && digit.modulo.is_none();
+        Ok(Expr { text: if plain { text } else { format!("({text})") }, depth: atom.depth })
+    }
+
+    fn atom_name(&mut self, id: AtomId) -> Result<Expr, CodegenError> {
+        if let Some(e) = self.names.get(&id) {
+            return Ok(e.clone());
+        }
+        let atom = self.atoms.get(id).clone();
+        let extent = atom.extent;
+        let (text, depth) = match atom.def {
+            AtomDef::Equal(index) => {
+                let e = self.index(&index)?;
+                (e.text, e.depth)
+            }
+            // Unsigned subtraction wraps below the window, so one comparison checks both ends.
+            AtomDef::Window { index, start } => {
+                let e = self.index(&index)?;
+                let at = if start.is(0) { e.text } else { format!("{} - {}", e.text, self.dim(&start)) };
+                let limit = self.dim(&extent);
+                (format!("({at}) < {limit} ? {at} : 0u"), e.depth)
+            }
+            AtomDef::Free | AtomDef::Data => {
+                return Err(CodegenError::Node("an index variable outside its loop".into()));
+            }
+        };
+        let name = self.fresh_name("i");
+        self.line_at(depth, format!("uint {name} = {text};"));
+        let e = Expr { text: name, depth };
+        self.names.insert(id, e.clone());
+        Ok(e)
+    }
+
+    /// Element `at` of `value` as an expression.
+    pub fn value(&mut self, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
+        let key = (value, at.to_vec());
+        if let Some(e) = self.memo.get(&key) {
+            return Ok(e.clone());
+        }
+        let e = self.compute(value, at)?;
+        self.memo.insert(key, e.clone());
+        Ok(e)
+    }
+
+    fn compute(&mut self, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
+        let body = self.body;
+        let node = body.node(value.node);
+        let ty = body.ty(value);
+        let glsl = |dtype: DType| {
+            let what = body.node_text(value.node);
+            Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })
+        };
+        if let Some(anchor) = self.anchors.get(&value.node).cloned() {
+            return self.anchor(anchor, value, at);
+        }
+        let one = |e: &mut Self, at: &[Index]| -> Result<Expr, CodegenError> {
+            let reads = operand_indices(body, value.node, at, &mut e.atoms);
+            let reads = reads.ok_or_else(|| CodegenError::Node(body.node_text(value.node)))?;
+            e.value(node.operands[0], &reads[0])
+        };
+        match &node.op {
+            Op::Param { index, .. } => {
+                let ty_name = glsl(ty.dtype)?.name();
+                let linear = self.atoms.flatten(at, &ty.shape);
+                let i = self.index(&linear)?;
+                let buffer = self.param(*index);
+                let text = self.buffers[buffer].load(&i.text, self.caps);
+                Ok(self.define(ty_name, text, i.depth, value.node))
+            }
+            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.literal(s.as_f64()), depth: 0 }),
+            Op::Iota { dtype, .. } => {
+                let i = self.index(&at[0])?;
+                Ok(self.define(
+                    glsl(*dtype)?.name(),
+                    format!("{}({})", glsl(*dtype)?.name(), i.text),
+                    i.depth,
+                    value.node,
+                ))
+            }
+            Op::DimValue { dim, dtype } => {
+                let text = self.dim(dim);
+                Ok(self.define(
+                    glsl(*dtype)?.name(),
+                    format!("{}({text})", glsl(*dtype)?.name()),
+                    0,
+                    value.node,
+                ))
+            }
+            Op::Elementwise(op) => {
+                let mut args = vec![];
+                for operand in &node.operands {
+                    args.push(self.value(*operand, at)?);
+                }
+                let depth = args.iter().map(|a| a.depth).max().unwrap_or(0);
+                let operand_dtype = body.ty(*node.operands.last().unwrap_or(&value)).dtype;
+                let texts: Vec<String> = args.into_iter().map(|a| operand_text(a.text)).collect();
+                let text = scalar::elementwise(*op, glsl(operand_dtype)?, operand_dtype, &texts);
+                Ok(self.define(glsl(ty.dtype)?.name(), text, depth, value.node))
+            }
+            Op::Cast(to) => {
+                let from = body.ty(node.operands[0]).dtype;
+                let a = self.value(node.operands[0], at)?;
+                let text = scalar::cast(from, *to, &a.text);
+                if text == a.text {
+                    return Ok(a);
+                }
+                glsl(from)?;
+                Ok(self.define(glsl(*to)?.name(), text, a.depth, value.node))
+            }
+            Op::Dequantize(_)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. } => one(self, at),
+            Op::Pad { axis, before, value: filler, .. } => {
+                let inside = one(self, at)?;
+                let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
+                let test = self.within(&at[*axis], before, &len)?;
+                let text =
+                    format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.literal(filler.as_f64()));
+                Ok(self.define(glsl(ty.dtype)?.name(), text, test.depth.max(inside.depth), value.node))
+            }
+            Op::Concat { axis } => self.concat(value, at, *axis),
+            Op::Gather { axis } => {
+                let rank = body.ty(node.operands[1]).shape.rank();
+                let picked = self.value(node.operands[1], &at[*axis..axis + rank])?;
+                let extent = body.ty(node.operands[0]).shape.dims()[*axis].clone();
+                let data = self.atoms.fresh(&extent, AtomDef::Data);
+                let last = self.dim(&(&extent - &Dim::one()));
+                let name = self.fresh_name("g");
+                self.line_at(picked.depth, format!("uint {name} = min({}, {last});", picked.text));
+                self.names.insert(data, Expr { text: name, depth: picked.depth });
+                let mut src = at[..*axis].to_vec();
+                src.push(self.atoms.index(data));
+                src.extend_from_slice(&at[axis + rank..]);
+                self.value(node.operands[0], &src)
+            }
+            Op::StateUpdate { .. } => self.value(node.operands[1], at),
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::State { .. }
+            | Op::Reduce { .. }
+            | Op::Matmul
+            | Op::Attention { .. }
+            | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
+        }
+    }
+
+    fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {
+        let i = self.index(index)?;
+        let at = if start.is(0) { i.text } else { format!("{} - {}", i.text, self.dim(start)) };
+        let len = self.dim(len);
+        Ok(Expr { text: format!("({at}) < {len}"), depth: i.depth })
+    }
+
+    fn concat(&mut self, value: Value, at: &[Index], axis: usize) -> Result<Expr, CodegenError> {
+        let body = self.body;
+        let node = body.node(value.node);
+        let reads = operand_indices(body, value.node, at, &mut self.atoms).unwrap_or_default();
+        let mut parts = vec![];
+        for (operand, read) in node.operands.iter().zip(&reads) {
+            parts.push(self.value(*operand, read)?);
+        }
+        let last = parts.pop().ok_or_else(|| CodegenError::Node(body.node_text(value.node)))?;
+        let (mut end, mut text, mut depth) = (Dim::zero(), String::new(), last.depth);
+        let i = self.index(&at[axis])?;
+        for (part, operand) in parts.iter().zip(&node.operands) {
+            end = &end + &body.ty(*operand).shape.dims()[axis];
+            let limit = self.dim(&end);
+            text += &format!("({}) < {limit} ? {} : ", i.text, part.text);
+            depth = depth.max(part.depth).max(i.depth);
+        }
+        let dtype = body.ty(value).dtype;
+        let what = body.node_text(value.node);
+        let ty = Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })?;
+        Ok(self.define(ty.name(), text + &last.text, depth, value.node))
+    }
+
+    fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
+        match anchor {
+            Anchor::Var(e) => Ok(e),
+            Anchor::Tile { array, row, base, depth } => {
+                let column = self.index(at.last().unwrap_or(&Index::default()))?;
+                Ok(Expr {
+                    text: format!("{array}[{row} + ({}) - {base}]", column.text),
+                    depth: depth.max(column.depth),
+                })
+            }
+            Anchor::Rows { array } => {
+                let row = self.atoms.flatten(at, &self.body.ty(value).shape);
+                let row = self.index(&row)?;
+                Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
+            }
+        }
+    }
+
+    /// A new SSA variable for a node, at the depth where its operands are known.
+    fn define(&mut self, ty: &str, text: String, depth: usize, node: NodeId) -> Expr {
+        let name = self.fresh_name("v");
+        let comment = format!("%{} = {}", node.0, self.body.node_text(node));
+        self.line_at(depth, format!("{ty} {name} = {text};  // {comment}"));
+        Expr { text: name, depth }
+    }
+
+    /// Stores output `index` at element coordinates `at` of its root (for a state update, of the box).
+    pub fn store(&mut self, index: u32, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
+        let body = self.body;
+        let output = body.outputs()[index as usize].value;
+        let root = tallow_ir::form::output_root(body, index as usize);
+        let e = self.value(root, at)?;
+        let (shape, at) = match &body.node(output.node).op {
+            Op::StateUpdate { offsets } => {
+                let at: Vec<Index> = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
+                (body.ty(output).shape.clone(), at)
+            }
+            _ => (body.ty(root).shape.clone(), at.to_vec()),
+        };
+        let linear = self.atoms.flatten(&at, &shape);
+        let i = self.index(&linear)?;
+        let text = self.buffers[buffer].store(&i.text, &e.text, self.caps);
+        self.line(text);
+        Ok(())
+    }
+
+    /// Declarations of all buffers and the functions that access them.
+    pub fn declarations(&mut self) -> (String, String) {
+        let mut declarations = String::new();
+        let mut functions = String::new();
+        for buffer in &self.buffers {
+            declarations += &buffer.declare(self.caps, &mut self.extensions);
+            functions += &buffer.functions(self.caps);
+        }
+        (declarations, functions)
+    }
+}
+
+/// Parenthesizes negative literals, so that `a - -1.0` and `--1.0` cannot arise.
+fn operand_text(text: String) -> String {
+    if text.starts_with('-') { format!("({text})") } else { text }
+}
+
+/// Which functions of `math.glsl` a text calls.
+pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
+    const ALL: [&str; 17] = [
+        "number",
+        "to_uint",
+        "to_int",
+        "sign_of",
+        "round_of",
+        "min_of",
+        "max_of",
+        "div_of",
+        "rem_of",
+        "pow_of",
+        "tanh_of",
+        "erf_of",
+        "sin_of",
+        "cos_of",
+        "round_f16",
+        "round_bf16",
+        "bits_bf16",
+    ];
+    let mut used: BTreeSet<&'static str> =
+        ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
+    if used.contains("bits_bf16") {
+        used.insert("round_bf16");
+    }
+    used
+}

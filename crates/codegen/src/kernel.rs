@@ -1,0 +1,179 @@
+//! A kernel as plain data: shader text, bindings, grid. No device in sight.
+
+use std::fmt;
+
+use tallow_ir::{Bindings, Dim};
+
+/// A compute shader for one fusion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Kind and what it ends in, for people.
+    pub name: String,
+    /// The shader; equal kernels of different layers have equal text and so share a pipeline.
+    pub glsl: String,
+    /// Storage buffers by binding number.
+    pub bindings: Vec<Binding>,
+    /// Invocations along x, y, z.
+    pub workgroup: [u32; 3],
+    /// Workgroups along x, y, z.
+    pub grid: [Count; 3],
+}
+
+/// Which buffer a binding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Operand of the fusion node.
+    Operand(u32),
+    /// Result of the fusion node.
+    Result(u32),
+    /// The table of symbol expressions.
+    Table,
+}
+
+/// A storage buffer of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// Which buffer.
+    pub source: Source,
+    /// Whether the kernel writes it.
+    pub written: bool,
+}
+
+/// A number of workgroups or an extent: `clamp(ceil(value / per), at least 0, at most)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Count {
+    /// Work items.
+    pub value: Dim,
+    /// Items of one workgroup.
+    pub per: u32,
+    /// Upper limit; the kernel loops over the rest.
+    pub limit: u32,
+}
+
+impl Count {
+    /// A constant.
+    pub fn constant(value: u32) -> Self {
+        Count { value: value.into(), per: 1, limit: u32::MAX }
+    }
+
+    /// The value, if no symbol occurs in it.
+    pub fn as_const(&self) -> Option<u32> {
+        self.of(self.value.as_const()?)
+    }
+
+    /// The value under `bindings`; `None` for an unbound symbol.
+    pub fn eval(&self, bindings: &Bindings) -> Option<u32> {
+        self.of(self.value.eval(bindings)?)
+    }
+
+    fn of(&self, value: i64) -> Option<u32> {
+        let groups = u64::try_from(value).ok()?.div_ceil(u64::from(self.per));
+        Some(u32::try_from(groups).unwrap_or(u32::MAX).min(self.limit))
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.as_const(), self.per) {
+            (Some(n), _) => write!(f, "{n}"),
+            (None, 1) => write!(f, "{}", self.value),
+            (None, per) => write!(f, "ceil(({})/{per})", self.value),
+        }
+    }
+}
+
+/// The ordered table of symbol expressions that kernels and indirect dispatches of one program read, one
+/// u32 each. The CPU fills it before a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    entries: Vec<Count>,
+}
+
+impl Table {
+    /// The position of `dim`, added if new.
+    pub fn slot(&mut self, dim: &Dim) -> usize {
+        let count = Count { value: dim.clone(), per: 1, limit: u32::MAX };
+        match self.entries.iter().position(|e| *e == count) {
+            Some(at) => at,
+            None => {
+                self.entries.push(count);
+                self.entries.len() - 1
+            }
+        }
+    }
+
+    /// Three consecutive entries that hold a grid; the position of the first.
+    pub fn grid(&mut self, grid: &[Count; 3]) -> usize {
+        match self.entries.windows(3).position(|w| w == grid) {
+            Some(at) => at,
+            None => {
+                self.entries.extend(grid.iter().cloned());
+                self.entries.len() - 3
+            }
+        }
+    }
+
+    /// The expressions.
+    pub fn entries(&self) -> &[Count] {
+        &self.entries
+    }
+
+    /// The values under `bindings`; `None` for an unbound symbol.
+    pub fn eval(&self, bindings: &Bindings) -> Option<Vec<u32>> {
+        self.entries.iter().map(|e| e.eval(bindings)).collect()
+    }
+}
+
+/// Why no kernel could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CodegenError {
+    /// A dtype that shaders for this device cannot compute in.
+    #[error("{what}: dtype {dtype} is not supported by kernels on this device")]
+    Dtype {
+        /// The node.
+        what: String,
+        /// Its dtype.
+        dtype: tallow_ir::DType,
+    },
+    /// The body does not have the form that its kind needs: a bug in the fuser.
+    #[error("bug in fusion: {0}")]
+    Form(#[from] tallow_ir::form::Reason),
+    /// A template did not render: a bug in the template.
+    #[error("bug in template {name}: {source}")]
+    Template {
+        /// File name.
+        name: &'static str,
+        /// What the engine said.
+        source: minijinja::Error,
+    },
+    /// A node that must not occur in a kernel.
+    #[error("bug in fusion: {0} cannot be computed in a kernel")]
+    Node(String),
+    /// A resource that the device has too little of.
+    #[error("{what} needs {needs} bytes of shared memory, the device has {has}")]
+    SharedMemory {
+        /// The kernel.
+        what: String,
+        /// Bytes.
+        needs: u32,
+        /// Bytes.
+        has: u32,
+    },
+    /// A pass or the verifier failed.
+    #[error(transparent)]
+    Pass(#[from] tallow_ir::passes::PassError),
+    /// Building a graph failed.
+    #[error(transparent)]
+    Graph(#[from] tallow_ir::GraphError),
+    /// The schedule could not be made.
+    #[error("{0}")]
+    Schedule(String),
+    /// shaderc rejected a shader: a bug in code generation.
+    #[error("bug in code generation: kernel {name} does not compile:\n{log}")]
+    Shader {
+        /// The kernel.
+        name: String,
+        /// Compiler messages.
+        log: String,
+    },
+}

@@ -1,0 +1,98 @@
+//! One file a kernel kind: from a form to a rendered template.
+
+pub(crate) mod attention;
+pub(crate) mod map;
+pub(crate) mod matmul;
+pub(crate) mod matvec;
+pub(crate) mod operand;
+pub(crate) mod reduction;
+pub(crate) mod row;
+
+use minijinja::context;
+use tallow_ir::{DeviceCaps, Fusion, form};
+
+use crate::emit::{Emitter, used_functions};
+use crate::kernel::{CodegenError, Count, Kernel, Table};
+use crate::template::render;
+
+/// The kernel for one fusion; symbol expressions that it reads go into `table`.
+pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<Kernel, CodegenError> {
+    let form = form::form(fusion.kind, &fusion.body)?;
+    let emitter = Emitter::new(&fusion.body, caps, table);
+    match form {
+        form::Form::Map(f) => map::kernel(emitter, &f),
+        form::Form::Row(f) => row::kernel(emitter, &f),
+        form::Form::Contraction(f) if fusion.kind == tallow_ir::FusionKind::Matvec => {
+            matvec::kernel(emitter, &f)
+        }
+        form::Form::Contraction(f) => matmul::kernel(emitter, &f),
+        form::Form::Attention(f) => attention::kernel(emitter, &f),
+    }
+}
+
+/// What every template needs besides its own holes.
+pub(crate) struct Parts {
+    pub kind: &'static str,
+    pub template: &'static str,
+    pub workgroup: u32,
+    pub grid: [Count; 3],
+    /// Functions of the kind (reductions, wide loads), in front of which the buffers are declared.
+    pub functions: String,
+    /// Everything that goes into the holes, to find which library functions are called.
+    pub text: String,
+    /// The kind's own holes.
+    pub holes: minijinja::Value,
+}
+
+/// Renders the template and collects the kernel.
+pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
+    let prelude = e.close().join("\n");
+    let (declarations, mut functions) = e.declarations();
+    functions += &operand::functions(&e)?;
+    let all = format!("{functions}{}{prelude}{}", parts.functions, parts.text);
+    if all.contains("subgroup") {
+        for ext in [
+            "GL_KHR_shader_subgroup_basic",
+            "GL_KHR_shader_subgroup_arithmetic",
+            "GL_KHR_shader_subgroup_vote",
+        ] {
+            e.extensions.insert(ext);
+        }
+    }
+    e.extensions.insert("GL_EXT_control_flow_attributes");
+    let used = used_functions(&all);
+    if !used.is_empty() {
+        functions = render("math.glsl", context! { used => used })? + "\n" + &functions;
+    }
+    functions += &parts.functions;
+    let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
+    let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
+    let common = context! {
+        extensions => extensions.join("\n"),
+        header => format!("// {} kernel\n{}", parts.kind, header.join("\n")),
+        workgroup => parts.workgroup,
+        declarations => declarations,
+        functions => functions,
+        prelude => prelude,
+    };
+    let glsl = render(parts.template, context! { ..parts.holes, ..common })?;
+    let glsl = tidy(&glsl);
+    let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
+    let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
+    Ok(Kernel { name, glsl, bindings: e.bindings, workgroup: [parts.workgroup, 1, 1], grid: parts.grid })
+}
+
+/// Drops trailing blanks and lines that an empty hole left.
+fn tidy(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines().map(str::trim_end).filter(|l| !l.is_empty()) {
+        out += line;
+        out.push('\n');
+    }
+    out
+}
+
+/// The largest power of two that is at most `n` (1 for 0).
+pub(crate) fn floor_pow2(n: u32) -> u32 {
+    if n == 0 { 1 } else { 1 << n.ilog2() }
+}

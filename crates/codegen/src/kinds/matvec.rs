@@ -1,0 +1,252 @@
+//! Few rows times weights: a workgroup computes a tile of columns, its invocations share the inner extent.
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::{ContractionForm, Segment, output_root};
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{DType, Dim, ReduceKind, Shape};
+
+use super::{Parts, finish, floor_pow2, operand, reduction};
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::Glsl;
+
+/// Columns of a tile, unless an epilogue needs more together.
+const TILE: u32 = 4;
+
+/// Columns that an invocation accumulates at once, sharing each activation that it loads.
+const COLUMNS: u32 = 4;
+
+/// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent
+/// in one step, beyond which more lanes only make the final sum longer.
+const MAX_WORKGROUP: u32 = 128;
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+    floats_only(&e, form)?;
+    let m = form.m.as_const().unwrap_or(1) as u32;
+    // Eight elements a step where rows are whole groups of eight: then weights load sixteen bytes wide.
+    let step =
+        if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 };
+    let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
+    let most = floor_pow2(e.caps.max_workgroup_invocations.min(MAX_WORKGROUP));
+    let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
+    let mut used = reduction::Used::default();
+    used.value(ReduceKind::Sum, Glsl::Float, DType::F32);
+    let batch = e.atom(&form.batch.numel(), "batch");
+    prologue(&mut e, &mut used, form, m, workgroup)?;
+    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let (mut segments, mut text, mut groups) = (vec![], String::new(), Dim::zero());
+    let mut tile_floats = 0;
+    for segment in &form.segments {
+        let tile = segment.tile.max(TILE);
+        let count = Count { value: segment.n.clone(), per: tile, limit: u32::MAX };
+        let n_groups = match count.as_const() {
+            Some(n) => format!("{n}u"),
+            None => format!("({} + {}u) / {tile}u", e.dim(&segment.n), tile - 1),
+        };
+        groups = &groups
+            + &count.as_const().map_or_else(|| &segment.n + &Dim::constant(i64::from(tile - 1)), Dim::from);
+        tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
+        segments.push(segment_holes(
+            &mut e,
+            form,
+            segment,
+            &batch,
+            (m, step, tile, n_groups),
+            &buffers,
+            &mut text,
+        )?);
+    }
+    let limit = e.caps.max_workgroup_count[0];
+    let k = e.dim(&form.k);
+    let functions = used.render(workgroup, e.caps)?;
+    let parts = Parts {
+        kind: "matvec",
+        template: "matvec.comp",
+        workgroup,
+        grid: [
+            Count { value: groups, per: 1, limit },
+            Count { value: form.batch.numel(), per: 1, limit },
+            Count::constant(1),
+        ],
+        functions,
+        text,
+        holes: context! { segments => segments, m => m, step => step, k => k, tile_floats => tile_floats },
+    };
+    finish(e, parts)
+}
+
+/// Matmuls accumulate in f32; integer and f64 ones have no kernel yet.
+pub(super) fn floats_only(e: &Emitter<'_>, form: &ContractionForm) -> Result<(), CodegenError> {
+    for segment in &form.segments {
+        for id in &segment.anchors {
+            let dtype = e.body.node(*id).types[0].dtype;
+            if Glsl::of(dtype) != Some(Glsl::Float) {
+                return Err(CodegenError::Dtype { what: e.body.node_text(*id), dtype });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reductions over each row of the left operand; every workgroup repeats them.
+fn prologue(
+    e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
+    form: &ContractionForm,
+    m: u32,
+    workgroup: u32,
+) -> Result<(), CodegenError> {
+    if form.prologue.is_empty() {
+        return Ok(());
+    }
+    if m == 1 {
+        return reduction::emit(e, used, &form.prologue, &Index::default(), workgroup);
+    }
+    let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
+    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
+        let dtype = e.body.node(*id).types[0].dtype;
+        let ty = Glsl::of(dtype).ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
+        e.line(format!("{} {array}[{m}];", ty.name()));
+    }
+    e.open();
+    let row = e.atom(&form.m, "m");
+    reduction::emit(e, used, &form.prologue, &row, workgroup)?;
+    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
+        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
+            e.line(format!("{array}[m] = {};", v.text));
+        }
+    }
+    e.close_block(&format!("for (uint m = 0u; m < {m}u; ++m)"));
+    for ((id, _), array) in form.prologue.iter().zip(arrays) {
+        e.anchors.insert(*id, Anchor::Rows { array });
+    }
+    Ok(())
+}
+
+/// Coordinates of the left operand at batch, row and inner position.
+pub(super) fn left_at(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    batch: &Index,
+    m: &Index,
+    k: &Index,
+) -> Vec<Index> {
+    let shape = e.body.ty(form.lhs).shape.clone();
+    let mut at = batch_at(e, &form.batch, &shape, batch);
+    at.extend([m.clone(), k.clone()]);
+    at
+}
+
+/// Batch coordinates of an operand whose batch extents may be 1.
+pub(super) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
+    let at = e.atoms.unflatten(linear, batch);
+    let pick = |(i, d): (Index, &Dim)| if d.is(1) { Index::default() } else { i };
+    at.into_iter().zip(operand.dims()).map(pick).collect()
+}
+
+/// Stores all outputs of a segment at the loops' batch, row and column.
+pub(super) fn stores(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    at: [&Index; 3],
+    buffers: &[usize],
+) -> Result<(), CodegenError> {
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+    let linear = e.atoms.flatten(&[at[0].clone(), at[1].clone(), at[2].clone()], &all);
+    for output in &segment.outputs {
+        let shape = e.body.ty(output_root(e.body, *output)).shape.clone();
+        let at = e.atoms.unflatten(&linear, &shape);
+        e.store(*output as u32, buffers[*output], &at)?;
+    }
+    Ok(())
+}
+
+fn segment_holes(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    (m, step, tile, groups): (u32, u32, u32, String),
+    buffers: &[usize],
+    text: &mut String,
+) -> Result<Hole, CodegenError> {
+    let columns = COLUMNS.min(tile);
+    e.open(); // the segment
+    e.open(); // a step along k
+    e.open(); // a row
+    let row = e.atom(&form.m, "m");
+    e.open(); // an element
+    let k = e.atom(&form.k, "k");
+    let at = left_at(e, form, batch, &row, &k);
+    let x = e.value(form.lhs, &at)?;
+    let x_lines = e.close().join("\n");
+    let m_lines = e.close().join("\n");
+    let k_lines = e.close().join("\n");
+    let mut anchors = vec![];
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let load = right(e, form, *id, batch, step)?;
+        text.push_str(&load);
+        let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
+        anchors.push(context! { index => i as u32 * m, load => load, comment => comment });
+    }
+    e.open(); // the epilogue
+    let depth = e.depth();
+    let row = e.atom(&form.m, "m");
+    let column = e.atom(&segment.n, "n");
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
+        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth };
+        e.anchors.insert(*id, anchor);
+    }
+    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    let store = e.close().join("\n");
+    let prelude = e.close().join("\n");
+    let last = e.dim(&(&segment.n - &Dim::one()));
+    let n = e.dim(&segment.n);
+    for part in [&x_lines, &m_lines, &k_lines, &x.text, &store, &prelude] {
+        text.push_str(part);
+    }
+    Ok(context! {
+        groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
+        x_lines => x_lines, m_lines => m_lines, k_lines => k_lines, x => x.text, anchors => anchors,
+        store => store, prelude => prelude, last => last, n => n,
+    })
+}
+
+/// Lines that fill `w` with the right operand's elements `k0 .. k0 + step` of column `n`.
+fn right(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    id: tallow_ir::NodeId,
+    batch: &Index,
+    step: u32,
+) -> Result<String, CodegenError> {
+    let rhs = e.body.node(id).operands[1];
+    let shape = e.body.ty(rhs).shape.clone();
+    e.open();
+    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+    let probe = e.atoms.fresh(&form.k, AtomDef::Free);
+    let mut at = batch_at(e, &form.batch, &shape, batch);
+    at.extend([e.atoms.index(probe), column.clone()]);
+    let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
+    if let Some((buffer, base)) = found {
+        let base = e.index(&base)?;
+        e.line(format!("load8_{}({} + k0, w);", e.buffers[buffer].binding, base.text));
+    } else {
+        e.open();
+        let k = e.atom(&form.k, "k");
+        let mut at = batch_at(e, &form.batch, &shape, batch);
+        at.extend([k, column]);
+        let w: Expr = e.value(rhs, &at)?;
+        e.line(format!("w[j] = {};", w.text));
+        let lines = e.close();
+        e.line(format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j) {{"));
+        e.line("    const uint k = k0 + j;");
+        for line in lines {
+            e.line(format!("    {line}"));
+        }
+        e.line("}");
+    }
+    Ok(e.close().join("\n"))
+}

@@ -1,0 +1,93 @@
+//! Right operands of matmuls: found to be eight neighbouring elements of a buffer where they are.
+
+use minijinja::{Value as Hole, context};
+use std::collections::BTreeMap;
+use tallow_ir::access::operand_indices;
+use tallow_ir::index::{AtomId, Index};
+use tallow_ir::{DType, Op, Value};
+
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::template::render;
+
+/// Elements of a wide load.
+pub(crate) const WIDE: i64 = 8;
+
+/// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
+/// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
+///
+/// Looks through views, dequantization and widening casts, by their index maps.
+pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
+    let (mut value, mut at) = (value, at.to_vec());
+    loop {
+        let node = e.body.node(value.node);
+        match &node.op {
+            Op::Param { index, ty } => {
+                let fits = match ty.dtype {
+                    DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
+                    DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => false,
+                };
+                let mut linear = e.atoms.flatten(&at, &ty.shape);
+                let own = linear
+                    .terms
+                    .iter()
+                    .position(|(d, c)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1))?;
+                linear.terms.remove(own);
+                let eight = WIDE.into();
+                let aligned = linear.constant.div_exact(&eight).is_some()
+                    && linear.terms.iter().all(|(d, c)| d.atom != k && c.div_exact(&eight).is_some());
+                if !fits || !aligned {
+                    return None;
+                }
+                let buffer = e.param(*index);
+                e.buffers[buffer].wide |= !matches!(ty.dtype, DType::Block(_));
+                return Some((buffer, linear));
+            }
+            Op::Cast(to) => {
+                let from = e.body.ty(node.operands[0]).dtype;
+                let widens = matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) || from == *to;
+                if !widens {
+                    return None;
+                }
+            }
+            Op::Dequantize(DType::F32)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. } => {}
+            _ => return None,
+        }
+        at = operand_indices(e.body, value.node, &at, &mut e.atoms)?.into_iter().next()?;
+        value = node.operands[0];
+    }
+}
+
+/// Load functions of block weights, and wide loads of plain buffers.
+pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
+    let mut text = String::new();
+    for buffer in &e.buffers {
+        let mut holes: BTreeMap<&str, Hole> =
+            buffer.planes().into_iter().map(|(name, bytes)| (name, Hole::from(bytes / 4))).collect();
+        holes.insert("b", buffer.binding.into());
+        let template = match buffer.dtype {
+            DType::Block(format) => match format {
+                tallow_ir::Format::Q4_0 => "dequant/q4_0.glsl",
+                tallow_ir::Format::Q8_0 => "dequant/q8_0.glsl",
+                tallow_ir::Format::Q4_K => "dequant/q4_k.glsl",
+                tallow_ir::Format::Q6_K => "dequant/q6_k.glsl",
+                tallow_ir::Format::F16 | tallow_ir::Format::BF16 | tallow_ir::Format::F32 => {
+                    let what = format!("a weight of {} blocks", format.name());
+                    return Err(CodegenError::Dtype { what, dtype: buffer.dtype });
+                }
+            },
+            _ if buffer.wide => {
+                holes.insert("dtype", buffer.dtype.name().into());
+                "dequant/plain.glsl"
+            }
+            _ => continue,
+        };
+        text += &render(template, context! { ..Hole::from(holes) })?;
+        text.push('\n');
+    }
+    Ok(text)
+}

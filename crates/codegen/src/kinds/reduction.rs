@@ -1,0 +1,216 @@
+//! Reductions over a workgroup: the functions, and the loop that feeds them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::Rows;
+use tallow_ir::index::Index;
+use tallow_ir::{DType, DeviceCaps, Graph, NodeId, Op, ReduceKind};
+
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+use crate::template::render;
+
+/// The reductions that a kernel calls.
+#[derive(Default)]
+pub(crate) struct Used {
+    functions: BTreeMap<String, Hole>,
+    args: BTreeMap<String, Hole>,
+    has_int: bool,
+}
+
+fn word(kind: ReduceKind) -> &'static str {
+    match kind {
+        ReduceKind::Sum => "sum",
+        ReduceKind::Prod => "prod",
+        ReduceKind::Max => "max",
+        ReduceKind::Min => "min",
+        ReduceKind::ArgMax => "largest",
+        ReduceKind::ArgMin => "smallest",
+    }
+}
+
+/// The neutral element as a literal.
+fn identity(kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
+    let (low, high) = match (ty, dtype) {
+        (Glsl::Float, _) => (f64::NEG_INFINITY, f64::INFINITY),
+        (_, DType::U8) => (0.0, 255.0),
+        (Glsl::Uint, _) => (0.0, f64::from(u32::MAX)),
+        (Glsl::Int, _) => (f64::from(i32::MIN), f64::from(i32::MAX)),
+    };
+    ty.literal(match kind {
+        ReduceKind::Sum => 0.0,
+        ReduceKind::Prod => 1.0,
+        ReduceKind::Max | ReduceKind::ArgMax => low,
+        ReduceKind::Min | ReduceKind::ArgMin => high,
+    })
+}
+
+/// `x` combined with `y` as an expression.
+pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
+    match (kind, ty) {
+        (ReduceKind::Sum, _) => format!("{x} + {y}"),
+        (ReduceKind::Prod, _) => format!("{x} * {y}"),
+        (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float) => format!("max_of({x}, {y})"),
+        (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float) => format!("min_of({x}, {y})"),
+        (ReduceKind::Max | ReduceKind::ArgMax, _) => format!("max({x}, {y})"),
+        (ReduceKind::Min | ReduceKind::ArgMin, _) => format!("min({x}, {y})"),
+    }
+}
+
+impl Used {
+    /// The name of the workgroup function for a value reduction.
+    pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
+        let name = format!("workgroup_{}_{}", word(kind), ty.name());
+        let subgroup = match kind {
+            ReduceKind::Sum => "subgroupAdd",
+            ReduceKind::Prod => "subgroupMul",
+            ReduceKind::Max | ReduceKind::ArgMax => "subgroupMax",
+            ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
+        };
+        let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
+        self.has_int |= ty != Glsl::Float;
+        let (scratch, to, from) = scratch(ty);
+        let hole = context! {
+            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, scratch => scratch, to => to,
+            from => from, identity => identity(kind, ty, dtype), combine => combine(kind, ty, "x", "y"),
+        };
+        self.functions.insert(name.clone(), hole);
+        name
+    }
+
+    /// The name of the workgroup function for an index reduction.
+    pub fn arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
+        let name = format!("workgroup_arg_{}_{}", word(kind), ty.name());
+        self.has_int |= ty != Glsl::Float;
+        let (scratch, to, from) = scratch(ty);
+        let hole = context! {
+            name => name.clone(), word => word(kind), type => ty.name(), scratch => scratch, to => to, from => from,
+            better => better(kind, ty, "y", "x"), worse => better(kind, ty, "x", "y"),
+        };
+        self.args.insert(name.clone(), hole);
+        name
+    }
+
+    /// GLSL of all functions used.
+    pub fn render(&self, workgroup: u32, caps: &DeviceCaps) -> Result<String, CodegenError> {
+        if self.functions.is_empty() && self.args.is_empty() {
+            return Ok(String::new());
+        }
+        let mut types: HashSet<&str> = HashSet::new();
+        if self.has_int {
+            types.insert("int");
+        }
+        let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
+        let holes = context! {
+            slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,
+            types => types.iter().copied().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
+            args => self.args.values().cloned().collect::<Vec<_>>(),
+        };
+        render("reduce.glsl", holes)
+    }
+}
+
+/// Shared array and conversions; integers of either sign share one.
+fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
+    match ty {
+        Glsl::Float => ("scratch_float", "", ""),
+        Glsl::Uint => ("scratch_uint", "", ""),
+        Glsl::Int => ("scratch_uint", "uint", "int"),
+    }
+}
+
+/// Whether `a` comes before `b`; the first NaN comes before everything else.
+fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
+    let sign = if kind == ReduceKind::ArgMin { "<" } else { ">" };
+    match ty {
+        Glsl::Float => format!("({a} {sign} {b} || (isnan({a}) && !isnan({b})))"),
+        Glsl::Uint | Glsl::Int => format!("{a} {sign} {b}"),
+    }
+}
+
+/// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
+/// reductions on which it depends.
+fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
+    let mut level = vec![0; body.len()];
+    for (id, node) in body.nodes() {
+        let below = node.operands.iter().map(|v| level[v.node.index()]).max().unwrap_or(0);
+        let own = usize::from(reduces.iter().any(|(r, _)| *r == id));
+        level[id.index()] = below + own;
+    }
+    reduces.iter().map(|(id, _)| level[id.index()]).collect()
+}
+
+/// Emits the passes over one row and binds each reduction to the variable that holds its result.
+///
+/// Reductions of one level share a loop, so a row is read as few times as their dependencies allow.
+pub(crate) fn emit(
+    e: &mut Emitter<'_>,
+    used: &mut Used,
+    reduces: &[(NodeId, Rows)],
+    row: &Index,
+    workgroup: u32,
+) -> Result<(), CodegenError> {
+    let levels = passes(e.body, reduces);
+    for level in 1..=levels.iter().copied().max().unwrap_or(0) {
+        let now: Vec<&(NodeId, Rows)> =
+            reduces.iter().zip(&levels).filter(|(_, l)| **l == level).map(|(r, _)| r).collect();
+        let mut results = vec![];
+        for (id, _) in &now {
+            let (kind, ty, dtype) = describe(e.body, *id)?;
+            let acc = e.fresh_name("acc");
+            let start = if kind.is_arg() { identity(kind, ty, dtype) } else { identity(kind, ty, dtype) };
+            e.line(format!("{} {acc} = {start};", ty.name()));
+            if kind.is_arg() {
+                e.line(format!("uint {acc}_at = 0xffffffffu;"));
+            }
+            results.push((*id, kind, ty, dtype, acc));
+        }
+        let inner = now[0].1.inner();
+        e.open();
+        let i = e.atom(&inner, "i");
+        for ((id, kind, ty, _, acc), (_, rows)) in results.iter().zip(&now) {
+            let at = rows.at(row, &i, &mut e.atoms);
+            let operand = e.body.node(*id).operands[0];
+            let x = e.value(operand, &at)?;
+            if kind.is_arg() {
+                let test = better(*kind, *ty, &x.text, acc);
+                e.line(format!(
+                    "if ({test} || {acc}_at == 0xffffffffu) {{ {acc} = {}; {acc}_at = i; }}",
+                    x.text
+                ));
+            } else {
+                e.line(format!("{acc} = {};", combine(*kind, *ty, acc, &x.text)));
+            }
+        }
+        let end = e.dim(&inner);
+        e.close_block(&format!("for (uint i = lane; i < {end}; i += {workgroup}u)"));
+        for (id, kind, ty, dtype, acc) in results {
+            let name = e.fresh_name("r");
+            let comment = format!("%{} = {}", id.0, e.body.node_text(id));
+            if kind.is_arg() {
+                let function = used.arg(kind, ty);
+                e.line(format!("uint {name} = {function}({acc}, {acc}_at);  // {comment}"));
+            } else {
+                let function = used.value(kind, ty, dtype);
+                let mut text = format!("{function}({acc})");
+                if dtype == DType::U8 && matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
+                    text = format!("{text} & 0xffu");
+                }
+                e.line(format!("{} {name} = {text};  // {comment}", ty.name()));
+            }
+            let depth = e.depth();
+            e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
+        }
+    }
+    Ok(())
+}
+
+fn describe(body: &Graph, id: NodeId) -> Result<(ReduceKind, Glsl, DType), CodegenError> {
+    let node = body.node(id);
+    let Op::Reduce { kind, .. } = &node.op else { return Err(CodegenError::Node(body.node_text(id))) };
+    let dtype = body.ty(node.operands[0]).dtype;
+    let ty = Glsl::of(dtype).ok_or_else(|| CodegenError::Dtype { what: body.node_text(id), dtype })?;
+    Ok((*kind, ty, dtype))
+}

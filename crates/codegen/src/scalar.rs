@@ -1,0 +1,121 @@
+//! Elementwise ops as GLSL expressions. One arm an op; the compiler demands a new one for a new row of the
+//! table in `tallow-ir`.
+//!
+//! Guards are here: where SPIR-V leaves a result undefined or loose (NaN in min and max, float to integer
+//! range, integer division by zero, powers of negative numbers, large arguments of sine), the expression
+//! calls a function of `lib/math.glsl` with the meaning that the interpreter gives.
+
+use tallow_ir::{DType, ElementwiseOp as E};
+
+/// GLSL types that kernels compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Glsl {
+    /// `float`: f32, and f16 and bf16 in wider precision.
+    Float,
+    /// `uint`: u8 and u32.
+    Uint,
+    /// `int`: i32.
+    Int,
+}
+
+impl Glsl {
+    /// The type that values of `dtype` have in registers; `None` if kernels cannot compute in it.
+    pub fn of(dtype: DType) -> Option<Glsl> {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Some(Glsl::Float),
+            DType::U8 | DType::U32 => Some(Glsl::Uint),
+            DType::I32 => Some(Glsl::Int),
+            DType::I64 | DType::F64 => None,
+            DType::Block(_) => Some(Glsl::Float),
+        }
+    }
+
+    /// The type's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Glsl::Float => "float",
+            Glsl::Uint => "uint",
+            Glsl::Int => "int",
+        }
+    }
+
+    /// A literal.
+    pub fn literal(self, value: f64) -> String {
+        match self {
+            Glsl::Float if value.is_nan() => "uintBitsToFloat(0x7fc00000u)".into(),
+            Glsl::Float if value == f64::INFINITY => "uintBitsToFloat(0x7f800000u)".into(),
+            Glsl::Float if value == f64::NEG_INFINITY => "uintBitsToFloat(0xff800000u)".into(),
+            Glsl::Float => format!("{:?}", value as f32),
+            Glsl::Uint => format!("{}u", value as u32),
+            Glsl::Int if value as i64 == i64::from(i32::MIN) => "int(0x80000000u)".into(),
+            Glsl::Int => format!("{}", value as i32),
+        }
+    }
+}
+
+/// The expression for `op` on operand expressions `x`, whose values have type `ty` (of `dtype`).
+pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
+    let a = x.first().map_or("", String::as_str);
+    let b = x.get(1).map_or("", String::as_str);
+    let float = ty == Glsl::Float;
+    let flag = |test: String| format!("{test} ? 1u : 0u");
+    // u8 lives in a uint and wraps at 8 bits.
+    let wrap = |e: String| if dtype == DType::U8 { format!("({e}) & 0xffu") } else { e };
+    match op {
+        E::Neg if ty == Glsl::Uint => wrap(format!("0u - {a}")),
+        E::Neg => format!("-{a}"),
+        E::Abs if ty == Glsl::Uint => a.into(),
+        E::Abs => format!("abs({a})"),
+        E::Sign if float => format!("sign_of({a})"),
+        E::Sign if ty == Glsl::Uint => format!("min({a}, 1u)"),
+        E::Sign => format!("sign({a})"),
+        E::Exp => format!("exp({a})"),
+        E::Log => format!("log({a})"),
+        E::Sqrt => format!("sqrt({a})"),
+        E::Recip => format!("1.0 / {a}"),
+        E::Sin => format!("sin_of({a})"),
+        E::Cos => format!("cos_of({a})"),
+        E::Tanh => format!("tanh_of({a})"),
+        E::Erf => format!("erf_of({a})"),
+        E::Floor => format!("floor({a})"),
+        E::Ceil => format!("ceil({a})"),
+        E::Round => format!("round_of({a})"),
+        E::Add => wrap(format!("{a} + {b}")),
+        E::Sub => wrap(format!("{a} - {b}")),
+        E::Mul => wrap(format!("{a} * {b}")),
+        E::Div if float => format!("{a} / {b}"),
+        E::Div => format!("div_of({a}, {b})"),
+        E::Rem => format!("rem_of({a}, {b})"),
+        E::Pow => format!("pow_of({a}, {b})"),
+        E::Minimum if float => format!("min_of({a}, {b})"),
+        E::Minimum => format!("min({a}, {b})"),
+        E::Maximum if float => format!("max_of({a}, {b})"),
+        E::Maximum => format!("max({a}, {b})"),
+        E::Eq => flag(format!("{a} == {b}")),
+        E::Ne => flag(format!("{a} != {b}")),
+        E::Lt => flag(format!("{a} < {b}")),
+        E::Le => flag(format!("{a} <= {b}")),
+        E::Gt => flag(format!("{a} > {b}")),
+        E::Ge => flag(format!("{a} >= {b}")),
+        E::And => flag(format!("{a} != 0u && {b} != 0u")),
+        E::Or => flag(format!("{a} != 0u || {b} != 0u")),
+        E::Select => format!("{a} != 0u ? {b} : {}", x.get(2).map_or("", String::as_str)),
+    }
+}
+
+/// The expression that converts `a` from dtype `from` to `to`, both computed in their register types.
+pub fn cast(from: DType, to: DType, a: &str) -> String {
+    let (Some(source), Some(target)) = (Glsl::of(from), Glsl::of(to)) else { return a.into() };
+    match (to, source, target) {
+        (DType::F16, Glsl::Float, _) if from != DType::F16 => format!("round_f16({a})"),
+        (DType::BF16, Glsl::Float, _) if from != DType::BF16 => format!("round_bf16({a})"),
+        (DType::F16, _, _) if source != Glsl::Float => format!("round_f16(float({a}))"),
+        (DType::BF16, _, _) if source != Glsl::Float => format!("round_bf16(float({a}))"),
+        (DType::U8, Glsl::Float, _) => format!("uint(clamp(number({a}), 0.0, 255.0))"),
+        (DType::U32, Glsl::Float, _) => format!("to_uint({a})"),
+        (DType::I32, Glsl::Float, _) => format!("to_int({a})"),
+        (DType::U8, _, _) if from != DType::U8 => format!("uint({a}) & 0xffu"),
+        (_, s, t) if s == t => a.into(),
+        (_, _, t) => format!("{}({a})", t.name()),
+    }
+}

@@ -1,0 +1,42 @@
+//! The only caller of the template engine. Templates look like GLSL: values are `${ name }`, statements are
+//! lines that start with `//%`. An undefined name is an error.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, UndefinedBehavior, Value};
+
+use crate::kernel::CodegenError;
+
+const TEMPLATES: &[(&str, &str)] = &[
+    ("math.glsl", include_str!("templates/math.glsl")),
+    ("reduce.glsl", include_str!("templates/reduce.glsl")),
+    ("dequant/q4_0.glsl", include_str!("templates/dequant/q4_0.glsl")),
+    ("dequant/q8_0.glsl", include_str!("templates/dequant/q8_0.glsl")),
+    ("dequant/q4_k.glsl", include_str!("templates/dequant/q4_k.glsl")),
+    ("dequant/q6_k.glsl", include_str!("templates/dequant/q6_k.glsl")),
+    ("dequant/plain.glsl", include_str!("templates/dequant/plain.glsl")),
+    ("map.comp", include_str!("templates/map.comp")),
+    ("row.comp", include_str!("templates/row.comp")),
+    ("matvec.comp", include_str!("templates/matvec.comp")),
+    ("matmul.comp", include_str!("templates/matmul.comp")),
+    ("attention.comp", include_str!("templates/attention.comp")),
+];
+
+/// Renders the template `name` with `context`.
+pub fn render(name: &'static str, context: Value) -> Result<String, CodegenError> {
+    let fail = |source| CodegenError::Template { name, source };
+    let mut env = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .block_delimiters("//{%", "%}//")
+        .variable_delimiters("${", "}")
+        .comment_delimiters("/*#", "#*/")
+        .line_statement_prefix("//%")
+        .build()
+        .map_err(fail)?;
+    env.set_syntax(syntax);
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    let source = TEMPLATES.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
+    let source =
+        source.ok_or_else(|| fail(minijinja::Error::new(minijinja::ErrorKind::TemplateNotFound, name)))?;
+    env.render_str(source, context).map_err(fail)
+}

@@ -1,0 +1,94 @@
+// Meanings that GLSL leaves open, as the interpreter defines them. Only what a kernel calls is included.
+//% if "number" in used
+float number(float x) { return isnan(x) ? 0.0 : x; }
+//% endif
+//% if "to_uint" in used
+uint to_uint(float x) { return isnan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
+//% endif
+//% if "to_int" in used
+int to_int(float x) { return isnan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
+//% endif
+//% if "sign_of" in used
+float sign_of(float x) { return isnan(x) ? x : sign(x); }
+//% endif
+//% if "round_of" in used
+// Halves away from zero; adding 0.5 would round 0.49999997 up.
+float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sign(x) : t; }
+//% endif
+//% if "min_of" in used
+float min_of(float a, float b) { return isnan(a) || a < b ? a : b; }
+//% endif
+//% if "max_of" in used
+float max_of(float a, float b) { return isnan(a) || a > b ? a : b; }
+//% endif
+//% if "div_of" in used
+uint div_of(uint a, uint b) { return b == 0u ? 0u : a / b; }
+int div_of(int a, int b) { return b == 0 ? 0 : (b == -1 ? -a : a / b); }
+//% endif
+//% if "rem_of" in used
+uint rem_of(uint a, uint b) { return b == 0u ? 0u : a % b; }
+int rem_of(int a, int b) { return b == 0 || b == -1 ? 0 : a - b * (a / b); }
+float rem_of(float a, float b) { return a - b * trunc(a / b); }
+//% endif
+//% if "pow_of" in used
+// pow() is undefined for negative bases; there the power exists for whole exponents only.
+float pow_of(float x, float y) {
+    if (y == 0.0 || x == 1.0) return 1.0;
+    float p = pow(abs(x), y);
+    if (x > 0.0 || isnan(x) || isnan(y)) return x > 0.0 ? p : x + y;
+    if (x == 0.0) p = y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u);
+    if (trunc(y) != y) return x == 0.0 ? p : uintBitsToFloat(0x7fc00000u);
+    return mod(y, 2.0) == 1.0 ? -p : p;
+}
+//% endif
+//% if "tanh_of" in used
+// |tanh x| is 1 in f32 beyond 9.02; implementations by exp overflow far beyond.
+float tanh_of(float x) { return isnan(x) ? x : tanh(clamp(x, -10.0, 10.0)); }
+//% endif
+//% if "erf_of" in used
+// Below 1 the Maclaurin series to x^17 (next term < 2e-8 of x); above, Abramowitz & Stegun 7.1.26,
+// absolute error 1.5e-7.
+float erf_of(float x) {
+    float a = abs(x), s = x * x;
+    if (a < 1.0) {
+        float p = 1.0 / 685440.0;
+        p = -1.0 / 75600.0 + s * p;
+        p = 1.0 / 9360.0 + s * p;
+        p = -1.0 / 1320.0 + s * p;
+        p = 1.0 / 216.0 + s * p;
+        p = -1.0 / 42.0 + s * p;
+        p = 0.1 + s * p;
+        p = -1.0 / 3.0 + s * p;
+        return 1.1283791670955126 * (x + x * s * p);
+    }
+    float t = 1.0 / (1.0 + 0.3275911 * a);
+    float q = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+    float y = 1.0 - q * exp(-s);
+    return isnan(x) ? x : (x < 0.0 ? -y : y);
+}
+//% endif
+//% if "sin_of" in used or "cos_of" in used
+// Reduction by 2 pi in three parts (Cody and Waite): devices promise sine only in [-pi, pi].
+float reduced(float x) {
+    precise float n = roundEven(x * 0.15915494);
+    precise float r = fma(n, -6.28125, x);
+    r = fma(n, -0.0019350051879882812, r);
+    return fma(n, -3.019916e-7, r);
+}
+//% endif
+//% if "sin_of" in used
+float sin_of(float x) { return sin(reduced(x)); }
+//% endif
+//% if "cos_of" in used
+float cos_of(float x) { return cos(reduced(x)); }
+//% endif
+//% if "round_f16" in used
+float round_f16(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
+//% endif
+//% if "round_bf16" in used
+uint bits_bf16(float x) {
+    uint u = floatBitsToUint(x);
+    return isnan(x) ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+float round_bf16(float x) { return uintBitsToFloat(bits_bf16(x) << 16); }
+//% endif

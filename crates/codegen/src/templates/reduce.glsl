@@ -1,0 +1,66 @@
+// Reductions over the workgroup; every invocation gets the result.
+shared float scratch_float[${ slots }];
+//% if "arg" in kinds
+shared uint scratch_index[${ slots }];
+//% endif
+//% if "int" in types
+shared uint scratch_uint[${ slots }];
+//% endif
+//% for r in reductions
+//% if subgroup and r.subgroup
+${ r.type } ${ r.name }(${ r.type } x) {
+//% if r.nan
+    bool nan = subgroupAny(isnan(x));
+    x = ${ r.subgroup }(nan ? ${ r.identity } : x);
+    if (nan) x = uintBitsToFloat(0x7fc00000u);
+//% else
+    x = ${ r.subgroup }(x);
+//% endif
+    if (gl_NumSubgroups == 1u) return x;
+    barrier();
+    if (subgroupElect()) ${ r.scratch }[gl_SubgroupID] = ${ r.to }(x);
+    barrier();
+    x = ${ r.from }(${ r.scratch }[0]);
+    for (uint s = 1u; s < gl_NumSubgroups; ++s) {
+        ${ r.type } y = ${ r.from }(${ r.scratch }[s]);
+        x = ${ r.combine };
+    }
+    return x;
+}
+//% else
+${ r.type } ${ r.name }(${ r.type } x) {
+    barrier();
+    ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
+    barrier();
+    for (uint s = ${ half }u; s > 0u; s >>= 1) {
+        if (gl_LocalInvocationIndex < s) {
+            ${ r.type } y = ${ r.from }(${ r.scratch }[gl_LocalInvocationIndex + s]);
+            x = ${ r.combine };
+            ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
+        }
+        barrier();
+    }
+    return ${ r.from }(${ r.scratch }[0]);
+}
+//% endif
+//% endfor
+//% for r in args
+// Index of the first ${ r.word } over the workgroup; NaN counts as beyond every number.
+uint ${ r.name }(${ r.type } x, uint at) {
+    barrier();
+    ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
+    scratch_index[gl_LocalInvocationIndex] = at;
+    barrier();
+    for (uint s = ${ half }u; s > 0u; s >>= 1) {
+        if (gl_LocalInvocationIndex < s) {
+            ${ r.type } y = ${ r.from }(${ r.scratch }[gl_LocalInvocationIndex + s]);
+            uint b = scratch_index[gl_LocalInvocationIndex + s];
+            if (${ r.better } || (!(${ r.worse }) && b < at)) { x = y; at = b; }
+            ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
+            scratch_index[gl_LocalInvocationIndex] = at;
+        }
+        barrier();
+    }
+    return scratch_index[0];
+}
+//% endfor
