@@ -7,12 +7,15 @@
 //! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
 
 mod emit;
+mod explain;
 mod kernel;
 mod kinds;
+mod module;
 mod scalar;
 mod storage;
 mod template;
 
 pub use kernel::{Binding, CodegenError, Count, Kernel, Source, Table};
 pub use kinds::kernel;
+pub use module::{Grid, Launch, Module, Tensor, compile, compile_observed, limits};
 pub use scalar::Glsl;

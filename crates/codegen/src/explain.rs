@@ -1,0 +1,61 @@
+//! What a module does, as text for people: kernels, plan, and what stopped fusion.
+
+use std::fmt::Write;
+
+use tallow_ir::Op;
+
+use crate::module::{Grid, Module};
+
+impl Module {
+    /// Kernels with the ops they fuse, bytes and grids; levels, barriers and the arena; fusion decisions.
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{} dispatches of {} distinct kernels", self.launches.len(), self.kernels.len())?;
+        for (i, launch) in self.launches.iter().enumerate() {
+            let node = self.graph.graph().node(launch.node);
+            let Op::Fusion(fusion) = &node.op else { continue };
+            let ops: Vec<&str> =
+                fusion.body.nodes().filter(|(_, n)| !n.op.is_leaf()).map(|(_, n)| n.op.name()).collect();
+            let grid = match launch.grid {
+                Grid::Direct([x, y, z]) => format!("{x}x{y}x{z}"),
+                Grid::Table(at) => {
+                    let entries = &self.table.entries()[at..at + 3];
+                    entries.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("x")
+                }
+            };
+            let d = &self.program.dispatches[i];
+            let bytes = |a: &[tallow_ir::schedule::Access]| a.iter().map(|a| a.end - a.start).sum::<u64>();
+            writeln!(
+                out,
+                "  {:<28} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
+                d.name,
+                bytes(&d.reads),
+                bytes(&d.writes),
+                ops.len(),
+                ops.join(" ")
+            )?;
+        }
+        writeln!(
+            out,
+            "\n{} levels, {} barriers between them (lower bound {}), arena {} B (lower bound {} B)",
+            self.plan.levels.len(),
+            self.plan.barriers(),
+            self.plan.barriers_lower_bound,
+            self.plan.arena.bytes,
+            self.plan.arena.lower_bound_bytes
+        )?;
+        writeln!(out, "{}", self.plan.text(&self.program))?;
+        if !self.decisions.is_empty() {
+            writeln!(out, "where fusion stopped")?;
+            for line in &self.decisions {
+                writeln!(out, "  {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! A whole graph as kernels, a schedule and a memory plan: plain data that a runtime carries out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tallow_ir::passes;
+use tallow_ir::schedule::{self, Access, Buffer, Dispatch, Limits, Place, Plan, Program};
+use tallow_ir::verify::updated_param;
+use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
+
+use crate::kernel::{CodegenError, Count, Kernel, Source, Table};
+use crate::kinds;
+
+/// A named tensor and the buffer of the program that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The leaf's or output's name.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+    /// Position in [`Program::buffers`].
+    pub buffer: usize,
+}
+
+/// How many workgroups a dispatch runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// Known at compile time.
+    Direct([u32; 3]),
+    /// Three consecutive entries of the table, from this one.
+    Table(usize),
+}
+
+/// A kernel of the program with its buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Position in [`Module::kernels`].
+    pub kernel: usize,
+    /// Buffer of each binding, as positions in [`Program::buffers`].
+    pub buffers: Vec<usize>,
+    /// Workgroups.
+    pub grid: Grid,
+    /// The fusion node.
+    pub node: NodeId,
+}
+
+/// A compiled graph, before SPIR-V.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The fused graph.
+    pub graph: Verified,
+    /// Distinct kernels; layers of one shape share theirs.
+    pub kernels: Vec<Kernel>,
+    /// One per dispatch of the program.
+    pub launches: Vec<Launch>,
+    /// Buffers and dispatches with their byte ranges.
+    pub program: Program,
+    /// Order, barriers and offsets.
+    pub plan: Plan,
+    /// Symbol expressions that kernels and grids read.
+    pub table: Table,
+    /// Position of the table in [`Program::buffers`], if anything reads it.
+    pub table_buffer: Option<usize>,
+    /// Inputs of a run.
+    pub inputs: Vec<Tensor>,
+    /// Resident weights.
+    pub weights: Vec<Tensor>,
+    /// Resident states.
+    pub states: Vec<Tensor>,
+    /// Results of a run; two names may share a buffer.
+    pub outputs: Vec<Tensor>,
+    /// Symbols that a run binds.
+    pub symbols: Vec<Symbol>,
+    /// `(end, extent)` pairs that a run must check.
+    pub constraints: Vec<(Dim, Dim)>,
+    /// Why fusions that were considered did not happen.
+    pub decisions: Vec<String>,
+}
+
+/// What the schedule must respect on a device.
+pub fn limits(caps: &DeviceCaps) -> Limits {
+    Limits {
+        // Vectors of sixteen bytes are loaded from the start of a buffer.
+        alignment: caps.storage_offset_alignment.max(16),
+        max_buffer_bytes: caps.max_storage_buffer_range.min(caps.max_allocation_bytes),
+    }
+}
+
+/// Runs all passes on `graph` and generates, schedules and places its kernels for a device with `caps`.
+pub fn compile(graph: &Graph, caps: &DeviceCaps) -> Result<Module, CodegenError> {
+    compile_observed(graph, caps, &mut |_, _| {})
+}
+
+/// As [`compile`]; `observer` sees the graph after each pass.
+pub fn compile_observed(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    observer: &mut dyn FnMut(&str, &Graph),
+) -> Result<Module, CodegenError> {
+    let mut decisions = vec![];
+    let mut before: Option<Graph> = None;
+    let fused = passes::run(graph, caps, &mut |name, g| {
+        observer(name, g);
+        if name != "fuse" {
+            before = Some(g.clone());
+        }
+    })?;
+    if let Some(unfused) = before {
+        decisions = passes::fuse::explain(&unfused, caps).map(|(_, log)| log)?;
+    }
+    let mut builder = Builder::default();
+    builder.build(fused.graph(), caps)?;
+    let plan = schedule::plan(&builder.program, &limits(caps)).map_err(|e| CodegenError::Schedule(e.to_string()))?;
+    let symbols = fused.graph().symbols().cloned().collect();
+    // What the caller's graph demands, also of nodes that no output needs any more.
+    let constraints = graph.constraints();
+    let mut module = Module {
+        graph: fused,
+        kernels: builder.kernels,
+        launches: builder.launches,
+        program: builder.program,
+        plan,
+        table: builder.table,
+        table_buffer: builder.table_buffer,
+        inputs: builder.inputs,
+        weights: builder.weights,
+        states: builder.states,
+        outputs: builder.outputs,
+        symbols,
+        constraints,
+        decisions,
+    };
+    for symbol in graph.symbols() {
+        if !module.symbols.contains(symbol) {
+            module.symbols.push(symbol.clone());
+        }
+    }
+    Ok(module)
+}
+
+#[derive(Default)]
+struct Builder {
+    kernels: Vec<Kernel>,
+    launches: Vec<Launch>,
+    program: Program,
+    table: Table,
+    table_buffer: Option<usize>,
+    inputs: Vec<Tensor>,
+    weights: Vec<Tensor>,
+    states: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+    /// The buffer of each value.
+    buffer_of: BTreeMap<Value, usize>,
+}
+
+impl Builder {
+    fn buffer(&mut self, name: String, bytes: u64, place: Place) -> usize {
+        // A binding may not be empty, and wide loads read whole vectors.
+        let bytes = bytes.max(1).next_multiple_of(16);
+        self.program.buffers.push(Buffer { name, bytes, place });
+        self.program.buffers.len() - 1
+    }
+
+    fn leaf(&mut self, name: &str, ty: &TensorType, place: fn(u32) -> Place, which: fn(&mut Self) -> &mut Vec<Tensor>) -> usize {
+        let index = which(self).len() as u32;
+        let buffer = self.buffer(name.into(), ty.max_bytes(), place(index));
+        which(self).push(Tensor { name: name.into(), ty: ty.clone(), buffer });
+        buffer
+    }
+
+    fn build(&mut self, graph: &Graph, caps: &DeviceCaps) -> Result<(), CodegenError> {
+        let returned = returned(graph);
+        let mut outputs = 0;
+        let mut known: HashMap<&Fusion, usize> = HashMap::new();
+        for (id, node) in graph.nodes() {
+            match &node.op {
+                Op::Input { name, ty } => {
+                    let buffer = self.leaf(name, ty, Place::Input, |b| &mut b.inputs);
+                    self.buffer_of.insert(id.into(), buffer);
+                }
+                Op::Weight { name, ty } => {
+                    let buffer = self.leaf(name, ty, Place::Weight, |b| &mut b.weights);
+                    self.buffer_of.insert(id.into(), buffer);
+                }
+                Op::State { name, ty } => {
+                    let buffer = self.leaf(name, ty, Place::State, |b| &mut b.states);
+                    self.buffer_of.insert(id.into(), buffer);
+                }
+                // A reshape of a buffer is the same buffer.
+                Op::Reshape(_) => {
+                    let buffer = self.buffer_of[&node.operands[0]];
+                    self.buffer_of.insert(id.into(), buffer);
+                }
+                Op::Fusion(fusion) => {
+                    let kernel = match known.get(&**fusion) {
+                        Some(k) => *k,
+                        None => {
+                            let kernel = kinds::kernel(fusion, caps, &mut self.table)?;
+                            self.kernels.push(kernel);
+                            known.insert(fusion, self.kernels.len() - 1);
+                            self.kernels.len() - 1
+                        }
+                    };
+                    for (result, ty) in node.types.iter().enumerate() {
+                        let value = Value { node: id, result: result as u32 };
+                        let buffer = match updated_param(fusion, result as u32) {
+                            Some(param) => self.buffer_of[&node.operands[param as usize]],
+                            None if returned.contains(&value) => {
+                                outputs += 1;
+                                self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), Place::Output(outputs - 1))
+                            }
+                            None => self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), Place::Arena),
+                        };
+                        self.buffer_of.insert(value, buffer);
+                    }
+                    self.launch(id, &node.operands, kernel);
+                }
+                other => return Err(CodegenError::Node(format!("{} outside a fusion", other.name()))),
+            }
+        }
+        for output in graph.outputs() {
+            let (name, ty) = (output.name.clone(), graph.ty(output.value).clone());
+            self.outputs.push(Tensor { name, ty, buffer: self.buffer_of[&output.value] });
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, id: NodeId, operands: &[Value], kernel: usize) {
+        let k = self.kernels[kernel].clone();
+        let constant: Option<Vec<u32>> = k.grid.iter().map(Count::as_const).collect();
+        let grid = match constant.as_deref() {
+            Some([x, y, z]) => Grid::Direct([*x, *y, *z]),
+            _ => Grid::Table(self.table.grid(&k.grid)),
+        };
+        let indirect = matches!(grid, Grid::Table(_));
+        let mut dispatch = Dispatch { name: format!("%{} {}", id.0, k.name), reads: vec![], writes: vec![] };
+        let mut buffers = vec![];
+        for binding in &k.bindings {
+            let buffer = match binding.source {
+                Source::Operand(i) => self.buffer_of[&operands[i as usize]],
+                Source::Result(r) => self.buffer_of[&Value { node: id, result: r }],
+                Source::Table => self.table_place(),
+            };
+            let access = Access { buffer, start: 0, end: self.program.buffers[buffer].bytes };
+            if binding.written { &mut dispatch.writes } else { &mut dispatch.reads }.push(access);
+            buffers.push(buffer);
+        }
+        if indirect && !k.bindings.iter().any(|b| b.source == Source::Table) {
+            let buffer = self.table_place();
+            dispatch.reads.push(Access { buffer, start: 0, end: self.program.buffers[buffer].bytes });
+        }
+        self.program.dispatches.push(dispatch);
+        self.launches.push(Launch { kernel, buffers, grid, node: id });
+    }
+
+    fn table_place(&mut self) -> usize {
+        if let Some(buffer) = self.table_buffer {
+            return buffer;
+        }
+        // Its size is set once all entries are known; nothing else depends on it.
+        let buffer = self.buffer("symbols".into(), TABLE_BYTES, Place::Symbols);
+        self.table_buffer = Some(buffer);
+        buffer
+    }
+}
+
+/// Room for 4096 expressions; a program has tens.
+const TABLE_BYTES: u64 = 16384;
+
+/// Values that a caller gets, looking through reshapes.
+fn returned(graph: &Graph) -> Vec<Value> {
+    let through = |mut v: Value| {
+        while matches!(graph.op(v), Op::Reshape(_)) {
+            v = graph.node(v.node).operands[0];
+        }
+        v
+    };
+    graph.outputs().iter().map(|o| through(o.value)).collect()
+}
+
