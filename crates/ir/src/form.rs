@@ -272,16 +272,16 @@ fn reductions(
     let mut done: Vec<(NodeId, Rows)> = vec![];
     for id in ids {
         let Some(rows) = rows_of(body, *id) else { return no("not a reduction") };
-        if let Some((_, first)) = done.first() {
-            if first.rows() != rows.rows() || first.inner() != rows.inner() {
-                return no(format!(
-                    "rows differ: {} of {} and {} of {}",
-                    first.rows(),
-                    first.inner(),
-                    rows.rows(),
-                    rows.inner()
-                ));
-            }
+        if let Some((_, first)) = done.first()
+            && (first.rows() != rows.rows() || first.inner() != rows.inner())
+        {
+            return no(format!(
+                "rows differ: {} of {} and {} of {}",
+                first.rows(),
+                first.inner(),
+                rows.rows(),
+                rows.inner()
+            ));
         }
         let inner = atoms.free(&rows.inner());
         let at = rows.at(row, &inner, atoms);

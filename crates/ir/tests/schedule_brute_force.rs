@@ -1,14 +1,10 @@
 //! The planner against exhaustive search on small programs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with measured figures in their output")]
 
-// The sources themselves, so that the planner is also tested apart from the crate around it.
-#[allow(dead_code, unused_imports, reason = "each test target uses a part")]
-#[path = "../src/schedule/mod.rs"]
-mod schedule;
 mod schedule_support;
 
-use schedule::{Access, Limits, Place, Program, barriers_lower_bound, check, plan};
 use schedule_support::{ROOMY, Random, Style, buffer, dispatch, random_program};
+use tallow_ir::schedule::{Access, Limits, Place, Program, barriers_lower_bound, check, plan};
 
 fn conflict(p: &Program, a: usize, b: usize) -> bool {
     let meet = |x: &Access, y: &Access| {

@@ -1,17 +1,15 @@
 //! Plans as text, what programs are refused, and plans of the size of real models.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with measured figures in their output")]
 
-// The sources themselves, so that the planner is also tested apart from the crate around it.
-#[allow(dead_code, unused_imports, reason = "each test target uses a part")]
-#[path = "../src/schedule/mod.rs"]
-mod schedule;
 mod schedule_support;
 
 use std::time::Instant;
 
 use insta::assert_snapshot;
-use schedule::{Dispatch, Limits, Place, Program, ScheduleError, barriers_lower_bound, check, plan};
 use schedule_support::{ROOMY, Random, Style, buffer, decoder, dispatch, part, random_program};
+use tallow_ir::schedule::{
+    Dispatch, Limits, Place, Program, ScheduleError, barriers_lower_bound, check, plan,
+};
 
 const DEVICE: Limits = Limits { alignment: 16, max_buffer_bytes: 128 << 20 };
 

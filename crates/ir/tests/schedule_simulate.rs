@@ -2,15 +2,11 @@
 //! it and by the checker alike.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with measured figures in their output")]
 
-// The sources themselves, so that the planner is also tested apart from the crate around it.
-#[allow(dead_code, unused_imports, reason = "each test target uses a part")]
-#[path = "../src/schedule/mod.rs"]
-mod schedule;
 mod schedule_support;
 
-use schedule::simulate::{Device, SimulateError, replay, run_sequential, sequential_memory};
-use schedule::{Command, Limits, Place, Plan, Program, Slot, Violation, check, plan};
 use schedule_support::{Random, Style, buffer, dispatch, hash_kernel, mix, random_program};
+use tallow_ir::schedule::simulate::{Device, SimulateError, replay, run_sequential, sequential_memory};
+use tallow_ir::schedule::{Command, Limits, Place, Plan, Program, Slot, Violation, check, plan};
 
 const RUNS: usize = 3;
 const LIMITS: Limits = Limits { alignment: 4, max_buffer_bytes: u64::MAX };

@@ -1,7 +1,7 @@
 //! Random programs and hashing kernels for the schedule tests.
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several test targets, each using a part")]
 
-use crate::schedule::{Access, Buffer, Dispatch, Limits, Place, Program};
+use tallow_ir::schedule::{Access, Buffer, Dispatch, Limits, Place, Program};
 
 /// Limits that never bind.
 pub const ROOMY: Limits = Limits { alignment: 1, max_buffer_bytes: u64::MAX };

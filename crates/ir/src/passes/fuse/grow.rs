@@ -33,10 +33,10 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         // Latest first: what was computed last cannot be waiting for anything after it.
         for node in with.into_iter().rev() {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
-            if other != own {
-                if let Some(kind) = mergeable(c, own, other)? {
-                    own = merge(c, own, other, kind);
-                }
+            if other != own
+                && let Some(kind) = mergeable(c, own, other)?
+            {
+                own = merge(c, own, other, kind);
             }
         }
     }
