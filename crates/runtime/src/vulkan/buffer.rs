@@ -202,6 +202,18 @@ impl Buffer {
         Ok(())
     }
 
+    /// `read` by several threads.
+    pub(super) fn read_in_parallel(&self, offset: u64, data: &mut [u8]) -> Result<()> {
+        let source = self.host_range(offset, data.len())?;
+        let _guard = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as in `write`; the lock keeps writers on this side away.
+        let source = unsafe { std::slice::from_raw_parts(source, data.len()) };
+        data.par_chunks_mut(PARALLEL_STEP)
+            .zip(source.par_chunks(PARALLEL_STEP))
+            .for_each(|(data, source)| data.copy_from_slice(source));
+        Ok(())
+    }
+
     /// The device that it belongs to.
     pub(super) fn device(&self) -> &Arc<Device> {
         &self.device

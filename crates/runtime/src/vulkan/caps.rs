@@ -103,7 +103,7 @@ pub(super) fn query(
     identity: Identity,
 ) -> Result<Queried> {
     let extensions = device_extensions(instance, physical)?;
-    let known = Known::new(identity.api_version, &extensions);
+    let known = Known::new(instance, identity.api_version, &extensions);
     let mut features = FeatureChain::default();
     let mut head = features.link(known);
     // SAFETY: the chain holds structures that the device knows, each once, live during the call.
@@ -274,18 +274,23 @@ impl Enabled {
 }
 
 impl Known {
-    fn new(version: ApiVersion, extensions: &BTreeSet<CString>) -> Known {
+    fn new(instance: &Instance, version: ApiVersion, extensions: &BTreeSet<CString>) -> Known {
         let has = |name: &CStr| extensions.contains(name);
         let core = (version.major, version.minor) >= (1, 3);
+        // Under an older validation layer these go unused: it would report them, and cannot check them.
+        let coopmat = has(khr::cooperative_matrix::NAME) && instance.layer_knows(WITH_COOPERATIVE_MATRIX);
+        let coopmat2 =
+            coopmat && has(COOPERATIVE_MATRIX_2) && instance.layer_knows(WITH_COOPERATIVE_MATRIX_2);
+        let bf16 = has(SHADER_BFLOAT16) && instance.layer_knows(WITH_BFLOAT16);
         Known {
             vulkan_1_3: core,
             sync2: core || has(khr::synchronization2::NAME),
             subgroup_size: core || has(ext::subgroup_size_control::NAME),
             int_dot: core || has(khr::shader_integer_dot_product::NAME),
             atomic_float: has(ext::shader_atomic_float::NAME),
-            coopmat: has(khr::cooperative_matrix::NAME),
-            coopmat2: has(khr::cooperative_matrix::NAME) && has(COOPERATIVE_MATRIX_2),
-            bf16: has(SHADER_BFLOAT16),
+            coopmat,
+            coopmat2,
+            bf16,
             portability_subset: has(khr::portability_subset::NAME),
         }
     }
@@ -403,6 +408,11 @@ const SHADER_BFLOAT16: &CStr = c"VK_KHR_shader_bfloat16";
 const COMPONENT_BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
 const COOPERATIVE_MATRIX_2_FEATURES: vk::StructureType = vk::StructureType::from_raw(1_000_593_000);
 const SHADER_BFLOAT16_FEATURES: vk::StructureType = vk::StructureType::from_raw(1_000_141_000);
+
+/// Versions of Vulkan's headers (and layers) that know these extensions.
+const WITH_COOPERATIVE_MATRIX: u32 = vk::make_api_version(0, 1, 3, 255);
+const WITH_COOPERATIVE_MATRIX_2: u32 = vk::make_api_version(0, 1, 3, 300);
+const WITH_BFLOAT16: u32 = vk::make_api_version(0, 1, 4, 311);
 
 /// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`: workgroup scope, flexible dimensions, reductions,
 /// conversions, per-element operations, tensor addressing, block loads.

@@ -121,7 +121,7 @@ impl Context {
         source.check_range(offset, data.len() as u64)?;
         if source.is_mapped() && source.is_cached() {
             self.device.wait_for_all()?;
-            source.read(offset, data)?;
+            source.read_in_parallel(offset, data)?;
         } else {
             self.with_staging(|staging| staging.download(source, offset, data))?;
         }

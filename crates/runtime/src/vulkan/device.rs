@@ -107,7 +107,7 @@ pub(super) struct Opened {
 
 /// Chooses a device, takes away what the options disable, and opens it.
 pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
-    let instance = Instance::new(options)?;
+    let instance = Instance::open(options)?;
     let chosen = instance::choose(instance::candidates(&instance)?, options.device.as_deref())?;
     let unusable = || Error::UnsuitableDevice {
         name: chosen.info.name.clone(),

@@ -21,13 +21,34 @@ pub(super) struct Instance {
     messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
     /// Dropped after the messenger that points to it, because fields outlive `Drop::drop`.
     log: Option<Box<ValidationLog>>,
+    /// Version of the validation layer that watches; 0 without.
+    layer_version: u32,
     // The library stays loaded as long as functions from it may be called.
     entry: ash::Entry,
 }
 
 impl Instance {
-    /// Loads Vulkan and creates an instance; with `validate` under the validation layer.
-    pub(super) fn new(options: &RuntimeOptions) -> Result<Arc<Instance>> {
+    /// The instance for these options: one for the whole process, or with `validate` one of its own.
+    ///
+    /// The first is never destroyed. With the last instance the loader would unload the drivers, and drivers
+    /// do not survive that beside other threads (NVIDIA's hangs in `dlclose`).
+    pub(super) fn open(options: &RuntimeOptions) -> Result<Arc<Instance>> {
+        static SHARED: Mutex<BTreeMap<Option<PathBuf>, Arc<Instance>>> = Mutex::new(BTreeMap::new());
+        let mut shared = lock(&SHARED);
+        let plain = match shared.get(&options.loader) {
+            Some(instance) => instance.clone(),
+            None => {
+                let plain = RuntimeOptions { loader: options.loader.clone(), ..RuntimeOptions::default() };
+                let instance = Arc::new(Instance::new(&plain)?);
+                shared.insert(plain.loader, instance.clone());
+                instance
+            }
+        };
+        // Reports of one context must not fail the runs of another, so each has a log of its own.
+        if options.validate { Ok(Arc::new(Instance::new(options)?)) } else { Ok(plain) }
+    }
+
+    fn new(options: &RuntimeOptions) -> Result<Instance> {
         let entry = load(options.loader.as_deref())?;
         let extensions = instance_extensions(&entry, None)?;
         let mut wanted = Vec::new();
@@ -73,7 +94,7 @@ impl Instance {
             other => vulkan("vkCreateInstance", other),
         })?;
 
-        let mut instance = Instance { raw, messenger: None, log, entry };
+        let mut instance = Instance { raw, messenger: None, log, layer_version, entry };
         if let Some(log) = instance.log.as_deref() {
             let functions = ext::debug_utils::Instance::new(&instance.entry, &instance.raw);
             // SAFETY: the instance is live and `log` is freed after the messenger (see `Drop`).
@@ -82,7 +103,7 @@ impl Instance {
                     .map_err(|code| vulkan("vkCreateDebugUtilsMessengerEXT", code))?;
             instance.messenger = Some((functions, handle));
         }
-        Ok(Arc::new(instance))
+        Ok(instance)
     }
 
     /// The loader's functions.
@@ -93,6 +114,13 @@ impl Instance {
     /// Whether the validation layer watches.
     pub(super) fn validates(&self) -> bool {
         self.log.is_some()
+    }
+
+    /// Whether the validation layer, if one watches, knows what Vulkan had in this version.
+    ///
+    /// A layer takes a structure that is newer than itself for a mistake.
+    pub(super) fn layer_knows(&self, version: u32) -> bool {
+        self.log.is_none() || self.layer_version >= version
     }
 
     /// Reports of the validation layer since the last call.
@@ -114,25 +142,17 @@ impl Drop for Instance {
     }
 }
 
-/// Loads the loader library, once per path and for good: drivers do not survive being unloaded.
+/// Loads the loader library.
 fn load(path: Option<&Path>) -> Result<ash::Entry> {
-    static LOADED: Mutex<BTreeMap<Option<PathBuf>, ash::Entry>> = Mutex::new(BTreeMap::new());
-    let mut loaded = lock(&LOADED);
-    let key = path.map(Path::to_path_buf);
-    if let Some(entry) = loaded.get(&key) {
-        return Ok(entry.clone());
-    }
     // SAFETY: loading runs the library's initializers; a Vulkan loader is made for that, and the user who
     // names another library vouches for it.
-    let entry = unsafe {
+    unsafe {
         match path {
             Some(path) => ash::Entry::load_from(path),
             None => ash::Entry::load(),
         }
     }
-    .map_err(|error| Error::NoLoader { reason: error.to_string() })?;
-    loaded.insert(key, entry.clone());
-    Ok(entry)
+    .map_err(|error| Error::NoLoader { reason: error.to_string() })
 }
 
 fn instance_extensions(entry: &ash::Entry, layer: Option<&CStr>) -> Result<Vec<std::ffi::CString>> {
@@ -177,7 +197,7 @@ pub struct DeviceInfo {
 /// Every Vulkan device of this machine: usable ones first, then discrete before integrated before virtual
 /// before software.
 pub fn devices(options: &RuntimeOptions) -> Result<Vec<DeviceInfo>> {
-    let instance = Instance::new(options)?;
+    let instance = Instance::open(options)?;
     Ok(candidates(&instance)?.into_iter().map(|candidate| candidate.info).collect())
 }
 

@@ -122,7 +122,7 @@ impl Staging {
                 start = end;
             } else if let Some((index, range)) = in_flight.pop_front() {
                 device.wait(self.slots[index].free_at, None)?;
-                self.slots[index].buffer.read(0, &mut data[range])?;
+                self.slots[index].buffer.read_in_parallel(0, &mut data[range])?;
             }
         }
         Ok(())
