@@ -194,6 +194,13 @@ fn check(device: &Device, desc: &PipelineDesc<'_>) -> Result<Option<[u32; 3]>, S
         let most = caps.max_storage_buffers;
         return Err(format!("{} storage buffers, the device binds {most}", desc.bindings));
     }
+    if module.bindings > desc.bindings || module.last_set > 0 {
+        let (last, set) = (module.bindings.saturating_sub(1), module.last_set);
+        return Err(format!(
+            "the module uses binding {last}, set {set}; declared: {} of set 0",
+            desc.bindings
+        ));
+    }
     if desc.push_bytes > caps.push_constant_bytes || !desc.push_bytes.is_multiple_of(4) {
         let most = caps.push_constant_bytes;
         return Err(format!("{} bytes of push constants: a multiple of 4 up to {most}", desc.push_bytes));

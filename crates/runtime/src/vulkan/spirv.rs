@@ -1,7 +1,7 @@
-//! The little that must be read from a SPIR-V module: is it whole, its version, its workgroup size.
+//! The little that must be read from a SPIR-V module: is it whole, its version, workgroup size, bindings.
 //!
-//! Source: SPIR-V specification, sections 2.3 and 2.4 (physical and logical layout), 3.3 (execution models)
-//! and 3.6 (execution modes). A module that passes may still be invalid; validity is the compiler's part.
+//! Source: SPIR-V specification, sections 2.3 and 2.4 (physical and logical layout), 3.3 (execution models),
+//! 3.6 (execution modes) and 3.20 (decorations). A module that passes may still be invalid; validity is the compiler's part.
 
 /// What a module's words say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,14 +10,21 @@ pub(super) struct ModuleInfo {
     pub(super) version: (u32, u32),
     /// Workgroup size, where the module states it as literals.
     pub(super) local_size: Option<[u32; 3]>,
+    /// One more than the highest binding; 0 without any.
+    pub(super) bindings: u32,
+    /// The highest descriptor set.
+    pub(super) last_set: u32,
 }
 
 const MAGIC: u32 = 0x0723_0203;
 const OP_ENTRY_POINT: u32 = 15;
 const OP_EXECUTION_MODE: u32 = 16;
 const OP_FUNCTION_END: u32 = 56;
+const OP_DECORATE: u32 = 71;
 const MODEL_GL_COMPUTE: u32 = 5;
 const MODE_LOCAL_SIZE: u32 = 17;
+const DECORATION_BINDING: u32 = 33;
+const DECORATION_DESCRIPTOR_SET: u32 = 34;
 /// The entry point's name, "main" and its terminator, as it lies in words.
 const MAIN: [u32; 2] = [u32::from_le_bytes(*b"main"), 0];
 
@@ -29,7 +36,12 @@ pub(super) fn inspect(words: &[u32]) -> Result<ModuleInfo, String> {
     if words[0] != MAGIC {
         return Err(format!("{:#010x} is not SPIR-V's magic number", words[0]));
     }
-    let mut info = ModuleInfo { version: (words[1] >> 16 & 0xff, words[1] >> 8 & 0xff), local_size: None };
+    let mut info = ModuleInfo {
+        version: (words[1] >> 16 & 0xff, words[1] >> 8 & 0xff),
+        local_size: None,
+        bindings: 0,
+        last_set: 0,
+    };
     let (mut has_main, mut last_opcode) = (false, 0);
     let mut at = 5;
     while at < words.len() {
@@ -42,6 +54,14 @@ pub(super) fn inspect(words: &[u32]) -> Result<ModuleInfo, String> {
         }
         if opcode == OP_EXECUTION_MODE && length == 6 && words[at + 2] == MODE_LOCAL_SIZE {
             info.local_size = Some([words[at + 3], words[at + 4], words[at + 5]]);
+        }
+        if opcode == OP_DECORATE && length == 4 {
+            match words[at + 2] {
+                DECORATION_BINDING => info.bindings = info.bindings.max(words[at + 3].saturating_add(1)),
+                DECORATION_DESCRIPTOR_SET => info.last_set = info.last_set.max(words[at + 3]),
+                // Other decorations say nothing of the pipeline's layout.
+                _ => {}
+            }
         }
         last_opcode = opcode;
         at += length;
@@ -64,16 +84,21 @@ mod tests {
         let mut words = vec![MAGIC, 0x0001_0500, 0, 10, 0];
         words.extend([5 << 16 | OP_ENTRY_POINT, MODEL_GL_COMPUTE, 4, MAIN[0], MAIN[1]]);
         words.extend([6 << 16 | OP_EXECUTION_MODE, 4, MODE_LOCAL_SIZE, 64, 2, 1]);
+        words.extend([4 << 16 | OP_DECORATE, 9, DECORATION_BINDING, 2]);
+        words.extend([4 << 16 | OP_DECORATE, 9, DECORATION_DESCRIPTOR_SET, 1]);
         words.push(1 << 16 | OP_FUNCTION_END);
         words
     }
 
     #[test]
-    fn version_and_local_size_are_read() {
+    fn what_a_module_says_is_read() {
         let mut words = module();
-        assert_eq!(inspect(&words), Ok(ModuleInfo { version: (1, 5), local_size: Some([64, 2, 1]) }));
-        words.drain(10..16);
-        assert_eq!(inspect(&words), Ok(ModuleInfo { version: (1, 5), local_size: None }));
+        let mut expected =
+            ModuleInfo { version: (1, 5), local_size: Some([64, 2, 1]), bindings: 3, last_set: 1 };
+        assert_eq!(inspect(&words), Ok(expected));
+        words.drain(10..24);
+        expected = ModuleInfo { local_size: None, bindings: 0, last_set: 0, ..expected };
+        assert_eq!(inspect(&words), Ok(expected));
     }
 
     #[test]
@@ -83,7 +108,7 @@ mod tests {
         for bad in [0, 7 << 16, 2 << 16 | OP_FUNCTION_END] {
             let mut words = module();
             *words.last_mut().unwrap() = bad;
-            assert!(inspect(&words).unwrap_err().contains("word 16"));
+            assert!(inspect(&words).unwrap_err().contains("word 24"));
         }
         for length in 5..module().len() {
             assert!(inspect(&module()[..length]).is_err(), "cut to {length} words");

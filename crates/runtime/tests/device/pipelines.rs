@@ -45,6 +45,7 @@ fn bad_descriptions_are_errors() {
     let mut newer = add.clone();
     newer[1] = 0x0001_0900;
     let unnamed = spirv_of_entry_point_other_than_main(&add);
+    let other_set = spirv(&ADD.replace("binding = 0", "set = 1, binding = 0"));
     let caps = context.caps();
     let cases = [
         (desc(&[]), "no SPIR-V"),
@@ -55,6 +56,8 @@ fn bad_descriptions_are_errors() {
         (desc(&newer), "newer"),
         (desc(&huge), "workgroup [16384, 1, 1]"),
         (PipelineDesc { bindings: caps.max_storage_buffers + 1, ..desc(&add) }, "storage buffers"),
+        (PipelineDesc { bindings: 2, ..desc(&add) }, "the module uses binding 2"),
+        (desc(&other_set), "set 1"),
         (PipelineDesc { push_bytes: caps.push_constant_bytes + 4, ..desc(&add) }, "push constants"),
         (PipelineDesc { push_bytes: 3, ..desc(&add) }, "push constants"),
         (PipelineDesc { required_subgroup_size: Some(3), ..desc(&add) }, "subgroups of 3"),
