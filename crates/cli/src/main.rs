@@ -1,2 +1,52 @@
-//! Placeholder.
-fn main() {}
+//! The `tallow` command: generate text, look into models and plans, list devices.
+//!
+//! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
+//! error. An error is one line and exit code 1; a closed pipe ends the program without one.
+
+mod args;
+mod device;
+mod error;
+mod explain;
+mod generate;
+mod inspect;
+mod load;
+mod logits;
+mod npy;
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use args::{Args, Command};
+use error::{Error, one_line};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_env("TALLOW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .init();
+    let done = match &args.command {
+        Command::Generate(args) => generate::generate(args),
+        Command::Logits(args) => logits::logits(args),
+        Command::Devices => device::list(),
+        Command::Inspect(args) => inspect::inspect(args),
+        Command::Explain(args) => explain::explain(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough.
+        Err(Error::Output(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed too.
+            let _ = writeln!(std::io::stderr(), "error: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,40 @@
-//! Placeholder until the crate is written.
+//! Language models as graphs: architectures, key-value cache, sampling, generation.
+//!
+//! A [`ModelFile`] is a GGUF file that was read and checked; [`ModelFile::load`] makes its weights resident
+//! and compiles two graphs of it, *prefill* for many tokens and *decode* for one, which share weights and
+//! cache; [`generate`](generate::generate) runs them. An architecture is a function that writes the graph
+//! ([`llama`]); everything below it (fusion, kernels, memory) is the compiler's.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use tallow::Device;
+//! use tallow_models::generate::{GenerateOptions, generate};
+//! use tallow_models::{LoadOptions, ModelFile, SamplingOptions};
+//!
+//! let file = ModelFile::open("models/storyteller-main-Q4_K_M.gguf")?;
+//! let prompt = file.tokenizer().encode("Once upon a time", true)?;
+//! let mut model = file.load(&Device::Cpu, &LoadOptions::default(), &mut |_| {})?;
+//! let options = GenerateOptions { max_tokens: 100, sampling: SamplingOptions::default() };
+//! let story = generate(&mut model, &prompt, &options, &mut |text| {
+//!     eprint!("{text}");
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert_eq!(story.prompt_tokens, prompt.len());
+//! # Ok::<(), tallow_models::Error>(())
+//! ```
+//!
+//! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
+
+pub mod config;
+pub mod error;
+pub mod generate;
+pub mod layers;
+pub mod llama;
+pub mod model;
+pub mod rope;
+pub mod sampler;
+pub mod weights;
+
+pub use error::{Error, Result};
+pub use model::{ARCHITECTURES, LoadOptions, Model, ModelFile, Progress};
+pub use sampler::{Sampler, SamplingOptions};

@@ -1,0 +1,128 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Run quantized language models that were fused and compiled to Vulkan.
+#[derive(Debug, Parser)]
+#[command(name = "tallow", version, about)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a prompt.
+    Generate(GenerateArgs),
+    /// Write the logits after a list of tokens to a file.
+    Logits(LogitsArgs),
+    /// List the devices that models can run on.
+    Devices,
+    /// Print a model file's metadata and tensors.
+    Inspect(InspectArgs),
+    /// Print the plan of a model's step: kernels, barriers, memory.
+    Explain(ExplainArgs),
+}
+
+/// Where and how a model is loaded.
+#[derive(Debug, clap::Args)]
+pub struct LoadArgs {
+    /// Where to run: `cpu`, `vulkan` (the best Vulkan device) or the number of a Vulkan device; without
+    /// this option the best Vulkan device, or the CPU where there is none.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Tokens that prompt and text may have together [default: the model's own context].
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+}
+
+/// Options of `generate`.
+#[derive(Debug, clap::Args)]
+pub struct GenerateArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// The text to continue.
+    #[arg(long)]
+    pub prompt: String,
+    /// The most tokens to generate.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_tokens: usize,
+    /// 0 takes the most likely token each time, higher values dare more.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Choose among the K most likely tokens; 0 for all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub top_k: usize,
+    /// Choose among the fewest tokens whose probabilities sum to P.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Choose among tokens at least P times as likely as the most likely one.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub min_p: f32,
+    /// Make recent tokens less likely; 1 does not.
+    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    pub repetition_penalty: f32,
+    /// How many tokens are recent.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub repetition_last_n: usize,
+    /// Seed of the random choices.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
+    /// Print one JSON object instead of the text.
+    #[arg(long)]
+    pub json: bool,
+    /// Where and how to load the model.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// Options of `logits`.
+#[derive(Debug, clap::Args)]
+pub struct LogitsArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// Token ids, separated by commas; nothing is added to them.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    pub tokens: Vec<u32>,
+    /// The file to write: NumPy's format, one f32 per token of the vocabulary.
+    #[arg(long, value_name = "FILE.npy")]
+    pub out: PathBuf,
+    /// Where and how to load the model.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// Options of `inspect`.
+#[derive(Debug, clap::Args)]
+pub struct InspectArgs {
+    /// The model, a GGUF file.
+    pub model: PathBuf,
+}
+
+/// Options of `explain`.
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The model, a GGUF file.
+    pub model: PathBuf,
+    /// Which step.
+    #[arg(long, value_enum, default_value_t = Step::Decode)]
+    pub step: Step,
+    /// Where and how to load the model.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// The two graphs of a model.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Step {
+    /// One token.
+    Decode,
+    /// Many tokens.
+    Prefill,
+}

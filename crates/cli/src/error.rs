@@ -1,0 +1,59 @@
+//! The errors of the command.
+
+use std::error::Error as StdError;
+use std::path::PathBuf;
+
+/// Result of every subcommand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A model file could not be used.
+    #[error("{}", .path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: tallow_models::Error,
+    },
+    /// The prompt could not be used, or generating failed.
+    #[error(transparent)]
+    Run(#[from] tallow_models::Error),
+    /// The device could not be used.
+    #[error("--device {asked}")]
+    Device {
+        /// What was asked for.
+        asked: String,
+        /// Why not.
+        source: tallow::Error,
+    },
+    /// A device that makes no sense.
+    #[error(
+        "--device {0:?} is neither cpu nor vulkan nor the number of a Vulkan device (see `tallow devices`)"
+    )]
+    UnknownDevice(String),
+    /// Writing to standard output failed.
+    #[error("cannot write to standard output")]
+    Output(#[from] std::io::Error),
+    /// A file could not be written.
+    #[error("cannot write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// The error and its causes in one line.
+pub fn one_line(error: &dyn StdError) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line.replace(['\n', '\r'], " ")
+}

@@ -1,0 +1,132 @@
+//! `tallow generate`: text from a prompt.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+use tallow_models::generate::{GenerateOptions, Generation, generate as generate_text};
+use tallow_models::{Model, SamplingOptions};
+
+use crate::args::GenerateArgs;
+use crate::error::{Error, Result};
+use crate::load::{load, open, options};
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    text: &'a str,
+    tokens: &'a [u32],
+    device: String,
+    prompt_tps: f64,
+    decode_tps: f64,
+    dispatches_per_step: usize,
+    dispatches_per_layer: f64,
+    barriers_per_step: usize,
+    barriers_lower_bound: usize,
+    recordings: usize,
+    arena_bytes: u64,
+    arena_lower_bound_bytes: u64,
+    weight_bytes: u64,
+}
+
+/// Runs the command.
+pub fn generate(args: &GenerateArgs) -> Result<()> {
+    let sampling = SamplingOptions {
+        temperature: args.temperature,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repetition_penalty: args.repetition_penalty,
+        repetition_last_n: args.repetition_last_n,
+        seed: args.seed,
+    };
+    // Whatever can be wrong with the request is said before the weights move.
+    sampling.check()?;
+    let file = open(&args.model)?;
+    let encoded = file.tokenizer().encode(&args.prompt, true);
+    let prompt = encoded.map_err(|source| Error::Run(source.into()))?;
+    file.check_prompt(&prompt, &options(&args.load))?;
+    let mut model = load(file, &args.load)?;
+    let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
+    if args.json {
+        print_json(&mut model, &prompt, &options)
+    } else {
+        stream(&mut model, args, &prompt, &options)
+    }
+}
+
+/// Prints prompt and text as they come, and a line of figures on standard error.
+fn stream(model: &mut Model, args: &GenerateArgs, prompt: &[u32], options: &GenerateOptions) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(args.prompt.as_bytes())?;
+    out.flush()?;
+    let mut failed = None;
+    let generation = generate_text(model, prompt, options, &mut |text| match out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+    {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    writeln!(out)?;
+    out.flush()?;
+    let _ = writeln!(std::io::stderr(), "{}", figures(model, &generation));
+    Ok(())
+}
+
+fn print_json(model: &mut Model, prompt: &[u32], options: &GenerateOptions) -> Result<()> {
+    let generation = generate_text(model, prompt, options, &mut |_| ControlFlow::Continue(()))?;
+    let stats = model.decode_stats();
+    let report = Report {
+        text: &generation.text,
+        tokens: &generation.tokens,
+        device: model.decode().device().name(),
+        prompt_tps: generation.prompt_rate(),
+        decode_tps: generation.decode_rate(),
+        dispatches_per_step: stats.dispatches,
+        dispatches_per_layer: stats.dispatches as f64 / model.layers() as f64,
+        barriers_per_step: stats.barriers,
+        barriers_lower_bound: stats.barriers_lower_bound,
+        recordings: stats.recordings,
+        arena_bytes: stats.arena_bytes,
+        arena_lower_bound_bytes: stats.arena_lower_bound_bytes,
+        weight_bytes: stats.weight_bytes,
+    };
+    let json = serde_json::to_string(&report).map_err(std::io::Error::from)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{json}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The closing line: device, speed, what one step is made of, memory, what compiling took.
+fn figures(model: &Model, generation: &Generation) -> String {
+    let (decode, prefill) = (model.decode_stats(), model.prefill_stats());
+    format!(
+        "[{}: prompt {} tokens at {:.1}/s, text {} tokens at {:.1}/s; \
+         {} kernels and {} barriers (bound {}) a step; arena {}, weights {}; \
+         compiled in {:.0} ms, {} kernels from the cache]",
+        model.decode().device(),
+        generation.prompt_tokens,
+        generation.prompt_rate(),
+        generation.tokens.len(),
+        generation.decode_rate(),
+        decode.dispatches,
+        decode.barriers,
+        decode.barriers_lower_bound,
+        mebibytes(decode.arena_bytes),
+        mebibytes(decode.weight_bytes),
+        decode.compile_ms + prefill.compile_ms,
+        decode.spirv_cache_hits + prefill.spirv_cache_hits,
+    )
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

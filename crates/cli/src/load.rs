@@ -1,0 +1,49 @@
+//! Loading a model with a progress bar.
+
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tallow_gguf::GgufError;
+use tallow_models::{LoadOptions, Model, ModelFile, Progress};
+
+use crate::args::LoadArgs;
+use crate::device::choose;
+use crate::error::{Error, Result};
+
+/// Reads and checks a model file.
+pub fn open(path: &Path) -> Result<ModelFile> {
+    ModelFile::open(path).map_err(|error| about(path, error))
+}
+
+/// An error of a model file, with the file's name unless the error says it already.
+pub fn about(path: &Path, error: tallow_models::Error) -> Error {
+    match error {
+        tallow_models::Error::Gguf(GgufError::Open { .. }) => Error::Run(error),
+        source => Error::Model { path: path.into(), source },
+    }
+}
+
+/// The options that the command line gives.
+pub fn options(args: &LoadArgs) -> LoadOptions {
+    LoadOptions { context: args.context, ..LoadOptions::default() }
+}
+
+/// Copies weights to the device and compiles, showing how far it is on a terminal.
+pub fn load(file: ModelFile, args: &LoadArgs) -> Result<Model> {
+    let device = choose(args.device.as_deref())?;
+    // Draws to standard error, and nothing if that is no terminal.
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{msg:18} {wide_bar} {bytes}/{total_bytes}") {
+        bar.set_style(style);
+    }
+    let model = file.load(&device, &options(args), &mut |progress| match progress {
+        Progress::Upload { done, total } => {
+            bar.set_message("loading weights");
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+        Progress::Compile { graph } => bar.set_message(format!("compiling {graph}")),
+    });
+    bar.finish_and_clear();
+    Ok(model?)
+}

@@ -1,0 +1,16 @@
+//! `tallow logits`: the logits after a list of tokens, for comparison with other programs.
+
+use crate::args::LogitsArgs;
+use crate::error::{Error, Result};
+use crate::load::{load, open, options};
+use crate::npy;
+
+/// Runs the command.
+pub fn logits(args: &LogitsArgs) -> Result<()> {
+    let file = open(&args.model)?;
+    file.check_prompt(&args.tokens, &options(&args.load))?;
+    let mut model = load(file, &args.load)?;
+    let logits = model.feed(&args.tokens)?;
+    let write = |source| Error::Write { path: args.out.clone(), source };
+    std::fs::write(&args.out, npy::vector(&logits)).map_err(write)
+}

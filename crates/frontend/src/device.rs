@@ -1,0 +1,103 @@
+//! Where tensors live and graphs run.
+
+use std::collections::HashMap;
+
+use tallow_ir::{DType, Graph};
+
+use crate::error::{Error, Result};
+use crate::executable::Executable;
+use crate::resident::{State, Weight};
+
+/// A device. Cheap to clone; clones are the same device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The interpreter: always there, exact, slow.
+    Cpu,
+}
+
+impl Device {
+    /// The Vulkan device with this ordinal (`tallow devices` lists them).
+    ///
+    /// # Errors
+    /// When the build has no Vulkan, there is no loader, or no such device.
+    pub fn new_vulkan(_ordinal: usize) -> Result<Device> {
+        Err(Error::NotCompiledWithVulkan)
+    }
+
+    /// The best Vulkan device, or the CPU where there is none, after a warning that says why.
+    pub fn vulkan_if_available() -> Device {
+        Device::new_vulkan(0).unwrap_or_else(|error| {
+            tracing::warn!("running on the CPU interpreter, which is slow: {error}");
+            Device::Cpu
+        })
+    }
+
+    /// True for the interpreter.
+    pub fn is_cpu(&self) -> bool {
+        match self {
+            Device::Cpu => true,
+        }
+    }
+
+    /// The name that figures and messages show.
+    pub fn name(&self) -> String {
+        match self {
+            Device::Cpu => "cpu".into(),
+        }
+    }
+
+    /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
+    /// quantized format as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or memory runs out.
+    pub fn weight(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Weight> {
+        Weight::new(self, dtype, shape, bytes)
+    }
+
+    /// A tensor of zeros that outlives runs and that graphs update in place.
+    ///
+    /// # Errors
+    /// When `dtype` is a block format, or memory runs out.
+    pub fn state(&self, dtype: DType, shape: &[usize]) -> Result<State> {
+        State::new(self, dtype, shape)
+    }
+
+    /// Compiles `graph` for this device; its weight and state leaves are bound by name.
+    ///
+    /// # Errors
+    /// When the graph is invalid, or a leaf is missing, of another type or on another device.
+    pub fn compile(
+        &self,
+        graph: &Graph,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, State>,
+    ) -> Result<Executable> {
+        Executable::compile(self, graph, weights, states)
+    }
+}
+
+/// A Vulkan device that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VulkanDeviceInfo {
+    /// The number that [`Device::new_vulkan`] takes.
+    pub ordinal: usize,
+    /// The driver's name for it.
+    pub name: String,
+    /// Kind, driver and Vulkan version, and why it cannot be used where it cannot.
+    pub description: String,
+}
+
+/// All Vulkan devices, in the order of their ordinals.
+///
+/// # Errors
+/// When the build has no Vulkan or there is no loader.
+pub fn vulkan_devices() -> Result<Vec<VulkanDeviceInfo>> {
+    Err(Error::NotCompiledWithVulkan)
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}

@@ -1,0 +1,152 @@
+//! Data that stays on a device between runs: weights, which never change, and states, which graphs update.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tallow_ir::{DType, TensorType};
+use tallow_reference::Array;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// A constant tensor on a device. Cheap to clone; clones share the data.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    ty: TensorType,
+    bytes: usize,
+    data: WeightData,
+}
+
+#[derive(Clone, Debug)]
+enum WeightData {
+    Cpu(Arc<Array>),
+}
+
+impl Weight {
+    pub(crate) fn new(device: &Device, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Weight> {
+        let ty = TensorType::new(dtype, shape);
+        check_bytes("weight", "", &ty, shape, bytes.len())?;
+        let data = match device {
+            Device::Cpu => WeightData::Cpu(Arc::new(array(dtype, shape, bytes)?)),
+        };
+        Ok(Weight { ty, bytes: bytes.len(), data })
+    }
+
+    /// Element type and shape.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// Size of the data as it was given, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn on_cpu(&self) -> Option<&Arc<Array>> {
+        match &self.data {
+            WeightData::Cpu(array) => Some(array),
+        }
+    }
+}
+
+/// A tensor on a device that outlives runs. Cheap to clone; clones share the data.
+#[derive(Clone, Debug)]
+pub struct State {
+    ty: TensorType,
+    shape: Vec<usize>,
+    data: StateData,
+}
+
+#[derive(Clone, Debug)]
+enum StateData {
+    Cpu(Arc<Mutex<Array>>),
+}
+
+impl State {
+    pub(crate) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<State> {
+        let ty = TensorType::new(dtype, shape);
+        let Some(size) = dtype.size() else {
+            let expected = "a scalar type".to_string();
+            return Err(Error::UnexpectedDType { op: "state", expected, got: dtype });
+        };
+        let zeros = vec![0; shape.iter().product::<usize>() * size];
+        let data = match device {
+            Device::Cpu => StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros)?))),
+        };
+        Ok(State { ty, shape: shape.to_vec(), data })
+    }
+
+    /// Element type and shape.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// The current content, row-major and little-endian.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read_bytes(&self) -> Result<Vec<u8>> {
+        match &self.data {
+            StateData::Cpu(array) => Ok(lock(array).to_bytes()),
+        }
+    }
+
+    /// Replaces the whole content.
+    ///
+    /// # Errors
+    /// When the byte count is not the state's, or the device fails.
+    pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
+        check_bytes("state", "", &self.ty, &self.shape, bytes.len())?;
+        match &self.data {
+            StateData::Cpu(cell) => *lock(cell) = array(self.ty.dtype, &self.shape, bytes)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_cpu(&self) -> Option<&Arc<Mutex<Array>>> {
+        match &self.data {
+            StateData::Cpu(array) => Some(array),
+        }
+    }
+}
+
+/// A state's array; what a panicking run left behind is still an array.
+pub(crate) fn lock(array: &Mutex<Array>) -> MutexGuard<'_, Array> {
+    array.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An interpreter array from bytes.
+pub(crate) fn array(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
+    Array::from_bytes(dtype, shape, bytes).map_err(|e| Error::Interpreter(e.to_string()))
+}
+
+/// Bytes of `shape` elements of `dtype`; `None` where they overflow or are no whole blocks.
+pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Option<usize> {
+    let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+    match dtype {
+        DType::Block(format) => {
+            let row = shape.last().copied().unwrap_or(1);
+            if !row.is_multiple_of(format.block_elements()) {
+                return None;
+            }
+            format.row_bytes(elements).ok()
+        }
+        scalar => elements.checked_mul(scalar.size()?),
+    }
+}
+
+/// Checks that `got` bytes are those of a tensor of type `ty`, whose extents are `shape`.
+pub(crate) fn check_bytes(
+    what: &'static str,
+    name: &str,
+    ty: &TensorType,
+    shape: &[usize],
+    got: usize,
+) -> Result<()> {
+    match byte_count(ty.dtype, shape) {
+        Some(expected) if expected == got => Ok(()),
+        Some(expected) => {
+            Err(Error::ByteCount { what, name: name.into(), ty: Box::new(ty.clone()), expected, got })
+        }
+        None => Err(Error::InvalidArgument { op: what, why: format!("{ty} has no byte size") }),
+    }
+}

@@ -1,0 +1,98 @@
+//! The errors of this crate.
+
+use tallow_gguf::GgufError;
+use tallow_ir::GraphError;
+
+/// Result of every fallible function of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a model could not be loaded or run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The graph cannot be compiled or run.
+    #[error(transparent)]
+    Tensor(#[from] tallow::Error),
+    /// The graph cannot be built: the weights' shapes do not fit the architecture.
+    #[error("building the {graph} graph of the model")]
+    Graph {
+        /// Which graph.
+        graph: &'static str,
+        /// What does not fit.
+        source: GraphError,
+    },
+    /// An architecture that this crate does not know.
+    #[error("architecture {found:?} is not supported; {} are", .known.join(", "))]
+    UnsupportedArchitecture {
+        /// The value of `general.architecture`.
+        found: String,
+        /// The architectures that are.
+        known: Vec<&'static str>,
+    },
+    /// A hyperparameter that makes no sense or asks for what this crate lacks.
+    #[error("metadata key {key}: {why}")]
+    Hyperparameter {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A tensor whose shape is not the one that the hyperparameters give.
+    #[error("tensor {name} has shape {got:?}, the model's hyperparameters give {expected:?}")]
+    WeightShape {
+        /// The tensor.
+        name: String,
+        /// The shape that was expected, outermost first.
+        expected: Vec<usize>,
+        /// The shape in the file.
+        got: Vec<usize>,
+    },
+    /// The prompt has no tokens.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// More tokens than the context holds.
+    #[error("the prompt has {tokens} tokens, the context holds {context}")]
+    PromptTooLong {
+        /// Tokens asked for.
+        tokens: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// A token that the vocabulary does not have.
+    #[error("token {token} is outside of the vocabulary of {vocabulary}")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+    },
+    /// A context that the model was not made for.
+    #[error("a context of {asked} tokens was asked for; this model has 1 to {max}")]
+    Context {
+        /// Tokens asked for.
+        asked: usize,
+        /// The model's own context.
+        max: usize,
+    },
+    /// A sampling option out of its range.
+    #[error("sampling option {option} is {value}: {why}")]
+    SamplingOption {
+        /// Its name.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        why: &'static str,
+    },
+    /// There is nothing to choose from.
+    #[error("there are no logits to choose a token from")]
+    NoLogits,
+    /// A logit that is not a number.
+    #[error("the logit of token {token} is NaN; the weights or the computation are broken")]
+    NanLogit {
+        /// The first such token.
+        token: usize,
+    },
+}

@@ -1,0 +1,126 @@
+//! Generating text: feed the prompt, then draw and feed one token at a time.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::model::Model;
+use crate::sampler::{Sampler, SamplingOptions};
+
+/// How long and how to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// The most tokens to generate.
+    pub max_tokens: usize,
+    /// How each token is chosen.
+    pub sampling: SamplingOptions,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The model produced an end token.
+    End,
+    /// As many tokens as asked for.
+    MaxTokens,
+    /// The context is full.
+    Context,
+    /// The caller did not want more.
+    Caller,
+}
+
+/// A generated text and its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// The text, without the prompt.
+    pub text: String,
+    /// Its tokens, without the prompt's and without the end token.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Time that the prompt took.
+    pub prompt_time: Duration,
+    /// Steps that took one token each.
+    pub decode_steps: usize,
+    /// Time that these steps took, choosing included.
+    pub decode_time: Duration,
+}
+
+impl Generation {
+    /// Prompt tokens per second.
+    pub fn prompt_rate(&self) -> f64 {
+        rate(self.prompt_tokens, self.prompt_time)
+    }
+
+    /// Decode steps per second; 0 if there were none.
+    pub fn decode_rate(&self) -> f64 {
+        rate(self.decode_steps, self.decode_time)
+    }
+}
+
+fn rate(count: usize, time: Duration) -> f64 {
+    if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64().max(1e-9) }
+}
+
+/// Starts a new text with `prompt` and generates. `on_text` gets each piece as soon as its characters are
+/// complete, and may end the text by returning `Break`.
+///
+/// # Errors
+/// When the prompt is empty or does not fit the context, an option is out of its range, a logit is NaN, or
+/// the device fails.
+pub fn generate(
+    model: &mut Model,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let mut sampler = Sampler::new(options.sampling.clone())?;
+    model.reset();
+    let start = Instant::now();
+    let mut logits = model.feed(prompt)?;
+    let prompt_time = start.elapsed();
+
+    let start = Instant::now();
+    let tokenizer = model.tokenizer().clone();
+    let mut decoder = tokenizer.decode_stream();
+    let mut text = String::new();
+    let mut all = prompt.to_vec();
+    let mut decode_steps = 0;
+    let stop = loop {
+        if all.len() - prompt.len() >= options.max_tokens {
+            break Stop::MaxTokens;
+        }
+        let token = sampler.sample(&logits, &all)?;
+        if tokenizer.is_end(token) {
+            break Stop::End;
+        }
+        all.push(token);
+        if let Some(piece) = decoder.push(token) {
+            text.push_str(&piece);
+            if on_text(&piece).is_break() {
+                break Stop::Caller;
+            }
+        }
+        if all.len() - prompt.len() == options.max_tokens {
+            break Stop::MaxTokens;
+        }
+        if model.position() == model.context() {
+            break Stop::Context;
+        }
+        logits = model.feed(&[token])?;
+        decode_steps += 1;
+    };
+    let decode_time = start.elapsed();
+    if stop != Stop::Caller
+        && let Some(rest) = decoder.finish()
+    {
+        text.push_str(&rest);
+        // The text has ended, whatever the caller answers.
+        let _ = on_text(&rest);
+    }
+    let tokens = all.split_off(prompt.len());
+    let prompt_tokens = prompt.len();
+    Ok(Generation { text, tokens, stop, prompt_tokens, prompt_time, decode_steps, decode_time })
+}

@@ -1,0 +1,68 @@
+//! Pieces of a decoder as graphs: norms, linear layers, activations, the last row.
+
+use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Value};
+
+use crate::weights::{WeightTypes, weight};
+
+/// `x / sqrt(mean(x^2) + epsilon) * w` over rows of `x: [rows, width]` (Zhang & Sennrich, arXiv 1910.07467).
+pub fn rms_norm(g: &mut Graph, x: Value, w: Value, epsilon: f32) -> Result<Value, GraphError> {
+    let shape = g.ty(x).shape.clone();
+    let square = g.elementwise(ElementwiseOp::Mul, &[x, x])?;
+    let sum = g.reduce_keepdim(ReduceKind::Sum, square, &[1])?;
+    // The width is a constant: weights have no symbols.
+    let per_element = 1.0 / shape.dims()[1].max_value().max(1) as f64;
+    let scale = g.full_like(sum, per_element)?;
+    let mean = g.elementwise(ElementwiseOp::Mul, &[sum, scale])?;
+    let epsilon = g.full_like(mean, f64::from(epsilon))?;
+    let shifted = g.elementwise(ElementwiseOp::Add, &[mean, epsilon])?;
+    let root = g.elementwise(ElementwiseOp::Sqrt, &[shifted])?;
+    let factor = g.elementwise(ElementwiseOp::Recip, &[root])?;
+    let factor = g.broadcast(factor, shape.clone())?;
+    let normal = g.elementwise(ElementwiseOp::Mul, &[x, factor])?;
+    let w = g.broadcast(w, shape)?;
+    g.elementwise(ElementwiseOp::Mul, &[normal, w])
+}
+
+/// `x w^T (+ bias)` for `x: [rows, k]` and the weight `{name}.weight: [n, k]`; `{name}.bias` if it exists.
+pub fn linear(g: &mut Graph, types: &WeightTypes, x: Value, name: &str) -> Result<Value, GraphError> {
+    let y = times_transposed(g, types, x, &format!("{name}.weight"))?;
+    let bias = format!("{name}.bias");
+    if types.get(&bias).is_none() {
+        return Ok(y);
+    }
+    let b = weight(g, types, &bias)?;
+    let shape = g.ty(y).shape.clone();
+    let b = g.broadcast(b, shape)?;
+    g.elementwise(ElementwiseOp::Add, &[y, b])
+}
+
+/// `x w^T` for the weight called `name`.
+pub fn times_transposed(
+    g: &mut Graph,
+    types: &WeightTypes,
+    x: Value,
+    name: &str,
+) -> Result<Value, GraphError> {
+    let w = weight(g, types, name)?;
+    let transposed = g.permute(w, &[1, 0])?;
+    g.add(Op::Matmul, &[x, transposed])
+}
+
+/// `x / (1 + e^-x)`: SiLU, also called swish.
+pub fn silu(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
+    let negative = g.elementwise(ElementwiseOp::Neg, &[x])?;
+    let exp = g.elementwise(ElementwiseOp::Exp, &[negative])?;
+    let one = g.full_like(exp, 1.0)?;
+    let below = g.elementwise(ElementwiseOp::Add, &[exp, one])?;
+    g.elementwise(ElementwiseOp::Div, &[x, below])
+}
+
+/// The last row of `x: [rows, width]` as `[1, width]`, also where only a run knows the number of rows.
+pub fn last_row(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
+    if g.ty(x).shape.dims()[0].is(1) {
+        return Ok(x);
+    }
+    // The first row of the reversed rows: `rows - 1` would be no valid start if there were 0 rows.
+    let reversed = g.add(Op::Flip { axis: 0 }, &[x])?;
+    g.add(Op::Slice { axis: 0, start: Dim::zero(), len: Dim::one() }, &[reversed])
+}

@@ -1,0 +1,228 @@
+//! The `llama` architecture as a graph: token embedding, decoder layers of grouped-query attention and
+//! SwiGLU, a norm and the output projection (Touvron et al., arXiv 2302.13971 and 2307.09288).
+//!
+//! Two graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens,
+//! *decode* one. Both take the position of their first token as the symbol `pos`, so that neither is
+//! compiled or recorded again as the text grows.
+
+use tallow_gguf::GgufFile;
+use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, Scalar, Symbol, TensorType, Value};
+
+use crate::config::LlamaConfig;
+use crate::error::Result;
+use crate::layers::{last_row, linear, rms_norm, silu, times_transposed};
+use crate::rope::{RopeFrequencies, Rotation, frequencies, rotate, rotation};
+use crate::weights::{WeightTypes, weight};
+
+/// Name of the weight that holds rope's frequencies, which is computed and not in the file.
+pub const ROPE_WEIGHT: &str = "rope.frequencies";
+/// Name of the graphs' input: token ids, u32.
+pub const TOKENS: &str = "tokens";
+/// Name of the graphs' output: one logit per token of the vocabulary, after the last input token.
+pub const LOGITS: &str = "logits";
+/// Name of the symbol that counts the input tokens of the prefill graph.
+pub const SEQ: &str = "seq";
+/// Name of the symbol that holds the position of the first input token.
+pub const POS: &str = "pos";
+
+/// A `llama` model: hyperparameters, the types of its weights, rope's frequencies.
+#[derive(Clone, Debug)]
+pub struct Llama {
+    /// Hyperparameters.
+    pub config: LlamaConfig,
+    /// Types of the weights.
+    pub types: WeightTypes,
+    /// Rope's frequencies and magnitude.
+    pub rope: RopeFrequencies,
+    /// Number of tokens in the vocabulary.
+    pub vocabulary: usize,
+}
+
+/// How many tokens a graph takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// From 1 to this many, as symbol [`SEQ`].
+    UpTo(usize),
+    /// One.
+    One,
+}
+
+impl Llama {
+    /// Reads hyperparameters and checks that all tensors are there, of the shapes that follow from them.
+    ///
+    /// # Errors
+    /// When something is missing, contradictory or not supported.
+    pub fn from_file(file: &GgufFile) -> Result<Llama> {
+        let config = LlamaConfig::from_metadata(file.metadata())?;
+        let mut types = WeightTypes::of_file(file);
+        let embedding = file.require("token_embd.weight")?;
+        let vocabulary = embedding.shape.first().copied().unwrap_or(0);
+        check_weights(&config, &types, file, vocabulary)?;
+
+        let pairs = config.rope_dimensions / 2;
+        let divisors = match file.tensor("rope_freqs.weight") {
+            None => None,
+            Some(info) => {
+                types.require(file, &info.name, &[pairs])?;
+                Some(crate::model::floats(file, info)?)
+            }
+        };
+        let rope =
+            frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, divisors.as_deref());
+        types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [pairs]));
+        Ok(Llama { config, types, rope, vocabulary })
+    }
+
+    /// The key-value cache for `context` positions: name, element type and shape of each state.
+    pub fn cache(&self, context: usize) -> Vec<(String, DType, Vec<usize>)> {
+        let c = &self.config;
+        let state = |name: String, length: usize| (name, DType::F16, vec![context, c.kv_heads * length]);
+        (0..c.layers)
+            .flat_map(|i| [state(format!("k.{i}"), c.key_length), state(format!("v.{i}"), c.value_length)])
+            .collect()
+    }
+
+    /// The graph of one step: input [`TOKENS`], output [`LOGITS`] of the last token, cache updated.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub fn step(&self, rows: Rows, context: usize) -> Result<Graph, GraphError> {
+        let c = &self.config;
+        let (name, seq) = match rows {
+            Rows::UpTo(limit) => ("prefill", Dim::from(Symbol::new(SEQ, limit as u32))),
+            Rows::One => ("decode", Dim::one()),
+        };
+        let mut graph = Graph::new(name);
+        let g = &mut graph;
+        let pos = Dim::from(Symbol::new(POS, context.saturating_sub(1) as u32));
+        let tokens = g.input(TOKENS, DType::U32, [seq.clone()])?;
+        let embedding = weight(g, &self.types, "token_embd.weight")?;
+        let mut x = g.add(Op::Gather { axis: 0 }, &[embedding, tokens])?;
+
+        let per_pair = weight(g, &self.types, ROPE_WEIGHT)?;
+        let turn = rotation(g, per_pair, &seq, &pos, self.rope.magnitude)?;
+        let step = Step { seq, pos, context, turn };
+        for layer in 0..c.layers {
+            let attended = self.attention(g, &step, x, layer)?;
+            x = g.elementwise(ElementwiseOp::Add, &[x, attended])?;
+            let fed = self.feed_forward(g, x, layer)?;
+            x = g.elementwise(ElementwiseOp::Add, &[x, fed])?;
+        }
+
+        let last = last_row(g, x)?;
+        let normal = self.norm(g, last, "output_norm.weight")?;
+        // Without an output projection of its own, a model uses its embedding (tied weights).
+        let output = ["output.weight", "token_embd.weight"];
+        let output = output.into_iter().find(|n| self.types.get(n).is_some()).unwrap_or(output[0]);
+        let logits = times_transposed(g, &self.types, normal, output)?;
+        let logits = g.reshape(logits, [self.vocabulary])?;
+        g.output(LOGITS, logits)?;
+        Ok(graph)
+    }
+
+    fn norm(&self, g: &mut Graph, x: Value, name: &str) -> Result<Value, GraphError> {
+        let w = weight(g, &self.types, name)?;
+        rms_norm(g, x, w, self.config.norm_epsilon)
+    }
+
+    fn attention(&self, g: &mut Graph, step: &Step, x: Value, layer: usize) -> Result<Value, GraphError> {
+        let c = &self.config;
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let x = self.norm(g, x, &name("attn_norm.weight"))?;
+        let q = linear(g, &self.types, x, &name("attn_q"))?;
+        let k = linear(g, &self.types, x, &name("attn_k"))?;
+        let v = linear(g, &self.types, x, &name("attn_v"))?;
+
+        let heads = |g: &mut Graph, x: Value, count: usize, length: usize| {
+            g.reshape(x, [step.seq.clone(), count.into(), length.into()])
+        };
+        let q = heads(g, q, c.heads, c.key_length)?;
+        let q = rotate(g, q, step.turn)?;
+        let q = g.permute(q, &[1, 0, 2])?;
+        let k = heads(g, k, c.kv_heads, c.key_length)?;
+        let k = rotate(g, k, step.turn)?;
+        let k = g.reshape(k, [step.seq.clone(), (c.kv_heads * c.key_length).into()])?;
+        let k = step.through_cache(g, &format!("k.{layer}"), k, c.kv_heads)?;
+        let v = step.through_cache(g, &format!("v.{layer}"), v, c.kv_heads)?;
+
+        let scale = Scalar::float(DType::F64, 1.0 / (c.key_length as f64).sqrt());
+        let mixed = g.add(Op::Attention { scale, causal: true }, &[q, k, v])?;
+        let rows = g.permute(mixed, &[1, 0, 2])?;
+        let rows = g.reshape(rows, [step.seq.clone(), (c.heads * c.value_length).into()])?;
+        linear(g, &self.types, rows, &name("attn_output"))
+    }
+
+    /// `down(silu(gate(x)) * up(x))` of the normalized `x` (SwiGLU: Shazeer, arXiv 2002.05202).
+    fn feed_forward(&self, g: &mut Graph, x: Value, layer: usize) -> Result<Value, GraphError> {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let x = self.norm(g, x, &name("ffn_norm.weight"))?;
+        let gate = linear(g, &self.types, x, &name("ffn_gate"))?;
+        let up = linear(g, &self.types, x, &name("ffn_up"))?;
+        let gate = silu(g, gate)?;
+        let product = g.elementwise(ElementwiseOp::Mul, &[gate, up])?;
+        linear(g, &self.types, product, &name("ffn_down"))
+    }
+}
+
+/// What the layers of one step share.
+struct Step {
+    seq: Dim,
+    pos: Dim,
+    context: usize,
+    turn: Rotation,
+}
+
+impl Step {
+    /// Writes `rows: [seq, heads * length]` into the cache at the position and returns all rows that it
+    /// holds then, as `[heads, pos + seq, length]`.
+    fn through_cache(
+        &self,
+        g: &mut Graph,
+        name: &str,
+        rows: Value,
+        heads: usize,
+    ) -> Result<Value, GraphError> {
+        let width = g.ty(rows).shape.dims()[1].clone();
+        let state = g.state(name, DType::F16, [self.context.into(), width.clone()])?;
+        let rows = g.add(Op::Cast(DType::F16), &[rows])?;
+        let offsets = vec![self.pos.clone(), Dim::zero()];
+        let state = g.add(Op::StateUpdate { offsets }, &[state, rows])?;
+        let total = &self.pos + &self.seq;
+        let seen = g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
+        // The width was made of `heads` parts.
+        let length = Dim::constant(width.max_value() / heads as i64);
+        let split = g.reshape(seen, [total, heads.into(), length])?;
+        g.permute(split, &[1, 0, 2])
+    }
+}
+
+/// Checks the shape of every tensor that the graph reads.
+fn check_weights(c: &LlamaConfig, types: &WeightTypes, file: &GgufFile, vocabulary: usize) -> Result<()> {
+    types.require(file, "token_embd.weight", &[vocabulary, c.width])?;
+    types.require(file, "output_norm.weight", &[c.width])?;
+    if file.tensor("output.weight").is_some() {
+        types.require(file, "output.weight", &[vocabulary, c.width])?;
+    }
+    let (q, k, v) = (c.heads * c.key_length, c.kv_heads * c.key_length, c.kv_heads * c.value_length);
+    for layer in 0..c.layers {
+        for norm in ["attn_norm", "ffn_norm"] {
+            types.require(file, &format!("blk.{layer}.{norm}.weight"), &[c.width])?;
+        }
+        for (part, out, width) in [
+            ("attn_q", q, c.width),
+            ("attn_k", k, c.width),
+            ("attn_v", v, c.width),
+            ("attn_output", c.width, c.heads * c.value_length),
+            ("ffn_gate", c.feed_forward, c.width),
+            ("ffn_up", c.feed_forward, c.width),
+            ("ffn_down", c.width, c.feed_forward),
+        ] {
+            types.require(file, &format!("blk.{layer}.{part}.weight"), &[out, width])?;
+            let bias = format!("blk.{layer}.{part}.bias");
+            if file.tensor(&bias).is_some() {
+                types.require(file, &bias, &[out])?;
+            }
+        }
+    }
+    Ok(())
+}
