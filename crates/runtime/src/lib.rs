@@ -25,6 +25,8 @@
 
 pub mod cache_dir;
 pub mod error;
+#[cfg(feature = "vulkan")]
+pub mod executable;
 pub mod options;
 pub mod record;
 #[cfg(feature = "vulkan")]

@@ -1,0 +1,465 @@
+//! Compiled graphs on a device: pipelines made once, buffers placed as planned, one recording replayed.
+//!
+//! [`Compiled`] holds what depends on the graph and the device alone (the module and its pipelines); an
+//! [`Executable`] is an instance of it with its own arena, symbol table, inputs, outputs and recording, so
+//! two instances can be in flight at once. Weights and states live outside and are shared.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_spirv};
+use tallow_ir::schedule::{Command, Place};
+use tallow_ir::{Bindings, DType, Graph, TensorType};
+
+use crate::error::Error;
+use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
+use crate::vulkan::{Buffer, Context, Handle, MemoryUse, Pipeline, PipelineDesc, Recording};
+
+/// What can go wrong between a graph and its results.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// No kernels could be made of the graph.
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    /// The device or driver failed, or a run is still in flight.
+    #[error(transparent)]
+    Device(#[from] Error),
+    /// A leaf without data, or data of another type.
+    #[error("{what} '{name}': {why}")]
+    Leaf {
+        /// "weight", "state", "input" or "symbol".
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A slice or update would leave its tensor.
+    #[error("{end} = {value} exceeds {extent} = {limit}")]
+    Bounds {
+        /// The expression of the end.
+        end: String,
+        /// Its value in this run.
+        value: i64,
+        /// The expression of the extent.
+        extent: String,
+        /// Its value in this run.
+        limit: i64,
+    },
+}
+
+/// A constant tensor on the device, in the layout that kernels read.
+#[derive(Clone)]
+pub struct DeviceWeight {
+    ty: TensorType,
+    buffer: Arc<Buffer>,
+}
+
+/// A tensor on the device that outlives runs.
+#[derive(Clone)]
+pub struct DeviceState {
+    ty: TensorType,
+    buffer: Arc<Buffer>,
+}
+
+/// Bytes of a tensor, as whole vectors of sixteen bytes, which wide loads read.
+fn buffer_bytes(ty: &TensorType) -> u64 {
+    ty.max_bytes().max(1).next_multiple_of(16)
+}
+
+impl DeviceWeight {
+    /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which are repacked to planes.
+    /// `progress` is told the bytes done and the bytes in all.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or the tensor exceeds what one binding may span.
+    pub fn upload(
+        context: &Arc<Context>,
+        name: &str,
+        ty: &TensorType,
+        bytes: &[u8],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<DeviceWeight, ExecError> {
+        let fail = |why: String| ExecError::Leaf { what: "weight", name: name.into(), why };
+        let repacked;
+        let data = match ty.dtype {
+            DType::Block(format) => {
+                repacked = tallow_quant::repack(format, bytes).map_err(|e| fail(e.to_string()))?;
+                repacked.as_slice()
+            }
+            _ => bytes,
+        };
+        if data.len() as u64 != ty.max_bytes() {
+            return Err(fail(format!("{} bytes for {ty}", bytes.len())));
+        }
+        let size = buffer_bytes(ty);
+        let limit = context.caps().max_storage_buffer_range;
+        if size > limit {
+            return Err(fail(format!(
+                "{size} bytes exceed the {limit} that one binding of this device spans"
+            )));
+        }
+        let buffer = context.buffer(name, size, MemoryUse::Device)?;
+        context.upload_with_progress(&buffer, 0, data, progress)?;
+        Ok(DeviceWeight { ty: ty.clone(), buffer })
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.buffer.size()
+    }
+}
+
+impl DeviceState {
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn zeroed(context: &Arc<Context>, name: &str, ty: &TensorType) -> Result<DeviceState, ExecError> {
+        let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
+        context.fill(&buffer, 0, buffer.size(), 0)?;
+        Ok(DeviceState { ty: ty.clone(), buffer })
+    }
+
+    /// The elements, row-major and little-endian.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
+        let mut bytes = vec![0; self.ty.max_bytes() as usize];
+        context.download(&self.buffer, 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Replaces the elements.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or the device fails.
+    pub fn write(&self, context: &Context, bytes: &[u8]) -> Result<(), ExecError> {
+        if bytes.len() as u64 != self.ty.max_bytes() {
+            let why = format!("{} bytes for {}", bytes.len(), self.ty);
+            return Err(ExecError::Leaf { what: "state", name: self.buffer.name().into(), why });
+        }
+        Ok(context.upload(&self.buffer, 0, bytes)?)
+    }
+}
+
+/// A graph compiled for a device, without buffers.
+#[derive(Clone)]
+pub struct Compiled {
+    context: Arc<Context>,
+    module: Arc<Module>,
+    pipelines: Arc<Vec<Arc<Pipeline>>>,
+    /// What compiling the shaders took.
+    pub spirv: SpirvStats,
+    /// Wall time of passes, shaders and pipelines, in milliseconds.
+    pub millis: f64,
+}
+
+impl Compiled {
+    /// Passes, kernels, schedule, SPIR-V (parallel, cached on disk) and pipelines.
+    ///
+    /// # Errors
+    /// When the graph is invalid or needs what the device lacks.
+    pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
+        let start = Instant::now();
+        let module = tallow_codegen::compile(graph, context.caps())?;
+        let cache = crate::cache_dir::cache_dir();
+        let texts: Vec<(&str, &str)> =
+            module.kernels.iter().map(|k| (k.name.as_str(), k.glsl.as_str())).collect();
+        let (spirv, stats) = compile_spirv(&texts, Target::Vulkan12, cache.as_deref())?;
+        let descs: Vec<PipelineDesc<'_>> = module
+            .kernels
+            .iter()
+            .zip(&spirv)
+            .map(|(k, code)| PipelineDesc {
+                name: &k.name,
+                spirv: code,
+                bindings: k.bindings.len() as u32,
+                push_bytes: 0,
+                required_subgroup_size: None,
+            })
+            .collect();
+        let pipelines = context.create_pipelines(&descs)?;
+        context.save_pipeline_cache()?;
+        let millis = start.elapsed().as_secs_f64() * 1e3;
+        Ok(Compiled {
+            context: context.clone(),
+            module: Arc::new(module),
+            pipelines: Arc::new(pipelines),
+            spirv: stats,
+            millis,
+        })
+    }
+
+    /// Kernels, plan and decisions.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// An instance with its own arena, bound to weights and states by name.
+    ///
+    /// # Errors
+    /// When a leaf is missing or of another type, or memory runs out.
+    pub fn instance(
+        &self,
+        weights: &HashMap<String, DeviceWeight>,
+        states: &HashMap<String, DeviceState>,
+        options: RecordOptions,
+    ) -> Result<Executable, ExecError> {
+        Executable::new(self.clone(), weights, states, options)
+    }
+}
+
+/// One result of a run: name, extents, element type and row-major little-endian elements.
+pub type RunResult = (String, Vec<usize>, DType, Vec<u8>);
+
+/// A recorded instance of a compiled graph.
+pub struct Executable {
+    compiled: Compiled,
+    /// Buffer of each program buffer, and where it starts in it.
+    places: Vec<(Arc<Buffer>, u64)>,
+    recording: Recording,
+    in_flight: Mutex<Option<Handle>>,
+    weight_bytes: u64,
+}
+
+impl Executable {
+    fn new(
+        compiled: Compiled,
+        weights: &HashMap<String, DeviceWeight>,
+        states: &HashMap<String, DeviceState>,
+        options: RecordOptions,
+    ) -> Result<Executable, ExecError> {
+        let (context, module) = (&compiled.context, compiled.module.clone());
+        let mut windows = vec![];
+        for (i, bytes) in module.plan.arena.windows.iter().enumerate() {
+            windows.push(context.buffer(&format!("arena {i}"), (*bytes).max(16), MemoryUse::Device)?);
+        }
+        let leaf = |what: &'static str, name: &str, why: &str| ExecError::Leaf {
+            what,
+            name: name.into(),
+            why: why.into(),
+        };
+        let mut places: Vec<(Arc<Buffer>, u64)> = vec![];
+        let mut weight_bytes = 0;
+        for (i, buffer) in module.program.buffers.iter().enumerate() {
+            let own = |memory| context.buffer(&buffer.name, buffer.bytes, memory);
+            places.push(match buffer.place {
+                Place::Arena | Place::Scratch { .. } => match module.plan.arena.slots[i] {
+                    Some(slot) => (windows[slot.window].clone(), slot.offset),
+                    None => (own(MemoryUse::Device)?, 0),
+                },
+                Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
+                Place::Output(_) => (own(MemoryUse::Readback)?, 0),
+                Place::Weight(w) => {
+                    let want = &module.weights[w as usize];
+                    let weight =
+                        weights.get(&want.name).ok_or_else(|| leaf("weight", &want.name, "has no data"))?;
+                    if weight.ty != want.ty {
+                        return Err(leaf(
+                            "weight",
+                            &want.name,
+                            &format!("is {}, not {}", weight.ty, want.ty),
+                        ));
+                    }
+                    weight_bytes += weight.bytes();
+                    (weight.buffer.clone(), 0)
+                }
+                Place::State(s) => {
+                    let want = &module.states[s as usize];
+                    let state =
+                        states.get(&want.name).ok_or_else(|| leaf("state", &want.name, "has no memory"))?;
+                    if state.ty != want.ty {
+                        return Err(leaf("state", &want.name, &format!("is {}, not {}", state.ty, want.ty)));
+                    }
+                    (state.buffer.clone(), 0)
+                }
+            });
+        }
+        let spec = record_spec(&module);
+        // The recorder numbers program buffers, several of which may lie in one device buffer.
+        let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);
+        for (buffer, _) in &places {
+            let at = list.iter().position(|b| Arc::ptr_eq(b, buffer)).unwrap_or_else(|| {
+                list.push(buffer.clone());
+                list.len() - 1
+            });
+            number.push(at);
+        }
+        let spec = physical(spec, &number, &places);
+        let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
+        Ok(Executable { compiled, places, recording, in_flight: Mutex::new(None), weight_bytes })
+    }
+
+    /// Runs once and waits.
+    ///
+    /// # Errors
+    /// When a symbol or input is missing or out of range, a run is in flight, or the device fails.
+    pub fn run(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<Vec<RunResult>, ExecError> {
+        self.start(bindings, inputs)?;
+        self.finish(bindings)
+    }
+
+    /// Writes symbols and inputs and submits. One run at a time: [`Error::Busy`] while one is in flight.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<(), ExecError> {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*in_flight {
+            if !handle.is_done()? {
+                return Err(Error::Busy.into());
+            }
+        }
+        let module = &self.compiled.module;
+        self.check(bindings)?;
+        if let Some(buffer) = module.table_buffer {
+            let unbound = || ExecError::Leaf {
+                what: "symbol",
+                name: String::new(),
+                why: "an expression has no value".into(),
+            };
+            let words = module.table.eval(bindings).ok_or_else(unbound)?;
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            self.places[buffer].0.write(0, &bytes)?;
+        }
+        for input in &module.inputs {
+            let fail = |why: String| ExecError::Leaf { what: "input", name: input.name.clone(), why };
+            let data = inputs.iter().find(|(n, _)| *n == input.name).map(|(_, d)| *d);
+            let data = data.ok_or_else(|| fail("has no data".into()))?;
+            let shape = input.ty.shape.eval(bindings).ok_or_else(|| fail("has an unbound extent".into()))?;
+            let need = shape.iter().product::<usize>() * input.ty.dtype.size().unwrap_or(1);
+            if data.len() != need {
+                return Err(fail(format!("{} bytes where {need} are needed", data.len())));
+            }
+            if need > 0 {
+                self.places[input.buffer].0.write(0, data)?;
+            }
+        }
+        *in_flight = Some(self.recording.submit()?);
+        Ok(())
+    }
+
+    fn check(&self, bindings: &Bindings) -> Result<(), ExecError> {
+        let module = &self.compiled.module;
+        for symbol in &module.symbols {
+            let fail = |why: String| ExecError::Leaf { what: "symbol", name: symbol.name().into(), why };
+            match bindings.get(symbol.name()) {
+                None => return Err(fail("has no value".into())),
+                Some(v) if *v > u64::from(symbol.limit()) => {
+                    return Err(fail(format!("{v} exceeds its maximum {}", symbol.limit())));
+                }
+                Some(_) => {}
+            }
+        }
+        for (end, extent) in &module.constraints {
+            if let (Some(value), Some(limit)) = (end.eval(bindings), extent.eval(bindings)) {
+                if value > limit {
+                    let (end, extent) = (end.to_string(), extent.to_string());
+                    return Err(ExecError::Bounds { end, value, extent, limit });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the run in flight and reads its results.
+    ///
+    /// # Errors
+    /// When none is in flight or the device fails.
+    pub fn finish(&self, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
+        let handle = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(handle) = handle else {
+            return Err(Error::NoTimings { reason: "no run is in flight" }.into());
+        };
+        handle.wait(None)?;
+        let module = &self.compiled.module;
+        let mut results = vec![];
+        for output in &module.outputs {
+            let shape = output.ty.shape.eval(bindings).unwrap_or_default();
+            let mut bytes = vec![0; shape.iter().product::<usize>() * output.ty.dtype.size().unwrap_or(1)];
+            if !bytes.is_empty() {
+                match module.program.buffers[output.buffer].place {
+                    Place::Output(_) => self.places[output.buffer].0.read(0, &mut bytes)?,
+                    _ => self.compiled.context.download(&self.places[output.buffer].0, 0, &mut bytes)?,
+                }
+            }
+            results.push((output.name.clone(), shape, output.ty.dtype, bytes));
+        }
+        Ok(results)
+    }
+
+    /// What was compiled.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// What was recorded.
+    pub fn counts(&self) -> RecordCounts {
+        self.recording.counts()
+    }
+
+    /// Bytes of the weights that it reads.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// Label and nanoseconds of each dispatch of the last run; needs a recording with timestamps.
+    ///
+    /// # Errors
+    /// Without timestamps, or before the first run is done.
+    pub fn timings(&self) -> Result<Vec<(String, u64)>, ExecError> {
+        Ok(self.recording.timings()?)
+    }
+}
+
+/// The plan as commands over program buffers; offsets are added by [`physical`].
+fn record_spec(module: &Module) -> RecordSpec {
+    let mut commands = vec![];
+    if !module.plan.head.is_empty() {
+        commands.push(RecordCommand::Barrier(BarrierKind::Head));
+    }
+    for command in &module.plan.commands {
+        match command {
+            Command::Barrier { .. } => commands.push(RecordCommand::Barrier(BarrierKind::Between)),
+            Command::Dispatch(d) => {
+                let launch = &module.launches[*d];
+                let bind =
+                    |b: &usize| BindRange { buffer: *b, offset: 0, bytes: module.program.buffers[*b].bytes };
+                let grid = match (launch.grid, module.table_buffer) {
+                    (ModuleGrid::Direct(grid), _) => Grid::Direct(grid),
+                    (ModuleGrid::Table(at), Some(buffer)) => Grid::Indirect { buffer, offset: 4 * at as u64 },
+                    (ModuleGrid::Table(_), None) => Grid::Direct([0, 0, 0]),
+                };
+                commands.push(RecordCommand::Dispatch {
+                    pipeline: launch.kernel,
+                    bindings: launch.buffers.iter().map(bind).collect(),
+                    grid,
+                    push: vec![],
+                    label: module.program.dispatches[*d].name.clone(),
+                });
+            }
+        }
+    }
+    if !module.plan.tail.is_empty() {
+        commands.push(RecordCommand::Barrier(BarrierKind::Tail));
+    }
+    RecordSpec { commands }
+}
+
+/// Replaces program buffers by device buffers and offsets.
+fn physical(mut spec: RecordSpec, number: &[usize], places: &[(Arc<Buffer>, u64)]) -> RecordSpec {
+    for command in &mut spec.commands {
+        let RecordCommand::Dispatch { bindings, grid, .. } = command else { continue };
+        for range in bindings {
+            range.offset += places[range.buffer].1;
+            range.buffer = number[range.buffer];
+        }
+        if let Grid::Indirect { buffer, .. } = grid {
+            *buffer = number[*buffer];
+        }
+    }
+    spec
+}
