@@ -1,1 +1,10 @@
-//! Test support.
+//! Test support: seeded random graphs with data for them, and comparison of tensors.
+
+pub mod compare;
+pub mod random_graph;
+pub mod random_inputs;
+pub mod rng;
+
+pub use compare::{Tolerance, assert_close, compare, nmse};
+pub use random_graph::{Options, random_graph, random_row_program};
+pub use random_inputs::{Inputs, random_inputs};

@@ -1,0 +1,249 @@
+//! Elementwise steps.
+
+use tallow_ir::{DType, Dim, ElementwiseOp as E, Op, ReduceKind};
+
+use super::builder::{Builder, Item, wrapped};
+
+/// The range of the result of `op` for operands in their ranges.
+pub fn range(op: E, of: &[Item]) -> (f64, f64) {
+    let (a, b) = (of[0], of[of.len() - 1]);
+    let products = [a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high];
+    let hull = |all: [f64; 4]| {
+        (all.iter().copied().fold(f64::MAX, f64::min), all.iter().copied().fold(f64::MIN, f64::max))
+    };
+    match op {
+        E::Neg => (-a.high, -a.low),
+        E::Abs if a.low >= 0.0 => (a.low, a.high),
+        E::Abs => (0.0, a.bound()),
+        E::Sign | E::Sin | E::Cos | E::Tanh | E::Erf => (-1.0, 1.0),
+        E::Exp => (a.low.exp(), a.high.exp()),
+        E::Log => (a.low.ln(), a.high.ln()),
+        E::Sqrt => (a.low.sqrt(), a.high.sqrt()),
+        // Callers see to it that the operand has one sign.
+        E::Recip => (1.0 / a.high, 1.0 / a.low),
+        E::Floor | E::Ceil | E::Round => (a.low - 1.0, a.high + 1.0),
+        E::Add => (a.low + b.low, a.high + b.high),
+        E::Sub => (a.low - b.high, a.high - b.low),
+        E::Mul => hull(products),
+        E::Div if b.low > 0.0 => hull([a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high]),
+        // A quotient of integers is no larger than the dividend.
+        E::Div => (-a.bound(), a.bound()),
+        E::Rem if a.low >= 0.0 => (0.0, a.high.min(b.bound())),
+        E::Rem => (-a.bound().min(b.bound()), a.bound().min(b.bound())),
+        // Callers see to it that the base is positive.
+        E::Pow => hull([a.low.powf(b.low), a.low.powf(b.high), a.high.powf(b.low), a.high.powf(b.high)]),
+        E::Minimum => (a.low.min(b.low), a.high.min(b.high)),
+        E::Maximum => (a.low.max(b.low), a.high.max(b.high)),
+        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge | E::And | E::Or => (0.0, 1.0),
+        E::Select => (of[1].low.min(b.low), of[1].high.max(b.high)),
+    }
+}
+
+/// True if every device gives the same bits for the same operands, in whatever precision it computes.
+pub fn is_exact(op: E) -> bool {
+    match op {
+        E::Neg | E::Abs | E::Sign | E::Floor | E::Ceil | E::Round | E::Minimum | E::Maximum => true,
+        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge | E::And | E::Or | E::Select => true,
+        E::Exp | E::Log | E::Sqrt | E::Recip | E::Sin | E::Cos | E::Tanh | E::Erf => false,
+        E::Add | E::Sub | E::Mul | E::Div | E::Rem | E::Pow => false,
+    }
+}
+
+/// `|a| + c`: an operand for what needs a positive one.
+fn positive(b: &mut Builder, a: Item, c: f64) -> Item {
+    let magnitude = b.apply(E::Abs, &[a]);
+    let offset = b.constant(a.value, c);
+    b.apply(E::Add, &[magnitude, offset])
+}
+
+/// A function of one float.
+pub fn unary(b: &mut Builder) -> Option<Item> {
+    let a = b.pick_float()?;
+    let result = random_unary(b, a);
+    Some(b.push(result))
+}
+
+/// A random function of `a`, guarded where it needs to be.
+pub fn random_unary(b: &mut Builder, a: Item) -> Item {
+    let ops = [
+        E::Neg,
+        E::Abs,
+        E::Exp,
+        E::Log,
+        E::Sqrt,
+        E::Recip,
+        E::Sin,
+        E::Cos,
+        E::Tanh,
+        E::Erf,
+        E::Sign,
+        E::Floor,
+        E::Ceil,
+        E::Round,
+    ];
+    match *b.rng.pick(&ops) {
+        E::Exp => {
+            let a = if a.high > 3.0 { b.apply(E::Tanh, &[a]) } else { a };
+            b.apply(E::Exp, &[a])
+        }
+        op @ (E::Log | E::Sqrt | E::Recip) => {
+            let a = positive(b, a, 0.5);
+            b.apply(op, &[a])
+        }
+        // These jump.
+        E::Sign | E::Floor | E::Ceil | E::Round if !a.exact => b.apply(E::Tanh, &[a]),
+        op => b.apply(op, &[a]),
+    }
+}
+
+/// A function of two floats of one shape.
+pub fn binary(b: &mut Builder) -> Option<Item> {
+    let a = b.pick_float()?;
+    let other = companion(b, a);
+    let (x, y) = if b.rng.chance(50) { (a, other) } else { (other, a) };
+    let result = random_binary(b, x, y);
+    Some(b.push(result))
+}
+
+/// A random function of `x` and `y`, guarded where it needs to be.
+pub fn random_binary(b: &mut Builder, x: Item, y: Item) -> Item {
+    match *b.rng.pick(&[
+        E::Add,
+        E::Add,
+        E::Sub,
+        E::Mul,
+        E::Mul,
+        E::Div,
+        E::Minimum,
+        E::Maximum,
+        E::Pow,
+        E::Rem,
+    ]) {
+        E::Div => {
+            let y = positive(b, y, 0.5);
+            b.apply(E::Div, &[x, y])
+        }
+        E::Pow => {
+            let x = positive(b, x, 0.5);
+            let exponent = *b.rng.pick(&[-1.0, 0.5, 2.0, 1.25]);
+            let exponent = b.constant(x.value, exponent);
+            b.apply(E::Pow, &[x, exponent])
+        }
+        // A remainder jumps, so it is taken of exact values only.
+        E::Rem if x.exact => {
+            let divisor = b.constant(x.value, 1.5);
+            b.apply(E::Rem, &[x, divisor])
+        }
+        E::Rem => b.apply(E::Sub, &[x, y]),
+        op => b.apply(op, &[x, y]),
+    }
+}
+
+/// Another value of the type and shape of `a`: remembered, broadcast, reduced from `a`, or new.
+pub fn companion(b: &mut Builder, a: Item) -> Item {
+    let (dtype, shape) = (b.dtype(a.value), b.graph.ty(a.value).shape.clone());
+    let repeats = |b: &Builder, i: &Item| {
+        let dims = b.dims(i.value);
+        let Some(missing) = shape.rank().checked_sub(dims.len()) else { return false };
+        dims.iter().zip(&shape.dims()[missing..]).all(|(from, to)| from == to || from.is(1))
+    };
+    let found = match b.rng.below(4) {
+        0 | 1 => b.pick(|b, i| b.dtype(i.value) == dtype && i.value != a.value && repeats(b, i)),
+        2 if shape.rank() > 0 => {
+            let axis = b.rng.below(shape.rank());
+            let kind = *b.rng.pick(&[ReduceKind::Max, ReduceKind::Min]);
+            let reduced = b.graph.reduce_keepdim(kind, a.value, &[axis]).expect("an axis of a");
+            Some(Item { value: reduced, ..a })
+        }
+        _ => None,
+    };
+    let item = found.unwrap_or_else(|| {
+        if b.rng.chance(40) {
+            let x = *b.rng.pick(&[-1.5, 0.0, 0.5, 1.0, 3.0]);
+            return b.constant(a.value, x);
+        }
+        // A vector along one axis.
+        let keep = b.rng.below(shape.rank().max(1));
+        let others: Vec<usize> = (0..shape.rank()).filter(|i| *i != keep).collect();
+        b.input(dtype, shape.with_ones(&others))
+    });
+    let value = b.graph.broadcast(item.value, shape).expect("the shape repeats");
+    Item { value, ..item }
+}
+
+/// `a < b ? c : d` and the like.
+pub fn select(b: &mut Builder) -> Option<Item> {
+    let a = b.pick(|_, i| i.exact)?;
+    let x = b.constant(a.value, 1.0);
+    let relations = [E::Eq, E::Ne, E::Lt, E::Le, E::Gt, E::Ge];
+    let (first, second) = (*b.rng.pick(&relations), *b.rng.pick(&relations));
+    let mut condition = b.apply(first, &[a, x]);
+    if b.rng.chance(40) {
+        let zero = b.constant(a.value, 0.0);
+        let other = b.apply(second, &[a, zero]);
+        let both = if b.rng.chance(50) { E::And } else { E::Or };
+        condition = b.apply(both, &[condition, other]);
+    }
+    let shape = b.graph.ty(a.value).shape.clone();
+    let of_shape = b.pick(|b, i| b.graph.ty(i.value).shape == shape && b.dtype(i.value).is_float());
+    let c = of_shape.unwrap_or(a);
+    let d = companion(b, c);
+    let result = b.apply(E::Select, &[condition, c, d]);
+    Some(b.push(result))
+}
+
+/// A conversion between any two types.
+pub fn cast(b: &mut Builder) -> Option<Item> {
+    let a = b.pick(|_, _| true)?;
+    let from = b.dtype(a.value);
+    let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
+    let to = *b.rng.pick(&all);
+    // An integer of any size is no tame float, and a float between two integers may round either way.
+    if (from.is_int() && to.is_float() && a.bound() > 256.0) || (from.is_float() && to.is_int() && !a.exact) {
+        return None;
+    }
+    let value = b.add(Op::Cast(to), &[a.value]);
+    let widens = matches!((from, to), (_, DType::F64 | DType::F32)) && from != DType::F64;
+    let (low, high) = match to.is_int() {
+        true if from.is_int() => wrapped(to, a.low, a.high),
+        // Saturated, not wrapped.
+        true => (a.low.trunc().max(wrapped(to, -1e300, 0.0).0), a.high.trunc().max(0.0)),
+        false => (a.low, a.high),
+    };
+    let exact = a.exact && (to.is_int() || widens || from == to);
+    Some(b.push(Item { value, low, high, exact }))
+}
+
+/// Arithmetic of integers, which may wrap.
+pub fn integers(b: &mut Builder) -> Option<Item> {
+    let found = b.pick(|b, i| b.dtype(i.value).is_int() && b.options.ints.contains(&b.dtype(i.value)));
+    let a = match found {
+        Some(a) => a,
+        None if b.options.ints.is_empty() => return None,
+        None => {
+            let dtype = *b.rng.pick(&b.options.ints);
+            let shape = b.random_shape();
+            b.input(dtype, shape)
+        }
+    };
+    let other = companion(b, a);
+    let ops = [E::Add, E::Sub, E::Mul, E::Div, E::Rem, E::Minimum, E::Maximum, E::Neg, E::Abs, E::Sign];
+    let result = match *b.rng.pick(&ops) {
+        op @ (E::Neg | E::Abs | E::Sign) => b.apply(op, &[a]),
+        op => b.apply(op, &[a, other]),
+    };
+    Some(b.push(result))
+}
+
+/// Numbers that follow from the position alone: iota and the values of extents.
+pub fn index_values(b: &mut Builder) -> Option<Item> {
+    let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
+    let dtype = *b.rng.pick(&all);
+    let dim: Dim = b.random_dim();
+    let high = dim.max_value() as f64;
+    // bf16 has 8 bits: integers up to 256 are exact in every type but u8, which wraps.
+    let (low, high) = if dtype.is_int() { wrapped(dtype, 0.0, high) } else { (0.0, high) };
+    let op = if b.rng.chance(60) { Op::Iota { len: dim, dtype } } else { Op::DimValue { dim, dtype } };
+    let value = b.add(op, &[]);
+    Some(b.push(Item { value, low, high, exact: high <= 256.0 || dtype.is_int() }))
+}
