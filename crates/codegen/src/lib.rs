@@ -6,12 +6,16 @@
 //!
 //! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
 
+#[cfg(feature = "spirv")]
+mod cache;
 mod emit;
 mod explain;
 mod kernel;
 mod kinds;
 mod module;
 mod scalar;
+#[cfg(feature = "spirv")]
+mod spirv;
 mod storage;
 mod template;
 
@@ -19,3 +23,5 @@ pub use kernel::{Binding, CodegenError, Count, Kernel, Source, Table};
 pub use kinds::kernel;
 pub use module::{Grid, Launch, Module, Tensor, compile, compile_observed, limits};
 pub use scalar::Glsl;
+#[cfg(feature = "spirv")]
+pub use spirv::{SpirvStats, Target, Words, compile_spirv};

@@ -160,7 +160,7 @@ pub(crate) fn emit(
         for (id, _) in &now {
             let (kind, ty, dtype) = describe(e.body, *id)?;
             let acc = e.fresh_name("acc");
-            let start = if kind.is_arg() { identity(kind, ty, dtype) } else { identity(kind, ty, dtype) };
+            let start = identity(kind, ty, dtype);
             e.line(format!("{} {acc} = {start};", ty.name()));
             if kind.is_arg() {
                 e.line(format!("uint {acc}_at = 0xffffffffu;"));

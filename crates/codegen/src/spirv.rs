@@ -1,0 +1,266 @@
+//! GLSL to SPIR-V: each distinct text once, in parallel, remembered on disk.
+//!
+//! shaderc is built from source with the crate, so one version of this crate gives one translation: that is
+//! what the cache's key relies on (with the versions that shaderc reports about itself).
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use rayon::prelude::*;
+use shaderc::{
+    CompileOptions, Compiler, EnvVersion, OptimizationLevel, ShaderKind, SourceLanguage, SpirvVersion,
+    TargetEnv,
+};
+
+use crate::cache::{self, Cache, Key};
+use crate::kernel::CodegenError;
+
+/// The shaderc that `Cargo.lock` names; part of the cache's key.
+const SHADERC: &str = "shaderc 0.10.1";
+
+/// The file name in compiler messages; shaders are single files.
+const FILE: &str = "kernel.comp";
+
+/// Source lines shown on each side of one that an error names.
+const CONTEXT: usize = 2;
+
+/// Errors whose source is shown: one mistake early in a shader drags many others behind it.
+const SHOWN_ERRORS: usize = 3;
+
+/// Which Vulkan a module is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Vulkan 1.2: SPIR-V 1.5.
+    #[default]
+    Vulkan12,
+    /// Vulkan 1.3: SPIR-V 1.6.
+    Vulkan13,
+}
+
+impl Target {
+    /// The name by which `spirv-val` and the cache know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Vulkan12 => "vulkan1.2",
+            Target::Vulkan13 => "vulkan1.3",
+        }
+    }
+
+    fn versions(self) -> (EnvVersion, SpirvVersion) {
+        match self {
+            Target::Vulkan12 => (EnvVersion::Vulkan1_2, SpirvVersion::V1_5),
+            Target::Vulkan13 => (EnvVersion::Vulkan1_3, SpirvVersion::V1_6),
+        }
+    }
+}
+
+/// A SPIR-V module.
+pub type Words = Arc<[u32]>;
+
+/// What one call of [`compile_spirv`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SpirvStats {
+    /// Distinct texts compiled.
+    pub compiled: usize,
+    /// Distinct texts found in the cache on disk.
+    pub cache_hits: usize,
+    /// Time of the whole call in milliseconds.
+    pub millis: f64,
+}
+
+/// Compiles compute shaders, given as (name, GLSL), to SPIR-V modules in the same order; equal texts share
+/// one module.
+///
+/// Distinct texts that are not in the cache below directory `cache` compile in parallel on rayon's pool and
+/// are then kept there. The entry point is `main`, and modules are optimized for speed. A shader that does
+/// not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
+pub fn compile_spirv(
+    shaders: &[(&str, &str)],
+    target: Target,
+    cache: Option<&Path>,
+) -> Result<(Vec<Words>, SpirvStats), CodegenError> {
+    let start = Instant::now();
+    let cache = Cache::open(cache);
+    let mut distinct: Vec<Shader<'_>> = vec![];
+    let mut by_text: HashMap<&str, usize> = HashMap::new();
+    let mut order = vec![];
+    for &(name, glsl) in shaders {
+        let at = *by_text.entry(glsl).or_insert_with(|| {
+            let key = key(glsl, target);
+            distinct.push(Shader { name, glsl, words: cache.load(&key).map(Arc::from), key });
+            distinct.len() - 1
+        });
+        order.push(at);
+    }
+    let missing: Vec<usize> = (0..distinct.len()).filter(|i| distinct[*i].words.is_none()).collect();
+    let mut failed = None;
+    for (&at, result) in missing.iter().zip(compile_all(&distinct, &missing, target)) {
+        match result {
+            Ok(words) => {
+                cache.store(&distinct[at].key, &words);
+                distinct[at].words = Some(words.into());
+            }
+            // What did compile is kept nevertheless: the next attempt is faster.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let modules = order.iter().filter_map(|at| distinct[*at].words.clone()).collect();
+    let stats = SpirvStats {
+        compiled: missing.len(),
+        cache_hits: distinct.len() - missing.len(),
+        millis: start.elapsed().as_secs_f64() * 1e3,
+    };
+    Ok((modules, stats))
+}
+
+/// A distinct text and what became of it.
+struct Shader<'a> {
+    /// That of the first shader with this text.
+    name: &'a str,
+    glsl: &'a str,
+    key: Key,
+    words: Option<Words>,
+}
+
+/// Everything that the words depend on.
+fn key(glsl: &str, target: Target) -> Key {
+    let (version, revision) = shaderc::get_spirv_version();
+    cache::key(&[
+        glsl.as_bytes(),
+        target.name().as_bytes(),
+        b"compute main -O",
+        SHADERC.as_bytes(),
+        &version.to_le_bytes(),
+        &revision.to_le_bytes(),
+        env!("CARGO_PKG_VERSION").as_bytes(),
+    ])
+}
+
+/// Compiles the modules at `which`, in that order.
+fn compile_all(
+    modules: &[Shader<'_>],
+    which: &[usize],
+    target: Target,
+) -> Vec<Result<Vec<u32>, CodegenError>> {
+    // Made once and kept: glslang parses its library when the first compiler starts to work and drops it with
+    // the last: 0.2 s and more each time, against 2 ms for a small kernel.
+    static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
+    KEPT.get_or_init(|| Compiler::new().ok());
+    // A compiler serves one piece of the list; two pieces a thread even out shaders of unequal size.
+    let piece = which.len().div_ceil(2 * rayon::current_num_threads());
+    which
+        .par_iter()
+        .with_min_len(piece)
+        .map_init(Compiler::new, |compiler, &at| {
+            let Shader { name, glsl, .. } = modules[at];
+            let compiler = compiler.as_ref().map_err(|e| failure(name, e.to_string()))?;
+            compile(compiler, name, glsl, target)
+        })
+        .collect()
+}
+
+fn compile(compiler: &Compiler, name: &str, glsl: &str, target: Target) -> Result<Vec<u32>, CodegenError> {
+    if glsl.contains('\0') {
+        return Err(failure(name, "the text contains a NUL character".into()));
+    }
+    // Without a version glslang looks for one that has compute shaders and prints its whole library.
+    if !glsl.starts_with("#version") {
+        return Err(failure(name, "the text does not begin with #version".into()));
+    }
+    let mut options = CompileOptions::new().map_err(|e| failure(name, e.to_string()))?;
+    let (env, spirv) = target.versions();
+    options.set_source_language(SourceLanguage::GLSL);
+    options.set_target_env(TargetEnv::Vulkan, env as u32);
+    options.set_target_spirv(spirv);
+    options.set_optimization_level(OptimizationLevel::Performance);
+    let artifact = compiler
+        .compile_into_spirv(glsl, ShaderKind::Compute, FILE, "main", Some(&options))
+        .map_err(|e| failure(name, with_source(&e.to_string(), glsl)))?;
+    if artifact.get_num_warnings() > 0 {
+        tracing::debug!(kernel = name, "shaderc warns:\n{}", artifact.get_warning_messages());
+    }
+    Ok(artifact.as_binary().to_vec())
+}
+
+fn failure(name: &str, log: String) -> CodegenError {
+    CodegenError::Shader { name: name.into(), log }
+}
+
+/// The compiler's messages, with numbered source lines around the first that they name.
+fn with_source(log: &str, glsl: &str) -> String {
+    let lines: Vec<&str> = glsl.lines().collect();
+    let mut out = String::new();
+    let mut shown = vec![];
+    for message in log.lines() {
+        out += message;
+        out.push('\n');
+        let Some(at) = line_of(message).filter(|at| (1..=lines.len()).contains(at)) else { continue };
+        if shown.contains(&at) || shown.len() == SHOWN_ERRORS {
+            continue;
+        }
+        shown.push(at);
+        for number in at.saturating_sub(CONTEXT).max(1)..=(at + CONTEXT).min(lines.len()) {
+            let mark = if number == at { '>' } else { ' ' };
+            out += &format!("{mark} {number:4} | {}\n", lines[number - 1]);
+        }
+    }
+    out
+}
+
+/// `12` for `kernel.comp:12: error: ...`.
+fn line_of(message: &str) -> Option<usize> {
+    let at = message.find(FILE)? + FILE.len();
+    message[at..].strip_prefix(':')?.split(':').next()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "#version 450\nlayout(local_size_x = 1) in;\nlayout(set = 0, binding = 0) buffer B { float b[]; };\nvoid main() { b[0] = 1.0; }\n";
+
+    #[test]
+    fn results_are_in_input_order_and_equal_texts_compile_once() {
+        let texts: Vec<String> = (0..40).map(|i| GOOD.replace("1.0", &format!("{}.0", i % 10))).collect();
+        let shaders: Vec<(&str, &str)> = texts.iter().map(|t| ("k", t.as_str())).collect();
+        let (modules, stats) = compile_spirv(&shaders, Target::Vulkan12, None).unwrap();
+        assert_eq!((modules.len(), stats.compiled, stats.cache_hits), (40, 10, 0));
+        for (i, module) in modules.iter().enumerate() {
+            assert_eq!(&module[..2], &[0x0723_0203, 0x0001_0500], "SPIR-V 1.5");
+            let constant = (i as f32 % 10.0).to_bits();
+            assert!(module.contains(&constant), "the constant of text {i} is in module {i}");
+            assert!(Arc::ptr_eq(module, &modules[i % 10]));
+        }
+        let (modules, _) = compile_spirv(&shaders[..1], Target::Vulkan13, None).unwrap();
+        assert_eq!(modules[0][1], 0x0001_0600, "SPIR-V 1.6");
+        assert_eq!(compile_spirv(&[], Target::Vulkan12, None).unwrap().0.len(), 0);
+    }
+
+    #[test]
+    fn errors_name_kernel_and_line() {
+        let bad = GOOD.replace("b[0] = 1.0;", "\n    b[0] = missing;\n");
+        let error = compile_spirv(&[("fine", GOOD), ("map .. add", &bad)], Target::Vulkan12, None);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("kernel map .. add does not compile"), "{text}");
+        assert!(text.contains("kernel.comp:5: error: 'missing' : undeclared identifier"), "{text}");
+        assert!(text.contains("     4 | void main() {"), "{text}");
+        assert!(text.contains(">    5 |     b[0] = missing;"), "{text}");
+        assert!(compile_spirv(&[("k", "\0")], Target::Vulkan12, None).is_err());
+        assert!(compile_spirv(&[("k", "")], Target::Vulkan12, None).is_err());
+    }
+
+    /// The key names the compiler that the lock file names.
+    #[test]
+    fn the_key_names_the_compiler_in_use() {
+        let lock = include_str!("../../../Cargo.lock");
+        let (name, version) = SHADERC.split_once(' ').unwrap();
+        assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "update SHADERC");
+        let keys = [key(GOOD, Target::Vulkan12), key(GOOD, Target::Vulkan13), key("", Target::Vulkan12)];
+        assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2]);
+    }
+}
