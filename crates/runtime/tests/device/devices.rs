@@ -56,7 +56,9 @@ fn capabilities_keep_what_vulkan_promises() {
 
 #[test]
 fn known_devices_have_the_capabilities_of_their_profiles() {
-    let Some(context) = context_with(&RuntimeOptions { disable: vec![], ..options() }) else { return };
+    // Under an older validation layer a device shows less than it has.
+    let bare = RuntimeOptions { disable: vec![], validate: false, ..options() };
+    let Some(context) = context_with(&bare) else { return };
     let found = context.caps();
     // The profiles describe these drivers; others may know more or less.
     let mut profile = if found.name.contains("256 bits") && found.driver.contains("Mesa 22.3.6") {

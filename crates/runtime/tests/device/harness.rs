@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tallow_codegen::{Target, compile_spirv};
 use tallow_runtime::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
 use tallow_runtime::vulkan::{Buffer, Context, MemoryUse, Pipeline, PipelineDesc, Recording};
 use tallow_runtime::{Error, RuntimeOptions};
@@ -40,14 +41,8 @@ pub fn skip(reason: &str) {
 
 /// Compiles a compute shader of plain Vulkan 1.2.
 pub fn spirv(glsl: &str) -> Vec<u32> {
-    let compiler = shaderc::Compiler::new().expect("shaderc starts");
-    let mut options = shaderc::CompileOptions::new().expect("shaderc starts");
-    options.set_target_env(shaderc::TargetEnv::Vulkan, shaderc::EnvVersion::Vulkan1_2 as u32);
-    compiler
-        .compile_into_spirv(glsl, shaderc::ShaderKind::Compute, "test.comp", "main", Some(&options))
-        .unwrap_or_else(|error| panic!("{error}\n{glsl}"))
-        .as_binary()
-        .to_vec()
+    let (modules, _) = compile_spirv(&[("test", glsl)], Target::Vulkan12, None).unwrap();
+    modules[0].to_vec()
 }
 
 /// `c[i] = a[i] + b[i]`.
