@@ -58,9 +58,13 @@ impl Buffer {
     /// The declaration, with aliases for wide loads.
     pub fn declare(&self, caps: &DeviceCaps, ext: &mut Extensions) -> String {
         let b = self.binding;
-        let access = if self.written { "" } else { "readonly " };
-        // A block holds what its kernel may not change meanwhile; outputs are written by one invocation
-        // an element and never read, but two views of one arena must be assumed to overlap otherwise.
+        // What a kernel writes it never reads, except through the atomics that write parts of words;
+        // saying so lets the validation layer see true hazards only.
+        let access = match (self.written, typed(self.dtype, caps)) {
+            (false, _) => "readonly ",
+            (true, true) => "writeonly ",
+            (true, false) => "",
+        };
         let element = self.element(caps, ext);
         let mut text =
             format!("layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n");

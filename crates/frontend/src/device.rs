@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use tallow_ir::{DType, Graph};
 
-use crate::error::{Error, Result};
+#[cfg(not(feature = "vulkan"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::executable::Executable;
 use crate::resident::{State, Weight};
 
@@ -13,6 +15,9 @@ use crate::resident::{State, Weight};
 pub enum Device {
     /// The interpreter: always there, exact, slow.
     Cpu,
+    /// A GPU, or a software implementation of one.
+    #[cfg(feature = "vulkan")]
+    Vulkan(crate::vulkan::VulkanDevice),
 }
 
 impl Device {
@@ -20,13 +25,21 @@ impl Device {
     ///
     /// # Errors
     /// When the build has no Vulkan, there is no loader, or no such device.
-    pub fn new_vulkan(_ordinal: usize) -> Result<Device> {
-        Err(Error::NotCompiledWithVulkan)
+    pub fn new_vulkan(ordinal: usize) -> Result<Device> {
+        open(Some(ordinal))
+    }
+
+    /// The best Vulkan device, or the one that the variable `TALLOW_DEVICE` names.
+    ///
+    /// # Errors
+    /// When the build has no Vulkan, there is no loader, or no device.
+    pub fn best_vulkan() -> Result<Device> {
+        open(None)
     }
 
     /// The best Vulkan device, or the CPU where there is none, after a warning that says why.
     pub fn vulkan_if_available() -> Device {
-        Device::new_vulkan(0).unwrap_or_else(|error| {
+        Device::best_vulkan().unwrap_or_else(|error| {
             tracing::warn!("running on the CPU interpreter, which is slow: {error}");
             Device::Cpu
         })
@@ -36,6 +49,8 @@ impl Device {
     pub fn is_cpu(&self) -> bool {
         match self {
             Device::Cpu => true,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(_) => false,
         }
     }
 
@@ -43,6 +58,8 @@ impl Device {
     pub fn name(&self) -> String {
         match self {
             Device::Cpu => "cpu".into(),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.name(),
         }
     }
 
@@ -93,6 +110,19 @@ pub struct VulkanDeviceInfo {
 /// # Errors
 /// When the build has no Vulkan or there is no loader.
 pub fn vulkan_devices() -> Result<Vec<VulkanDeviceInfo>> {
+    #[cfg(feature = "vulkan")]
+    return crate::vulkan::devices();
+    #[cfg(not(feature = "vulkan"))]
+    Err(Error::NotCompiledWithVulkan)
+}
+
+#[cfg(feature = "vulkan")]
+fn open(ordinal: Option<usize>) -> Result<Device> {
+    crate::vulkan::VulkanDevice::open(ordinal).map(Device::Vulkan)
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn open(_ordinal: Option<usize>) -> Result<Device> {
     Err(Error::NotCompiledWithVulkan)
 }
 

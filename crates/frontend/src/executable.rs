@@ -60,6 +60,8 @@ pub struct Executable {
 #[derive(Debug)]
 enum Program {
     Cpu(CpuExecutable),
+    #[cfg(feature = "vulkan")]
+    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>),
 }
 
 impl Executable {
@@ -77,6 +79,11 @@ impl Executable {
         check_leaves(&graph, weights, states)?;
         let program = match device {
             Device::Cpu => Program::Cpu(CpuExecutable::new(&graph, weights, states)?),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => {
+                let executable = crate::vulkan::VulkanExecutable::new(device, &graph, weights, states)?;
+                Program::Vulkan(std::sync::Arc::new(executable))
+            }
         };
         Ok(Executable { graph, device: device.clone(), program })
     }
@@ -109,7 +116,13 @@ impl Executable {
         check_inputs(&self.graph, &bindings, inputs)?;
         match &self.program {
             Program::Cpu(program) => {
-                program.run(&self.graph, &bindings, inputs).map(|outputs| Pending { outputs })
+                let outputs = program.run(&self.graph, &bindings, inputs)?;
+                Ok(Pending { run: Run::Done(outputs) })
+            }
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(program) => {
+                program.start(&bindings, inputs)?;
+                Ok(Pending { run: Run::Vulkan(program.clone(), bindings) })
             }
         }
     }
@@ -118,6 +131,8 @@ impl Executable {
     pub fn stats(&self) -> ExecStats {
         match &self.program {
             Program::Cpu(program) => program.stats(),
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(program) => program.stats(),
         }
     }
 
@@ -129,6 +144,8 @@ impl Executable {
                 self.graph.len(),
                 self.graph
             ),
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(program) => program.explain(),
         }
     }
 
@@ -136,6 +153,8 @@ impl Executable {
     pub fn timings(&self) -> Vec<(String, u64)> {
         match &self.program {
             Program::Cpu(_) => Vec::new(),
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(program) => program.timings(),
         }
     }
 }
@@ -144,7 +163,14 @@ impl Executable {
 #[derive(Debug)]
 #[must_use = "the results come from `wait`"]
 pub struct Pending {
-    outputs: Vec<RunOutput>,
+    run: Run,
+}
+
+#[derive(Debug)]
+enum Run {
+    Done(Vec<RunOutput>),
+    #[cfg(feature = "vulkan")]
+    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, Bindings),
 }
 
 impl Pending {
@@ -153,7 +179,11 @@ impl Pending {
     /// # Errors
     /// When the device fails.
     pub fn wait(self) -> Result<Vec<RunOutput>> {
-        Ok(self.outputs)
+        match self.run {
+            Run::Done(outputs) => Ok(outputs),
+            #[cfg(feature = "vulkan")]
+            Run::Vulkan(program, bindings) => program.finish(&bindings),
+        }
     }
 }
 

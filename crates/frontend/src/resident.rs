@@ -19,6 +19,8 @@ pub struct Weight {
 #[derive(Clone, Debug)]
 enum WeightData {
     Cpu(Arc<Array>),
+    #[cfg(feature = "vulkan")]
+    Vulkan(tallow_runtime::executable::DeviceWeight),
 }
 
 impl Weight {
@@ -27,6 +29,8 @@ impl Weight {
         check_bytes("weight", "", &ty, shape, bytes.len())?;
         let data = match device {
             Device::Cpu => WeightData::Cpu(Arc::new(array(dtype, shape, bytes)?)),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => WeightData::Vulkan(device.weight(&ty, bytes)?),
         };
         Ok(Weight { ty, bytes: bytes.len(), data })
     }
@@ -44,6 +48,16 @@ impl Weight {
     pub(crate) fn on_cpu(&self) -> Option<&Arc<Array>> {
         match &self.data {
             WeightData::Cpu(array) => Some(array),
+            #[cfg(feature = "vulkan")]
+            WeightData::Vulkan(_) => None,
+        }
+    }
+
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn on_vulkan(&self) -> Option<&tallow_runtime::executable::DeviceWeight> {
+        match &self.data {
+            WeightData::Cpu(_) => None,
+            WeightData::Vulkan(weight) => Some(weight),
         }
     }
 }
@@ -59,6 +73,8 @@ pub struct State {
 #[derive(Clone, Debug)]
 enum StateData {
     Cpu(Arc<Mutex<Array>>),
+    #[cfg(feature = "vulkan")]
+    Vulkan(crate::vulkan::StateOnDevice),
 }
 
 impl State {
@@ -68,9 +84,13 @@ impl State {
             let expected = "a scalar type".to_string();
             return Err(Error::UnexpectedDType { op: "state", expected, got: dtype });
         };
-        let zeros = vec![0; shape.iter().product::<usize>() * size];
         let data = match device {
-            Device::Cpu => StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros)?))),
+            Device::Cpu => {
+                let zeros = vec![0; shape.iter().product::<usize>() * size];
+                StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros)?)))
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => StateData::Vulkan(device.state(&ty)?),
         };
         Ok(State { ty, shape: shape.to_vec(), data })
     }
@@ -87,6 +107,8 @@ impl State {
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         match &self.data {
             StateData::Cpu(array) => Ok(lock(array).to_bytes()),
+            #[cfg(feature = "vulkan")]
+            StateData::Vulkan(state) => state.read(),
         }
     }
 
@@ -98,6 +120,8 @@ impl State {
         check_bytes("state", "", &self.ty, &self.shape, bytes.len())?;
         match &self.data {
             StateData::Cpu(cell) => *lock(cell) = array(self.ty.dtype, &self.shape, bytes)?,
+            #[cfg(feature = "vulkan")]
+            StateData::Vulkan(state) => state.write(bytes)?,
         }
         Ok(())
     }
@@ -105,6 +129,16 @@ impl State {
     pub(crate) fn on_cpu(&self) -> Option<&Arc<Mutex<Array>>> {
         match &self.data {
             StateData::Cpu(array) => Some(array),
+            #[cfg(feature = "vulkan")]
+            StateData::Vulkan(_) => None,
+        }
+    }
+
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn on_vulkan(&self) -> Option<&crate::vulkan::StateOnDevice> {
+        match &self.data {
+            StateData::Cpu(_) => None,
+            StateData::Vulkan(state) => Some(state),
         }
     }
 }

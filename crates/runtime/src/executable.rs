@@ -50,14 +50,14 @@ pub enum ExecError {
 }
 
 /// A constant tensor on the device, in the layout that kernels read.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct DeviceWeight {
     ty: TensorType,
     buffer: Arc<Buffer>,
 }
 
 /// A tensor on the device that outlives runs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct DeviceState {
     ty: TensorType,
     buffer: Arc<Buffer>,
@@ -308,10 +308,10 @@ impl Executable {
     /// As [`Executable::run`].
     pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<(), ExecError> {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*in_flight {
-            if !handle.is_done()? {
-                return Err(Error::Busy.into());
-            }
+        if let Some(handle) = &*in_flight
+            && !handle.is_done()?
+        {
+            return Err(Error::Busy.into());
         }
         let module = &self.compiled.module;
         self.check(bindings)?;
@@ -355,11 +355,11 @@ impl Executable {
             }
         }
         for (end, extent) in &module.constraints {
-            if let (Some(value), Some(limit)) = (end.eval(bindings), extent.eval(bindings)) {
-                if value > limit {
-                    let (end, extent) = (end.to_string(), extent.to_string());
-                    return Err(ExecError::Bounds { end, value, extent, limit });
-                }
+            if let (Some(value), Some(limit)) = (end.eval(bindings), extent.eval(bindings))
+                && value > limit
+            {
+                let (end, extent) = (end.to_string(), extent.to_string());
+                return Err(ExecError::Bounds { end, value, extent, limit });
             }
         }
         Ok(())

@@ -1,0 +1,199 @@
+//! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::State`] and [`crate::Executable`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tallow_ir::{Bindings, Graph, TensorType};
+use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
+use tallow_runtime::record::RecordOptions;
+use tallow_runtime::vulkan::Context;
+use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
+
+use crate::device::VulkanDeviceInfo;
+use crate::error::{Error, Result};
+use crate::executable::{ExecStats, RunOutput};
+use crate::resident::{State, Weight};
+
+/// An open Vulkan device; clones are the same device.
+#[derive(Clone)]
+pub struct VulkanDevice {
+    context: Arc<Context>,
+}
+
+impl PartialEq for VulkanDevice {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.context, &other.context)
+    }
+}
+
+impl Eq for VulkanDevice {}
+
+impl fmt::Debug for VulkanDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VulkanDevice({:?})", self.context.caps().name)
+    }
+}
+
+fn no_vulkan(error: RuntimeError) -> Error {
+    Error::NoVulkan(error.to_string())
+}
+
+fn device_error(error: ExecError) -> Error {
+    Error::Device(error.to_string())
+}
+
+impl VulkanDevice {
+    /// Opens the device with this ordinal, or the best one (or the one that `TALLOW_DEVICE` names).
+    pub(crate) fn open(ordinal: Option<usize>) -> Result<VulkanDevice> {
+        let mut options = RuntimeOptions::from_env().map_err(no_vulkan)?;
+        if let Some(ordinal) = ordinal {
+            options.device = Some(ordinal.to_string());
+        }
+        let context = Context::new(&options).map_err(no_vulkan)?;
+        Ok(VulkanDevice { context })
+    }
+
+    /// The driver's name for the device.
+    pub fn name(&self) -> String {
+        self.context.caps().name.clone()
+    }
+
+    /// What the device can do, less what `TALLOW_DISABLE` took away.
+    pub fn caps(&self) -> &tallow_ir::DeviceCaps {
+        self.context.caps()
+    }
+
+    pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
+        DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
+    }
+
+    pub(crate) fn state(&self, ty: &TensorType) -> Result<StateOnDevice> {
+        let state = DeviceState::zeroed(&self.context, "state", ty).map_err(device_error)?;
+        Ok(StateOnDevice { context: self.context.clone(), state })
+    }
+}
+
+/// All devices that the loader lists.
+pub(crate) fn devices() -> Result<Vec<VulkanDeviceInfo>> {
+    let options = RuntimeOptions::from_env().map_err(no_vulkan)?;
+    let found = tallow_runtime::vulkan::devices(&options).map_err(no_vulkan)?;
+    let describe = |d: tallow_runtime::vulkan::DeviceInfo| {
+        let driver = d.caps.as_ref().map_or_else(String::new, |c| format!(", {}", c.driver));
+        let mut description = format!("{}, Vulkan {}{driver}", d.device_type.name(), d.api_version);
+        if let Some(why) = d.unsuitable {
+            description += &format!(", not usable: {why}");
+        }
+        VulkanDeviceInfo { ordinal: d.ordinal, name: d.name, description }
+    };
+    Ok(found.into_iter().map(describe).collect())
+}
+
+/// A state with the device that it is on.
+#[derive(Clone)]
+pub(crate) struct StateOnDevice {
+    context: Arc<Context>,
+    state: DeviceState,
+}
+
+impl fmt::Debug for StateOnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateOnDevice({:?})", self.context.caps().name)
+    }
+}
+
+impl StateOnDevice {
+    pub fn read(&self) -> Result<Vec<u8>> {
+        self.state.read(&self.context).map_err(device_error)
+    }
+
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.state.write(&self.context, bytes).map_err(device_error)
+    }
+}
+
+/// A recorded graph.
+pub(crate) struct VulkanExecutable {
+    device: VulkanDevice,
+    recorded: Recorded,
+}
+
+impl fmt::Debug for VulkanExecutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VulkanExecutable({:?}, {:?})", self.device, self.recorded.counts())
+    }
+}
+
+/// Timestamps and splitting, from `TALLOW_TIMINGS=1` and `TALLOW_SPLIT=N` (dispatches a submission).
+fn record_options() -> RecordOptions {
+    let variable = |name| std::env::var(name).ok();
+    RecordOptions {
+        timestamps: variable("TALLOW_TIMINGS").is_some_and(|v| v != "0" && !v.is_empty()),
+        split_after: variable("TALLOW_SPLIT").and_then(|v| v.parse().ok()),
+    }
+}
+
+impl VulkanExecutable {
+    pub fn new(
+        device: &VulkanDevice,
+        graph: &Graph,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, State>,
+    ) -> Result<VulkanExecutable> {
+        let elsewhere = |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
+        let (mut on_device, mut kept) = (HashMap::new(), HashMap::new());
+        for (_, node) in graph.nodes() {
+            match &node.op {
+                tallow_ir::Op::Weight { name, .. } => {
+                    let weight = weights.get(name).and_then(Weight::on_vulkan);
+                    on_device.insert(name.clone(), weight.ok_or_else(|| elsewhere("weight", name))?.clone());
+                }
+                tallow_ir::Op::State { name, .. } => {
+                    let state = states.get(name).and_then(State::on_vulkan);
+                    kept.insert(name.clone(), state.ok_or_else(|| elsewhere("state", name))?.state.clone());
+                }
+                _ => {}
+            }
+        }
+        let compiled = Compiled::new(&device.context, graph).map_err(device_error)?;
+        let recorded = compiled.instance(&on_device, &kept, record_options()).map_err(device_error)?;
+        Ok(VulkanExecutable { device: device.clone(), recorded })
+    }
+
+    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<()> {
+        self.recorded.start(bindings, inputs).map_err(device_error)
+    }
+
+    pub fn finish(&self, bindings: &Bindings) -> Result<Vec<RunOutput>> {
+        let results = self.recorded.finish(bindings).map_err(device_error)?;
+        let output = |(name, shape, dtype, bytes)| RunOutput { name, shape, dtype, bytes };
+        Ok(results.into_iter().map(output).collect())
+    }
+
+    pub fn stats(&self) -> ExecStats {
+        let compiled = self.recorded.compiled();
+        let (plan, counts) = (&compiled.module().plan, self.recorded.counts());
+        let counters = self.device.context.counters();
+        ExecStats {
+            dispatches: counts.dispatches,
+            levels: plan.levels.len(),
+            barriers: counts.barriers_between,
+            barriers_lower_bound: plan.barriers_lower_bound,
+            arena_bytes: plan.arena.bytes,
+            arena_lower_bound_bytes: plan.arena.lower_bound_bytes,
+            weight_bytes: self.recorded.weight_bytes(),
+            recordings: 1,
+            pipelines: counters.pipelines_created as usize,
+            compile_ms: compiled.millis,
+            spirv_cache_hits: compiled.spirv.cache_hits,
+        }
+    }
+
+    pub fn explain(&self) -> String {
+        format!("device {}\n{}", self.device.name(), self.recorded.compiled().module().explain())
+    }
+
+    pub fn timings(&self) -> Vec<(String, u64)> {
+        self.recorded.timings().unwrap_or_default()
+    }
+}
