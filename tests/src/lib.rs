@@ -1,10 +1,13 @@
 //! Test support: seeded random graphs with data for them, and comparison of tensors.
 
+pub mod case;
 pub mod compare;
 pub mod random_graph;
 pub mod random_inputs;
+pub mod reduce;
 pub mod rng;
 
+pub use case::{Case, Test};
 pub use compare::{Tolerance, assert_close, compare, nmse};
 pub use random_graph::{Options, random_graph, random_row_program};
 pub use random_inputs::{Inputs, random_inputs};

@@ -62,14 +62,24 @@ impl Inputs {
 pub fn random_inputs(graph: &Graph, seed: u64) -> Inputs {
     // Another sequence than the graph's own, which may have the same seed.
     let mut rng = Rng::new(seed ^ 0x0069_6e70_7574_7321);
-    let mut inputs = Inputs { symbols: random_symbols(graph, &mut rng), ..Inputs::default() };
+    let symbols = random_symbols(graph, &mut rng);
+    leaves(graph, symbols, &mut rng)
+}
+
+/// As [`random_inputs`], with these symbol values.
+pub fn with_symbols(graph: &Graph, seed: u64, symbols: Bindings) -> Inputs {
+    leaves(graph, symbols, &mut Rng::new(seed))
+}
+
+fn leaves(graph: &Graph, symbols: Bindings, rng: &mut Rng) -> Inputs {
+    let mut inputs = Inputs { symbols, ..Inputs::default() };
     for (_, node) in graph.nodes() {
         let (name, ty, is_weight) = match &node.op {
             Op::Input { name, ty } | Op::State { name, ty } => (name, ty, false),
             Op::Weight { name, ty } => (name, ty, true),
             _ => continue,
         };
-        let leaf = random_leaf(ty, &inputs.symbols, is_weight, &mut rng);
+        let leaf = random_leaf(ty, &inputs.symbols, is_weight, rng);
         let kind = match &node.op {
             Op::Input { .. } => &mut inputs.inputs,
             Op::Weight { .. } => &mut inputs.weights,

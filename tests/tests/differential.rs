@@ -1,0 +1,150 @@
+//! Passes preserve meaning: the interpreter gives the same before and after each of them.
+//!
+//! On all filetests and on random graphs, for several devices. `DIFFERENTIAL_SEEDS=2000` tries more; a
+//! failure names the seed and prints both graphs.
+
+use std::env;
+use std::path::Path;
+
+use tallow_ir::{DeviceCaps, Graph, Op, caps, passes, verify};
+use tallow_reference::{Array, evaluate};
+use tallow_tests::reduce::{caught, reduce};
+use tallow_tests::{
+    Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
+};
+
+/// What every pass promises. Rewrites rule by rule hold bit for bit, a fusion keeps the rounding of each node
+/// inside it, and a matrix product's bits depend on its extents alone. A pass that reorders sums must say so
+/// here, with its bound.
+const PROMISE: Tolerance = Tolerance::Bits;
+
+/// Devices that differ in what the fuser may do.
+const PROFILES: [&str; 3] = ["minimum", "lavapipe", "h200"];
+
+fn seeds() -> u64 {
+    env::var("DIFFERENTIAL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+}
+
+/// Outputs by name, and states after the run.
+type Results = Vec<(String, Array)>;
+
+fn results(graph: &Graph, inputs: &Inputs) -> Result<Results, String> {
+    let mut env = inputs.env();
+    let mut all = evaluate(graph, &mut env).map_err(|e| e.to_string())?;
+    let mut states: Results = env.states.into_iter().map(|(n, a)| (format!("state {n}"), a)).collect();
+    states.sort_by(|a, b| a.0.cmp(&b.0));
+    all.extend(states);
+    Ok(all)
+}
+
+fn same(expected: &Results, got: &Results) -> Result<(), String> {
+    let names = |all: &Results| all.iter().map(|(n, _)| n.clone()).collect::<Vec<_>>();
+    if names(expected) != names(got) {
+        return Err(format!("results {:?} became {:?}", names(expected), names(got)));
+    }
+    for ((name, e), (_, g)) in expected.iter().zip(got) {
+        compare(e, g, PROMISE).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Runs `pass` on `graph` and returns the result, if it means the same.
+fn preserved(
+    pass: &passes::Pass,
+    device: &DeviceCaps,
+    graph: &Graph,
+    inputs: &Inputs,
+    expected: &Results,
+) -> Result<Graph, String> {
+    let fail = |why: String, after: &str| {
+        format!("pass {} for {}: {why}\n---- before\n{graph}---- after\n{after}", pass.name, device.name)
+    };
+    let after = (pass.run)(graph, device).map_err(|e| fail(e.to_string(), ""))?;
+    let text = after.to_string();
+    let list = |found: Vec<verify::Diagnostic>| found.iter().map(|d| format!("{d}\n")).collect();
+    let after = verify(after).map_err(|found| fail(list(found), &text))?.into_graph();
+    let got = results(&after, inputs).map_err(|why| fail(why, &text))?;
+    same(expected, &got).map_err(|why| fail(why, &text))?;
+    Ok(after)
+}
+
+/// Each pass alone on the graph, and the whole list one after the other.
+fn check(graph: &Graph, inputs: &Inputs) -> Result<(), String> {
+    let expected = results(graph, inputs)?;
+    for name in PROFILES {
+        let device = caps::profile(name).ok_or("no such profile")?;
+        let mut now = graph.clone();
+        let is_fused = graph.nodes().any(|(_, node)| matches!(node.op, Op::Fusion(_)));
+        if is_fused {
+            // The fuser takes graphs without fusions, and the driver ends with it.
+            for pass in passes::PASSES.iter().filter(|p| p.name != "fuse") {
+                preserved(pass, &device, graph, inputs, &expected)?;
+            }
+            continue;
+        }
+        for (i, pass) in passes::PASSES.iter().enumerate() {
+            if i > 0 {
+                preserved(pass, &device, graph, inputs, &expected)?;
+            }
+            now = preserved(pass, &device, &now, inputs, &expected)?;
+        }
+        let driven = passes::run(graph, &device, &mut |_, _| {}).map_err(|e| e.to_string())?;
+        if *driven.graph() != now {
+            return Err(format!(
+                "the driver's graph differs from the passes':\n{}----\n{now}",
+                driven.graph()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Tries all seeds, then explains the first that failed on the smallest graph that still fails.
+fn check_seeds(what: &str, make: impl Fn(u64) -> Graph) {
+    let judge = |seed: u64, graph: &Graph| caught(|| check(graph, &random_inputs(graph, seed)));
+    let bad: Vec<u64> = (0..seeds()).filter(|seed| judge(*seed, &make(*seed)).is_err()).collect();
+    let Some(&first) = bad.first() else { return };
+    let small = reduce(&make(first), |graph| judge(first, graph).is_err());
+    let why = judge(first, &small).err().unwrap_or_default();
+    panic!("{what}: seeds {bad:?} of {} fail; {first} reduced:\n{small}{why}", seeds());
+}
+
+#[test]
+fn filetests_keep_their_meaning() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let mut checked = 0;
+    for path in case::files(&folder) {
+        let case = Case::read(&path);
+        let Ok(graph) = case.parse() else { continue };
+        let Ok(graph) = verify(graph) else { continue };
+        let graph = graph.into_graph();
+        if let Err(why) = caught(|| check(&graph, &case.inputs(&graph))) {
+            panic!("{}: {why}", path.display());
+        }
+        checked += 1;
+    }
+    assert!(checked > 0, "no filetest holds a valid graph");
+}
+
+#[test]
+fn random_graphs_keep_their_meaning() {
+    check_seeds("random graph", |seed| random_graph(seed, 12, &Options::default()));
+}
+
+#[test]
+fn small_random_graphs_keep_their_meaning() {
+    check_seeds("small random graph", |seed| random_graph(seed, 4, &Options::default()));
+}
+
+#[test]
+fn large_random_graphs_keep_their_meaning() {
+    let options = Options { max_elements: 256, ..Options::default() };
+    check_seeds("large random graph", |seed| {
+        random_graph(seed, if seed % 10 == 0 { 80 } else { 30 }, &options)
+    });
+}
+
+#[test]
+fn row_programs_keep_their_meaning() {
+    check_seeds("row program", random_row_program);
+}

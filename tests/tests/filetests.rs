@@ -1,0 +1,139 @@
+//! Every file below `filetests/`, tested as its header says (see `tallow_tests::case`).
+//!
+//! Snapshots lie beside their file; after a change that is meant, `cargo insta review` accepts them.
+
+use std::path::Path;
+
+use tallow_codegen::Module;
+use tallow_ir::text::parse;
+use tallow_ir::{DeviceCaps, Graph, caps, passes, verify};
+use tallow_reference::{Array, evaluate};
+use tallow_tests::{Case, Test, Tolerance, compare};
+
+#[test]
+fn filetests() {
+    insta::glob!("../filetests", "**/*.ir", check);
+}
+
+fn check(path: &Path) {
+    let case = Case::read(path);
+    for test in &case.tests {
+        match test {
+            Test::Print => print(&case),
+            Test::Verify => check_verifier(&case),
+            Test::Run(tolerance) => run(&case, *tolerance),
+            Test::Pass { name, profile } => pass(&case, name, profile),
+            Test::Fuse { profile } => fuse(&case, profile),
+            Test::Plan { profile } => plan(&case, profile),
+            Test::Glsl { profile } => glsl(&case, profile),
+        }
+    }
+}
+
+fn graph(case: &Case) -> Graph {
+    case.parse().unwrap_or_else(|e| panic!("{}: {e}", case.path.display()))
+}
+
+fn profile(name: &str) -> DeviceCaps {
+    caps::profile(name).unwrap_or_else(|| panic!("no profile is called '{name}'"))
+}
+
+/// Compares with `<file>.<kind>.snap` beside the file.
+fn snapshot(case: &Case, kind: &str, text: &str) {
+    let stem = case.path.file_stem().expect("a file").to_string_lossy();
+    let name = format!("{stem}.{kind}");
+    let folder = case.path.parent().expect("a file lies in a folder");
+    insta::with_settings!({
+        snapshot_path => folder,
+        prepend_module_to_snapshot => false,
+        snapshot_suffix => "",
+        omit_expression => true,
+    }, { insta::assert_snapshot!(name, text) });
+}
+
+/// Printing gives the text back, and parsing that gives the graph back.
+fn print(case: &Case) {
+    let graph = graph(case);
+    assert_eq!(graph.to_string(), case.code());
+    assert_eq!(parse(&graph.to_string()).as_ref(), Ok(&graph));
+}
+
+/// The errors found are those noted, each at its line.
+fn check_verifier(case: &Case) {
+    let found: Vec<(usize, String)> = match case.parse() {
+        Err(e) => vec![(e.line, e.message)],
+        Ok(graph) => match verify(graph) {
+            Ok(_) => vec![],
+            Err(all) => all.iter().map(|d| (line_of(case, &d.location), d.message.clone())).collect(),
+        },
+    };
+    let matches = |(line, message): &(usize, String), noted: &tallow_tests::case::Expected| {
+        *line == noted.line && message.contains(&noted.message)
+    };
+    for error in &found {
+        assert!(case.errors.iter().any(|n| matches(error, n)), "not noted: line {}: {}", error.0, error.1);
+    }
+    for noted in &case.errors {
+        assert!(found.iter().any(|f| matches(f, noted)), "not found: {noted:?}, but {found:?}");
+    }
+}
+
+/// The line that defines the node at `%1` or `%1 body %2`.
+fn line_of(case: &Case, location: &str) -> usize {
+    let mut lines = (1..).zip(case.text.lines());
+    let mut line = 0;
+    // The body of a node follows the node, so each part is looked for below the one before.
+    for part in location.split(" body ") {
+        let found = lines.by_ref().find(|(_, text)| text.trim_start().starts_with(&format!("{part} = ")));
+        line = found.unwrap_or_else(|| panic!("no line defines {location}")).0;
+    }
+    line
+}
+
+/// Outputs and states after a run are as expected; without expectations, the run succeeds.
+fn run(case: &Case, tolerance: Tolerance) {
+    let graph = graph(case);
+    let mut env = case.inputs(&graph).env();
+    let outputs = evaluate(&graph, &mut env).unwrap_or_else(|e| panic!("{e}"));
+    for (name, values) in &case.expect {
+        let got = outputs.iter().find(|(n, _)| n == name).map(|(_, a)| a).or(env.states.get(name));
+        let got = got.unwrap_or_else(|| panic!("no output or state is called {name:?}"));
+        let expected =
+            Array::from_f64s(got.ty, &got.shape, values).unwrap_or_else(|e| panic!("{name:?}: {e}"));
+        compare(&expected, got, tolerance).unwrap_or_else(|why| panic!("{name:?}: {why}"));
+    }
+}
+
+/// The graph after one pass.
+fn pass(case: &Case, name: &str, device: &str) {
+    let pass = passes::PASSES.iter().find(|p| p.name == name);
+    let pass = pass.unwrap_or_else(|| panic!("no pass is called '{name}'"));
+    let after = (pass.run)(&graph(case), &profile(device)).unwrap_or_else(|e| panic!("{e}"));
+    let after = verify(after).unwrap_or_else(|found| panic!("{found:?}"));
+    let kind = if device == "minimum" { name.to_string() } else { format!("{name}.{device}") };
+    snapshot(case, &kind, &after.graph().to_string());
+}
+
+fn compile(case: &Case, device: &str) -> Module {
+    tallow_codegen::compile(&graph(case), &profile(device)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The graph after all passes, and what the fuser decided.
+fn fuse(case: &Case, device: &str) {
+    let module = compile(case, device);
+    let decisions: String = module.decisions.iter().map(|d| format!("; {d}\n")).collect();
+    snapshot(case, &format!("fuse.{device}"), &format!("{}{decisions}", module.graph.graph()));
+}
+
+/// Dispatches, barriers and offsets.
+fn plan(case: &Case, device: &str) {
+    let module = compile(case, device);
+    snapshot(case, &format!("plan.{device}"), &module.plan.text(&module.program).to_string());
+}
+
+/// All distinct kernels, one after the other.
+fn glsl(case: &Case, device: &str) {
+    let kernels = compile(case, device).kernels;
+    let text: String = kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
+    snapshot(case, &format!("glsl.{device}"), &text);
+}
