@@ -1,0 +1,65 @@
+//! A device or a skip, and one way to run a graph on it.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use tallow::{Device, State, Weight};
+use tallow_ir::Graph;
+use tallow_reference::Array;
+use tallow_tests::Inputs;
+
+/// The environment's Vulkan device, opened once; `None` after saying that the test skips.
+pub fn device() -> Option<Device> {
+    static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
+    match DEVICE.get_or_init(|| Device::best_vulkan().map_err(|e| e.to_string())) {
+        Ok(device) => Some(device.clone()),
+        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
+            panic!("REQUIRE_VULKAN=1, but {why}")
+        }
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// Compiles `graph` for `device` and runs it once; the results, and the states afterwards by name.
+pub fn run(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<Vec<(String, Array)>, String> {
+    let fail = |e: tallow::Error| e.to_string();
+    let mut weights: HashMap<String, Weight> = HashMap::new();
+    for (name, leaf) in &inputs.weights {
+        weights.insert(name.clone(), device.weight(leaf.dtype, &leaf.shape, &leaf.bytes).map_err(fail)?);
+    }
+    let mut states: HashMap<String, State> = HashMap::new();
+    for (name, leaf) in &inputs.states {
+        let state = device.state(leaf.dtype, &leaf.shape).map_err(fail)?;
+        state.write_bytes(&leaf.bytes).map_err(fail)?;
+        states.insert(name.clone(), state);
+    }
+    let executable = device.compile(graph, &weights, &states).map_err(fail)?;
+    let symbols: Vec<(&str, u64)> = inputs.symbols.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    let data: Vec<(&str, &[u8])> = inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
+    let outputs = executable.run(&symbols, &data).map_err(fail)?;
+    let array = |o: &tallow::RunOutput| Array::from_bytes(o.dtype, &o.shape, &o.bytes).map_err(|e| e.to_string());
+    let mut results = vec![];
+    for output in &outputs {
+        results.push((output.name.clone(), array(output)?));
+    }
+    for (name, state) in &states {
+        let leaf = &inputs.states[name];
+        let bytes = state.read_bytes().map_err(fail)?;
+        let after = Array::from_bytes(leaf.dtype, &leaf.shape, &bytes).map_err(|e| e.to_string())?;
+        results.push((format!("state {name}"), after));
+    }
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(results)
+}
+
+/// What the interpreter gives for the same, in the same order.
+pub fn interpret(graph: &Graph, inputs: &Inputs) -> Result<Vec<(String, Array)>, String> {
+    let mut env = inputs.env();
+    let mut results = tallow_reference::evaluate(graph, &mut env).map_err(|e| e.to_string())?;
+    results.extend(env.states.into_iter().map(|(name, array)| (format!("state {name}"), array)));
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(results)
+}

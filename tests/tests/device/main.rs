@@ -1,0 +1,9 @@
+//! Tests on a Vulkan device, through the public API: kernels against the interpreter, models against their
+//! expected logits and texts, and the structural promises of plans as recorded.
+//!
+//! Without a device each test says that it skips; `REQUIRE_VULKAN=1` makes that a failure.
+
+mod differential;
+mod harness;
+mod models;
+mod structure;

@@ -1,0 +1,99 @@
+//! The models in `models/` against `models/expected`.
+
+use std::path::{Path, PathBuf};
+
+use tallow_models::{LoadOptions, Model, ModelFile};
+use tallow_tests::nmse;
+
+use crate::harness::device;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models")
+}
+
+struct Case {
+    prompt: String,
+    tokens: Vec<u32>,
+    greedy: Vec<u32>,
+    text: String,
+    logits: Vec<f64>,
+}
+
+/// Prompts, tokens, continuations and logits of one model. The `.npy` is version 1, little-endian f32.
+fn cases(model: &str) -> Vec<Case> {
+    let dir = folder().join("expected");
+    let json = std::fs::read_to_string(dir.join(format!("{model}.json"))).unwrap();
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let npy = std::fs::read(dir.join(format!("{model}.logits.npy"))).unwrap();
+    let start = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
+    let floats: Vec<f64> =
+        npy[start..].chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect();
+    let rows = rows.as_array().unwrap();
+    let width = floats.len() / rows.len();
+    let ids = |v: &serde_json::Value| v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as u32).collect();
+    let case = |(i, row): (usize, &serde_json::Value)| Case {
+        prompt: row["prompt"].as_str().unwrap().into(),
+        tokens: ids(&row["tokens"]),
+        greedy: ids(&row["greedy_tokens"]),
+        text: row["greedy_text"].as_str().unwrap().into(),
+        logits: floats[i * width..(i + 1) * width].to_vec(),
+    };
+    rows.iter().enumerate().map(case).collect()
+}
+
+fn load(name: &str) -> Option<Model> {
+    let file = ModelFile::open(folder().join(format!("{name}.gguf"))).unwrap();
+    Some(file.load(&device()?, &LoadOptions::default(), &mut |_| {}).unwrap())
+}
+
+/// The largest logit's position; the smallest position on a tie.
+fn best(logits: &[f32]) -> u32 {
+    (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32
+}
+
+/// Token ids, next-token logits and greedy text of every prompt.
+fn check(name: &str, texts: bool) {
+    let Some(mut model) = load(name) else { return };
+    let mut worst: f64 = 0.0;
+    for case in cases(name) {
+        assert_eq!(model.tokenizer().encode(&case.prompt, true).unwrap(), case.tokens, "{name}: {:?}", case.prompt);
+        model.reset();
+        let mut logits = model.feed(&case.tokens).unwrap();
+        let got: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();
+        let error = nmse(&case.logits, &got);
+        worst = worst.max(error);
+        assert!(error < 1e-6, "{name}: {:?}: NMSE {error:e}", case.prompt);
+        if !texts {
+            continue;
+        }
+        let mut greedy = vec![];
+        for _ in 0..case.greedy.len() {
+            let token = best(&logits);
+            greedy.push(token);
+            logits = model.feed(&[token]).unwrap();
+        }
+        assert_eq!(greedy, case.greedy, "{name}: {:?}", case.prompt);
+        assert_eq!(model.tokenizer().decode(&greedy), case.text);
+    }
+    println!("{name}: worst NMSE {worst:.1e}");
+}
+
+#[test]
+fn nano_f16() {
+    check("storyteller-nano-f16", true);
+}
+
+#[test]
+fn nano_q4_0() {
+    check("storyteller-nano-Q4_0", true);
+}
+
+#[test]
+fn nano_q4_k_m() {
+    check("storyteller-nano-Q4_K_M", true);
+}
+
+#[test]
+fn main_q4_k_m() {
+    check("storyteller-main-Q4_K_M", true);
+}

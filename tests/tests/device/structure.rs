@@ -1,0 +1,152 @@
+//! Counts that plans promise, as recorded and as planned for a named profile.
+
+use tallow_ir::caps::profile;
+use tallow_ir::schedule::{barriers_lower_bound, check};
+use tallow_ir::{DeviceCaps, DType, ElementwiseOp, Graph, ReduceKind};
+use tallow_models::llama::{Llama, Rows};
+use tallow_models::{LoadOptions, ModelFile};
+use tallow_tests::random_row_program;
+
+use crate::harness::device;
+
+fn models() -> Vec<std::path::PathBuf> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    let all = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let models: Vec<_> = all.filter(|p| p.extension().is_some_and(|e| e == "gguf")).collect();
+    assert!(models.len() >= 4, "models are missing");
+    models
+}
+
+/// 7 dispatches and 6 levels a layer at most, barriers at the bound of an independent longest path, arena
+/// within 1.05 of the largest live set; on every profile that has buffers enough for whole layers.
+#[test]
+fn decode_plans_keep_their_promises_on_every_profile() {
+    for path in models() {
+        let llama = Llama::from_file(&tallow_gguf::GgufFile::open(&path).unwrap()).unwrap();
+        let layers = llama.config.layers;
+        let (decode, prefill) = (llama.step(Rows::One, llama.config.context), llama.step(Rows::UpTo(512), 512));
+        for name in ["lavapipe", "h200", "rdna3", "intel"] {
+            let caps = profile(name).unwrap();
+            for (graph, per_layer) in [(decode.as_ref().unwrap(), Some((7, 6))), (prefill.as_ref().unwrap(), None)] {
+                let module = tallow_codegen::compile(graph, &caps).unwrap();
+                let (plan, program) = (&module.plan, &module.program);
+                let what = format!("{} {} on {name}", path.display(), graph.name());
+                if let Some((dispatches, levels)) = per_layer {
+                    // Embedding, rope angles and logits are outside the layers.
+                    assert!(program.dispatches.len() <= dispatches * layers + 3, "{what}: {}", program.dispatches.len());
+                    assert!(plan.levels.len() <= levels * layers + 2, "{what}: {} levels", plan.levels.len());
+                }
+                assert_eq!(plan.barriers(), barriers_lower_bound(program), "{what}");
+                let (bytes, bound) = (plan.arena.bytes as f64, plan.arena.lower_bound_bytes as f64);
+                assert!(bytes <= 1.05 * bound, "{what}: arena {bytes} over {bound}");
+                check(program, plan, &tallow_codegen::limits(&caps)).unwrap_or_else(|v| panic!("{what}: {v:?}"));
+            }
+        }
+    }
+}
+
+/// One recording, no pipeline after the first token, over 200 tokens; counts as recorded.
+#[test]
+fn decode_is_recorded_once() {
+    let Some(device) = device() else { return };
+    let path = models().into_iter().find(|p| p.ends_with("storyteller-nano-Q4_K_M.gguf")).unwrap();
+    let options = LoadOptions { context: Some(256), ..LoadOptions::default() };
+    let mut model = ModelFile::open(path).unwrap().load(&device, &options, &mut |_| {}).unwrap();
+    model.feed(&[0, 5, 6]).unwrap();
+    let first = model.decode_stats();
+    for i in 0..200 {
+        model.feed(&[i % 100 + 10]).unwrap();
+    }
+    let last = model.decode_stats();
+    assert_eq!((first.recordings, last.recordings), (1, 1));
+    assert_eq!(first.pipelines, last.pipelines);
+    let layers = model.layers();
+    assert!(last.dispatches <= 7 * layers + 3, "{} dispatches", last.dispatches);
+    assert!(last.barriers < 6 * layers + 2, "{} barriers", last.barriers);
+    assert_eq!(last.barriers, last.barriers_lower_bound);
+}
+
+fn dispatches(graph: &Graph, caps: &DeviceCaps) -> usize {
+    tallow_codegen::compile(graph, caps).unwrap_or_else(|e| panic!("{e}\n{graph}")).program.dispatches.len()
+}
+
+#[test]
+fn named_row_programs_are_one_dispatch() {
+    use ElementwiseOp::{Add, Div, Exp, Log, Mul, Recip, Sqrt, Sub, Tanh};
+    let caps = profile("lavapipe").unwrap();
+    let each = |build: fn(&mut Graph, tallow_ir::Value) -> Result<tallow_ir::Value, tallow_ir::GraphError>| {
+        let mut g = Graph::new("rows");
+        let x = g.input("x", DType::F32, [5, 33]).unwrap();
+        let y = build(&mut g, x).unwrap();
+        g.output("y", y).unwrap();
+        assert_eq!(dispatches(&g, &caps), 1, "{g}");
+    };
+    // softmax
+    each(|g, x| {
+        let m = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
+        let m = g.broadcast(m, [5, 33])?;
+        let s = g.elementwise(Sub, &[x, m])?;
+        let e = g.elementwise(Exp, &[s])?;
+        let z = g.reduce_keepdim(ReduceKind::Sum, e, &[1])?;
+        let z = g.broadcast(z, [5, 33])?;
+        g.elementwise(Div, &[e, z])
+    });
+    // log-softmax
+    each(|g, x| {
+        let m = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
+        let m = g.broadcast(m, [5, 33])?;
+        let s = g.elementwise(Sub, &[x, m])?;
+        let e = g.elementwise(Exp, &[s])?;
+        let z = g.reduce_keepdim(ReduceKind::Sum, e, &[1])?;
+        let l = g.elementwise(Log, &[z])?;
+        let l = g.broadcast(l, [5, 33])?;
+        g.elementwise(Sub, &[s, l])
+    });
+    // layer norm with scale and shift, and rms norm is the same without the mean
+    each(|g, x| {
+        let w = g.input("w", DType::F32, [33])?;
+        let b = g.input("b", DType::F32, [33])?;
+        let n = g.full_like(x, 1.0 / 33.0)?;
+        let share = g.elementwise(Mul, &[x, n])?;
+        let mean = g.reduce_keepdim(ReduceKind::Sum, share, &[1])?;
+        let mean = g.broadcast(mean, [5, 33])?;
+        let c = g.elementwise(Sub, &[x, mean])?;
+        let c2 = g.elementwise(Mul, &[c, c])?;
+        let c2 = g.elementwise(Mul, &[c2, n])?;
+        let var = g.reduce_keepdim(ReduceKind::Sum, c2, &[1])?;
+        let eps = g.full_like(var, 1e-5)?;
+        let var = g.elementwise(Add, &[var, eps])?;
+        let sd = g.elementwise(Sqrt, &[var])?;
+        let inv = g.elementwise(Recip, &[sd])?;
+        let inv = g.broadcast(inv, [5, 33])?;
+        let y = g.elementwise(Mul, &[c, inv])?;
+        let w = g.broadcast(w, [5, 33])?;
+        let y = g.elementwise(Mul, &[y, w])?;
+        let b = g.broadcast(b, [5, 33])?;
+        g.elementwise(Add, &[y, b])
+    });
+    // gelu(a * b + c) * sigmoid(a), tanh form
+    each(|g, a| {
+        let b = g.input("b", DType::F32, [5, 33])?;
+        let c = g.input("c", DType::F32, [5, 33])?;
+        let ab = g.elementwise(Mul, &[a, b])?;
+        let x = g.elementwise(Add, &[ab, c])?;
+        let t = g.elementwise(Tanh, &[x])?;
+        let gelu = g.elementwise(Mul, &[x, t])?;
+        let e = g.elementwise(Exp, &[a])?;
+        let one = g.full_like(e, 1.0)?;
+        let d = g.elementwise(Add, &[e, one])?;
+        let s = g.elementwise(Div, &[e, d])?;
+        g.elementwise(Mul, &[gelu, s])
+    });
+}
+
+/// Programs of one to three reductions over the same rows with random maps around them, by seed.
+#[test]
+fn random_row_programs_are_one_dispatch() {
+    let caps = profile("lavapipe").unwrap();
+    for seed in 0..50 {
+        let graph = random_row_program(seed);
+        assert_eq!(dispatches(&graph, &caps), 1, "seed {seed}\n{graph}");
+    }
+}
