@@ -30,6 +30,8 @@ pub struct Options {
     pub states: bool,
     /// Weights of every format, dequantized.
     pub weights: bool,
+    /// Weights whose blocks are plain floats, next to the quantized ones.
+    pub plain_blocks: bool,
     /// Matrix products of integers.
     pub int_matmul: bool,
     /// Most elements of any tensor but a weight.
@@ -44,8 +46,22 @@ impl Default for Options {
             symbols: true,
             states: true,
             weights: true,
+            plain_blocks: true,
             int_matmul: true,
             max_elements: 2048,
+        }
+    }
+}
+
+impl Options {
+    /// What kernels compute on every device: neither 64-bit types nor products of integers.
+    pub fn for_kernels() -> Options {
+        Options {
+            floats: vec![DType::F32, DType::F32, DType::F16, DType::BF16],
+            ints: vec![DType::U8, DType::U32, DType::I32],
+            plain_blocks: false,
+            int_matmul: false,
+            ..Options::default()
         }
     }
 }
@@ -165,6 +181,7 @@ mod tests {
             symbols: false,
             states: false,
             weights: false,
+            plain_blocks: false,
             int_matmul: false,
             max_elements: 64,
         };

@@ -1,6 +1,8 @@
 //! What a run needs, checked before anything is computed, so that an error leaves the states as they were.
 
-use tallow_ir::{Bindings, Graph, Node, NodeId, Op, TensorType, verify};
+use std::collections::HashSet;
+
+use tallow_ir::{Bindings, Graph, NodeId, Op, TensorType, Value, verify};
 
 use crate::array::Array;
 use crate::env::Env;
@@ -62,20 +64,21 @@ fn bounds(graph: &Graph, bindings: &Bindings) -> Result<(), Error> {
 /// The rules of the verifier that no type inference enforces and that a run relies on.
 fn structure(graph: &Graph, is_body: bool) -> Result<(), Error> {
     let wrong = |id: NodeId, why: String| Err(Error::Malformed { node: id.0, why });
-    let updates = verify::updates(graph);
-    for (i, (version, id)) in updates.iter().enumerate() {
-        if updates[..i].iter().any(|(other, _)| other == version) {
-            return wrong(*id, format!("updates %{}, which another node updates too", version.node.0));
+    let params = graph.params().len();
+    let mut updated = HashSet::new();
+    for (version, id) in verify::updates(graph) {
+        if !updated.insert(version) {
+            return wrong(id, format!("updates %{}, which another node updates too", version.node.0));
         }
-        if !is_version(graph, graph.node(version.node), version.result) {
-            return wrong(*id, format!("updates %{}, which is not a state", version.node.0));
+        if !is_version(graph, version) {
+            return wrong(id, format!("updates %{}, which is not a state", version.node.0));
         }
     }
     for (id, node) in graph.nodes() {
         match &node.op {
             Op::Param { .. } if !is_body => return wrong(id, "param outside a fusion body".into()),
-            Op::Param { index, .. } if *index as usize >= graph.params().len() => {
-                return wrong(id, format!("param {index} of {}", graph.params().len()));
+            Op::Param { index, .. } if *index as usize >= params => {
+                return wrong(id, format!("param {index} of {params}"));
             }
             Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Fusion(_) if is_body => {
                 return wrong(id, format!("{} inside a fusion body", node.op.name()));
@@ -87,13 +90,12 @@ fn structure(graph: &Graph, is_body: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// True for a state, a new version of one, and a param, whose operand is checked outside.
-fn is_version(graph: &Graph, node: &Node, result: u32) -> bool {
-    match &node.op {
+/// True for a state, a new version of one (whose own operand is checked in its turn), and a param, whose
+/// operand is checked outside.
+fn is_version(graph: &Graph, v: Value) -> bool {
+    match graph.op(v) {
         Op::State { .. } | Op::Param { .. } | Op::StateUpdate { .. } => true,
-        Op::Fusion(fusion) => verify::updated_param(fusion, result)
-            .and_then(|p| node.operands.get(p as usize))
-            .is_some_and(|v| is_version(graph, graph.node(v.node), v.result)),
+        Op::Fusion(fusion) => verify::updated_param(fusion, v.result).is_some(),
         _ => false,
     }
 }

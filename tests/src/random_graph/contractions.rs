@@ -139,8 +139,9 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
 /// `[rows, depth]` of `dtype`, from a quantized weight or a plain one.
 fn weight_matrix(b: &mut Builder, rows: i64, depth: i64, dtype: DType) -> Item {
     let name = b.name("w");
-    let formats: Vec<Format> =
-        Format::ALL.iter().copied().filter(|f| depth % f.block_elements() as i64 == 0).collect();
+    let fits =
+        |f: &Format| depth % f.block_elements() as i64 == 0 && (b.options.plain_blocks || !f.is_float());
+    let formats: Vec<Format> = Format::ALL.iter().copied().filter(fits).collect();
     let value: Value = if b.rng.chance(75) {
         let format = *b.rng.pick(&formats);
         let w = b.graph.weight(&name, DType::Block(format), [rows, depth]).expect("whole blocks");
