@@ -298,13 +298,14 @@ impl<'a> Emitter<'a> {
             }
             Op::Cast(to) => {
                 let from = body.ty(node.operands[0]).dtype;
+                let target = glsl(*to)?;
+                glsl(from)?;
                 let a = self.value(node.operands[0], at)?;
                 let text = scalar::cast(from, *to, &a.text);
                 if text == a.text {
                     return Ok(a);
                 }
-                glsl(from)?;
-                Ok(self.define(glsl(*to)?.name(), text, a.depth, value.node))
+                Ok(self.define(target.name(), text, a.depth, value.node))
             }
             Op::Dequantize(_)
             | Op::Reshape(_)
