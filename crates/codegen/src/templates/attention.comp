@@ -18,7 +18,9 @@ void main() {
         query[d] = ${ q } * ${ scale };
     }
 //% if causal
-    const uint visible = min(keys, s + 1u + keys - ${ s_extent });
+    // Query i sees keys up to i + T - S, which is below 0 where queries outnumber keys.
+    const uint past = s + 1u + keys;
+    const uint visible = past > ${ s_extent } ? min(keys, past - ${ s_extent }) : 0u;
 //% else
     const uint visible = keys;
 //% endif
