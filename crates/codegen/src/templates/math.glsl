@@ -28,7 +28,13 @@ int div_of(int a, int b) { return b == 0 ? 0 : (b == -1 ? -a : a / b); }
 //% if "rem_of" in used
 uint rem_of(uint a, uint b) { return b == 0u ? 0u : a % b; }
 int rem_of(int a, int b) { return b == 0 || b == -1 ? 0 : a - b * (a / b); }
-float rem_of(float a, float b) { return a - b * trunc(a / b); }
+// Exact up to quotients of 2^24: the rounded quotient may be one off, which shows in sign or size of the rest.
+float rem_of(float a, float b) {
+    if (isinf(b) && !isinf(a)) return a;
+    float r = fma(-b, trunc(a / b), a), step = a < 0.0 ? -abs(b) : abs(b);
+    if (r != 0.0 && (r < 0.0) != (step < 0.0)) return r + step;
+    return abs(r) >= abs(b) ? r - step : r;
+}
 //% endif
 //% if "pow_of" in used
 // pow() is undefined for negative bases; there the power exists for whole exponents only.
