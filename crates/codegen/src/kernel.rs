@@ -39,7 +39,10 @@ pub struct Binding {
     pub written: bool,
 }
 
-/// A number of workgroups or an extent: `clamp(ceil(value / per), at least 0, at most)`.
+/// A number of workgroups, `ceil(value / per)` but at most `limit`, or an index expression (`per` 1, no limit).
+///
+/// Index expressions may be negative, like the stride of a flipped axis; they wrap, as the u32 arithmetic
+/// of kernels does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Count {
     /// Work items.
@@ -61,13 +64,21 @@ impl Count {
         self.of(self.value.as_const()?)
     }
 
+    /// The largest value of all runs, before the limit.
+    pub fn most(&self) -> u64 {
+        u64::try_from(self.value.max_value()).unwrap_or(0).div_ceil(u64::from(self.per))
+    }
+
     /// The value under `bindings`; `None` for an unbound symbol.
     pub fn eval(&self, bindings: &Bindings) -> Option<u32> {
         self.of(self.value.eval(bindings)?)
     }
 
     fn of(&self, value: i64) -> Option<u32> {
-        let groups = u64::try_from(value).ok()?.div_ceil(u64::from(self.per));
+        if value < 0 && self.per == 1 && self.limit == u32::MAX {
+            return Some(value as u32);
+        }
+        let groups = u64::try_from(value).unwrap_or(0).div_ceil(u64::from(self.per));
         Some(u32::try_from(groups).unwrap_or(u32::MAX).min(self.limit))
     }
 }
@@ -157,6 +168,16 @@ pub enum CodegenError {
         /// Bytes.
         needs: u32,
         /// Bytes.
+        has: u32,
+    },
+    /// More workgroups than the device dispatches at once, in a kernel that does not loop over the rest.
+    #[error("{what} needs {needs} workgroups along one axis, the device has {has}")]
+    Grid {
+        /// The kernel.
+        what: &'static str,
+        /// Workgroups, at most.
+        needs: u64,
+        /// Workgroups.
         has: u32,
     },
     /// A pass or the verifier failed.

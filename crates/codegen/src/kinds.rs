@@ -82,6 +82,14 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     Ok(Kernel { name, glsl, bindings: e.bindings, workgroup: [parts.workgroup, 1, 1], grid: parts.grid })
 }
 
+/// Refuses a grid that is cut off by a limit, for kernels that do not loop over the rest.
+pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
+    match grid.iter().find(|c| c.most() > u64::from(c.limit)) {
+        Some(c) => Err(CodegenError::Grid { what, needs: c.most(), has: c.limit }),
+        None => Ok(()),
+    }
+}
+
 /// Drops trailing blanks and lines that an empty hole left.
 fn tidy(text: &str) -> String {
     let mut out = String::new();

@@ -4,7 +4,7 @@ use minijinja::context;
 use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::{DType, Op, ReduceKind};
 
-use super::{Parts, finish, floor_pow2, reduction};
+use super::{Parts, finish, floor_pow2, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -25,6 +25,12 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let mut used = reduction::Used::default();
     used.value(ReduceKind::Sum, Glsl::Float, DType::F32);
     used.value(ReduceKind::Max, Glsl::Float, DType::F32);
+
+    let needs = 4 * (number(d).saturating_add(workgroup)).saturating_add(used.shared_bytes(workgroup));
+    let has = e.caps.shared_memory_bytes;
+    if needs > has {
+        return Err(CodegenError::SharedMemory { what: "attention".into(), needs, has });
+    }
 
     let (t_text, s_text) = (e.dim(t), e.dim(s));
     let (hi, si, gi) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(&vs.dims()[0], "g"));
@@ -66,6 +72,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
         Count { value: h.clone(), per: 1, limit: limits[1] },
         Count::constant(1),
     ];
+    whole("attention", &grid)?;
     let parts = Parts {
         kind: "attention",
         template: "attention.comp",

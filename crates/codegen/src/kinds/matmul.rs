@@ -1,12 +1,11 @@
 //! Tiled matmul: slices of both operands in shared memory, dequantized and transformed on the way in.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::Dim;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 
-use super::matvec::{batch_at, floats_only, left_at, stores};
-use super::{Parts, finish, operand};
+use super::matvec::{batch_at, columns_grid, floats_only, left_at, segment_groups, stores};
+use super::{Parts, finish, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -30,25 +29,20 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let bm = bm.ok_or_else(|| CodegenError::SharedMemory { what: "matmul".into(), needs: bytes(8), has })?;
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
-    let (mut segments, mut text, mut groups) = (vec![], String::new(), Dim::zero());
-    for segment in &form.segments {
-        let bn = segment.tile.max(BN);
-        let count = Count { value: segment.n.clone(), per: bn, limit: u32::MAX };
-        let n_groups = match count.as_const() {
-            Some(n) => format!("{n}u"),
-            None => format!("({} + {}u) / {bn}u", e.dim(&segment.n), bn - 1),
-        };
-        groups = &groups
-            + &count.as_const().map_or_else(|| &segment.n + &Dim::constant(i64::from(bn - 1)), Dim::from);
-        segments.push(segment_holes(&mut e, form, segment, &batch, (bm, bn, n_groups), &buffers, &mut text)?);
-    }
     let limits = e.caps.max_workgroup_count;
-    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(BN)).collect();
     let grid = [
-        Count { value: groups, per: 1, limit: limits[0] },
+        columns_grid(form, &tiles, limits[0]),
         Count { value: form.m.clone(), per: bm, limit: limits[1] },
         Count { value: form.batch.numel(), per: 1, limit: limits[2] },
     ];
+    whole("matmul", &grid)?;
+    let (mut segments, mut text) = (vec![], String::new());
+    for (segment, &bn) in form.segments.iter().zip(&tiles) {
+        let n_groups = segment_groups(&mut e, segment, bn);
+        segments.push(segment_holes(&mut e, form, segment, &batch, (bm, bn, n_groups), &buffers, &mut text)?);
+    }
+    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let parts = Parts {
         kind: "matmul",
         template: "matmul.comp",

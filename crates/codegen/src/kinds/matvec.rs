@@ -5,13 +5,16 @@ use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ReduceKind, Shape};
 
-use super::{Parts, finish, floor_pow2, operand, reduction};
+use super::{Parts, finish, floor_pow2, operand, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 
 /// Columns of a tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
+
+/// Widest tile, for results wider than the grid: 65535 workgroups then cover 16 million columns.
+const MAX_COLUMNS: u32 = 256;
 
 /// Columns that an invocation accumulates at once, sharing each activation that it loads.
 const COLUMNS: u32 = 4;
@@ -34,17 +37,26 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let batch = e.atom(&form.batch.numel(), "batch");
     prologue(&mut e, &mut used, form, m, workgroup)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
-    let (mut segments, mut text, mut groups) = (vec![], String::new(), Dim::zero());
+    let limits = e.caps.max_workgroup_count;
+    let mut tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(TILE)).collect();
+    let mut grid = [
+        columns_grid(form, &tiles, limits[0]),
+        Count { value: form.batch.numel(), per: 1, limit: limits[1] },
+        Count { value: form.batch.numel(), per: limits[1], limit: limits[2] },
+    ];
+    // More columns than workgroups: wider tiles.
+    while grid[0].most() > u64::from(limits[0]) && tiles.iter().all(|t| *t < MAX_COLUMNS) {
+        tiles.iter_mut().for_each(|t| *t *= 2);
+        grid[0] = columns_grid(form, &tiles, limits[0]);
+    }
+    // y and z together number the batches; along z there is more than one only where y does not suffice.
+    let folded = grid[1].most() > u64::from(limits[1]);
+    let batches = if folded { e.dim(&form.batch.numel()) } else { String::new() };
+    whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
+    let (mut segments, mut text) = (vec![], String::new());
     let mut tile_floats = 0;
-    for segment in &form.segments {
-        let tile = segment.tile.max(TILE);
-        let count = Count { value: segment.n.clone(), per: tile, limit: u32::MAX };
-        let n_groups = match count.as_const() {
-            Some(n) => format!("{n}u"),
-            None => format!("({} + {}u) / {tile}u", e.dim(&segment.n), tile - 1),
-        };
-        groups = &groups
-            + &count.as_const().map_or_else(|| &segment.n + &Dim::constant(i64::from(tile - 1)), Dim::from);
+    for (segment, &tile) in form.segments.iter().zip(&tiles) {
+        let n_groups = segment_groups(&mut e, segment, tile);
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
         segments.push(segment_holes(
             &mut e,
@@ -56,23 +68,49 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &mut text,
         )?);
     }
-    let limit = e.caps.max_workgroup_count[0];
+    let (needs, has) = (4 * tile_floats + used.shared_bytes(workgroup), e.caps.shared_memory_bytes);
+    if needs > has {
+        return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
+    }
     let k = e.dim(&form.k);
     let functions = used.render(workgroup, e.caps)?;
     let parts = Parts {
         kind: "matvec",
         template: "matvec.comp",
         workgroup,
-        grid: [
-            Count { value: groups, per: 1, limit },
-            Count { value: form.batch.numel(), per: 1, limit },
-            Count::constant(1),
-        ],
+        grid,
         functions,
         text,
-        holes: context! { segments => segments, m => m, step => step, k => k, tile_floats => tile_floats },
+        holes: context! {
+            segments => segments, m => m, step => step, k => k, tile_floats => tile_floats, folded => folded,
+            batches => batches,
+        },
     };
     finish(e, parts)
+}
+
+/// Workgroups along x: one for each tile of columns of each segment.
+pub(super) fn columns_grid(form: &ContractionForm, tiles: &[u32], limit: u32) -> Count {
+    let count = |segment: &Segment, per: u32| Count { value: segment.n.clone(), per, limit };
+    if let ([segment], [tile]) = (form.segments.as_slice(), tiles) {
+        return count(segment, *tile);
+    }
+    // Extents divide exactly only, so a segment of symbolic width counts one for each column; those that have
+    // no tile end at once.
+    let groups = form.segments.iter().zip(tiles).fold(Dim::zero(), |sum, (segment, tile)| {
+        let all = || &segment.n + &Dim::constant(i64::from(tile - 1));
+        let own = count(segment, *tile);
+        &sum + &segment.n.as_const().map_or_else(all, |_| Dim::constant(own.most() as i64))
+    });
+    Count { value: groups, per: 1, limit }
+}
+
+/// Workgroups of one segment as a uint expression.
+pub(super) fn segment_groups(e: &mut Emitter<'_>, segment: &Segment, tile: u32) -> String {
+    match segment.n.as_const() {
+        Some(n) => format!("{}u", u64::try_from(n).unwrap_or(0).div_ceil(u64::from(tile))),
+        None => format!("({} + {}u) / {tile}u", e.dim(&segment.n), tile - 1),
+    }
 }
 
 /// Matmuls accumulate in f32; integer and f64 ones have no kernel yet.

@@ -93,6 +93,14 @@ impl Used {
         name
     }
 
+    /// Bytes of shared memory that the functions use.
+    pub fn shared_bytes(&self, workgroup: u32) -> u32 {
+        let arrays = u32::from(!self.functions.is_empty() || !self.args.is_empty())
+            + u32::from(!self.args.is_empty())
+            + u32::from(self.has_int);
+        4 * workgroup * arrays
+    }
+
     /// GLSL of all functions used.
     pub fn render(&self, workgroup: u32, caps: &DeviceCaps) -> Result<String, CodegenError> {
         if self.functions.is_empty() && self.args.is_empty() {

@@ -7,7 +7,13 @@ ${ functions }
 // Results of the workgroup's columns: [anchor][row][column].
 shared float tile[${ tile_floats }];
 void main() {
-    const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.y;
+    const uint lane = gl_LocalInvocationIndex;
+//% if folded
+    const uint batch = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+    if (batch >= ${ batches }) return;
+//% else
+    const uint batch = gl_WorkGroupID.y;
+//% endif
     uint group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
 //% for s in segments
