@@ -1,0 +1,108 @@
+//! Attention: heads, groups, causal masks, symbolic keys, element types.
+
+use tallow_ir::FusionKind;
+
+use crate::{Case, Expect, case, check};
+
+const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
+
+/// Attention of `h` heads over `g` key heads, `s` queries and `t` keys.
+fn attention(
+    name: &str,
+    (h, g): (u32, u32),
+    (s, t): (&str, &str),
+    (d, e): (u32, u32),
+    (q, kv): (&str, &str),
+    causal: bool,
+) -> Case {
+    case(
+        name,
+        ATTENTION,
+        format!(
+            r#"
+        symbol seq <= 40
+        symbol pos <= 200
+        %0 = input "q" : {q}[{h},{s},{d}]
+        %1 = input "k" : {kv}[{g},{t},{d}]
+        %2 = input "v" : {kv}[{g},{t},{e}]
+        %3 = attention %0 %1 %2 scale=0.125 causal={causal} : {q}[{h},{s},{e}]
+        return %3 as "y""#
+        ),
+    )
+}
+
+#[test]
+fn shapes_and_types() {
+    let mut cases = vec![];
+    for causal in [false, true] {
+        for (s, t) in [("1", "pos+1"), ("seq", "seq"), ("seq", "pos+seq"), ("5", "9"), ("9", "5"), ("1", "1")]
+        {
+            cases.push(attention(
+                &format!("{s} of {t}, {causal}"),
+                (4, 2),
+                (s, t),
+                (16, 16),
+                ("f32", "f32"),
+                causal,
+            ));
+        }
+        for (q, kv) in [("f16", "f16"), ("bf16", "bf16"), ("f32", "f16"), ("f16", "f32"), ("f32", "bf16")] {
+            cases.push(attention(
+                &format!("{q} {kv} {causal}"),
+                (8, 2),
+                ("seq", "pos+seq"),
+                (64, 64),
+                (q, kv),
+                causal,
+            ));
+        }
+        cases.push(attention("all heads of one", (8, 1), ("1", "pos+1"), (128, 128), ("f32", "f16"), causal));
+        cases.push(attention("odd widths", (3, 3), ("seq", "seq"), (7, 67), ("f32", "f32"), causal));
+        let many = attention("many heads", (70000, 2), ("1", "3"), (8, 8), ("f32", "f32"), causal);
+        cases.push(Case { expect: Expect::NoGrid, ..many });
+        cases.push(attention("wide", (2, 1), ("1", "pos+1"), (256, 512), ("f32", "f16"), causal));
+    }
+    check(&cases);
+}
+
+#[test]
+#[ignore = "index arithmetic divides by an extent of zero"]
+fn no_queries_or_keys() {
+    check(&[attention("nothing", (2, 2), ("0", "0"), (8, 8), ("f32", "f32"), false)]);
+}
+
+/// As in a decoder: keys and values from caches, queries scaled before, heads side by side after.
+#[test]
+fn of_a_decoder() {
+    check(&[case(
+        "decoder",
+        &[FusionKind::Attention, FusionKind::Map],
+        r#"
+        symbol seq <= 32
+        symbol pos <= 200
+        %0 = input "q" : f32[seq,64]
+        %1 = input "k" : f32[seq,32]
+        %2 = state "kc" : f16[2,256,16]
+        %3 = state "vc" : f16[2,256,16]
+        %4 = reshape %1 : f32[seq,2,16]
+        %5 = permute %4 [1,0,2] : f32[2,seq,16]
+        %6 = cast %5 : f16[2,seq,16]
+        %7 = state_update %2 %6 at=[0,pos,0] : f16[2,256,16]
+        %8 = state_update %3 %6 at=[0,pos,0] : f16[2,256,16]
+        %9 = slice %7 axis=1 start=0 len=pos+seq : f16[2,pos+seq,16]
+        %10 = slice %8 axis=1 start=0 len=pos+seq : f16[2,pos+seq,16]
+        %11 = const 0.5 : f32[]
+        %12 = broadcast %11 : f32[seq,64]
+        %13 = mul %0 %12 : f32[seq,64]
+        %14 = reshape %13 : f32[seq,4,16]
+        %15 = permute %14 [1,0,2] : f32[4,seq,16]
+        %16 = attention %15 %9 %10 scale=0.25 causal=true : f32[4,seq,16]
+        %17 = permute %16 [1,0,2] : f32[seq,4,16]
+        %18 = reshape %17 : f32[seq,64]
+        return %18 as "y"
+        %19 = exp %16 : f32[4,seq,16]
+        return %19 as "z"
+        return %7
+        return %8"#,
+    )]);
+}

@@ -1,0 +1,198 @@
+//! Every kernel kind compiles for every device profile, passes `spirv-val`, and keeps to what the profile has:
+//! its features (as SPIR-V capabilities), its storage buffers, invocations and shared memory.
+//!
+//! Needs no device. `spirv-val` is optional unless `REQUIRE_VULKAN=1`.
+#![cfg(feature = "spirv")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with counts in their output")]
+
+mod attention;
+mod contraction;
+mod map;
+mod module;
+mod row;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use tallow_codegen::{CodegenError, Kernel, Table, Target, Words, compile_spirv, kernel};
+use tallow_ir::caps::PROFILES;
+use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
+
+/// A graph and what must become of it.
+struct Case {
+    name: String,
+    text: String,
+    expect: Expect,
+}
+
+enum Expect {
+    /// On every profile the fused graph has kernels of these kinds, and all of its kernels compile.
+    Kinds(&'static [FusionKind]),
+    /// Code generation refuses the dtype.
+    NoDtype,
+    /// Code generation refuses the number of workgroups.
+    NoGrid,
+}
+
+/// A case of the nodes and returns in `body`, one a line.
+fn case(name: impl Into<String>, kinds: &'static [FusionKind], body: impl AsRef<str>) -> Case {
+    let lines: String = body.as_ref().lines().map(|l| format!("  {}\n", l.trim())).collect();
+    let name = name.into();
+    Case { text: format!("graph {name:?} {{\n{lines}}}\n"), name, expect: Expect::Kinds(kinds) }
+}
+
+/// Formats of blocks that kernels read.
+const BLOCKS: [Format; 4] = [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q6_K];
+
+/// A kernel of a case on a profile.
+struct Found {
+    label: String,
+    kind: FusionKind,
+    caps: DeviceCaps,
+    kernel: Kernel,
+}
+
+/// All kernels of a case on a profile; what went wrong goes to `failures`.
+fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<String>) -> Vec<Found> {
+    let label = format!("{} on {profile}", case.name);
+    let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{label}: {e}\n{}", case.text));
+    let fused = match passes::run(&graph, caps, &mut |_, _| {}) {
+        Ok(fused) => fused,
+        Err(e) => {
+            failures.push(format!("{label}: {e}\n{}", case.text));
+            return vec![];
+        }
+    };
+    let mut table = Table::default();
+    let mut found = vec![];
+    let mut kinds = BTreeSet::new();
+    let mut refused = false;
+    for (id, node) in fused.graph().nodes() {
+        let Op::Fusion(fusion) = &node.op else { continue };
+        kinds.insert(fusion.kind);
+        let label = format!("{label}, %{} ({})", id.0, fusion.kind.name());
+        match (kernel(fusion, caps, &mut table), &case.expect) {
+            (Ok(kernel), _) => found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel }),
+            (Err(CodegenError::Dtype { .. }), Expect::NoDtype)
+            | (Err(CodegenError::Grid { .. }), Expect::NoGrid) => refused = true,
+            (Err(e), _) => failures.push(format!("{label}: {e}\n{}", fusion.body)),
+        }
+    }
+    for symbols in [0, 1, 2, u32::MAX] {
+        let bindings =
+            fused.graph().symbols().map(|s| (s.name().into(), symbols.min(s.limit()).into())).collect();
+        if table.eval(&bindings).is_none() {
+            let table: Vec<String> = table.entries().iter().map(|e| e.to_string()).collect();
+            failures.push(format!("{label}: the table has no values for {bindings:?}: {table:?}"));
+        }
+    }
+    match &case.expect {
+        Expect::Kinds(expected) => {
+            let missing: Vec<&str> =
+                expected.iter().filter(|k| !kinds.contains(k)).map(|k| k.name()).collect();
+            if !missing.is_empty() {
+                failures.push(format!("{label}: no kernel of kind {missing:?}\n{}", fused.graph()));
+            }
+        }
+        Expect::NoDtype | Expect::NoGrid if !refused => {
+            failures.push(format!("{label}: not refused\n{}", fused.graph()));
+        }
+        Expect::NoDtype | Expect::NoGrid => {}
+    }
+    found
+}
+
+/// Compiles each distinct kernel; those that fail go to `failures`, once each.
+fn compile_each(found: &[Found], failures: &mut Vec<String>) -> BTreeMap<String, Words> {
+    let distinct: BTreeMap<&str, &str> =
+        found.iter().rev().map(|f| (f.kernel.glsl.as_str(), f.label.as_str())).collect();
+    let shaders: Vec<(&str, &str)> = distinct.iter().map(|(glsl, label)| (*label, *glsl)).collect();
+    let name = |words: Vec<Words>| shaders.iter().map(|s| s.1.to_string()).zip(words).collect();
+    if let Ok((words, _)) = compile_spirv(&shaders, Target::Vulkan12, None) {
+        return name(words);
+    }
+    let mut modules = BTreeMap::new();
+    for shader in &shaders {
+        match compile_spirv(&[*shader], Target::Vulkan12, None) {
+            Ok((words, _)) => {
+                modules.insert(shader.1.to_string(), words[0].clone());
+            }
+            Err(e) => failures.push(format!("{e}\n{}", header(shader.1))),
+        }
+    }
+    modules
+}
+
+/// The kernel's own description: the comment lines with its body graph.
+fn header(glsl: &str) -> String {
+    glsl.lines().filter(|l| l.starts_with("// ")).map(|l| format!("    {l}\n")).collect()
+}
+
+/// What `spirv-val` says against a module; `None` if the program is not installed.
+fn spirv_val(words: &[u32]) -> Option<Result<(), String>> {
+    let child = Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.2", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(e) => panic!("spirv-val does not start: {e}"),
+    };
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    Some(if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&text).into_owned()) })
+}
+
+fn check(cases: &[Case]) {
+    let mut failures = vec![];
+    let mut found = vec![];
+    for (profile, make) in PROFILES {
+        let caps = make();
+        for case in cases {
+            found.extend(kernels(case, profile, &caps, &mut failures));
+        }
+    }
+    let modules = compile_each(&found, &mut failures);
+    let mut validated = true;
+    for (glsl, words) in &modules {
+        match spirv_val(words) {
+            Some(Ok(())) => {}
+            Some(Err(log)) => failures.push(format!("spirv-val: {log}\n{}", header(glsl))),
+            None => {
+                assert!(
+                    std::env::var_os("REQUIRE_VULKAN").is_none_or(|v| v != "1"),
+                    "spirv-val is not installed"
+                );
+                validated = false;
+                break;
+            }
+        }
+    }
+    for f in &found {
+        let Some(words) = modules.get(&f.kernel.glsl) else { continue };
+        // What a grid cuts off must be looped over (map, row) or be counted along z (batches of a matvec).
+        let whole: &[usize] = match f.kind {
+            FusionKind::Map | FusionKind::Row => &[],
+            FusionKind::Matvec => &[0, 2],
+            FusionKind::Matmul | FusionKind::Attention => &[0, 1, 2],
+        };
+        for count in whole.iter().map(|axis| &f.kernel.grid[*axis]) {
+            if count.most() > u64::from(count.limit) {
+                failures.push(format!("{}: {} workgroups of {}", f.label, count.most(), count.limit));
+            }
+        }
+        for what in module::violations(words, &f.kernel, &f.caps) {
+            failures.push(format!("{}: {what}\n{}", f.label, header(&f.kernel.glsl)));
+        }
+    }
+    let skipped = if validated { "" } else { ", spirv-val SKIPPED: not installed" };
+    println!("{} kernels, {} distinct{skipped}", found.len(), modules.len());
+    let count = failures.len();
+    assert!(failures.is_empty(), "{count} failures:\n{}", failures.join("\n"));
+}

@@ -1,0 +1,107 @@
+//! What a SPIR-V module demands of a device, read from its words (SPIR-V specification, 2.3 and 3.42).
+
+use std::collections::HashMap;
+
+use tallow_codegen::Kernel;
+use tallow_ir::DeviceCaps;
+
+const OP_EXECUTION_MODE: u32 = 16;
+const OP_CAPABILITY: u32 = 17;
+const OP_TYPE_INT: u32 = 21;
+const OP_TYPE_FLOAT: u32 = 22;
+const OP_TYPE_VECTOR: u32 = 23;
+const OP_TYPE_ARRAY: u32 = 28;
+const OP_TYPE_POINTER: u32 = 32;
+const OP_CONSTANT: u32 = 43;
+const OP_VARIABLE: u32 = 59;
+const LOCAL_SIZE: u32 = 17;
+const WORKGROUP: u32 = 4;
+
+/// The instructions: opcode and operands.
+fn instructions(words: &[u32]) -> Vec<(u32, &[u32])> {
+    let (mut at, mut all) = (5, vec![]);
+    while at < words.len() {
+        let count = (words[at] >> 16) as usize;
+        all.push((words[at] & 0xffff, &words[at + 1..at + count]));
+        at += count;
+    }
+    all
+}
+
+/// Whether the device has a capability; an error for one that kernels have no reason to declare.
+fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
+    Ok(match capability {
+        1 => true, // Shader
+        9 => caps.f16,
+        10 => caps.float64,
+        11 => caps.int64,
+        22 => caps.int16,
+        39 => caps.int8,
+        // Required of every Vulkan 1.1 device in compute shaders.
+        61 => true, // GroupNonUniform
+        // Vote is not required; a device that has arithmetic has it in practice, and only then kernels use it.
+        62 | 63 => caps.subgroup_arithmetic,
+        64 | 65 => caps.subgroup_shuffle,
+        4433 => caps.storage_16bit, // StorageBuffer16BitAccess
+        4448 => caps.storage_8bit,  // StorageBuffer8BitAccess
+        other => return Err(format!("unexpected SPIR-V capability {other}")),
+    })
+}
+
+/// Where the module demands more than the device has, and where the kernel's data disagree with it.
+pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<String> {
+    let mut wrong = vec![];
+    let mut bytes: HashMap<u32, u64> = HashMap::new();
+    let mut constants: HashMap<u32, u64> = HashMap::new();
+    let mut pointees: HashMap<u32, u32> = HashMap::new();
+    let mut local_size = [0; 3];
+    let mut shared = 0;
+    for (op, x) in instructions(words) {
+        match op {
+            OP_CAPABILITY => match allowed(x[0], caps) {
+                Ok(true) => {}
+                Ok(false) => wrong.push(format!("the device lacks SPIR-V capability {}", x[0])),
+                Err(e) => wrong.push(e),
+            },
+            OP_EXECUTION_MODE if x[1] == LOCAL_SIZE => local_size.copy_from_slice(&x[2..5]),
+            OP_TYPE_INT | OP_TYPE_FLOAT => drop(bytes.insert(x[0], u64::from(x[1]) / 8)),
+            OP_CONSTANT => drop(constants.insert(x[1], u64::from(x[2]))),
+            OP_TYPE_VECTOR => {
+                if let Some(size) = bytes.get(&x[1]).copied() {
+                    bytes.insert(x[0], size * u64::from(x[2]));
+                }
+            }
+            OP_TYPE_ARRAY => {
+                if let (Some(size), Some(length)) = (bytes.get(&x[1]).copied(), constants.get(&x[2])) {
+                    bytes.insert(x[0], size * length);
+                }
+            }
+            OP_TYPE_POINTER => drop(pointees.insert(x[0], x[2])),
+            OP_VARIABLE if x[2] == WORKGROUP => match pointees.get(&x[0]).and_then(|p| bytes.get(p)) {
+                Some(size) => shared += size,
+                None => wrong.push("a shared variable of unknown size".into()),
+            },
+            _ => {}
+        }
+    }
+    if local_size != kernel.workgroup {
+        wrong.push(format!("workgroup {local_size:?}, the kernel says {:?}", kernel.workgroup));
+    }
+    let invocations: u32 = local_size.iter().product();
+    if invocations > caps.max_workgroup_invocations
+        || (0..3).any(|i| local_size[i] > caps.max_workgroup_size[i])
+    {
+        wrong.push(format!("workgroup {local_size:?} exceeds the device's"));
+    }
+    if shared > u64::from(caps.shared_memory_bytes) {
+        wrong.push(format!("{shared} bytes of shared memory, the device has {}", caps.shared_memory_bytes));
+    }
+    // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, the result and the table;
+    // no device is known to have as few as four.
+    let needed = if kernel.name.starts_with("attention") { 5 } else { 0 };
+    let (count, limit) = (kernel.bindings.len(), caps.max_storage_buffers.max(needed) as usize);
+    if count > limit {
+        wrong.push(format!("{count} storage buffers, the device binds {limit}"));
+    }
+    wrong
+}

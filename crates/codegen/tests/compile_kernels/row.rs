@@ -1,0 +1,184 @@
+//! Reductions, alone and several over the same rows.
+
+use tallow_ir::{DType, FusionKind, ReduceKind};
+
+use crate::{Case, case, check};
+
+const ROW: &[FusionKind] = &[FusionKind::Row];
+const COMPUTED: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
+
+fn reduction(kind: ReduceKind, d: DType) -> Case {
+    let (name, r) = (kind.name(), if kind.is_arg() { DType::U32 } else { d });
+    case(
+        format!("{name} {d}"),
+        ROW,
+        format!(
+            r#"
+        %0 = input "x" : {d}[3,4,50]
+        %1 = {name} %0 axes=[2] : {r}[3,4]
+        return %1 as "trailing"
+        %2 = {name} %0 axes=[0] : {r}[4,50]
+        return %2 as "leading"
+        %3 = {name} %0 axes=[1] : {r}[3,50]
+        return %3 as "middle"
+        %4 = {name} %0 axes=[0,2] : {r}[4]
+        return %4 as "outer"
+        %5 = {name} %0 axes=[0,1,2] : {r}[]
+        return %5 as "all""#
+        ),
+    )
+}
+
+#[test]
+fn every_reduction_in_every_dtype() {
+    let all = ReduceKind::ALL.into_iter().flat_map(|k| COMPUTED.map(|d| reduction(k, d)));
+    check(&all.collect::<Vec<_>>());
+}
+
+/// Rows from one element to more than a workgroup holds, and no element at all.
+#[test]
+fn row_lengths() {
+    let lengths = [0, 1, 2, 31, 33, 256, 1000, 20000];
+    let of = |n: i32| {
+        case(
+            format!("{n} elements"),
+            ROW,
+            format!(
+                r#"
+            %0 = input "x" : f32[7,{n}]
+            %1 = reduce_max %0 axes=[1] : f32[7]
+            %2 = reduce_argmin %0 axes=[1] : u32[7]
+            return %1 as "a"
+            return %2 as "b""#
+            ),
+        )
+    };
+    check(&lengths.map(of));
+}
+
+fn softmax(d: DType, rows: &str, inner: &str) -> Case {
+    let symbols = "symbol seq <= 40\nsymbol len <= 500";
+    let (full, one) = (format!("{d}[{rows},{inner}]"), format!("{d}[{rows},1]"));
+    case(
+        format!("softmax {full}"),
+        ROW,
+        format!(
+            r#"{symbols}
+        %0 = input "x" : {full}
+        %1 = reduce_max %0 axes=[1] : {d}[{rows}]
+        %2 = reshape %1 : {one}
+        %3 = broadcast %2 : {full}
+        %4 = sub %0 %3 : {full}
+        %5 = exp %4 : {full}
+        %6 = reduce_sum %5 axes=[1] : {d}[{rows}]
+        %7 = reshape %6 : {one}
+        %8 = broadcast %7 : {full}
+        %9 = div %5 %8 : {full}
+        return %9 as "y""#
+        ),
+    )
+}
+
+#[test]
+fn several_reductions_of_a_row() {
+    let mut cases = vec![];
+    for d in [DType::F32, DType::F16, DType::BF16] {
+        for (rows, inner) in [("7", "100"), ("seq", "100"), ("7", "len"), ("seq", "len"), ("1", "3")] {
+            cases.push(softmax(d, rows, inner));
+        }
+    }
+    cases.push(case(
+        "layer norm with its statistics",
+        ROW,
+        r#"
+        symbol seq <= 40
+        %0 = input "x" : f16[seq,96]
+        %1 = cast %0 : f32[seq,96]
+        %2 = reduce_sum %1 axes=[1] : f32[seq]
+        %3 = const 0.010416666666666666 : f32[]
+        %4 = broadcast %3 : f32[seq]
+        %5 = mul %2 %4 : f32[seq]
+        %6 = reshape %5 : f32[seq,1]
+        %7 = broadcast %6 : f32[seq,96]
+        %8 = sub %1 %7 : f32[seq,96]
+        %9 = mul %8 %8 : f32[seq,96]
+        %10 = reduce_sum %9 axes=[1] : f32[seq]
+        %11 = mul %10 %4 : f32[seq]
+        %12 = const 0.00001 : f32[]
+        %13 = broadcast %12 : f32[seq]
+        %14 = add %11 %13 : f32[seq]
+        %15 = sqrt %14 : f32[seq]
+        %16 = recip %15 : f32[seq]
+        %17 = reshape %16 : f32[seq,1]
+        %18 = broadcast %17 : f32[seq,96]
+        %19 = mul %8 %18 : f32[seq,96]
+        %20 = weight "g" : bf16[96]
+        %21 = cast %20 : f32[96]
+        %22 = broadcast %21 : f32[seq,96]
+        %23 = mul %19 %22 : f32[seq,96]
+        %24 = cast %23 : f16[seq,96]
+        return %24 as "y"
+        return %5 as "mean"
+        return %11 as "variance""#,
+    ));
+    cases.push(case(
+        "columns normalized by their largest",
+        ROW,
+        r#"
+        %0 = input "x" : f32[30,5,8]
+        %1 = abs %0 : f32[30,5,8]
+        %2 = reduce_max %1 axes=[0] : f32[5,8]
+        %3 = broadcast %2 : f32[30,5,8]
+        %4 = div %0 %3 : f32[30,5,8]
+        return %4 as "y""#,
+    ));
+    cases.push(case(
+        "value and index of the largest",
+        ROW,
+        r#"
+        symbol vocab <= 1000
+        %0 = input "x" : f32[1,vocab]
+        %1 = reduce_argmax %0 axes=[1] : u32[1]
+        %2 = reduce_max %0 axes=[1] : f32[1]
+        %3 = reduce_argmin %0 axes=[1] : u32[1]
+        return %1 as "token"
+        return %2 as "logit"
+        return %3 as "least""#,
+    ));
+    cases.push(case(
+        "a window, padded, of gathered rows",
+        ROW,
+        r#"
+        %0 = weight "w" : q8_0[20,64]
+        %1 = dequantize %0 : f32[20,64]
+        %2 = input "i" : u32[6]
+        %3 = gather %1 %2 axis=0 : f32[6,64]
+        %4 = pad %3 axis=1 before=3 after=5 value=0.5 : f32[6,72]
+        %5 = reduce_prod %4 axes=[1] : f32[6]
+        return %5 as "y""#,
+    ));
+    check(&cases);
+}
+
+/// A norm whose result goes to a state too.
+#[test]
+fn row_results_into_a_state() {
+    check(&[case(
+        "norm into a cache",
+        ROW,
+        r#"
+        symbol pos <= 60
+        %0 = input "x" : f32[2,1,16]
+        %1 = mul %0 %0 : f32[2,1,16]
+        %2 = reduce_sum %1 axes=[2] : f32[2,1]
+        %3 = sqrt %2 : f32[2,1]
+        %4 = reshape %3 : f32[2,1,1]
+        %5 = broadcast %4 : f32[2,1,16]
+        %6 = div %0 %5 : f32[2,1,16]
+        %7 = cast %6 : f16[2,1,16]
+        %8 = state "k" : f16[2,64,16]
+        %9 = state_update %8 %7 at=[0,pos,0] : f16[2,64,16]
+        return %9
+        return %6 as "y""#,
+    )]);
+}
