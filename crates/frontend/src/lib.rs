@@ -1,13 +1,64 @@
 //! Lazy tensor graphs, fused and compiled to Vulkan.
+//!
+//! A [`Tensor`] is a step of an expression. Nothing runs until a value is asked for; then the whole
+//! expression is verified, fused into few kernels, compiled and run, and the tensor keeps its value.
+//!
+//! ```
+//! use tallow::{Device, Tensor, nn};
+//!
+//! let device = Device::Cpu; // or Device::new_vulkan(0)?
+//! let x = Tensor::new([[1f32, 2.0, 3.0], [1.0, 1.0, 1.0]], &device)?;
+//! let y = nn::softmax(&(&x * 2.0)?, 1)?; // nothing has been computed yet
+//! let rows = y.to_vec2::<f32>()?; // now it has
+//! assert!((rows[0][2] - 0.8668).abs() < 1e-4);
+//! assert!((rows[1][0] - 1.0 / 3.0).abs() < 1e-6);
+//! # Ok::<(), tallow::Error>(())
+//! ```
+//!
+//! Names and meanings follow `candle_core` where both have them. Differences: extents may be [`Symbol`]s,
+//! so [`Tensor::dims`] is a `Result`; indices out of range are clamped, as every index is data that a GPU
+//! cannot stop for; a result is contiguous, always.
+//!
+//! Below the tensors lie graphs ([`tallow_ir`]): [`Device::compile`] takes one as it is, with weights and
+//! states bound by name, and [`compile`] makes one of a function of tensors. The crate `tallow-models` builds
+//! language models on that.
+//!
+//! What this crate never does: write kernels (`tallow-codegen`) or call Vulkan (`tallow-runtime`).
 
+mod compile;
 mod cpu;
-pub mod device;
-pub mod error;
-pub mod executable;
-pub mod resident;
+mod create;
+mod device;
+mod display;
+pub mod element;
+mod elementwise;
+mod error;
+mod eval;
+mod executable;
+mod indexing;
+mod linear;
+mod lower;
+pub mod nn;
+mod operators;
+mod read;
+mod reduce;
+mod resident;
+pub mod shape;
+mod tensor;
+mod views;
 
+#[cfg(feature = "vulkan")]
+pub mod vulkan;
+
+pub use compile::{Function, Input, compile};
 pub use device::{Device, VulkanDeviceInfo, vulkan_devices};
+pub use element::WithDType;
+pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
+pub use eval::eval;
 pub use executable::{ExecStats, Executable, Pending, RunOutput};
+pub use indexing::{AxisIndex, IndexOp};
 pub use resident::{State, Weight};
-pub use tallow_ir::{DType, Dim, Shape, Symbol};
+pub use shape::D;
+pub use tallow_ir::{DType, Dim, Graph, Shape, Symbol};
+pub use tensor::Tensor;

@@ -140,7 +140,8 @@ impl VulkanExecutable {
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<VulkanExecutable> {
-        let elsewhere = |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
+        let elsewhere =
+            |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
         let (mut on_device, mut kept) = (HashMap::new(), HashMap::new());
         for (_, node) in graph.nodes() {
             match &node.op {

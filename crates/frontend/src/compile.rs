@@ -1,0 +1,136 @@
+//! Compiling a function of tensors explicitly, once, to run it many times.
+
+use std::collections::HashMap;
+
+use tallow_ir::{DType, Dim, Shape, TensorType};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::executable::Executable;
+use crate::lower::{KnownAs, Lowered, lower};
+use crate::shape::IntoShape;
+use crate::tensor::{Expr, Tensor};
+
+/// An input of a function to compile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Its name in the graph and in messages.
+    pub name: String,
+    /// Element type and shape; extents may be symbols.
+    pub ty: TensorType,
+}
+
+impl Input {
+    /// An input of a name, element type and shape.
+    pub fn new(name: &str, dtype: DType, shape: impl IntoShape) -> Input {
+        Input { name: name.into(), ty: TensorType { dtype, shape: shape.into_shape() } }
+    }
+}
+
+/// Compiles what `build` makes of its inputs. Tensors that it captures become weights: resident on the
+/// device, uploaded once.
+///
+/// ```
+/// use tallow::{DType, Device, Input, Symbol, Tensor, compile};
+/// let rows = Symbol::new("rows", 100);
+/// let w = Tensor::new([[1f32, 2.0], [3.0, 4.0]], &Device::Cpu)?;
+/// let f = compile(&Device::Cpu, &[Input::new("x", DType::F32, (rows, 2))], |x| Ok(vec![x[0].matmul(&w)?.relu()?]))?;
+/// let x = Tensor::new([[1f32, -1.0], [1.0, 1.0], [0.0, 1.0]], &Device::Cpu)?;
+/// assert_eq!(f.run(&[&x])?[0].to_vec2::<f32>()?, [[0.0, 0.0], [4.0, 6.0], [3.0, 4.0]]);
+/// # Ok::<(), tallow::Error>(())
+/// ```
+///
+/// # Errors
+/// When `build` fails, gives tensors of another device, or compiling fails.
+pub fn compile(
+    device: &Device,
+    inputs: &[Input],
+    build: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Function> {
+    let leaf = |input: &Input| {
+        let leaf = tallow_ir::Op::Input { name: input.name.clone(), ty: input.ty.clone() };
+        tallow_ir::infer::infer(&leaf, &[])?;
+        Ok(Tensor::node(input.ty.clone(), device, Expr::Input(input.name.clone())))
+    };
+    let arguments: Vec<Tensor> = inputs.iter().map(leaf).collect::<Result<_>>()?;
+    let results = build(&arguments)?;
+    if let Some(other) = results.iter().find(|t| t.device() != device) {
+        let (lhs, rhs) = (device.name(), other.device().name());
+        return Err(Error::DeviceMismatch { op: "compile", lhs, rhs });
+    }
+    let roots: Vec<&Tensor> = results.iter().collect();
+    let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
+    let Lowered { graph, known } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
+    let mut weights = HashMap::new();
+    for (name, tensor, bytes) in known {
+        weights.insert(name, device.weight(tensor.dtype(), tensor.dims()?, &bytes)?);
+    }
+    let executable = device.compile(&graph, &weights, &HashMap::new())?;
+    Ok(Function { executable, inputs: inputs.to_vec() })
+}
+
+/// A compiled function of tensors.
+#[derive(Debug)]
+pub struct Function {
+    executable: Executable,
+    inputs: Vec<Input>,
+}
+
+impl Function {
+    /// Runs the function. Symbols in the input shapes take the extents of the tensors given.
+    ///
+    /// # Errors
+    /// When the tensors are not those that the function takes, or computing fails.
+    pub fn run(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if tensors.len() != self.inputs.len() {
+            let why = format!("the function takes {} tensors, got {}", self.inputs.len(), tensors.len());
+            return Err(Error::InvalidArgument { op: "run", why });
+        }
+        let mut symbols: Vec<(String, u64)> = Vec::new();
+        for (input, tensor) in self.inputs.iter().zip(tensors) {
+            bind(input, tensor, &mut symbols)?;
+        }
+        crate::eval::eval_for("run", tensors)?;
+        let bytes = tensors.iter().map(|t| t.bytes("run")).collect::<Result<Vec<_>>>()?;
+        let given: Vec<(&str, &[u8])> =
+            self.inputs.iter().zip(&bytes).map(|(i, b)| (i.name.as_str(), b.as_slice())).collect();
+        let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let outputs = self.executable.run(&symbols, &given)?;
+        let tensor = |o: crate::executable::RunOutput| {
+            Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, self.executable.device())
+        };
+        outputs.into_iter().map(tensor).collect()
+    }
+
+    /// The executable below, with its figures and its plan.
+    pub fn executable(&self) -> &Executable {
+        &self.executable
+    }
+}
+
+/// Checks a tensor against an input and learns the values of symbols that stand alone as an extent.
+fn bind(input: &Input, tensor: &Tensor, symbols: &mut Vec<(String, u64)>) -> Result<()> {
+    let mismatch = || Error::TypeMismatch {
+        what: "input",
+        name: input.name.clone(),
+        expected: Box::new(input.ty.clone()),
+        got: Box::new(tensor.ty().clone()),
+    };
+    let dims = tensor.dims()?;
+    if tensor.dtype() != input.ty.dtype || dims.len() != input.ty.shape.rank() {
+        return Err(mismatch());
+    }
+    for (extent, value) in input.ty.shape.dims().iter().zip(dims) {
+        for symbol in extent.symbols().iter().filter(|s| Dim::from(*s) == *extent) {
+            match symbols.iter().find(|(name, _)| name == symbol.name()) {
+                Some((_, known)) if *known != *value as u64 => return Err(mismatch()),
+                Some(_) => {}
+                None => symbols.push((symbol.name().into(), *value as u64)),
+            }
+        }
+        if extent.as_const().is_some_and(|n| usize::try_from(n) != Ok(*value)) {
+            return Err(mismatch());
+        }
+    }
+    Ok(())
+}

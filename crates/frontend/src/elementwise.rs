@@ -1,0 +1,347 @@
+//! Elementwise methods: those of the IR's table, generated, and what is composed of them.
+
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+use tallow_ir::{DType, ElementwiseOp, Op, Shape};
+
+use crate::element::WithDType;
+use crate::error::{Error, Result};
+use crate::shape::broadcast_shape;
+use crate::tensor::Tensor;
+
+/// The right operand of a comparison, `maximum` or `minimum`: a tensor of the same shape, or a number.
+pub trait TensorOrScalar {
+    /// The operand as a tensor of the type and shape of `like`.
+    ///
+    /// # Errors
+    /// When a number does not become a tensor of that type.
+    fn operand(self, like: &Tensor) -> Result<Tensor>;
+}
+
+impl TensorOrScalar for &Tensor {
+    fn operand(self, _like: &Tensor) -> Result<Tensor> {
+        Ok(self.clone())
+    }
+}
+
+impl<T: WithDType> TensorOrScalar for T {
+    fn operand(self, like: &Tensor) -> Result<Tensor> {
+        like.constant_like(self.to_f64())
+    }
+}
+
+/// Generates one method per op; the test's `call` does not compile unless every op of the table is here.
+macro_rules! methods {
+    (
+        unary { $($unary:ident $unary_op:ident $unary_doc:literal)* }
+        binary { $($binary:ident $broadcast:ident $binary_op:ident $binary_doc:literal)* }
+        compare { $($compare:ident $compare_broadcast:ident $compare_op:ident $compare_doc:literal)* }
+        other { $($other:ident $other_op:ident)* }
+    ) => {
+        impl Tensor {
+            $(
+                #[doc = $unary_doc]
+                ///
+                /// # Errors
+                /// When the op does not take this element type.
+                pub fn $unary(&self) -> Result<Tensor> {
+                    self.unary(Op::Elementwise(ElementwiseOp::$unary_op))
+                }
+            )*
+            $(
+                #[doc = $binary_doc]
+                ///
+                /// # Errors
+                /// When shapes, element types or devices differ.
+                pub fn $binary(&self, rhs: &Tensor) -> Result<Tensor> {
+                    self.binary(ElementwiseOp::$binary_op, rhs)
+                }
+
+                #[doc = $binary_doc]
+                /// The shapes are repeated to a common one, axes aligned at the end.
+                ///
+                /// # Errors
+                /// When there is no common shape, or element types or devices differ.
+                pub fn $broadcast(&self, rhs: &Tensor) -> Result<Tensor> {
+                    self.broadcast_binary(stringify!($broadcast), ElementwiseOp::$binary_op, rhs)
+                }
+            )*
+            $(
+                #[doc = $compare_doc]
+                /// The right side is a tensor of the same shape or a number.
+                ///
+                /// # Errors
+                /// When shapes, element types or devices differ.
+                pub fn $compare(&self, rhs: impl TensorOrScalar) -> Result<Tensor> {
+                    self.binary(ElementwiseOp::$compare_op, &rhs.operand(self)?)
+                }
+
+                #[doc = $compare_doc]
+                /// The shapes are repeated to a common one, axes aligned at the end.
+                ///
+                /// # Errors
+                /// When there is no common shape, or element types or devices differ.
+                pub fn $compare_broadcast(&self, rhs: &Tensor) -> Result<Tensor> {
+                    self.broadcast_binary(stringify!($compare_broadcast), ElementwiseOp::$compare_op, rhs)
+                }
+            )*
+        }
+
+        /// Calls the method of an op.
+        #[cfg(test)]
+        fn call(op: ElementwiseOp, operands: &[Tensor]) -> Result<Tensor> {
+            match op {
+                $(ElementwiseOp::$unary_op => operands[0].$unary(),)*
+                $(ElementwiseOp::$binary_op => operands[0].$binary(&operands[1]),)*
+                $(ElementwiseOp::$compare_op => operands[0].$compare(&operands[1]),)*
+                $(ElementwiseOp::$other_op => operands[0].$other(&operands[1], &operands[2]),)*
+            }
+        }
+    };
+}
+
+methods! {
+    unary {
+        neg Neg "`-x`."
+        abs Abs "`|x|`."
+        sign Sign "-1, 0 or 1."
+        exp Exp "`e^x`."
+        log Log "Natural logarithm."
+        sqrt Sqrt "Square root."
+        recip Recip "`1 / x`."
+        sin Sin "Sine of radians."
+        cos Cos "Cosine of radians."
+        tanh Tanh "Hyperbolic tangent."
+        erf Erf "Gauss error function."
+        floor Floor "Largest integer not above `x`."
+        ceil Ceil "Smallest integer not below `x`."
+        round Round "Nearest integer, halves away from zero."
+    }
+    binary {
+        add broadcast_add Add "`a + b`."
+        sub broadcast_sub Sub "`a - b`."
+        mul broadcast_mul Mul "`a * b`."
+        div broadcast_div Div "`a / b`; integers truncate, and dividing one by 0 gives 0."
+        rem broadcast_rem Rem "Remainder with the sign of `a`; an integer modulo 0 gives 0."
+        pow broadcast_pow Pow "`a^b`."
+        logical_and broadcast_and And "1 where both (u8) are not 0."
+        logical_or broadcast_or Or "1 where either (u8) is not 0."
+    }
+    compare {
+        minimum broadcast_minimum Minimum "The smaller operand; NaN if either is NaN."
+        maximum broadcast_maximum Maximum "The larger operand; NaN if either is NaN."
+        eq broadcast_eq Eq "1 (u8) where `a == b`, else 0."
+        ne broadcast_ne Ne "1 (u8) where `a != b`, else 0."
+        lt broadcast_lt Lt "1 (u8) where `a < b`, else 0."
+        le broadcast_le Le "1 (u8) where `a <= b`, else 0."
+        gt broadcast_gt Gt "1 (u8) where `a > b`, else 0."
+        ge broadcast_ge Ge "1 (u8) where `a >= b`, else 0."
+    }
+    other {
+        where_cond Select
+    }
+}
+
+impl Tensor {
+    pub(crate) fn binary(&self, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
+        let name = op.name();
+        if self.shape() != rhs.shape() {
+            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            return Err(Error::ShapeMismatch { op: name, lhs, rhs });
+        }
+        self.same_dtype(name, rhs)?;
+        Tensor::apply(Op::Elementwise(op), &[self, rhs], self.device())
+    }
+
+    fn broadcast_binary(&self, name: &'static str, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
+        self.same_dtype(name, rhs)?;
+        let (lhs, rhs) = self.broadcast_pair(name, rhs)?;
+        lhs.binary(op, &rhs)
+    }
+
+    pub(crate) fn same_dtype(&self, op: &'static str, rhs: &Tensor) -> Result<()> {
+        let (lhs, rhs) = (self.dtype(), rhs.dtype());
+        if lhs == rhs { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs, rhs }) }
+    }
+
+    /// Both tensors repeated to their common shape.
+    pub(crate) fn broadcast_pair(&self, op: &'static str, rhs: &Tensor) -> Result<(Tensor, Tensor)> {
+        let Some(shape) = broadcast_shape(self.shape(), rhs.shape()) else {
+            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            return Err(Error::ShapeMismatch { op, lhs, rhs });
+        };
+        let widen = |t: &Tensor, shape: &Shape| t.broadcast_as(shape);
+        Ok((widen(self, &shape)?, widen(rhs, &shape)?))
+    }
+
+    /// `x * mul + add`.
+    ///
+    /// # Errors
+    /// When the element type is a block format.
+    pub fn affine(&self, mul: f64, add: f64) -> Result<Tensor> {
+        let scaled = if mul == 1.0 { self.clone() } else { self.mul(&self.constant_like(mul)?)? };
+        if add == 0.0 { Ok(scaled) } else { scaled.add(&self.constant_like(add)?) }
+    }
+
+    /// `x^2`.
+    ///
+    /// # Errors
+    /// Never for a tensor that exists.
+    pub fn sqr(&self) -> Result<Tensor> {
+        self.mul(self)
+    }
+
+    /// `x^e`.
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn powf(&self, e: f64) -> Result<Tensor> {
+        self.pow(&self.constant_like(e)?)
+    }
+
+    /// The nearest value from `min` to `max`, each a tensor of the same shape or a number.
+    ///
+    /// # Errors
+    /// When shapes, element types or devices differ.
+    pub fn clamp(&self, min: impl TensorOrScalar, max: impl TensorOrScalar) -> Result<Tensor> {
+        self.maximum_of(min)?.minimum_of(max)
+    }
+
+    fn maximum_of(&self, rhs: impl TensorOrScalar) -> Result<Tensor> {
+        self.maximum(&rhs.operand(self)?)
+    }
+
+    fn minimum_of(&self, rhs: impl TensorOrScalar) -> Result<Tensor> {
+        self.minimum(&rhs.operand(self)?)
+    }
+
+    /// `max(x, 0)`.
+    ///
+    /// # Errors
+    /// Never for a tensor that exists.
+    pub fn relu(&self) -> Result<Tensor> {
+        self.maximum(0.0)
+    }
+
+    /// `x` where it is positive, else `alpha * (e^x - 1)` (Clevert et al., arXiv 1511.07289).
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        // The exponential of the negative part alone: that of a large x would be infinite.
+        let negative = self.minimum(0.0)?.exp()?.affine(alpha, -alpha)?;
+        self.gt(0.0)?.where_cond(self, &negative)
+    }
+
+    /// `1 / (1 + e^-x)`.
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn sigmoid(&self) -> Result<Tensor> {
+        self.neg()?.exp()?.affine(1.0, 1.0)?.recip()
+    }
+
+    /// `x * sigmoid(x)`, also called swish.
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn silu(&self) -> Result<Tensor> {
+        self.div(&self.neg()?.exp()?.affine(1.0, 1.0)?)
+    }
+
+    /// GELU by its tanh form: `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))` (Hendrycks & Gimpel,
+    /// arXiv 1606.08415).
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn gelu(&self) -> Result<Tensor> {
+        // x + 0.044715 x^3 = x * (1 + 0.044715 x^2)
+        let inner = self.mul(&self.sqr()?.affine(0.044715, 1.0)?)?;
+        let gate = inner.affine((2.0 / PI).sqrt(), 0.0)?.tanh()?.affine(0.5, 0.5)?;
+        self.mul(&gate)
+    }
+
+    /// GELU: `x/2 * (1 + erf(x / sqrt(2)))`.
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn gelu_erf(&self) -> Result<Tensor> {
+        self.mul(&self.affine(FRAC_1_SQRT_2, 0.0)?.erf()?.affine(0.5, 0.5)?)
+    }
+
+    /// `on_true` where this tensor is not 0, else `on_false`; all of one shape.
+    ///
+    /// # Errors
+    /// When shapes, element types or devices differ, or this tensor holds floats.
+    pub fn where_cond(&self, on_true: &Tensor, on_false: &Tensor) -> Result<Tensor> {
+        let op = "where_cond";
+        if !self.dtype().is_int() {
+            let expected = "an integer type".to_string();
+            return Err(Error::UnexpectedDType { op, expected, got: self.dtype() });
+        }
+        on_true.same_dtype(op, on_false)?;
+        for other in [on_true, on_false] {
+            if self.shape() != other.shape() {
+                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+                return Err(Error::ShapeMismatch { op, lhs, rhs });
+            }
+        }
+        let truth = if self.dtype() == DType::U8 { self.clone() } else { self.ne(0.0)? };
+        let select = Op::Elementwise(ElementwiseOp::Select);
+        Tensor::apply(select, &[&truth, on_true, on_false], self.device())
+    }
+
+    /// The same values in another element type: floats round to nearest even, float to integer truncates
+    /// and saturates, integer to integer wraps.
+    ///
+    /// # Errors
+    /// When the type is a block format.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        if dtype == self.dtype() { Ok(self.clone()) } else { self.unary(Op::Cast(dtype)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tallow_ir::elementwise::{Meaning, TypeRule};
+
+    use super::*;
+    use crate::device::Device;
+
+    const A: [f64; 6] = [-2.5, -1.0, 0.0, 0.5, 1.0, 7.25];
+    const B: [f64; 6] = [1.5, -1.0, 2.0, 0.5, -3.0, 0.25];
+
+    /// Each op of the table through its method gives what the table says it means.
+    #[test]
+    fn every_op_has_its_method() {
+        let tensor = |values: &[f64]| Tensor::new(values, &Device::Cpu).unwrap();
+        let truth = |values: &[f64]| tensor(values).gt(0.0).unwrap();
+        for op in ElementwiseOp::ALL {
+            let logic = op.rule() == TypeRule::Logic;
+            let operands = match op.rule() {
+                TypeRule::Logic => vec![truth(&A), truth(&B)],
+                TypeRule::Select => vec![truth(&A), tensor(&A), tensor(&B)],
+                TypeRule::Float | TypeRule::Numeric | TypeRule::Compare => vec![tensor(&A), tensor(&B)],
+            };
+            let got = call(*op, &operands).unwrap().to_dtype(DType::F64).unwrap().to_vec1::<f64>().unwrap();
+            for (i, got) in got.into_iter().enumerate() {
+                let (a, b) = (A[i], B[i]);
+                let side = |x: f64| if logic { f64::from(u8::from(x > 0.0)) } else { x };
+                let expected = match op.meaning() {
+                    Meaning::Unary(f, _) => f(a),
+                    Meaning::Binary(f, _) => f(a, b),
+                    Meaning::Relation(f, _) => f64::from(u8::from(f(side(a), side(b)))),
+                    Meaning::Select => {
+                        if a > 0.0 {
+                            a
+                        } else {
+                            b
+                        }
+                    }
+                };
+                let same = got == expected || got.is_nan() && expected.is_nan();
+                assert!(same, "{} of {a}, {b}: {got} is not {expected}", op.name());
+            }
+        }
+    }
+}

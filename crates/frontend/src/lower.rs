@@ -1,0 +1,113 @@
+//! From expressions to graphs: what is not known yet becomes nodes, what is known becomes leaves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tallow_ir::{Graph, Op, Value};
+
+use crate::error::{Error, Result};
+use crate::tensor::{Expr, Node, Tensor};
+
+/// A graph of expressions and the tensors that its leaves stand for.
+pub(crate) struct Lowered {
+    /// The graph.
+    pub graph: Graph,
+    /// Name and data of each leaf whose value is known.
+    pub known: Vec<(String, Tensor, Arc<Vec<u8>>)>,
+}
+
+/// What a tensor whose value is known becomes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KnownAs {
+    /// Given at each run: one compiled graph serves every loop iteration.
+    Input,
+    /// Resident on the device.
+    Weight,
+}
+
+/// The graph called `name` with `roots` as its outputs `y0`, `y1`, ...
+///
+/// Leaves are numbered in the order of a walk from the roots, so that equal expressions give equal graphs
+/// whichever tensors they are about.
+pub(crate) fn lower(
+    op: &'static str,
+    name: &str,
+    roots: &[&Tensor],
+    known_as: KnownAs,
+    inputs: &[(&str, &Tensor)],
+) -> Result<Lowered> {
+    let mut walk =
+        Walk { lowered: Lowered { graph: Graph::new(name), known: Vec::new() }, values: HashMap::new() };
+    // Declared first, so that an input that nothing reads is still one.
+    for (input, tensor) in inputs {
+        let ty = tensor.ty().clone();
+        let value = walk.lowered.graph.add(Op::Input { name: input.to_string(), ty }, &[])?;
+        walk.values.insert(address(tensor), value);
+    }
+    for (i, root) in roots.iter().enumerate() {
+        let value = walk.visit(op, root, known_as)?;
+        walk.lowered.graph.output(&format!("y{i}"), value)?;
+    }
+    Ok(walk.lowered)
+}
+
+/// Identifies a node while its tensor is alive.
+fn address(tensor: &Tensor) -> *const Node {
+    Arc::as_ptr(&tensor.0)
+}
+
+struct Walk {
+    lowered: Lowered,
+    values: HashMap<*const Node, Value>,
+}
+
+impl Walk {
+    /// The value of `root` in the graph; adds all that it needs, operands first, without recursion.
+    fn visit(&mut self, op: &'static str, root: &Tensor, known_as: KnownAs) -> Result<Value> {
+        let mut todo = vec![root.clone()];
+        while let Some(tensor) = todo.last().cloned() {
+            if self.values.contains_key(&address(&tensor)) {
+                todo.pop();
+                continue;
+            }
+            let expr = tensor.expr().clone();
+            let value = match expr {
+                Expr::Data(bytes) => self.leaf(&tensor, bytes, known_as)?,
+                Expr::Input(input) => return Err(Error::NoValue { op, input }),
+                Expr::Op(node, operands) => {
+                    let mut ready = Vec::with_capacity(operands.len());
+                    for operand in &operands {
+                        match self.values.get(&address(operand)) {
+                            Some(value) => ready.push(*value),
+                            None => todo.push(operand.clone()),
+                        }
+                    }
+                    if ready.len() < operands.len() {
+                        continue;
+                    }
+                    self.lowered.graph.add(node, &ready)?
+                }
+            };
+            self.values.insert(address(&tensor), value);
+            todo.pop();
+        }
+        Ok(self.values[&address(root)])
+    }
+
+    fn leaf(&mut self, tensor: &Tensor, bytes: Arc<Vec<u8>>, known_as: KnownAs) -> Result<Value> {
+        let ty = tensor.ty().clone();
+        let number = self.lowered.known.len();
+        let (name, op) = match known_as {
+            KnownAs::Input => {
+                let name = format!("x{number}");
+                (name.clone(), Op::Input { name, ty })
+            }
+            KnownAs::Weight => {
+                let name = format!("w{number}");
+                (name.clone(), Op::Weight { name, ty })
+            }
+        };
+        self.lowered.known.push((name, tensor.clone(), bytes));
+        Ok(self.lowered.graph.add(op, &[])?)
+    }
+}

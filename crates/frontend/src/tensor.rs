@@ -1,0 +1,245 @@
+//! The lazy tensor: a node of an expression that is computed when somebody asks for its value.
+//!
+//! Invariant: a node's operands were made before it, so expressions have no cycles. Once its value is
+//! known, a node forgets its operands: a loop that forces its result each time neither recomputes nor grows.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// A multi-dimensional array on a device. Cheap to clone; clones are the same tensor.
+///
+/// Operations append to an expression and check shapes and element types at once; `to_vec*`, printing and
+/// [`crate::eval`] compute.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Node>);
+
+/// One step of an expression.
+pub(crate) struct Node {
+    ty: TensorType,
+    /// The extents, where all are numbers.
+    dims: Option<Vec<usize>>,
+    device: Device,
+    expr: Mutex<Expr>,
+}
+
+/// Where a value comes from.
+#[derive(Clone)]
+pub(crate) enum Expr {
+    /// It is known: row-major, little-endian.
+    Data(Arc<Vec<u8>>),
+    /// It is computed when asked for.
+    Op(Op, Vec<Tensor>),
+    /// It is given when a compiled graph runs.
+    Input(String),
+}
+
+impl Drop for Node {
+    /// Frees the operands that nobody else holds, one after the other: a chain of a hundred thousand
+    /// operations must not need a hundred thousand stack frames.
+    fn drop(&mut self) {
+        let mut orphans = take_operands(self);
+        while let Some(tensor) = orphans.pop() {
+            if let Some(mut node) = Arc::into_inner(tensor.0) {
+                orphans.append(&mut take_operands(&mut node));
+            }
+        }
+    }
+}
+
+fn take_operands(node: &mut Node) -> Vec<Tensor> {
+    match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        Expr::Op(_, operands) => std::mem::take(operands),
+        Expr::Data(_) | Expr::Input(_) => Vec::new(),
+    }
+}
+
+impl Tensor {
+    /// A node of a type that was checked.
+    pub(crate) fn node(ty: TensorType, device: &Device, expr: Expr) -> Tensor {
+        let dims = ty.shape.as_const();
+        Tensor(Arc::new(Node { ty, dims, device: device.clone(), expr: Mutex::new(expr) }))
+    }
+
+    /// The result of `op`, whose operands are on one device.
+    pub(crate) fn apply(op: Op, operands: &[&Tensor], device: &Device) -> Result<Tensor> {
+        let types: Vec<&TensorType> = operands.iter().map(|t| t.ty()).collect();
+        let name = op.name();
+        if let Some(other) = operands.iter().find(|t| t.device() != device) {
+            let (lhs, rhs) = (device.name(), other.device().name());
+            return Err(Error::DeviceMismatch { op: name, lhs, rhs });
+        }
+        let ty = infer(&op, &types)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::InvalidArgument { op: name, why: "it has no result".into() })?;
+        let operands = operands.iter().map(|t| (*t).clone()).collect();
+        Ok(Tensor::node(ty, device, Expr::Op(op, operands)))
+    }
+
+    /// `op` of this tensor alone.
+    pub(crate) fn unary(&self, op: Op) -> Result<Tensor> {
+        Tensor::apply(op, &[self], self.device())
+    }
+
+    /// A constant of this tensor's element type and shape.
+    pub(crate) fn constant_like(&self, value: f64) -> Result<Tensor> {
+        Tensor::constant(self.dtype(), value, self.shape(), self.device())
+    }
+
+    /// A constant, repeated to a shape.
+    pub(crate) fn constant(dtype: DType, value: f64, shape: &Shape, device: &Device) -> Result<Tensor> {
+        if dtype.size().is_none() {
+            let expected = "a scalar type".to_string();
+            return Err(Error::UnexpectedDType { op: "full", expected, got: dtype });
+        }
+        let scalar = Tensor::apply(Op::Const(Scalar::of(dtype, value)), &[], device)?;
+        scalar.unary(Op::Broadcast(shape.clone()))
+    }
+
+    pub(crate) fn ty(&self) -> &TensorType {
+        &self.0.ty
+    }
+
+    pub(crate) fn expr(&self) -> MutexGuard<'_, Expr> {
+        self.0.expr.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes, where they are known.
+    pub(crate) fn data(&self) -> Option<Arc<Vec<u8>>> {
+        match &*self.expr() {
+            Expr::Data(bytes) => Some(bytes.clone()),
+            Expr::Op(..) | Expr::Input(_) => None,
+        }
+    }
+
+    /// Replaces the expression by its value.
+    pub(crate) fn set_data(&self, bytes: Vec<u8>) {
+        let old = std::mem::replace(&mut *self.expr(), Expr::Data(Arc::new(bytes)));
+        // Freed only now that the lock is released: the operands may be many.
+        drop(old);
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.0.ty.dtype
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        &self.0.ty.shape
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// The extents as expressions, also where only a run knows them.
+    pub fn sym_dims(&self) -> &[Dim] {
+        self.shape().dims()
+    }
+
+    /// The extents as numbers.
+    ///
+    /// # Errors
+    /// When one is symbolic.
+    pub fn dims(&self) -> Result<&[usize]> {
+        let symbolic = || Error::SymbolicShape { shape: self.shape().clone() };
+        self.0.dims.as_deref().ok_or_else(symbolic)
+    }
+
+    /// The extent of one axis as a number.
+    ///
+    /// # Errors
+    /// When there is no such axis, or it is symbolic.
+    pub fn dim(&self, axis: impl crate::shape::Axis) -> Result<usize> {
+        let axis = axis.of(self.shape(), "dim")?;
+        let extent = self.sym_dims()[axis].as_const().and_then(|n| usize::try_from(n).ok());
+        extent.ok_or_else(|| Error::SymbolicShape { shape: self.shape().clone() })
+    }
+
+    /// Number of elements.
+    ///
+    /// # Errors
+    /// When the shape is symbolic.
+    pub fn elem_count(&self) -> Result<usize> {
+        Ok(self.dims()?.iter().product())
+    }
+
+    fn dims_array<const N: usize>(&self) -> Result<[usize; N]> {
+        let dims = self.dims()?;
+        dims.try_into().map_err(|_| Error::UnexpectedRank {
+            expected: N,
+            got: dims.len(),
+            shape: self.shape().clone(),
+        })
+    }
+
+    /// Checks that this is a scalar.
+    ///
+    /// # Errors
+    /// When it has axes.
+    pub fn dims0(&self) -> Result<()> {
+        self.dims_array::<0>().map(|_| ())
+    }
+
+    /// The extent of a tensor of one axis.
+    ///
+    /// # Errors
+    /// When it has another rank or is symbolic.
+    pub fn dims1(&self) -> Result<usize> {
+        self.dims_array::<1>().map(|[a]| a)
+    }
+
+    /// The extents of a tensor of two axes.
+    ///
+    /// # Errors
+    /// When it has another rank or is symbolic.
+    pub fn dims2(&self) -> Result<(usize, usize)> {
+        self.dims_array().map(|[a, b]| (a, b))
+    }
+
+    /// The extents of a tensor of three axes.
+    ///
+    /// # Errors
+    /// When it has another rank or is symbolic.
+    pub fn dims3(&self) -> Result<(usize, usize, usize)> {
+        self.dims_array().map(|[a, b, c]| (a, b, c))
+    }
+
+    /// The extents of a tensor of four axes.
+    ///
+    /// # Errors
+    /// When it has another rank or is symbolic.
+    pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
+        self.dims_array().map(|[a, b, c, d]| (a, b, c, d))
+    }
+}
+
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Type and whether the value is known; computes nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &*self.expr() {
+            Expr::Data(_) => "",
+            Expr::Op(..) => ", lazy",
+            Expr::Input(_) => ", input",
+        };
+        write!(f, "Tensor[{}; {}{state}]", self.shape(), self.dtype())
+    }
+}

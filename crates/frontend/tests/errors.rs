@@ -1,0 +1,90 @@
+//! Every wrong request is an error at once, in words that name the operation, the shapes and the types.
+
+use std::collections::HashMap;
+
+use tallow::{D, DType, Device, Graph, Result, Tensor, nn};
+
+const CPU: Device = Device::Cpu;
+
+#[test]
+fn messages_name_operation_shapes_and_types() -> Result<()> {
+    let a = Tensor::zeros((2, 3), DType::F32, &CPU)?;
+    let b = Tensor::zeros((3, 2), DType::F32, &CPU)?;
+    let h = Tensor::zeros((2, 3), DType::F16, &CPU)?;
+    let u = Tensor::zeros((2, 3), DType::U32, &CPU)?;
+    for (result, says) in [
+        (a.add(&b), "shape mismatch in add, lhs: [2,3], rhs: [3,2]"),
+        (a.add(&h), "dtype mismatch in add, lhs: f32, rhs: f16"),
+        (a.broadcast_mul(&b), "shape mismatch in broadcast_mul, lhs: [2,3], rhs: [3,2]"),
+        (a.matmul(&a), "shape mismatch in matmul, lhs: [2,3], rhs: [2,3]"),
+        (a.matmul(&h), "dtype mismatch in matmul, lhs: f32, rhs: f16"),
+        (a.broadcast_as((3, 3)), "cannot broadcast [2,3] to [3,3] in broadcast_as"),
+        (a.reshape((4, 2)), "shape mismatch in reshape, lhs: [2,3], rhs: [4,2]"),
+        (a.reshape((4, ())), "invalid arguments for reshape: the elements of [2,3] are no multiple of 4"),
+        (a.reshape(((), ())), "invalid arguments for reshape: 2 extents are open, at most one can be"),
+        (a.sum(2), "dim 2 out of range in sum for shape [2,3]"),
+        (a.max(D::Minus(3)), "dim -3 out of range in max for shape [2,3]"),
+        (a.sum((0, 0)), "duplicate dim in sum, shape: [2,3], dims: [0, 0]"),
+        (a.permute([0usize]), "invalid arguments for permute: [0] does not name every axis of [2,3]"),
+        (a.narrow(1, 2, 2), "invalid arguments for narrow: 2..2+2 is outside of axis 1 of shape [2,3]"),
+        (u.exp(), "exp(u32[2,3]): exp needs floats of one dtype, got u32"),
+        (u.mean(0), "unexpected dtype in mean, expected: a float type, got: u32"),
+        (a.where_cond(&a, &a), "unexpected dtype in where_cond, expected: an integer type, got: f32"),
+        (a.index_select(&u, 0), "unexpected rank, expected: 1, got: 2 ([2,3])"),
+        (a.embedding(&a), "unexpected dtype in embedding, expected: an integer type, got: f32"),
+        (Tensor::cat(&[&a, &b], 0), "shape mismatch in cat, lhs: [2,3], rhs: [3,2]"),
+        (Tensor::cat::<Tensor>(&[], 0), "invalid arguments for cat: there are no tensors"),
+        (Tensor::stack(&[&a, &b], 0), "shape mismatch in stack, lhs: [1,2,3], rhs: [1,3,2]"),
+        (Tensor::new(vec![vec![1f32], vec![]], &CPU), "invalid arguments for new: the data is ragged"),
+        (Tensor::from_vec(vec![1f32; 5], (2, 3), &CPU), "5 elements do not fill shape [2,3]"),
+        (Tensor::arange_step(0f32, 1.0, 0.0, &CPU), "from 0 to 1 by 0 is no range"),
+        (Tensor::zeros(1usize << 50, DType::F32, &CPU), "more than 2^40 elements"),
+        (Tensor::new(1f32, &CPU)?.t(), "unexpected rank, expected: 2, got: 0 ([])"),
+        (nn::softmax(&a, 2), "dim 2 out of range in softmax"),
+    ] {
+        let error = result.map(|t| format!("{t:?}")).unwrap_err().to_string();
+        assert!(error.contains(says), "{error:?} does not say {says:?}");
+    }
+    assert!(a.to_vec1::<f32>().unwrap_err().to_string().contains("expected: 1, got: 2"));
+    assert!(a.dims3().unwrap_err().to_string().contains("expected: 3, got: 2"));
+    assert!(a.chunk(0, 0).is_err());
+    Ok(())
+}
+
+/// The graph API below the tensors: leaves, symbols and inputs that do not fit.
+#[test]
+fn executables_check_what_they_are_given() -> Result<()> {
+    use tallow::Symbol;
+    let seq = Symbol::new("seq", 4);
+    let mut g = Graph::new("g");
+    let x = g.input("x", DType::F32, [&seq])?;
+    let w = g.weight("w", DType::F32, [3])?;
+    let w = g.add(tallow_ir::Op::Slice { axis: 0, start: tallow::Dim::zero(), len: (&seq).into() }, &[w])?;
+    let y = g.elementwise(tallow_ir::ElementwiseOp::Add, &[x, w])?;
+    g.output("y", y)?;
+    let none = HashMap::new();
+    let bytes = |n: usize| vec![0u8; 4 * n];
+    let says = |result: Result<_>, part: &str| {
+        let error = result.map(|_: ()| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    says(CPU.compile(&g, &none, &HashMap::new()).map(|_| ()), "needs weight \"w\", which was not given");
+    let short = HashMap::from([("w".to_string(), CPU.weight(DType::F32, &[2], &bytes(2))?)]);
+    says(
+        CPU.compile(&g, &short, &HashMap::new()).map(|_| ()),
+        "weight \"w\" is f32[2], the graph wants f32[3]",
+    );
+    let weights = HashMap::from([("w".to_string(), CPU.weight(DType::F32, &[3], &bytes(3))?)]);
+    let exe = CPU.compile(&g, &weights, &HashMap::new())?;
+    let run = |symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]| exe.run(symbols, inputs).map(|_| ());
+    run(&[("seq", 3)], &[("x", &bytes(3))])?;
+    says(run(&[], &[("x", &bytes(3))]), "needs symbol \"seq\"");
+    says(run(&[("seq", 5)], &[("x", &bytes(5))]), "symbol \"seq\" is 5, its maximum is 4");
+    says(run(&[("seq", 4)], &[("x", &bytes(4))]), "seq = 4 exceeds 3 = 3");
+    says(run(&[("seq", 1), ("pos", 0)], &[("x", &bytes(1))]), "no symbol \"pos\"");
+    says(run(&[("seq", 2)], &[]), "needs input \"x\"");
+    says(run(&[("seq", 2)], &[("x", &bytes(3))]), "takes 8 bytes, got 12");
+    says(run(&[("seq", 1)], &[("x", &bytes(1)), ("z", &[])]), "no input \"z\"");
+    says(CPU.weight(DType::F32, &[2], &bytes(3)).map(|_| ()), "takes 8 bytes, got 12");
+    Ok(())
+}
