@@ -1,10 +1,14 @@
-//! Prints what is compiled of a graph in text form: kernels, plan, decisions.
+//! Prints what is compiled of a graph in text form: kernels, plan, decisions, table.
 #![allow(clippy::print_stdout)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: plan FILE.ir [PROFILE]")?;
     let profile = std::env::args().nth(2).unwrap_or_else(|| "lavapipe".into());
     let caps = tallow_ir::caps::profile(&profile).ok_or("unknown profile")?;
     let graph = tallow_ir::text::parse(&std::fs::read_to_string(path)?)?;
-    println!("{}", tallow_codegen::compile(&graph, &caps)?.explain());
+    let module = tallow_codegen::compile(&graph, &caps)?;
+    println!("{}", module.explain());
+    for (i, entry) in module.table.entries().iter().enumerate() {
+        println!("table[{i}] = {entry}");
+    }
     Ok(())
 }

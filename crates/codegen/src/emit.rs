@@ -52,6 +52,8 @@ pub(crate) struct Emitter<'a> {
     names: HashMap<AtomId, Expr>,
     param_binding: HashMap<u32, usize>,
     table_binding: Option<usize>,
+    /// Extents that were read from the table.
+    dims: HashMap<Dim, String>,
     counter: u32,
 }
 
@@ -71,6 +73,7 @@ impl<'a> Emitter<'a> {
             names: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,
+            dims: HashMap::new(),
             counter: 0,
         }
     }
@@ -130,9 +133,15 @@ impl<'a> Emitter<'a> {
         if let Some(c) = dim.as_const() {
             return if c < 0 { format!("uint({c})") } else { format!("{c}u") };
         }
+        if let Some(name) = self.dims.get(dim) {
+            return name.clone();
+        }
         let slot = self.table.slot(dim);
         let buffer = self.table_buffer();
-        format!("b{buffer}[{slot}]")
+        let name = self.fresh_name("n");
+        self.line_at(0, format!("const uint {name} = b{buffer}[{slot}];  // {dim}"));
+        self.dims.insert(dim.clone(), name.clone());
+        name
     }
 
     fn table_buffer(&mut self) -> usize {

@@ -165,6 +165,7 @@ impl Compiled {
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let module = tallow_codegen::compile(graph, context.caps())?;
+        dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
         let texts: Vec<(&str, &str)> =
             module.kernels.iter().map(|k| (k.name.as_str(), k.glsl.as_str())).collect();
@@ -412,6 +413,25 @@ impl Executable {
     /// Without timestamps, or before the first run is done.
     pub fn timings(&self) -> Result<Vec<(String, u64)>, ExecError> {
         Ok(self.recording.timings()?)
+    }
+}
+
+/// With `TALLOW_DUMP=DIR`: graph, fused graph, kernels and plan of every compiled graph as files in DIR. A
+/// directory that cannot be written is said once a graph and does not stop the run.
+fn dump(graph: &Graph, module: &Module) {
+    let Some(dir) = std::env::var_os("TALLOW_DUMP").filter(|d| !d.is_empty()) else { return };
+    let dir = std::path::PathBuf::from(dir).join(if graph.name().is_empty() { "graph" } else { graph.name() });
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join("00-input.ir"), graph.to_string())?;
+        std::fs::write(dir.join("01-fused.ir"), module.graph.graph().to_string())?;
+        for (i, kernel) in module.kernels.iter().enumerate() {
+            std::fs::write(dir.join(format!("02-k{i}.comp")), &kernel.glsl)?;
+        }
+        std::fs::write(dir.join("03-plan.txt"), module.explain())
+    };
+    if let Err(error) = write() {
+        tracing::warn!("cannot dump to {}: {error}", dir.display());
     }
 }
 

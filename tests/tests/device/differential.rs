@@ -37,6 +37,22 @@ fn check(graph: &Graph, seed: u64) -> Option<String> {
     }
 }
 
+/// A graph from a file, for a look at what differs: `TALLOW_IR=x.ir cargo test one_file -- --ignored`.
+#[test]
+#[ignore = "a tool for debugging"]
+fn one_file() {
+    let path = std::env::var("TALLOW_IR").expect("TALLOW_IR names a file");
+    let graph = tallow_ir::text::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let inputs = random_inputs(&graph, 2);
+    println!("symbols {:?}", inputs.symbols);
+    let (want, got) = (interpret(&graph, &inputs).unwrap(), run(&device().unwrap(), &graph, &inputs).unwrap());
+    for ((name, want), (_, got)) in want.iter().zip(&got) {
+        let pairs = want.to_f64s().into_iter().zip(got.to_f64s()).enumerate();
+        let bad: Vec<_> = pairs.filter(|(_, (w, g))| (w - g).abs() > 1e-5).collect();
+        println!("{name}: {} of {} differ {:?}", bad.len(), want.len(), bad.iter().take(20).collect::<Vec<_>>());
+    }
+}
+
 fn report(failures: Vec<String>, of: usize) {
     assert!(failures.is_empty(), "{} of {of} graphs differ; the first:\n{}", failures.len(), failures[0]);
 }
@@ -50,9 +66,7 @@ fn count(default: u64) -> u64 {
 fn random_graphs_match_the_interpreter() {
     let options = Options {
         floats: vec![DType::F32],
-        ints: vec![DType::U8, DType::U32, DType::I32],
-        int_matmul: false,
-        ..Options::default()
+        ..Options::for_kernels()
     };
     let n = count(60);
     let failures: Vec<String> =
@@ -65,8 +79,7 @@ fn sixteen_bit_graphs_match_the_interpreter() {
     let options = Options {
         floats: vec![DType::F16, DType::BF16, DType::F32],
         ints: vec![DType::U8],
-        int_matmul: false,
-        ..Options::default()
+        ..Options::for_kernels()
     };
     let n = count(30);
     let failures: Vec<String> =

@@ -11,8 +11,8 @@ shared float weight[${ workgroup }];
 void main() {
     const uint lane = gl_LocalInvocationIndex, s = gl_WorkGroupID.x, h = gl_WorkGroupID.y;
     const uint g = h / ${ group }u;
-    const uint keys = ${ t };
     ${ prelude | indent(4) }
+    const uint keys = ${ t };
     for (uint d = lane; d < ${ d }u; d += ${ workgroup }u) {
         ${ q_lines | indent(8) }
         query[d] = ${ q } * ${ scale };

@@ -16,10 +16,10 @@ float sign_of(float x) { return isnan(x) ? x : sign(x); }
 float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sign(x) : t; }
 //% endif
 //% if "min_of" in used
-float min_of(float a, float b) { return isnan(a) || a < b ? a : b; }
+float min_of(float a, float b) { return isnan(a) ? a : (a < b ? a : b); }
 //% endif
 //% if "max_of" in used
-float max_of(float a, float b) { return isnan(a) || a > b ? a : b; }
+float max_of(float a, float b) { return isnan(a) ? a : (a > b ? a : b); }
 //% endif
 //% if "div_of" in used
 uint div_of(uint a, uint b) { return b == 0u ? 0u : a / b; }
