@@ -38,13 +38,16 @@ fn linear(w: &str, rows: &str, k: u32, n: u32) -> Case {
 #[test]
 fn every_format_and_number_of_rows() {
     let mut cases = vec![];
-    for rows in ["1", "2", "3", "4", "5", "6", "7", "8", "9", "64", "seq"] {
+    for rows in ["1", "3", "9", "64", "seq"] {
         for format in BLOCKS {
             cases.push(linear(format.spec().name, rows, 512, 100));
         }
         for w in ["f32", "f16", "bf16"] {
             cases.push(linear(w, rows, 512, 100));
         }
+    }
+    for rows in ["2", "4", "5", "6", "7", "8"] {
+        cases.extend([linear("q4_k", rows, 512, 100), linear("f16", rows, 512, 100)]);
     }
     check(&cases);
 }
@@ -162,7 +165,7 @@ fn rms_norm(rows: &str, k: u32) -> String {
 #[test]
 fn norm_gated_mlp() {
     let mut cases = vec![];
-    for rows in ["1", "2", "8", "50", "seq"] {
+    for rows in ["1", "2", "4", "50", "seq"] {
         for (gate, up) in [("q4_k", "q6_k"), ("q8_0", "q8_0"), ("q4_0", "q4_k")] {
             let norm = rms_norm(rows, 256);
             cases.push(case(
