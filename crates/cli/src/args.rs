@@ -47,25 +47,25 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
     /// The text to continue.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub prompt: String,
     /// The most tokens to generate.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_tokens: usize,
     /// 0 takes the most likely token each time, higher values dare more.
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, default_value_t = 0.0)]
     pub temperature: f32,
     /// Choose among the K most likely tokens; 0 for all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub top_k: usize,
     /// Choose among the fewest tokens whose probabilities sum to P.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = 1.0)]
     pub top_p: f32,
     /// Choose among tokens at least P times as likely as the most likely one.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = 0.0)]
     pub min_p: f32,
     /// Make recent tokens less likely; 1 does not.
-    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    #[arg(long, value_name = "R", allow_negative_numbers = true, default_value_t = 1.0)]
     pub repetition_penalty: f32,
     /// How many tokens are recent.
     #[arg(long, value_name = "N", default_value_t = 64)]

@@ -8,18 +8,14 @@ use crate::error::{Error, Result};
 
 /// The device that the option `--device` names.
 pub fn choose(asked: Option<&str>) -> Result<Device> {
-    let vulkan = |asked: &str, ordinal| {
-        Device::new_vulkan(ordinal).map_err(|source| Error::Device { asked: asked.into(), source })
+    let Some(asked) = asked else { return Ok(Device::vulkan_if_available()) };
+    let device = match (asked, asked.parse::<usize>()) {
+        ("cpu", _) => Ok(Device::Cpu),
+        ("vulkan", _) => Device::best_vulkan(),
+        (_, Ok(ordinal)) => Device::new_vulkan(ordinal),
+        (_, Err(_)) => return Err(Error::UnknownDevice(asked.into())),
     };
-    match asked {
-        None => Ok(Device::vulkan_if_available()),
-        Some("cpu") => Ok(Device::Cpu),
-        Some("vulkan") => vulkan("vulkan", 0),
-        Some(number) => match number.parse::<usize>() {
-            Ok(ordinal) => vulkan(number, ordinal),
-            Err(_) => Err(Error::UnknownDevice(number.into())),
-        },
-    }
+    device.map_err(|source| Error::Device { asked: asked.into(), source })
 }
 
 /// Prints the devices, one a line, as `--device` takes them.

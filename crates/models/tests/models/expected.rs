@@ -1,14 +1,9 @@
 //! Every model file against `models/expected`, which an independent float64 program made from the same
 //! weights, and how runs, context and requests behave, all on the interpreter.
 
-// clippy knows test functions, not their helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::ops::ControlFlow;
 
-use support::{MAX_NMSE, check, expected, models, nmse};
+use crate::support::{MAX_NMSE, check, expected, models, nmse};
 use tallow::Device;
 use tallow_models::generate::{GenerateOptions, Stop, generate};
 use tallow_models::{LoadOptions, Model, ModelFile, SamplingOptions};

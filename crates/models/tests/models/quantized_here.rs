@@ -1,12 +1,7 @@
 //! A model that this project quantized itself: nano F16 to Q8_0, against the expected outputs of a Q8_0
 //! file that another program made.
 
-// clippy knows test functions, not their helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
-use support::{check, models};
+use crate::support::{check, models};
 use tallow_gguf::{Format, GgufFile, GgufWriter, TensorSpec};
 use tallow_models::ModelFile;
 use tallow_quant::{dequantize, quantize};

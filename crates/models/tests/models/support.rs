@@ -1,8 +1,5 @@
 //! What the tests of whole models share: expected outputs and the comparison with them.
 
-// clippy knows test functions, not their helpers.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
-
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,8 @@
+//! The built program from outside: what it prints, what it writes, how it fails.
+
+// clippy knows test functions, not their helpers.
+#![allow(clippy::unwrap_used)]
+
+mod bad_inputs;
+mod commands;
+mod support;

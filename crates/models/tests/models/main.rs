@@ -1,0 +1,10 @@
+//! Whole models on the interpreter: stored ones against stored answers, random ones against a forward pass
+//! that is written here, and how runs, context and requests behave.
+
+// clippy knows test functions, not their helpers.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod expected;
+mod naive;
+mod quantized_here;
+mod support;
