@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Format, Graph, NodeId, Op, Value};
 
 use crate::kernel::{Binding, CodegenError, Source, Table};
 use crate::scalar::{self, Glsl};
@@ -166,7 +166,14 @@ impl<'a> Emitter<'a> {
             return *b;
         }
         let ty = self.body.params()[index as usize].clone();
-        let b = self.bind(Source::Operand(index), ty.dtype, false, ty.shape.max_numel());
+        // A block format of one plain element a block is that element type.
+        let dtype = match ty.dtype {
+            DType::Block(Format::F32) => DType::F32,
+            DType::Block(Format::F16) => DType::F16,
+            DType::Block(Format::BF16) => DType::BF16,
+            other => other,
+        };
+        let b = self.bind(Source::Operand(index), dtype, false, ty.shape.max_numel());
         self.param_binding.insert(index, b);
         b
     }

@@ -85,13 +85,18 @@ impl Dim {
         Dim { terms: map.into_iter().filter(|(_, c)| *c != 0).collect() }
     }
 
+    /// The greatest term by degree, then by symbols: an order that products preserve, as division needs.
+    fn leading(&self) -> Option<&(Vec<Symbol>, i64)> {
+        self.terms.iter().max_by(|(a, _), (b, _)| (a.len(), a).cmp(&(b.len(), b)))
+    }
+
     /// `self / divisor` if that is a polynomial again, else `None`.
     pub fn div_exact(&self, divisor: &Dim) -> Option<Dim> {
-        // Long division by the leading (greatest) monomial: each step cancels it in the rest.
-        let (lead, lead_coef) = divisor.terms.last()?;
+        // Long division by the leading monomial: each step cancels it in the rest.
+        let (lead, lead_coef) = divisor.leading()?;
         let mut rest = self.clone();
         let mut quotient = Dim::zero();
-        while let Some((monomial, coef)) = rest.terms.last().cloned() {
+        while let Some((monomial, coef)) = rest.leading().cloned() {
             if coef % lead_coef != 0 {
                 return None;
             }
@@ -298,6 +303,8 @@ mod tests {
         let square = &(&s() + &Dim::one()) * &(&s() + &Dim::one());
         assert_eq!(square.div_exact(&(&s() + &Dim::one())), Some(&s() + &Dim::one()));
         assert_eq!(square.div_exact(&Dim::zero()), None);
+        let area = &(&p + &Dim::one()) * &s();
+        assert_eq!(area.div_exact(&(&p + &Dim::one())), Some(s()));
         assert!(s().le(&(&s() + &p)));
         assert!(!p.le(&s()));
         assert_eq!(d.max_value(), 8 * 512 + 4 * 1024);

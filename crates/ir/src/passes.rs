@@ -70,7 +70,8 @@ pub fn run(
     let mut now = verify(graph.clone()).map_err(PassError::Invalid)?;
     observer("input", now.graph());
     for (i, pass) in PASSES.iter().enumerate() {
-        let next = (pass.run)(now.graph(), caps).map_err(|source| PassError::Build { pass: pass.name, source })?;
+        let next =
+            (pass.run)(now.graph(), caps).map_err(|source| PassError::Build { pass: pass.name, source })?;
         observer(pass.name, &next);
         now = if cfg!(debug_assertions) || i + 1 == PASSES.len() {
             verify(next).map_err(|diagnostics| PassError::Verify { pass: pass.name, diagnostics })?

@@ -90,7 +90,9 @@ fn sixteen_bit_graphs_match_the_interpreter() {
 #[test]
 fn row_programs_match_the_interpreter() {
     let n = count(50);
-    report((0..n).filter_map(|seed| check(&random_row_program(seed), seed)).collect(), n as usize);
+    let wide = |g: &Graph| g.nodes().any(|(_, n)| n.types.iter().any(|t| matches!(t.dtype, DType::F64 | DType::I64)));
+    let programs = (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| !wide(g)).take(n as usize);
+    report(programs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
 }
 
 /// Every elementwise op in every type that kernels compute in, over awkward lengths.
@@ -116,7 +118,7 @@ fn elementwise_ops_match_the_interpreter() {
         }
         failures.extend(check(&graph, 5));
     }
-    report(failures, 6);
+    assert!(failures.is_empty(), "{}", failures.iter().map(|f| f.lines().next().unwrap_or("")).collect::<Vec<_>>().join("\n"));
 }
 
 /// Every cast between types that kernels compute in, NaN, infinities and range ends included.

@@ -141,12 +141,16 @@ fn named_row_programs_are_one_dispatch() {
     });
 }
 
+/// Kernels compute in no 64-bit type yet.
+fn computable(graph: &Graph) -> bool {
+    graph.nodes().all(|(_, n)| n.types.iter().all(|t| !matches!(t.dtype, DType::F64 | DType::I64)))
+}
+
 /// Programs of one to three reductions over the same rows with random maps around them, by seed.
 #[test]
 fn random_row_programs_are_one_dispatch() {
     let caps = profile("lavapipe").unwrap();
-    for seed in 0..50 {
-        let graph = random_row_program(seed);
+    for (seed, graph) in (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| computable(g)).take(50) {
         assert_eq!(dispatches(&graph, &caps), 1, "seed {seed}\n{graph}");
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
                     return None;
                 }
                 let buffer = e.param(*index);
-                e.buffers[buffer].wide |= !matches!(ty.dtype, DType::Block(_));
+                e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
                 return Some((buffer, linear));
             }
             Op::Cast(to) => {

@@ -40,11 +40,11 @@ float rem_of(float a, float b) {
 // pow() is undefined for negative bases; there the power exists for whole exponents only.
 float pow_of(float x, float y) {
     if (y == 0.0 || x == 1.0) return 1.0;
-    float p = pow(abs(x), y);
-    if (x > 0.0 || isnan(x) || isnan(y)) return x > 0.0 ? p : x + y;
-    if (x == 0.0) p = y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u);
-    if (trunc(y) != y) return x == 0.0 ? p : uintBitsToFloat(0x7fc00000u);
-    return mod(y, 2.0) == 1.0 ? -p : p;
+    if (isnan(x) || isnan(y)) return x + y;
+    bool whole = trunc(y) == y, odd = whole && mod(y, 2.0) == 1.0, negative = floatBitsToInt(x) < 0;
+    float p = x == 0.0 ? (y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u)) : pow(abs(x), y);
+    if (x < 0.0 && !whole) return uintBitsToFloat(0x7fc00000u);
+    return negative && odd ? -p : p;
 }
 //% endif
 //% if "tanh_of" in used

@@ -54,9 +54,12 @@ fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>
     if same.is_some() {
         return Ok(same);
     }
+    let narrow = g.ty(a).dtype != DType::F64;
     match op {
-        // pow(x, 1) -> x is not exact for signalling NaN only; pow(x, 2) -> x * x rounds once as well.
-        E::Pow if right_is(2.0) => g.elementwise(E::Mul, &[a, a]).map(Some),
+        // pow(x, 2) -> x * x: the square of a float of up to 24 bits is exact in f64, in which meanings are
+        // evaluated, so both are rounded once from the same number. Not so for f64 itself.
+        E::Pow if right_is(2.0) && narrow => g.elementwise(E::Mul, &[a, a]).map(Some),
+        // pow(x, 1) -> x
         E::Pow if right_is(1.0) => Ok(Some(a)),
         _ => Ok(None),
     }

@@ -25,6 +25,9 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     // Consumers first, so that chains fold up from the end.
     order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
     for id in order {
+        if c.clusters[id].is_none() {
+            continue;
+        }
         let map = c.get(id).clone();
         let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
         let stays = consumers.is_empty()

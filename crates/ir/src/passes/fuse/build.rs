@@ -43,7 +43,7 @@ pub(super) fn build(c: &Clusters<'_>) -> Result<Graph, GraphError> {
     let mut dag: DiGraphMap<usize, ()> = DiGraphMap::new();
     for id in &live {
         dag.add_node(*id);
-        for consumer in c.consumers(*id) {
+        for consumer in c.successors(*id) {
             dag.add_edge(*id, consumer, ());
         }
     }

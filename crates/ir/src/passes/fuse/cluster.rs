@@ -125,11 +125,35 @@ impl<'a> Clusters<'a> {
                 let reads = |c: &&usize| **c != id && !self.get(**c).nodes.contains(node);
                 found.extend(self.member[user.index()].iter().filter(reads));
             }
-            for update in &self.before[node.index()] {
-                found.extend(self.member[update.index()].iter().filter(|c| **c != id));
-            }
         }
         found
+    }
+
+    /// Clusters that update a state version which `id` reads: they must come later.
+    pub fn overwriters(&self, id: usize) -> BTreeSet<usize> {
+        let updates = self.get(id).nodes.iter().flat_map(|n| &self.before[n.index()]);
+        updates.flat_map(|u| &self.member[u.index()]).copied().filter(|c| *c != id).collect()
+    }
+
+    /// Clusters that must come after `id`.
+    pub fn successors(&self, id: usize) -> BTreeSet<usize> {
+        let mut found = self.consumers(id);
+        found.extend(self.overwriters(id));
+        found
+    }
+
+    /// True if `to` is `from` or must come after it.
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        let (mut seen, mut todo) = (HashSet::new(), vec![from]);
+        while let Some(cluster) = todo.pop() {
+            if cluster == to {
+                return true;
+            }
+            if seen.insert(cluster) {
+                todo.extend(self.successors(cluster));
+            }
+        }
+        false
     }
 
     /// Nodes of `nodes` whose value something else needs: a node that computes from it elsewhere, or a
@@ -150,13 +174,13 @@ impl<'a> Clusters<'a> {
     pub fn cyclic(&self, parts: &[usize]) -> bool {
         let mut seen: HashSet<usize> = HashSet::new();
         let mut todo: Vec<usize> =
-            parts.iter().flat_map(|p| self.consumers(*p)).filter(|c| !parts.contains(c)).collect();
+            parts.iter().flat_map(|p| self.successors(*p)).filter(|c| !parts.contains(c)).collect();
         while let Some(cluster) = todo.pop() {
             if parts.contains(&cluster) {
                 return true;
             }
             if seen.insert(cluster) {
-                todo.extend(self.consumers(cluster));
+                todo.extend(self.successors(cluster));
             }
         }
         false

@@ -15,9 +15,19 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         let Some(out) = split(c, id)? else { continue };
         let Some(whole) = c.remove(id) else { continue };
         let rest: BTreeSet<NodeId> = whole.nodes.difference(&out).copied().collect();
-        for part in [rest, out] {
-            let kind = c.kind_of(&part);
-            todo.push(c.add(kind, part));
+        let parts: Vec<usize> = [rest, out].into_iter().map(|part| c.add(c.kind_of(&part), part)).collect();
+        // A part may hold an update and the other a read of the old version: then neither can go first, and
+        // single nodes, which the graph orders, take their place.
+        if parts.iter().any(|p| c.cyclic(&[*p])) {
+            for part in parts {
+                for node in c.remove(part).map(|p| p.nodes).unwrap_or_default() {
+                    let alone = BTreeSet::from([node]);
+                    let kind = c.kind_of(&alone);
+                    c.add(kind, alone);
+                }
+            }
+        } else {
+            todo.extend(parts);
         }
     }
     Ok(())
