@@ -10,8 +10,9 @@
 //! 2. `prune`: what a kernel would write but cannot (an output that does not cover its loop) or should not
 //!    (it saves bytes to compute it in the consumer) is split off.
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
-//! 4. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
-//! 5. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
+//! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
+//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
+//! 6. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
 //!    which read that row anyway, and so saves a level.
 //!
 //! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
@@ -43,6 +44,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     grow::run(&mut clusters)?;
     prune::run(&mut clusters)?;
     absorb::maps(&mut clusters)?;
+    absorb::shared_reads(&mut clusters)?;
     absorb::siblings(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;
     let log = std::mem::take(&mut clusters.log);

@@ -57,9 +57,10 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 }
             }
         }
-        if unions.len() == consumers.len()
-            && !(consumers.len() > 1 && consumers.iter().any(|k| c.cyclic(&[id, *k])))
-        {
+        // A copy that reads an old state version must still come before its update.
+        let overwriters = c.overwriters(id);
+        let late = consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k)));
+        if unions.len() == consumers.len() && !late {
             c.remove(id);
             for (consumer, union) in consumers.into_iter().zip(unions) {
                 let kind = c.get(consumer).kind;
@@ -108,6 +109,47 @@ fn is_slow(op: &Op) -> bool {
         Op::Gather { .. } => true,
         _ => false,
     }
+}
+
+/// Kernels over the same elements that read one buffer become one, so that it is read once.
+///
+/// Only where both read the same kernels' results (besides leaves): then neither waits for more than before,
+/// and no level is added.
+pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut order = c.live();
+    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
+    let mut by_source: HashMap<Value, Vec<usize>> = HashMap::new();
+    for mut id in order {
+        if c.clusters[id].is_none() || !matches!(c.get(id).kind, FusionKind::Map | FusionKind::Row) {
+            continue;
+        }
+        let sources = external(c, id);
+        let others: BTreeSet<usize> = sources.iter().filter_map(|v| by_source.get(v)).flatten().copied().collect();
+        for other in others {
+            if c.clusters[other].is_none() || other == id {
+                continue;
+            }
+            let results = |c: &Clusters<'_>, id: usize| -> BTreeSet<Value> {
+                let computed = |v: &Value| c.class[v.node.index()] != Class::Leaf;
+                external(c, id).into_iter().filter(computed).collect()
+            };
+            let (own, theirs) = (results(c, id), results(c, other));
+            if own == theirs && let Some(united) = unite(c, other, id)? {
+                id = united;
+            }
+        }
+        for source in external(c, id) {
+            by_source.entry(source).or_default().push(id);
+        }
+    }
+    Ok(())
+}
+
+/// Values that a cluster reads from buffers.
+fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
+    let nodes = &c.get(id).nodes;
+    let all = nodes.iter().flat_map(|n| c.sources[n.index()].iter().copied());
+    all.filter(|v| !nodes.contains(&v.node)).collect()
 }
 
 /// The left operand of a cluster's matmuls.
