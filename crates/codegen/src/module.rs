@@ -109,7 +109,9 @@ pub fn compile_observed(
     }
     let mut builder = Builder::default();
     builder.build(fused.graph(), caps)?;
-    let plan = schedule::plan(&builder.program, &limits(caps)).map_err(|e| CodegenError::Schedule(e.to_string()))?;
+    builder.size_table();
+    let plan =
+        schedule::plan(&builder.program, &limits(caps)).map_err(|e| CodegenError::Schedule(e.to_string()))?;
     let symbols = fused.graph().symbols().cloned().collect();
     // What the caller's graph demands, also of nodes that no output needs any more.
     let constraints = graph.constraints();
@@ -160,7 +162,13 @@ impl Builder {
         self.program.buffers.len() - 1
     }
 
-    fn leaf(&mut self, name: &str, ty: &TensorType, place: fn(u32) -> Place, which: fn(&mut Self) -> &mut Vec<Tensor>) -> usize {
+    fn leaf(
+        &mut self,
+        name: &str,
+        ty: &TensorType,
+        place: fn(u32) -> Place,
+        which: fn(&mut Self) -> &mut Vec<Tensor>,
+    ) -> usize {
         let index = which(self).len() as u32;
         let buffer = self.buffer(name.into(), ty.max_bytes(), place(index));
         which(self).push(Tensor { name: name.into(), ty: ty.clone(), buffer });
@@ -206,7 +214,11 @@ impl Builder {
                             Some(param) => self.buffer_of[&node.operands[param as usize]],
                             None if returned.contains(&value) => {
                                 outputs += 1;
-                                self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), Place::Output(outputs - 1))
+                                self.buffer(
+                                    format!("%{}.{result}", id.0),
+                                    ty.max_bytes(),
+                                    Place::Output(outputs - 1),
+                                )
                             }
                             None => self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), Place::Arena),
                         };
@@ -252,19 +264,26 @@ impl Builder {
         self.launches.push(Launch { kernel, buffers, grid, node: id });
     }
 
+    /// Gives the table room for its entries, in its buffer and in what reads it.
+    fn size_table(&mut self) {
+        let Some(table) = self.table_buffer else { return };
+        let bytes = (4 * self.table.entries().len() as u64).max(1).next_multiple_of(16);
+        self.program.buffers[table].bytes = bytes;
+        for dispatch in &mut self.program.dispatches {
+            dispatch.reads.iter_mut().filter(|a| a.buffer == table).for_each(|a| a.end = bytes);
+        }
+    }
+
     fn table_place(&mut self) -> usize {
         if let Some(buffer) = self.table_buffer {
             return buffer;
         }
-        // Its size is set once all entries are known; nothing else depends on it.
-        let buffer = self.buffer("symbols".into(), TABLE_BYTES, Place::Symbols);
+        // `size_table` sets its size once all entries are known.
+        let buffer = self.buffer("symbols".into(), 0, Place::Symbols);
         self.table_buffer = Some(buffer);
         buffer
     }
 }
-
-/// Room for 4096 expressions; a program has tens.
-const TABLE_BYTES: u64 = 16384;
 
 /// Values that a caller gets, looking through reshapes.
 fn returned(graph: &Graph) -> Vec<Value> {
@@ -276,4 +295,3 @@ fn returned(graph: &Graph) -> Vec<Value> {
     };
     graph.outputs().iter().map(|o| through(o.value)).collect()
 }
-

@@ -3,7 +3,7 @@
 //!
 //! Guards are here: where SPIR-V leaves a result undefined or loose (NaN in min and max, float to integer
 //! range, integer division by zero, powers of negative numbers, large arguments of sine), the expression
-//! calls a function of `lib/math.glsl` with the meaning that the interpreter gives.
+//! calls a function of `templates/math.glsl` with the meaning that the interpreter gives.
 
 use tallow_ir::{DType, ElementwiseOp as E};
 

@@ -121,8 +121,8 @@ impl Executable {
             }
             #[cfg(feature = "vulkan")]
             Program::Vulkan(program) => {
-                program.start(&bindings, inputs)?;
-                Ok(Pending { run: Run::Vulkan(program.clone(), bindings) })
+                let run = program.start(&bindings, inputs)?;
+                Ok(Pending { run: Run::Vulkan(program.clone(), run, bindings) })
             }
         }
     }
@@ -170,7 +170,7 @@ pub struct Pending {
 enum Run {
     Done(Vec<RunOutput>),
     #[cfg(feature = "vulkan")]
-    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, Bindings),
+    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, u64, Bindings),
 }
 
 impl Pending {
@@ -182,7 +182,7 @@ impl Pending {
         match self.run {
             Run::Done(outputs) => Ok(outputs),
             #[cfg(feature = "vulkan")]
-            Run::Vulkan(program, bindings) => program.finish(&bindings),
+            Run::Vulkan(program, run, bindings) => program.finish(run, &bindings),
         }
     }
 }

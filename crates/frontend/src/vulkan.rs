@@ -59,6 +59,12 @@ impl VulkanDevice {
         self.context.caps().name.clone()
     }
 
+    /// Command lists recorded and pipelines created on this device so far.
+    pub fn work_done(&self) -> (u64, u64) {
+        let counters = self.context.counters();
+        (counters.recordings, counters.pipelines_created)
+    }
+
     /// What the device can do, less what `TALLOW_DISABLE` took away.
     pub fn caps(&self) -> &tallow_ir::DeviceCaps {
         self.context.caps()
@@ -125,12 +131,17 @@ impl fmt::Debug for VulkanExecutable {
 }
 
 /// Timestamps and splitting, from `TALLOW_TIMINGS=1` and `TALLOW_SPLIT=N` (dispatches a submission).
-fn record_options() -> RecordOptions {
-    let variable = |name| std::env::var(name).ok();
-    RecordOptions {
-        timestamps: variable("TALLOW_TIMINGS").is_some_and(|v| v != "0" && !v.is_empty()),
-        split_after: variable("TALLOW_SPLIT").and_then(|v| v.parse().ok()),
-    }
+fn record_options() -> Result<RecordOptions> {
+    let variable = |name| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
+    let split_after = match variable("TALLOW_SPLIT").map(|v| (v.trim().parse::<usize>(), v)) {
+        None => None,
+        Some((Ok(n), _)) if n > 0 => Some(n),
+        Some((_, value)) => {
+            let reason = "expected a number of dispatches, at least 1".to_string();
+            return Err(no_vulkan(RuntimeError::BadOption { variable: "TALLOW_SPLIT", value, reason }));
+        }
+    };
+    Ok(RecordOptions { timestamps: variable("TALLOW_TIMINGS").is_some_and(|v| v != "0"), split_after })
 }
 
 impl VulkanExecutable {
@@ -157,16 +168,16 @@ impl VulkanExecutable {
             }
         }
         let compiled = Compiled::new(&device.context, graph).map_err(device_error)?;
-        let recorded = compiled.instance(&on_device, &kept, record_options()).map_err(device_error)?;
+        let recorded = compiled.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
         Ok(VulkanExecutable { device: device.clone(), recorded })
     }
 
-    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<()> {
+    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64> {
         self.recorded.start(bindings, inputs).map_err(device_error)
     }
 
-    pub fn finish(&self, bindings: &Bindings) -> Result<Vec<RunOutput>> {
-        let results = self.recorded.finish(bindings).map_err(device_error)?;
+    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunOutput>> {
+        let results = self.recorded.finish(run, bindings).map_err(device_error)?;
         let output = |(name, shape, dtype, bytes)| RunOutput { name, shape, dtype, bytes };
         Ok(results.into_iter().map(output).collect())
     }
@@ -183,7 +194,7 @@ impl VulkanExecutable {
             arena_bytes: plan.arena.bytes,
             arena_lower_bound_bytes: plan.arena.lower_bound_bytes,
             weight_bytes: self.recorded.weight_bytes(),
-            recordings: 1,
+            recordings: self.recorded.recordings(),
             pipelines: counters.pipelines_created as usize,
             compile_ms: compiled.millis,
             spirv_cache_hits: compiled.spirv.cache_hits,

@@ -251,7 +251,12 @@ impl Graph {
         if !name.is_empty() && self.outputs.iter().any(|o| o.name == name) {
             return Err(GraphError::Duplicate { what: "output", name: name.into() });
         }
-        self.outputs.push(Output { name: name.into(), value: value.into() });
+        let value = value.into();
+        let known = self.nodes.get_index(value.node.index());
+        if known.is_none_or(|n| value.result as usize >= n.types.len()) {
+            return Err(GraphError::NoSuchValue { op: "output", node: value.node.0, result: value.result });
+        }
+        self.outputs.push(Output { name: name.into(), value });
         Ok(())
     }
 

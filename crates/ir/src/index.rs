@@ -237,6 +237,10 @@ impl Atoms {
         if d.is(1) {
             return (index.clone(), Index::default());
         }
+        // An axis without elements has no coordinates; what is computed for it is never run.
+        if d.is(0) {
+            return (Index::default(), Index::default());
+        }
         let below = |m: Option<Dim>| m.is_some_and(|m| m.le(&(d - &Dim::one())));
         if below(self.max(index)) && index.terms.iter().all(|(_, c)| c.is_nonnegative()) {
             return (Index::default(), index.clone());

@@ -25,7 +25,8 @@ fn to_odd(value: f64) -> f32 {
     if f64::from(nearest) == value || value.is_nan() {
         return nearest;
     }
-    let toward_zero = if f64::from(nearest).abs() > value.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() };
+    let toward_zero =
+        if f64::from(nearest).abs() > value.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() };
     f32::from_bits(toward_zero | 1)
 }
 

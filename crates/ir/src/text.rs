@@ -31,7 +31,7 @@ mod tests {
     return %3
   }
   %6 = add %5.0 %5.1 : f32[seq,4]
-  return %6 as "y"
+  return %6 as "y ; \"z\""
 }
 "#;
         let graph = parse(text).expect("valid");
@@ -42,7 +42,7 @@ mod tests {
             ("seq <= 8\n  %0", "seq <= x\n  %0", 2),
             ("%3 = const -1.5 : f32[]", "%3 = const -1.5 : f32[2]", 6),
             ("add %5.0 %5.1", "sparkle %5.0", 16),
-            ("  return %6 as \"y\"\n}", "", 16),
+            ("  return %6 as \"y ; \\\"z\\\"\"\n}", "", 16),
         ] {
             let broken = text.replacen(from, to, 1);
             assert_ne!(broken, text);

@@ -2,12 +2,15 @@
 //!
 //! Checked here:
 //! - operands exist and point backwards; result types are what inference gives;
-//! - no two nodes are equal; leaf and output names are unique; `param` occurs only in fusion bodies, and
+//! - `param` occurs only in fusion bodies, and
 //!   the params of a body are numbered 0, 1, .. without gaps;
 //! - fusion bodies hold no fusions, inputs, weights or states, and are verified like any graph;
 //! - a fusion's kind accepts its body ([`crate::form`]);
 //! - a state version is updated at most once, and no node that depends on the update reads the old version;
-//! - only states (and their versions) are updated; only outputs of the graph are returned.
+//! - only states (and their versions) are updated.
+//!
+//! Hold by construction ([`Graph::add_node`], [`Graph::output`]): no two nodes are equal, names of leaves and
+//! outputs are unique, outputs exist.
 //!
 //! Not checked: numeric ranges, and bounds that depend on symbol values ([`Graph::constraints`]).
 

@@ -5,6 +5,7 @@
 //! two instances can be in flight at once. Weights and states live outside and are shared.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -34,6 +35,14 @@ pub enum ExecError {
         name: String,
         /// What is wrong.
         why: String,
+    },
+    /// The results of a run were not read before the next one wrote over them.
+    #[error("the results of run {run} were overwritten by run {last}")]
+    Overwritten {
+        /// The run asked for.
+        run: u64,
+        /// The run that wrote last.
+        last: u64,
     },
     /// A slice or update would leave its tensor.
     #[error("{end} = {value} exceeds {extent} = {limit}")]
@@ -222,7 +231,11 @@ pub struct Executable {
     /// Buffer of each program buffer, and where it starts in it.
     places: Vec<(Arc<Buffer>, u64)>,
     recording: Recording,
-    in_flight: Mutex<Option<Handle>>,
+    /// The last run: its number, and its handle until its results are read.
+    last: Mutex<(u64, Option<Handle>)>,
+    /// Held by [`Executable::run`] from start to finish.
+    whole_run: Mutex<()>,
+    recordings: usize,
     weight_bytes: u64,
 }
 
@@ -275,6 +288,10 @@ impl Executable {
                     if state.ty != want.ty {
                         return Err(leaf("state", &want.name, &format!("is {}, not {}", state.ty, want.ty)));
                     }
+                    // The plan orders accesses by state; two names for one memory would escape it.
+                    if places.iter().any(|(b, _)| Arc::ptr_eq(b, &state.buffer)) {
+                        return Err(leaf("state", &want.name, "is the memory of another state too"));
+                    }
                     (state.buffer.clone(), 0)
                 }
             });
@@ -291,7 +308,8 @@ impl Executable {
         }
         let spec = physical(spec, &number, &places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
-        Ok(Executable { compiled, places, recording, in_flight: Mutex::new(None), weight_bytes })
+        let (last, whole_run) = (Mutex::new((0, None)), Mutex::new(()));
+        Ok(Executable { compiled, places, recording, last, whole_run, recordings: 1, weight_bytes })
     }
 
     /// Runs once and waits.
@@ -299,17 +317,19 @@ impl Executable {
     /// # Errors
     /// When a symbol or input is missing or out of range, a run is in flight, or the device fails.
     pub fn run(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<Vec<RunResult>, ExecError> {
-        self.start(bindings, inputs)?;
-        self.finish(bindings)
+        let _whole = self.whole_run.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = self.start(bindings, inputs)?;
+        self.finish(run, bindings)
     }
 
-    /// Writes symbols and inputs and submits. One run at a time: [`Error::Busy`] while one is in flight.
+    /// Writes symbols and inputs and submits; returns the run's number for [`Executable::finish`]. One run at
+    /// a time: [`Error::Busy`] while one is in flight.
     ///
     /// # Errors
     /// As [`Executable::run`].
-    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<(), ExecError> {
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*in_flight
+    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64, ExecError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &last.1
             && !handle.is_done()?
         {
             return Err(Error::Busy.into());
@@ -339,8 +359,8 @@ impl Executable {
                 self.places[input.buffer].0.write(0, data)?;
             }
         }
-        *in_flight = Some(self.recording.submit()?);
-        Ok(())
+        *last = (last.0 + 1, Some(self.recording.submit()?));
+        Ok(last.0)
     }
 
     fn check(&self, bindings: &Bindings) -> Result<(), ExecError> {
@@ -366,16 +386,19 @@ impl Executable {
         Ok(())
     }
 
-    /// Waits for the run in flight and reads its results.
+    /// Waits for run number `run` and reads its results.
     ///
     /// # Errors
-    /// When none is in flight or the device fails.
-    pub fn finish(&self, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
-        let handle = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(handle) = handle else {
-            return Err(Error::NoTimings { reason: "no run is in flight" }.into());
-        };
-        handle.wait(None)?;
+    /// When a later run has overwritten them or the device fails.
+    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 != run {
+            return Err(ExecError::Overwritten { run, last: last.0 });
+        }
+        // Held while the results are read, so that no run starts meanwhile.
+        if let Some(handle) = last.1.take() {
+            handle.wait(None)?;
+        }
         let module = &self.compiled.module;
         let mut results = vec![];
         for output in &module.outputs {
@@ -402,6 +425,11 @@ impl Executable {
         self.recording.counts()
     }
 
+    /// Command lists recorded for it.
+    pub fn recordings(&self) -> usize {
+        self.recordings
+    }
+
     /// Bytes of the weights that it reads.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
@@ -420,7 +448,11 @@ impl Executable {
 /// directory that cannot be written is said once a graph and does not stop the run.
 fn dump(graph: &Graph, module: &Module) {
     let Some(dir) = std::env::var_os("TALLOW_DUMP").filter(|d| !d.is_empty()) else { return };
-    let dir = std::path::PathBuf::from(dir).join(if graph.name().is_empty() { "graph" } else { graph.name() });
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = graph.name().chars().take(40).map(plain).collect();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let dir = std::path::PathBuf::from(dir).join(format!("{number:02}-{name}"));
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join("00-input.ir"), graph.to_string())?;

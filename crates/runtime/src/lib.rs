@@ -19,7 +19,8 @@
 //!   Plain Vulkan 1.2 with a timeline semaphore is enough.
 //!
 //! Under `TALLOW_VALIDATE=1` the Khronos layer watches, synchronization included, and anything that it
-//! reports turns the run into an error. All `unsafe` of the project lives in [`vulkan`].
+//! reports turns the run into an error. All `unsafe` of the project lives in [`vulkan`], but for the one call that maps a
+//! GGUF file.
 //!
 //! Without the feature `vulkan` the crate holds the plain data alone: no loader, no driver, no C++.
 

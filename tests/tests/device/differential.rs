@@ -11,7 +11,13 @@ use crate::harness::{device, interpret, run};
 /// 2^-11 relative for f16, 2^-8 for bf16, whose squares are 2e-7 and 1.5e-5.
 fn tolerance(graph: &Graph) -> Tolerance {
     let has = |d: DType| graph.nodes().any(|(_, n)| n.types.iter().any(|t| t.dtype == d));
-    Tolerance::Nmse(if has(DType::BF16) { 1e-3 } else if has(DType::F16) { 1e-5 } else { 1e-8 })
+    Tolerance::Nmse(if has(DType::BF16) {
+        1e-3
+    } else if has(DType::F16) {
+        1e-5
+    } else {
+        1e-8
+    })
 }
 
 fn differences(graph: &Graph, got: &[(String, Array)], want: &[(String, Array)]) -> Vec<String> {
@@ -32,7 +38,8 @@ fn check(graph: &Graph, seed: u64) -> Option<String> {
         Err(why) => Some(format!("seed {seed}: {why}\n{graph}")),
         Ok(got) => {
             let found = differences(graph, &got, &want);
-            (!found.is_empty()).then(|| format!("seed {seed}: {}\nsymbols {:?}\n{graph}", found.join("\n"), inputs.symbols))
+            (!found.is_empty())
+                .then(|| format!("seed {seed}: {}\nsymbols {:?}\n{graph}", found.join("\n"), inputs.symbols))
         }
     }
 }
@@ -45,11 +52,17 @@ fn one_file() {
     let graph = tallow_ir::text::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     let inputs = random_inputs(&graph, 2);
     println!("symbols {:?}", inputs.symbols);
-    let (want, got) = (interpret(&graph, &inputs).unwrap(), run(&device().unwrap(), &graph, &inputs).unwrap());
+    let (want, got) =
+        (interpret(&graph, &inputs).unwrap(), run(&device().unwrap(), &graph, &inputs).unwrap());
     for ((name, want), (_, got)) in want.iter().zip(&got) {
         let pairs = want.to_f64s().into_iter().zip(got.to_f64s()).enumerate();
         let bad: Vec<_> = pairs.filter(|(_, (w, g))| (w - g).abs() > 1e-5).collect();
-        println!("{name}: {} of {} differ {:?}", bad.len(), want.len(), bad.iter().take(20).collect::<Vec<_>>());
+        println!(
+            "{name}: {} of {} differ {:?}",
+            bad.len(),
+            want.len(),
+            bad.iter().take(20).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -64,10 +77,7 @@ fn count(default: u64) -> u64 {
 
 #[test]
 fn random_graphs_match_the_interpreter() {
-    let options = Options {
-        floats: vec![DType::F32],
-        ..Options::for_kernels()
-    };
+    let options = Options { floats: vec![DType::F32], ..Options::for_kernels() };
     let n = count(60);
     let failures: Vec<String> =
         (0..n).filter_map(|seed| check(&random_graph(seed, 4 + seed as usize % 8, &options), seed)).collect();
@@ -90,8 +100,11 @@ fn sixteen_bit_graphs_match_the_interpreter() {
 #[test]
 fn row_programs_match_the_interpreter() {
     let n = count(50);
-    let wide = |g: &Graph| g.nodes().any(|(_, n)| n.types.iter().any(|t| matches!(t.dtype, DType::F64 | DType::I64)));
-    let programs = (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| !wide(g)).take(n as usize);
+    let wide = |g: &Graph| {
+        g.nodes().any(|(_, n)| n.types.iter().any(|t| matches!(t.dtype, DType::F64 | DType::I64)))
+    };
+    let programs =
+        (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| !wide(g)).take(n as usize);
     report(programs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
 }
 
@@ -118,7 +131,11 @@ fn elementwise_ops_match_the_interpreter() {
         }
         failures.extend(check(&graph, 5));
     }
-    assert!(failures.is_empty(), "{}", failures.iter().map(|f| f.lines().next().unwrap_or("")).collect::<Vec<_>>().join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{}",
+        failures.iter().map(|f| f.lines().next().unwrap_or("")).collect::<Vec<_>>().join("\n")
+    );
 }
 
 /// Every cast between types that kernels compute in, NaN, infinities and range ends included.
@@ -126,7 +143,8 @@ fn elementwise_ops_match_the_interpreter() {
 fn casts_match_the_interpreter() {
     let Some(device) = device() else { return };
     let types = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
-    let values = [0.0, -0.0, 1.5, -1.5, 255.0, 256.0, 300.0, -300.0, 65504.0, 1e6, -1e6, 2147483647.0, 4.3e9, -4.3e9];
+    let values =
+        [0.0, -0.0, 1.5, -1.5, 255.0, 256.0, 300.0, -300.0, 65504.0, 1e6, -1e6, 2147483647.0, 4.3e9, -4.3e9];
     let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.4999, 2.5, 3.5];
     for from in types {
         let mut all: Vec<f64> = values.to_vec();

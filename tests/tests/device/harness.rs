@@ -38,9 +38,11 @@ pub fn run(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<Vec<(Strin
     }
     let executable = device.compile(graph, &weights, &states).map_err(fail)?;
     let symbols: Vec<(&str, u64)> = inputs.symbols.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-    let data: Vec<(&str, &[u8])> = inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
+    let data: Vec<(&str, &[u8])> =
+        inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
     let outputs = executable.run(&symbols, &data).map_err(fail)?;
-    let array = |o: &tallow::RunOutput| Array::from_bytes(o.dtype, &o.shape, &o.bytes).map_err(|e| e.to_string());
+    let array =
+        |o: &tallow::RunOutput| Array::from_bytes(o.dtype, &o.shape, &o.bytes).map_err(|e| e.to_string());
     let mut results = vec![];
     for output in &outputs {
         results.push((output.name.clone(), array(output)?));

@@ -3,6 +3,8 @@
 //!
 //! Without a device each test says that it skips; `REQUIRE_VULKAN=1` makes that a failure.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod differential;
 mod harness;
 mod models;

@@ -30,7 +30,8 @@ fn cases(model: &str) -> Vec<Case> {
         npy[start..].chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect();
     let rows = rows.as_array().unwrap();
     let width = floats.len() / rows.len();
-    let ids = |v: &serde_json::Value| v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as u32).collect();
+    let ids =
+        |v: &serde_json::Value| v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as u32).collect();
     let case = |(i, row): (usize, &serde_json::Value)| Case {
         prompt: row["prompt"].as_str().unwrap().into(),
         tokens: ids(&row["tokens"]),
@@ -56,7 +57,12 @@ fn check(name: &str, texts: bool) {
     let Some(mut model) = load(name) else { return };
     let mut worst: f64 = 0.0;
     for case in cases(name) {
-        assert_eq!(model.tokenizer().encode(&case.prompt, true).unwrap(), case.tokens, "{name}: {:?}", case.prompt);
+        assert_eq!(
+            model.tokenizer().encode(&case.prompt, true).unwrap(),
+            case.tokens,
+            "{name}: {:?}",
+            case.prompt
+        );
         model.reset();
         let mut logits = model.feed(&case.tokens).unwrap();
         let got: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();

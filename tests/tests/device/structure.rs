@@ -2,7 +2,7 @@
 
 use tallow_ir::caps::profile;
 use tallow_ir::schedule::{barriers_lower_bound, check};
-use tallow_ir::{DeviceCaps, DType, ElementwiseOp, Graph, ReduceKind};
+use tallow_ir::{DType, DeviceCaps, ElementwiseOp, Graph, Op, ReduceKind};
 use tallow_models::llama::{Llama, Rows};
 use tallow_models::{LoadOptions, ModelFile};
 use tallow_tests::random_row_program;
@@ -24,22 +24,30 @@ fn decode_plans_keep_their_promises_on_every_profile() {
     for path in models() {
         let llama = Llama::from_file(&tallow_gguf::GgufFile::open(&path).unwrap()).unwrap();
         let layers = llama.config.layers;
-        let (decode, prefill) = (llama.step(Rows::One, llama.config.context), llama.step(Rows::UpTo(512), 512));
+        let (decode, prefill) =
+            (llama.step(Rows::One, llama.config.context), llama.step(Rows::UpTo(512), 512));
         for name in ["lavapipe", "h200", "rdna3", "intel"] {
             let caps = profile(name).unwrap();
-            for (graph, per_layer) in [(decode.as_ref().unwrap(), Some((7, 6))), (prefill.as_ref().unwrap(), None)] {
+            for (graph, per_layer) in
+                [(decode.as_ref().unwrap(), Some((7, 6))), (prefill.as_ref().unwrap(), None)]
+            {
                 let module = tallow_codegen::compile(graph, &caps).unwrap();
                 let (plan, program) = (&module.plan, &module.program);
                 let what = format!("{} {} on {name}", path.display(), graph.name());
                 if let Some((dispatches, levels)) = per_layer {
                     // Embedding, rope angles and logits are outside the layers.
-                    assert!(program.dispatches.len() <= dispatches * layers + 3, "{what}: {}", program.dispatches.len());
+                    assert!(
+                        program.dispatches.len() <= dispatches * layers + 3,
+                        "{what}: {}",
+                        program.dispatches.len()
+                    );
                     assert!(plan.levels.len() <= levels * layers + 2, "{what}: {} levels", plan.levels.len());
                 }
                 assert_eq!(plan.barriers(), barriers_lower_bound(program), "{what}");
                 let (bytes, bound) = (plan.arena.bytes as f64, plan.arena.lower_bound_bytes as f64);
                 assert!(bytes <= 1.05 * bound, "{what}: arena {bytes} over {bound}");
-                check(program, plan, &tallow_codegen::limits(&caps)).unwrap_or_else(|v| panic!("{what}: {v:?}"));
+                check(program, plan, &tallow_codegen::limits(&caps))
+                    .unwrap_or_else(|v| panic!("{what}: {v:?}"));
             }
         }
     }
@@ -48,18 +56,24 @@ fn decode_plans_keep_their_promises_on_every_profile() {
 /// One recording, no pipeline after the first token, over 200 tokens; counts as recorded.
 #[test]
 fn decode_is_recorded_once() {
-    let Some(device) = device() else { return };
+    if device().is_none() {
+        return;
+    }
+    // A device of its own: others compile on the shared one meanwhile.
+    let device = tallow::Device::best_vulkan().unwrap();
+    let tallow::Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
     let path = models().into_iter().find(|p| p.ends_with("storyteller-nano-Q4_K_M.gguf")).unwrap();
     let options = LoadOptions { context: Some(256), ..LoadOptions::default() };
     let mut model = ModelFile::open(path).unwrap().load(&device, &options, &mut |_| {}).unwrap();
     model.feed(&[0, 5, 6]).unwrap();
-    let first = model.decode_stats();
+    model.feed(&[7]).unwrap();
+    let first = vulkan.work_done();
     for i in 0..200 {
         model.feed(&[i % 100 + 10]).unwrap();
     }
     let last = model.decode_stats();
-    assert_eq!((first.recordings, last.recordings), (1, 1));
-    assert_eq!(first.pipelines, last.pipelines);
+    // Prefill and decode were recorded once each, and nothing since.
+    assert_eq!((first.0, vulkan.work_done()), (2, first));
     let layers = model.layers();
     assert!(last.dispatches <= 7 * layers + 3, "{} dispatches", last.dispatches);
     assert!(last.barriers < 6 * layers + 2, "{} barriers", last.barriers);
@@ -74,13 +88,14 @@ fn dispatches(graph: &Graph, caps: &DeviceCaps) -> usize {
 fn named_row_programs_are_one_dispatch() {
     use ElementwiseOp::{Add, Div, Exp, Log, Mul, Recip, Sqrt, Sub, Tanh};
     let caps = profile("lavapipe").unwrap();
-    let each = |build: fn(&mut Graph, tallow_ir::Value) -> Result<tallow_ir::Value, tallow_ir::GraphError>| {
-        let mut g = Graph::new("rows");
-        let x = g.input("x", DType::F32, [5, 33]).unwrap();
-        let y = build(&mut g, x).unwrap();
-        g.output("y", y).unwrap();
-        assert_eq!(dispatches(&g, &caps), 1, "{g}");
-    };
+    let each =
+        |build: fn(&mut Graph, tallow_ir::Value) -> Result<tallow_ir::Value, tallow_ir::GraphError>| {
+            let mut g = Graph::new("rows");
+            let x = g.input("x", DType::F32, [5, 33]).unwrap();
+            let y = build(&mut g, x).unwrap();
+            g.output("y", y).unwrap();
+            assert_eq!(dispatches(&g, &caps), 1, "{g}");
+        };
     // softmax
     each(|g, x| {
         let m = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
@@ -141,16 +156,24 @@ fn named_row_programs_are_one_dispatch() {
     });
 }
 
-/// Kernels compute in no 64-bit type yet.
+/// Whether a drawn program is one that the promise is about: a reduction is alive, no output is just an input,
+/// and kernels can compute its types (no 64-bit type yet).
 fn computable(graph: &Graph) -> bool {
-    graph.nodes().all(|(_, n)| n.types.iter().all(|t| !matches!(t.dtype, DType::F64 | DType::I64)))
+    let alive = tallow_ir::passes::dead_code::run(graph, &profile("lavapipe").unwrap()).unwrap();
+    let reduces = alive.nodes().any(|(_, n)| matches!(n.op, Op::Reduce { .. }));
+    let copies = graph.outputs().iter().any(|o| graph.op(o.value).is_leaf());
+    reduces
+        && !copies
+        && graph.nodes().all(|(_, n)| n.types.iter().all(|t| !matches!(t.dtype, DType::F64 | DType::I64)))
 }
 
 /// Programs of one to three reductions over the same rows with random maps around them, by seed.
 #[test]
 fn random_row_programs_are_one_dispatch() {
     let caps = profile("lavapipe").unwrap();
-    for (seed, graph) in (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| computable(g)).take(50) {
+    for (seed, graph) in
+        (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| computable(g)).take(50)
+    {
         assert_eq!(dispatches(&graph, &caps), 1, "seed {seed}\n{graph}");
     }
 }

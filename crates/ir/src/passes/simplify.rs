@@ -3,7 +3,7 @@
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp as E;
-use crate::graph::{Graph, GraphError, Value};
+use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::{Op, Scalar};
 use crate::passes::fold_constants::uniform;
 use crate::rewrite::rebuild;
@@ -11,10 +11,23 @@ use crate::rewrite::rebuild;
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
+        // A tensor without elements is any tensor without elements.
+        op if is_empty(node)
+            && !matches!(op, Op::Broadcast(_) | Op::StateUpdate { .. } | Op::Fusion(_))
+            && !op.is_leaf() =>
+        {
+            let ty = &node.types[0];
+            let zero = new.add(Op::Const(Scalar::of(ty.dtype, 0.0)), &[])?;
+            new.add(Op::Broadcast(ty.shape.clone()), &[zero]).map(Some)
+        }
         Op::Elementwise(op) => elementwise(new, *op, operands),
         Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
         _ => Ok(None),
     })
+}
+
+fn is_empty(node: &Node) -> bool {
+    node.types.iter().all(|t| t.shape.numel().is(0))
 }
 
 fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>, GraphError> {

@@ -45,16 +45,29 @@ impl<'a> Lines<'a> {
     fn next(&mut self) -> Option<(usize, &'a str)> {
         while let Some((i, raw)) = self.rest.get(self.at) {
             self.at += 1;
-            let code = match raw.find(" ;") {
-                Some(cut) => raw[..cut].trim(),
-                None => raw.trim(),
-            };
+            let code = without_comment(raw).trim();
             if !code.is_empty() && !code.starts_with(';') {
                 return Some((i + 1, code));
             }
         }
         None
     }
+}
+
+/// The part of a line before ` ;`, unless that stands in quotes.
+fn without_comment(line: &str) -> &str {
+    let (mut quoted, mut escaped, mut blank) = (false, false, false);
+    for (at, c) in line.char_indices() {
+        if c == ';' && blank && !quoted {
+            return &line[..at];
+        }
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = quoted && c == '\\' && !escaped;
+        blank = c == ' ';
+    }
+    line
 }
 
 fn error(line: usize, message: impl Into<String>) -> ParseError {

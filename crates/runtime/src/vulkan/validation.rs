@@ -77,9 +77,9 @@ unsafe extern "system" fn on_message(
     // SAFETY: the specification says that `data` is valid during the call; `user_data` is the log that
     // `messenger_info` put in, which the instance keeps until after the messenger is destroyed.
     let (data, log) = unsafe { (&*data, &*user_data.cast::<ValidationLog>().cast_const()) };
-    // SAFETY: both strings are null or null-terminated and live during the call.
     let text = |pointer: *const c_char| match pointer.is_null() {
         true => std::borrow::Cow::Borrowed(""),
+        // SAFETY: both strings, where not null, are null-terminated and live during the call.
         false => unsafe { CStr::from_ptr(pointer) }.to_string_lossy(),
     };
     log.record(severity, &text(data.p_message_id_name), &text(data.p_message));

@@ -124,7 +124,8 @@ pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             continue;
         }
         let sources = external(c, id);
-        let others: BTreeSet<usize> = sources.iter().filter_map(|v| by_source.get(v)).flatten().copied().collect();
+        let others: BTreeSet<usize> =
+            sources.iter().filter_map(|v| by_source.get(v)).flatten().copied().collect();
         for other in others {
             if c.clusters[other].is_none() || other == id {
                 continue;
@@ -134,7 +135,9 @@ pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 external(c, id).into_iter().filter(computed).collect()
             };
             let (own, theirs) = (results(c, id), results(c, other));
-            if own == theirs && let Some(united) = unite(c, other, id)? {
+            if own == theirs
+                && let Some(united) = unite(c, other, id)?
+            {
                 id = united;
             }
         }
