@@ -10,14 +10,14 @@ use tallow_ir::Graph;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executable::Executable;
-use crate::lower::{KnownAs, Lowered, lower};
-use crate::tensor::Tensor;
+use crate::lower::{KnownAs, Lowered, address, lower, pending};
+use crate::tensor::{Expr, Tensor};
 
 /// How many compiled graphs are kept for expressions of the same structure.
 const CACHED: usize = 64;
 
-/// Graphs of more nodes are compiled each time instead of being kept.
-const CACHED_NODES: usize = 4096;
+/// Expressions of more steps are computed piece by piece.
+const PIECE: usize = 1024;
 
 /// Computes several tensors at once: what they share is computed once, and independent parts of one plan
 /// run side by side. Tensors whose value is known cost nothing.
@@ -29,28 +29,52 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
 }
 
 pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
-    let mut roots: Vec<&Tensor> = Vec::new();
-    for tensor in tensors {
-        if tensor.data().is_none() && !roots.iter().any(|root| Arc::ptr_eq(&root.0, &tensor.0)) {
-            roots.push(tensor);
+    let Some(device) = common_device(op, tensors)? else { return Ok(()) };
+    let order = pending(op, tensors)?;
+    for targets in pieces(&order, tensors) {
+        let Lowered { graph, known } = lower(op, "eval", &targets, KnownAs::Input, &[])?;
+        let executable = compiled(&device, graph)?;
+        let inputs: Vec<(&str, &[u8])> =
+            known.iter().map(|(n, _, bytes)| (n.as_str(), bytes.as_slice())).collect();
+        let outputs = lock(&executable).run(&[], &inputs)?;
+        for (target, output) in targets.iter().zip(outputs) {
+            target.set_data(output.bytes);
         }
     }
-    let Some(first) = roots.first() else { return Ok(()) };
-    let device = first.device().clone();
-    if let Some(other) = roots.iter().find(|t| *t.device() != device) {
-        let (lhs, rhs) = (device.name(), other.device().name());
-        return Err(Error::DeviceMismatch { op, lhs, rhs });
-    }
-    let Lowered { graph, known } = lower(op, "eval", &roots, KnownAs::Input, &[])?;
-    let executable = compiled(&device, graph)?;
-    let executable = lock(&executable);
-    let inputs: Vec<(&str, &[u8])> =
-        known.iter().map(|(n, _, bytes)| (n.as_str(), bytes.as_slice())).collect();
-    let outputs = executable.run(&[], &inputs)?;
-    for (root, output) in roots.iter().zip(outputs) {
-        root.set_data(output.bytes);
-    }
     Ok(())
+}
+
+/// The device of the tensors whose value is not known; `None` if there are none.
+fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>> {
+    let mut lazy = tensors.iter().filter(|t| t.data().is_none()).map(|t| t.device());
+    let Some(device) = lazy.next() else { return Ok(None) };
+    match lazy.find(|other| *other != device) {
+        Some(other) => Err(Error::DeviceMismatch { op, lhs: device.name(), rhs: other.name() }),
+        None => Ok(Some(device.clone())),
+    }
+}
+
+/// Cuts `order`, in which operands come first, into pieces of [`PIECE`] steps, and names what each piece must
+/// leave behind: what later pieces read, and the `roots`.
+///
+/// Few programs are so large, and nothing is gained by compiling as one what no device runs as one. A loop
+/// that was never forced gives many pieces of one structure, of which one is compiled.
+fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
+    let index: HashMap<_, usize> = order.iter().map(address).zip(0..).collect();
+    let mut kept = vec![false; order.len()];
+    let is_read = |at: usize, by: usize| at / PIECE != by / PIECE;
+    for (by, tensor) in order.iter().enumerate() {
+        if let Expr::Op(_, operands) = &*tensor.expr() {
+            let found = operands.iter().filter_map(|o| index.get(&address(o)));
+            found.filter(|at| is_read(**at, by)).for_each(|at| kept[*at] = true);
+        }
+    }
+    roots.iter().filter_map(|root| index.get(&address(root))).for_each(|at| kept[*at] = true);
+    let keep = |piece: &'a [Tensor], kept: &[bool]| {
+        piece.iter().zip(kept).filter(|(_, kept)| **kept).map(|(tensor, _)| tensor).collect()
+    };
+    let all = order.chunks(PIECE).zip(kept.chunks(PIECE)).map(|(piece, kept)| keep(piece, kept));
+    all.filter(|piece: &Vec<_>| !piece.is_empty()).collect()
 }
 
 /// What an executable is found by.
@@ -73,13 +97,6 @@ type Shared = Arc<Mutex<Executable>>;
 /// The executable of a graph without weights and states, compiled or found.
 fn compiled(device: &Device, graph: Graph) -> Result<Shared> {
     static CACHE: OnceLock<Mutex<IndexMap<Key, Shared>>> = OnceLock::new();
-    let compile = |graph: &Graph| {
-        let executable = device.compile(graph, &HashMap::new(), &HashMap::new())?;
-        Ok(Arc::new(Mutex::new(executable)))
-    };
-    if graph.len() > CACHED_NODES {
-        return compile(&graph);
-    }
     let cache = CACHE.get_or_init(Mutex::default);
     let key = Key { device: device.clone(), graph };
     // Taken out and put back at the end: the first one is the one unused for longest.
@@ -88,7 +105,8 @@ fn compiled(device: &Device, graph: Graph) -> Result<Shared> {
         lock(cache).insert(key, found.clone());
         return Ok(found);
     }
-    let executable = compile(&key.graph)?;
+    let executable = device.compile(&key.graph, &HashMap::new(), &HashMap::new())?;
+    let executable = Arc::new(Mutex::new(executable));
     let mut cache = lock(cache);
     while cache.len() >= CACHED {
         cache.shift_remove_index(0);
@@ -117,8 +135,15 @@ impl Tensor {
         if self.data().is_some() {
             return Ok(format!("{self:?} is known, nothing runs\n"));
         }
-        let lowered = lower("explain", "eval", &[self], KnownAs::Input, &[])?;
+        let order = pending("explain", &[self])?;
+        let pieces = pieces(&order, &[self]);
+        let first = pieces.first().map_or(&[][..], Vec::as_slice);
+        let lowered = lower("explain", "eval", first, KnownAs::Input, &[])?;
         let executable = compiled(self.device(), lowered.graph)?;
-        Ok(lock(&executable).explain())
+        let plan = lock(&executable).explain();
+        match pieces.len() {
+            1 => Ok(plan),
+            n => Ok(format!("{} steps, computed in {n} pieces, of which the first is:\n{plan}", order.len())),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! From expressions to graphs: what is not known yet becomes nodes, what is known becomes leaves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tallow_ir::{Graph, Op, Value};
@@ -51,8 +51,35 @@ pub(crate) fn lower(
     Ok(walk.lowered)
 }
 
+/// The tensors that `roots` need and whose value is not known, each once, operands first.
+pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let mut order = Vec::new();
+    let mut seen = HashSet::new();
+    // A tensor is entered twice: before its operands, and after them, when it takes its place.
+    let mut todo: Vec<(Tensor, bool)> = roots.iter().rev().map(|root| ((*root).clone(), false)).collect();
+    while let Some((tensor, operands_done)) = todo.pop() {
+        if operands_done {
+            order.push(tensor);
+            continue;
+        }
+        if !seen.insert(address(&tensor)) {
+            continue;
+        }
+        let expr = tensor.expr().clone();
+        match expr {
+            Expr::Data(_) => {}
+            Expr::Input(input) => return Err(Error::NoValue { op, input }),
+            Expr::Op(_, operands) => {
+                todo.push((tensor, true));
+                todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
+            }
+        }
+    }
+    Ok(order)
+}
+
 /// Identifies a node while its tensor is alive.
-fn address(tensor: &Tensor) -> *const Node {
+pub(crate) fn address(tensor: &Tensor) -> *const Node {
     Arc::as_ptr(&tensor.0)
 }
 

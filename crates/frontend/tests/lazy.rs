@@ -67,6 +67,29 @@ fn a_hundred_thousand_operations_deep() -> Result<()> {
     Ok(())
 }
 
+/// Many results, some of them steps of others, across the borders of pieces.
+#[test]
+fn large_expressions_are_computed_in_pieces() -> Result<()> {
+    let x = Tensor::new([1f64, 2.0], &CPU)?;
+    let mut steps = vec![x];
+    for i in 1..5000 {
+        // Reads a step that is up to 3000 back.
+        let next = steps[i - 1].broadcast_add(&steps[i / 3])?.affine(0.5, 1.0)?;
+        steps.push(next);
+    }
+    let mut expected = vec![[1f64, 2.0]];
+    for i in 1..5000 {
+        expected.push([0, 1].map(|e| (expected[i - 1][e] + expected[i / 3][e]) * 0.5 + 1.0));
+    }
+    let plan = steps[4999].explain()?;
+    assert!(plan.contains("pieces, of which the first is"), "{plan}");
+    eval(&[&steps[4999], &steps[7], &steps[2500]])?;
+    for i in [4999, 7, 2500, 4998] {
+        assert_eq!(steps[i].to_vec1::<f64>()?, expected[i], "step {i}");
+    }
+    Ok(())
+}
+
 /// Shared a hundred times over: a walk that did not remember would need 2^100 steps.
 #[test]
 fn doubling_is_not_exponential() -> Result<()> {
