@@ -1,0 +1,243 @@
+//! Plans of real kernels, executed on arena bytes with the interpreter in the place of the device.
+//!
+//! The executor (`tallow_ir::schedule::simulate`) shares no code with the planner: it runs the dispatches of
+//! a level in random order and lets writes become visible at random times before the next barrier. Each
+//! dispatch evaluates its fusion's body. Results must equal the graph's own, and a plan with a barrier
+//! deleted or an offset shifted must be found out.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tallow_codegen::{Module, Source, compile, limits};
+use tallow_ir::caps::lavapipe;
+use tallow_ir::schedule::simulate::{Device, replay, run_sequential, sequential_memory};
+use tallow_ir::schedule::{Command, Plan, check};
+use tallow_ir::verify::updated_param;
+use tallow_ir::{DType, Fusion, Graph, Op, TensorType};
+use tallow_reference::{Array, Env, evaluate};
+use tallow_tests::{Inputs, Options, random_graph, random_inputs};
+
+/// A graph that is one fusion with leaves for its operands, and which operands are states that it updates.
+fn alone(fusion: &Fusion, types: &[TensorType]) -> Graph {
+    let updated: Vec<u32> =
+        (0..fusion.body.outputs().len() as u32).filter_map(|r| updated_param(fusion, r)).collect();
+    let mut graph = Graph::new("alone");
+    let mut operands = vec![];
+    for (i, ty) in types.iter().enumerate() {
+        let (name, ty) = (format!("p{i}"), ty.clone());
+        let leaf = match ty.dtype {
+            _ if updated.contains(&(i as u32)) => Op::State { name, ty },
+            DType::Block(_) => Op::Weight { name, ty },
+            _ => Op::Input { name, ty },
+        };
+        operands.push(graph.add(leaf, &[]).unwrap());
+    }
+    let node = graph.add_node(Op::Fusion(Box::new(fusion.clone())), &operands).unwrap();
+    for result in 0..fusion.body.outputs().len() as u32 {
+        graph.output(&format!("r{result}"), tallow_ir::Value { node, result }).unwrap();
+    }
+    graph
+}
+
+/// Bytes of `ty` at the start of a buffer, as an array.
+fn array(ty: &TensorType, symbols: &tallow_ir::Bindings, bytes: &[u8]) -> Array {
+    let shape = ty.shape.eval(symbols).unwrap();
+    let len = tallow_reference::byte_len(ty.dtype, &shape).unwrap();
+    Array::from_bytes(ty.dtype, &shape, &bytes[..len]).unwrap()
+}
+
+/// Evaluates dispatch `d` of `module` on bytes.
+fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+    let (launch, graph) = (&module.launches[d], module.graph.graph());
+    let node = graph.node(launch.node);
+    let Op::Fusion(fusion) = &node.op else { panic!("a launch is a fusion") };
+    let types: Vec<TensorType> = node.operands.iter().map(|v| graph.ty(*v).clone()).collect();
+    let bindings = &module.kernels[launch.kernel].bindings;
+    let position = |source: Source| {
+        let own = bindings.iter().position(|b| b.source == source)?;
+        Some(bindings[..own].iter().filter(|b| b.written == bindings[own].written).count())
+    };
+    let mut env = Env { symbols: inputs.symbols.clone(), ..Env::default() };
+    let updates: HashMap<u32, u32> =
+        (0..node.types.len() as u32).filter_map(|r| Some((updated_param(fusion, r)?, r))).collect();
+    for (i, ty) in types.iter().enumerate() {
+        let name = format!("p{i}");
+        if let Some(result) = updates.get(&(i as u32)) {
+            let at = position(Source::Result(*result)).unwrap();
+            env.states.insert(name, array(ty, &inputs.symbols, &writes[at]));
+        } else if let Some(at) = position(Source::Operand(i as u32)) {
+            let value = Arc::new(array(ty, &inputs.symbols, &reads[at]));
+            let leaves = if matches!(ty.dtype, DType::Block(_)) { &mut env.weights } else { &mut env.inputs };
+            leaves.insert(name, value);
+        } else {
+            panic!("operand {i} of {} is not bound", module.program.dispatches[d].name);
+        }
+    }
+    for (result, (_, value)) in evaluate(&alone(fusion, &types), &mut env).unwrap().into_iter().enumerate() {
+        let at = position(Source::Result(result as u32)).unwrap();
+        let bytes = value.to_bytes();
+        writes[at][..bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+/// Bytes of each leaf at the start of its buffer, by buffer.
+fn leaves(module: &Module, inputs: &Inputs) -> Vec<(usize, Vec<u8>)> {
+    let sets = [
+        (&module.inputs, &inputs.inputs),
+        (&module.weights, &inputs.weights),
+        (&module.states, &inputs.states),
+    ];
+    let mut all = vec![];
+    for (tensors, data) in sets {
+        for tensor in tensors {
+            let mut bytes = data[&tensor.name].bytes.clone();
+            bytes.resize(module.program.buffers[tensor.buffer].bytes as usize, 0);
+            all.push((tensor.buffer, bytes));
+        }
+    }
+    all
+}
+
+/// Outputs and states after one simulated run under `plan`.
+fn simulate(module: &Module, plan: &Plan, inputs: &Inputs, seed: u64) -> Vec<Vec<u8>> {
+    let mut device = Device::new(&module.program, plan, seed).unwrap();
+    for (buffer, bytes) in leaves(module, inputs) {
+        device.write(buffer, &bytes).unwrap();
+    }
+    let mut run =
+        |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| kernel(module, inputs, d, reads, writes);
+    replay(&module.program, plan, &mut device, 1, seed, &mut run).unwrap();
+    results(module, inputs, |buffer| device.read(buffer).to_vec())
+}
+
+/// The bytes that a caller sees: of each output its elements, of each state all.
+fn results(module: &Module, inputs: &Inputs, read: impl Fn(usize) -> Vec<u8>) -> Vec<Vec<u8>> {
+    let visible = module.outputs.iter().chain(&module.states);
+    visible.map(|t| array(&t.ty, &inputs.symbols, &read(t.buffer)).to_bytes()).collect()
+}
+
+fn sequential(module: &Module, inputs: &Inputs) -> Vec<Vec<u8>> {
+    let mut memory = sequential_memory(&module.program);
+    for (buffer, bytes) in leaves(module, inputs) {
+        memory[buffer] = bytes;
+    }
+    let mut run =
+        |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| kernel(module, inputs, d, reads, writes);
+    run_sequential(&module.program, &mut memory, &mut run).unwrap();
+    results(module, inputs, |buffer| memory[buffer].clone())
+}
+
+fn cases(n: u64) -> impl Iterator<Item = (u64, Graph, Inputs, Module)> {
+    (0..n).map(|seed| {
+        let graph = random_graph(7000 + seed, 6 + seed as usize % 8, &Options::for_kernels());
+        let inputs = random_inputs(&graph, seed);
+        let module = compile(&graph, &lavapipe()).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+        (seed, graph, inputs, module)
+    })
+}
+
+/// Fused, scheduled and placed, a graph gives bit for bit what the interpreter gives for it as written.
+#[test]
+fn plans_of_random_graphs_give_the_graphs_results() {
+    for (seed, graph, inputs, module) in cases(60) {
+        let mut env = inputs.env();
+        let mut want: Vec<Vec<u8>> =
+            evaluate(&graph, &mut env).unwrap().into_iter().map(|(_, a)| a.to_bytes()).collect();
+        want.extend(module.states.iter().map(|s| env.states[&s.name].to_bytes()));
+        assert_eq!(sequential(&module, &inputs), want, "seed {seed}, in order\n{graph}");
+        for order in 0..4 {
+            assert_eq!(
+                simulate(&module, &module.plan, &inputs, order),
+                want,
+                "seed {seed}, order {order}\n{graph}"
+            );
+        }
+    }
+}
+
+/// Whether some legal device behaviour under `plan` gives other results than the program in order.
+fn found_out(module: &Module, plan: &Plan, inputs: &Inputs) -> bool {
+    let want = sequential(module, inputs);
+    (0..30).any(|seed| simulate(module, plan, inputs, seed) != want)
+}
+
+/// Deleting any barrier is a violation for the checker, and wrong results in the executor wherever the bytes
+/// behind the barrier matter.
+#[test]
+fn a_deleted_barrier_is_detected() {
+    let (mut deleted, mut wrong) = (0, 0);
+    for (seed, graph, inputs, module) in cases(150) {
+        for at in 0..module.plan.commands.len() {
+            if !matches!(module.plan.commands[at], Command::Barrier { .. }) {
+                continue;
+            }
+            let mut plan = module.plan.clone();
+            plan.commands.remove(at);
+            assert!(
+                check(&module.program, &plan, &limits(&lavapipe())).is_err(),
+                "seed {seed}, command {at}\n{graph}"
+            );
+            deleted += 1;
+            wrong += usize::from(found_out(&module, &plan, &inputs));
+        }
+    }
+    // A value may not matter (a product with zero, a comparison that stays true), rarely.
+    assert!(
+        deleted >= 40 && wrong * 10 >= deleted * 9,
+        "{wrong} of {deleted} deleted barriers gave wrong results"
+    );
+}
+
+/// Moving a buffer onto another that lives at the same time is a violation for the checker, and wrong results.
+#[test]
+fn a_shifted_offset_is_detected() {
+    let (mut shifted, mut wrong) = (0, 0);
+    for (seed, graph, inputs, module) in cases(300) {
+        for buffer in 0..module.program.buffers.len() {
+            for other in 0..module.program.buffers.len() {
+                let mut plan = module.plan.clone();
+                let (Some(to), Some(_)) = (plan.arena.slots[other], plan.arena.slots[buffer]) else {
+                    continue;
+                };
+                plan.arena.slots[buffer] = Some(to);
+                let room = plan.arena.windows[to.window] - to.offset;
+                if buffer == other || room < module.program.buffers[buffer].bytes {
+                    continue;
+                }
+                let legal = check(&module.program, &plan, &limits(&lavapipe())).is_ok();
+                let detected = found_out(&module, &plan, &inputs);
+                assert!(!(legal && detected), "seed {seed}: the checker allows {buffer} at {other}\n{graph}");
+                shifted += usize::from(!legal);
+                wrong += usize::from(detected);
+            }
+        }
+    }
+    assert!(
+        shifted >= 25 && wrong * 10 >= shifted * 8,
+        "{wrong} of {shifted} shifted offsets gave wrong results"
+    );
+}
+
+/// The decode step of a real model: two orders, and every barrier needed.
+#[test]
+fn the_decode_step_survives_any_order() {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
+    let llama = tallow_models::llama::Llama::from_file(&tallow_gguf::GgufFile::open(path).unwrap()).unwrap();
+    let graph = llama.step(tallow_models::llama::Rows::One, 64).unwrap();
+    let inputs = random_inputs(&graph, 3);
+    let module = compile(&graph, &lavapipe()).unwrap();
+    let want = sequential(&module, &inputs);
+    for seed in 0..2 {
+        assert_eq!(simulate(&module, &module.plan, &inputs, seed), want, "order {seed}");
+    }
+    for at in 0..module.plan.commands.len() {
+        if matches!(module.plan.commands[at], Command::Barrier { .. }) {
+            let mut plan = module.plan.clone();
+            plan.commands.remove(at);
+            assert!(check(&module.program, &plan, &limits(&lavapipe())).is_err(), "barrier {at}");
+        }
+    }
+}
