@@ -25,6 +25,15 @@ pub fn device() -> Option<Device> {
 
 /// Compiles `graph` for `device` and runs it once; the results, and the states afterwards by name.
 pub fn run(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<Vec<(String, Array)>, String> {
+    run_counted(device, graph, inputs).map(|(results, _)| results)
+}
+
+/// As [`run`], with the number of dispatches that were recorded.
+pub fn run_counted(
+    device: &Device,
+    graph: &Graph,
+    inputs: &Inputs,
+) -> Result<(Vec<(String, Array)>, usize), String> {
     let fail = |e: tallow::Error| e.to_string();
     let mut weights: HashMap<String, Weight> = HashMap::new();
     for (name, leaf) in &inputs.weights {
@@ -54,7 +63,7 @@ pub fn run(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<Vec<(Strin
         results.push((format!("state {name}"), after));
     }
     results.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(results)
+    Ok((results, executable.stats().dispatches))
 }
 
 /// What the interpreter gives for the same, in the same order.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tallow_models::{LoadOptions, Model, ModelFile};
+use tallow_gguf::{GgufFile, GgufWriter, TensorSpec};
+use tallow_models::{LoadOptions, ModelFile};
+use tallow_quant::{Format, dequantize, quantize};
 use tallow_tests::nmse;
 
 use crate::harness::device;
@@ -42,9 +44,8 @@ fn cases(model: &str) -> Vec<Case> {
     rows.iter().enumerate().map(case).collect()
 }
 
-fn load(name: &str) -> Option<Model> {
-    let file = ModelFile::open(folder().join(format!("{name}.gguf"))).unwrap();
-    Some(file.load(&device()?, &LoadOptions::default(), &mut |_| {}).unwrap())
+fn open(name: &str) -> ModelFile {
+    ModelFile::open(folder().join(format!("{name}.gguf"))).unwrap()
 }
 
 /// The largest logit's position; the smallest position on a tie.
@@ -53,8 +54,9 @@ fn best(logits: &[f32]) -> u32 {
 }
 
 /// Token ids, next-token logits and greedy text of every prompt.
-fn check(name: &str, texts: bool) {
-    let Some(mut model) = load(name) else { return };
+fn check(name: &str, file: ModelFile) {
+    let Some(device) = device() else { return };
+    let mut model = file.load(&device, &LoadOptions::default(), &mut |_| {}).unwrap();
     let mut worst: f64 = 0.0;
     for case in cases(name) {
         assert_eq!(
@@ -69,9 +71,6 @@ fn check(name: &str, texts: bool) {
         let error = nmse(&case.logits, &got);
         worst = worst.max(error);
         assert!(error < 1e-6, "{name}: {:?}: NMSE {error:e}", case.prompt);
-        if !texts {
-            continue;
-        }
         let mut greedy = vec![];
         for _ in 0..case.greedy.len() {
             let token = best(&logits);
@@ -86,20 +85,44 @@ fn check(name: &str, texts: bool) {
 
 #[test]
 fn nano_f16() {
-    check("storyteller-nano-f16", true);
+    check("storyteller-nano-f16", open("storyteller-nano-f16"));
 }
 
 #[test]
 fn nano_q4_0() {
-    check("storyteller-nano-Q4_0", true);
+    check("storyteller-nano-Q4_0", open("storyteller-nano-Q4_0"));
 }
 
 #[test]
 fn nano_q4_k_m() {
-    check("storyteller-nano-Q4_K_M", true);
+    check("storyteller-nano-Q4_K_M", open("storyteller-nano-Q4_K_M"));
 }
 
 #[test]
 fn main_q4_k_m() {
-    check("storyteller-main-Q4_K_M", true);
+    check("storyteller-main-Q4_K_M", open("storyteller-main-Q4_K_M"));
+}
+
+/// Every matrix of the F16 model in Q8_0; byte-equal to what llama.cpp makes of it (`crates/gguf/tests/requantize.rs`).
+#[test]
+fn nano_q8_0_made_here() {
+    let f16 = GgufFile::open(folder().join("storyteller-nano-f16.gguf")).unwrap();
+    let tensors: Vec<_> = f16.tensors().collect();
+    let format = |shape: &[usize], old: Format| if shape.len() > 1 { Format::Q8_0 } else { old };
+    let spec = |t: &&tallow_gguf::TensorInfo| TensorSpec {
+        name: t.name.clone(),
+        shape: t.shape.clone(),
+        format: format(&t.shape, t.format().unwrap()),
+    };
+    let mut bytes = Vec::new();
+    let mut writer =
+        GgufWriter::create(&mut bytes, f16.metadata(), tensors.iter().map(spec).collect()).unwrap();
+    for tensor in &tensors {
+        let old = tensor.format().unwrap();
+        let mut values = vec![0.0; tensor.elements()];
+        dequantize(old, f16.tensor_data(tensor).unwrap(), &mut values).unwrap();
+        writer.tensor(&tensor.name, &quantize(format(&tensor.shape, old), &values).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    check("storyteller-nano-Q8_0", ModelFile::new(GgufFile::parse(bytes).unwrap()).unwrap());
 }

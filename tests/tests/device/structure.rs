@@ -5,9 +5,9 @@ use tallow_ir::schedule::{barriers_lower_bound, check};
 use tallow_ir::{DType, DeviceCaps, ElementwiseOp, Graph, Op, ReduceKind};
 use tallow_models::llama::{Llama, Rows};
 use tallow_models::{LoadOptions, ModelFile};
-use tallow_tests::random_row_program;
+use tallow_tests::{random_inputs, random_row_program};
 
-use crate::harness::device;
+use crate::harness::{device, run_counted};
 
 fn models() -> Vec<std::path::PathBuf> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
@@ -80,7 +80,13 @@ fn decode_is_recorded_once() {
     assert_eq!(last.barriers, last.barriers_lower_bound);
 }
 
+/// Dispatches of `graph` as planned for `caps`, and the same as recorded where there is a device.
 fn dispatches(graph: &Graph, caps: &DeviceCaps) -> usize {
+    if let Some(device) = device() {
+        let inputs = random_inputs(graph, 1);
+        let recorded = run_counted(&device, graph, &inputs).unwrap_or_else(|e| panic!("{e}\n{graph}")).1;
+        assert_eq!(recorded, 1, "recorded\n{graph}");
+    }
     tallow_codegen::compile(graph, caps).unwrap_or_else(|e| panic!("{e}\n{graph}")).program.dispatches.len()
 }
 
