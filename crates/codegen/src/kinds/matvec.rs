@@ -1,6 +1,7 @@
 //! Few rows times weights: a workgroup computes a tile of columns, its invocations share the inner extent.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ReduceKind, Shape};
@@ -30,7 +31,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let step =
         if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 };
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
-    let most = floor_pow2(e.caps.max_workgroup_invocations.min(MAX_WORKGROUP));
+    // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
+    // barrier of the final sum, and with one there is no barrier.
+    let share = match e.caps.device_type {
+        DeviceType::Cpu => e.caps.subgroup_size,
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
+            MAX_WORKGROUP
+        }
+    };
+    let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
     let mut used = reduction::Used::default();
     used.value(ReduceKind::Sum, Glsl::Float, DType::F32);
