@@ -30,7 +30,7 @@ help: ## list the targets
 demo: setup ## set up, build, and let the small language model tell a story
 	$(call step,demo: the first build compiles shaderc and takes minutes)
 	cargo run $(LOCKED) -p tallow-cli -- generate --model "$(MODEL)" --prompt "$(PROMPT)" \
-		--max-tokens "$(MAX_TOKENS)" --seed "$(SEED)"
+		--max-tokens "$(MAX_TOKENS)" --temperature 0.7 --top-p 0.9 --seed "$(SEED)"
 
 test: setup-test fmt-check lint doc test-all test-plain-device test-no-vulkan ## set up and run every check there is
 	$(call step,all passed)
