@@ -3,6 +3,7 @@
 //!
 //! Without a device each test says that it skips; `REQUIRE_VULKAN=1` makes that a failure.
 
+#![cfg(feature = "vulkan")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod differential;
