@@ -1,7 +1,7 @@
 //! Seeded random graphs: valid by construction, over all ops, with awkward shapes and tame values.
 //!
 //! A seed names a graph for good, so a failing test needs to print no more than that. Values stay within
-//! a known range ([`Item`]), so that exponentials, quotients and sums stay finite and a comparison with
+//! a known range (`Item`), so that exponentials, quotients and sums stay finite and a comparison with
 //! another device means something. What jumps (rounding, comparing, the position of a maximum) is only
 //! applied to values that every device computes exactly, since elsewhere the last bit could decide.
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`instance`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
 //! [`context`] is what callers hold. [`buffer`] and [`pipeline`] are what recordings use; [`record`] turns
-//! a checked command list into a command buffer and [`submit`] runs it. [`staging`] moves bytes to memory
+//! a checked command list into a command buffer and [`submit`] runs it. `staging` moves bytes to memory
 //! that the host cannot reach.
 //!
 //! Soundness: handles never leave this module. Whatever a handle is used for holds an `Arc` of what the
