@@ -157,18 +157,21 @@ fn plans_of_random_graphs_give_the_graphs_results() {
     }
 }
 
-/// Whether some legal device behaviour under `plan` gives other results than the program in order.
-fn found_out(module: &Module, plan: &Plan, inputs: &Inputs) -> bool {
-    let want = sequential(module, inputs);
-    (0..30).any(|seed| simulate(module, plan, inputs, seed) != want)
+/// Whether some legal device behaviour under `plan` gives other results than the program in order, on any of
+/// several inputs: with one alone, what is overwritten may happen to be what it is overwritten with.
+fn found_out(module: &Module, plan: &Plan, graph: &Graph) -> bool {
+    (0..20).any(|data| {
+        let inputs = random_inputs(graph, 100 + data);
+        let want = sequential(module, &inputs);
+        (0..10).any(|seed| simulate(module, plan, &inputs, seed) != want)
+    })
 }
 
-/// Deleting any barrier is a violation for the checker, and wrong results in the executor wherever the bytes
-/// behind the barrier matter.
+/// Deleting any barrier is a violation for the checker, and gives wrong results in the executor.
 #[test]
 fn a_deleted_barrier_is_detected() {
     let (mut deleted, mut wrong) = (0, 0);
-    for (seed, graph, inputs, module) in cases(150) {
+    for (seed, graph, _, module) in cases(150) {
         for at in 0..module.plan.commands.len() {
             if !matches!(module.plan.commands[at], Command::Barrier { .. }) {
                 continue;
@@ -180,21 +183,23 @@ fn a_deleted_barrier_is_detected() {
                 "seed {seed}, command {at}\n{graph}"
             );
             deleted += 1;
-            wrong += usize::from(found_out(&module, &plan, &inputs));
+            wrong += usize::from(found_out(&module, &plan, &graph));
         }
     }
-    // A value may not matter (a product with zero, a comparison that stays true), rarely.
     assert!(
-        deleted >= 40 && wrong * 10 >= deleted * 9,
+        deleted >= 40 && wrong == deleted,
         "{wrong} of {deleted} deleted barriers gave wrong results"
     );
 }
 
-/// Moving a buffer onto another that lives at the same time is a violation for the checker, and wrong results.
+/// Moving a buffer onto another that lives at the same time is a violation for the checker, and gives wrong
+/// results but where a graph hides them: in `max(exp(tanh(m)), min(m))` the second operand is never larger,
+/// whether it reads `m` or the exponentials. (The simulation that hashes bytes, in `crates/ir`, has no such
+/// graphs, and finds each.)
 #[test]
 fn a_shifted_offset_is_detected() {
     let (mut shifted, mut wrong) = (0, 0);
-    for (seed, graph, inputs, module) in cases(300) {
+    for (seed, graph, _, module) in cases(300) {
         for buffer in 0..module.program.buffers.len() {
             for other in 0..module.program.buffers.len() {
                 let mut plan = module.plan.clone();
@@ -207,7 +212,7 @@ fn a_shifted_offset_is_detected() {
                     continue;
                 }
                 let legal = check(&module.program, &plan, &limits(&lavapipe())).is_ok();
-                let detected = found_out(&module, &plan, &inputs);
+                let detected = found_out(&module, &plan, &graph);
                 assert!(!(legal && detected), "seed {seed}: the checker allows {buffer} at {other}\n{graph}");
                 shifted += usize::from(!legal);
                 wrong += usize::from(detected);
@@ -215,7 +220,7 @@ fn a_shifted_offset_is_detected() {
         }
     }
     assert!(
-        shifted >= 25 && wrong * 10 >= shifted * 8,
+        shifted >= 25 && wrong * 10 >= shifted * 9,
         "{wrong} of {shifted} shifted offsets gave wrong results"
     );
 }

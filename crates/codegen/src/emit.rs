@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Format, Graph, NodeId, Op, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Format, Graph, NodeId, Op, TensorType, Value};
 
 use crate::kernel::{Binding, CodegenError, Source, Table};
 use crate::scalar::{self, Glsl};
@@ -137,9 +137,10 @@ impl<'a> Emitter<'a> {
             return name.clone();
         }
         let slot = self.table.slot(dim);
-        let buffer = self.table_buffer();
+        let table = self.table_buffer();
+        let binding = self.buffers[table].binding;
         let name = self.fresh_name("n");
-        self.line_at(0, format!("const uint {name} = b{buffer}[{slot}];  // {dim}"));
+        self.line_at(0, format!("const uint {name} = b{binding}[{slot}];  // {dim}"));
         self.dims.insert(dim.clone(), name.clone());
         name
     }
@@ -148,16 +149,35 @@ impl<'a> Emitter<'a> {
         if let Some(b) = self.table_binding {
             return b;
         }
-        let b = self.bind(Source::Table, DType::U32, false, 0);
+        let b = self.bind(Source::Table, false, &TensorType::new(DType::U32, [0usize]));
         self.table_binding = Some(b);
         b
     }
 
-    fn bind(&mut self, source: Source, dtype: DType, written: bool, elements: u64) -> usize {
-        let binding = self.buffers.len();
-        self.buffers.push(Buffer { binding: binding as u32, dtype, written, elements, wide: false });
-        self.bindings.push(Binding { source, written });
-        binding
+    fn bind(&mut self, source: Source, written: bool, ty: &TensorType) -> usize {
+        // A block format of one plain element a block is that element type.
+        let dtype = match ty.dtype {
+            DType::Block(Format::F32) => DType::F32,
+            DType::Block(Format::F16) => DType::F16,
+            DType::Block(Format::BF16) => DType::BF16,
+            other => other,
+        };
+        let window_bytes = self.caps.window_bytes();
+        let windows = self.caps.windows(ty.max_bytes());
+        self.buffers.push(Buffer {
+            binding: self.bindings.len() as u32,
+            windows: windows as u32,
+            window_bytes,
+            dtype,
+            written,
+            elements: ty.shape.max_numel(),
+            wide: false,
+        });
+        for window in 0..windows {
+            let range = (window * window_bytes, (window + 1) * window_bytes);
+            self.bindings.push(Binding { source, written, range });
+        }
+        self.buffers.len() - 1
     }
 
     /// The buffer of param `index`.
@@ -166,14 +186,7 @@ impl<'a> Emitter<'a> {
             return *b;
         }
         let ty = self.body.params()[index as usize].clone();
-        // A block format of one plain element a block is that element type.
-        let dtype = match ty.dtype {
-            DType::Block(Format::F32) => DType::F32,
-            DType::Block(Format::F16) => DType::F16,
-            DType::Block(Format::BF16) => DType::BF16,
-            other => other,
-        };
-        let b = self.bind(Source::Operand(index), dtype, false, ty.shape.max_numel());
+        let b = self.bind(Source::Operand(index), false, &ty);
         self.param_binding.insert(index, b);
         b
     }
@@ -182,7 +195,7 @@ impl<'a> Emitter<'a> {
     pub fn result(&mut self, index: u32) -> usize {
         let value = self.body.outputs()[index as usize].value;
         let ty = self.body.ty(value).clone();
-        self.bind(Source::Result(index), ty.dtype, true, ty.shape.max_numel())
+        self.bind(Source::Result(index), true, &ty)
     }
 
     /// An index as a uint expression.
@@ -458,7 +471,7 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 17] = [
+    const ALL: [&str; 20] = [
         "number",
         "to_uint",
         "to_int",
@@ -476,10 +489,13 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         "round_f16",
         "round_bf16",
         "bits_bf16",
+        "narrow_f16",
+        "narrow_bf16",
+        "narrow_u8",
     ];
     let mut used: BTreeSet<&'static str> =
         ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
-    if used.contains("bits_bf16") {
+    if used.contains("bits_bf16") || used.contains("narrow_bf16") {
         used.insert("round_bf16");
     }
     used

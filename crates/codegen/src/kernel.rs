@@ -30,13 +30,16 @@ pub enum Source {
     Table,
 }
 
-/// A storage buffer of a kernel.
+/// A storage buffer of a kernel, or a window of one that is larger than a binding may span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// Which buffer.
     pub source: Source,
     /// Whether the kernel writes it.
     pub written: bool,
+    /// The first byte of the buffer that the binding sees, and the byte after the last at most (the buffer may
+    /// end before).
+    pub range: (u64, u64),
 }
 
 /// A number of workgroups, `ceil(value / per)` but at most `limit`, or an index expression (`per` 1, no limit).

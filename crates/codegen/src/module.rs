@@ -35,8 +35,8 @@ pub enum Grid {
 pub struct Launch {
     /// Position in [`Module::kernels`].
     pub kernel: usize,
-    /// Buffer of each binding, as positions in [`Program::buffers`].
-    pub buffers: Vec<usize>,
+    /// What each binding sees.
+    pub bindings: Vec<Access>,
     /// Workgroups.
     pub grid: Grid,
     /// The fusion node.
@@ -81,7 +81,8 @@ pub fn limits(caps: &DeviceCaps) -> Limits {
     Limits {
         // Vectors of sixteen bytes are loaded from the start of a buffer.
         alignment: caps.storage_offset_alignment.max(16),
-        max_buffer_bytes: caps.max_storage_buffer_range.min(caps.max_allocation_bytes),
+        // A window of the arena may be larger than a binding: each binding is the part that its kernel needs.
+        max_buffer_bytes: caps.max_allocation_bytes,
     }
 }
 
@@ -245,23 +246,24 @@ impl Builder {
         };
         let indirect = matches!(grid, Grid::Table(_));
         let mut dispatch = Dispatch { name: format!("%{} {}", id.0, k.name), reads: vec![], writes: vec![] };
-        let mut buffers = vec![];
+        let mut bindings = vec![];
         for binding in &k.bindings {
             let buffer = match binding.source {
                 Source::Operand(i) => self.buffer_of[&operands[i as usize]],
                 Source::Result(r) => self.buffer_of[&Value { node: id, result: r }],
                 Source::Table => self.table_place(),
             };
-            let access = Access { buffer, start: 0, end: self.program.buffers[buffer].bytes };
+            let end = binding.range.1.min(self.program.buffers[buffer].bytes);
+            let access = Access { buffer, start: binding.range.0, end };
             if binding.written { &mut dispatch.writes } else { &mut dispatch.reads }.push(access);
-            buffers.push(buffer);
+            bindings.push(access);
         }
         if indirect && !k.bindings.iter().any(|b| b.source == Source::Table) {
             let buffer = self.table_place();
             dispatch.reads.push(Access { buffer, start: 0, end: self.program.buffers[buffer].bytes });
         }
         self.program.dispatches.push(dispatch);
-        self.launches.push(Launch { kernel, buffers, grid, node: id });
+        self.launches.push(Launch { kernel, bindings, grid, node: id });
     }
 
     /// Gives the table room for its entries, in its buffer and in what reads it.
@@ -271,6 +273,9 @@ impl Builder {
         self.program.buffers[table].bytes = bytes;
         for dispatch in &mut self.program.dispatches {
             dispatch.reads.iter_mut().filter(|a| a.buffer == table).for_each(|a| a.end = bytes);
+        }
+        for launch in &mut self.launches {
+            launch.bindings.iter_mut().filter(|a| a.buffer == table).for_each(|a| a.end = bytes);
         }
     }
 

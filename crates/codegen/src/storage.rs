@@ -3,6 +3,9 @@
 //! 16- and 8-bit elements use typed buffers where the device has them; elsewhere they are parts of 32-bit
 //! words, and a store is two atomics on the word: they touch no bit of a neighbour, so invocations that
 //! share a word do not disturb each other.
+//!
+//! A tensor larger than one binding may span is bound as several *windows*, one binding each. Then accesses
+//! go through functions that pick the window by the element's position.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +14,12 @@ use tallow_ir::{DType, DeviceCaps, Format};
 /// One declared buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
+    /// The binding of its first window; those of the others follow.
     pub binding: u32,
+    /// Bindings that it takes.
+    pub windows: u32,
+    /// Bytes of each window but the last; a multiple of 16.
+    pub window_bytes: u64,
     pub dtype: DType,
     pub written: bool,
     /// Number of elements (largest), by which the planes of a block format are found.
@@ -23,11 +31,30 @@ pub(crate) struct Buffer {
 /// Extensions a shader enables.
 pub(crate) type Extensions = BTreeSet<&'static str>;
 
-fn typed(dtype: DType, caps: &DeviceCaps) -> bool {
-    match dtype {
-        DType::F16 | DType::BF16 => caps.storage_16bit,
-        DType::U8 => caps.storage_8bit,
-        DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => true,
+impl Buffer {
+    /// Whether the declared array has the element's own type also for 16 and 8 bits, instead of words.
+    ///
+    /// To write such a type takes its arithmetic feature too: without, SPIR-V has no constants of it, and a
+    /// shader compiler may find that a value is one.
+    fn typed(&self, caps: &DeviceCaps) -> bool {
+        let computes = |feature: bool| feature || !self.written;
+        match self.dtype {
+            DType::F16 => caps.storage_16bit && computes(caps.f16),
+            DType::BF16 => caps.storage_16bit && computes(caps.int16),
+            DType::U8 => caps.storage_8bit && computes(caps.int8),
+            DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => true,
+        }
+    }
+
+    /// The extension of the arithmetic type that is stored, where it is narrow.
+    fn arithmetic(&self, caps: &DeviceCaps) -> Option<&'static str> {
+        match self.dtype {
+            _ if !self.written || !self.typed(caps) => None,
+            DType::F16 => Some("GL_EXT_shader_explicit_arithmetic_types_float16"),
+            DType::BF16 => Some("GL_EXT_shader_explicit_arithmetic_types_int16"),
+            DType::U8 => Some("GL_EXT_shader_explicit_arithmetic_types_int8"),
+            DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => None,
+        }
     }
 }
 
@@ -37,15 +64,15 @@ impl Buffer {
             DType::F32 => "float",
             DType::U32 | DType::Block(_) => "uint",
             DType::I32 => "int",
-            DType::F16 if caps.storage_16bit => {
+            DType::F16 if self.typed(caps) => {
                 ext.insert("GL_EXT_shader_16bit_storage");
                 "float16_t"
             }
-            DType::BF16 if caps.storage_16bit => {
+            DType::BF16 if self.typed(caps) => {
                 ext.insert("GL_EXT_shader_16bit_storage");
                 "uint16_t"
             }
-            DType::U8 if caps.storage_8bit => {
+            DType::U8 if self.typed(caps) => {
                 ext.insert("GL_EXT_shader_8bit_storage");
                 "uint8_t"
             }
@@ -60,29 +87,85 @@ impl Buffer {
         let b = self.binding;
         // What a kernel writes it never reads, except through the atomics that write parts of words;
         // saying so lets the validation layer see true hazards only.
-        let access = match (self.written, typed(self.dtype, caps)) {
+        let access = match (self.written, self.typed(caps)) {
             (false, _) => "readonly ",
             (true, true) => "writeonly ",
             (true, false) => "",
         };
         let element = self.element(caps, ext);
-        let mut text =
-            format!("layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n");
-        if self.wide {
+        ext.extend(self.arithmetic(caps));
+        let mut text = String::new();
+        for b in b..b + self.windows {
             text += &format!(
-                "layout(set = 0, binding = {b}, std430) readonly buffer V{b} {{ uvec4 v{b}[]; }};\n"
+                "layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n"
             );
+            if self.wide {
+                text += &format!(
+                    "layout(set = 0, binding = {b}, std430) readonly buffer V{b} {{ uvec4 v{b}[]; }};\n"
+                );
+            }
         }
         text
+    }
+
+    /// Lines that run `body(window's array, position in it)` for the window of element `i`, for elements of
+    /// `bytes` bytes in arrays of this `prefix`. One block structure without early returns: they would become
+    /// loops when drivers inline the function.
+    fn by_window(&self, prefix: &str, bytes: u64, body: impl Fn(&str, &str) -> String) -> String {
+        let per = self.window_bytes / bytes;
+        let last = self.windows - 1;
+        let mut text = String::new();
+        for w in 0..=last {
+            let array = format!("{prefix}{}", self.binding + w);
+            let at = if w == 0 { "i".to_string() } else { format!("i - {}u", u64::from(w) * per) };
+            let test = format!("if (i < {}u) ", u64::from(w + 1) * per);
+            let head = if w == last { "" } else { &test };
+            let line =
+                if last == 0 { body(&array, &at) } else { format!("{head}{{ {} }}", body(&array, &at)) };
+            text += if w == 0 { "    " } else { " else " };
+            text += &line;
+        }
+        text + "\n"
+    }
+
+    /// A function `name(i)` that reads element `i`, of `bytes` bytes, from arrays of this `prefix` as a `ty`.
+    fn reader(&self, name: &str, ty: &str, prefix: &str, bytes: u64) -> String {
+        let b = self.binding;
+        if self.windows == 1 {
+            return format!("{ty} {name}{b}(uint i) {{ return {prefix}{b}[i]; }}\n");
+        }
+        // 16- and 8-bit types may occur in buffers alone.
+        let element = |array: &str, at: &str| {
+            if bytes < 4 { format!("{ty}({array}[{at}])") } else { format!("{array}[{at}]") }
+        };
+        let body = self.by_window(prefix, bytes, |array, at| format!("x = {};", element(array, at)));
+        format!("{ty} {name}{b}(uint i) {{\n    {ty} x;\n{body}    return x;\n}}\n")
+    }
+
+    /// Bytes of an element of the declared array.
+    fn array_bytes(&self, caps: &DeviceCaps) -> u64 {
+        match self.dtype {
+            DType::F32 | DType::U32 | DType::I32 | DType::Block(_) => 4,
+            DType::F16 | DType::BF16 if self.typed(caps) => 2,
+            DType::U8 if self.typed(caps) => 1,
+            DType::F16 | DType::BF16 | DType::U8 => 4,
+            DType::I64 | DType::F64 => 8,
+        }
+    }
+
+    /// The expression that reads element `i` of the declared array.
+    fn read(&self, i: &str) -> String {
+        let b = self.binding;
+        if self.windows == 1 { format!("b{b}[{i}]") } else { format!("at{b}({i})") }
     }
 
     /// The expression that loads element `i`.
     pub fn load(&self, i: &str, caps: &DeviceCaps) -> String {
         let b = self.binding;
         match self.dtype {
-            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => format!("b{b}[{i}]"),
-            DType::F16 if typed(self.dtype, caps) => format!("float(b{b}[{i}])"),
-            DType::U8 if typed(self.dtype, caps) => format!("uint(b{b}[{i}])"),
+            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => self.read(i),
+            DType::F16 if self.typed(caps) => format!("float({})", self.read(i)),
+            DType::U8 if self.typed(caps) => format!("uint({})", self.read(i)),
             DType::F16 | DType::BF16 | DType::U8 | DType::Block(_) => format!("load{b}({i})"),
         }
     }
@@ -90,52 +173,104 @@ impl Buffer {
     /// The statement that stores `value` to element `i`.
     pub fn store(&self, i: &str, value: &str, caps: &DeviceCaps) -> String {
         let b = self.binding;
+        match self.stored(value, caps) {
+            Some(converted) if self.windows == 1 => format!("b{b}[{i}] = {converted};"),
+            _ => format!("store{b}({i}, {value});"),
+        }
+    }
+
+    /// `value` as an element of the declared array; `None` where an element is part of a word.
+    fn stored(&self, value: &str, caps: &DeviceCaps) -> Option<String> {
         match self.dtype {
-            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => format!("b{b}[{i}] = {value};"),
-            DType::F16 if typed(self.dtype, caps) => format!("b{b}[{i}] = float16_t({value});"),
-            DType::BF16 if typed(self.dtype, caps) => format!("b{b}[{i}] = uint16_t(bits_bf16({value}));"),
-            DType::U8 if typed(self.dtype, caps) => format!("b{b}[{i}] = uint8_t({value});"),
-            DType::F16 | DType::BF16 | DType::U8 | DType::Block(_) => format!("store{b}({i}, {value});"),
+            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => Some(value.into()),
+            DType::F16 if self.typed(caps) => Some(format!("narrow_f16({value})")),
+            DType::BF16 if self.typed(caps) => Some(format!("narrow_bf16({value})")),
+            DType::U8 if self.typed(caps) => Some(format!("narrow_u8({value})")),
+            DType::F16 | DType::BF16 | DType::U8 | DType::Block(_) => None,
+        }
+    }
+
+    /// GLSL type of a value of an element.
+    fn value_type(&self) -> &'static str {
+        match self.dtype {
+            DType::F32 | DType::F16 | DType::BF16 => "float",
+            DType::U32 | DType::U8 | DType::Block(_) => "uint",
+            DType::I32 => "int",
+            DType::I64 => "int64_t",
+            DType::F64 => "double",
         }
     }
 
     /// Definitions of the functions that `load` and `store` call.
     pub fn functions(&self, caps: &DeviceCaps) -> String {
+        if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
+    }
+
+    fn load_functions(&self, caps: &DeviceCaps) -> String {
         let b = self.binding;
-        let typed = typed(self.dtype, caps);
-        let store = |shift: &str, mask: &str, bits: &str, ty: &str, index: &str| {
-            format!(
-                "void store{b}(uint i, {ty} x) {{\n    uint s = {shift};\n    atomicAnd(b{b}[{index}], ~({mask} << s));\n    atomicOr(b{b}[{index}], {bits} << s);\n}}\n"
-            )
-        };
-        match (self.dtype, typed, self.written) {
-            (DType::BF16, true, false) => {
-                format!("float load{b}(uint i) {{ return uintBitsToFloat(uint(b{b}[i]) << 16); }}\n")
-            }
-            (DType::F16, false, false) => {
-                format!(
-                    "float load{b}(uint i) {{ return unpackHalf2x16(b{b}[i >> 1] >> (16u * (i & 1u))).x; }}\n"
-                )
-            }
-            (DType::BF16, false, false) => {
-                format!(
-                    "float load{b}(uint i) {{ return uintBitsToFloat((b{b}[i >> 1] >> (16u * (i & 1u))) << 16); }}\n"
-                )
-            }
-            (DType::U8, false, false) => {
-                format!("uint load{b}(uint i) {{ return (b{b}[i >> 2] >> (8u * (i & 3u))) & 0xffu; }}\n")
-            }
-            (DType::F16, false, true) => {
-                store("16u * (i & 1u)", "0xffffu", "packHalf2x16(vec2(x, 0.0))", "float", "i >> 1")
-            }
-            (DType::BF16, false, true) => {
-                store("16u * (i & 1u)", "0xffffu", "bits_bf16(x)", "float", "i >> 1")
-            }
-            (DType::U8, false, true) => store("8u * (i & 3u)", "0xffu", "(x & 0xffu)", "uint", "i >> 2"),
-            (DType::Block(_), _, _) => String::new(),
-            (DType::F16 | DType::BF16 | DType::U8, true, _) => String::new(),
-            (DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64, _, _) => String::new(),
+        let mut text = String::new();
+        if self.windows > 1 {
+            let ty = match (self.dtype, self.typed(caps)) {
+                (DType::F16, true) => "float",
+                (DType::BF16 | DType::U8, true) => "uint",
+                _ => self.element(caps, &mut Extensions::new()),
+            };
+            text += &self.reader("at", ty, "b", self.array_bytes(caps));
         }
+        if self.wide {
+            text += &self.reader("wide", "uvec4", "v", 16);
+        }
+        let word = self.read(if self.dtype == DType::U8 { "i >> 2" } else { "i >> 1" });
+        text += &match (self.dtype, self.typed(caps)) {
+            (DType::BF16, true) => {
+                format!(
+                    "float load{b}(uint i) {{ return uintBitsToFloat(uint({}) << 16); }}\n",
+                    self.read("i")
+                )
+            }
+            (DType::F16, false) => {
+                format!("float load{b}(uint i) {{ return unpackHalf2x16({word} >> (16u * (i & 1u))).x; }}\n")
+            }
+            (DType::BF16, false) => {
+                format!(
+                    "float load{b}(uint i) {{ return uintBitsToFloat(({word} >> (16u * (i & 1u))) << 16); }}\n"
+                )
+            }
+            (DType::U8, false) => {
+                format!("uint load{b}(uint i) {{ return ({word} >> (8u * (i & 3u))) & 0xffu; }}\n")
+            }
+            // The functions of a block format come from its template and read words.
+            (DType::Block(_), _) if self.windows == 1 => self.reader("at", "uint", "b", 4),
+            (DType::Block(_), _) => String::new(),
+            (DType::F16 | DType::U8, true) => String::new(),
+            (DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64, _) => String::new(),
+        };
+        text
+    }
+
+    fn store_functions(&self, caps: &DeviceCaps) -> String {
+        let (b, ty) = (self.binding, self.value_type());
+        if let Some(value) = self.stored("x", caps) {
+            if self.windows == 1 {
+                return String::new();
+            }
+            let body =
+                self.by_window("b", self.array_bytes(caps), |array, at| format!("{array}[{at}] = {value};"));
+            return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
+        }
+        // Word, shift in it, mask and bits of element `e`, which is part of a word.
+        let (word, shift, mask, bits) = match self.dtype {
+            DType::F16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "packHalf2x16(vec2(x, 0.0))"),
+            DType::BF16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "bits_bf16(x)"),
+            DType::U8 => ("e >> 2", "8u * (e & 3u)", "0xffu", "(x & 0xffu)"),
+            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 | DType::Block(_) => {
+                return String::new();
+            }
+        };
+        let body = self.by_window("b", 4, |array, at| {
+            format!("atomicAnd({array}[{at}], ~({mask} << s)); atomicOr({array}[{at}], v << s);")
+        });
+        format!("void store{b}(uint e, {ty} x) {{\n    uint i = {word}, s = {shift}, v = {bits};\n{body}}}\n")
     }
 
     /// Word (u32) position of each plane of a block weight, by plane name.

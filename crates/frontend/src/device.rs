@@ -37,6 +37,16 @@ impl Device {
         open(None)
     }
 
+    /// The Vulkan device that `options` describe, in place of the environment's variables;
+    /// [`RuntimeOptions::from_env`](tallow_runtime::RuntimeOptions::from_env) starts from those.
+    ///
+    /// # Errors
+    /// When there is no loader, or no such device.
+    #[cfg(feature = "vulkan")]
+    pub fn vulkan_with(options: &tallow_runtime::RuntimeOptions) -> Result<Device> {
+        crate::vulkan::VulkanDevice::open_with(options).map(Device::Vulkan)
+    }
+
     /// The best Vulkan device, or the CPU where there is none, after a warning that says why.
     pub fn vulkan_if_available() -> Device {
         Device::best_vulkan().unwrap_or_else(|error| {

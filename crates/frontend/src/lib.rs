@@ -61,4 +61,6 @@ pub use indexing::{AxisIndex, IndexOp};
 pub use resident::{State, Weight};
 pub use shape::D;
 pub use tallow_ir::{DType, Dim, Graph, Shape, Symbol};
+#[cfg(feature = "vulkan")]
+pub use tallow_runtime::RuntimeOptions;
 pub use tensor::Tensor;

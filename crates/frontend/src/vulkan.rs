@@ -50,7 +50,11 @@ impl VulkanDevice {
         if let Some(ordinal) = ordinal {
             options.device = Some(ordinal.to_string());
         }
-        let context = Context::new(&options).map_err(no_vulkan)?;
+        VulkanDevice::open_with(&options)
+    }
+
+    pub(crate) fn open_with(options: &RuntimeOptions) -> Result<VulkanDevice> {
+        let context = Context::new(options).map_err(no_vulkan)?;
         Ok(VulkanDevice { context })
     }
 

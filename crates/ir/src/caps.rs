@@ -344,6 +344,18 @@ impl fmt::Display for OptionalFeature {
 }
 
 impl DeviceCaps {
+    /// Bytes of each window but the last of a buffer that is larger than one binding may span: as many as fit
+    /// the range, so that the next window starts at a legal offset and at a whole vector of 16 bytes.
+    pub fn window_bytes(&self) -> u64 {
+        let unit = self.storage_offset_alignment.max(16);
+        (self.max_storage_buffer_range / unit * unit).max(unit)
+    }
+
+    /// Bindings that a buffer of so many bytes takes.
+    pub fn windows(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.window_bytes()).max(1)
+    }
+
     /// Takes a feature away, and with it all that cannot be used without it.
     pub fn without(&mut self, feature: OptionalFeature) {
         match feature {

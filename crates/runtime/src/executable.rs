@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_spirv};
-use tallow_ir::schedule::{Command, Place};
+use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Graph, TensorType};
 
 use crate::error::Error;
@@ -82,7 +82,7 @@ impl DeviceWeight {
     /// `progress` is told the bytes done and the bytes in all.
     ///
     /// # Errors
-    /// When the byte count is not that of the type, or the tensor exceeds what one binding may span.
+    /// When the byte count is not that of the type, or the device's memory does not suffice.
     pub fn upload(
         context: &Arc<Context>,
         name: &str,
@@ -103,12 +103,6 @@ impl DeviceWeight {
             return Err(fail(format!("{} bytes for {ty}", bytes.len())));
         }
         let size = buffer_bytes(ty);
-        let limit = context.caps().max_storage_buffer_range;
-        if size > limit {
-            return Err(fail(format!(
-                "{size} bytes exceed the {limit} that one binding of this device spans"
-            )));
-        }
         let buffer = context.buffer(name, size, MemoryUse::Device)?;
         context.upload_with_progress(&buffer, 0, data, progress)?;
         Ok(DeviceWeight { ty: ty.clone(), buffer })
@@ -479,7 +473,7 @@ fn record_spec(module: &Module) -> RecordSpec {
             Command::Dispatch(d) => {
                 let launch = &module.launches[*d];
                 let bind =
-                    |b: &usize| BindRange { buffer: *b, offset: 0, bytes: module.program.buffers[*b].bytes };
+                    |a: &Access| BindRange { buffer: a.buffer, offset: a.start, bytes: a.end - a.start };
                 let grid = match (launch.grid, module.table_buffer) {
                     (ModuleGrid::Direct(grid), _) => Grid::Direct(grid),
                     (ModuleGrid::Table(at), Some(buffer)) => Grid::Indirect { buffer, offset: 4 * at as u64 },
@@ -487,7 +481,7 @@ fn record_spec(module: &Module) -> RecordSpec {
                 };
                 commands.push(RecordCommand::Dispatch {
                     pipeline: launch.kernel,
-                    bindings: launch.buffers.iter().map(bind).collect(),
+                    bindings: launch.bindings.iter().map(bind).collect(),
                     grid,
                     push: vec![],
                     label: module.program.dispatches[*d].name.clone(),

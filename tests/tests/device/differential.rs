@@ -1,10 +1,16 @@
-//! Interpreter against device, on seeded random graphs and row programs.
+//! Interpreter against device, and fused against unfused on it, on filetests, seeded random graphs and row
+//! programs.
 
-use tallow_ir::{DType, ElementwiseOp, Graph, Op};
+use std::path::Path;
+
+use tallow::Device;
+use tallow_ir::{DType, ElementwiseOp, Graph, GraphError, Op, passes, verify};
 use tallow_reference::Array;
-use tallow_tests::{Options, Tolerance, compare, random_graph, random_inputs, random_row_program};
+use tallow_tests::{
+    Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
+};
 
-use crate::harness::{device, interpret, run};
+use crate::harness::{device, device_with_range, interpret, run};
 
 /// Rounding that a kernel may differ by. The interpreter rounds each node to its dtype; a fused kernel
 /// computes in f32 throughout, so each 16-bit node contributes up to half a unit in its last place:
@@ -31,17 +37,46 @@ fn differences(graph: &Graph, got: &[(String, Array)], want: &[(String, Array)])
 }
 
 fn check(graph: &Graph, seed: u64) -> Option<String> {
-    let device = device()?;
-    let inputs = random_inputs(graph, seed);
-    let want = interpret(graph, &inputs).unwrap_or_else(|e| panic!("seed {seed}: interpreter: {e}\n{graph}"));
-    match run(&device, graph, &inputs) {
-        Err(why) => Some(format!("seed {seed}: {why}\n{graph}")),
-        Ok(got) => {
-            let found = differences(graph, &got, &want);
-            (!found.is_empty())
-                .then(|| format!("seed {seed}: {}\nsymbols {:?}\n{graph}", found.join("\n"), inputs.symbols))
-        }
+    check_on(&device()?, graph, &random_inputs(graph, seed)).err().map(|why| format!("seed {seed}: {why}"))
+}
+
+/// The interpreter against `device`.
+fn check_on(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<(), String> {
+    let want = interpret(graph, inputs).unwrap_or_else(|e| panic!("interpreter: {e}\n{graph}"));
+    let found = run(device, graph, inputs).map(|got| differences(graph, &got, &want));
+    judge(found, graph, inputs)
+}
+
+/// Fused kernels against one kernel a node, both on the device.
+fn check_fusion(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<(), String> {
+    let separate = separate(device, graph).map_err(|e| e.to_string())?;
+    let want =
+        run(device, &separate, inputs).map_err(|why| format!("one kernel a node: {why}\n{separate}"))?;
+    let found = run(device, graph, inputs).map(|got| differences(graph, &got, &want));
+    judge(found, graph, inputs)
+}
+
+fn judge(found: Result<Vec<String>, String>, graph: &Graph, inputs: &Inputs) -> Result<(), String> {
+    let found = found.map_err(|why| format!("{why}\n{graph}"))?;
+    if found.is_empty() {
+        return Ok(());
     }
+    Err(format!("{}\nsymbols {:?}\n{graph}", found.join("\n"), inputs.symbols))
+}
+
+/// `graph` after all passes but the fuser, with every node a kernel of its own.
+fn separate(device: &Device, graph: &Graph) -> Result<Graph, GraphError> {
+    let Device::Vulkan(vulkan) = device else { panic!("{device} is no Vulkan device") };
+    let mut now = graph.clone();
+    for pass in passes::PASSES.iter().filter(|p| p.name != "fuse") {
+        now = (pass.run)(&now, vulkan.caps())?;
+    }
+    passes::fuse::separate(&now, vulkan.caps())
+}
+
+/// Whether kernels compute all types that occur: not those of 64 bits, on any device yet.
+fn computable(graph: &Graph) -> bool {
+    graph.nodes().all(|(_, n)| n.types.iter().all(|t| !matches!(t.dtype, DType::F64 | DType::I64)))
 }
 
 /// A graph from a file, for a look at what differs: `TALLOW_IR=x.ir cargo test one_file -- --ignored`.
@@ -100,12 +135,60 @@ fn sixteen_bit_graphs_match_the_interpreter() {
 #[test]
 fn row_programs_match_the_interpreter() {
     let n = count(50);
-    let wide = |g: &Graph| {
-        g.nodes().any(|(_, n)| n.types.iter().any(|t| matches!(t.dtype, DType::F64 | DType::I64)))
-    };
     let programs =
-        (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| !wide(g)).take(n as usize);
+        (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| computable(g)).take(n as usize);
     report(programs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
+}
+
+/// Every filetest that holds a valid graph: interpreter against device, and fused against one kernel a node.
+#[test]
+fn filetests_match_the_interpreter_and_themselves() {
+    let Some(device) = device() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let (mut checked, mut failures) = (0, vec![]);
+    for path in case::files(&folder) {
+        let case = Case::read(&path);
+        let Some(graph) = case.parse().ok().and_then(|g| verify(g).ok()) else { continue };
+        let graph = graph.into_graph();
+        if !computable(&graph) || graph.outputs().is_empty() {
+            continue;
+        }
+        let inputs = case.inputs(&graph);
+        let fused_before = graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_)));
+        let found = check_on(&device, &graph, &inputs)
+            .and_then(|()| if fused_before { Ok(()) } else { check_fusion(&device, &graph, &inputs) });
+        failures.extend(found.err().map(|why| format!("{}: {why}", path.display())));
+        checked += 1;
+    }
+    assert!(checked > 20, "only {checked} filetests hold graphs for kernels");
+    report(failures, checked);
+}
+
+#[test]
+fn fused_random_graphs_match_one_kernel_a_node() {
+    let Some(device) = device() else { return };
+    let options = Options { floats: vec![DType::F32], ..Options::for_kernels() };
+    let n = count(30);
+    let check = |seed: u64| {
+        let graph = random_graph(2000 + seed, 6, &options);
+        let found = check_fusion(&device, &graph, &random_inputs(&graph, seed));
+        found.err().map(|why| format!("seed {seed}: {why}"))
+    };
+    report((0..n).filter_map(check).collect(), n as usize);
+}
+
+/// Tensors that exceed what one binding spans: up to five windows of 256 bytes each.
+#[test]
+fn tensors_in_windows_match_the_interpreter() {
+    let Some(device) = device_with_range(256) else { return };
+    let options = Options { max_elements: 300, ..Options::for_kernels() };
+    let n = count(40);
+    let check = |seed: u64| {
+        let graph = random_graph(3000 + seed, 5, &options);
+        let found = check_on(&device, &graph, &random_inputs(&graph, seed));
+        found.err().map(|why| format!("seed {seed}: {why}"))
+    };
+    report((0..n).filter_map(check).collect(), n as usize);
 }
 
 /// Every elementwise op in every type that kernels compute in, over awkward lengths.

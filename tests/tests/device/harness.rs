@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use tallow::{Device, State, Weight};
+use tallow::{Device, RuntimeOptions, State, Weight};
 use tallow_ir::Graph;
 use tallow_reference::Array;
 use tallow_tests::Inputs;
@@ -21,6 +21,14 @@ pub fn device() -> Option<Device> {
             None
         }
     }
+}
+
+/// As [`device`], but one binding spans no more than `bytes`; larger tensors are bound window by window.
+pub fn device_with_range(bytes: u64) -> Option<Device> {
+    device()?;
+    let mut options = RuntimeOptions::from_env().unwrap();
+    options.max_storage_buffer_range = Some(bytes);
+    Some(Device::vulkan_with(&options).unwrap())
 }
 
 /// Compiles `graph` for `device` and runs it once; the results, and the states afterwards by name.

@@ -1,16 +1,18 @@
 //! Counts that plans promise, as recorded and as planned for a named profile.
 
+use std::path::Path;
+
 use tallow_ir::caps::profile;
 use tallow_ir::schedule::{barriers_lower_bound, check};
-use tallow_ir::{DType, DeviceCaps, ElementwiseOp, Graph, Op, ReduceKind};
+use tallow_ir::{DType, DeviceCaps, Graph, Op};
 use tallow_models::llama::{Llama, Rows};
 use tallow_models::{LoadOptions, ModelFile};
-use tallow_tests::{random_inputs, random_row_program};
+use tallow_tests::{Case, random_inputs, random_row_program};
 
 use crate::harness::{device, run_counted};
 
 fn models() -> Vec<std::path::PathBuf> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
     let all = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     let models: Vec<_> = all.filter(|p| p.extension().is_some_and(|e| e == "gguf")).collect();
     assert!(models.len() >= 4, "models are missing");
@@ -90,76 +92,15 @@ fn dispatches(graph: &Graph, caps: &DeviceCaps) -> usize {
     tallow_codegen::compile(graph, caps).unwrap_or_else(|e| panic!("{e}\n{graph}")).program.dispatches.len()
 }
 
+/// The same files whose GLSL is in snapshots.
 #[test]
 fn named_row_programs_are_one_dispatch() {
-    use ElementwiseOp::{Add, Div, Exp, Log, Mul, Recip, Sqrt, Sub, Tanh};
     let caps = profile("lavapipe").unwrap();
-    let each =
-        |build: fn(&mut Graph, tallow_ir::Value) -> Result<tallow_ir::Value, tallow_ir::GraphError>| {
-            let mut g = Graph::new("rows");
-            let x = g.input("x", DType::F32, [5, 33]).unwrap();
-            let y = build(&mut g, x).unwrap();
-            g.output("y", y).unwrap();
-            assert_eq!(dispatches(&g, &caps), 1, "{g}");
-        };
-    // softmax
-    each(|g, x| {
-        let m = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
-        let m = g.broadcast(m, [5, 33])?;
-        let s = g.elementwise(Sub, &[x, m])?;
-        let e = g.elementwise(Exp, &[s])?;
-        let z = g.reduce_keepdim(ReduceKind::Sum, e, &[1])?;
-        let z = g.broadcast(z, [5, 33])?;
-        g.elementwise(Div, &[e, z])
-    });
-    // log-softmax
-    each(|g, x| {
-        let m = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
-        let m = g.broadcast(m, [5, 33])?;
-        let s = g.elementwise(Sub, &[x, m])?;
-        let e = g.elementwise(Exp, &[s])?;
-        let z = g.reduce_keepdim(ReduceKind::Sum, e, &[1])?;
-        let l = g.elementwise(Log, &[z])?;
-        let l = g.broadcast(l, [5, 33])?;
-        g.elementwise(Sub, &[s, l])
-    });
-    // layer norm with scale and shift, and rms norm is the same without the mean
-    each(|g, x| {
-        let w = g.input("w", DType::F32, [33])?;
-        let b = g.input("b", DType::F32, [33])?;
-        let n = g.full_like(x, 1.0 / 33.0)?;
-        let share = g.elementwise(Mul, &[x, n])?;
-        let mean = g.reduce_keepdim(ReduceKind::Sum, share, &[1])?;
-        let mean = g.broadcast(mean, [5, 33])?;
-        let c = g.elementwise(Sub, &[x, mean])?;
-        let c2 = g.elementwise(Mul, &[c, c])?;
-        let c2 = g.elementwise(Mul, &[c2, n])?;
-        let var = g.reduce_keepdim(ReduceKind::Sum, c2, &[1])?;
-        let eps = g.full_like(var, 1e-5)?;
-        let var = g.elementwise(Add, &[var, eps])?;
-        let sd = g.elementwise(Sqrt, &[var])?;
-        let inv = g.elementwise(Recip, &[sd])?;
-        let inv = g.broadcast(inv, [5, 33])?;
-        let y = g.elementwise(Mul, &[c, inv])?;
-        let w = g.broadcast(w, [5, 33])?;
-        let y = g.elementwise(Mul, &[y, w])?;
-        let b = g.broadcast(b, [5, 33])?;
-        g.elementwise(Add, &[y, b])
-    });
-    // gelu(a * b + c) * sigmoid(a), tanh form
-    each(|g, a| {
-        let b = g.input("b", DType::F32, [5, 33])?;
-        let c = g.input("c", DType::F32, [5, 33])?;
-        let ab = g.elementwise(Mul, &[a, b])?;
-        let x = g.elementwise(Add, &[ab, c])?;
-        let t = g.elementwise(Tanh, &[x])?;
-        let gelu = g.elementwise(Mul, &[x, t])?;
-        let e = g.elementwise(Exp, &[a])?;
-        let one = g.full_like(e, 1.0)?;
-        let d = g.elementwise(Add, &[e, one])?;
-        let s = g.elementwise(Div, &[e, d])?;
-        g.elementwise(Mul, &[gelu, s])
-    });
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/passes/fuse");
+    for name in ["softmax", "log_softmax", "layer_norm", "rms_norm", "gelu_sigmoid"] {
+        let graph = Case::read(&folder.join(format!("{name}.ir"))).parse().unwrap();
+        assert_eq!(dispatches(&graph, &caps), 1, "{graph}");
+    }
 }
 
 /// Whether a drawn program is one that the promise is about: a reduction is alive, no output is just an input,

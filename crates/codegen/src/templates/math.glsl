@@ -98,3 +98,12 @@ uint bits_bf16(float x) {
 }
 float round_bf16(float x) { return uintBitsToFloat(bits_bf16(x) << 16); }
 //% endif
+//% if "narrow_f16" in used
+float16_t narrow_f16(float x) { return float16_t(x); }
+//% endif
+//% if "narrow_bf16" in used
+uint16_t narrow_bf16(float x) { return uint16_t(bits_bf16(x)); }
+//% endif
+//% if "narrow_u8" in used
+uint8_t narrow_u8(uint x) { return uint8_t(x); }
+//% endif

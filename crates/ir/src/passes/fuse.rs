@@ -24,13 +24,30 @@ mod cluster;
 mod grow;
 mod prune;
 
+use std::collections::BTreeSet;
+
 use crate::caps::DeviceCaps;
+use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError};
 use crate::op::Op;
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     explain(graph, caps).map(|(graph, _)| graph)
+}
+
+/// As [`run`], but every node is a kernel of its own. It shows whether a wrong result comes from a fusion.
+pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    let graph = build::copy_leaf_outputs(graph)?;
+    let mut clusters = cluster::Clusters::new(&graph, caps);
+    for (id, _) in graph.nodes() {
+        match clusters.class[id.index()] {
+            cluster::Class::Leaf | cluster::Class::Inline => {}
+            cluster::Class::Point => _ = clusters.add(FusionKind::Map, BTreeSet::from([id])),
+            cluster::Class::Anchor(kind) => _ = clusters.add(kind, BTreeSet::from([id])),
+        }
+    }
+    build::build(&clusters)
 }
 
 /// The pass, and why each fusion that was considered did not happen.

@@ -86,7 +86,7 @@ pub struct Program {
 pub struct Limits {
     /// Every offset is a multiple of this many bytes (`minStorageBufferOffsetAlignment`).
     pub alignment: u64,
-    /// No arena window is larger than this many bytes (`maxStorageBufferRange`).
+    /// No arena window is larger than this many bytes (`maxMemoryAllocationSize`).
     pub max_buffer_bytes: u64,
 }
 

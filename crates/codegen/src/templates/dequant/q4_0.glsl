@@ -1,14 +1,14 @@
 // q4_0: w = d * (q - 8); 32 elements a block, 16 bytes of nibbles (low nibbles first), f16 scale.
-float scale${ b }(uint block) { return unpackHalf2x16(b${ b }[${ d }u + (block >> 1)] >> (16u * (block & 1u))).x; }
+float scale${ b }(uint block) { return unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x; }
 float load${ b }(uint e) {
     uint block = e >> 5, j = e & 31u;
-    uint q = b${ b }[${ qs }u + block * 4u + ((j & 15u) >> 2)] >> (8u * (j & 3u) + (j & 16u) / 4u);
+    uint q = at${ b }(${ qs }u + block * 4u + ((j & 15u) >> 2)) >> (8u * (j & 3u) + (j & 16u) / 4u);
     return scale${ b }(block) * (float(q & 15u) - 8.0);
 }
 void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 5, j = e & 31u, at = ${ qs }u + block * 4u + ((j & 15u) >> 2);
     float d = scale${ b }(block);
-    uint lo = b${ b }[at] >> ((j & 16u) / 4u), hi = b${ b }[at + 1u] >> ((j & 16u) / 4u);
+    uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         w[i] = d * (float(bitfieldExtract(lo, int(8u * i), 4)) - 8.0);
         w[i + 4u] = d * (float(bitfieldExtract(hi, int(8u * i), 4)) - 8.0);

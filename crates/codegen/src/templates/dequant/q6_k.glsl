@@ -1,15 +1,15 @@
 // q6_k: w = d * sc * (q - 32); 256 elements a block, 16 signed 8-bit scales of 16 elements each.
 // Per 128 elements: 64 bytes of low nibbles (two groups of 32 a byte) and 32 bytes of 2 high bits (four).
 float scale${ b }(uint block, uint j) {
-    float d = unpackHalf2x16(b${ b }[${ d }u + (block >> 1)] >> (16u * (block & 1u))).x;
+    float d = unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
     uint s = j >> 4;
-    return d * float(bitfieldExtract(int(b${ b }[${ sc }u + block * 4u + (s >> 2)]), int(8u * (s & 3u)), 8));
+    return d * float(bitfieldExtract(int(at${ b }(${ sc }u + block * 4u + (s >> 2))), int(8u * (s & 3u)), 8));
 }
 uint low${ b }(uint block, uint j) {
-    return b${ b }[${ ql }u + block * 32u + (j >> 7) * 16u + (j & 32u) / 4u + ((j & 31u) >> 2)] >> ((j & 64u) / 16u);
+    return at${ b }(${ ql }u + block * 32u + (j >> 7) * 16u + (j & 32u) / 4u + ((j & 31u) >> 2)) >> ((j & 64u) / 16u);
 }
 uint high${ b }(uint block, uint j) {
-    return b${ b }[${ qh }u + block * 16u + (j >> 7) * 8u + ((j & 31u) >> 2)] >> (2u * ((j >> 5) & 3u));
+    return at${ b }(${ qh }u + block * 16u + (j >> 7) * 8u + ((j & 31u) >> 2)) >> (2u * ((j >> 5) & 3u));
 }
 float load${ b }(uint e) {
     uint block = e >> 8, j = e & 255u, shift = 8u * (j & 3u);

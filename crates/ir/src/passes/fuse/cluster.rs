@@ -221,11 +221,13 @@ impl<'a> Clusters<'a> {
         outputs: &[NodeId],
     ) -> Result<Result<(), Reason>, GraphError> {
         let (body, externals) = self.body(nodes, outputs)?;
-        let bindings = externals.len() + outputs.len() + usize::from(body.symbols().next().is_some());
-        let limit = self.caps.max_storage_buffers as usize;
+        let windows = |v: Value| self.caps.windows(self.graph.ty(v).max_bytes());
+        let all = externals.iter().copied().chain(outputs.iter().map(|o| Value::from(*o)));
+        let bindings = all.map(windows).sum::<u64>() + u64::from(body.symbols().next().is_some());
+        let limit = u64::from(self.caps.max_storage_buffers);
         // A kernel of one node cannot be split further; it must do with what it needs.
         if nodes.len() > 1 && bindings > limit {
-            return Ok(Err(Reason(format!("{bindings} buffers exceed the device's {limit}"))));
+            return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
         Ok(form::form(kind, &body).map(|_| ()))
     }
