@@ -471,7 +471,8 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 20] = [
+    const ALL: [&str; 21] = [
+        "is_nan",
         "number",
         "to_uint",
         "to_int",
@@ -497,6 +498,22 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
     if used.contains("bits_bf16") || used.contains("narrow_bf16") {
         used.insert("round_bf16");
+    }
+    // These call it themselves.
+    const TEST_NAN: [&str; 10] = [
+        "number",
+        "to_uint",
+        "to_int",
+        "sign_of",
+        "min_of",
+        "max_of",
+        "pow_of",
+        "tanh_of",
+        "erf_of",
+        "round_bf16",
+    ];
+    if TEST_NAN.iter().any(|f| used.contains(f)) {
+        used.insert("is_nan");
     }
     used
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tallow::Device;
-use tallow_ir::{DType, ElementwiseOp, Graph, GraphError, Op, passes, verify};
+use tallow_ir::{DType, ElementwiseOp, Graph, GraphError, Op, ReduceKind, passes, verify};
 use tallow_reference::Array;
 use tallow_tests::{
     Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
@@ -219,6 +219,53 @@ fn elementwise_ops_match_the_interpreter() {
         "{}",
         failures.iter().map(|f| f.lines().next().unwrap_or("")).collect::<Vec<_>>().join("\n")
     );
+}
+
+/// Every elementwise op and reduction on NaN, infinities, zeros of both signs and ordinary numbers, in all pairs.
+/// Drivers may assume that none of the former occur, unless a shader says otherwise or tests for them bit by bit.
+#[test]
+fn special_values_match_the_interpreter() {
+    let Some(device) = device() else { return };
+    let values =
+        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 7.0, 1000.0];
+    let n = values.len();
+    // Rounding of the type, twice for two roundings on the way; for f32 the errors that Vulkan allows exp and pow.
+    for (dtype, rel) in [(DType::F32, 1e-4), (DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
+        let mut graph = Graph::new(&format!("special_{dtype}"));
+        let a = graph.input("a", dtype, [n, n]).unwrap();
+        let b = graph.input("b", dtype, [n, n]).unwrap();
+        let c = graph.input("c", DType::U8, [n, n]).unwrap();
+        for op in ElementwiseOp::ALL {
+            let operands = match op.arity() {
+                1 => vec![a],
+                2 => vec![a, b],
+                _ => vec![c, a, b],
+            };
+            if let Ok(v) = graph.add(Op::Elementwise(*op), &operands) {
+                graph.output(op.name(), v).unwrap();
+            }
+        }
+        for kind in ReduceKind::ALL {
+            let v = graph.add(Op::Reduce { kind, axes: vec![1] }, &[b]).unwrap();
+            graph.output(kind.name(), v).unwrap();
+        }
+        let mut inputs = random_inputs(&graph, 1);
+        let mut set = |name: &str, at: &dyn Fn(usize) -> f64| {
+            let all: Vec<f64> = (0..n * n).map(at).collect();
+            inputs.inputs.get_mut(name).unwrap().bytes =
+                Array::from_f64s(dtype, &[n, n], &all).unwrap().to_bytes();
+        };
+        set("a", &|i| values[i / n]);
+        // Each row of b starts elsewhere and leaves something out, so that reductions differ.
+        set("b", &|i| values[(i % n + i / n).min(n - 1)]);
+        let want = interpret(&graph, &inputs).unwrap();
+        let got = run(&device, &graph, &inputs).unwrap();
+        let differ = |((name, want), (_, got)): (&(String, Array), &(String, Array))| {
+            compare(want, got, Tolerance::Each { abs: 1e-6, rel }).err().map(|why| format!("{name}: {why}"))
+        };
+        let found: Vec<String> = want.iter().zip(&got).filter_map(differ).collect();
+        assert!(found.is_empty(), "{dtype}:\n{}", found.join("\n"));
+    }
 }
 
 /// Every cast between types that kernels compute in, NaN, infinities and range ends included.

@@ -133,7 +133,7 @@ fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
 fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
     let sign = if kind == ReduceKind::ArgMin { "<" } else { ">" };
     match ty {
-        Glsl::Float => format!("({a} {sign} {b} || (isnan({a}) && !isnan({b})))"),
+        Glsl::Float => format!("({a} {sign} {b} || (is_nan({a}) && !is_nan({b})))"),
         Glsl::Uint | Glsl::Int => format!("{a} {sign} {b}"),
     }
 }

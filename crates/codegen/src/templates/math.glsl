@@ -1,25 +1,29 @@
 // Meanings that GLSL leaves open, as the interpreter defines them. Only what a kernel calls is included.
+//% if "is_nan" in used
+// Bit by bit: drivers may assume that no float is NaN, and then isnan() is false.
+bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+//% endif
 //% if "number" in used
-float number(float x) { return isnan(x) ? 0.0 : x; }
+float number(float x) { return is_nan(x) ? 0.0 : x; }
 //% endif
 //% if "to_uint" in used
-uint to_uint(float x) { return isnan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
+uint to_uint(float x) { return is_nan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
 //% endif
 //% if "to_int" in used
-int to_int(float x) { return isnan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
+int to_int(float x) { return is_nan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
 //% endif
 //% if "sign_of" in used
-float sign_of(float x) { return isnan(x) ? x : sign(x); }
+float sign_of(float x) { return is_nan(x) ? x : sign(x); }
 //% endif
 //% if "round_of" in used
 // Halves away from zero; adding 0.5 would round 0.49999997 up.
 float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sign(x) : t; }
 //% endif
 //% if "min_of" in used
-float min_of(float a, float b) { return isnan(a) ? a : (a < b ? a : b); }
+float min_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : min(a, b); }
 //% endif
 //% if "max_of" in used
-float max_of(float a, float b) { return isnan(a) ? a : (a > b ? a : b); }
+float max_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : max(a, b); }
 //% endif
 //% if "div_of" in used
 uint div_of(uint a, uint b) { return b == 0u ? 0u : a / b; }
@@ -40,16 +44,16 @@ float rem_of(float a, float b) {
 // pow() is undefined for negative bases; there the power exists for whole exponents only.
 float pow_of(float x, float y) {
     if (y == 0.0 || x == 1.0) return 1.0;
-    if (isnan(x) || isnan(y)) return x + y;
+    if (is_nan(x) || is_nan(y)) return x + y;
     bool whole = trunc(y) == y, odd = whole && mod(y, 2.0) == 1.0, negative = floatBitsToInt(x) < 0;
     float p = x == 0.0 ? (y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u)) : pow(abs(x), y);
-    if (x < 0.0 && !whole) return uintBitsToFloat(0x7fc00000u);
+    if (x < 0.0 && !whole && !isinf(x)) return uintBitsToFloat(0x7fc00000u);
     return negative && odd ? -p : p;
 }
 //% endif
 //% if "tanh_of" in used
 // |tanh x| is 1 in f32 beyond 9.02; implementations by exp overflow far beyond.
-float tanh_of(float x) { return isnan(x) ? x : tanh(clamp(x, -10.0, 10.0)); }
+float tanh_of(float x) { return is_nan(x) ? x : tanh(clamp(x, -10.0, 10.0)); }
 //% endif
 //% if "erf_of" in used
 // Below 1 the Maclaurin series to x^17 (next term < 2e-8 of x); above, Abramowitz & Stegun 7.1.26,
@@ -70,7 +74,7 @@ float erf_of(float x) {
     float t = 1.0 / (1.0 + 0.3275911 * a);
     float q = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
     float y = 1.0 - q * exp(-s);
-    return isnan(x) ? x : (x < 0.0 ? -y : y);
+    return is_nan(x) ? x : (x < 0.0 ? -y : y);
 }
 //% endif
 //% if "sin_of" in used or "cos_of" in used
@@ -94,7 +98,7 @@ float round_f16(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; 
 //% if "round_bf16" in used
 uint bits_bf16(float x) {
     uint u = floatBitsToUint(x);
-    return isnan(x) ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return is_nan(x) ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
 }
 float round_bf16(float x) { return uintBitsToFloat(bits_bf16(x) << 16); }
 //% endif

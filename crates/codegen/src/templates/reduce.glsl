@@ -10,7 +10,7 @@ shared uint scratch_uint[${ slots }];
 //% if subgroup and r.subgroup
 ${ r.type } ${ r.name }(${ r.type } x) {
 //% if r.nan
-    bool nan = subgroupAny(isnan(x));
+    bool nan = subgroupAny(is_nan(x));
     x = ${ r.subgroup }(nan ? ${ r.identity } : x);
     if (nan) x = uintBitsToFloat(0x7fc00000u);
 //% else
