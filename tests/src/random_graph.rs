@@ -8,6 +8,7 @@
 mod builder;
 mod contractions;
 mod maps;
+mod order;
 mod rows;
 mod states;
 mod views;
@@ -90,7 +91,7 @@ pub fn random_row_program(seed: u64) -> Graph {
 
 /// Adds one composition. One that finds nothing to work on adds a new input, so that later ones do.
 fn step(b: &mut Builder) {
-    let done = match b.rng.below(30) {
+    let done = match b.rng.below(33) {
         0..=5 => maps::unary(b),
         6..=10 => maps::binary(b),
         11 => maps::select(b),
@@ -105,6 +106,9 @@ fn step(b: &mut Builder) {
         26 => contractions::attention(b),
         27 => states::update(b),
         28 => states::cache(b),
+        29 => order::scan(b),
+        30 => order::argsort(b),
+        31 => order::scatter(b),
         _ => rows::over_existing(b),
     };
     if done.is_none() {
@@ -168,7 +172,8 @@ mod tests {
             .map(|op| op.name())
             .chain(ReduceKind::ALL.iter().map(|k| k.name()))
             .chain("input weight state const iota dim_value cast reshape broadcast permute slice".split(' '))
-            .chain("flip pad concat matmul gather dequantize attention state_update".split(' '));
+            .chain("flip pad concat matmul gather dequantize attention state_update".split(' '))
+            .chain("scan_sum scan_prod argsort scatter_add scatter_max".split(' '));
         let missing: Vec<&str> = expected.filter(|name| !seen.contains(name)).collect();
         assert!(missing.is_empty(), "never generated: {missing:?}");
     }

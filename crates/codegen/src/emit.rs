@@ -172,6 +172,7 @@ impl<'a> Emitter<'a> {
             written,
             elements: ty.shape.max_numel(),
             wide: false,
+            atomic: None,
         });
         for window in 0..windows {
             let range = (window * window_bytes, (window + 1) * window_bytes);
@@ -371,6 +372,9 @@ impl<'a> Emitter<'a> {
             | Op::State { .. }
             | Op::Reduce { .. }
             | Op::Matmul
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Scatter(_)
             | Op::Attention { .. }
             | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
         }
@@ -471,11 +475,12 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 21] = [
+    const ALL: [&str; 22] = [
         "is_nan",
         "number",
         "to_uint",
         "to_int",
+        "sort_key",
         "sign_of",
         "round_of",
         "min_of",
@@ -500,8 +505,9 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         used.insert("round_bf16");
     }
     // These call it themselves.
-    const TEST_NAN: [&str; 10] = [
+    const TEST_NAN: [&str; 11] = [
         "number",
+        "sort_key",
         "to_uint",
         "to_int",
         "sign_of",

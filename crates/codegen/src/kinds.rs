@@ -7,6 +7,9 @@ pub(crate) mod matvec;
 pub(crate) mod operand;
 pub(crate) mod reduction;
 pub(crate) mod row;
+pub(crate) mod scan;
+pub(crate) mod scatter;
+pub(crate) mod sort;
 
 use minijinja::context;
 use tallow_ir::{DeviceCaps, Fusion, form};
@@ -27,6 +30,9 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         }
         form::Form::Contraction(f) => matmul::kernel(emitter, &f),
         form::Form::Attention(f) => attention::kernel(emitter, &f),
+        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Scan => scan::kernel(emitter, &f),
+        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Sort => sort::kernel(emitter, &f),
+        form::Form::Single(f) => scatter::kernel(emitter, &f),
     }
 }
 

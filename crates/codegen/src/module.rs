@@ -298,5 +298,16 @@ fn returned(graph: &Graph) -> Vec<Value> {
         }
         v
     };
-    graph.outputs().iter().map(|o| through(o.value)).collect()
+    let mut all: Vec<Value> = graph.outputs().iter().map(|o| through(o.value)).collect();
+    // What is written in place lies where its target does.
+    let mut at = 0;
+    while let Some(value) = all.get(at).copied() {
+        if let Op::Fusion(fusion) = graph.op(value)
+            && let Some(param) = updated_param(fusion, value.result)
+        {
+            all.push(through(graph.node(value.node).operands[param as usize]));
+        }
+        at += 1;
+    }
+    all
 }

@@ -26,6 +26,15 @@ pub(crate) struct Buffer {
     pub elements: u64,
     /// Also declared as 16-byte vectors for wide loads.
     pub wide: bool,
+    /// Stores combine with what is there.
+    pub atomic: Option<Atomic>,
+}
+
+/// How a store combines with what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomic {
+    Add,
+    Max,
 }
 
 /// Extensions a shader enables.
@@ -61,6 +70,8 @@ impl Buffer {
 impl Buffer {
     fn element(&self, caps: &DeviceCaps, ext: &mut Extensions) -> &'static str {
         match self.dtype {
+            // Sums of floats are swapped in as bits.
+            DType::F32 if self.atomic.is_some() => "uint",
             DType::F32 => "float",
             DType::U32 | DType::Block(_) => "uint",
             DType::I32 => "int",
@@ -87,7 +98,7 @@ impl Buffer {
         let b = self.binding;
         // What a kernel writes it never reads, except through the atomics that write parts of words;
         // saying so lets the validation layer see true hazards only.
-        let access = match (self.written, self.typed(caps)) {
+        let access = match (self.written, self.typed(caps) && self.atomic.is_none()) {
             (false, _) => "readonly ",
             (true, true) => "writeonly ",
             (true, false) => "",
@@ -174,7 +185,9 @@ impl Buffer {
     pub fn store(&self, i: &str, value: &str, caps: &DeviceCaps) -> String {
         let b = self.binding;
         match self.stored(value, caps) {
-            Some(converted) if self.windows == 1 => format!("b{b}[{i}] = {converted};"),
+            Some(converted) if self.windows == 1 && self.atomic.is_none() => {
+                format!("b{b}[{i}] = {converted};")
+            }
             _ => format!("store{b}({i}, {value});"),
         }
     }
@@ -250,6 +263,17 @@ impl Buffer {
 
     fn store_functions(&self, caps: &DeviceCaps) -> String {
         let (b, ty) = (self.binding, self.value_type());
+        if let Some(atomic) = self.atomic {
+            let body = self.by_window("b", 4, |array, at| match (atomic, self.dtype) {
+                // Atomic float addition is an optional feature; compare-and-swap is everywhere.
+                (Atomic::Add, DType::F32) => format!(
+                    "for (uint want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, floatBitsToUint(uintBitsToFloat(want) + x)); if (seen == want) break; }}"
+                ),
+                (Atomic::Add, _) => format!("atomicAdd({array}[{at}], x);"),
+                (Atomic::Max, _) => format!("atomicMax({array}[{at}], x);"),
+            });
+            return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
+        }
         if let Some(value) = self.stored("x", caps) {
             if self.windows == 1 {
                 return String::new();

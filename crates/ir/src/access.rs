@@ -9,7 +9,7 @@ use crate::op::Op;
 
 /// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
 ///
-/// `None` for anchors (reduce, matmul, attention, fusion), which need many elements. A gathered coordinate
+/// `None` for anchors (reduce, matmul, scan, argsort, scatter, attention, fusion), which need many elements. A gathered coordinate
 /// is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
 pub fn operand_indices(
     graph: &Graph,
@@ -77,7 +77,13 @@ pub fn operand_indices(
             vec![src, at[*axis..axis + rank].to_vec()]
         }
         Op::StateUpdate { .. } => vec![vec![], at.to_vec()],
-        Op::Reduce { .. } | Op::Matmul | Op::Attention { .. } | Op::Fusion(_) => return None,
+        Op::Reduce { .. }
+        | Op::Matmul
+        | Op::Scan { .. }
+        | Op::ArgSort { .. }
+        | Op::Scatter(_)
+        | Op::Attention { .. }
+        | Op::Fusion(_) => return None,
     })
 }
 

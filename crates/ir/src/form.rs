@@ -40,6 +40,8 @@ pub enum Form {
     Contraction(ContractionForm),
     /// See [`FusionKind::Attention`].
     Attention(AttentionForm),
+    /// See [`FusionKind::Scan`], [`FusionKind::Sort`] and [`FusionKind::Scatter`].
+    Single(SingleForm),
 }
 
 /// Every output has `numel` elements; invocation `i` writes element `i` of each.
@@ -143,6 +145,13 @@ pub struct AttentionForm {
     pub node: NodeId,
 }
 
+/// One scan, sort or scatter, which is all that the kernel writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SingleForm {
+    /// The node.
+    pub node: NodeId,
+}
+
 /// What an output of a body computes: itself, or for a state update the source that is written.
 pub fn output_root(body: &Graph, output: usize) -> Value {
     let value = body.outputs()[output].value;
@@ -162,6 +171,13 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     let attentions = anchors(|op| matches!(op, Op::Attention { .. }));
     state_updates_are_outputs(body)?;
+    if let Some((id, own)) = body.nodes().find_map(|(id, n)| Some((id, single_kind(&n.op)?))) {
+        return if own == kind {
+            single(body, id).map(Form::Single)
+        } else {
+            no(format!("{} needs a kernel of its own", body.node_text(id)))
+        };
+    }
     match (kind, reduces.len(), matmuls.len(), attentions.len()) {
         (FusionKind::Map, 0, 0, 0) => map(body).map(Form::Map),
         (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
@@ -188,7 +204,11 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     let reduces = anchors(|op| matches!(op, Op::Reduce { .. }));
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     match kind {
-        FusionKind::Map | FusionKind::Attention => Ok(()),
+        FusionKind::Map
+        | FusionKind::Attention
+        | FusionKind::Scan
+        | FusionKind::Sort
+        | FusionKind::Scatter => Ok(()),
         FusionKind::Row => {
             let mut atoms = Atoms::default();
             let Some(first) = reduces.first().and_then(|id| rows_of(body, *id)) else {
@@ -483,6 +503,34 @@ fn closed_tile(at: &Index, column: &Index, n: &Dim, atoms: &Atoms) -> Result<i64
         tile *= 2;
     }
     no(format!("columns are read across tiles of up to {MAX_TILE}"))
+}
+
+/// The kind of an op that has a kernel of its own, with nothing after it.
+fn single_kind(op: &Op) -> Option<FusionKind> {
+    match op {
+        Op::Scan { .. } => Some(FusionKind::Scan),
+        Op::ArgSort { .. } => Some(FusionKind::Sort),
+        Op::Scatter(_) => Some(FusionKind::Scatter),
+        _ => None,
+    }
+}
+
+fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
+    let node = body.node(id);
+    let mut atoms = Atoms::default();
+    for v in &node.operands {
+        let at: Vec<Index> = body.ty(*v).shape.dims().iter().map(|d| atoms.free(d)).collect();
+        if !anchor_reads(body, *v, &at, &mut atoms).is_empty() {
+            return no(format!("an operand of {} depends on another anchor", node.op.name()));
+        }
+    }
+    if matches!(node.op, Op::Scatter(_)) && !matches!(body.op(node.operands[0]), Op::Param { .. }) {
+        return no("a scatter into something that is not an operand of the kernel");
+    }
+    match body.outputs() {
+        [only] if only.value == Value::from(id) => Ok(SingleForm { node: id }),
+        _ => no(format!("{} is not all that the kernel writes", node.op.name())),
+    }
 }
 
 fn attention(body: &Graph, id: NodeId) -> Result<AttentionForm, Reason> {

@@ -16,12 +16,26 @@ pub enum FusionKind {
     Matmul,
     /// Softmax attention with online normalization.
     Attention,
+    /// Running sums or products along an axis, one workgroup a row.
+    Scan,
+    /// The order of the elements along an axis, each element's place counted by its invocation.
+    Sort,
+    /// Values combined into elements at computed positions: a map that fills the result, then atomics.
+    Scatter,
 }
 
 impl FusionKind {
     /// Every kind.
-    pub const ALL: [FusionKind; 5] =
-        [FusionKind::Map, FusionKind::Row, FusionKind::Matvec, FusionKind::Matmul, FusionKind::Attention];
+    pub const ALL: [FusionKind; 8] = [
+        FusionKind::Map,
+        FusionKind::Row,
+        FusionKind::Matvec,
+        FusionKind::Matmul,
+        FusionKind::Attention,
+        FusionKind::Scan,
+        FusionKind::Sort,
+        FusionKind::Scatter,
+    ];
 
     /// The name in the text form.
     pub fn name(self) -> &'static str {
@@ -31,6 +45,9 @@ impl FusionKind {
             FusionKind::Matvec => "matvec",
             FusionKind::Matmul => "matmul",
             FusionKind::Attention => "attention",
+            FusionKind::Scan => "scan",
+            FusionKind::Sort => "sort",
+            FusionKind::Scatter => "scatter",
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::GraphError;
-use crate::op::Op;
+use crate::op::{Op, ScatterKind};
 use crate::shape::{Shape, TensorType};
 
 /// The types of the results of `op` applied to operands of types `operands`.
@@ -66,6 +66,19 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
             let dtype = if kind.is_arg() { DType::U32 } else { a.dtype };
             Ok(vec![TensorType::new(dtype, a.shape.without(axes))])
         }
+        Op::Scan { axis, .. } => {
+            let [a] = exactly(operands)?;
+            computable(a.dtype)?;
+            axis_in(*axis, a)?;
+            Ok(vec![a.clone()])
+        }
+        Op::ArgSort { axis, .. } => {
+            let [a] = exactly(operands)?;
+            computable(a.dtype)?;
+            axis_in(*axis, a)?;
+            Ok(vec![TensorType::new(DType::U32, a.shape.clone())])
+        }
+        Op::Scatter(kind) => one(scatter(*kind, operands)),
         Op::Matmul => one(matmul(operands)),
         Op::Gather { axis } => one(gather(*axis, operands)),
         Op::Dequantize(dtype) => {
@@ -223,6 +236,24 @@ fn gather(axis: usize, operands: &[&TensorType]) -> Result<TensorType, String> {
     let dims = src.shape.dims();
     let all = dims[..axis].iter().chain(indices.shape.dims()).chain(&dims[axis + 1..]);
     checked(TensorType::new(src.dtype, all.cloned().collect::<Shape>()))
+}
+
+fn scatter(kind: ScatterKind, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [dst, indices, src] = exactly(operands)?;
+    computable(dst.dtype)?;
+    if kind == ScatterKind::Max && !dst.dtype.is_int() {
+        return Err(format!("needs integers, got {}", dst.dtype));
+    }
+    if dst.dtype != src.dtype {
+        return Err("dtypes differ".into());
+    }
+    if indices.dtype != DType::U32 {
+        return Err("indices must be u32".into());
+    }
+    if dst.shape.rank() != 1 || indices.shape.rank() != 1 || indices.shape != src.shape {
+        return Err("needs operands of one axis, indices and source of one length".into());
+    }
+    Ok(dst.clone())
 }
 
 fn attention(operands: &[&TensorType]) -> Result<TensorType, String> {

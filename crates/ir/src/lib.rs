@@ -45,6 +45,6 @@ pub use dtype::{DType, Format};
 pub use elementwise::ElementwiseOp;
 pub use fusion::{Fusion, FusionKind};
 pub use graph::{Graph, GraphError, Node, NodeId, Output, Value};
-pub use op::{Op, ReduceKind, Scalar};
+pub use op::{Op, ReduceKind, Scalar, ScanKind, ScatterKind};
 pub use shape::{Shape, TensorType};
 pub use verify::{Diagnostic, Verified, verify};

@@ -100,6 +100,51 @@ impl ReduceKind {
     }
 }
 
+/// How a scan combines an element with those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScanKind {
+    /// Running sum.
+    Sum,
+    /// Running product.
+    Prod,
+}
+
+impl ScanKind {
+    /// Every kind.
+    pub const ALL: [ScanKind; 2] = [ScanKind::Sum, ScanKind::Prod];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScanKind::Sum => "scan_sum",
+            ScanKind::Prod => "scan_prod",
+        }
+    }
+}
+
+/// How a scatter combines what arrives at one element. Both give the same whatever the order of arrival,
+/// up to the rounding of float sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScatterKind {
+    /// Adds to what is there.
+    Add,
+    /// Keeps the largest, of integers.
+    Max,
+}
+
+impl ScatterKind {
+    /// Every kind.
+    pub const ALL: [ScatterKind; 2] = [ScatterKind::Add, ScatterKind::Max];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScatterKind::Add => "scatter_add",
+            ScatterKind::Max => "scatter_max",
+        }
+    }
+}
+
 /// What a node computes. Operands are listed in the comments in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -203,6 +248,25 @@ pub enum Op {
         /// Axis of `src`.
         axis: usize,
     },
+    /// `(a)`: element `i` along `axis` combines elements `0 ..= i`; sums and products of 16-bit floats are kept
+    /// wider and rounded once an element.
+    Scan {
+        /// How.
+        kind: ScanKind,
+        /// Axis.
+        axis: usize,
+    },
+    /// `(a)` -> `u32`: the positions along `axis` in the order of the elements there. Equal elements (0 and -0 too)
+    /// keep their order; NaN is above every number.
+    ArgSort {
+        /// Axis.
+        axis: usize,
+        /// Largest first.
+        descending: bool,
+    },
+    /// `(dst: [M], indices: u32[N], src: [N])` -> `[M]`: `dst` with `src[i]` combined into element
+    /// `indices[i]`; an index beyond `dst` writes nothing.
+    Scatter(ScatterKind),
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),
     /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E])` -> `[H, S, E]`, `H` a multiple of `G`:
@@ -246,6 +310,9 @@ impl Op {
             Op::Reduce { kind, .. } => kind.name(),
             Op::Matmul => "matmul",
             Op::Gather { .. } => "gather",
+            Op::Scan { kind, .. } => kind.name(),
+            Op::ArgSort { .. } => "argsort",
+            Op::Scatter(kind) => kind.name(),
             Op::Dequantize(_) => "dequantize",
             Op::Attention { .. } => "attention",
             Op::StateUpdate { .. } => "state_update",
@@ -275,6 +342,9 @@ impl Op {
             | Op::Reduce { .. }
             | Op::Matmul
             | Op::Gather { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Scatter(_)
             | Op::Dequantize(_)
             | Op::Attention { .. }
             | Op::StateUpdate { .. }

@@ -119,12 +119,13 @@ fn is_state(graph: &Graph, v: Value) -> bool {
     }
 }
 
-/// If result `result` of a fusion is a new version of one of its operands, which operand.
+/// If result `result` of a fusion is written in place of one of its operands (a state's new version, or what a
+/// scatter fills), which operand.
 pub fn updated_param(fusion: &Fusion, result: u32) -> Option<u32> {
     let output = fusion.body.outputs().get(result as usize)?;
     let node = fusion.body.node(output.value.node);
     match (&node.op, node.operands.first().map(|s| fusion.body.op(*s))) {
-        (Op::StateUpdate { .. }, Some(Op::Param { index, .. })) => Some(*index),
+        (Op::StateUpdate { .. } | Op::Scatter(_), Some(Op::Param { index, .. })) => Some(*index),
         _ => None,
     }
 }

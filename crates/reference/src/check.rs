@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tallow_ir::{Bindings, Graph, NodeId, Op, TensorType, Value, verify};
+use tallow_ir::{Bindings, FusionKind, Graph, NodeId, Op, TensorType, Value, verify};
 
 use crate::array::Array;
 use crate::env::Env;
@@ -70,7 +70,10 @@ fn structure(graph: &Graph, is_body: bool) -> Result<(), Error> {
         if !updated.insert(version) {
             return wrong(id, format!("updates %{}, which another node updates too", version.node.0));
         }
-        if !is_version(graph, version) {
+        // A scatter kernel writes in place what a kernel before it computed.
+        let scatters = matches!(&graph.node(id).op, Op::Fusion(f) if f.kind == FusionKind::Scatter);
+        let target = scatters && matches!(graph.op(version), Op::Fusion(_));
+        if !target && !is_version(graph, version) {
             return wrong(id, format!("updates %{}, which is not a state", version.node.0));
         }
     }

@@ -9,7 +9,7 @@ use crate::check::{check, no_value, shape_of};
 use crate::env::Env;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::ops::{attention, elementwise, index, matmul, reduce, shape};
+use crate::ops::{attention, elementwise, index, matmul, order, reduce, shape};
 use crate::view::View;
 
 /// The named outputs of `graph` in `env`, in order.
@@ -181,6 +181,9 @@ impl Run<'_> {
             }
             Op::Concat { axis } => shape::concat(&operands, *axis, extents),
             Op::Reduce { kind, axes } => Ok(reduce::reduce(*kind, axes, dtype, &operands[0])),
+            Op::Scan { kind, axis } => Ok(order::scan(*kind, *axis, &operands[0])),
+            Op::ArgSort { axis, descending } => Ok(order::argsort(*axis, *descending, &operands[0])),
+            Op::Scatter(kind) => Ok(index::scatter(*kind, &operands[0], &operands[1], &operands[2])),
             Op::Matmul => Ok(matmul::matmul(dtype, &operands[0], &operands[1], extents)),
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),
             Op::Dequantize(dtype) => Ok(elementwise::dequantize(&operands[0], *dtype)),

@@ -4,5 +4,6 @@ pub mod attention;
 pub mod elementwise;
 pub mod index;
 pub mod matmul;
+pub mod order;
 pub mod reduce;
 pub mod shape;

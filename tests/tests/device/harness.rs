@@ -54,7 +54,10 @@ pub fn run_counted(
         states.insert(name.clone(), state);
     }
     let executable = device.compile(graph, &weights, &states).map_err(fail)?;
-    let symbols: Vec<(&str, u64)> = inputs.symbols.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    // Passes may leave symbols out that nothing needs.
+    let known = |name: &str| graph.symbols().any(|s| s.name() == name);
+    let symbols = inputs.symbols.iter().filter(|(n, _)| known(n)).map(|(n, v)| (n.as_str(), *v));
+    let symbols: Vec<(&str, u64)> = symbols.collect();
     let data: Vec<(&str, &[u8])> =
         inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
     let outputs = executable.run(&symbols, &data).map_err(fail)?;

@@ -12,6 +12,13 @@ uint to_uint(float x) { return is_nan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ?
 //% if "to_int" in used
 int to_int(float x) { return is_nan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
 //% endif
+//% if "sort_key" in used
+// Unsigned integers in the order of the floats: negatives reversed, below the rest; NaN on top; -0 is 0.
+uint sort_key(float x) {
+    uint u = floatBitsToUint(x == 0.0 ? 0.0 : x);
+    return is_nan(x) ? 0xffffffffu : (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
+}
+//% endif
 //% if "sign_of" in used
 float sign_of(float x) { return is_nan(x) ? x : sign(x); }
 //% endif

@@ -174,7 +174,9 @@ fn check(cases: &[Case]) {
         let Some(words) = modules.get(&f.kernel.glsl) else { continue };
         // What a grid cuts off must be looped over (map, row) or be counted along z (batches of a matvec).
         let whole: &[usize] = match f.kind {
-            FusionKind::Map | FusionKind::Row => &[],
+            FusionKind::Map | FusionKind::Row | FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter => {
+                &[]
+            }
             FusionKind::Matvec => &[0, 2],
             FusionKind::Matmul | FusionKind::Attention => &[0, 1, 2],
         };

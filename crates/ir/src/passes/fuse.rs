@@ -38,7 +38,7 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 
 /// As [`run`], but every node is a kernel of its own. It shows whether a wrong result comes from a fusion.
 pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    let graph = build::copy_leaf_outputs(graph)?;
+    let graph = build::copy_leaf_outputs(&build::copy_scatter_targets(graph)?)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
     for (id, _) in graph.nodes() {
         match clusters.class[id.index()] {
@@ -56,7 +56,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     if graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_))) {
         return Ok((graph.clone(), vec![]));
     }
-    let graph = build::copy_leaf_outputs(graph)?;
+    let graph = build::copy_leaf_outputs(&build::copy_scatter_targets(graph)?)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
     grow::run(&mut clusters)?;
     prune::run(&mut clusters)?;

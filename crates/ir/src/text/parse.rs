@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
 use crate::fusion::{Fusion, FusionKind};
 use crate::graph::{Graph, NodeId, Value};
-use crate::op::{Op, ReduceKind, Scalar};
+use crate::op::{Op, ReduceKind, Scalar, ScanKind, ScatterKind};
 use crate::shape::{Shape, TensorType};
 
 /// Why a text is not a graph.
@@ -318,6 +318,14 @@ fn op(
         "concat" => Op::Concat { axis: number(&words.key("axis")?)? },
         "matmul" => Op::Matmul,
         "gather" => Op::Gather { axis: number(&words.key("axis")?)? },
+        "scan_sum" => Op::Scan { kind: ScanKind::Sum, axis: number(&words.key("axis")?)? },
+        "scan_prod" => Op::Scan { kind: ScanKind::Prod, axis: number(&words.key("axis")?)? },
+        "argsort" => Op::ArgSort {
+            axis: number(&words.key("axis")?)?,
+            descending: words.key("descending")?.parse().map_err(|_| "descending is true or false")?,
+        },
+        "scatter_add" => Op::Scatter(ScatterKind::Add),
+        "scatter_max" => Op::Scatter(ScatterKind::Max),
         "dequantize" => Op::Dequantize(dtype),
         "attention" => Op::Attention {
             scale: scalar(DType::F64, &words.key("scale")?)?,

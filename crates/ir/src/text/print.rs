@@ -48,6 +48,8 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         Op::Pad { axis, before, after, value } => {
             words.push(format!("axis={axis} before={before} after={after} value={}", scalar(*value)));
         }
+        Op::Scan { axis, .. } => words.push(format!("axis={axis}")),
+        Op::ArgSort { axis, descending } => words.push(format!("axis={axis} descending={descending}")),
         Op::Attention { scale, causal } => words.push(format!("scale={} causal={causal}", scalar(*scale))),
         Op::StateUpdate { offsets } => {
             let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();
@@ -60,6 +62,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         | Op::Reshape(_)
         | Op::Broadcast(_)
         | Op::Matmul
+        | Op::Scatter(_)
         | Op::Dequantize(_) => {}
     }
     words.join(" ")

@@ -1,6 +1,8 @@
-//! Gather: elements of one tensor at the positions that another holds.
+//! Gather and scatter: elements at the positions that another tensor holds.
 
 use std::sync::Arc;
+
+use tallow_ir::ScatterKind;
 
 use crate::array::Data;
 use crate::layout::Layout;
@@ -41,4 +43,38 @@ fn pick<T: Copy + Default>(data: &[T], layout: &Layout, axis: usize, at: &[usize
         }
     }
     out
+}
+
+/// `dst` with each `src[i]` combined into element `indices[i]`; sums of floats are kept in f64 and rounded once.
+pub fn scatter(kind: ScatterKind, dst: &View, indices: &View, src: &View) -> View {
+    let n = indices.layout.len();
+    let mut at = vec![0; n];
+    indices.read_i64(0, &mut at);
+    let targets = at.iter().enumerate().filter_map(|(i, t)| Some((i, usize::try_from(*t).ok()?)));
+    if dst.dtype.is_float() {
+        let (mut all, from) = (dst.to_f64s(), src.to_f64s());
+        for (i, target) in targets {
+            if let Some(slot) = all.get_mut(target) {
+                *slot = match kind {
+                    ScatterKind::Add => *slot + from[i],
+                    ScatterKind::Max => slot.max(from[i]),
+                };
+            }
+        }
+        return View::fill_f64(dst.dtype, dst.shape(), |start, out| {
+            out.copy_from_slice(&all[start..start + out.len()])
+        });
+    }
+    let (mut all, mut from) = (vec![0; dst.layout.len()], vec![0; n]);
+    dst.read_i64(0, &mut all);
+    src.read_i64(0, &mut from);
+    for (i, target) in targets {
+        if let Some(slot) = all.get_mut(target) {
+            *slot = match kind {
+                ScatterKind::Add => slot.wrapping_add(from[i]),
+                ScatterKind::Max => (*slot).max(from[i]),
+            };
+        }
+    }
+    View::fill_i64(dst.dtype, dst.shape(), |start, out| out.copy_from_slice(&all[start..start + out.len()]))
 }

@@ -78,6 +78,19 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Attention) {
         return Some("attention reads each key and value many times".into());
     }
+    let is_target = |k: &usize| {
+        let target = |n: &NodeId| match &c.graph.node(*n).op {
+            Op::Scatter(_) => map.nodes.contains(&c.graph.node(*n).operands[0].node),
+            _ => false,
+        };
+        c.get(*k).nodes.iter().any(target)
+    };
+    if consumers.iter().any(is_target) {
+        return Some("a scatter fills it in place".into());
+    }
+    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Sort) {
+        return Some("a sort reads each element many times".into());
+    }
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul) && points > MATMUL_PROLOGUE_POINTS {
         return Some(format!("{points} points for each tile"));
     }

@@ -29,12 +29,33 @@ pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
             below = new.node(below.node).operands[0];
         }
         if new.op(below).is_leaf() {
-            let dtype = new.ty(value).dtype;
-            value = new.add(Op::Cast(dtype), &[value])?;
+            value = fresh_copy(&mut new, value)?;
         }
         new.output(&output.name, value)?;
     }
     Ok(new)
+}
+
+/// Gives every scatter a target of its own, since a kernel scatters in place.
+pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
+    rebuild(graph, |new, node, operands| match &node.op {
+        Op::Scatter(kind) => {
+            let target = fresh_copy(new, operands[0])?;
+            new.add(Op::Scatter(*kind), &[target, operands[1], operands[2]]).map(Some)
+        }
+        // A cast to its own type might be taken for such a copy.
+        Op::Cast(to) if new.ty(operands[0]).dtype == *to => Ok(Some(operands[0])),
+        _ => Ok(None),
+    })
+}
+
+/// A node that copies `value` and that no other node is equal to; it may copy another such copy.
+fn fresh_copy(graph: &mut Graph, mut value: Value) -> Result<Value, GraphError> {
+    let (dtype, nodes) = (graph.ty(value).dtype, graph.len());
+    while graph.len() == nodes {
+        value = graph.add(Op::Cast(dtype), &[value])?;
+    }
+    Ok(value)
 }
 
 /// The graph of kernels, in a topological order of the clusters.

@@ -38,7 +38,7 @@ pub(super) struct Clusters<'a> {
     pub sources: Vec<Vec<Value>>,
     /// By node: compute nodes that read it so.
     pub users: Vec<Vec<NodeId>>,
-    /// By node: state updates that must come after it, since it reads the old version.
+    /// By node: updates in place that must come after it, since it reads the old version.
     before: Vec<Vec<NodeId>>,
     /// By node: whether a graph output needs its buffer.
     pub is_output: Vec<bool>,
@@ -63,6 +63,12 @@ impl<'a> Clusters<'a> {
                 class[v.node.index()] = Class::Point;
             }
         }
+        for (_, node) in graph.nodes() {
+            if matches!(node.op, Op::Scatter(_)) {
+                // The target is a buffer, also where it is a constant or a weight in another type.
+                class[node.operands[0].node.index()] = Class::Point;
+            }
+        }
         let sources: Vec<Vec<Value>> = graph
             .nodes()
             .map(|(id, _)| sources(graph, &class, graph.node(id).operands.iter().copied()))
@@ -74,7 +80,10 @@ impl<'a> Clusters<'a> {
             }
         }
         let mut before = vec![vec![]; graph.len()];
-        for (version, update) in updates(graph) {
+        // A scatter writes its target in place, see `build::copy_scatter_targets`.
+        let scatters = graph.nodes().filter(|(_, n)| matches!(n.op, Op::Scatter(_)));
+        let scatters = scatters.map(|(id, n)| (n.operands[0], id));
+        for (version, update) in updates(graph).into_iter().chain(scatters) {
             for reader in users[version.node.index()].clone() {
                 if reader != update {
                     before[reader.index()].push(update);
@@ -322,6 +331,9 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::StateUpdate { .. } => Class::Point,
             Op::Reduce { .. } => Class::Anchor(FusionKind::Row),
             Op::Attention { .. } => Class::Anchor(FusionKind::Attention),
+            Op::Scan { .. } => Class::Anchor(FusionKind::Scan),
+            Op::ArgSort { .. } => Class::Anchor(FusionKind::Sort),
+            Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),
             Op::Matmul => {
                 let dims = node.types[0].shape.dims();
                 let rows = dims.get(dims.len().wrapping_sub(2)).and_then(Dim::as_const);

@@ -53,6 +53,8 @@ fn merge(c: &mut Clusters<'_>, a: usize, b: usize, kind: FusionKind) -> usize {
 fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
     let (a, b) = (c.get(own), c.get(other));
     let kind = match (a.kind, b.kind) {
+        // These write their result as it is, nothing after it.
+        (FusionKind::Map, FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter) => return Ok(None),
         (FusionKind::Map, k) => k,
         // A map that feeds a row kernel becomes its prologue; into an anchored kernel that already has
         // an epilogue it may come only if nobody else needs it.
@@ -67,7 +69,9 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
             }
             k
         }
-        (x, y) if x == y && x != FusionKind::Attention => x,
+        (FusionKind::Row, FusionKind::Row) => FusionKind::Row,
+        (FusionKind::Matvec, FusionKind::Matvec) => FusionKind::Matvec,
+        (FusionKind::Matmul, FusionKind::Matmul) => FusionKind::Matmul,
         _ => return Ok(None),
     };
     let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();

@@ -1,0 +1,64 @@
+//! Running sums and products: one workgroup a row, which carries its total from chunk to chunk.
+
+use minijinja::context;
+use tallow_ir::form::{Rows, SingleForm};
+use tallow_ir::{Op, ScanKind};
+
+use super::{Parts, finish, floor_pow2};
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::Glsl;
+
+/// Elements of a chunk, one an invocation.
+const WORKGROUP: u32 = 256;
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+    let node = e.body.node(form.node);
+    let Op::Scan { kind, axis } = node.op else {
+        return Err(CodegenError::Node(e.body.node_text(form.node)));
+    };
+    let ty = &node.types[0];
+    let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: ty.dtype };
+    let glsl = Glsl::of(ty.dtype).ok_or_else(unknown)?;
+    let rows = Rows { shape: ty.shape.clone(), axes: vec![axis] };
+    let (count, len) = (rows.rows(), rows.inner());
+    let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
+    let workgroup = wanted.min(floor_pow2(e.caps.max_workgroup_invocations));
+    let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
+    e.open();
+    let row = e.atom(&count, "row");
+    e.open();
+    let i = e.atom(&len, "i");
+    let at = rows.at(&row, &i, &mut e.atoms);
+    let x = e.value(node.operands[0], &at)?;
+    let x_lines = e.close().join("\n");
+    let result = e.result(0);
+    e.open();
+    let i = e.atom(&len, "i");
+    let at = rows.at(&row, &i, &mut e.atoms);
+    let depth = e.depth();
+    e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));
+    e.store(0, result, &at)?;
+    let store = e.close().join("\n");
+    let row_lines = e.close().join("\n");
+    let (sign, identity) = match kind {
+        ScanKind::Sum => ("+", 0.0),
+        ScanKind::Prod => ("*", 1.0),
+    };
+    let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
+    let limit = e.caps.max_workgroup_count[0];
+    let parts = Parts {
+        kind: "scan",
+        template: "scan.comp",
+        workgroup,
+        grid: [Count { value: count, per: 1, limit }, Count::constant(1), Count::constant(1)],
+        functions: String::new(),
+        text: format!("{x_lines}{store}{row_lines}{}", x.text),
+        holes: context! {
+            rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity),
+            sign => sign, x => x.text, x_lines => x_lines, row_lines => row_lines, store => store,
+            comment => comment,
+        },
+    };
+    finish(e, parts)
+}

@@ -1,0 +1,51 @@
+//! Values combined into computed positions of a buffer that holds the target already, by atomics.
+
+use minijinja::context;
+use tallow_ir::form::SingleForm;
+use tallow_ir::{DType, Op, ScatterKind};
+
+use super::{Parts, finish};
+use crate::emit::Emitter;
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::storage::Atomic;
+
+const WORKGROUP: u32 = 256;
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+    let node = e.body.node(form.node);
+    let Op::Scatter(kind) = node.op else {
+        return Err(CodegenError::Node(e.body.node_text(form.node)));
+    };
+    let dtype = node.types[0].dtype;
+    let atomic = match (kind, dtype) {
+        (ScatterKind::Add, DType::F32 | DType::U32 | DType::I32) => Atomic::Add,
+        (ScatterKind::Max, DType::U32 | DType::I32) => Atomic::Max,
+        _ => return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype }),
+    };
+    let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);
+    let (target, source) = (node.types[0].shape.numel(), e.body.ty(node.operands[2]).shape.numel());
+    let (target_text, source_text) = (e.dim(&target), e.dim(&source));
+    e.open();
+    let i = e.atom(&source, "i");
+    let at = e.value(node.operands[1], std::slice::from_ref(&i))?;
+    let x = e.value(node.operands[2], &[i])?;
+    let lines = e.close().join("\n");
+    let result = e.result(0);
+    e.buffers[result].atomic = Some(atomic);
+    let store = e.buffers[result].store("place", &x.text, e.caps);
+    let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
+    let limit = e.caps.max_workgroup_count[0];
+    let parts = Parts {
+        kind: "scatter",
+        template: "scatter.comp",
+        workgroup,
+        grid: [Count { value: source, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
+        functions: String::new(),
+        text: format!("{lines}{}{store}", at.text),
+        holes: context! {
+            target => target_text, source => source_text, lines => lines, place => at.text, store => store,
+            comment => comment,
+        },
+    };
+    finish(e, parts)
+}

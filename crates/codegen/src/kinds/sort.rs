@@ -1,0 +1,76 @@
+//! The order along an axis: each invocation counts how many elements come before its own, which is the place
+//! of its own. No two have the same, so nothing is exchanged, and rows of any length take one dispatch; the work
+//! grows with the square of the row.
+
+use minijinja::context;
+use tallow_ir::form::{Rows, SingleForm};
+use tallow_ir::{DType, Op};
+
+use super::{Parts, finish, floor_pow2};
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::Glsl;
+
+/// Elements of a tile, one an invocation.
+const WORKGROUP: u32 = 256;
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+    let node = e.body.node(form.node);
+    let Op::ArgSort { axis, descending } = node.op else {
+        return Err(CodegenError::Node(e.body.node_text(form.node)));
+    };
+    let from = e.body.ty(node.operands[0]).dtype;
+    let key = |x: &str| match Glsl::of(from) {
+        Some(Glsl::Float) => Ok(format!("sort_key({x})")),
+        Some(Glsl::Int) => Ok(format!("uint({x}) ^ 0x80000000u")),
+        Some(Glsl::Uint) => Ok(x.to_string()),
+        None => Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from }),
+    };
+    let key = |x: &str| key(x).map(|k| if descending { format!("~({k})") } else { k });
+    let rows = Rows { shape: node.types[0].shape.clone(), axes: vec![axis] };
+    let (count, len) = (rows.rows(), rows.inner());
+    let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
+    let workgroup = wanted.min(floor_pow2(e.caps.max_workgroup_invocations));
+    let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
+    e.open();
+    let row = e.atom(&count, "row");
+    // Read twice under two names: as the invocation's own element, and as one of the tile.
+    let element = |e: &mut Emitter<'_>, name: &str| -> Result<(String, String), CodegenError> {
+        e.open();
+        let i = e.atom(&len, name);
+        let at = rows.at(&row, &i, &mut e.atoms);
+        let x = e.value(node.operands[0], &at)?;
+        Ok((e.close().join("\n"), key(&x.text)?))
+    };
+    let (own_lines, own) = element(&mut e, "i")?;
+    let (other_lines, other) = element(&mut e, "j")?;
+    let result = e.result(0);
+    e.open();
+    let place = e.atom(&len, "place");
+    let at = rows.at(&row, &place, &mut e.atoms);
+    let depth = e.depth();
+    e.anchors.insert(form.node, Anchor::Var(Expr { text: "i".into(), depth }));
+    e.store(0, result, &at)?;
+    let store = e.close().join("\n");
+    let row_lines = e.close().join("\n");
+    debug_assert_eq!(node.types[0].dtype, DType::U32);
+    let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
+    let limits = e.caps.max_workgroup_count;
+    let parts = Parts {
+        kind: "sort",
+        template: "sort.comp",
+        workgroup,
+        grid: [
+            Count { value: len, per: workgroup, limit: limits[0] },
+            Count { value: count, per: 1, limit: limits[1] },
+            Count::constant(1),
+        ],
+        functions: String::new(),
+        text: format!("{own_lines}{other_lines}{store}{row_lines}{own}{other}"),
+        holes: context! {
+            rows => rows_text, len => len_text, own => own, own_lines => own_lines, other => other,
+            other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
+        },
+    };
+    finish(e, parts)
+}

@@ -1,0 +1,40 @@
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
+${ functions }
+shared uint tile[${ workgroup }];
+// ${ comment }
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    ${ prelude | indent(4) }
+    for (uint row = gl_WorkGroupID.y; row < ${ rows }; row += gl_NumWorkGroups.y) {
+        ${ row_lines | indent(8) }
+        for (uint first = gl_WorkGroupID.x * ${ workgroup }u; first < ${ len }; first += gl_NumWorkGroups.x * ${ workgroup }u) {
+            const uint i = first + lane;
+            uint own = 0u;
+            if (i < ${ len }) {
+                ${ own_lines | indent(16) }
+                own = ${ own };
+            }
+            uint place = 0u;
+            for (uint start = 0u; start < ${ len }; start += ${ workgroup }u) {
+                const uint j = start + lane;
+                if (j < ${ len }) {
+                    ${ other_lines | indent(20) }
+                    tile[lane] = ${ other };
+                }
+                barrier();
+                const uint count = min(${ workgroup }u, ${ len } - start);
+                for (uint k = 0u; k < count; ++k) {
+                    place += tile[k] < own || (tile[k] == own && start + k < i) ? 1u : 0u;
+                }
+                barrier();
+            }
+            if (i < ${ len }) {
+                ${ store | indent(16) }
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Steps whose elements depend on their order or place: scans, sorting, scatters.
+
+use tallow_ir::{DType, Op, ScanKind, ScatterKind, Shape};
+
+use super::builder::{Builder, Item, wrapped};
+
+/// A running sum or product along a random axis.
+pub fn scan(b: &mut Builder) -> Option<Item> {
+    let a = b.pick(|b, i| !b.dims(i.value).is_empty())?;
+    let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
+    let axis = b.rng.below(dims.len());
+    let count = dims[axis].max_value() as f64;
+    let kind = *b.rng.pick(&ScanKind::ALL);
+    let bound = match kind {
+        ScanKind::Sum => a.bound() * count,
+        ScanKind::Prod => a.bound().max(1.0).powf(count),
+    };
+    if dtype.is_float() && bound > 1e4 {
+        return None;
+    }
+    let value = b.add(Op::Scan { kind, axis }, &[a.value]);
+    let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
+    Some(b.push(Item { value, low, high, exact: dtype.is_int() }))
+}
+
+/// The order along a random axis.
+pub fn argsort(b: &mut Builder) -> Option<Item> {
+    // Elsewhere the last bit could decide.
+    let a = b.pick(|b, i| i.exact && !b.dims(i.value).is_empty())?;
+    let dims = b.dims(a.value);
+    let axis = b.rng.below(dims.len());
+    let descending = b.rng.chance(50);
+    let value = b.add(Op::ArgSort { axis, descending }, &[a.value]);
+    Some(b.push(Item { value, low: 0.0, high: dims[axis].max_value() as f64, exact: true }))
+}
+
+/// New values combined into a tensor at positions some of which are equal and some beyond it.
+pub fn scatter(b: &mut Builder) -> Option<Item> {
+    let a = b.pick(|b, i| matches!(b.dtype(i.value), DType::F32 | DType::U32 | DType::I32))?;
+    let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
+    let shape = Shape::new(dims);
+    let n = b.random_dim();
+    if !b.fits(std::slice::from_ref(&n)) {
+        return None;
+    }
+    let kind = if dtype.is_float() { ScatterKind::Add } else { *b.rng.pick(&ScatterKind::ALL) };
+    let indices = b.input(DType::U32, [n.clone()]);
+    let src = b.input(dtype, [n.clone()]);
+    let bound = a.bound() + src.bound() * n.max_value() as f64;
+    if dtype.is_float() && bound > 1e4 {
+        return None;
+    }
+    let flat = b.view(Op::Reshape([shape.numel()].into()), a);
+    let value = b.add(Op::Scatter(kind), &[flat.value, indices.value, src.value]);
+    let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
+    let result = Item { value, low, high, exact: dtype.is_int() };
+    let result = b.view(Op::Reshape(shape), result);
+    Some(b.push(result))
+}
