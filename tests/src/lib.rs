@@ -6,6 +6,7 @@ pub mod random_graph;
 pub mod random_inputs;
 pub mod reduce;
 pub mod rng;
+pub mod window_cases;
 
 pub use case::{Case, Test};
 pub use compare::{Tolerance, assert_close, compare, nmse};

@@ -172,7 +172,7 @@ mod tests {
             .map(|op| op.name())
             .chain(ReduceKind::ALL.iter().map(|k| k.name()))
             .chain("input weight state const iota dim_value cast reshape broadcast permute slice".split(' '))
-            .chain("flip pad concat matmul gather dequantize attention state_update".split(' '))
+            .chain("flip window pad concat matmul gather dequantize attention state_update".split(' '))
             .chain("scan_sum scan_prod argsort scatter_add scatter_max".split(' '));
         let missing: Vec<&str> = expected.filter(|name| !seen.contains(name)).collect();
         assert!(missing.is_empty(), "never generated: {missing:?}");

@@ -50,6 +50,8 @@ pub(crate) struct Emitter<'a> {
     scopes: Vec<Scope>,
     memo: HashMap<Key, Expr>,
     names: HashMap<AtomId, Expr>,
+    /// Positions relative to the start of a pad or concat part, by index and start.
+    positions: HashMap<(Index, Dim), Expr>,
     param_binding: HashMap<u32, usize>,
     table_binding: Option<usize>,
     /// Extents that were read from the table.
@@ -71,6 +73,7 @@ impl<'a> Emitter<'a> {
             scopes: vec![Scope { lines: vec![] }],
             memo: HashMap::new(),
             names: HashMap::new(),
+            positions: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,
             dims: HashMap::new(),
@@ -102,6 +105,7 @@ impl<'a> Emitter<'a> {
         let depth = self.depth();
         self.memo.retain(|_, e| e.depth < depth);
         self.names.retain(|_, e| e.depth < depth);
+        self.positions.retain(|_, e| e.depth < depth);
         self.scopes.pop().map(|s| s.lines).unwrap_or_default()
     }
 
@@ -244,10 +248,9 @@ impl<'a> Emitter<'a> {
             }
             // Unsigned subtraction wraps below the window, so one comparison checks both ends.
             AtomDef::Window { index, start } => {
-                let e = self.index(&index)?;
-                let at = if start.is(0) { e.text } else { format!("{} - {}", e.text, self.dim(&start)) };
+                let at = self.position(&index, &start)?;
                 let limit = self.dim(&extent);
-                (format!("({at}) < {limit} ? {at} : 0u"), e.depth)
+                (format!("{0} < {limit} ? {0} : 0u", at.text), at.depth)
             }
             AtomDef::Free | AtomDef::Data => {
                 return Err(CodegenError::Node("an index variable outside its loop".into()));
@@ -342,7 +345,8 @@ impl<'a> Emitter<'a> {
             | Op::Broadcast(_)
             | Op::Permute(_)
             | Op::Slice { .. }
-            | Op::Flip { .. } => one(self, at),
+            | Op::Flip { .. }
+            | Op::Window { .. } => one(self, at),
             Op::Pad { axis, before, value: filler, .. } => {
                 let inside = one(self, at)?;
                 let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
@@ -381,10 +385,29 @@ impl<'a> Emitter<'a> {
     }
 
     fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {
-        let i = self.index(index)?;
-        let at = if start.is(0) { i.text } else { format!("{} - {}", i.text, self.dim(start)) };
+        let at = self.position(index, start)?;
         let len = self.dim(len);
-        Ok(Expr { text: format!("({at}) < {len}"), depth: i.depth })
+        Ok(Expr { text: format!("{} < {len}", at.text), depth: at.depth })
+    }
+
+    /// `index - start` as the name of a variable.
+    fn position(&mut self, index: &Index, start: &Dim) -> Result<Expr, CodegenError> {
+        let key = (index.clone(), start.clone());
+        if let Some(e) = self.positions.get(&key) {
+            return Ok(e.clone());
+        }
+        let e = self.index(index)?;
+        let text = if start.is(0) { e.text } else { format!("{} - {}", e.text, self.dim(start)) };
+        // Read up to three times: in the guard of the coordinate, as the coordinate, and in the test of the pad.
+        let at = if text.contains(' ') {
+            let name = self.fresh_name("p");
+            self.line_at(e.depth, format!("uint {name} = {text};"));
+            Expr { text: name, depth: e.depth }
+        } else {
+            Expr { text, depth: e.depth }
+        };
+        self.positions.insert(key, at.clone());
+        Ok(at)
     }
 
     fn concat(&mut self, value: Value, at: &[Index], axis: usize) -> Result<Expr, CodegenError> {

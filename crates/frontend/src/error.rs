@@ -92,6 +92,20 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A convolution along one axis whose channels do not fit.
+    #[error("conv1d invalid args {msg}: inp: {inp_shape}, k: {k_shape}, pad: {padding}, stride: {stride}")]
+    Conv1dInvalidArgs {
+        /// Shape of the input.
+        inp_shape: Shape,
+        /// Shape of the kernel.
+        k_shape: Shape,
+        /// Zeros on either side.
+        padding: usize,
+        /// From one window to the next.
+        stride: usize,
+        /// What is wrong.
+        msg: &'static str,
+    },
     /// Operands of one op live on different devices.
     #[error("device mismatch in {op}, lhs: {lhs}, rhs: {rhs}")]
     DeviceMismatch {

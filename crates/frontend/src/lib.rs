@@ -26,6 +26,7 @@
 //! What this crate never does: write kernels (`tallow-codegen`) or call Vulkan (`tallow-runtime`).
 
 mod compile;
+mod conv;
 mod cpu;
 mod create;
 mod device;
@@ -40,12 +41,15 @@ mod linear;
 mod lower;
 pub mod nn;
 mod operators;
+mod pool;
 mod read;
 mod reduce;
 mod resident;
+mod resize;
 pub mod shape;
 mod tensor;
 mod views;
+mod windows;
 
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
@@ -64,3 +68,4 @@ pub use tallow_ir::{DType, Dim, Graph, Shape, Symbol};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;
 pub use tensor::Tensor;
+pub use windows::ToUsize2;

@@ -54,6 +54,13 @@ pub fn operand_indices(
             let last = &operand_shape(0).dims()[*axis] - &1.into();
             vec![set(*axis, at[*axis].scale(&(-1).into()).offset(&last))]
         }
+        Op::Window { axis, stride, dilation, .. } => {
+            let step = |n: usize| crate::Dim::from(n);
+            let read = atoms.add(&at[*axis].scale(&step(*stride)), &at[axis + 1].scale(&step(*dilation)));
+            let mut to = at.to_vec();
+            to.splice(*axis..axis + 2, [read]);
+            vec![to]
+        }
         Op::Pad { axis, before, .. } => {
             let window = atoms.window(&at[*axis], before, &operand_shape(0).dims()[*axis]);
             vec![set(*axis, window)]

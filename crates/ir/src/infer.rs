@@ -107,6 +107,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         | Op::Permute(_)
         | Op::Slice { .. }
         | Op::Flip { .. }
+        | Op::Window { .. }
         | Op::Pad { .. }
         | Op::Concat { .. } => one(view(op, operands)),
     }
@@ -167,6 +168,13 @@ fn view(op: &Op, operands: &[&TensorType]) -> Result<TensorType, String> {
             axis_in(*axis, a)?;
             a.clone()
         }
+        Op::Window { axis, size, stride, dilation } => {
+            axis_in(*axis, a)?;
+            let count = windows(&a.shape.dims()[*axis], *size, *stride, *dilation)?;
+            let mut dims = a.shape.dims().to_vec();
+            dims.splice(*axis..=*axis, [count, Dim::from(*size)]);
+            with(Shape::new(dims))
+        }
         Op::Pad { axis, before, after, value } => {
             axis_in(*axis, a)?;
             if value.dtype() != a.dtype {
@@ -194,6 +202,29 @@ fn view(op: &Op, operands: &[&TensorType]) -> Result<TensorType, String> {
         other => return Err(format!("{} is not a view", other.name())),
     };
     checked(ty)
+}
+
+/// How many windows fit into `extent`.
+fn windows(extent: &Dim, size: usize, stride: usize, dilation: usize) -> Result<Dim, String> {
+    let small = |x: usize| u32::try_from(x).ok().filter(|x| *x > 0).map(i64::from);
+    let (Some(size), Some(stride), Some(dilation)) = (small(size), small(stride), small(dilation)) else {
+        return Err(format!(
+            "size {size}, stride {stride} and dilation {dilation} must be from 1 to 2^32 - 1"
+        ));
+    };
+    // Elements from the first to the last of a window; the product of two u32 stays below 2^63 or is refused.
+    let span = dilation.checked_mul(size - 1).and_then(|x| x.checked_add(1)).ok_or("windows too large")?;
+    let rest = extent - &span.into();
+    if rest.max_value() < 0 {
+        return Err(format!("windows of {span} elements do not fit an axis of extent {extent}"));
+    }
+    let steps = match rest.as_const() {
+        Some(rest) => Some((rest / stride).into()),
+        None => rest.div_exact(&stride.into()),
+    };
+    let steps =
+        steps.ok_or_else(|| format!("{rest} is no multiple of the stride {stride} for every value"))?;
+    Ok(&steps + &Dim::one())
 }
 
 fn matmul(operands: &[&TensorType]) -> Result<TensorType, String> {

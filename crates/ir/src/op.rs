@@ -217,6 +217,18 @@ pub enum Op {
         /// Axis.
         axis: usize,
     },
+    /// `(a)`: windows that slide along `axis`, which becomes two: `(windows, size)`. Element `(o, k)` of them is
+    /// element `o * stride + k * dilation` of the axis; there are as many windows as fit.
+    Window {
+        /// Axis.
+        axis: usize,
+        /// Elements of a window.
+        size: usize,
+        /// From the first element of a window to that of the next.
+        stride: usize,
+        /// From one element of a window to the next.
+        dilation: usize,
+    },
     /// `(a)`: `value` added before and after along `axis`.
     Pad {
         /// Axis.
@@ -305,6 +317,7 @@ impl Op {
             Op::Permute(_) => "permute",
             Op::Slice { .. } => "slice",
             Op::Flip { .. } => "flip",
+            Op::Window { .. } => "window",
             Op::Pad { .. } => "pad",
             Op::Concat { .. } => "concat",
             Op::Reduce { kind, .. } => kind.name(),
@@ -337,6 +350,7 @@ impl Op {
             | Op::Permute(_)
             | Op::Slice { .. }
             | Op::Flip { .. }
+            | Op::Window { .. }
             | Op::Pad { .. }
             | Op::Concat { .. }
             | Op::Reduce { .. }

@@ -176,6 +176,9 @@ impl Run<'_> {
                 with(operands[0].layout.slice(*axis, eval_len(start)?, eval_len(len)?))
             }
             Op::Flip { axis } => with(operands[0].layout.flip(*axis)),
+            Op::Window { axis, stride, dilation, .. } => {
+                with(operands[0].layout.window(*axis, extents[*axis], extents[axis + 1], *stride, *dilation))
+            }
             Op::Pad { axis, before, value, .. } => {
                 shape::pad(&operands[0], *axis, eval_len(before)?, extents, *value)
             }
@@ -245,7 +248,7 @@ fn check_memory(id: NodeId, op: &Op, extents: &[usize], operands: &[View]) -> Re
     let elements = |shape: &[usize]| shape.iter().fold(1u64, |n, d| n.saturating_mul(*d as u64));
     let width = size_of::<f64>() as u64;
     let bytes = match op {
-        Op::Broadcast(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } => 0,
+        Op::Broadcast(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } | Op::Window { .. } => 0,
         // These copy their operands to f64.
         Op::Matmul | Op::Attention { .. } => {
             let read =

@@ -1,6 +1,6 @@
 //! Where the elements of a tensor lie in a buffer: extents, strides and the position of the first.
 //!
-//! Broadcast, permute, slice and flip change only this, so they cost nothing.
+//! Broadcast, permute, slice, flip and window change only this, so they cost nothing.
 
 /// A strided box of elements in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,16 @@ impl Layout {
         out
     }
 
+    /// `axis` as `count` windows of `size` elements: element `(o, k)` is element `o * stride + k * dilation`.
+    pub fn window(&self, axis: usize, count: usize, size: usize, stride: usize, dilation: usize) -> Self {
+        let mut out = self.clone();
+        // A single window or element has no neighbour, and a step to it might not fit an isize.
+        let step = |n: usize, by: usize| if n > 1 { self.strides[axis] * by as isize } else { 0 };
+        out.shape.splice(axis..=axis, [count, size]);
+        out.strides.splice(axis..=axis, [step(count, stride), step(size, dilation)]);
+        out
+    }
+
     /// Position of the element of row-major number `index`.
     pub fn position(&self, mut index: usize) -> isize {
         let mut at = self.offset;
@@ -185,6 +195,8 @@ mod tests {
             Layout::packed(&[]).broadcast(&[4, 3]),
             Layout::packed(&[]),
             packed.slice(2, 0, 0),
+            packed.window(2, 3, 3, 1, 1).window(1, 2, 2, 1, 2).permute(&[0, 2, 4, 1, 3]),
+            packed.flip(2).window(2, 2, 2, 2, 2),
         ];
         for layout in layouts {
             let expected: Vec<isize> = (0..layout.len()).map(|i| layout.position(i)).collect();

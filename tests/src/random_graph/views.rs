@@ -7,7 +7,7 @@ use super::builder::{Builder, Item};
 /// A random view of a remembered value.
 pub fn view(b: &mut Builder) -> Option<Item> {
     let a = b.pick(|_, _| true)?;
-    let result = match b.rng.below(9) {
+    let result = match b.rng.below(11) {
         0 => reshape(b, a),
         1 | 2 => permute(b, a),
         3 => broadcast(b, a),
@@ -15,6 +15,7 @@ pub fn view(b: &mut Builder) -> Option<Item> {
         5 => flip(b, a),
         6 => pad(b, a),
         7 => concat(b, a),
+        8 | 9 => window(b, a),
         _ => rotate(b, a),
     }?;
     Some(b.push(result))
@@ -98,6 +99,21 @@ fn slice(b: &mut Builder, a: Item) -> Option<Item> {
 fn flip(b: &mut Builder, a: Item) -> Option<Item> {
     let axis = random_axis(b, a)?;
     Some(b.view(Op::Flip { axis }, a))
+}
+
+/// Windows that overlap, touch or leave gaps, also of an extent that only the run knows.
+fn window(b: &mut Builder, a: Item) -> Option<Item> {
+    let axis = random_axis(b, a)?;
+    let mut dims = b.dims(a.value);
+    let least = dims[axis].min_value();
+    let size = b.rng.between(1, 4);
+    let dilation = b.rng.between(1, 3);
+    let rest = least - (size - 1) * dilation - 1;
+    let stride = if dims[axis].as_const().is_some() { b.rng.between(1, 4) } else { 1 };
+    let op = Op::Window { axis, size: size as usize, stride: stride as usize, dilation: dilation as usize };
+    let most = (dims[axis].max_value() - least + rest) / stride + 1;
+    dims.splice(axis..=axis, [most.into(), size.into()]);
+    (rest >= 0 && dims.len() <= 5 && b.fits(&dims)).then(|| b.view(op, a))
 }
 
 fn pad(b: &mut Builder, a: Item) -> Option<Item> {

@@ -10,3 +10,4 @@ mod differential;
 mod harness;
 mod models;
 mod structure;
+mod windows;

@@ -30,9 +30,12 @@ pub fn uniform(graph: &Graph, v: Value) -> Option<Scalar> {
     let node = graph.node(v.node);
     match &node.op {
         Op::Const(s) => Some(*s),
-        Op::Broadcast(_) | Op::Reshape(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } => {
-            uniform(graph, node.operands[0])
-        }
+        Op::Broadcast(_)
+        | Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Slice { .. }
+        | Op::Flip { .. }
+        | Op::Window { .. } => uniform(graph, node.operands[0]),
         _ => None,
     }
 }

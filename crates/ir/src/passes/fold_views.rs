@@ -48,6 +48,17 @@ fn view(g: &mut Graph, op: &Op, operands: &[Value]) -> Result<Option<Value>, Gra
         }
         // flip(flip(x)) -> x
         (Op::Flip { axis }, Op::Flip { axis: inner }) if axis == inner => Some(below.operands[0]),
+        // window(x, size=s, stride=s, dilation=1) of whole windows -> reshape; so are windows of one element, stride 1
+        (Op::Window { axis, size, stride, dilation }, _)
+            if size == stride
+                && (*dilation == 1 || *size == 1)
+                && from.dims()[*axis].div_exact(&(*size).into()).is_some() =>
+        {
+            let mut dims = from.dims().to_vec();
+            let count = dims[*axis].div_exact(&(*size).into()).unwrap_or_default();
+            dims.splice(*axis..=*axis, [count, (*size).into()]);
+            Some(g.reshape(a, crate::Shape::new(dims))?)
+        }
         // pad by nothing
         (Op::Pad { before, after, .. }, _) if before.is(0) && after.is(0) => Some(a),
         // concat of one

@@ -309,6 +309,12 @@ fn op(
             len: dim(&words.key("len")?, symbols)?,
         },
         "flip" => Op::Flip { axis: number(&words.key("axis")?)? },
+        "window" => Op::Window {
+            axis: number(&words.key("axis")?)?,
+            size: number(&words.key("size")?)?,
+            stride: number(&words.key("stride")?)?,
+            dilation: number(&words.key("dilation")?)?,
+        },
         "pad" => Op::Pad {
             axis: number(&words.key("axis")?)?,
             before: dim(&words.key("before")?, symbols)?,

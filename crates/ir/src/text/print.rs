@@ -45,6 +45,9 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         Op::Reduce { axes, .. } => words.push(format!("axes={axes:?}").replace(' ', "")),
         Op::Slice { axis, start, len } => words.push(format!("axis={axis} start={start} len={len}")),
         Op::Flip { axis } | Op::Concat { axis } | Op::Gather { axis } => words.push(format!("axis={axis}")),
+        Op::Window { axis, size, stride, dilation } => {
+            words.push(format!("axis={axis} size={size} stride={stride} dilation={dilation}"));
+        }
         Op::Pad { axis, before, after, value } => {
             words.push(format!("axis={axis} before={before} after={after} value={}", scalar(*value)));
         }

@@ -321,6 +321,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Permute(_)
             | Op::Slice { .. }
             | Op::Flip { .. }
+            | Op::Window { .. }
             | Op::Dequantize(_) => Class::Inline,
             Op::Cast(_) if of_weight(&class) => Class::Inline,
             Op::Elementwise(_)
