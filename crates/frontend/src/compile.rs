@@ -56,7 +56,7 @@ pub fn compile(
     let results = build(&arguments)?;
     if let Some(other) = results.iter().find(|t| t.device() != device) {
         let (lhs, rhs) = (device.name(), other.device().name());
-        return Err(Error::DeviceMismatch { op: "compile", lhs, rhs });
+        return Err(Error::DeviceMismatchBinaryOp { op: "compile", lhs, rhs });
     }
     let roots: Vec<&Tensor> = results.iter().collect();
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();

@@ -1,12 +1,12 @@
 //! Making tensors.
 
-use tallow_ir::{DType, Shape, TensorType};
+use tallow_ir::{DType, Op, Scalar, Shape, TensorType};
 
 use crate::device::Device;
-use crate::element::{NdArray, WithDType, to_bytes};
+use crate::element::{NdArray, WithDType, to_bytes, write_float, write_integer};
 use crate::error::{Error, Result};
 use crate::resident::check_bytes;
-use crate::shape::IntoShape;
+use crate::shape::{IntoShape, ReshapeTo, fill_hole};
 use crate::tensor::{Expr, Tensor};
 
 /// The most elements that [`Tensor::arange`] makes.
@@ -24,33 +24,54 @@ impl Tensor {
         Tensor::from_vec(elements, extents, device)
     }
 
-    /// A tensor of elements in row-major order.
+    /// A tensor of elements in row-major order; one extent of a tuple may be `()`.
     ///
     /// # Errors
     /// When the shape has another number of elements, or is symbolic.
     pub fn from_vec<T: WithDType>(
         elements: Vec<T>,
-        shape: impl IntoShape,
+        shape: impl ReshapeTo,
         device: &Device,
     ) -> Result<Tensor> {
-        Tensor::from_slice(&elements, shape, device)
+        Tensor::from_elements("from_vec", &elements, shape, device)
     }
 
-    /// A tensor of elements in row-major order.
+    /// A tensor of elements in row-major order; one extent of a tuple may be `()`.
     ///
     /// # Errors
     /// When the shape has another number of elements, or is symbolic.
     pub fn from_slice<T: WithDType>(
         elements: &[T],
-        shape: impl IntoShape,
+        shape: impl ReshapeTo,
         device: &Device,
     ) -> Result<Tensor> {
-        let shape = shape.into_shape();
+        Tensor::from_elements("from_slice", elements, shape, device)
+    }
+
+    /// A tensor of one axis with the elements that an iterator gives.
+    ///
+    /// # Errors
+    /// When they are too many for a tensor.
+    pub fn from_iter<T: WithDType>(
+        elements: impl IntoIterator<Item = T>,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let elements: Vec<T> = elements.into_iter().collect();
+        Tensor::from_elements("from_iter", &elements, elements.len(), device)
+    }
+
+    fn from_elements<T: WithDType>(
+        op: &'static str,
+        elements: &[T],
+        shape: impl ReshapeTo,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let count = elements.len();
+        let shape = fill_hole(op, &count.into(), shape)?;
         let extents = shape.as_const().ok_or_else(|| Error::SymbolicShape { shape: shape.clone() })?;
         let expected = extents.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-        if expected != Some(elements.len()) {
-            let why = format!("{} elements do not fill shape {shape}", elements.len());
-            return Err(Error::InvalidArgument { op: "from_slice", why });
+        if expected != Some(count) {
+            return Err(Error::ShapeMismatch { op, buffer_size: count, shape });
         }
         Tensor::from_raw(T::DTYPE, shape, to_bytes(elements), device)
     }
@@ -86,11 +107,12 @@ impl Tensor {
     /// # Errors
     /// When the shape is not possible.
     pub fn full<T: WithDType>(value: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
-        if T::DTYPE != DType::I64 {
-            return Tensor::constant(T::DTYPE, value.to_f64(), &shape.into_shape(), device);
-        }
-        // An f64 does not hold every i64.
-        Tensor::from_slice(&[value], (), device)?.broadcast_as(shape)
+        let scalar = if T::DTYPE.is_int() {
+            Scalar::int(T::DTYPE, exact_integer(value))
+        } else {
+            Scalar::float(T::DTYPE, value.to_f64())
+        };
+        Tensor::of_op(Op::Const(scalar), &[], device)?.broadcast_as(shape)
     }
 
     /// Zeros.
@@ -128,29 +150,66 @@ impl Tensor {
     /// `start, start + 1, ..` below `end`.
     ///
     /// # Errors
-    /// When that are too many.
+    /// When that are too many, or the numbers become so large that adding 1 changes nothing.
     pub fn arange<T: WithDType>(start: T, end: T, device: &Device) -> Result<Tensor> {
-        range(T::DTYPE, start.to_f64(), end.to_f64(), 1.0, device)
+        range(T::DTYPE, start, end, 1, 1.0, device)
     }
 
-    /// `start, start + step, ..` below `end` (above it where the step is negative).
+    /// `start, start + step, ..` below `end` (above it where the step is negative). Each number is the one
+    /// before plus the step, rounded to the element type.
     ///
     /// # Errors
-    /// When the step is 0, or that are too many.
+    /// When the step is 0, adding it changes nothing, or that are too many.
     pub fn arange_step<T: WithDType>(start: T, end: T, step: T, device: &Device) -> Result<Tensor> {
-        range(T::DTYPE, start.to_f64(), end.to_f64(), step.to_f64(), device)
+        range(T::DTYPE, start, end, exact_integer(step), step.to_f64(), device)
     }
 }
 
-fn range(dtype: DType, start: f64, end: f64, step: f64, device: &Device) -> Result<Tensor> {
-    let count = ((end - start) / step).ceil().max(0.0);
-    if step == 0.0 || !count.is_finite() || count > MAX_RANGE {
-        let why = format!("from {start} to {end} by {step} is no range");
-        return Err(Error::InvalidArgument { op: "arange", why });
+/// An integer element's value; an f64 does not hold every i64.
+fn exact_integer<T: WithDType>(value: T) -> i64 {
+    match T::DTYPE {
+        DType::I64 => i64::read(&to_bytes(&[value])),
+        _ => value.to_f64() as i64,
     }
-    let values: Vec<f64> = (0..count as u64).map(|i| start + step * i as f64).collect();
-    let extents = [values.len()];
-    let array = tallow_reference::Array::from_f64s(dtype, &extents, &values)
-        .map_err(|e| Error::Interpreter(e.to_string()))?;
-    Tensor::from_raw(dtype, extents.into_shape(), array.to_bytes(), device)
+}
+
+fn range<T: WithDType>(
+    dtype: DType,
+    start: T,
+    end: T,
+    int_step: i64,
+    float_step: f64,
+    device: &Device,
+) -> Result<Tensor> {
+    let (from, to) = (start.to_f64(), end.to_f64());
+    let count = ((to - from) / float_step).ceil().max(0.0);
+    let fail = || Error::InvalidArgument {
+        op: "arange",
+        why: format!("from {from} to {to} by {float_step} is no range of {dtype}"),
+    };
+    if float_step == 0.0 || !count.is_finite() || count > MAX_RANGE {
+        return Err(fail());
+    }
+    let mut bytes = Vec::new();
+    let mut len = 0usize;
+    if dtype.is_int() {
+        let (mut at, end) = (i128::from(exact_integer(start)), i128::from(exact_integer(end)));
+        while if int_step > 0 { at < end } else { at > end } {
+            write_integer(dtype, at as i64, &mut bytes);
+            len += 1;
+            at += i128::from(int_step);
+        }
+    } else {
+        let mut at = from;
+        while if float_step > 0.0 { at < to } else { at > to } {
+            write_float(dtype, at, &mut bytes);
+            len += 1;
+            let next = tallow_ir::round::float(dtype, at + float_step);
+            if next == at {
+                return Err(fail());
+            }
+            at = next;
+        }
+    }
+    Tensor::from_raw(dtype, [len].into_shape(), bytes, device)
 }

@@ -64,6 +64,45 @@ impl Device {
         }
     }
 
+    /// False: NVIDIA's devices are Vulkan devices here. Code written for Candle asks.
+    pub fn is_cuda(&self) -> bool {
+        false
+    }
+
+    /// False: Apple's devices are not served. Code written for Candle asks.
+    pub fn is_metal(&self) -> bool {
+        false
+    }
+
+    /// True for a Vulkan device.
+    pub fn is_vulkan(&self) -> bool {
+        !self.is_cpu()
+    }
+
+    /// True where both are one device.
+    pub fn same_device(&self, other: &Device) -> bool {
+        self == other
+    }
+
+    /// True: every device computes on bf16, by itself or through f32.
+    pub fn supports_bf16(&self) -> bool {
+        true
+    }
+
+    /// The type in which models whose weights are bf16 compute here.
+    pub fn bf16_default_to_f32(&self) -> DType {
+        if self.supports_bf16() { DType::BF16 } else { DType::F32 }
+    }
+
+    /// Waits for what was submitted: nothing, as every run that gave a value has ended.
+    /// ([`crate::Pending::wait`] waits for a run that did not.)
+    ///
+    /// # Errors
+    /// Never; the signature is Candle's.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The name that figures and messages show.
     pub fn name(&self) -> String {
         match self {

@@ -60,6 +60,24 @@ pub(crate) fn to_bytes<T: WithDType>(elements: &[T]) -> Vec<u8> {
     bytes
 }
 
+/// Appends the bytes of an integer of one of the integer types, which it fits.
+pub(crate) fn write_integer(dtype: DType, value: i64, bytes: &mut Vec<u8>) {
+    if let Some(size) = dtype.size() {
+        bytes.extend(&value.to_le_bytes()[..size]);
+    }
+}
+
+/// Appends the bytes of a float of one of the float types, which holds it exactly.
+pub(crate) fn write_float(dtype: DType, value: f64, bytes: &mut Vec<u8>) {
+    match dtype {
+        DType::F16 => f16::from_f64(value).write(bytes),
+        DType::BF16 => bf16::from_f64(value).write(bytes),
+        DType::F32 => (value as f32).write(bytes),
+        DType::F64 => value.write(bytes),
+        DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::Block(_) => {}
+    }
+}
+
 /// The elements of bytes.
 pub(crate) fn from_bytes<T: WithDType>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(T::read).collect()
@@ -76,6 +94,10 @@ pub trait NdArray {
     /// When parts of one level differ in length.
     fn extents(&self) -> Result<Vec<usize>>;
 
+    /// The extents of a part that is not there, because the level above is empty; `None` where only a part
+    /// could tell.
+    fn extents_of_none() -> Option<Vec<usize>>;
+
     /// Appends the elements in row-major order.
     fn flatten(&self, elements: &mut Vec<Self::Element>);
 }
@@ -87,6 +109,10 @@ macro_rules! scalar_array {
 
             fn extents(&self) -> Result<Vec<usize>> {
                 Ok(vec![])
+            }
+
+            fn extents_of_none() -> Option<Vec<usize>> {
+                Some(vec![])
             }
 
             fn flatten(&self, elements: &mut Vec<$rust>) {
@@ -101,7 +127,10 @@ impl<T: NdArray> NdArray for [T] {
     type Element = T::Element;
 
     fn extents(&self) -> Result<Vec<usize>> {
-        let Some((first, rest)) = self.split_first() else { return Ok(vec![0]) };
+        let Some((first, rest)) = self.split_first() else {
+            let unknown = || Error::InvalidArgument { op: "new", why: "an empty list of lists".into() };
+            return Ok([vec![0], T::extents_of_none().ok_or_else(unknown)?].concat());
+        };
         let inner = first.extents()?;
         for part in rest {
             let other = part.extents()?;
@@ -113,18 +142,26 @@ impl<T: NdArray> NdArray for [T] {
         Ok([vec![self.len()], inner].concat())
     }
 
+    fn extents_of_none() -> Option<Vec<usize>> {
+        None
+    }
+
     fn flatten(&self, elements: &mut Vec<T::Element>) {
         self.iter().for_each(|part| part.flatten(elements));
     }
 }
 
 macro_rules! like_slice {
-    ($([$($generics:tt)*] $array:ty),* $(,)?) => {$(
+    ($([$($generics:tt)*] $array:ty, of none: $none:expr;)*) => {$(
         impl<T: NdArray, $($generics)*> NdArray for $array {
             type Element = T::Element;
 
             fn extents(&self) -> Result<Vec<usize>> {
                 self[..].extents()
+            }
+
+            fn extents_of_none() -> Option<Vec<usize>> {
+                $none
             }
 
             fn flatten(&self, elements: &mut Vec<T::Element>) {
@@ -133,13 +170,20 @@ macro_rules! like_slice {
         }
     )*};
 }
-like_slice!([const N: usize] [T; N], [] Vec<T>);
+like_slice! {
+    [const N: usize] [T; N], of none: T::extents_of_none().map(|inner| [vec![N], inner].concat());
+    [] Vec<T>, of none: None;
+}
 
 impl<T: NdArray + ?Sized> NdArray for &T {
     type Element = T::Element;
 
     fn extents(&self) -> Result<Vec<usize>> {
         (**self).extents()
+    }
+
+    fn extents_of_none() -> Option<Vec<usize>> {
+        T::extents_of_none()
     }
 
     fn flatten(&self, elements: &mut Vec<T::Element>) {

@@ -147,10 +147,10 @@ impl Tensor {
         let name = op.name();
         if self.shape() != rhs.shape() {
             let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
-            return Err(Error::ShapeMismatch { op: name, lhs, rhs });
+            return Err(Error::ShapeMismatchBinaryOp { op: name, lhs, rhs });
         }
         self.same_dtype(name, rhs)?;
-        Tensor::apply(Op::Elementwise(op), &[self, rhs], self.device())
+        Tensor::of_op(Op::Elementwise(op), &[self, rhs], self.device())
     }
 
     fn broadcast_binary(&self, name: &'static str, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
@@ -161,14 +161,14 @@ impl Tensor {
 
     pub(crate) fn same_dtype(&self, op: &'static str, rhs: &Tensor) -> Result<()> {
         let (lhs, rhs) = (self.dtype(), rhs.dtype());
-        if lhs == rhs { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs, rhs }) }
+        if lhs == rhs { Ok(()) } else { Err(Error::DTypeMismatchBinaryOp { op, lhs, rhs }) }
     }
 
     /// Both tensors repeated to their common shape.
     pub(crate) fn broadcast_pair(&self, op: &'static str, rhs: &Tensor) -> Result<(Tensor, Tensor)> {
         let Some(shape) = broadcast_shape(self.shape(), rhs.shape()) else {
             let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
-            return Err(Error::ShapeMismatch { op, lhs, rhs });
+            return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         };
         let widen = |t: &Tensor, shape: &Shape| t.broadcast_as(shape);
         Ok((widen(self, &shape)?, widen(rhs, &shape)?))
@@ -283,12 +283,12 @@ impl Tensor {
         for other in [on_true, on_false] {
             if self.shape() != other.shape() {
                 let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
-                return Err(Error::ShapeMismatch { op, lhs, rhs });
+                return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
             }
         }
         let truth = if self.dtype() == DType::U8 { self.clone() } else { self.ne(0.0)? };
         let select = Op::Elementwise(ElementwiseOp::Select);
-        Tensor::apply(select, &[&truth, on_true, on_false], self.device())
+        Tensor::of_op(select, &[&truth, on_true, on_false], self.device())
     }
 
     /// The same values in another element type: floats round to nearest even, float to integer truncates

@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// Operands of one op have different element types.
     #[error("dtype mismatch in {op}, lhs: {lhs}, rhs: {rhs}")]
-    DTypeMismatch {
+    DTypeMismatchBinaryOp {
         /// The op.
         op: &'static str,
         /// Element type on the left.
@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// Operands of one op have different shapes.
     #[error("shape mismatch in {op}, lhs: {lhs}, rhs: {rhs}")]
-    ShapeMismatch {
+    ShapeMismatchBinaryOp {
         /// The op.
         op: &'static str,
         /// Shape on the left.
@@ -38,29 +38,99 @@ pub enum Error {
         /// Shape on the right.
         rhs: Shape,
     },
+    /// Tensors to put one after the other differ outside of that axis.
+    #[error(
+        "shape mismatch in cat for dim {dim}, shape for arg 1: {first_shape}, shape for arg {n}: {nth_shape}"
+    )]
+    ShapeMismatchCat {
+        /// The axis in which they differ.
+        dim: usize,
+        /// Shape of the first tensor.
+        first_shape: Shape,
+        /// Which tensor differs, counted from 1.
+        n: usize,
+        /// Its shape.
+        nth_shape: Shape,
+    },
+    /// Data has another number of elements than a shape.
+    #[error("shape mismatch in {op}, {buffer_size} elements do not fill shape {shape}")]
+    ShapeMismatch {
+        /// The op.
+        op: &'static str,
+        /// Number of elements.
+        buffer_size: usize,
+        /// The shape.
+        shape: Shape,
+    },
     /// A shape cannot be repeated into another one.
-    #[error("cannot broadcast {from} to {to} in {op}")]
-    BroadcastIncompatible {
+    #[error("cannot broadcast {src_shape} to {dst_shape} in {op}")]
+    BroadcastIncompatibleShapes {
         /// The op.
         op: &'static str,
         /// The shape that there is.
-        from: Shape,
+        src_shape: Shape,
         /// The shape that was asked for.
-        to: Shape,
+        dst_shape: Shape,
+    },
+    /// A part of an axis that reaches beyond it.
+    #[error("narrow invalid args {msg}: {shape}, dim: {dim}, start: {start}, len: {len}")]
+    NarrowInvalidArgs {
+        /// The tensor's shape.
+        shape: Shape,
+        /// The axis.
+        dim: usize,
+        /// Where the part starts.
+        start: Dim,
+        /// How long it is.
+        len: Dim,
+        /// What is wrong.
+        msg: &'static str,
+    },
+    /// The largest or smallest element of nothing.
+    #[error("empty tensor for {op}, shape: {shape}")]
+    EmptyTensor {
+        /// The op.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// An index beyond its axis, where the host knows the index.
+    #[error("{op}: invalid index {index} with dim size {size}, shape: {shape}")]
+    InvalidIndex {
+        /// The op.
+        op: &'static str,
+        /// The index.
+        index: usize,
+        /// The extent of the axis.
+        size: usize,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A list of tensors is empty.
+    #[error("{op} expects at least one tensor")]
+    OpRequiresAtLeastOneTensor {
+        /// The op.
+        op: &'static str,
+    },
+    /// A list of tensors has less than two.
+    #[error("{op} expects at least two tensors")]
+    OpRequiresAtLeastTwoTensors {
+        /// The op.
+        op: &'static str,
     },
     /// An axis that the tensor does not have.
     #[error("dim {dim} out of range in {op} for shape {shape}")]
     DimOutOfRange {
         /// The op.
         op: &'static str,
-        /// The axis as it was given.
-        dim: String,
+        /// The axis as it was given; -1 is the last one.
+        dim: i64,
         /// The tensor's shape.
         shape: Shape,
     },
     /// One axis named twice.
     #[error("duplicate dim in {op}, shape: {shape}, dims: {dims:?}")]
-    DuplicateDim {
+    DuplicateDimIndex {
         /// The op.
         op: &'static str,
         /// The tensor's shape.
@@ -69,8 +139,10 @@ pub enum Error {
         dims: Vec<usize>,
     },
     /// A tensor of another rank was expected.
-    #[error("unexpected rank, expected: {expected}, got: {got} ({shape})")]
-    UnexpectedRank {
+    #[error("unexpected rank in {op}, expected: {expected}, got: {got} ({shape})")]
+    UnexpectedNumberOfDims {
+        /// The op.
+        op: &'static str,
         /// The rank that was expected.
         expected: usize,
         /// The rank that there is.
@@ -108,7 +180,7 @@ pub enum Error {
     },
     /// Operands of one op live on different devices.
     #[error("device mismatch in {op}, lhs: {lhs}, rhs: {rhs}")]
-    DeviceMismatch {
+    DeviceMismatchBinaryOp {
         /// The op.
         op: &'static str,
         /// Device on the left.
@@ -213,6 +285,46 @@ pub enum Error {
         /// Its value.
         extent_value: i64,
     },
+    /// A file has no tensor of that name.
+    #[error("cannot find tensor {path}")]
+    CannotFindTensor {
+        /// The name.
+        path: String,
+    },
+    /// A `.npy` or `.npz` file that is not one, or that holds what no tensor can.
+    #[error("npy/npz error: {0}")]
+    Npy(
+        /// What is wrong.
+        String,
+    ),
+    /// A safetensors file that is not one, or that holds what no tensor can.
+    #[error("safetensors error: {0}")]
+    SafeTensor(
+        /// What is wrong.
+        String,
+    ),
+    /// A file could not be read or written.
+    #[error("{path}: {why}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+    /// What a [`crate::Module`] or a caller's own check says, made by [`Error::msg`] or [`crate::bail`].
+    #[error("{0}")]
+    Msg(
+        /// The message.
+        String,
+    ),
+    /// An error with what was being done when it happened.
+    #[error("{context}\n{inner}")]
+    Context {
+        /// The error.
+        inner: Box<Error>,
+        /// What was being done.
+        context: String,
+    },
     /// The build has no Vulkan.
     #[error("this build of Tallow has no Vulkan (cargo feature `vulkan`)")]
     NotCompiledWithVulkan,
@@ -234,4 +346,38 @@ pub enum Error {
         /// What it said.
         String,
     ),
+}
+
+impl Error {
+    /// An error of the caller's own words.
+    pub fn msg(message: impl std::fmt::Display) -> Error {
+        Error::Msg(message.to_string())
+    }
+
+    /// This error with what was being done when it happened.
+    pub fn context(self, context: impl std::fmt::Display) -> Error {
+        Error::Context { inner: Box::new(self), context: context.to_string() }
+    }
+
+    pub(crate) fn io(path: &std::path::Path, error: &std::io::Error) -> Error {
+        Error::Io { path: path.display().to_string(), why: error.to_string() }
+    }
+}
+
+/// Returns [`Error::Msg`] with a message as `format!` takes it.
+///
+/// ```
+/// fn check(n: usize) -> tallow::Result<()> {
+///     if n > 3 {
+///         tallow::bail!("{n} is too large");
+///     }
+///     Ok(())
+/// }
+/// assert_eq!(check(4).unwrap_err().to_string(), "4 is too large");
+/// ```
+#[macro_export]
+macro_rules! bail {
+    ($($message:tt)*) => {
+        return Err($crate::Error::msg(format!($($message)*)))
+    };
 }

@@ -49,7 +49,7 @@ fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>
     let mut lazy = tensors.iter().filter(|t| t.data().is_none()).map(|t| t.device());
     let Some(device) = lazy.next() else { return Ok(None) };
     match lazy.find(|other| *other != device) {
-        Some(other) => Err(Error::DeviceMismatch { op, lhs: device.name(), rhs: other.name() }),
+        Some(other) => Err(Error::DeviceMismatchBinaryOp { op, lhs: device.name(), rhs: other.name() }),
         None => Ok(Some(device.clone())),
     }
 }

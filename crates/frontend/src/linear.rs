@@ -1,9 +1,9 @@
-//! Matrix products and lookups.
+//! Matrix products.
 
-use tallow_ir::{DType, Op, Shape};
+use tallow_ir::{Op, Shape};
 
 use crate::error::{Error, Result};
-use crate::shape::{Axis, broadcast_shape};
+use crate::shape::broadcast_shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -20,9 +20,9 @@ impl Tensor {
         };
         if !fits {
             let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
-            return Err(Error::ShapeMismatch { op: "matmul", lhs, rhs });
+            return Err(Error::ShapeMismatchBinaryOp { op: "matmul", lhs, rhs });
         }
-        Tensor::apply(Op::Matmul, &[self, rhs], self.device())
+        Tensor::of_op(Op::Matmul, &[self, rhs], self.device())
     }
 
     /// [`Tensor::matmul`] with missing leading axes added on either side.
@@ -40,40 +40,29 @@ impl Tensor {
         lhs.matmul(&rhs)
     }
 
-    /// The parts of an axis that `indices` (integers, one axis) name; indices are clamped to the extent.
+    /// A matrix times a vector: `[m, k]` and `[k]` to `[m]`.
     ///
     /// # Errors
-    /// When the axis does not exist or is empty, or the indices are no integers of one axis.
-    pub fn index_select(&self, indices: &Tensor, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "index_select")?;
-        if indices.rank() != 1 {
-            let (got, shape) = (indices.rank(), indices.shape().clone());
-            return Err(Error::UnexpectedRank { expected: 1, got, shape });
-        }
-        self.lookup("index_select", indices, axis)
-    }
-
-    /// Rows of this matrix: `[n, width]` and indices of any shape to `[.., width]`; indices are clamped.
-    ///
-    /// # Errors
-    /// When this is no matrix or is empty, or the indices are no integers.
-    pub fn embedding(&self, indices: &Tensor) -> Result<Tensor> {
-        if self.rank() != 2 {
-            let (got, shape) = (self.rank(), self.shape().clone());
-            return Err(Error::UnexpectedRank { expected: 2, got, shape });
-        }
-        self.lookup("embedding", indices, 0)
-    }
-
-    fn lookup(&self, op: &'static str, indices: &Tensor, axis: usize) -> Result<Tensor> {
-        let indices = match indices.dtype() {
-            DType::U8 | DType::U32 => indices.to_dtype(DType::U32)?,
-            // Below 0 is clamped to 0 before the cast would wrap it to the far end.
-            DType::I32 | DType::I64 => indices.maximum(0.0)?.to_dtype(DType::U32)?,
-            got @ (DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_)) => {
-                return Err(Error::UnexpectedDType { op, expected: "an integer type".into(), got });
+    /// When these are no matrix and vector, or extents, element types or devices do not fit.
+    pub fn mv(&self, rhs: &Tensor) -> Result<Tensor> {
+        match (self.sym_dims(), rhs.sym_dims()) {
+            ([_, k], [n]) if k == n => self.matmul(&rhs.unsqueeze(1)?)?.squeeze(1),
+            _ => {
+                let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+                Err(Error::ShapeMismatchBinaryOp { op: "mv", lhs, rhs })
             }
-        };
-        Tensor::apply(Op::Gather { axis }, &[self, &indices], self.device())
+        }
+    }
+
+    /// The sum of the products of two vectors.
+    ///
+    /// # Errors
+    /// When these are no vectors of one length, or element types or devices differ.
+    pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
+        if self.rank() != 1 || rhs.rank() != 1 {
+            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            return Err(Error::ShapeMismatchBinaryOp { op: "dot", lhs, rhs });
+        }
+        self.mul(rhs)?.sum_all()
     }
 }

@@ -9,7 +9,7 @@ impl Tensor {
         let dims = self.dims()?;
         if dims.len() != rank {
             let shape = self.shape().clone();
-            return Err(Error::UnexpectedRank { expected: rank, got: dims.len(), shape });
+            return Err(Error::UnexpectedNumberOfDims { op, expected: rank, got: dims.len(), shape });
         }
         if self.dtype() != T::DTYPE {
             let expected = T::DTYPE.to_string();

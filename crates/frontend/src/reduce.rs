@@ -86,6 +86,17 @@ reductions! {
 impl Tensor {
     fn reduced(&self, kind: ReduceKind, mut axes: Vec<usize>) -> Result<Tensor> {
         axes.sort_unstable();
+        let op = match kind {
+            ReduceKind::Sum | ReduceKind::Prod => None,
+            ReduceKind::Max => Some("max"),
+            ReduceKind::Min => Some("min"),
+            ReduceKind::ArgMax => Some("argmax"),
+            ReduceKind::ArgMin => Some("argmin"),
+        };
+        // Nothing has no largest element. (It has a sum, and a row of nothing among no rows is no row.)
+        if let Some(op) = op.filter(|_| axes.iter().any(|axis| self.sym_dims()[*axis].is(0))) {
+            return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
+        }
         if axes.is_empty() { Ok(self.clone()) } else { self.unary(Op::Reduce { kind, axes }) }
     }
 
@@ -118,23 +129,98 @@ impl Tensor {
         self.mean((0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// `log(sum(e^x))` over an axis, which stays with extent 1, safe for large elements.
+    /// Variance over an axis, which disappears: squared distances from the mean, divided by one less than
+    /// their number.
     ///
     /// # Errors
-    /// When the tensor does not have the axis, or the elements are no floats.
-    pub fn log_sum_exp_keepdim(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "log_sum_exp")?;
-        let max = self.max_keepdim(axis)?;
-        let sum = self.broadcast_sub(&max)?.exp()?.sum_keepdim(axis)?;
-        sum.log()?.add(&max)
+    /// When the tensor does not have the axis, it is symbolic or empty, or the elements are no floats.
+    pub fn var(&self, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.shape(), "var")?;
+        self.var_keepdim(axis)?.squeeze(axis)
+    }
+
+    /// [`Tensor::var`]; the axis stays with extent 1.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn var_keepdim(&self, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.shape(), "var")?;
+        let count = self.count("var", &[axis])?;
+        if count == 0.0 {
+            return Err(Error::EmptyTensor { op: "var", shape: self.shape().clone() });
+        }
+        let squares = self.broadcast_sub(&self.mean_keepdim(axis)?)?.sqr()?;
+        squares.sum_keepdim(axis)?.affine(1.0 / (count - 1.0), 0.0)
+    }
+
+    /// `log(sum(e^x))` over axes, which disappear, safe for large elements.
+    ///
+    /// # Errors
+    /// When the tensor does not have the axes, or the elements are no floats.
+    pub fn log_sum_exp(&self, axes: impl Axes) -> Result<Tensor> {
+        let axes = axes.of(self.shape(), "log_sum_exp")?;
+        if axes.is_empty() {
+            return Ok(self.clone());
+        }
+        let without = self.shape().without(&axes);
+        let max = self.max_keepdim(axes.as_slice())?;
+        let sum = self.broadcast_sub(&max)?.exp()?.sum(axes)?;
+        sum.log()?.add(&max.reshape(without)?)
+    }
+
+    /// [`Tensor::log_sum_exp`]; the axes stay with extent 1.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn log_sum_exp_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let axes = axes.of(self.shape(), "log_sum_exp")?;
+        let kept = self.shape().with_ones(&axes);
+        self.log_sum_exp(axes)?.reshape(kept)
+    }
+
+    /// The square root of the sum of all squares.
+    ///
+    /// # Errors
+    /// When the elements are no floats.
+    pub fn norm(&self) -> Result<Tensor> {
+        self.float_only("norm")?;
+        self.sqr()?.sum_all()?.sqrt()
+    }
+
+    /// 1 (u8) where an element over the axes is not 0, else 0. The axes disappear.
+    ///
+    /// # Errors
+    /// When the tensor does not have them.
+    pub fn any(&self, axes: impl Axes) -> Result<Tensor> {
+        let axes = axes.of(self.shape(), "any")?;
+        // Not all of them are zero, which also holds for none at all.
+        self.eq(0.0)?.all_ones(axes)?.eq(0.0)
+    }
+
+    /// 1 (u8) where all elements over the axes are not 0, else 0. The axes disappear.
+    ///
+    /// # Errors
+    /// When the tensor does not have them.
+    pub fn all(&self, axes: impl Axes) -> Result<Tensor> {
+        let axes = axes.of(self.shape(), "all")?;
+        self.ne(0.0)?.all_ones(axes)
+    }
+
+    /// The product of truths: 1 for none at all.
+    fn all_ones(&self, axes: Vec<usize>) -> Result<Tensor> {
+        self.reduced(ReduceKind::Prod, axes)
+    }
+
+    fn float_only(&self, op: &'static str) -> Result<()> {
+        if self.dtype().is_float() {
+            return Ok(());
+        }
+        Err(Error::UnexpectedDType { op, expected: "a float type".into(), got: self.dtype() })
     }
 
     /// How many elements a mean is over.
     fn count(&self, op: &'static str, axes: &[usize]) -> Result<f64> {
-        if !self.dtype().is_float() {
-            let expected = "a float type".to_string();
-            return Err(Error::UnexpectedDType { op, expected, got: self.dtype() });
-        }
+        self.float_only(op)?;
         let extents = axes.iter().map(|axis| self.dim(*axis)).collect::<Result<Vec<_>>>()?;
         Ok(extents.iter().product::<usize>() as f64)
     }

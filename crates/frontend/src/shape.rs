@@ -123,7 +123,7 @@ tuple_shape!(A 0, B 1, C 2, E 3, F 4);
 tuple_shape!(A 0, B 1, C 2, E 3, F 4, G 5);
 
 /// An axis counted from the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum D {
     /// The last axis.
     Minus1,
@@ -138,8 +138,8 @@ pub trait Axis: Copy {
     /// The axis as a number from the front, which may be the rank itself (for a new axis at the end).
     fn position(self, rank: usize) -> Option<usize>;
 
-    /// How messages show it.
-    fn shown(self) -> String;
+    /// How messages show it: from the end as a negative number.
+    fn shown(self) -> i64;
 
     /// The axis of a tensor of this shape.
     ///
@@ -156,8 +156,8 @@ impl Axis for usize {
         Some(self)
     }
 
-    fn shown(self) -> String {
-        self.to_string()
+    fn shown(self) -> i64 {
+        i64::try_from(self).unwrap_or(i64::MAX)
     }
 }
 
@@ -176,8 +176,8 @@ impl Axis for D {
         rank.checked_sub(self.back())
     }
 
-    fn shown(self) -> String {
-        format!("-{}", self.back())
+    fn shown(self) -> i64 {
+        -self.back().shown()
     }
 }
 
@@ -194,7 +194,7 @@ fn distinct(axes: Vec<usize>, shape: &Shape, op: &'static str) -> Result<Vec<usi
     let mut sorted = axes.clone();
     sorted.sort_unstable();
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::DuplicateDim { op, shape: shape.clone(), dims: axes });
+        return Err(Error::DuplicateDimIndex { op, shape: shape.clone(), dims: axes });
     }
     Ok(axes)
 }
@@ -210,6 +210,12 @@ macro_rules! axes {
         }
     )*};
 }
+impl Axes for () {
+    fn of(self, _shape: &Shape, _op: &'static str) -> Result<Vec<usize>> {
+        Ok(Vec::new())
+    }
+}
+
 axes! {
     [] usize: |one| [one];
     [] D: |one| [one];
@@ -247,4 +253,19 @@ pub(crate) fn broadcast_shape(a: &Shape, b: &Shape) -> Option<Shape> {
         _ => None,
     };
     (0..rank).map(both).collect::<Option<Vec<Dim>>>().map(Shape::new)
+}
+
+/// The shape of `count` elements in which the open extent, if there is one, is what remains.
+pub(crate) fn fill_hole(op: &'static str, count: &Dim, shape: impl ReshapeTo) -> Result<Shape> {
+    let extents = shape.extents();
+    let known = extents.iter().flatten().fold(Dim::one(), |n, d| &n * d);
+    let fail = |why: String| Error::InvalidArgument { op, why };
+    let hole = match extents.iter().filter(|d| d.is_none()).count() {
+        0 => Dim::one(),
+        1 => count
+            .div_exact(&known)
+            .ok_or_else(|| fail(format!("{count} elements are no multiple of {known}")))?,
+        n => return Err(fail(format!("{n} extents are open, at most one can be"))),
+    };
+    Ok(Shape::new(extents.into_iter().map(|d| d.unwrap_or_else(|| hole.clone())).collect()))
 }

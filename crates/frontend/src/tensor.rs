@@ -3,7 +3,6 @@
 //! Invariant: a node's operands were made before it, so expressions have no cycles. Once its value is
 //! known, a node forgets its operands: a loop that forces its result each time neither recomputes nor grows.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
@@ -66,12 +65,12 @@ impl Tensor {
     }
 
     /// The result of `op`, whose operands are on one device.
-    pub(crate) fn apply(op: Op, operands: &[&Tensor], device: &Device) -> Result<Tensor> {
+    pub(crate) fn of_op(op: Op, operands: &[&Tensor], device: &Device) -> Result<Tensor> {
         let types: Vec<&TensorType> = operands.iter().map(|t| t.ty()).collect();
         let name = op.name();
         if let Some(other) = operands.iter().find(|t| t.device() != device) {
             let (lhs, rhs) = (device.name(), other.device().name());
-            return Err(Error::DeviceMismatch { op: name, lhs, rhs });
+            return Err(Error::DeviceMismatchBinaryOp { op: name, lhs, rhs });
         }
         let ty = infer(&op, &types)?
             .into_iter()
@@ -83,7 +82,7 @@ impl Tensor {
 
     /// `op` of this tensor alone.
     pub(crate) fn unary(&self, op: Op) -> Result<Tensor> {
-        Tensor::apply(op, &[self], self.device())
+        Tensor::of_op(op, &[self], self.device())
     }
 
     /// A constant of this tensor's element type and shape.
@@ -97,7 +96,7 @@ impl Tensor {
             let expected = "a scalar type".to_string();
             return Err(Error::UnexpectedDType { op: "full", expected, got: dtype });
         }
-        let scalar = Tensor::apply(Op::Const(Scalar::of(dtype, value)), &[], device)?;
+        let scalar = Tensor::of_op(Op::Const(Scalar::of(dtype, value)), &[], device)?;
         scalar.unary(Op::Broadcast(shape.clone()))
     }
 
@@ -176,9 +175,31 @@ impl Tensor {
         Ok(self.dims()?.iter().product())
     }
 
-    fn dims_array<const N: usize>(&self) -> Result<[usize; N]> {
+    /// How far apart neighbours along each axis are, counted in elements: row-major, as every result is.
+    ///
+    /// # Errors
+    /// When the shape is symbolic.
+    pub fn stride(&self) -> Result<Vec<usize>> {
+        let symbolic = || Error::SymbolicShape { shape: self.shape().clone() };
+        self.dims()?;
+        Shape::new(self.shape().strides()).as_const().ok_or_else(symbolic)
+    }
+
+    /// The axis that `axis` means; negative ones count from the end.
+    ///
+    /// # Errors
+    /// When the tensor does not have it.
+    pub fn normalize_axis(&self, axis: i64) -> Result<usize> {
+        let rank = self.rank();
+        let from_front = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
+        let out = || Error::DimOutOfRange { op: "normalize_axis", dim: axis, shape: self.shape().clone() };
+        usize::try_from(from_front).ok().filter(|a| *a < rank).ok_or_else(out)
+    }
+
+    fn dims_array<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
         let dims = self.dims()?;
-        dims.try_into().map_err(|_| Error::UnexpectedRank {
+        dims.try_into().map_err(|_| Error::UnexpectedNumberOfDims {
+            op,
             expected: N,
             got: dims.len(),
             shape: self.shape().clone(),
@@ -190,7 +211,7 @@ impl Tensor {
     /// # Errors
     /// When it has axes.
     pub fn dims0(&self) -> Result<()> {
-        self.dims_array::<0>().map(|_| ())
+        self.dims_array::<0>("dims0").map(|_| ())
     }
 
     /// The extent of a tensor of one axis.
@@ -198,7 +219,7 @@ impl Tensor {
     /// # Errors
     /// When it has another rank or is symbolic.
     pub fn dims1(&self) -> Result<usize> {
-        self.dims_array::<1>().map(|[a]| a)
+        self.dims_array::<1>("dims1").map(|[a]| a)
     }
 
     /// The extents of a tensor of two axes.
@@ -206,7 +227,7 @@ impl Tensor {
     /// # Errors
     /// When it has another rank or is symbolic.
     pub fn dims2(&self) -> Result<(usize, usize)> {
-        self.dims_array().map(|[a, b]| (a, b))
+        self.dims_array("dims2").map(|[a, b]| (a, b))
     }
 
     /// The extents of a tensor of three axes.
@@ -214,7 +235,7 @@ impl Tensor {
     /// # Errors
     /// When it has another rank or is symbolic.
     pub fn dims3(&self) -> Result<(usize, usize, usize)> {
-        self.dims_array().map(|[a, b, c]| (a, b, c))
+        self.dims_array("dims3").map(|[a, b, c]| (a, b, c))
     }
 
     /// The extents of a tensor of four axes.
@@ -222,24 +243,73 @@ impl Tensor {
     /// # Errors
     /// When it has another rank or is symbolic.
     pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
-        self.dims_array().map(|[a, b, c, d]| (a, b, c, d))
+        self.dims_array("dims4").map(|[a, b, c, d]| (a, b, c, d))
+    }
+
+    /// The extents of a tensor of five axes.
+    ///
+    /// # Errors
+    /// When it has another rank or is symbolic.
+    pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
+        self.dims_array("dims5").map(|[a, b, c, d, e]| (a, b, c, d, e))
+    }
+
+    /// This tensor on another device: computed where it is, then copied. The tensor itself where it is there
+    /// already.
+    ///
+    /// # Errors
+    /// When the shape is symbolic or computing fails.
+    pub fn to_device(&self, device: &Device) -> Result<Tensor> {
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        self.dims()?;
+        let bytes = self.bytes("to_device")?;
+        Ok(Tensor::node(self.ty().clone(), device, Expr::Data(bytes)))
+    }
+
+    /// The tensor itself: there is nothing to detach it from.
+    pub fn detach(&self) -> Tensor {
+        self.clone()
+    }
+
+    /// The tensor itself: its value never changes.
+    ///
+    /// # Errors
+    /// Never; the signature is Candle's.
+    pub fn copy(&self) -> Result<Tensor> {
+        Ok(self.clone())
+    }
+
+    /// The tensor itself: every result is contiguous.
+    ///
+    /// # Errors
+    /// Never; the signature is Candle's.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        Ok(self.clone())
+    }
+
+    /// The tensor itself: every result is contiguous.
+    ///
+    /// # Errors
+    /// Never; the signature is Candle's.
+    pub fn force_contiguous(&self) -> Result<Tensor> {
+        Ok(self.clone())
+    }
+
+    /// True: every result is contiguous. Views are index arithmetic of the kernels that read them.
+    pub fn is_contiguous(&self) -> bool {
+        true
+    }
+
+    /// True where the order of columns is that of rows: at most one extent is not 1.
+    pub fn is_fortran_contiguous(&self) -> bool {
+        self.sym_dims().iter().filter(|d| !d.is(1)).count() <= 1
     }
 }
 
 impl AsRef<Tensor> for Tensor {
     fn as_ref(&self) -> &Tensor {
         self
-    }
-}
-
-impl fmt::Debug for Tensor {
-    /// Type and whether the value is known; computes nothing.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &*self.expr() {
-            Expr::Data(_) => "",
-            Expr::Op(..) => ", lazy",
-            Expr::Input(_) => ", input",
-        };
-        write!(f, "Tensor[{}; {}{state}]", self.shape(), self.dtype())
     }
 }

@@ -120,7 +120,7 @@ fn views() -> Result<()> {
     assert_eq!(cube.i(1)?.i((..=0, 2..))?.to_vec2::<u32>()?, [[14, 15]]);
     assert_eq!(cube.get_on_dim(2, 1)?.to_vec2::<u32>()?, [[1, 5, 9], [13, 17, 21]]);
     let parts = cube.chunk(3, 2)?;
-    assert_eq!(parts.iter().map(|p| p.dim(2)).collect::<Result<Vec<_>>>()?, [2, 2]);
+    assert_eq!(parts.iter().map(|p| p.dim(2)).collect::<Result<Vec<_>>>()?, [2, 1, 1]);
     assert_eq!(Tensor::cat(&parts, 2)?.to_vec3::<u32>()?, cube.to_vec3::<u32>()?);
     let row = m.get(0)?;
     assert_eq!(Tensor::stack(&[&row, &row], D::Minus1)?.to_vec2::<f32>()?, [[1.0; 2], [2.0; 2], [3.0; 2]]);
@@ -181,12 +181,17 @@ fn conversions() -> Result<()> {
 #[test]
 fn printing() -> Result<()> {
     let m = matrix()?;
-    assert_eq!(m.to_string(), "[[1.0000, 2.0000, 3.0000],\n [4.0000, 5.0000, 6.0000]]\nTensor[[2,3]; f32]");
-    assert_eq!(Tensor::new([1i64, -20], &CPU)?.to_string(), "[  1, -20]\nTensor[[2]; i64]");
-    assert_eq!(Tensor::new(2u8, &CPU)?.to_string(), "2\nTensor[[]; u8]");
+    assert_eq!(m.to_string(), "[[1., 2., 3.],\n [4., 5., 6.]]\nTensor[[2, 3], f32]");
+    let third = (&m / 3.0)?.i(0)?;
+    assert_eq!(third.to_string(), "[0.3333, 0.6667, 1.0000]\nTensor[[3], f32]");
+    assert_eq!(Tensor::new([1i64, -20], &CPU)?.to_string(), "[  1, -20]\nTensor[[2], i64]");
+    assert_eq!(Tensor::new(2u8, &CPU)?.to_string(), "[2]\nTensor[[], u8]");
     let long = Tensor::arange(0u32, 2000, &CPU)?;
-    assert_eq!(long.to_string(), "[   0,    1,    2, ..., 1997, 1998, 1999]\nTensor[[2000]; u32]");
-    assert_eq!(Tensor::zeros((0, 3), DType::F32, &CPU)?.to_string(), "[]\nTensor[[0,3]; f32]");
-    assert_eq!(format!("{:?}", m.exp()?), "Tensor[[2,3]; f32, lazy]");
+    assert_eq!(long.to_string(), "[   0,    1,    2, ..., 1997, 1998, 1999]\nTensor[[2000], u32]");
+    assert_eq!(Tensor::zeros((0, 3), DType::F32, &CPU)?.to_string(), "[]\nTensor[[0, 3], f32]");
+    // Debugging computes nothing: a lazy tensor says so.
+    assert_eq!(format!("{:?}", m.exp()?), "Tensor[dims 2, 3; f32, lazy]");
+    assert_eq!(format!("{m:?}"), "Tensor[dims 2, 3; f32]");
+    assert_eq!(format!("{:?}", Tensor::new([0.5f32, 2.0], &CPU)?), "Tensor[0.5, 2; f32]");
     Ok(())
 }

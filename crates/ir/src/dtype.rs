@@ -45,6 +45,16 @@ impl DType {
         }
     }
 
+    /// Bytes of one element; 0 for blocks, whose elements share bytes.
+    pub fn size_in_bytes(self) -> usize {
+        self.size().unwrap_or(0)
+    }
+
+    /// The name used in the text form and in messages.
+    pub fn as_str(self) -> &'static str {
+        self.name()
+    }
+
     /// True for the IEEE-like types.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
