@@ -471,7 +471,7 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 20] = [
+    const ALL: [&str; 33] = [
         "number",
         "to_uint",
         "to_int",
@@ -482,6 +482,19 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         "div_of",
         "rem_of",
         "pow_of",
+        "expm1_of",
+        "log2_of",
+        "log1p_of",
+        "rsqrt_of",
+        "tan_of",
+        "asin_of",
+        "acos_of",
+        "atan_of",
+        "sinh_of",
+        "cosh_of",
+        "shl_of",
+        "shr_of",
+        "philox_of",
         "tanh_of",
         "erf_of",
         "sin_of",
@@ -495,6 +508,9 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
     ];
     let mut used: BTreeSet<&'static str> =
         ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
+    if used.contains("asin_of") || used.contains("acos_of") {
+        used.insert("atan_of");
+    }
     if used.contains("bits_bf16") || used.contains("narrow_bf16") {
         used.insert("round_bf16");
     }

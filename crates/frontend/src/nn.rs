@@ -3,6 +3,7 @@
 
 use tallow_ir::DType;
 
+pub use crate::activation::{hard_sigmoid, leaky_relu, mish, selu, sigmoid, silu};
 use crate::error::Result;
 use crate::shape::Axis;
 use crate::tensor::Tensor;
