@@ -4,7 +4,7 @@
 //! change the coordinates, everything else becomes one SSA line that names its node. Lines go to the
 //! outermost loop in which all they depend on is known, so what a loop repeats is hoisted by construction.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
@@ -494,55 +494,4 @@ impl<'a> Emitter<'a> {
 /// Parenthesizes negative literals, so that `a - -1.0` and `--1.0` cannot arise.
 fn operand_text(text: String) -> String {
     if text.starts_with('-') { format!("({text})") } else { text }
-}
-
-/// Which functions of `math.glsl` a text calls.
-pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 22] = [
-        "is_nan",
-        "number",
-        "to_uint",
-        "to_int",
-        "sort_key",
-        "sign_of",
-        "round_of",
-        "min_of",
-        "max_of",
-        "div_of",
-        "rem_of",
-        "pow_of",
-        "tanh_of",
-        "erf_of",
-        "sin_of",
-        "cos_of",
-        "round_f16",
-        "round_bf16",
-        "bits_bf16",
-        "narrow_f16",
-        "narrow_bf16",
-        "narrow_u8",
-    ];
-    let mut used: BTreeSet<&'static str> =
-        ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
-    if used.contains("bits_bf16") || used.contains("narrow_bf16") {
-        used.insert("round_bf16");
-    }
-    // These call it themselves.
-    const TEST_NAN: [&str; 11] = [
-        "number",
-        "sort_key",
-        "to_uint",
-        "to_int",
-        "sign_of",
-        "min_of",
-        "max_of",
-        "pow_of",
-        "tanh_of",
-        "erf_of",
-        "round_bf16",
-    ];
-    if TEST_NAN.iter().any(|f| used.contains(f)) {
-        used.insert("is_nan");
-    }
-    used
 }

@@ -14,8 +14,9 @@ pub(crate) mod sort;
 use minijinja::context;
 use tallow_ir::{DeviceCaps, Fusion, form};
 
-use crate::emit::{Emitter, used_functions};
+use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
+use crate::library::used_functions;
 use crate::template::render;
 
 /// The kernel for one fusion; symbol expressions that it reads go into `table`.

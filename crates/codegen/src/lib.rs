@@ -12,6 +12,7 @@ mod emit;
 mod explain;
 mod kernel;
 mod kinds;
+mod library;
 mod module;
 mod scalar;
 #[cfg(feature = "spirv")]

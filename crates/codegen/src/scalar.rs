@@ -57,6 +57,7 @@ impl Glsl {
 pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
     let a = x.first().map_or("", String::as_str);
     let b = x.get(1).map_or("", String::as_str);
+    let c = x.get(2).map_or("", String::as_str);
     let float = ty == Glsl::Float;
     let flag = |test: String| format!("{test} ? 1u : 0u");
     // u8 lives in a uint and wraps at 8 bits.
@@ -70,16 +71,28 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Sign if ty == Glsl::Uint => format!("min({a}, 1u)"),
         E::Sign => format!("sign({a})"),
         E::Exp => format!("exp({a})"),
+        E::Exp2 => format!("exp2({a})"),
+        E::Expm1 => format!("expm1_of({a})"),
         E::Log => format!("log({a})"),
+        E::Log2 => format!("log2_of({a})"),
+        E::Log1p => format!("log1p_of({a})"),
         E::Sqrt => format!("sqrt({a})"),
+        E::Rsqrt => format!("rsqrt_of({a})"),
         E::Recip => format!("1.0 / {a}"),
         E::Sin => format!("sin_of({a})"),
         E::Cos => format!("cos_of({a})"),
+        E::Tan => format!("tan_of({a})"),
+        E::Asin => format!("asin_of({a})"),
+        E::Acos => format!("acos_of({a})"),
+        E::Atan => format!("atan_of({a})"),
+        E::Sinh => format!("sinh_of({a})"),
+        E::Cosh => format!("cosh_of({a})"),
         E::Tanh => format!("tanh_of({a})"),
         E::Erf => format!("erf_of({a})"),
         E::Floor => format!("floor({a})"),
         E::Ceil => format!("ceil({a})"),
         E::Round => format!("round_of({a})"),
+        E::Trunc => format!("trunc({a})"),
         E::Add => wrap(format!("{a} + {b}")),
         E::Sub => wrap(format!("{a} - {b}")),
         E::Mul => wrap(format!("{a} * {b}")),
@@ -91,6 +104,13 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Minimum => format!("min({a}, {b})"),
         E::Maximum if float => format!("max_of({a}, {b})"),
         E::Maximum => format!("max({a}, {b})"),
+        E::BitAnd => format!("{a} & {b}"),
+        E::BitOr => format!("{a} | {b}"),
+        E::BitXor => format!("{a} ^ {b}"),
+        E::BitNot => wrap(format!("~{a}")),
+        E::Shl => wrap(format!("shl_of({a}, {b})")),
+        E::Shr => format!("shr_of({a}, {b})"),
+        E::Philox => format!("philox_of({a}, {b}, {c})"),
         E::Eq => flag(format!("{a} == {b}")),
         E::Ne => flag(format!("{a} != {b}")),
         E::Lt => flag(format!("{a} < {b}")),
@@ -99,7 +119,9 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Ge => flag(format!("{a} >= {b}")),
         E::And => flag(format!("{a} != 0u && {b} != 0u")),
         E::Or => flag(format!("{a} != 0u || {b} != 0u")),
-        E::Select => format!("{a} != 0u ? {b} : {}", x.get(2).map_or("", String::as_str)),
+        E::Xor => flag(format!("({a} != 0u) != ({b} != 0u)")),
+        E::Not => flag(format!("{a} == 0u")),
+        E::Select => format!("{a} != 0u ? {b} : {c}"),
     }
 }
 

@@ -56,7 +56,7 @@ impl Tensor {
         groups: usize,
     ) -> Result<Tensor> {
         let by = Params { op: "conv1d", padding, stride, dilation, groups };
-        self.of_rank(3)?;
+        self.of_rank(by.op, 3)?;
         let (_, c_in, _) = kernel.dims3()?;
         if c_in.checked_mul(groups).map(Dim::from).as_ref() != Some(&self.sym_dims()[1]) {
             return Err(Error::Conv1dInvalidArgs {
@@ -117,7 +117,7 @@ impl Tensor {
         groups: usize,
     ) -> Result<Tensor> {
         let by = Params { op: "conv_transpose1d", padding, stride, dilation, groups };
-        self.of_rank(3)?;
+        self.of_rank(by.op, 3)?;
         self.convolve_transposed(kernel, output_padding, by)
     }
 
@@ -135,7 +135,7 @@ impl Tensor {
         dilation: usize,
     ) -> Result<Tensor> {
         let by = Params { op: "conv_transpose2d", padding, stride, dilation, groups: 1 };
-        self.of_rank(4)?;
+        self.of_rank(by.op, 4)?;
         self.convolve_transposed(kernel, output_padding, by)
     }
 
@@ -147,8 +147,8 @@ impl Tensor {
             "conv2d" => 4,
             _ => 5,
         };
-        let c_in = self.of_rank(rank)?[1].clone();
-        kernel.of_rank(rank)?;
+        let c_in = self.of_rank(by.op, rank)?[1].clone();
+        kernel.of_rank(by.op, rank)?;
         let k = kernel.dims()?;
         let (c_out, per_group) = (k[0], k[1]);
         if per_group.checked_mul(by.groups).map(Dim::from) != Some(c_in.clone()) {
@@ -178,7 +178,7 @@ impl Tensor {
         by.check()?;
         self.same_dtype(by.op, kernel)?;
         let rank = self.rank();
-        kernel.of_rank(rank)?;
+        kernel.of_rank(by.op, rank)?;
         let k = kernel.dims()?;
         let (c_in, c_out) = (k[0], k[1]);
         if self.sym_dims()[1] != Dim::from(c_in) {

@@ -240,8 +240,8 @@ impl Style {
             whole &= x == x.ceil();
             (least, most) = (least.min(x.abs()), most.max(x.abs()));
         }
-        let extreme = most > 0.0
-            && (in_type(most / least) > 1000.0 || most > in_type(1e8) || least < in_type(1e-4));
+        let extreme =
+            most > 0.0 && (in_type(most / least) > 1000.0 || most > in_type(1e8) || least < in_type(1e-4));
         match (options.sci_mode.unwrap_or(extreme), whole) {
             (true, _) => Style::Scientific,
             (false, true) => Style::Whole,

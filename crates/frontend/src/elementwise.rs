@@ -1,7 +1,5 @@
 //! Elementwise methods: those of the IR's table, generated, and what is composed of them.
 
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
-
 use tallow_ir::{DType, ElementwiseOp, Op, Shape};
 
 use crate::element::WithDType;
@@ -106,16 +104,30 @@ methods! {
         abs Abs "`|x|`."
         sign Sign "-1, 0 or 1."
         exp Exp "`e^x`."
+        exp2 Exp2 "`2^x`."
+        expm1 Expm1 "`e^x - 1`, exact to rounding also where `x` is near 0."
         log Log "Natural logarithm."
+        log2 Log2 "Logarithm to base 2."
+        log1p Log1p "`ln(1 + x)`, exact to rounding also where `x` is near 0."
         sqrt Sqrt "Square root."
+        rsqrt Rsqrt "`1 / sqrt(x)`."
         recip Recip "`1 / x`."
         sin Sin "Sine of radians."
         cos Cos "Cosine of radians."
+        tan Tan "Tangent of radians."
+        asin Asin "Arc sine in radians; NaN beyond -1 and 1."
+        acos Acos "Arc cosine in radians; NaN beyond -1 and 1."
+        atan Atan "Arc tangent in radians."
+        sinh Sinh "Hyperbolic sine."
+        cosh Cosh "Hyperbolic cosine."
         tanh Tanh "Hyperbolic tangent."
         erf Erf "Gauss error function."
         floor Floor "Largest integer not above `x`."
         ceil Ceil "Smallest integer not below `x`."
         round Round "Nearest integer, halves away from zero."
+        trunc Trunc "Nearest integer towards 0."
+        bit_not BitNot "Every bit of an integer turned over."
+        logical_not Not "1 where this (u8) is 0, else 0."
     }
     binary {
         add broadcast_add Add "`a + b`."
@@ -126,6 +138,12 @@ methods! {
         pow broadcast_pow Pow "`a^b`."
         logical_and broadcast_and And "1 where both (u8) are not 0."
         logical_or broadcast_or Or "1 where either (u8) is not 0."
+        logical_xor broadcast_xor Xor "1 where one (u8) is 0 and the other is not."
+        bit_and broadcast_bit_and BitAnd "The bits that are 1 in both integers."
+        bit_or broadcast_bit_or BitOr "The bits that are 1 in either integer."
+        bit_xor broadcast_bit_xor BitXor "The bits that are 1 in one integer alone."
+        shl broadcast_shl Shl "`a * 2^b` in the bits of the integer type; 0 where `b` is negative, or the width or more."
+        shr broadcast_shr Shr "`a / 2^b` of integers, rounded down, for any `b` that is not negative; for others 0."
     }
     compare {
         minimum broadcast_minimum Minimum "The smaller operand; NaN if either is NaN."
@@ -139,6 +157,7 @@ methods! {
     }
     other {
         where_cond Select
+        philox Philox
     }
 }
 
@@ -215,60 +234,6 @@ impl Tensor {
         self.minimum(&rhs.operand(self)?)
     }
 
-    /// `max(x, 0)`.
-    ///
-    /// # Errors
-    /// Never for a tensor that exists.
-    pub fn relu(&self) -> Result<Tensor> {
-        self.maximum(0.0)
-    }
-
-    /// `x` where it is positive, else `alpha * (e^x - 1)` (Clevert et al., arXiv 1511.07289).
-    ///
-    /// # Errors
-    /// When the elements are no floats.
-    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        // The exponential of the negative part alone: that of a large x would be infinite.
-        let negative = self.minimum(0.0)?.exp()?.affine(alpha, -alpha)?;
-        self.gt(0.0)?.where_cond(self, &negative)
-    }
-
-    /// `1 / (1 + e^-x)`.
-    ///
-    /// # Errors
-    /// When the elements are no floats.
-    pub fn sigmoid(&self) -> Result<Tensor> {
-        self.neg()?.exp()?.affine(1.0, 1.0)?.recip()
-    }
-
-    /// `x * sigmoid(x)`, also called swish.
-    ///
-    /// # Errors
-    /// When the elements are no floats.
-    pub fn silu(&self) -> Result<Tensor> {
-        self.div(&self.neg()?.exp()?.affine(1.0, 1.0)?)
-    }
-
-    /// GELU by its tanh form: `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))` (Hendrycks & Gimpel,
-    /// arXiv 1606.08415).
-    ///
-    /// # Errors
-    /// When the elements are no floats.
-    pub fn gelu(&self) -> Result<Tensor> {
-        // x + 0.044715 x^3 = x * (1 + 0.044715 x^2)
-        let inner = self.mul(&self.sqr()?.affine(0.044715, 1.0)?)?;
-        let gate = inner.affine((2.0 / PI).sqrt(), 0.0)?.tanh()?.affine(0.5, 0.5)?;
-        self.mul(&gate)
-    }
-
-    /// GELU: `x/2 * (1 + erf(x / sqrt(2)))`.
-    ///
-    /// # Errors
-    /// When the elements are no floats.
-    pub fn gelu_erf(&self) -> Result<Tensor> {
-        self.mul(&self.affine(FRAC_1_SQRT_2, 0.0)?.erf()?.affine(0.5, 0.5)?)
-    }
-
     /// `on_true` where this tensor is not 0, else `on_false`; all of one shape.
     ///
     /// # Errors
@@ -289,6 +254,24 @@ impl Tensor {
         let truth = if self.dtype() == DType::U8 { self.clone() } else { self.ne(0.0)? };
         let select = Op::Elementwise(ElementwiseOp::Select);
         Tensor::of_op(select, &[&truth, on_true, on_false], self.device())
+    }
+
+    /// Random bits that depend on nothing but the three values, all `u32`: word `counter % 4` of the
+    /// Philox4x32-10 block at `(counter / 4, stream, 0, 0)` under the key `(key, 0)` (Salmon et al., SC'11).
+    /// This tensor is the counter.
+    ///
+    /// # Errors
+    /// When shapes or devices differ, or the elements are not `u32`.
+    pub fn philox(&self, key: &Tensor, stream: &Tensor) -> Result<Tensor> {
+        for other in [key, stream] {
+            self.same_dtype("philox", other)?;
+            if self.shape() != other.shape() {
+                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+                return Err(Error::ShapeMismatchBinaryOp { op: "philox", lhs, rhs });
+            }
+        }
+        let op = Op::Elementwise(ElementwiseOp::Philox);
+        Tensor::of_op(op, &[self, key, stream], self.device())
     }
 
     /// The same values in another element type: floats round to nearest even, float to integer truncates
@@ -316,21 +299,34 @@ mod tests {
     fn every_op_has_its_method() {
         let tensor = |values: &[f64]| Tensor::new(values, &Device::Cpu).unwrap();
         let truth = |values: &[f64]| tensor(values).gt(0.0).unwrap();
+        let ints = |values: &[f64], dtype| tensor(values).to_dtype(dtype).unwrap();
         for op in ElementwiseOp::ALL {
-            let logic = op.rule() == TypeRule::Logic;
+            // What an operand of the method holds, as the meaning takes it.
+            let side = |x: f64| match op.rule() {
+                TypeRule::Logic => f64::from(u8::from(x > 0.0)),
+                TypeRule::Int => x.trunc(),
+                TypeRule::Word => x.trunc().max(0.0),
+                TypeRule::Float | TypeRule::Numeric | TypeRule::Compare | TypeRule::Select => x,
+            };
             let operands = match op.rule() {
                 TypeRule::Logic => vec![truth(&A), truth(&B)],
+                TypeRule::Int => vec![ints(&A, DType::I64), ints(&B, DType::I64)],
+                TypeRule::Word => [&A, &B, &A].map(|x| ints(x, DType::U32)).to_vec(),
                 TypeRule::Select => vec![truth(&A), tensor(&A), tensor(&B)],
                 TypeRule::Float | TypeRule::Numeric | TypeRule::Compare => vec![tensor(&A), tensor(&B)],
             };
             let got = call(*op, &operands).unwrap().to_dtype(DType::F64).unwrap().to_vec1::<f64>().unwrap();
             for (i, got) in got.into_iter().enumerate() {
-                let (a, b) = (A[i], B[i]);
-                let side = |x: f64| if logic { f64::from(u8::from(x > 0.0)) } else { x };
+                let (a, b) = (side(A[i]), side(B[i]));
+                let (int_a, int_b) = (a as i64, b as i64);
                 let expected = match op.meaning() {
+                    Meaning::Unary(_, f) if op.rule() == TypeRule::Int => f(int_a) as f64,
                     Meaning::Unary(f, _) => f(a),
+                    Meaning::Binary(_, f) if op.rule() == TypeRule::Int => f(int_a, int_b) as f64,
                     Meaning::Binary(f, _) => f(a, b),
-                    Meaning::Relation(f, _) => f64::from(u8::from(f(side(a), side(b)))),
+                    Meaning::Relation(f, _) => f64::from(u8::from(f(a, b))),
+                    Meaning::Test(f) => f64::from(u8::from(f(int_a))),
+                    Meaning::Ternary(f) => f(int_a, int_b, int_a) as f64,
                     Meaning::Select => {
                         if a > 0.0 {
                             a

@@ -94,7 +94,7 @@ impl Tensor {
                 TensorIndexer::IndexSelect(indices) => {
                     out.index_select(&indices.to_device(self.device())?, axis)?
                 }
-                TensorIndexer::Parts(parts) => out.parts(parts, axis)?,
+                TensorIndexer::Parts(parts) => out.pick(parts, axis)?,
             };
             axis += 1;
         }
@@ -119,7 +119,7 @@ impl Tensor {
     }
 
     /// The parts of these numbers, which the host knows and checks.
-    fn parts(&self, parts: &[u32], axis: usize) -> Result<Tensor> {
+    fn pick(&self, parts: &[u32], axis: usize) -> Result<Tensor> {
         let extent = self.sym_dims()[axis].max_value();
         if let Some(index) = parts.iter().find(|index| i64::from(**index) >= extent) {
             let (index, size, shape) = (*index as usize, extent as usize, self.shape().clone());

@@ -25,6 +25,7 @@
 //!
 //! What this crate never does: write kernels (`tallow-codegen`) or call Vulkan (`tallow-runtime`).
 
+mod activation;
 mod compile;
 mod conv;
 mod cpu;

@@ -12,4 +12,7 @@ pub mod ops;
 pub use crate::module::{Module, ModuleT};
 pub use layers::{Embedding, Linear};
 pub use norms::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
-pub use ops::{layer_norm, log_softmax, rms_norm, softmax, softmax_last_dim};
+pub use ops::{
+    hard_sigmoid, layer_norm, leaky_relu, log_softmax, mish, rms_norm, selu, sigmoid, silu, softmax,
+    softmax_last_dim,
+};

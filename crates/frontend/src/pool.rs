@@ -120,7 +120,7 @@ impl Tensor {
     }
 
     fn pooled(&self, op: &'static str, keep: Keep, sizes: &[usize], strides: &[usize]) -> Result<Tensor> {
-        let extents = &self.of_rank(2 + sizes.len())?[2..];
+        let extents = &self.of_rank(op, 2 + sizes.len())?[2..];
         let larger =
             |(n, size): (&Dim, &usize)| n.as_const().is_some_and(|n| Dim::from(*size) > Dim::from(n));
         if extents.iter().zip(sizes).any(larger) {
@@ -153,7 +153,7 @@ impl Tensor {
     }
 
     fn adaptive(&self, op: &'static str, keep: Keep, windows: &[usize]) -> Result<Tensor> {
-        self.of_rank(2 + windows.len())?;
+        self.of_rank(op, 2 + windows.len())?;
         let parts: Vec<Parts> =
             (2..).zip(windows).map(|(axis, n)| self.parts(op, axis, *n)).collect::<Result<_>>()?;
         // Windows of one size and distance are those of a plain pool.

@@ -32,7 +32,7 @@ impl Tensor {
     /// # Errors
     /// When the rank is not 3, or an extent is 0 or symbolic.
     pub fn interpolate1d(&self, target: usize) -> Result<Tensor> {
-        self.of_rank(3)?;
+        self.of_rank("interpolate1d", 3)?;
         self.nearest("interpolate1d", 2, target)
     }
 
@@ -50,7 +50,7 @@ impl Tensor {
     /// # Errors
     /// When the rank is not 4, or an extent is 0 or symbolic.
     pub fn interpolate2d(&self, target_h: usize, target_w: usize) -> Result<Tensor> {
-        self.of_rank(4)?;
+        self.of_rank("interpolate2d", 4)?;
         self.nearest("interpolate2d", 2, target_h)?.nearest("interpolate2d", 3, target_w)
     }
 
@@ -127,7 +127,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         // i / f for a whole f: each element repeats.
-        if target % extent == 0 && (0..target).all(|i| at(i) == i / (target / extent)) {
+        if target.is_multiple_of(extent) && (0..target).all(|i| at(i) == i / (target / extent)) {
             let mut dims = self.sym_dims().to_vec();
             dims.insert(axis + 1, (target / extent).into());
             let spread = self.unsqueeze(axis + 1)?.broadcast_as(dims.clone())?;
@@ -161,7 +161,7 @@ impl Tensor {
         align_corners: bool,
         taps: fn(usize, &[f64]) -> Taps,
     ) -> Result<Tensor> {
-        self.of_rank(4)?;
+        self.of_rank("rescaled", 4)?;
         if let Some(factor) = factors.iter().find(|f| !(f.is_finite() && **f > 0.0)) {
             let why = format!("a factor of {factor} is no positive number");
             return Err(Error::InvalidArgument { op, why });
@@ -175,7 +175,7 @@ impl Tensor {
     }
 
     fn resized(&self, h: usize, w: usize, by: Scaling, taps: fn(usize, &[f64]) -> Taps) -> Result<Tensor> {
-        self.of_rank(4)?;
+        self.of_rank("resized", 4)?;
         self.floats(by.op)?;
         let extents = [self.resizable(by.op, 2, h)?, self.resizable(by.op, 3, w)?];
         if extents == [h, w] {

@@ -74,8 +74,8 @@ impl Tensor {
     /// Axes `first..` as windows, one slide each: `[.., n, m]` to `[.., windows, size, windows, size]`.
     pub(crate) fn windows_from(&self, op: &'static str, first: usize, slides: &[Sliding]) -> Result<Tensor> {
         // From the last axis, so that the numbers of those before stay.
-        let axes = slides.iter().enumerate().rev();
-        axes.fold(Ok(self.clone()), |t, (i, by)| t?.windows(op, first + i, *by))
+        let mut axes = slides.iter().enumerate().rev();
+        axes.try_fold(self.clone(), |t, (i, by)| t.windows(op, first + i, *by))
     }
 
     /// A tensor of numbers that were computed here.
@@ -104,9 +104,9 @@ impl Tensor {
     }
 
     /// Refuses tensors of another rank.
-    pub(crate) fn of_rank(&self, expected: usize) -> Result<&[Dim]> {
+    pub(crate) fn of_rank(&self, op: &'static str, expected: usize) -> Result<&[Dim]> {
         let (got, dims) = (self.rank(), self.sym_dims());
-        let wrong = || Error::UnexpectedRank { expected, got, shape: self.shape().clone() };
+        let wrong = || Error::UnexpectedNumberOfDims { op, expected, got, shape: self.shape().clone() };
         if got == expected { Ok(dims) } else { Err(wrong()) }
     }
 }

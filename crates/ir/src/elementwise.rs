@@ -17,6 +17,10 @@ pub enum TypeRule {
     Compare,
     /// `u8` truth values (non-zero is true); returns `u8` 0 or 1.
     Logic,
+    /// Integers of one type; returns that type.
+    Int,
+    /// `u32` operands; returns `u32`.
+    Word,
     /// `(u8, T, T)`; returns `T`.
     Select,
 }
@@ -30,6 +34,10 @@ pub enum Meaning {
     Binary(fn(f64, f64) -> f64, fn(i64, i64) -> i64),
     /// Two operands to a truth value.
     Relation(fn(f64, f64) -> bool, fn(i64, i64) -> bool),
+    /// One truth value to another.
+    Test(fn(i64) -> bool),
+    /// Three integers.
+    Ternary(fn(i64, i64, i64) -> i64),
     /// `condition ? a : b`, on either kind of number.
     Select,
 }
@@ -70,6 +78,10 @@ macro_rules! elementwise_ops {
     (@meaning float_binary $f:expr) => { Meaning::Binary($f, |a, _| a) };
     (@meaning binary $f:expr, $i:expr) => { Meaning::Binary($f, $i) };
     (@meaning relation $f:expr, $i:expr) => { Meaning::Relation($f, $i) };
+    (@meaning int_unary $i:expr) => { Meaning::Unary(|a| a, $i) };
+    (@meaning int_binary $i:expr) => { Meaning::Binary(|a, _| a, $i) };
+    (@meaning test $i:expr) => { Meaning::Test($i) };
+    (@meaning ternary $i:expr) => { Meaning::Ternary($i) };
     (@meaning select) => { Meaning::Select };
 }
 
@@ -82,16 +94,38 @@ elementwise_ops! {
     Sign "sign" Numeric unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum);
     /// `e^x`.
     Exp "exp" Float float_unary(f64::exp);
+    /// `2^x`.
+    Exp2 "exp2" Float float_unary(f64::exp2);
+    /// `e^x - 1`, exact to rounding also where `x` is near 0.
+    Expm1 "expm1" Float float_unary(f64::exp_m1);
     /// Natural logarithm.
     Log "log" Float float_unary(f64::ln);
+    /// Logarithm to base 2.
+    Log2 "log2" Float float_unary(f64::log2);
+    /// `ln(1 + x)`, exact to rounding also where `x` is near 0.
+    Log1p "log1p" Float float_unary(f64::ln_1p);
     /// Square root.
     Sqrt "sqrt" Float float_unary(f64::sqrt);
+    /// `1 / sqrt(x)`.
+    Rsqrt "rsqrt" Float float_unary(|x| 1.0 / x.sqrt());
     /// `1 / x`.
     Recip "recip" Float float_unary(|x| 1.0 / x);
     /// Sine of radians.
     Sin "sin" Float float_unary(f64::sin);
     /// Cosine of radians.
     Cos "cos" Float float_unary(f64::cos);
+    /// Tangent of radians.
+    Tan "tan" Float float_unary(f64::tan);
+    /// Arc sine in radians, from -pi/2 to pi/2; NaN beyond -1 and 1.
+    Asin "asin" Float float_unary(f64::asin);
+    /// Arc cosine in radians, from 0 to pi; NaN beyond -1 and 1.
+    Acos "acos" Float float_unary(f64::acos);
+    /// Arc tangent in radians, from -pi/2 to pi/2.
+    Atan "atan" Float float_unary(f64::atan);
+    /// Hyperbolic sine.
+    Sinh "sinh" Float float_unary(f64::sinh);
+    /// Hyperbolic cosine.
+    Cosh "cosh" Float float_unary(f64::cosh);
     /// Hyperbolic tangent.
     Tanh "tanh" Float float_unary(f64::tanh);
     /// Gauss error function.
@@ -102,6 +136,8 @@ elementwise_ops! {
     Ceil "ceil" Float float_unary(f64::ceil);
     /// Nearest integer, halves away from zero.
     Round "round" Float float_unary(f64::round);
+    /// Nearest integer towards 0.
+    Trunc "trunc" Float float_unary(f64::trunc);
     /// `a + b`.
     Add "add" Numeric binary(|a, b| a + b, |a, b| a.wrapping_add(b));
     /// `a - b`.
@@ -118,6 +154,21 @@ elementwise_ops! {
     Minimum "minimum" Numeric binary(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b));
     /// The larger operand; NaN if either is NaN.
     Maximum "maximum" Numeric binary(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b));
+    /// The bits that are 1 in both.
+    BitAnd "bit_and" Int int_binary(|a, b| a & b);
+    /// The bits that are 1 in either.
+    BitOr "bit_or" Int int_binary(|a, b| a | b);
+    /// The bits that are 1 in one alone.
+    BitXor "bit_xor" Int int_binary(|a, b| a ^ b);
+    /// Every bit turned over.
+    BitNot "bit_not" Int int_unary(|a| !a);
+    /// `a * 2^b` in the bits that there are: 0 for shifts by the width or more, and for negative `b`.
+    Shl "shl" Int int_binary(|a, b| if (0..64).contains(&b) { a << b } else { 0 });
+    /// `a / 2^b` rounded down: by the width or more 0, or -1 of negative `a`; 0 for negative `b`.
+    Shr "shr" Int int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) });
+    /// Random bits that depend on nothing but `(counter, key, stream)`: word `counter % 4` of the
+    /// Philox4x32-10 block at `(counter / 4, stream, 0, 0)` under the key `(key, 0)`.
+    Philox "philox" Word ternary(crate::philox::word);
     /// `a == b`.
     Eq "eq" Compare relation(|a, b| a == b, |a, b| a == b);
     /// `a != b`.
@@ -134,6 +185,10 @@ elementwise_ops! {
     And "and" Logic relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0);
     /// Either is true.
     Or "or" Logic relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0);
+    /// One is true and the other is not.
+    Xor "xor" Logic relation(|a, b| (a != 0.0) != (b != 0.0), |a, b| (a != 0) != (b != 0));
+    /// It is not true.
+    Not "not" Logic test(|a| a == 0);
     /// `condition ? a : b`; the condition is true when not 0.
     Select "select" Select select();
 }
@@ -147,9 +202,9 @@ impl ElementwiseOp {
     /// Number of operands.
     pub fn arity(self) -> usize {
         match self.meaning() {
-            Meaning::Unary(..) => 1,
+            Meaning::Unary(..) | Meaning::Test(..) => 1,
             Meaning::Binary(..) | Meaning::Relation(..) => 2,
-            Meaning::Select => 3,
+            Meaning::Ternary(..) | Meaning::Select => 3,
         }
     }
 
@@ -171,6 +226,10 @@ impl ElementwiseOp {
             TypeRule::Compare => Err(format!("{name} needs operands of one dtype, got {}", list())),
             TypeRule::Logic if operands.iter().all(|d| *d == DType::U8) => Ok(DType::U8),
             TypeRule::Logic => Err(format!("{name} needs u8 operands, got {}", list())),
+            TypeRule::Int if same(operands) && operands[0].is_int() => Ok(operands[0]),
+            TypeRule::Int => Err(format!("{name} needs integers of one dtype, got {}", list())),
+            TypeRule::Word if operands.iter().all(|d| *d == DType::U32) => Ok(DType::U32),
+            TypeRule::Word => Err(format!("{name} needs u32 operands, got {}", list())),
             TypeRule::Select
                 if operands[0] == DType::U8 && same(&operands[1..]) && computable(operands[1]) =>
             {

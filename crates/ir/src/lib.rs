@@ -30,6 +30,7 @@ pub mod index;
 pub mod infer;
 pub mod op;
 pub mod passes;
+pub mod philox;
 pub mod rewrite;
 pub mod round;
 pub mod scalar_eval;

@@ -18,6 +18,8 @@ pub fn elementwise(op: ElementwiseOp, operands: &[Scalar]) -> Option<Scalar> {
         Meaning::Binary(_, on_int) => Scalar::int(dtype, on_int(i(0), i(1))),
         Meaning::Relation(on_float, _) if float => Scalar::int(dtype, i64::from(on_float(f(0), f(1)))),
         Meaning::Relation(_, on_int) => Scalar::int(dtype, i64::from(on_int(i(0), i(1)))),
+        Meaning::Test(on_int) => Scalar::int(dtype, i64::from(on_int(i(0)))),
+        Meaning::Ternary(on_int) => Scalar::int(dtype, on_int(i(0), i(1), i(2))),
         Meaning::Select => operands[if operands[0].as_i64() != 0 { 1 } else { 2 }],
     })
 }

@@ -16,12 +16,23 @@ pub fn range(op: E, of: &[Item]) -> (f64, f64) {
         E::Abs if a.low >= 0.0 => (a.low, a.high),
         E::Abs => (0.0, a.bound()),
         E::Sign | E::Sin | E::Cos | E::Tanh | E::Erf => (-1.0, 1.0),
+        E::Atan | E::Asin => (-1.6, 1.6),
+        E::Acos => (0.0, 3.2),
+        E::Exp2 => (a.low.exp2(), a.high.exp2()),
+        E::Expm1 => (a.low.exp_m1(), a.high.exp_m1()),
+        E::Sinh => (a.low.sinh(), a.high.sinh()),
+        E::Cosh => (1.0, a.bound().cosh()),
+        // Callers see to it that the operand stays between two poles.
+        E::Tan => (a.low.tan(), a.high.tan()),
+        E::Log2 => (a.low.log2(), a.high.log2()),
+        E::Log1p => (a.low.ln_1p(), a.high.ln_1p()),
+        E::Rsqrt => (1.0 / a.high.sqrt(), 1.0 / a.low.sqrt()),
         E::Exp => (a.low.exp(), a.high.exp()),
         E::Log => (a.low.ln(), a.high.ln()),
         E::Sqrt => (a.low.sqrt(), a.high.sqrt()),
         // Callers see to it that the operand has one sign.
         E::Recip => (1.0 / a.high, 1.0 / a.low),
-        E::Floor | E::Ceil | E::Round => (a.low - 1.0, a.high + 1.0),
+        E::Floor | E::Ceil | E::Round | E::Trunc => (a.low - 1.0, a.high + 1.0),
         E::Add => (a.low + b.low, a.high + b.high),
         E::Sub => (a.low - b.high, a.high - b.low),
         E::Mul => hull(products),
@@ -34,7 +45,12 @@ pub fn range(op: E, of: &[Item]) -> (f64, f64) {
         E::Pow => hull([a.low.powf(b.low), a.low.powf(b.high), a.high.powf(b.low), a.high.powf(b.high)]),
         E::Minimum => (a.low.min(b.low), a.high.min(b.high)),
         E::Maximum => (a.low.max(b.low), a.high.max(b.high)),
-        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge | E::And | E::Or => (0.0, 1.0),
+        // Of any size; the caller clips the range to that of the type.
+        E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr | E::Philox => {
+            (f64::NEG_INFINITY, f64::INFINITY)
+        }
+        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge => (0.0, 1.0),
+        E::And | E::Or | E::Xor | E::Not => (0.0, 1.0),
         E::Select => (of[1].low.min(b.low), of[1].high.max(b.high)),
     }
 }
@@ -42,9 +58,15 @@ pub fn range(op: E, of: &[Item]) -> (f64, f64) {
 /// True if every device gives the same bits for the same operands, in whatever precision it computes.
 pub fn is_exact(op: E) -> bool {
     match op {
-        E::Neg | E::Abs | E::Sign | E::Floor | E::Ceil | E::Round | E::Minimum | E::Maximum => true,
-        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge | E::And | E::Or | E::Select => true,
-        E::Exp | E::Log | E::Sqrt | E::Recip | E::Sin | E::Cos | E::Tanh | E::Erf => false,
+        E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum => true,
+        E::Floor | E::Ceil | E::Round | E::Trunc => true,
+        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge => true,
+        E::And | E::Or | E::Xor | E::Not | E::Select => true,
+        E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr | E::Philox => true,
+        E::Exp | E::Exp2 | E::Expm1 | E::Log | E::Log2 | E::Log1p => false,
+        E::Sqrt | E::Rsqrt | E::Recip | E::Erf => false,
+        E::Sin | E::Cos | E::Tan | E::Asin | E::Acos | E::Atan => false,
+        E::Sinh | E::Cosh | E::Tanh => false,
         E::Add | E::Sub | E::Mul | E::Div | E::Rem | E::Pow => false,
     }
 }
@@ -69,29 +91,52 @@ pub fn random_unary(b: &mut Builder, a: Item) -> Item {
         E::Neg,
         E::Abs,
         E::Exp,
+        E::Exp2,
+        E::Expm1,
         E::Log,
+        E::Log2,
+        E::Log1p,
         E::Sqrt,
+        E::Rsqrt,
         E::Recip,
         E::Sin,
         E::Cos,
+        E::Tan,
+        E::Asin,
+        E::Acos,
+        E::Atan,
+        E::Sinh,
+        E::Cosh,
         E::Tanh,
         E::Erf,
         E::Sign,
         E::Floor,
         E::Ceil,
         E::Round,
+        E::Trunc,
     ];
     match *b.rng.pick(&ops) {
-        E::Exp => {
+        op @ (E::Exp | E::Exp2 | E::Expm1) => {
             let a = if a.high > 3.0 { b.apply(E::Tanh, &[a]) } else { a };
-            b.apply(E::Exp, &[a])
+            b.apply(op, &[a])
         }
-        op @ (E::Log | E::Sqrt | E::Recip) => {
+        op @ (E::Sinh | E::Cosh) => {
+            let a = if a.bound() > 3.0 { b.apply(E::Tanh, &[a]) } else { a };
+            b.apply(op, &[a])
+        }
+        // Below 1 in magnitude there is no pole, and the slope of all three is bounded.
+        op @ (E::Tan | E::Asin | E::Acos) => {
+            let a = b.apply(E::Sin, &[a]);
+            let most = b.constant(a.value, 0.75);
+            let a = b.apply(E::Mul, &[a, most]);
+            b.apply(op, &[a])
+        }
+        op @ (E::Log | E::Log2 | E::Log1p | E::Sqrt | E::Rsqrt | E::Recip) => {
             let a = positive(b, a, 0.5);
             b.apply(op, &[a])
         }
         // These jump.
-        E::Sign | E::Floor | E::Ceil | E::Round if !a.exact => b.apply(E::Tanh, &[a]),
+        E::Sign | E::Floor | E::Ceil | E::Round | E::Trunc if !a.exact => b.apply(E::Tanh, &[a]),
         op => b.apply(op, &[a]),
     }
 }
@@ -181,8 +226,11 @@ pub fn select(b: &mut Builder) -> Option<Item> {
     if b.rng.chance(40) {
         let zero = b.constant(a.value, 0.0);
         let other = b.apply(second, &[a, zero]);
-        let both = if b.rng.chance(50) { E::And } else { E::Or };
+        let both = *b.rng.pick(&[E::And, E::Or, E::Xor]);
         condition = b.apply(both, &[condition, other]);
+    }
+    if b.rng.chance(20) {
+        condition = b.apply(E::Not, &[condition]);
     }
     let shape = b.graph.ty(a.value).shape.clone();
     let of_shape = b.pick(|b, i| b.graph.ty(i.value).shape == shape && b.dtype(i.value).is_float());
@@ -227,9 +275,29 @@ pub fn integers(b: &mut Builder) -> Option<Item> {
         }
     };
     let other = companion(b, a);
-    let ops = [E::Add, E::Sub, E::Mul, E::Div, E::Rem, E::Minimum, E::Maximum, E::Neg, E::Abs, E::Sign];
+    let ops = [
+        E::Add,
+        E::Sub,
+        E::Mul,
+        E::Div,
+        E::Rem,
+        E::Minimum,
+        E::Maximum,
+        E::Neg,
+        E::Abs,
+        E::Sign,
+        E::BitAnd,
+        E::BitOr,
+        E::BitXor,
+        E::BitNot,
+        E::Shl,
+        E::Shr,
+        E::Philox,
+    ];
     let result = match *b.rng.pick(&ops) {
-        op @ (E::Neg | E::Abs | E::Sign) => b.apply(op, &[a]),
+        op @ (E::Neg | E::Abs | E::Sign | E::BitNot) => b.apply(op, &[a]),
+        E::Philox if b.dtype(a.value) == DType::U32 => b.apply(E::Philox, &[a, other, a]),
+        E::Philox => b.apply(E::BitXor, &[a, other]),
         op => b.apply(op, &[a, other]),
     };
     Some(b.push(result))

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use tallow::Device;
+use tallow_ir::elementwise::TypeRule;
 use tallow_ir::{DType, ElementwiseOp, Graph, GraphError, Op, ReduceKind, passes, verify};
 use tallow_reference::Array;
 use tallow_tests::{
@@ -205,6 +206,7 @@ fn elementwise_ops_match_the_interpreter() {
                 let operands = match op.arity() {
                     1 => vec![a],
                     2 => vec![a, b],
+                    _ if op.rule() == TypeRule::Word => vec![a, b, a],
                     _ => vec![c, a, b],
                 };
                 if let Ok(v) = graph.add(Op::Elementwise(*op), &operands) {

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod differential;
+mod functions;
 mod harness;
 mod models;
 mod structure;

@@ -58,6 +58,142 @@ float pow_of(float x, float y) {
     return negative && odd ? -p : p;
 }
 //% endif
+//% if "expm1_of" in used
+// Below 1/2 the Maclaurin series to x^8 (next term < 1.1e-8 of x), where exp(x) - 1 would cancel.
+float expm1_of(float x) {
+    if (!(abs(x) < 0.5)) return exp(x) - 1.0;
+    float p = 1.0 / 40320.0;
+    p = 1.0 / 5040.0 + x * p;
+    p = 1.0 / 720.0 + x * p;
+    p = 1.0 / 120.0 + x * p;
+    p = 1.0 / 24.0 + x * p;
+    p = 1.0 / 6.0 + x * p;
+    p = 0.5 + x * p;
+    return x + x * x * p;
+}
+//% endif
+//% if "log2_of" in used
+float log2_of(float x) { return x > 0.0 ? log2(x) : uintBitsToFloat(x == 0.0 ? 0xff800000u : 0x7fc00000u); }
+//% endif
+//% if "log1p_of" in used
+// ln(1 + x) = 2 atanh(x / (2 + x)), by its series to s^15 (next term < 1.7e-9 of the sum) where |s| <= 1/3.
+float log1p_of(float x) {
+    if (x <= -1.0 || is_nan(x)) return uintBitsToFloat(x == -1.0 ? 0xff800000u : 0x7fc00000u);
+    if (x < -0.5 || x > 1.0) return log(1.0 + x);
+    float s = x / (2.0 + x), t = s * s;
+    float p = 1.0 / 15.0;
+    p = 1.0 / 13.0 + t * p;
+    p = 1.0 / 11.0 + t * p;
+    p = 1.0 / 9.0 + t * p;
+    p = 1.0 / 7.0 + t * p;
+    p = 0.2 + t * p;
+    p = 1.0 / 3.0 + t * p;
+    return 2.0 * (s + s * t * p);
+}
+//% endif
+//% if "rsqrt_of" in used
+float rsqrt_of(float x) {
+    return x > 0.0 ? inversesqrt(x) : uintBitsToFloat(x == 0.0 ? 0x7f800000u | (floatBitsToUint(x) & 0x80000000u) : 0x7fc00000u);
+}
+//% endif
+//% if "tan_of" in used
+// Reduction by pi/2 as for sine, then the continued fraction of tan to its fifth level: error < 1e-8 of tan.
+float tan_of(float x) {
+    precise float n = roundEven(x * 0.63661977);
+    precise float r = fma(n, -1.5703125, x);
+    r = fma(n, -0.00048375129699707031, r);
+    r = fma(n, -7.54979e-8, r);
+    float s = r * r, p = r * (945.0 + s * (s - 105.0)), q = 945.0 + s * (15.0 * s - 420.0);
+    return fract(0.5 * n) == 0.0 ? p / q : -q / p;
+}
+//% endif
+//% if "atan_of" in used
+// Devices promise 4096 units in the last place only. Reduced below tan(pi/8), there the series to x^19 (next
+// term < 1e-9 of x).
+float atan_of(float x) {
+    float a = abs(x), z = a, base = 0.0;
+    if (a > 2.4142135) {
+        z = isinf(a) ? 0.0 : -1.0 / a;
+        base = 1.5707964;
+    } else if (a > 0.41421356) {
+        z = (a - 1.0) / (a + 1.0);
+        base = 0.78539816;
+    }
+    float s = z * z, p = -1.0 / 19.0;
+    p = 1.0 / 17.0 + s * p;
+    p = -1.0 / 15.0 + s * p;
+    p = 1.0 / 13.0 + s * p;
+    p = -1.0 / 11.0 + s * p;
+    p = 1.0 / 9.0 + s * p;
+    p = -1.0 / 7.0 + s * p;
+    p = 0.2 + s * p;
+    p = -1.0 / 3.0 + s * p;
+    float y = base + (z + z * s * p);
+    return is_nan(x) ? x : (x < 0.0 ? -y : y);
+}
+//% endif
+//% if "asin_of" in used
+// Half the angle has the tangent x / (1 + sqrt(1 - x^2)).
+float asin_of(float x) {
+    if (!(abs(x) <= 1.0)) return uintBitsToFloat(0x7fc00000u);
+    return 2.0 * atan_of(x / (1.0 + sqrt((1.0 - x) * (1.0 + x))));
+}
+//% endif
+//% if "acos_of" in used
+// Half the angle has the tangent sqrt((1 - x) / (1 + x)); there is no cancellation near 1.
+float acos_of(float x) {
+    float a = abs(x);
+    if (!(a <= 1.0)) return uintBitsToFloat(0x7fc00000u);
+    float y = 2.0 * atan_of(sqrt((1.0 - a) / (1.0 + a)));
+    return x < 0.0 ? 3.1415927 - y : y;
+}
+//% endif
+//% if "sinh_of" in used
+// Below 1 the Maclaurin series to x^11 (next term < 2e-10 of x); beyond 88 the exponential alone would overflow first.
+float sinh_of(float x) {
+    float a = abs(x), s = x * x;
+    if (a < 1.0) {
+        float p = 1.0 / 39916800.0;
+        p = 1.0 / 362880.0 + s * p;
+        p = 1.0 / 5040.0 + s * p;
+        p = 1.0 / 120.0 + s * p;
+        p = 1.0 / 6.0 + s * p;
+        return x + x * s * p;
+    }
+    float h = exp(a > 88.0 ? 0.5 * a : a);
+    float y = a > 88.0 ? (0.5 * h) * h : 0.5 * (h - 1.0 / h);
+    return is_nan(x) ? x : (x < 0.0 ? -y : y);
+}
+//% endif
+//% if "cosh_of" in used
+float cosh_of(float x) {
+    float a = abs(x), h = exp(a > 88.0 ? 0.5 * a : a);
+    return is_nan(x) ? x : (a > 88.0 ? (0.5 * h) * h : 0.5 * (h + 1.0 / h));
+}
+//% endif
+//% if "shl_of" in used
+uint shl_of(uint a, uint b) { return b < 32u ? a << b : 0u; }
+int shl_of(int a, int b) { return uint(b) < 32u ? a << b : 0; }
+//% endif
+//% if "shr_of" in used
+uint shr_of(uint a, uint b) { return b < 32u ? a >> b : 0u; }
+int shr_of(int a, int b) { return b < 0 ? 0 : a >> min(b, 31); }
+//% endif
+//% if "philox_of" in used
+// Philox4x32-10 (Salmon et al., SC'11).
+uint philox_of(uint counter, uint key, uint stream) {
+    uvec4 x = uvec4(counter >> 2, stream, 0u, 0u);
+    uvec2 k = uvec2(key, 0u);
+    for (uint i = 0u; i < 10u; ++i) {
+        uint high0, low0, high1, low1;
+        umulExtended(0xd2511f53u, x.x, high0, low0);
+        umulExtended(0xcd9e8d57u, x.z, high1, low1);
+        x = uvec4(high1 ^ x.y ^ k.x, low1, high0 ^ x.w ^ k.y, low0);
+        k += uvec2(0x9e3779b9u, 0xbb67ae85u);
+    }
+    return x[counter & 3u];
+}
+//% endif
 //% if "tanh_of" in used
 // |tanh x| is 1 in f32 beyond 9.02; implementations by exp overflow far beyond.
 float tanh_of(float x) { return is_nan(x) ? x : tanh(clamp(x, -10.0, 10.0)); }

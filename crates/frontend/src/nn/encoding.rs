@@ -11,12 +11,7 @@ use crate::tensor::Tensor;
 ///
 /// # Errors
 /// When the indices are no integers.
-pub fn one_hot<T: WithDType>(
-    indices: Tensor,
-    depth: usize,
-    on_value: T,
-    off_value: T,
-) -> Result<Tensor> {
+pub fn one_hot<T: WithDType>(indices: Tensor, depth: usize, on_value: T, off_value: T) -> Result<Tensor> {
     if !indices.dtype().is_int() {
         let expected = "an integer type".to_string();
         return Err(Error::UnexpectedDType { op: "one_hot", expected, got: indices.dtype() });

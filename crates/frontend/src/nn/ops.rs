@@ -1,5 +1,7 @@
 //! Functions of tensors alone.
 
+pub use crate::activation::{hard_sigmoid, leaky_relu, mish, selu, sigmoid, silu};
+
 use tallow_ir::DType;
 
 use crate::error::{Error, Result};
@@ -34,22 +36,6 @@ pub fn log_softmax(x: &Tensor, axis: impl Axis) -> Result<Tensor> {
     let shifted = x.broadcast_sub(&x.max_keepdim(axis)?)?;
     let sum = shifted.exp()?.sum_keepdim(axis)?;
     shifted.broadcast_sub(&sum.log()?)
-}
-
-/// `1 / (1 + e^-x)`.
-///
-/// # Errors
-/// When the elements are no floats.
-pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    x.sigmoid()
-}
-
-/// `x * sigmoid(x)`.
-///
-/// # Errors
-/// When the elements are no floats.
-pub fn silu(x: &Tensor) -> Result<Tensor> {
-    x.silu()
 }
 
 /// The SiLU of the first half of the last axis, times the second half (Shazeer, arXiv 2002.05202).

@@ -47,6 +47,18 @@ pub fn elementwise(op: ElementwiseOp, dtype: DType, operands: &[View]) -> View {
             operands[1].read_i64(start, b);
             out.iter_mut().zip(b).for_each(|(x, y)| *x = i64::from(f(*x, *y)));
         }),
+        (Meaning::Test(f), _) => View::fill_i64(dtype, shape, |start, out| {
+            operands[0].read_i64(start, out);
+            out.iter_mut().for_each(|x| *x = i64::from(f(*x)));
+        }),
+        (Meaning::Ternary(f), _) => View::fill_i64(dtype, shape, |start, out| {
+            let b = &mut [0; CHUNK][..out.len()];
+            let c = &mut [0; CHUNK][..out.len()];
+            operands[0].read_i64(start, out);
+            operands[1].read_i64(start, b);
+            operands[2].read_i64(start, c);
+            out.iter_mut().zip(b).zip(c).for_each(|((x, y), z)| *x = f(*x, *y, *z));
+        }),
         (Meaning::Select, true) => View::fill_f64(dtype, shape, |start, out| {
             let condition = &mut [0; CHUNK][..out.len()];
             let b = &mut [0.0; CHUNK][..out.len()];

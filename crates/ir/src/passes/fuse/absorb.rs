@@ -116,7 +116,28 @@ fn is_slow(op: &Op) -> bool {
         Op::Elementwise(e) => {
             matches!(
                 e,
-                E::Exp | E::Log | E::Sin | E::Cos | E::Tanh | E::Erf | E::Pow | E::Sqrt | E::Div | E::Recip
+                E::Exp
+                    | E::Exp2
+                    | E::Expm1
+                    | E::Log
+                    | E::Log2
+                    | E::Log1p
+                    | E::Sin
+                    | E::Cos
+                    | E::Tan
+                    | E::Asin
+                    | E::Acos
+                    | E::Atan
+                    | E::Sinh
+                    | E::Cosh
+                    | E::Tanh
+                    | E::Erf
+                    | E::Pow
+                    | E::Sqrt
+                    | E::Rsqrt
+                    | E::Div
+                    | E::Recip
+                    | E::Philox
             )
         }
         Op::Gather { .. } => true,
