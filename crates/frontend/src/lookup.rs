@@ -91,7 +91,7 @@ impl Tensor {
     }
 
     /// These integers as u32, those beyond it clamped before the cast would wrap them to the other end.
-    fn as_indices(&self, op: &'static str) -> Result<Tensor> {
+    pub(crate) fn as_indices(&self, op: &'static str) -> Result<Tensor> {
         match self.dtype() {
             DType::U8 | DType::U32 => self.to_dtype(DType::U32),
             DType::I32 => self.maximum(0.0)?.to_dtype(DType::U32),

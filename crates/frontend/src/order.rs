@@ -1,0 +1,77 @@
+//! What depends on the order of elements along an axis: running sums, sorting.
+
+use tallow_ir::{DType, Op, ScanKind};
+
+use crate::error::{Error, Result};
+use crate::shape::{Axis, D};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// Running sums along an axis: element `i` is the sum of elements `0 ..= i`. Sums of 16-bit floats are kept
+    /// in f32 and rounded once an element; integers wrap.
+    ///
+    /// # Errors
+    /// When the axis does not exist.
+    pub fn cumsum(&self, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.shape(), "cumsum")?;
+        self.unary(Op::Scan { kind: ScanKind::Sum, axis })
+    }
+
+    /// Running products along an axis.
+    ///
+    /// # Errors
+    /// When the axis does not exist.
+    pub fn cumprod(&self, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.shape(), "cumprod")?;
+        self.unary(Op::Scan { kind: ScanKind::Prod, axis })
+    }
+
+    /// The positions (`u32`) along the last axis in the order of the elements there, smallest first if `asc`.
+    /// Equal elements keep their order; NaN is above every number.
+    ///
+    /// # Errors
+    /// For a scalar.
+    pub fn arg_sort_last_dim(&self, asc: bool) -> Result<Tensor> {
+        let axis = D::Minus1.of(self.shape(), "arg_sort_last_dim")?;
+        self.unary(Op::ArgSort { axis, descending: !asc })
+    }
+
+    /// The elements along the last axis in order, and the positions that they had.
+    ///
+    /// # Errors
+    /// For a scalar, or when the shape is symbolic.
+    pub fn sort_last_dim(&self, asc: bool) -> Result<(Tensor, Tensor)> {
+        let order = self.arg_sort_last_dim(asc)?;
+        if self.elem_count()? == 0 {
+            return Ok((self.clone(), order));
+        }
+        Ok((self.gather(&order, D::Minus1)?, order))
+    }
+
+    /// The `k` largest elements along the last axis, largest first, and their positions.
+    ///
+    /// # Errors
+    /// When there are less than `k`, for a scalar, or when the shape is symbolic.
+    pub fn topk(&self, k: usize) -> Result<(Tensor, Tensor)> {
+        let order = self.arg_sort_last_dim(false)?;
+        let extent = self.dim(D::Minus1)?;
+        if k > extent {
+            let why = format!("the {k} largest of {extent} elements, shape {}", self.shape());
+            return Err(Error::InvalidArgument { op: "topk", why });
+        }
+        let order = order.narrow(D::Minus1, 0, k)?;
+        if order.elem_count()? == 0 {
+            return Ok((Tensor::zeros(order.shape(), self.dtype(), self.device())?, order));
+        }
+        Ok((self.gather(&order, D::Minus1)?, order))
+    }
+
+    /// The type that sums of this one are scattered in; `None` where that is itself.
+    pub(crate) fn scatter_dtype(&self) -> Option<DType> {
+        match self.dtype() {
+            DType::F16 | DType::BF16 => Some(DType::F32),
+            DType::U8 => Some(DType::U32),
+            _ => None,
+        }
+    }
+}

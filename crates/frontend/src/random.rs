@@ -1,0 +1,124 @@
+//! Random tensors from a counter: element `i` of draw number `n` is a function of the seed, `n` and `i` alone
+//! (Philox4x32-10, Salmon et al., SC'11), so every device and the interpreter give the same integers and
+//! uniform numbers, and nothing depends on how a kernel is divided.
+
+use std::sync::{Mutex, PoisonError};
+
+use tallow_ir::{DType, Dim};
+
+use crate::device::Device;
+use crate::element::WithDType;
+use crate::error::{Error, Result};
+use crate::masks::positions;
+use crate::shape::IntoShape;
+use crate::tensor::Tensor;
+
+/// The seed, folded to 32 bits, and the number of the next draw.
+static STATE: Mutex<(u32, u32)> = Mutex::new((299_792_458, 0));
+
+/// The draw's own key and stream.
+fn next_draw() -> (u32, u32) {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let draw = *state;
+    state.1 = state.1.wrapping_add(1);
+    draw
+}
+
+impl Device {
+    /// Starts the sequence of random draws anew. It is one for all devices of the process, so a program gives the
+    /// same numbers wherever it runs.
+    ///
+    /// # Errors
+    /// None; a `Result` because Candle's is one.
+    pub fn set_seed(&self, seed: u64) -> Result<()> {
+        let folded = (seed as u32) ^ ((seed >> 32) as u32).rotate_left(16);
+        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = (folded, 0);
+        Ok(())
+    }
+}
+
+impl Tensor {
+    /// Numbers drawn evenly from `low .. up`, of the type of the bounds.
+    ///
+    /// # Errors
+    /// When the bounds are no floats, or the shape is symbolic or has 2^30 elements.
+    pub fn rand<T: WithDType>(low: T, up: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        let shape = shape.into_shape();
+        let (low, up) = (low.to_f64(), up.to_f64());
+        let unit = unit("rand", shape.numel(), 1, device)?.remove(0);
+        float("rand", T::DTYPE)?;
+        unit.affine(up - low, low)?.to_dtype(T::DTYPE)?.reshape(&shape)
+    }
+
+    /// Numbers drawn from the normal distribution of this mean and standard deviation, of their type, by the
+    /// method of Box and Muller (1958): within 1e-5 of a deviation the same on every device.
+    ///
+    /// # Errors
+    /// As [`Tensor::rand`].
+    pub fn randn<T: WithDType>(mean: T, std: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        let shape = shape.into_shape();
+        let (mean, std) = (mean.to_f64(), std.to_f64());
+        float("randn", T::DTYPE)?;
+        let mut both = unit("randn", shape.numel(), 2, device)?;
+        let (angle, radius) = (both.remove(1), both.remove(0));
+        // 1 - u lies in (0, 1], where the logarithm is finite.
+        let radius = radius.affine(-1.0, 1.0)?.log()?.affine(-2.0, 0.0)?.sqrt()?;
+        let normal = radius.mul(&angle.affine(std::f64::consts::TAU, 0.0)?.cos()?)?;
+        normal.affine(std, mean)?.to_dtype(T::DTYPE)?.reshape(&shape)
+    }
+
+    /// As [`Tensor::rand`], with this tensor's shape, type and device.
+    ///
+    /// # Errors
+    /// As [`Tensor::rand`].
+    pub fn rand_like(&self, low: f64, up: f64) -> Result<Tensor> {
+        float("rand_like", self.dtype())?;
+        Tensor::rand(low as f32, up as f32, self.shape(), self.device())?.to_dtype(self.dtype())
+    }
+
+    /// As [`Tensor::randn`], with this tensor's shape, type and device.
+    ///
+    /// # Errors
+    /// As [`Tensor::rand`].
+    pub fn randn_like(&self, mean: f64, stdev: f64) -> Result<Tensor> {
+        float("randn_like", self.dtype())?;
+        Tensor::randn(mean as f32, stdev as f32, self.shape(), self.device())?.to_dtype(self.dtype())
+    }
+
+    /// 1 (u8) with the probability that each element of this tensor says, else 0.
+    ///
+    /// # Errors
+    /// When the elements are no floats, or as [`Tensor::rand`].
+    pub fn bernoulli(&self) -> Result<Tensor> {
+        float("bernoulli", self.dtype())?;
+        self.to_dtype(DType::F32)?.gt(&self.rand_like(0.0, 1.0)?.to_dtype(DType::F32)?)
+    }
+}
+
+fn float(op: &'static str, got: DType) -> Result<()> {
+    if got.is_float() {
+        Ok(())
+    } else {
+        Err(Error::UnexpectedDType { op, expected: "a float type".into(), got })
+    }
+}
+
+/// `count` tensors of `n` numbers (f32) in `0 .. 1`, multiples of 2^-24.
+fn unit(op: &'static str, n: Dim, count: u32, device: &Device) -> Result<Vec<Tensor>> {
+    if n.as_const().is_none_or(|n| n >= 1 << 30) {
+        let why = format!("{n} random elements; the number must be known and below 2^30");
+        return Err(Error::InvalidArgument { op, why });
+    }
+    let (key, stream) = next_draw();
+    // Data, not constants: the next draw runs the same kernel.
+    let word = |x: u32| Tensor::new(&[x], device)?.broadcast_as([n.clone()]);
+    let (key, stream) = (word(key)?, word(stream)?);
+    let one = |i: u32| -> Result<Tensor> {
+        let counter = positions(&n, device)?.affine(f64::from(count), f64::from(i))?;
+        let bits = counter.philox(&key, &stream)?;
+        // The upper 24 bits: as many as an f32 holds.
+        let high = bits.div(&bits.constant_like(256.0)?)?;
+        high.to_dtype(DType::F32)?.affine(f64::from(1u32 << 24).recip(), 0.0)
+    };
+    (0..count).map(one).collect()
+}

@@ -1,0 +1,110 @@
+//! Writes to places that an index tensor chooses. Indices are data, for which a GPU cannot stop; what an index
+//! beyond its axis names is not written.
+
+use tallow_ir::{DType, Dim, Op, ScatterKind};
+
+use crate::error::{Error, Result};
+use crate::masks::positions;
+use crate::shape::Axis;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// This tensor with each element of `source` added at its own place, but at the index along `axis`: for
+    /// axis 1, `source[i, j]` is added to `[i, indices[i, j]]`. The order of sums is the device's.
+    ///
+    /// # Errors
+    /// When shapes, element types or devices do not fit, the indices are no integers, a shape is symbolic, or
+    /// the tensor has 2^32 elements.
+    pub fn scatter_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
+        let places = self.places("scatter_add", indices, source, axis)?;
+        self.add_at(&places, source)
+    }
+
+    /// This tensor with each element of `source` in place of what is at the index along `axis`. Of several
+    /// elements for one place the last stays.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    pub fn scatter(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
+        let places = self.places("scatter", indices, source, axis)?;
+        let (flat, count) = (source.flatten_all()?, source.elem_count()?);
+        if count == 0 {
+            return Ok(self.clone());
+        }
+        // The number, from 1, of the last element that goes to each place; 0 where none goes.
+        let numbers = positions(&count.into(), self.device())?.affine(1.0, 1.0)?;
+        let none = Tensor::zeros(self.elem_count()?, DType::U32, self.device())?;
+        let op = Op::Scatter(ScatterKind::Max);
+        let winner = Tensor::of_op(op, &[&none, &places, &numbers], self.device())?;
+        // Place 0 holds no winner where there is none; what it then picks is not used.
+        let picked = flat.index_select(&winner.maximum(1u32)?.affine(1.0, -1.0)?, 0)?;
+        let all = winner.ne(0u32)?.where_cond(&picked, &self.flatten_all()?)?;
+        all.reshape(self.shape())
+    }
+
+    /// This tensor with part `i` of `source` along `axis` added to part `indices[i]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`], or when the indices have not one axis.
+    pub fn index_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
+        let op = "index_add";
+        let axis = axis.of(self.shape(), op)?;
+        let (have, given) = (self.dims()?, source.dims()?);
+        let fits = have.len() == given.len()
+            && have.iter().zip(given).enumerate().all(|(i, (a, b))| i == axis || a == b)
+            && indices.dims()? == [given[axis]];
+        if !fits {
+            let (lhs, rhs) = (self.shape().clone(), source.shape().clone());
+            return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
+        }
+        let mut alone = vec![Dim::one(); given.len()];
+        alone[axis] = given[axis].into();
+        let indices = indices.reshape(alone)?.broadcast_as(source.shape())?;
+        let places = self.places(op, &indices, source, axis)?;
+        self.add_at(&places, source)
+    }
+
+    fn add_at(&self, places: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let wide = self.scatter_dtype().unwrap_or(self.dtype());
+        let (into, from) = (self.to_dtype(wide)?.flatten_all()?, source.to_dtype(wide)?.flatten_all()?);
+        let op = Op::Scatter(ScatterKind::Add);
+        let sum = Tensor::of_op(op, &[&into, places, &from], self.device())?;
+        sum.to_dtype(self.dtype())?.reshape(self.shape())
+    }
+
+    /// The row-major position of the place of each element of `source`, on one axis; beyond the tensor where
+    /// the index is beyond its axis.
+    fn places(&self, op: &'static str, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.shape(), op)?;
+        self.same_dtype(op, source)?;
+        let mismatch = |lhs: &Tensor, rhs: &Tensor| {
+            let (lhs, rhs) = (lhs.shape().clone(), rhs.shape().clone());
+            Error::ShapeMismatchBinaryOp { op, lhs, rhs }
+        };
+        let (extents, given) = (self.dims()?, source.dims()?);
+        if indices.shape() != source.shape() {
+            return Err(mismatch(indices, source));
+        }
+        let mut pairs = extents.iter().zip(given).enumerate();
+        if extents.len() != given.len() || pairs.any(|(at, (have, want))| at != axis && want > have) {
+            return Err(mismatch(self, source));
+        }
+        // The largest u32 stands for no place.
+        if self.elem_count()? >= u32::MAX as usize {
+            let why = format!("shape {} has more elements than an index can name", self.shape());
+            return Err(Error::InvalidArgument { op, why });
+        }
+        let strides = self.stride()?;
+        let indices = indices.as_indices(op)?;
+        let inside = indices.lt(extents[axis] as u32)?;
+        let mut flat = indices.affine(strides[axis] as f64, 0.0)?;
+        for (other, stride) in strides.iter().enumerate().filter(|(other, _)| *other != axis) {
+            let mut alone = vec![Dim::one(); given.len()];
+            alone[other] = given[other].into();
+            let at = positions(&alone[other], self.device())?.affine(*stride as f64, 0.0)?;
+            flat = flat.broadcast_add(&at.reshape(alone)?)?;
+        }
+        let nowhere = flat.constant_like(f64::from(u32::MAX))?;
+        inside.where_cond(&flat, &nowhere)?.flatten_all()
+    }
+}
