@@ -298,21 +298,13 @@ impl<'a> Emitter<'a> {
             Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.literal(s.as_f64()), depth: 0 }),
             Op::Iota { dtype, .. } => {
                 let i = self.index(&at[0])?;
-                Ok(self.define(
-                    glsl(*dtype)?.name(),
-                    format!("{}({})", glsl(*dtype)?.name(), i.text),
-                    i.depth,
-                    value.node,
-                ))
+                let ty = glsl(*dtype)?.name();
+                Ok(self.define(ty, scalar::from_uint(*dtype, &i.text), i.depth, value.node))
             }
             Op::DimValue { dim, dtype } => {
                 let text = self.dim(dim);
-                Ok(self.define(
-                    glsl(*dtype)?.name(),
-                    format!("{}({text})", glsl(*dtype)?.name()),
-                    0,
-                    value.node,
-                ))
+                let ty = glsl(*dtype)?.name();
+                Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
             }
             Op::Elementwise(op) => {
                 let mut args = vec![];
@@ -407,19 +399,22 @@ impl<'a> Emitter<'a> {
     }
 
     fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
+        // Sums are kept in f32; what an 8-bit float cannot hold must not be seen.
+        let dtype = self.body.ty(value).dtype;
+        let held = |text: String| if dtype == DType::F8E4M3 { format!("round_f8({text})") } else { text };
         match anchor {
-            Anchor::Var(e) => Ok(e),
+            Anchor::Var(e) => Ok(Expr { text: held(e.text), depth: e.depth }),
             Anchor::Tile { array, row, base, depth } => {
                 let column = self.index(at.last().unwrap_or(&Index::default()))?;
                 Ok(Expr {
-                    text: format!("{array}[{row} + ({}) - {base}]", column.text),
+                    text: held(format!("{array}[{row} + ({}) - {base}]", column.text)),
                     depth: depth.max(column.depth),
                 })
             }
             Anchor::Rows { array } => {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
-                Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
+                Ok(Expr { text: held(format!("{array}[{}]", row.text)), depth: row.depth })
             }
         }
     }
@@ -471,7 +466,7 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 33] = [
+    const ALL: [&str; 38] = [
         "number",
         "to_uint",
         "to_int",
@@ -502,6 +497,11 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         "round_f16",
         "round_bf16",
         "bits_bf16",
+        "value_f8",
+        "round_f8",
+        "bits_f8",
+        "narrow_f8",
+        "narrow_i16",
         "narrow_f16",
         "narrow_bf16",
         "narrow_u8",
@@ -510,6 +510,10 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
     if used.contains("asin_of") || used.contains("acos_of") {
         used.insert("atan_of");
+    }
+    if ["round_f8", "bits_f8", "narrow_f8"].iter().any(|f| used.contains(f)) {
+        used.insert("round_f8");
+        used.insert("value_f8");
     }
     if used.contains("bits_bf16") || used.contains("narrow_bf16") {
         used.insert("round_bf16");

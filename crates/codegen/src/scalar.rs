@@ -5,16 +5,17 @@
 //! range, integer division by zero, powers of negative numbers, large arguments of sine), the expression
 //! calls a function of `templates/math.glsl` with the meaning that the interpreter gives.
 
+use tallow_ir::elementwise::TypeRule;
 use tallow_ir::{DType, ElementwiseOp as E};
 
 /// GLSL types that kernels compute in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Glsl {
-    /// `float`: f32, and f16 and bf16 in wider precision.
+    /// `float`: f32, and narrower floats in wider precision.
     Float,
     /// `uint`: u8 and u32.
     Uint,
-    /// `int`: i32.
+    /// `int`: i32, and i16 sign-extended.
     Int,
 }
 
@@ -22,9 +23,9 @@ impl Glsl {
     /// The type that values of `dtype` have in registers; `None` if kernels cannot compute in it.
     pub fn of(dtype: DType) -> Option<Glsl> {
         match dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Some(Glsl::Float),
+            DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 => Some(Glsl::Float),
             DType::U8 | DType::U32 => Some(Glsl::Uint),
-            DType::I32 => Some(Glsl::Int),
+            DType::I16 | DType::I32 => Some(Glsl::Int),
             DType::I64 | DType::F64 => None,
             DType::Block(_) => Some(Glsl::Float),
         }
@@ -60,13 +61,12 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
     let c = x.get(2).map_or("", String::as_str);
     let float = ty == Glsl::Float;
     let flag = |test: String| format!("{test} ? 1u : 0u");
-    // u8 lives in a uint and wraps at 8 bits.
-    let wrap = |e: String| if dtype == DType::U8 { format!("({e}) & 0xffu") } else { e };
-    match op {
+    let wrap = |e: String| narrowed(dtype, e);
+    let text = match op {
         E::Neg if ty == Glsl::Uint => wrap(format!("0u - {a}")),
-        E::Neg => format!("-{a}"),
+        E::Neg => wrap(format!("-{a}")),
         E::Abs if ty == Glsl::Uint => a.into(),
-        E::Abs => format!("abs({a})"),
+        E::Abs => wrap(format!("abs({a})")),
         E::Sign if float => format!("sign_of({a})"),
         E::Sign if ty == Glsl::Uint => format!("min({a}, 1u)"),
         E::Sign => format!("sign({a})"),
@@ -97,7 +97,7 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Sub => wrap(format!("{a} - {b}")),
         E::Mul => wrap(format!("{a} * {b}")),
         E::Div if float => format!("{a} / {b}"),
-        E::Div => format!("div_of({a}, {b})"),
+        E::Div => wrap(format!("div_of({a}, {b})")),
         E::Rem => format!("rem_of({a}, {b})"),
         E::Pow => format!("pow_of({a}, {b})"),
         E::Minimum if float => format!("min_of({a}, {b})"),
@@ -122,6 +122,48 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Xor => flag(format!("({a} != 0u) != ({b} != 0u)")),
         E::Not => flag(format!("{a} == 0u")),
         E::Select => format!("{a} != 0u ? {b} : {c}"),
+    };
+    // What an 8-bit float holds is so far from what f32 does that every result is rounded.
+    let rounds = matches!(op.rule(), TypeRule::Float | TypeRule::Numeric) && dtype == DType::F8E4M3;
+    if rounds && !is_closed(op) { format!("round_f8({text})") } else { text }
+}
+
+/// True if the result is one of the operands, perhaps with another sign.
+fn is_closed(op: E) -> bool {
+    matches!(op, E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum)
+}
+
+/// `e` wrapped to the bits of an integer type that lives in a wider register; other types as they are.
+pub fn narrowed(dtype: DType, e: String) -> String {
+    match dtype {
+        DType::U8 => format!("({e}) & 0xffu"),
+        DType::I16 => format!("({e}) << 16 >> 16"),
+        DType::U32
+        | DType::I32
+        | DType::I64
+        | DType::F8E4M3
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::Block(_) => e,
+    }
+}
+
+/// A uint expression as a number of `dtype`.
+pub fn from_uint(dtype: DType, a: &str) -> String {
+    let ty = Glsl::of(dtype).map_or("", Glsl::name);
+    match dtype {
+        DType::U8 | DType::I16 => narrowed(dtype, format!("{ty}({a})")),
+        DType::F8E4M3 => format!("round_f8(float({a}))"),
+        DType::U32
+        | DType::I32
+        | DType::I64
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::Block(_) => format!("{ty}({a})"),
     }
 }
 
@@ -131,12 +173,16 @@ pub fn cast(from: DType, to: DType, a: &str) -> String {
     match (to, source, target) {
         (DType::F16, Glsl::Float, _) if from != DType::F16 => format!("round_f16({a})"),
         (DType::BF16, Glsl::Float, _) if from != DType::BF16 => format!("round_bf16({a})"),
+        (DType::F8E4M3, Glsl::Float, _) if from != DType::F8E4M3 => format!("round_f8({a})"),
+        (DType::F8E4M3, _, _) if source != Glsl::Float => format!("round_f8(float({a}))"),
         (DType::F16, _, _) if source != Glsl::Float => format!("round_f16(float({a}))"),
         (DType::BF16, _, _) if source != Glsl::Float => format!("round_bf16(float({a}))"),
+        (DType::I16, Glsl::Float, _) => format!("int(clamp(number({a}), -32768.0, 32767.0))"),
         (DType::U8, Glsl::Float, _) => format!("uint(clamp(number({a}), 0.0, 255.0))"),
         (DType::U32, Glsl::Float, _) => format!("to_uint({a})"),
         (DType::I32, Glsl::Float, _) => format!("to_int({a})"),
         (DType::U8, _, _) if from != DType::U8 => format!("uint({a}) & 0xffu"),
+        (DType::I16, _, _) if !matches!(from, DType::I16 | DType::U8) => format!("int({a}) << 16 >> 16"),
         (_, s, t) if s == t => a.into(),
         (_, _, t) => format!("{}({a})", t.name()),
     }

@@ -69,8 +69,8 @@ impl Tensor {
         let indices = match indices.dtype() {
             DType::U8 | DType::U32 => indices.to_dtype(DType::U32)?,
             // Below 0 is clamped to 0 before the cast would wrap it to the far end.
-            DType::I32 | DType::I64 => indices.maximum(0.0)?.to_dtype(DType::U32)?,
-            got @ (DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_)) => {
+            DType::I16 | DType::I32 | DType::I64 => indices.maximum(0.0)?.to_dtype(DType::U32)?,
+            got @ (DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_)) => {
                 return Err(Error::UnexpectedDType { op, expected: "an integer type".into(), got });
             }
         };

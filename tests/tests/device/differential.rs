@@ -13,12 +13,20 @@ use tallow_tests::{
 
 use crate::harness::{device, device_with_range, interpret, run};
 
+/// Types that kernels compute in.
+const COMPUTED: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::U32, DType::I16, DType::I32];
+
 /// Rounding that a kernel may differ by. The interpreter rounds each node to its dtype; a fused kernel
 /// computes in f32 throughout, so each 16-bit node contributes up to half a unit in its last place:
 /// 2^-11 relative for f16, 2^-8 for bf16, whose squares are 2e-7 and 1.5e-5.
+/// An f8e4m3 node is rounded where the interpreter does, but a last bit before it may decide over 2^-4, 4e-3
+/// squared.
 fn tolerance(graph: &Graph) -> Tolerance {
     let has = |d: DType| graph.nodes().any(|(_, n)| n.types.iter().any(|t| t.dtype == d));
-    Tolerance::Nmse(if has(DType::BF16) {
+    Tolerance::Nmse(if has(DType::F8E4M3) {
+        1e-2
+    } else if has(DType::BF16) {
         1e-3
     } else if has(DType::F16) {
         1e-5
@@ -121,10 +129,10 @@ fn random_graphs_match_the_interpreter() {
 }
 
 #[test]
-fn sixteen_bit_graphs_match_the_interpreter() {
+fn narrow_graphs_match_the_interpreter() {
     let options = Options {
-        floats: vec![DType::F16, DType::BF16, DType::F32],
-        ints: vec![DType::U8],
+        floats: vec![DType::F16, DType::BF16, DType::F8E4M3, DType::F32],
+        ints: vec![DType::U8, DType::I16],
         ..Options::for_kernels()
     };
     let n = count(30);
@@ -196,7 +204,7 @@ fn tensors_in_windows_match_the_interpreter() {
 #[test]
 fn elementwise_ops_match_the_interpreter() {
     let mut failures = vec![];
-    for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32] {
+    for dtype in COMPUTED {
         let mut graph = Graph::new(dtype.name());
         for (i, len) in [1usize, 7, 64, 257].into_iter().enumerate() {
             let a = graph.input(&format!("a{i}"), dtype, [len]).unwrap();
@@ -227,18 +235,48 @@ fn elementwise_ops_match_the_interpreter() {
 #[test]
 fn casts_match_the_interpreter() {
     let Some(device) = device() else { return };
-    let types = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
-    let values =
-        [0.0, -0.0, 1.5, -1.5, 255.0, 256.0, 300.0, -300.0, 65504.0, 1e6, -1e6, 2147483647.0, 4.3e9, -4.3e9];
-    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.4999, 2.5, 3.5];
-    for from in types {
+    let values = [
+        32767.0,
+        32768.0,
+        -32769.0,
+        0.0,
+        -0.0,
+        1.5,
+        -1.5,
+        255.0,
+        256.0,
+        300.0,
+        -300.0,
+        65504.0,
+        1e6,
+        -1e6,
+        2147483647.0,
+        4.3e9,
+        -4.3e9,
+    ];
+    let special = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.4999,
+        2.5,
+        3.5,
+        448.0,
+        464.0,
+        464.1,
+        0.0009,
+        0.001,
+        0.0029,
+        0.0156,
+    ];
+    for from in COMPUTED {
         let mut all: Vec<f64> = values.to_vec();
         if from.is_float() {
             all.extend(special);
         }
         let mut graph = Graph::new("casts");
         let a = graph.input("a", from, [all.len()]).unwrap();
-        for to in types {
+        for to in COMPUTED {
             let v = graph.add(Op::Cast(to), &[a]).unwrap();
             graph.output(to.name(), v).unwrap();
         }

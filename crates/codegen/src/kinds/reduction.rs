@@ -9,7 +9,7 @@ use tallow_ir::{DType, DeviceCaps, Graph, NodeId, Op, ReduceKind};
 
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::scalar::{self, Glsl};
 use crate::template::render;
 
 /// The reductions that a kernel calls.
@@ -36,6 +36,7 @@ fn identity(kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
     let (low, high) = match (ty, dtype) {
         (Glsl::Float, _) => (f64::NEG_INFINITY, f64::INFINITY),
         (_, DType::U8) => (0.0, 255.0),
+        (_, DType::I16) => (f64::from(i16::MIN), f64::from(i16::MAX)),
         (Glsl::Uint, _) => (0.0, f64::from(u32::MAX)),
         (Glsl::Int, _) => (f64::from(i32::MIN), f64::from(i32::MAX)),
     };
@@ -202,10 +203,7 @@ pub(crate) fn emit(
                 e.line(format!("uint {name} = {function}({acc}, {acc}_at);  // {comment}"));
             } else {
                 let function = used.value(kind, ty, dtype);
-                let mut text = format!("{function}({acc})");
-                if dtype == DType::U8 && matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
-                    text = format!("{text} & 0xffu");
-                }
+                let text = scalar::narrowed(dtype, format!("{function}({acc})"));
                 e.line(format!("{} {name} = {text};  // {comment}", ty.name()));
             }
             let depth = e.depth();

@@ -234,6 +234,31 @@ uint bits_bf16(float x) {
 }
 float round_bf16(float x) { return uintBitsToFloat(bits_bf16(x) << 16); }
 //% endif
+//% if "value_f8" in used
+// E4M3: NaN where all bits below the sign are 1; below 2^-6 units of 2^-9.
+float value_f8(uint b) {
+    uint u = b & 0x7fu;
+    float x = u < 8u ? float(u) * 0.001953125 : uintBitsToFloat(u == 0x7fu ? 0x7fc00000u : (u + 960u) << 20);
+    return (b & 0x80u) != 0u ? -x : x;
+}
+//% endif
+//% if "round_f8" in used
+// To nearest even; what is too large becomes 448.
+uint bits_f8(float x) {
+    uint s = (floatBitsToUint(x) >> 24) & 0x80u;
+    if (isnan(x)) return s | 0x7fu;
+    float a = min(abs(x), 448.0);
+    uint u = floatBitsToUint(a);
+    return s | (a < 0.015625 ? uint(roundEven(a * 512.0)) : ((u + 0x7ffffu + ((u >> 20) & 1u)) >> 20) - 960u);
+}
+float round_f8(float x) { return value_f8(bits_f8(x)); }
+//% endif
+//% if "narrow_f8" in used
+uint8_t narrow_f8(float x) { return uint8_t(bits_f8(x)); }
+//% endif
+//% if "narrow_i16" in used
+int16_t narrow_i16(int x) { return int16_t(x); }
+//% endif
 //% if "narrow_f16" in used
 float16_t narrow_f16(float x) { return float16_t(x); }
 //% endif

@@ -8,7 +8,8 @@ use crate::{Case, Expect, case, check};
 const MAP: &[FusionKind] = &[FusionKind::Map];
 
 /// Types that kernels compute in.
-const COMPUTED: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
+const COMPUTED: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::U32, DType::I16, DType::I32];
 
 fn refused(case: Case) -> Case {
     Case { expect: Expect::NoDtype, ..case }

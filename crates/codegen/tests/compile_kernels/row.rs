@@ -5,7 +5,8 @@ use tallow_ir::{DType, FusionKind, ReduceKind};
 use crate::{Case, case, check};
 
 const ROW: &[FusionKind] = &[FusionKind::Row];
-const COMPUTED: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
+const COMPUTED: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::U32, DType::I16, DType::I32];
 
 fn reduction(kind: ReduceKind, d: DType) -> Case {
     let (name, r) = (kind.name(), if kind.is_arg() { DType::U32 } else { d });
