@@ -54,13 +54,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What kernels compute on every device: neither 64-bit types nor products of integers.
+    /// What kernels compute on every device: no 64-bit types.
     pub fn for_kernels() -> Options {
         Options {
             floats: vec![DType::F32, DType::F32, DType::F16, DType::BF16],
             ints: vec![DType::U8, DType::U32, DType::I16, DType::I32],
             plain_blocks: false,
-            int_matmul: false,
             ..Options::default()
         }
     }

@@ -271,12 +271,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn compute(&mut self, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
-        let body = self.body;
+        let (body, caps) = (self.body, self.caps);
         let node = body.node(value.node);
         let ty = body.ty(value);
         let glsl = |dtype: DType| {
             let what = body.node_text(value.node);
-            Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })
+            Glsl::of(dtype, caps).ok_or(CodegenError::Dtype { what, dtype })
         };
         if let Some(anchor) = self.anchors.get(&value.node).cloned() {
             return self.anchor(anchor, value, at);
@@ -295,7 +295,7 @@ impl<'a> Emitter<'a> {
                 let text = self.buffers[buffer].load(&i.text, self.caps);
                 Ok(self.define(ty_name, text, i.depth, value.node))
             }
-            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.literal(s.as_f64()), depth: 0 }),
+            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
             Op::Iota { dtype, .. } => {
                 let i = self.index(&at[0])?;
                 let ty = glsl(*dtype)?.name();
@@ -338,8 +338,7 @@ impl<'a> Emitter<'a> {
                 let inside = one(self, at)?;
                 let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
                 let test = self.within(&at[*axis], before, &len)?;
-                let text =
-                    format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.literal(filler.as_f64()));
+                let text = format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.constant(*filler));
                 Ok(self.define(glsl(ty.dtype)?.name(), text, test.depth.max(inside.depth), value.node))
             }
             Op::Concat { axis } => self.concat(value, at, *axis),
@@ -394,27 +393,30 @@ impl<'a> Emitter<'a> {
         }
         let dtype = body.ty(value).dtype;
         let what = body.node_text(value.node);
-        let ty = Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })?;
+        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
         Ok(self.define(ty.name(), text + &last.text, depth, value.node))
     }
 
     fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
-        // Sums are kept in f32; what an 8-bit float cannot hold must not be seen.
-        let dtype = self.body.ty(value).dtype;
-        let held = |text: String| if dtype == DType::F8E4M3 { format!("round_f8({text})") } else { text };
         match anchor {
-            Anchor::Var(e) => Ok(Expr { text: held(e.text), depth: e.depth }),
+            Anchor::Var(e) => Ok(e),
             Anchor::Tile { array, row, base, depth } => {
                 let column = self.index(at.last().unwrap_or(&Index::default()))?;
-                Ok(Expr {
-                    text: held(format!("{array}[{row} + ({}) - {base}]", column.text)),
-                    depth: depth.max(column.depth),
-                })
+                let depth = depth.max(column.depth);
+                let text = format!("{array}[{row} + ({}) - {base}]", column.text);
+                let dtype = self.body.ty(value).dtype;
+                let held = scalar::held(dtype, text.clone());
+                if held == text {
+                    return Ok(Expr { text, depth });
+                }
+                let what = self.body.node_text(value.node);
+                let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
+                Ok(self.define(ty.name(), held, depth, value.node))
             }
             Anchor::Rows { array } => {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
-                Ok(Expr { text: held(format!("{array}[{}]", row.text)), depth: row.depth })
+                Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
             }
         }
     }
@@ -466,10 +468,13 @@ fn operand_text(text: String) -> String {
 
 /// Which functions of `math.glsl` a text calls.
 pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: [&str; 38] = [
+    let double = text.contains("double");
+    const ALL: [&str; 43] = [
         "number",
         "to_uint",
         "to_int",
+        "to_long",
+        "odd_of",
         "sign_of",
         "round_of",
         "min_of",
@@ -477,6 +482,9 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
         "div_of",
         "rem_of",
         "pow_of",
+        "exp_of",
+        "exp2_of",
+        "log_of",
         "expm1_of",
         "log2_of",
         "log1p_of",
@@ -508,6 +516,30 @@ pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
     ];
     let mut used: BTreeSet<&'static str> =
         ALL.into_iter().filter(|f| text.contains(&format!("{f}("))).collect();
+    // What those of double call, in an order in which one pass finds all.
+    const NEEDS: [(&str, &[&str]); 16] = [
+        ("tanh_of", &["expm1_of"]),
+        ("sinh_of", &["expm1_of"]),
+        ("expm1_of", &["pow2_of"]),
+        ("exp_of", &["pow2_of"]),
+        ("exp2_of", &["pow2_of"]),
+        ("cosh_of", &["pow2_of"]),
+        ("erf_of", &["pow2_of"]),
+        ("pow_of", &["pow2_of", "split_of"]),
+        ("log_of", &["split_of"]),
+        ("log2_of", &["split_of"]),
+        ("log1p_of", &["split_of"]),
+        ("sin_of", &["quarter_of"]),
+        ("cos_of", &["quarter_of"]),
+        ("tan_of", &["quarter_of"]),
+        ("asin_of", &["atan_of"]),
+        ("acos_of", &["atan_of"]),
+    ];
+    for (function, needs) in NEEDS.iter().filter(|_| double) {
+        if used.contains(function) {
+            used.extend(needs.iter());
+        }
+    }
     if used.contains("asin_of") || used.contains("acos_of") {
         used.insert("atan_of");
     }

@@ -59,10 +59,18 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
             e.extensions.insert(ext);
         }
     }
+    if all.contains("int64_t") {
+        e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
+    }
     e.extensions.insert("GL_EXT_control_flow_attributes");
     let used = used_functions(&all);
     if !used.is_empty() {
-        functions = render("math.glsl", context! { used => used })? + "\n" + &functions;
+        let (long, double) = (all.contains("int64_t"), all.contains("double"));
+        if double {
+            functions = render("math64.glsl", context! { used => used.clone() })? + "\n" + &functions;
+        }
+        let holes = context! { used => used, long => long, double => double };
+        functions = render("math.glsl", holes)? + "\n" + &functions;
     }
     functions += &parts.functions;
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();

@@ -81,7 +81,10 @@ impl Buffer {
                 "uint8_t"
             }
             DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => "uint",
-            DType::I64 => "int64_t",
+            DType::I64 => {
+                ext.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
+                "int64_t"
+            }
             DType::F64 => "double",
         }
     }

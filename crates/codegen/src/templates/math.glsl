@@ -1,33 +1,76 @@
 // Meanings that GLSL leaves open, as the interpreter defines them. Only what a kernel calls is included.
 //% if "number" in used
 float number(float x) { return isnan(x) ? 0.0 : x; }
+//% if double
+double number(double x) { return isnan(x) ? 0.0lf : x; }
+//% endif
 //% endif
 //% if "to_uint" in used
 uint to_uint(float x) { return isnan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
+//% if double
+uint to_uint(double x) { return isnan(x) || x <= 0.0lf ? 0u : (x >= 4294967295.0lf ? 0xffffffffu : uint(x)); }
+//% endif
 //% endif
 //% if "to_int" in used
 int to_int(float x) { return isnan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
+//% if double
+int to_int(double x) { return isnan(x) ? 0 : (x >= 2147483647.0lf ? 2147483647 : (x <= -2147483648.0lf ? int(0x80000000u) : int(x))); }
+//% endif
+//% endif
+//% if "to_long" in used
+const int64_t LONG_MIN = int64_t(0x8000000000000000ul);
+int64_t to_long(float x) { return isnan(x) ? 0l : (x >= 9223372036854775808.0 ? ~LONG_MIN : (x < -9223372036854775808.0 ? LONG_MIN : int64_t(x))); }
+//% if double
+int64_t to_long(double x) { return isnan(x) ? 0l : (x >= 9223372036854775808.0lf ? ~LONG_MIN : (x < -9223372036854775808.0lf ? LONG_MIN : int64_t(x))); }
+//% endif
+//% endif
+//% if "odd_of" in used
+// To f32 with an odd last bit where inexact: rounding that to fewer bits equals rounding once (Boldo and Melquiond).
+float odd_of(double x) {
+    float f = float(x);
+    if (isnan(x) || isinf(f) || double(f) == x) return f;
+    uint u = floatBitsToUint(f);
+    return uintBitsToFloat((abs(double(f)) > abs(x) ? u - 1u : u) | 1u);
+}
 //% endif
 //% if "sign_of" in used
 float sign_of(float x) { return isnan(x) ? x : sign(x); }
+//% if double
+double sign_of(double x) { return isnan(x) ? x : sign(x); }
+//% endif
 //% endif
 //% if "round_of" in used
 // Halves away from zero; adding 0.5 would round 0.49999997 up.
 float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sign(x) : t; }
+//% if double
+double round_of(double x) { double t = trunc(x); return abs(x - t) >= 0.5lf ? t + sign(x) : t; }
+//% endif
 //% endif
 //% if "min_of" in used
 float min_of(float a, float b) { return isnan(a) ? a : (a < b ? a : b); }
+//% if double
+double min_of(double a, double b) { return isnan(a) ? a : (a < b ? a : b); }
+//% endif
 //% endif
 //% if "max_of" in used
 float max_of(float a, float b) { return isnan(a) ? a : (a > b ? a : b); }
+//% if double
+double max_of(double a, double b) { return isnan(a) ? a : (a > b ? a : b); }
+//% endif
 //% endif
 //% if "div_of" in used
 uint div_of(uint a, uint b) { return b == 0u ? 0u : a / b; }
 int div_of(int a, int b) { return b == 0 ? 0 : (b == -1 ? -a : a / b); }
+//% if long
+int64_t div_of(int64_t a, int64_t b) { return b == 0l ? 0l : (b == -1l ? -a : a / b); }
+//% endif
 //% endif
 //% if "rem_of" in used
 uint rem_of(uint a, uint b) { return b == 0u ? 0u : a % b; }
 int rem_of(int a, int b) { return b == 0 || b == -1 ? 0 : a - b * (a / b); }
+//% if long
+int64_t rem_of(int64_t a, int64_t b) { return b == 0l || b == -1l ? 0l : a - b * (a / b); }
+//% endif
 // Exact up to quotients of 2^24: the rounded quotient may be one off, which shows in sign or size of the rest.
 float rem_of(float a, float b) {
     if (isinf(b) && !isinf(a)) return a;
@@ -35,6 +78,14 @@ float rem_of(float a, float b) {
     if (r != 0.0 && (r < 0.0) != (step < 0.0)) return r + step;
     return abs(r) >= abs(b) ? r - step : r;
 }
+//% if double
+double rem_of(double a, double b) {
+    if (isinf(b) && !isinf(a)) return a;
+    double r = fma(-b, trunc(a / b), a), step = a < 0.0lf ? -abs(b) : abs(b);
+    if (r != 0.0lf && (r < 0.0lf) != (step < 0.0lf)) return r + step;
+    return abs(r) >= abs(b) ? r - step : r;
+}
+//% endif
 //% endif
 //% if "pow_of" in used
 // pow() is undefined for negative bases; there the power exists for whole exponents only.
@@ -84,14 +135,17 @@ float log1p_of(float x) {
 float rsqrt_of(float x) {
     return x > 0.0 ? inversesqrt(x) : uintBitsToFloat(x == 0.0 ? 0x7f800000u | (floatBitsToUint(x) & 0x80000000u) : 0x7fc00000u);
 }
+//% if double
+double rsqrt_of(double x) { return 1.0lf / sqrt(x); }
+//% endif
 //% endif
 //% if "tan_of" in used
 // Reduction by pi/2 as for sine, then the continued fraction of tan to its fifth level: error < 1e-8 of tan.
 float tan_of(float x) {
     precise float n = roundEven(x * 0.63661977);
-    precise float r = fma(n, -1.5703125, x);
-    r = fma(n, -0.00048375129699707031, r);
-    r = fma(n, -7.54979e-8, r);
+    precise float r = x - n * 1.5703125;
+    r = r - n * 0.00048375129699707031;
+    r = r - n * 7.54979e-8;
     float s = r * r, p = r * (945.0 + s * (s - 105.0)), q = 945.0 + s * (15.0 * s - 420.0);
     return fract(0.5 * n) == 0.0 ? p / q : -q / p;
 }
@@ -163,10 +217,16 @@ float cosh_of(float x) {
 //% if "shl_of" in used
 uint shl_of(uint a, uint b) { return b < 32u ? a << b : 0u; }
 int shl_of(int a, int b) { return uint(b) < 32u ? a << b : 0; }
+//% if long
+int64_t shl_of(int64_t a, int64_t b) { return b >= 0l && b < 64l ? a << int(b) : 0l; }
+//% endif
 //% endif
 //% if "shr_of" in used
 uint shr_of(uint a, uint b) { return b < 32u ? a >> b : 0u; }
 int shr_of(int a, int b) { return b < 0 ? 0 : a >> min(b, 31); }
+//% if long
+int64_t shr_of(int64_t a, int64_t b) { return b < 0l ? 0l : a >> int(min(b, 63l)); }
+//% endif
 //% endif
 //% if "philox_of" in used
 // Philox4x32-10 (Salmon et al., SC'11).
@@ -211,11 +271,13 @@ float erf_of(float x) {
 //% endif
 //% if "sin_of" in used or "cos_of" in used
 // Reduction by 2 pi in three parts (Cody and Waite): devices promise sine only in [-pi, pi].
+// The products with the first parts are exact; drivers may add the parts up unless all is `precise`, which fma() is not.
 float reduced(float x) {
     precise float n = roundEven(x * 0.15915494);
-    precise float r = fma(n, -6.28125, x);
-    r = fma(n, -0.0019350051879882812, r);
-    return fma(n, -3.019916e-7, r);
+    precise float r = x - n * 6.28125;
+    r = r - n * 0.0019350051879882812;
+    r = r - n * 3.019916e-7;
+    return r;
 }
 //% endif
 //% if "sin_of" in used
