@@ -168,7 +168,7 @@ elementwise_ops! {
     Shr "shr" Int int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) });
     /// Random bits that depend on nothing but `(counter, key, stream)`: word `counter % 4` of the
     /// Philox4x32-10 block at `(counter / 4, stream, 0, 0)` under the key `(key, 0)`.
-    Philox "philox" Word ternary(|counter, key, stream| crate::philox::word(counter, key, stream));
+    Philox "philox" Word ternary(crate::philox::word);
     /// `a == b`.
     Eq "eq" Compare relation(|a, b| a == b, |a, b| a == b);
     /// `a != b`.

@@ -67,3 +67,39 @@ fn small_arguments_keep_their_digits() {
     check(&odd, DType::F32, &values, Tolerance::Each { abs: 0.0, rel: 2e-6 });
     check(&odd, DType::F64, &values, Tolerance::Each { abs: 0.0, rel: 2e-15 });
 }
+
+/// Powers and remainders of every pair of ends, zeros, whole and other numbers. An exponential errs by 2|x| units,
+/// and so does a power.
+#[test]
+fn powers_and_remainders_hold_at_the_ends() {
+    let Some(device) = device() else { return };
+    let Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
+    let mut ends = both_signs([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 10.0, f64::INFINITY]);
+    ends.push(f64::NAN);
+    let pairs = || ends.iter().flat_map(|x| ends.iter().map(|y| (*x, *y)));
+    for (dtype, rel) in [(DType::F32, 3e-5), (DType::F64, 1e-14)] {
+        if dtype == DType::F64 && !vulkan.caps().float64 {
+            continue;
+        }
+        let mut graph = Graph::new("pairs");
+        let n = ends.len() * ends.len();
+        let x = graph.input("x", dtype, [n]).unwrap();
+        let y = graph.input("y", dtype, [n]).unwrap();
+        for op in [E::Pow, E::Rem] {
+            let z = graph.elementwise(op, &[x, y]).unwrap();
+            graph.output(op.name(), z).unwrap();
+        }
+        let mut inputs = random_inputs(&graph, 1);
+        let sides = [pairs().map(|p| p.0).collect::<Vec<_>>(), pairs().map(|p| p.1).collect()];
+        for (name, values) in ["x", "y"].into_iter().zip(sides) {
+            let bytes = Array::from_f64s(dtype, &[n], &values).unwrap().to_bytes();
+            inputs.inputs.get_mut(name).unwrap().bytes = bytes;
+        }
+        let want = interpret(&graph, &inputs).unwrap();
+        let got = run(&device, &graph, &inputs).unwrap();
+        for ((name, want), (_, got)) in want.iter().zip(&got) {
+            let found = compare(want, got, Tolerance::Each { abs: 0.0, rel });
+            found.unwrap_or_else(|e| panic!("{name} in {dtype}: {e}"));
+        }
+    }
+}

@@ -92,9 +92,10 @@ double rem_of(double a, double b) {
 float pow_of(float x, float y) {
     if (y == 0.0 || x == 1.0) return 1.0;
     if (isnan(x) || isnan(y)) return x + y;
+    if (x == -1.0 && isinf(y)) return 1.0;
     bool whole = trunc(y) == y, odd = whole && mod(y, 2.0) == 1.0, negative = floatBitsToInt(x) < 0;
     float p = x == 0.0 ? (y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u)) : pow(abs(x), y);
-    if (x < 0.0 && !whole) return uintBitsToFloat(0x7fc00000u);
+    if (x < 0.0 && !isinf(x) && !whole) return uintBitsToFloat(0x7fc00000u);
     return negative && odd ? -p : p;
 }
 //% endif
