@@ -2,7 +2,8 @@
 // bound stands).
 //% if "pow2_of" in used or "split_of" in used
 // ln 2 in two parts, of which the first has trailing zeros, so that its products with small integers are
-// exact. Drivers add such parts up first unless products and differences are `precise`, which fma() is not. As bits, since compilers may read long decimals one place off.
+// exact. Drivers add such parts up first unless products and differences are `precise`, which fma() is not. They
+// are given as bits so that no compiler reads a long decimal one place off.
 double ln2_high() { return packDouble2x32(uvec2(0xfee00000u, 0x3fe62e42u)); }
 double ln2_low() { return packDouble2x32(uvec2(0x35793c76u, 0x3dea39efu)); }
 //% endif
