@@ -42,8 +42,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            floats: vec![DType::F32, DType::F32, DType::F16, DType::BF16, DType::F64],
-            ints: vec![DType::U8, DType::U32, DType::I32, DType::I64],
+            floats: vec![DType::F32, DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::F64],
+            ints: vec![DType::U8, DType::U32, DType::I16, DType::I32, DType::I64],
             symbols: true,
             states: true,
             weights: true,
@@ -55,13 +55,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What kernels compute on every device: neither 64-bit types nor products of integers.
+    /// What kernels compute on every device: no 64-bit types.
     pub fn for_kernels() -> Options {
         Options {
             floats: vec![DType::F32, DType::F32, DType::F16, DType::BF16],
-            ints: vec![DType::U8, DType::U32, DType::I32],
+            ints: vec![DType::U8, DType::U32, DType::I16, DType::I32],
             plain_blocks: false,
-            int_matmul: false,
             ..Options::default()
         }
     }

@@ -57,7 +57,7 @@ impl Inputs {
 /// Random values for every symbol and leaf of `graph`, the same for the same seed.
 ///
 /// Symbols are at least 1 and satisfy [`Graph::constraints`]. Floats are n/32 in -4 ..= 4, exact in every
-/// float type, those of weights n/256 in -1/2 ..= 1/2 before they are quantized; `u8` are 0 ..= 3,
+/// float type but f8e4m3, those of weights n/256 in -1/2 ..= 1/2 before they are quantized; `u8` are 0 ..= 3,
 /// other integers within -8 ..= 8 or, if unsigned, 0 ..= 16.
 pub fn random_inputs(graph: &Graph, seed: u64) -> Inputs {
     // Another sequence than the graph's own, which may have the same seed.
@@ -113,11 +113,11 @@ fn random_leaf(ty: &TensorType, symbols: &Bindings, is_weight: bool, rng: &mut R
     let number = |rng: &mut Rng| match dtype {
         DType::U8 => rng.between(0, 3) as f64,
         DType::U32 => rng.between(0, 16) as f64,
-        DType::I32 | DType::I64 => rng.between(-8, 8) as f64,
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) if is_weight => {
+        DType::I16 | DType::I32 | DType::I64 => rng.between(-8, 8) as f64,
+        DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) if is_weight => {
             rng.between(-128, 128) as f64 / 256.0
         }
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
+        DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
             rng.between(-128, 128) as f64 / 32.0
         }
     };
@@ -129,7 +129,9 @@ fn random_leaf(ty: &TensorType, symbols: &Bindings, is_weight: bool, rng: &mut R
         }
         DType::U8
         | DType::U32
+        | DType::I16
         | DType::I32
+        | DType::F8E4M3
         | DType::I64
         | DType::F16
         | DType::BF16

@@ -275,12 +275,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn compute(&mut self, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
-        let body = self.body;
+        let (body, caps) = (self.body, self.caps);
         let node = body.node(value.node);
         let ty = body.ty(value);
         let glsl = |dtype: DType| {
             let what = body.node_text(value.node);
-            Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })
+            Glsl::of(dtype, caps).ok_or(CodegenError::Dtype { what, dtype })
         };
         if let Some(anchor) = self.anchors.get(&value.node).cloned() {
             return self.anchor(anchor, value, at);
@@ -299,24 +299,16 @@ impl<'a> Emitter<'a> {
                 let text = self.buffers[buffer].load(&i.text, self.caps);
                 Ok(self.define(ty_name, text, i.depth, value.node))
             }
-            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.literal(s.as_f64()), depth: 0 }),
+            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
             Op::Iota { dtype, .. } => {
                 let i = self.index(&at[0])?;
-                Ok(self.define(
-                    glsl(*dtype)?.name(),
-                    format!("{}({})", glsl(*dtype)?.name(), i.text),
-                    i.depth,
-                    value.node,
-                ))
+                let ty = glsl(*dtype)?.name();
+                Ok(self.define(ty, scalar::from_uint(*dtype, &i.text), i.depth, value.node))
             }
             Op::DimValue { dim, dtype } => {
                 let text = self.dim(dim);
-                Ok(self.define(
-                    glsl(*dtype)?.name(),
-                    format!("{}({text})", glsl(*dtype)?.name()),
-                    0,
-                    value.node,
-                ))
+                let ty = glsl(*dtype)?.name();
+                Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
             }
             Op::Elementwise(op) => {
                 let mut args = vec![];
@@ -351,8 +343,7 @@ impl<'a> Emitter<'a> {
                 let inside = one(self, at)?;
                 let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
                 let test = self.within(&at[*axis], before, &len)?;
-                let text =
-                    format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.literal(filler.as_f64()));
+                let text = format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.constant(*filler));
                 Ok(self.define(glsl(ty.dtype)?.name(), text, test.depth.max(inside.depth), value.node))
             }
             Op::Concat { axis } => self.concat(value, at, *axis),
@@ -429,7 +420,7 @@ impl<'a> Emitter<'a> {
         }
         let dtype = body.ty(value).dtype;
         let what = body.node_text(value.node);
-        let ty = Glsl::of(dtype).ok_or(CodegenError::Dtype { what, dtype })?;
+        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
         Ok(self.define(ty.name(), text + &last.text, depth, value.node))
     }
 
@@ -438,10 +429,16 @@ impl<'a> Emitter<'a> {
             Anchor::Var(e) => Ok(e),
             Anchor::Tile { array, row, base, depth } => {
                 let column = self.index(at.last().unwrap_or(&Index::default()))?;
-                Ok(Expr {
-                    text: format!("{array}[{row} + ({}) - {base}]", column.text),
-                    depth: depth.max(column.depth),
-                })
+                let depth = depth.max(column.depth);
+                let text = format!("{array}[{row} + ({}) - {base}]", column.text);
+                let dtype = self.body.ty(value).dtype;
+                let held = scalar::held(dtype, text.clone());
+                if held == text {
+                    return Ok(Expr { text, depth });
+                }
+                let what = self.body.node_text(value.node);
+                let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
+                Ok(self.define(ty.name(), held, depth, value.node))
             }
             Anchor::Rows { array } => {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);

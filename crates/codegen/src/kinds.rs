@@ -16,7 +16,7 @@ use tallow_ir::{DeviceCaps, Fusion, form};
 
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
-use crate::library::used_functions;
+use crate::library::library;
 use crate::template::render;
 
 /// The kernel for one fusion; symbol expressions that it reads go into `table`.
@@ -66,11 +66,11 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
             e.extensions.insert(ext);
         }
     }
-    e.extensions.insert("GL_EXT_control_flow_attributes");
-    let used = used_functions(&all);
-    if !used.is_empty() {
-        functions = render("math.glsl", context! { used => used })? + "\n" + &functions;
+    if all.contains("int64_t") {
+        e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
+    e.extensions.insert("GL_EXT_control_flow_attributes");
+    functions = library(&all)? + &functions;
     functions += &parts.functions;
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();

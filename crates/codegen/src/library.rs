@@ -1,63 +1,89 @@
-//! The functions of `templates/math.glsl`: which of them a kernel needs.
+//! The functions of `templates/math.glsl` and `math64.glsl`: which of them a kernel needs.
 
 use std::collections::BTreeSet;
 
 use minijinja::context;
 
+use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// Which functions of `math.glsl` a text calls, and which those call.
-pub(crate) fn used_functions(text: &str) -> BTreeSet<&'static str> {
-    const ALL: &[&str] = &[
-        "is_nan",
-        "number",
-        "to_uint",
-        "to_int",
-        "sort_key",
-        "sign_of",
-        "round_of",
-        "min_of",
-        "max_of",
-        "div_of",
-        "rem_of",
-        "pow_of",
-        "expm1_of",
-        "log2_of",
-        "log1p_of",
-        "rsqrt_of",
-        "tan_of",
-        "asin_of",
-        "acos_of",
-        "atan_of",
-        "sinh_of",
-        "cosh_of",
-        "shl_of",
-        "shr_of",
-        "philox_of",
-        "tanh_of",
-        "erf_of",
-        "sin_of",
-        "cos_of",
-        "round_f16",
-        "round_bf16",
-        "bits_bf16",
-        "narrow_f16",
-        "narrow_bf16",
-        "narrow_u8",
-    ];
-    let calls = |text: &str| -> BTreeSet<&'static str> {
-        ALL.iter().copied().filter(|f| text.contains(&format!("{f}("))).collect()
-    };
+const FUNCTIONS: &[&str] = &[
+    "acos_of",
+    "asin_of",
+    "atan_of",
+    "bits_bf16",
+    "bits_f8",
+    "cos_of",
+    "cosh_of",
+    "div_of",
+    "erf_of",
+    "exp2_of",
+    "exp_of",
+    "expm1_of",
+    "is_nan",
+    "log1p_of",
+    "log2_of",
+    "log_of",
+    "max_of",
+    "min_of",
+    "narrow_bf16",
+    "narrow_f16",
+    "narrow_f8",
+    "narrow_i16",
+    "narrow_u8",
+    "number",
+    "odd_of",
+    "philox_of",
+    "pow2_of",
+    "pow_of",
+    "quarter_of",
+    "rem_of",
+    "round_bf16",
+    "round_f16",
+    "round_f8",
+    "round_of",
+    "rsqrt_of",
+    "shl_of",
+    "shr_of",
+    "sign_of",
+    "sin_of",
+    "sinh_of",
+    "sort_key",
+    "split_of",
+    "tan_of",
+    "tanh_of",
+    "to_int",
+    "to_long",
+    "to_uint",
+    "value_f8",
+];
+
+fn calls(text: &str) -> BTreeSet<&'static str> {
+    FUNCTIONS.iter().copied().filter(|f| text.contains(&format!("{f}("))).collect()
+}
+
+/// The definitions of all functions that `text` calls, and that those call.
+pub(crate) fn library(text: &str) -> Result<String, CodegenError> {
+    let (long, double) = (text.contains("int64_t"), text.contains("double"));
     let mut used = calls(text);
-    if used.contains("bits_bf16") || used.contains("narrow_bf16") {
-        used.insert("round_bf16");
-    }
-    // A function may call others; a few rounds find all.
+    // Some are defined in one place with others.
     loop {
-        let Ok(library) = render("math.glsl", context! { used => used.clone() }) else { return used };
-        let more = calls(&library);
+        for (part, whole) in [("bits_bf16", "round_bf16"), ("bits_f8", "round_f8")] {
+            if used.contains(part) {
+                used.insert(whole);
+            }
+        }
+        if used.is_empty() {
+            return Ok(String::new());
+        }
+        let mut defined =
+            render("math.glsl", context! { used => used.clone(), long => long, double => double })? + "\n";
+        if double {
+            defined += &(render("math64.glsl", context! { used => used.clone() })? + "\n");
+        }
+        let more = calls(&defined);
         if more.is_subset(&used) {
-            return used;
+            return Ok(defined);
         }
         used.extend(more);
     }

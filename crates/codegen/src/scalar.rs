@@ -5,28 +5,44 @@
 //! range, integer division by zero, powers of negative numbers, large arguments of sine), the expression
 //! calls a function of `templates/math.glsl` with the meaning that the interpreter gives.
 
-use tallow_ir::{DType, ElementwiseOp as E};
+use tallow_ir::elementwise::TypeRule;
+use tallow_ir::{DType, DeviceCaps, ElementwiseOp as E, Scalar};
 
 /// GLSL types that kernels compute in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Glsl {
-    /// `float`: f32, and f16 and bf16 in wider precision.
+    /// `float`: f32, and narrower floats in wider precision.
     Float,
     /// `uint`: u8 and u32.
     Uint,
-    /// `int`: i32.
+    /// `int`: i32, and i16 sign-extended.
     Int,
+    /// `int64_t`: i64.
+    Long,
+    /// `double`: f64.
+    Double,
 }
 
 impl Glsl {
-    /// The type that values of `dtype` have in registers; `None` if kernels cannot compute in it.
-    pub fn of(dtype: DType) -> Option<Glsl> {
+    /// The type that values of `dtype` have in registers; `None` if kernels for the device cannot compute in it.
+    pub fn of(dtype: DType, caps: &DeviceCaps) -> Option<Glsl> {
+        let ty = Glsl::register(dtype);
+        let has = match ty {
+            Glsl::Float | Glsl::Uint | Glsl::Int => true,
+            Glsl::Long => caps.int64,
+            Glsl::Double => caps.float64,
+        };
+        has.then_some(ty)
+    }
+
+    /// As [`Glsl::of`] for a device that has all types.
+    fn register(dtype: DType) -> Glsl {
         match dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Some(Glsl::Float),
-            DType::U8 | DType::U32 => Some(Glsl::Uint),
-            DType::I32 => Some(Glsl::Int),
-            DType::I64 | DType::F64 => None,
-            DType::Block(_) => Some(Glsl::Float),
+            DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::Block(_) => Glsl::Float,
+            DType::U8 | DType::U32 => Glsl::Uint,
+            DType::I16 | DType::I32 => Glsl::Int,
+            DType::I64 => Glsl::Long,
+            DType::F64 => Glsl::Double,
         }
     }
 
@@ -36,20 +52,68 @@ impl Glsl {
             Glsl::Float => "float",
             Glsl::Uint => "uint",
             Glsl::Int => "int",
+            Glsl::Long => "int64_t",
+            Glsl::Double => "double",
         }
     }
 
-    /// A literal.
-    pub fn literal(self, value: f64) -> String {
+    /// The name in the names of functions and arrays.
+    pub fn word(self) -> &'static str {
         match self {
-            Glsl::Float if value.is_nan() => "uintBitsToFloat(0x7fc00000u)".into(),
-            Glsl::Float if value == f64::INFINITY => "uintBitsToFloat(0x7f800000u)".into(),
-            Glsl::Float if value == f64::NEG_INFINITY => "uintBitsToFloat(0xff800000u)".into(),
-            Glsl::Float => format!("{:?}", value as f32),
-            Glsl::Uint => format!("{}u", value as u32),
-            Glsl::Int if value as i64 == i64::from(i32::MIN) => "int(0x80000000u)".into(),
-            Glsl::Int => format!("{}", value as i32),
+            Glsl::Long => "long",
+            Glsl::Float | Glsl::Uint | Glsl::Int | Glsl::Double => self.name(),
         }
+    }
+
+    /// Bytes of a register.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Glsl::Float | Glsl::Uint | Glsl::Int => 4,
+            Glsl::Long | Glsl::Double => 8,
+        }
+    }
+
+    /// True for `float` and `double`.
+    pub fn is_float(self) -> bool {
+        matches!(self, Glsl::Float | Glsl::Double)
+    }
+
+    /// A literal of a number that the type holds exactly, or an f64 that a float type rounds.
+    pub fn literal(self, value: f64) -> String {
+        let special = |float: u32, double: u32| match self {
+            Glsl::Double => format!("packDouble2x32(uvec2(0u, {double:#x}u))"),
+            Glsl::Float | Glsl::Uint | Glsl::Int | Glsl::Long => format!("uintBitsToFloat({float:#x}u)"),
+        };
+        match self {
+            Glsl::Float | Glsl::Double if value.is_nan() => special(0x7fc0_0000, 0x7ff8_0000),
+            Glsl::Float | Glsl::Double if value == f64::INFINITY => special(0x7f80_0000, 0x7ff0_0000),
+            Glsl::Float | Glsl::Double if value == f64::NEG_INFINITY => special(0xff80_0000, 0xfff0_0000),
+            Glsl::Float => format!("{:?}", value as f32),
+            Glsl::Double => format!("{value:?}lf"),
+            Glsl::Uint | Glsl::Int | Glsl::Long => self.int_literal(value as i64),
+        }
+    }
+
+    /// A literal of an integer, exact in the integer types.
+    pub fn int_literal(self, value: i64) -> String {
+        match self {
+            Glsl::Float | Glsl::Double => self.literal(value as f64),
+            Glsl::Uint => format!("{}u", value as u32),
+            Glsl::Int if value == i64::from(i32::MIN) => "int(0x80000000u)".into(),
+            Glsl::Int => format!("{}", value as i32),
+            Glsl::Long if value == i64::MIN => "int64_t(0x8000000000000000ul)".into(),
+            Glsl::Long => format!("{value}l"),
+        }
+    }
+
+    /// A literal of a constant.
+    pub fn constant(self, value: Scalar) -> String {
+        if value.dtype().is_float() { self.literal(value.as_f64()) } else { self.int_literal(value.as_i64()) }
+    }
+
+    /// The expression `a * b + c`.
+    pub fn multiply_add(self, a: &str, b: &str, c: &str) -> String {
+        if self.is_float() { format!("fma({a}, {b}, {c})") } else { format!("{a} * {b} + {c}") }
     }
 }
 
@@ -58,21 +122,23 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
     let a = x.first().map_or("", String::as_str);
     let b = x.get(1).map_or("", String::as_str);
     let c = x.get(2).map_or("", String::as_str);
-    let float = ty == Glsl::Float;
+    let float = ty.is_float();
     let flag = |test: String| format!("{test} ? 1u : 0u");
-    // u8 lives in a uint and wraps at 8 bits.
-    let wrap = |e: String| if dtype == DType::U8 { format!("({e}) & 0xffu") } else { e };
-    match op {
+    let wrap = |e: String| narrowed(dtype, e);
+    let text = match op {
         E::Neg if ty == Glsl::Uint => wrap(format!("0u - {a}")),
-        E::Neg => format!("-{a}"),
+        E::Neg => wrap(format!("-{a}")),
         E::Abs if ty == Glsl::Uint => a.into(),
-        E::Abs => format!("abs({a})"),
+        E::Abs => wrap(format!("abs({a})")),
         E::Sign if float => format!("sign_of({a})"),
         E::Sign if ty == Glsl::Uint => format!("min({a}, 1u)"),
         E::Sign => format!("sign({a})"),
+        E::Exp if ty == Glsl::Double => format!("exp_of({a})"),
         E::Exp => format!("exp({a})"),
+        E::Exp2 if ty == Glsl::Double => format!("exp2_of({a})"),
         E::Exp2 => format!("exp2({a})"),
         E::Expm1 => format!("expm1_of({a})"),
+        E::Log if ty == Glsl::Double => format!("log_of({a})"),
         E::Log => format!("log({a})"),
         E::Log2 => format!("log2_of({a})"),
         E::Log1p => format!("log1p_of({a})"),
@@ -97,7 +163,7 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Sub => wrap(format!("{a} - {b}")),
         E::Mul => wrap(format!("{a} * {b}")),
         E::Div if float => format!("{a} / {b}"),
-        E::Div => format!("div_of({a}, {b})"),
+        E::Div => wrap(format!("div_of({a}, {b})")),
         E::Rem => format!("rem_of({a}, {b})"),
         E::Pow => format!("pow_of({a}, {b})"),
         E::Minimum if float => format!("min_of({a}, {b})"),
@@ -122,22 +188,85 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Xor => flag(format!("({a} != 0u) != ({b} != 0u)")),
         E::Not => flag(format!("{a} == 0u")),
         E::Select => format!("{a} != 0u ? {b} : {c}"),
+    };
+    // What an 8-bit float holds is so far from what f32 does that every result is rounded.
+    let rounds = matches!(op.rule(), TypeRule::Float | TypeRule::Numeric) && dtype == DType::F8E4M3;
+    if rounds && !is_closed(op) { format!("round_f8({text})") } else { text }
+}
+
+/// True if the result is one of the operands, perhaps with another sign.
+fn is_closed(op: E) -> bool {
+    matches!(op, E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum)
+}
+
+/// `e` wrapped to the bits of an integer type that lives in a wider register; other types as they are.
+pub fn narrowed(dtype: DType, e: String) -> String {
+    match dtype {
+        DType::U8 => format!("({e}) & 0xffu"),
+        DType::I16 => format!("({e}) << 16 >> 16"),
+        DType::U32
+        | DType::I32
+        | DType::I64
+        | DType::F8E4M3
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::Block(_) => e,
+    }
+}
+
+/// A sum kept in a register as a value of `dtype`: wrapped, or for f8e4m3 rounded, as what an 8-bit float cannot
+/// hold must not be seen. The other floats stay in the precision of the register.
+pub fn held(dtype: DType, e: String) -> String {
+    if dtype == DType::F8E4M3 { format!("round_f8({e})") } else { narrowed(dtype, e) }
+}
+
+/// A uint expression as a number of `dtype`.
+pub fn from_uint(dtype: DType, a: &str) -> String {
+    let ty = Glsl::register(dtype).name();
+    match dtype {
+        DType::U8 | DType::I16 => narrowed(dtype, format!("{ty}({a})")),
+        DType::F8E4M3 => format!("round_f8(float({a}))"),
+        DType::U32
+        | DType::I32
+        | DType::I64
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::Block(_) => format!("{ty}({a})"),
     }
 }
 
 /// The expression that converts `a` from dtype `from` to `to`, both computed in their register types.
 pub fn cast(from: DType, to: DType, a: &str) -> String {
-    let (Some(source), Some(target)) = (Glsl::of(from), Glsl::of(to)) else { return a.into() };
-    match (to, source, target) {
-        (DType::F16, Glsl::Float, _) if from != DType::F16 => format!("round_f16({a})"),
-        (DType::BF16, Glsl::Float, _) if from != DType::BF16 => format!("round_bf16({a})"),
-        (DType::F16, _, _) if source != Glsl::Float => format!("round_f16(float({a}))"),
-        (DType::BF16, _, _) if source != Glsl::Float => format!("round_bf16(float({a}))"),
-        (DType::U8, Glsl::Float, _) => format!("uint(clamp(number({a}), 0.0, 255.0))"),
-        (DType::U32, Glsl::Float, _) => format!("to_uint({a})"),
-        (DType::I32, Glsl::Float, _) => format!("to_int({a})"),
-        (DType::U8, _, _) if from != DType::U8 => format!("uint({a}) & 0xffu"),
-        (_, s, t) if s == t => a.into(),
-        (_, _, t) => format!("{}({a})", t.name()),
+    let (source, target) = (Glsl::register(from), Glsl::register(to));
+    // An f64 on its way to less than an f32 is rounded once: to odd on the way.
+    let narrow = |a: &str| match source {
+        Glsl::Double => format!("odd_of({a})"),
+        Glsl::Float => a.to_string(),
+        Glsl::Uint | Glsl::Int | Glsl::Long => format!("float({a})"),
+    };
+    match to {
+        _ if from == to => a.into(),
+        DType::F16 => format!("round_f16({})", narrow(a)),
+        DType::BF16 => format!("round_bf16({})", narrow(a)),
+        DType::F8E4M3 => format!("round_f8({})", narrow(a)),
+        DType::U8 if source.is_float() => {
+            format!("uint(clamp(number({a}), {}, {}))", source.literal(0.0), source.literal(255.0))
+        }
+        DType::I16 if source.is_float() => {
+            format!("int(clamp(number({a}), {}, {}))", source.literal(-32768.0), source.literal(32767.0))
+        }
+        DType::U32 if source.is_float() => format!("to_uint({a})"),
+        DType::I32 if source.is_float() => format!("to_int({a})"),
+        DType::I64 if source.is_float() => format!("to_long({a})"),
+        DType::U8 => format!("uint({a}) & 0xffu"),
+        DType::I16 if from != DType::U8 => format!("int({a}) << 16 >> 16"),
+        _ if source == target => a.into(),
+        DType::I16 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => {
+            format!("{}({a})", target.name())
+        }
     }
 }

@@ -49,8 +49,8 @@ impl Buffer {
         let computes = |feature: bool| feature || !self.written;
         match self.dtype {
             DType::F16 => caps.storage_16bit && computes(caps.f16),
-            DType::BF16 => caps.storage_16bit && computes(caps.int16),
-            DType::U8 => caps.storage_8bit && computes(caps.int8),
+            DType::BF16 | DType::I16 => caps.storage_16bit && computes(caps.int16),
+            DType::U8 | DType::F8E4M3 => caps.storage_8bit && computes(caps.int8),
             DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => true,
         }
     }
@@ -60,8 +60,8 @@ impl Buffer {
         match self.dtype {
             _ if !self.written || !self.typed(caps) => None,
             DType::F16 => Some("GL_EXT_shader_explicit_arithmetic_types_float16"),
-            DType::BF16 => Some("GL_EXT_shader_explicit_arithmetic_types_int16"),
-            DType::U8 => Some("GL_EXT_shader_explicit_arithmetic_types_int8"),
+            DType::BF16 | DType::I16 => Some("GL_EXT_shader_explicit_arithmetic_types_int16"),
+            DType::U8 | DType::F8E4M3 => Some("GL_EXT_shader_explicit_arithmetic_types_int8"),
             DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => None,
         }
     }
@@ -83,12 +83,19 @@ impl Buffer {
                 ext.insert("GL_EXT_shader_16bit_storage");
                 "uint16_t"
             }
-            DType::U8 if self.typed(caps) => {
+            DType::I16 if self.typed(caps) => {
+                ext.insert("GL_EXT_shader_16bit_storage");
+                "int16_t"
+            }
+            DType::U8 | DType::F8E4M3 if self.typed(caps) => {
                 ext.insert("GL_EXT_shader_8bit_storage");
                 "uint8_t"
             }
-            DType::F16 | DType::BF16 | DType::U8 => "uint",
-            DType::I64 => "int64_t",
+            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => "uint",
+            DType::I64 => {
+                ext.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
+                "int64_t"
+            }
             DType::F64 => "double",
         }
     }
@@ -157,9 +164,9 @@ impl Buffer {
     fn array_bytes(&self, caps: &DeviceCaps) -> u64 {
         match self.dtype {
             DType::F32 | DType::U32 | DType::I32 | DType::Block(_) => 4,
-            DType::F16 | DType::BF16 if self.typed(caps) => 2,
-            DType::U8 if self.typed(caps) => 1,
-            DType::F16 | DType::BF16 | DType::U8 => 4,
+            DType::F16 | DType::BF16 | DType::I16 if self.typed(caps) => 2,
+            DType::U8 | DType::F8E4M3 if self.typed(caps) => 1,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => 4,
             DType::I64 | DType::F64 => 8,
         }
     }
@@ -176,8 +183,11 @@ impl Buffer {
         match self.dtype {
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => self.read(i),
             DType::F16 if self.typed(caps) => format!("float({})", self.read(i)),
+            DType::I16 if self.typed(caps) => format!("int({})", self.read(i)),
             DType::U8 if self.typed(caps) => format!("uint({})", self.read(i)),
-            DType::F16 | DType::BF16 | DType::U8 | DType::Block(_) => format!("load{b}({i})"),
+            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 | DType::Block(_) => {
+                format!("load{b}({i})")
+            }
         }
     }
 
@@ -198,17 +208,19 @@ impl Buffer {
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => Some(value.into()),
             DType::F16 if self.typed(caps) => Some(format!("narrow_f16({value})")),
             DType::BF16 if self.typed(caps) => Some(format!("narrow_bf16({value})")),
+            DType::I16 if self.typed(caps) => Some(format!("narrow_i16({value})")),
             DType::U8 if self.typed(caps) => Some(format!("narrow_u8({value})")),
-            DType::F16 | DType::BF16 | DType::U8 | DType::Block(_) => None,
+            DType::F8E4M3 if self.typed(caps) => Some(format!("narrow_f8({value})")),
+            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 | DType::Block(_) => None,
         }
     }
 
     /// GLSL type of a value of an element.
     fn value_type(&self) -> &'static str {
         match self.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => "float",
+            DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 => "float",
             DType::U32 | DType::U8 | DType::Block(_) => "uint",
-            DType::I32 => "int",
+            DType::I16 | DType::I32 => "int",
             DType::I64 => "int64_t",
             DType::F64 => "double",
         }
@@ -225,7 +237,8 @@ impl Buffer {
         if self.windows > 1 {
             let ty = match (self.dtype, self.typed(caps)) {
                 (DType::F16, true) => "float",
-                (DType::BF16 | DType::U8, true) => "uint",
+                (DType::BF16 | DType::U8 | DType::F8E4M3, true) => "uint",
+                (DType::I16, true) => "int",
                 _ => self.element(caps, &mut Extensions::new()),
             };
             text += &self.reader("at", ty, "b", self.array_bytes(caps));
@@ -233,7 +246,8 @@ impl Buffer {
         if self.wide {
             text += &self.reader("wide", "uvec4", "v", 16);
         }
-        let word = self.read(if self.dtype == DType::U8 { "i >> 2" } else { "i >> 1" });
+        let bytes = matches!(self.dtype, DType::U8 | DType::F8E4M3);
+        let word = self.read(if bytes { "i >> 2" } else { "i >> 1" });
         text += &match (self.dtype, self.typed(caps)) {
             (DType::BF16, true) => {
                 format!(
@@ -252,10 +266,21 @@ impl Buffer {
             (DType::U8, false) => {
                 format!("uint load{b}(uint i) {{ return ({word} >> (8u * (i & 3u))) & 0xffu; }}\n")
             }
+            (DType::I16, false) => {
+                format!(
+                    "int load{b}(uint i) {{ return bitfieldExtract(int({word}), int(16u * (i & 1u)), 16); }}\n"
+                )
+            }
+            (DType::F8E4M3, true) => {
+                format!("float load{b}(uint i) {{ return value_f8(uint({})); }}\n", self.read("i"))
+            }
+            (DType::F8E4M3, false) => {
+                format!("float load{b}(uint i) {{ return value_f8(({word} >> (8u * (i & 3u))) & 0xffu); }}\n")
+            }
             // The functions of a block format come from its template and read words.
             (DType::Block(_), _) if self.windows == 1 => self.reader("at", "uint", "b", 4),
             (DType::Block(_), _) => String::new(),
-            (DType::F16 | DType::U8, true) => String::new(),
+            (DType::F16 | DType::I16 | DType::U8, true) => String::new(),
             (DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64, _) => String::new(),
         };
         text
@@ -286,6 +311,8 @@ impl Buffer {
         let (word, shift, mask, bits) = match self.dtype {
             DType::F16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "packHalf2x16(vec2(x, 0.0))"),
             DType::BF16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "bits_bf16(x)"),
+            DType::I16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "uint(x) & 0xffffu"),
+            DType::F8E4M3 => ("e >> 2", "8u * (e & 3u)", "0xffu", "bits_f8(x)"),
             DType::U8 => ("e >> 2", "8u * (e & 3u)", "0xffu", "(x & 0xffu)"),
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 | DType::Block(_) => {
                 return String::new();

@@ -8,6 +8,7 @@ use crate::kernel::CodegenError;
 
 const TEMPLATES: &[(&str, &str)] = &[
     ("math.glsl", include_str!("templates/math.glsl")),
+    ("math64.glsl", include_str!("templates/math64.glsl")),
     ("reduce.glsl", include_str!("templates/reduce.glsl")),
     ("dequant/q4_0.glsl", include_str!("templates/dequant/q4_0.glsl")),
     ("dequant/q8_0.glsl", include_str!("templates/dequant/q8_0.glsl")),

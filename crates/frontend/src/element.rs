@@ -1,5 +1,6 @@
 //! Rust types that can be elements of a tensor, and nested arrays of them.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 use tallow_ir::DType;
 
@@ -45,12 +46,29 @@ macro_rules! with_dtype {
 with_dtype! {
     u8 => U8, f64::from;
     u32 => U32, f64::from;
+    i16 => I16, f64::from;
     i32 => I32, f64::from;
     i64 => I64, |x| x as f64;
     f16 => F16, f16::to_f64;
     bf16 => BF16, bf16::to_f64;
     f32 => F32, f64::from;
     f64 => F64, |x| x;
+}
+
+impl WithDType for F8E4M3 {
+    const DTYPE: DType = DType::F8E4M3;
+
+    fn write(self, bytes: &mut Vec<u8>) {
+        bytes.push(self.to_bits());
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        F8E4M3::from_bits(bytes[0])
+    }
+
+    fn to_f64(self) -> f64 {
+        tallow_ir::float8::decode(self.to_bits())
+    }
 }
 
 /// The bytes of elements.
@@ -121,7 +139,7 @@ macro_rules! scalar_array {
         }
     )*};
 }
-scalar_array!(u8, u32, i32, i64, f16, bf16, f32, f64);
+scalar_array!(u8, u32, i16, i32, i64, F8E4M3, f16, bf16, f32, f64);
 
 impl<T: NdArray> NdArray for [T] {
     type Element = T::Element;

@@ -56,7 +56,7 @@ fn activations_are_their_formulas() {
 /// Infinities have limits, and NaN stays.
 #[test]
 fn ends_of_the_range() {
-    let x = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &Device::Cpu).unwrap();
+    let x = Tensor::new([f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &Device::Cpu).unwrap();
     let of = |f: fn(&Tensor) -> Result<Tensor>| f(&x).unwrap().to_vec1::<f32>().unwrap();
     for f in [Tensor::softplus, Tensor::relu] {
         let got = of(f);

@@ -195,3 +195,26 @@ fn printing() -> Result<()> {
     assert_eq!(format!("{:?}", Tensor::new([0.5f32, 2.0], &CPU)?), "Tensor[0.5, 2; f32]");
     Ok(())
 }
+
+/// Every code of the crate that Candle takes its 8-bit floats from, and how it rounds what lies between.
+#[test]
+fn eight_bit_floats_are_those_of_candle() -> Result<()> {
+    use float8::F8E4M3;
+
+    let codes: Vec<F8E4M3> = (0..=255).map(F8E4M3::from_bits).collect();
+    let wide = Tensor::from_slice(&codes, 256, &Device::Cpu)?.to_dtype(DType::F32)?.to_vec1::<f32>()?;
+    for (code, wide) in codes.iter().zip(&wide) {
+        assert!(code.to_f32() == *wide || (code.is_nan() && wide.is_nan()), "{code:?}: {wide}");
+    }
+    let mut values: Vec<f32> = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 464.0, 465.0, 1e9, 1e-9];
+    values.extend((0..40_000u32).map(|i| f32::from_bits(i.wrapping_mul(0x0001_a36f) ^ 0x3b00_0000)));
+    let narrow = Tensor::from_slice(&values, values.len(), &Device::Cpu)?
+        .to_dtype(DType::F8E4M3)?
+        .to_vec1::<F8E4M3>()?;
+    for (x, narrow) in values.iter().zip(narrow) {
+        let expected = F8E4M3::from_f32(*x);
+        let same = expected.to_bits() == narrow.to_bits() || (expected.is_nan() && narrow.is_nan());
+        assert!(same, "{x}: {narrow:?} is not {expected:?}");
+    }
+    Ok(())
+}

@@ -13,10 +13,14 @@ pub enum DType {
     U8,
     /// 32-bit unsigned integer; the type of indices.
     U32,
+    /// 16-bit signed integer.
+    I16,
     /// 32-bit signed integer.
     I32,
     /// 64-bit signed integer.
     I64,
+    /// 8-bit float of 4 exponent and 3 mantissa bits without infinities, see [`crate::float8`].
+    F8E4M3,
     /// IEEE 754 binary16.
     F16,
     /// bfloat16: the upper half of an f32.
@@ -31,14 +35,24 @@ pub enum DType {
 
 impl DType {
     /// Every type that computation may use, in text order.
-    pub const SCALARS: [DType; 8] =
-        [DType::U8, DType::U32, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+    pub const SCALARS: [DType; 10] = [
+        DType::U8,
+        DType::U32,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F8E4M3,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
 
     /// Bytes of one element; `None` for blocks, whose elements share bytes.
     pub fn size(self) -> Option<usize> {
         match self {
-            DType::U8 => Some(1),
-            DType::F16 | DType::BF16 => Some(2),
+            DType::U8 | DType::F8E4M3 => Some(1),
+            DType::I16 | DType::F16 | DType::BF16 => Some(2),
             DType::U32 | DType::I32 | DType::F32 => Some(4),
             DType::I64 | DType::F64 => Some(8),
             DType::Block(_) => None,
@@ -55,14 +69,14 @@ impl DType {
         self.name()
     }
 
-    /// True for the IEEE-like types.
+    /// True for the types of floating-point numbers.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        matches!(self, DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
     /// True for the integer types.
     pub fn is_int(self) -> bool {
-        matches!(self, DType::U8 | DType::U32 | DType::I32 | DType::I64)
+        matches!(self, DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64)
     }
 
     /// The name used in the text form.
@@ -70,8 +84,10 @@ impl DType {
         match self {
             DType::U8 => "u8",
             DType::U32 => "u32",
+            DType::I16 => "i16",
             DType::I32 => "i32",
             DType::I64 => "i64",
+            DType::F8E4M3 => "f8e4m3",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",

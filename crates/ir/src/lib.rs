@@ -23,6 +23,7 @@ pub mod caps;
 pub mod dim;
 pub mod dtype;
 pub mod elementwise;
+pub mod float8;
 pub mod form;
 pub mod fusion;
 pub mod graph;

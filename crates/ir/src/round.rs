@@ -3,11 +3,13 @@
 use half::{bf16, f16};
 
 use crate::dtype::DType;
+use crate::float8;
 
-/// `value` rounded to nearest even in `dtype`, as f64. Integers and blocks are returned unchanged.
+/// `value` rounded to nearest even in `dtype`, as f64; f8e4m3 saturates, the others overflow to infinity. Integers and blocks are returned unchanged.
 pub fn float(dtype: DType, value: f64) -> f64 {
     match dtype {
-        DType::F64 | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::Block(_) => value,
+        DType::F64 | DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 | DType::Block(_) => value,
+        DType::F8E4M3 => float8::decode(float8::encode(value)),
         DType::F32 => f64::from(value as f32),
         DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
         DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
@@ -35,8 +37,11 @@ pub fn int(dtype: DType, value: i64) -> i64 {
     match dtype {
         DType::U8 => i64::from(value as u8),
         DType::U32 => i64::from(value as u32),
+        DType::I16 => i64::from(value as i16),
         DType::I32 => i64::from(value as i32),
-        DType::I64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => value,
+        DType::I64 | DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
+            value
+        }
     }
 }
 
@@ -45,8 +50,11 @@ pub fn float_to_int(dtype: DType, value: f64) -> i64 {
     match dtype {
         DType::U8 => i64::from(value as u8),
         DType::U32 => i64::from(value as u32),
+        DType::I16 => i64::from(value as i16),
         DType::I32 => i64::from(value as i32),
-        DType::I64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => value as i64,
+        DType::I64 | DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
+            value as i64
+        }
     }
 }
 

@@ -63,8 +63,14 @@ pub fn weight(g: &mut Graph, types: &WeightTypes, name: &str) -> Result<Value, G
     match ty.dtype {
         DType::F32 => Ok(leaf),
         DType::Block(_) => g.add(Op::Dequantize(DType::F32), &[leaf]),
-        DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F16 | DType::BF16 | DType::F64 => {
-            g.add(Op::Cast(DType::F32), &[leaf])
-        }
+        DType::U8
+        | DType::U32
+        | DType::I16
+        | DType::I32
+        | DType::F8E4M3
+        | DType::I64
+        | DType::F16
+        | DType::BF16
+        | DType::F64 => g.add(Op::Cast(DType::F32), &[leaf]),
     }
 }

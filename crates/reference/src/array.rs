@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
-use tallow_ir::{DType, Format};
+use tallow_ir::{DType, Format, float8};
 
 use crate::error::Error;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 /// still holds its old value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// Elements of `f16`, `bf16` and `f32`, all exact in an f32.
+    /// Elements of `f8e4m3`, `f16`, `bf16` and `f32`, all exact in an f32.
     F32(Arc<Vec<f32>>),
     /// Elements of `f64`.
     F64(Arc<Vec<f64>>),
@@ -96,8 +96,10 @@ impl Array {
         let data = match ty {
             DType::U8 => int(bytes, |[b]: [u8; 1]| i64::from(b)),
             DType::U32 => int(bytes, |b| i64::from(u32::from_le_bytes(b))),
+            DType::I16 => int(bytes, |b| i64::from(i16::from_le_bytes(b))),
             DType::I32 => int(bytes, |b| i64::from(i32::from_le_bytes(b))),
             DType::I64 => int(bytes, i64::from_le_bytes),
+            DType::F8E4M3 => Data::F32(Arc::new(decode(bytes, |[b]: [u8; 1]| float8::decode(b) as f32))),
             DType::F16 => Data::F32(Arc::new(decode(bytes, |b| f16::from_le_bytes(b).to_f32()))),
             DType::BF16 => Data::F32(Arc::new(decode(bytes, |b| bf16::from_le_bytes(b).to_f32()))),
             DType::F32 => Data::F32(Arc::new(decode(bytes, f32::from_le_bytes))),
@@ -114,12 +116,14 @@ impl Array {
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.data {
             Data::F32(v) => match self.ty {
+                DType::F8E4M3 => v.iter().map(|x| float8::encode(f64::from(*x))).collect(),
                 DType::F16 => v.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
                 DType::BF16 => v.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
                 DType::F32
                 | DType::F64
                 | DType::U8
                 | DType::U32
+                | DType::I16
                 | DType::I32
                 | DType::I64
                 | DType::Block(_) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -141,9 +145,9 @@ impl Array {
     pub fn zeros(ty: DType, shape: &[usize]) -> Result<Array, Error> {
         let n = checked_len(ty, shape)?;
         let data = match ty {
-            DType::F16 | DType::BF16 | DType::F32 => Data::F32(Arc::new(vec![0.0; n])),
+            DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 => Data::F32(Arc::new(vec![0.0; n])),
             DType::F64 => Data::F64(Arc::new(vec![0.0; n])),
-            DType::U8 | DType::U32 | DType::I32 | DType::I64 => Data::Int(Arc::new(vec![0; n])),
+            DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => Data::Int(Arc::new(vec![0; n])),
             DType::Block(_) => return Err(unstorable(ty, shape, "zeros are not quantized".into())),
         };
         Ok(Array { ty, shape: shape.into(), data })
@@ -162,11 +166,11 @@ impl Array {
         }
         let round = |x: &f64| tallow_ir::round::float(ty, *x);
         let data = match ty {
-            DType::F16 | DType::BF16 | DType::F32 => {
+            DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 => {
                 Data::F32(Arc::new(values.iter().map(|x| round(x) as f32).collect()))
             }
             DType::F64 => Data::F64(Arc::new(values.to_vec())),
-            DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
+            DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => {
                 let convert = |x: &f64| tallow_ir::round::float_to_int(ty, *x);
                 Data::Int(Arc::new(values.iter().map(convert).collect()))
             }
@@ -204,9 +208,9 @@ impl Array {
     /// a run asks.
     pub(crate) fn is_sound(&self) -> bool {
         let kind = match (&self.data, self.ty) {
-            (Data::F32(_), DType::F16 | DType::BF16 | DType::F32) => true,
+            (Data::F32(_), DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32) => true,
             (Data::F64(_), DType::F64) => true,
-            (Data::Int(_), DType::U8 | DType::U32 | DType::I32 | DType::I64) => true,
+            (Data::Int(_), DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64) => true,
             (Data::Blocks(b), DType::Block(format)) => b.format == format,
             (Data::F32(_) | Data::F64(_) | Data::Int(_) | Data::Blocks(_), _) => false,
         };
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn bytes_round_trip_in_every_type() {
-        let values = [0.0, 1.0, 2.0, 255.0, 7.0, 100.0];
+        let values = [0.0, 1.0, 2.0, 240.0, 7.0, 96.0];
         for ty in DType::SCALARS {
             let array = Array::from_f64s(ty, &[2, 3], &values).expect("six values");
             let bytes = array.to_bytes();

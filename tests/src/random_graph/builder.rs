@@ -224,8 +224,8 @@ fn leaf(value: Value, dtype: DType) -> Item {
     let (low, high) = match dtype {
         DType::U8 => (0.0, 3.0),
         DType::U32 => (0.0, 16.0),
-        DType::I32 | DType::I64 => (-8.0, 8.0),
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => (-4.0, 4.0),
+        DType::I16 | DType::I32 | DType::I64 => (-8.0, 8.0),
+        DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => (-4.0, 4.0),
     };
     Item { value, low, high, exact: true }
 }
@@ -235,8 +235,9 @@ pub fn wrapped(dtype: DType, low: f64, high: f64) -> (f64, f64) {
     let all = match dtype {
         DType::U8 => (0.0, 255.0),
         DType::U32 => (0.0, f64::from(u32::MAX)),
+        DType::I16 => (f64::from(i16::MIN), f64::from(i16::MAX)),
         DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
-        DType::I64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
+        DType::I64 | DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
             (i64::MIN as f64, i64::MAX as f64)
         }
     };

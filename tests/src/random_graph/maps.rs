@@ -312,9 +312,11 @@ pub fn index_values(b: &mut Builder) -> Option<Item> {
         return None;
     }
     let high = dim.max_value() as f64;
-    // bf16 has 8 bits: integers up to 256 are exact in every type but u8, which wraps.
+    // bf16 has 8 bits, so integers up to 256 are exact; u8 wraps.
     let (low, high) = if dtype.is_int() { wrapped(dtype, 0.0, high) } else { (0.0, high) };
     let op = if b.rng.chance(60) { Op::Iota { len: dim, dtype } } else { Op::DimValue { dim, dtype } };
     let value = b.add(op, &[]);
-    Some(b.push(Item { value, low, high, exact: high <= 256.0 || dtype.is_int() }))
+    // f8e4m3 has 4.
+    let most = if dtype == DType::F8E4M3 { 16.0 } else { 256.0 };
+    Some(b.push(Item { value, low, high, exact: high <= most || dtype.is_int() }))
 }

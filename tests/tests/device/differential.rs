@@ -5,7 +5,9 @@ use std::path::Path;
 
 use tallow::Device;
 use tallow_ir::elementwise::TypeRule;
-use tallow_ir::{DType, ElementwiseOp, Graph, GraphError, Op, ReduceKind, passes, verify};
+use tallow_ir::{
+    DType, DeviceCaps, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Scalar, passes, verify,
+};
 use tallow_reference::Array;
 use tallow_tests::{
     Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
@@ -13,12 +15,33 @@ use tallow_tests::{
 
 use crate::harness::{device, device_with_range, interpret, run};
 
+/// Types that kernels compute in on a device: those of 64 bits where it has them.
+fn computed(device: &Device) -> Vec<DType> {
+    let caps = caps(device);
+    let has = |d: &DType| match d {
+        DType::I64 => caps.int64,
+        DType::F64 => caps.float64,
+        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::Block(_) => true,
+        DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 => true,
+    };
+    DType::SCALARS.into_iter().filter(has).collect()
+}
+
+fn caps(device: &Device) -> &DeviceCaps {
+    let Device::Vulkan(vulkan) = device else { panic!("{device} is no Vulkan device") };
+    vulkan.caps()
+}
+
 /// Rounding that a kernel may differ by. The interpreter rounds each node to its dtype; a fused kernel
 /// computes in f32 throughout, so each 16-bit node contributes up to half a unit in its last place:
 /// 2^-11 relative for f16, 2^-8 for bf16, whose squares are 2e-7 and 1.5e-5.
+/// An f8e4m3 node is rounded where the interpreter does, but a last bit before it may decide over 2^-4, 4e-3
+/// squared.
 fn tolerance(graph: &Graph) -> Tolerance {
     let has = |d: DType| graph.nodes().any(|(_, n)| n.types.iter().any(|t| t.dtype == d));
-    Tolerance::Nmse(if has(DType::BF16) {
+    Tolerance::Nmse(if has(DType::F8E4M3) {
+        1e-2
+    } else if has(DType::BF16) {
         1e-3
     } else if has(DType::F16) {
         1e-5
@@ -67,17 +90,26 @@ fn judge(found: Result<Vec<String>, String>, graph: &Graph, inputs: &Inputs) -> 
 
 /// `graph` after all passes but the fuser, with every node a kernel of its own.
 fn separate(device: &Device, graph: &Graph) -> Result<Graph, GraphError> {
-    let Device::Vulkan(vulkan) = device else { panic!("{device} is no Vulkan device") };
     let mut now = graph.clone();
     for pass in passes::PASSES.iter().filter(|p| p.name != "fuse") {
-        now = (pass.run)(&now, vulkan.caps())?;
+        now = (pass.run)(&now, caps(device))?;
     }
-    passes::fuse::separate(&now, vulkan.caps())
+    passes::fuse::separate(&now, caps(device))
 }
 
-/// Whether kernels compute all types that occur: not those of 64 bits, on any device yet.
-fn computable(graph: &Graph) -> bool {
-    graph.nodes().all(|(_, n)| n.types.iter().all(|t| !matches!(t.dtype, DType::F64 | DType::I64)))
+/// Whether kernels for the device compute all types that occur, and attention in 32 bits.
+fn computable(graph: &Graph, device: &Device) -> bool {
+    let has = computed(device);
+    graph.nodes().all(|(_, n)| {
+        let wide = matches!(n.op, Op::Attention { .. }) && n.types[0].dtype == DType::F64;
+        !wide && n.types.iter().all(|t| matches!(t.dtype, DType::Block(_)) || has.contains(&t.dtype))
+    })
+}
+
+/// Types of every width, where the device has them.
+fn all_types(device: &Device) -> Options {
+    let of = |kind: fn(DType) -> bool| computed(device).into_iter().filter(|d| kind(*d)).collect::<Vec<_>>();
+    Options { floats: of(DType::is_float), ints: of(DType::is_int), ..Options::for_kernels() }
 }
 
 /// A graph from a file, for a look at what differs: `TALLOW_IR=x.ir cargo test one_file -- --ignored`.
@@ -121,10 +153,10 @@ fn random_graphs_match_the_interpreter() {
 }
 
 #[test]
-fn sixteen_bit_graphs_match_the_interpreter() {
+fn narrow_graphs_match_the_interpreter() {
     let options = Options {
-        floats: vec![DType::F16, DType::BF16, DType::F32],
-        ints: vec![DType::U8],
+        floats: vec![DType::F16, DType::BF16, DType::F8E4M3, DType::F32],
+        ints: vec![DType::U8, DType::I16],
         ..Options::for_kernels()
     };
     let n = count(30);
@@ -134,10 +166,63 @@ fn sixteen_bit_graphs_match_the_interpreter() {
 }
 
 #[test]
+fn graphs_of_all_types_match_the_interpreter() {
+    let Some(device) = device() else { return };
+    let (n, options) = (count(60), all_types(&device));
+    let graphs = (4000..).map(|seed| (seed, random_graph(seed, 3 + seed as usize % 5, &options)));
+    let graphs = graphs.filter(|(_, g)| computable(g, &device)).take(n as usize);
+    report(graphs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
+}
+
+/// Products and reductions in every type, also by extents that end within a tile; integers wrap.
+#[test]
+fn contractions_of_all_types_match_the_interpreter() {
+    let Some(device) = device() else { return };
+    let mut failures = vec![];
+    for dtype in computed(&device) {
+        let mut graph = Graph::new(dtype.name());
+        let factor = Scalar::of(dtype, if dtype.is_int() { 100.0 } else { 0.25 });
+        let large = graph.add(Op::Const(factor), &[]).unwrap();
+        for (i, (m, k, n)) in [(1usize, 33usize, 70usize), (3, 64, 5), (33, 40, 17)].into_iter().enumerate() {
+            let a = graph.input(&format!("a{i}"), dtype, [2, m, k]).unwrap();
+            let b = graph.input(&format!("b{i}"), dtype, [2, k, n]).unwrap();
+            let many = graph.broadcast(large, [2, m, k]).unwrap();
+            let scaled = graph.elementwise(ElementwiseOp::Mul, &[a, many]).unwrap();
+            let product = graph.add(Op::Matmul, &[scaled, b]).unwrap();
+            let sum = graph.elementwise(ElementwiseOp::Add, &[product, product]).unwrap();
+            graph.output(&format!("matmul {i}"), sum).unwrap();
+            for kind in tallow_ir::ReduceKind::ALL {
+                let reduced = graph.add(Op::Reduce { kind, axes: vec![2] }, &[scaled]).unwrap();
+                graph.output(&format!("{} {i}", kind.name()), reduced).unwrap();
+            }
+        }
+        failures.extend(check(&graph, 11));
+    }
+    report(failures, DType::SCALARS.len());
+}
+
+/// What the device has no type for is an error that names the node.
+#[test]
+fn missing_types_are_refused() {
+    let Some(device) = device() else { return };
+    let has = computed(&device);
+    for dtype in DType::SCALARS.into_iter().filter(|d| !has.contains(d)) {
+        let mut graph = Graph::new("wide");
+        let a = graph.input("a", dtype, [4usize]).unwrap();
+        let sum = graph.elementwise(ElementwiseOp::Add, &[a, a]).unwrap();
+        graph.output("sum", sum).unwrap();
+        let why = run(&device, &graph, &random_inputs(&graph, 1)).expect_err("has no such type");
+        let named = format!("dtype {dtype} is not supported by kernels on this device");
+        assert!(why.contains(&named), "{why}");
+    }
+}
+
+#[test]
 fn row_programs_match_the_interpreter() {
+    let Some(device) = device() else { return };
     let n = count(50);
-    let programs =
-        (0..).map(|seed| (seed, random_row_program(seed))).filter(|(_, g)| computable(g)).take(n as usize);
+    let programs = (0..).map(|seed| (seed, random_row_program(seed)));
+    let programs = programs.filter(|(_, g)| computable(g, &device)).take(n as usize);
     report(programs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
 }
 
@@ -151,7 +236,7 @@ fn filetests_match_the_interpreter_and_themselves() {
         let case = Case::read(&path);
         let Some(graph) = case.parse().ok().and_then(|g| verify(g).ok()) else { continue };
         let graph = graph.into_graph();
-        if !computable(&graph) || graph.outputs().is_empty() {
+        if !computable(&graph, &device) || graph.outputs().is_empty() {
             continue;
         }
         let inputs = case.inputs(&graph);
@@ -195,8 +280,9 @@ fn tensors_in_windows_match_the_interpreter() {
 /// Every elementwise op in every type that kernels compute in, over awkward lengths.
 #[test]
 fn elementwise_ops_match_the_interpreter() {
+    let Some(device) = device() else { return };
     let mut failures = vec![];
-    for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32] {
+    for dtype in computed(&device) {
         let mut graph = Graph::new(dtype.name());
         for (i, len) in [1usize, 7, 64, 257].into_iter().enumerate() {
             let a = graph.input(&format!("a{i}"), dtype, [len]).unwrap();
@@ -274,18 +360,48 @@ fn special_values_match_the_interpreter() {
 #[test]
 fn casts_match_the_interpreter() {
     let Some(device) = device() else { return };
-    let types = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
-    let values =
-        [0.0, -0.0, 1.5, -1.5, 255.0, 256.0, 300.0, -300.0, 65504.0, 1e6, -1e6, 2147483647.0, 4.3e9, -4.3e9];
-    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.4999, 2.5, 3.5];
-    for from in types {
+    let values = [
+        32767.0,
+        32768.0,
+        -32769.0,
+        0.0,
+        -0.0,
+        1.5,
+        -1.5,
+        255.0,
+        256.0,
+        300.0,
+        -300.0,
+        65504.0,
+        1e6,
+        -1e6,
+        2147483647.0,
+        4.3e9,
+        -4.3e9,
+    ];
+    let special = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.4999,
+        2.5,
+        3.5,
+        448.0,
+        464.0,
+        464.1,
+        0.0009,
+        0.001,
+        0.0029,
+        0.0156,
+    ];
+    for from in computed(&device) {
         let mut all: Vec<f64> = values.to_vec();
         if from.is_float() {
             all.extend(special);
         }
         let mut graph = Graph::new("casts");
         let a = graph.input("a", from, [all.len()]).unwrap();
-        for to in types {
+        for to in computed(&device) {
             let v = graph.add(Op::Cast(to), &[a]).unwrap();
             graph.output(to.name(), v).unwrap();
         }

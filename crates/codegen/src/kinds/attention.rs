@@ -7,7 +7,7 @@ use tallow_ir::{DType, Op, ReduceKind};
 use super::{Parts, finish, floor_pow2, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
-use crate::scalar::Glsl;
+use crate::scalar::{self, Glsl};
 
 /// Keys of one step.
 const WORKGROUP: u32 = 64;
@@ -18,6 +18,11 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
     let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
+    // Scores and sums are f32; what is wider has no kernel.
+    let dtype = node.types[0].dtype;
+    if Glsl::of(dtype, e.caps) != Some(Glsl::Float) {
+        return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype });
+    }
     let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
     let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
     let number = |x: &tallow_ir::Dim| x.as_const().unwrap_or(1) as u32;
@@ -54,7 +59,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     e.open();
     let ei = e.atom(width, "e");
     let depth = e.depth();
-    e.anchors.insert(form.node, Anchor::Var(Expr { text: "result".into(), depth }));
+    e.anchors.insert(form.node, Anchor::Var(Expr { text: scalar::held(dtype, "result".into()), depth }));
     let shape = e.body.node(form.node).types[0].shape.clone();
     let linear = e.atoms.flatten(&[hi, si, ei], &shape);
     for (output, buffer) in buffers.iter().enumerate() {

@@ -4,10 +4,11 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 
-use super::matvec::{batch_at, columns_grid, floats_only, left_at, segment_groups, stores};
+use super::matvec::{accumulator, batch_at, columns_grid, left_at, segment_groups, stores};
 use super::{Parts, finish, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::Glsl;
 
 /// 8 x 8 invocations; each computes `BM / 8` rows of every eighth column.
 const WORKGROUP: u32 = 64;
@@ -19,11 +20,11 @@ const BN: u32 = 32;
 const BK: u32 = 16;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
-    floats_only(&e, form)?;
+    let (ty, _) = accumulator(&e, form)?;
     let widths = form.segments.iter().map(|s| (s.anchors.len() as u32, s.tile.max(BN)));
     let columns = widths.map(|(a, bn)| a * (bn + 1)).max().unwrap_or(BN);
-    // As many rows as shared memory holds: left, right and result tiles of f32.
-    let bytes = |bm: u32| 4 * (bm * (BK + 1) + columns * BK + columns * bm);
+    // As many rows as shared memory holds: left, right and result tiles.
+    let bytes = |bm: u32| ty.bytes() * (bm * (BK + 1) + columns * BK + columns * bm);
     let has = e.caps.shared_memory_bytes;
     let bm = [32, 16, 8].into_iter().find(|bm| bytes(*bm) <= has);
     let bm = bm.ok_or_else(|| CodegenError::SharedMemory { what: "matmul".into(), needs: bytes(8), has })?;
@@ -40,7 +41,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let (mut segments, mut text) = (vec![], String::new());
     for (segment, &bn) in form.segments.iter().zip(&tiles) {
         let n_groups = segment_groups(&mut e, segment, bn);
-        segments.push(segment_holes(&mut e, form, segment, &batch, (bm, bn, n_groups), &buffers, &mut text)?);
+        segments.push(segment_holes(
+            &mut e,
+            form,
+            segment,
+            &batch,
+            (ty, bm, bn, n_groups),
+            &buffers,
+            &mut text,
+        )?);
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let parts = Parts {
@@ -53,6 +62,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         holes: context! {
             segments => segments, m => m, k => k, bm => bm, bk => BK, rows => bm / 8,
             right_floats => columns * BK, tile_floats => columns * bm,
+            type => ty.name(), zero => ty.int_literal(0),
+            step => ty.multiply_add("w", "x[i]", &format!("acc[c * {}u + i]", bm / 8)),
         },
     };
     finish(e, parts)
@@ -63,7 +74,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (bm, bn, groups): (u32, u32, String),
+    (ty, bm, bn, groups): (Glsl, u32, u32, String),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
@@ -76,7 +87,7 @@ fn segment_holes(
     let x_lines = e.close().join("\n");
     let mut anchors = vec![];
     for (i, id) in segment.anchors.iter().enumerate() {
-        let load = right(e, form, *id, batch, bn, i as u32)?;
+        let load = right(e, form, *id, batch, bn, (i as u32, ty))?;
         text.push_str(&load);
         anchors.push(context! { load => load, comment => format!("%{} = {}", id.0, e.body.node_text(*id)) });
     }
@@ -109,7 +120,7 @@ fn right(
     id: tallow_ir::NodeId,
     batch: &Index,
     bn: u32,
-    slot: u32,
+    (slot, ty): (u32, Glsl),
 ) -> Result<String, CodegenError> {
     let rhs = e.body.node(id).operands[1];
     let shape = e.body.ty(rhs).shape.clone();
@@ -149,7 +160,7 @@ fn right(
         let inner = e.close();
         lines.push(format!("for (uint t = lane; t < {}u; t += {WORKGROUP}u) {{", bn * BK));
         lines.push(format!("    const uint n = column0 + t % {bn}u, k = k0 + t / {bn}u;"));
-        lines.push("    float w = 0.0;".into());
+        lines.push(format!("    {} w = {};", ty.name(), ty.int_literal(0)));
         lines.push(format!("    if (n < {n} && k < {k_end}) {{"));
         lines.extend(inner.into_iter().map(|l| format!("        {l}")));
         lines.push(format!("        w = {};", w.text));

@@ -25,7 +25,7 @@ const COLUMNS: u32 = 4;
 const MAX_WORKGROUP: u32 = 128;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
-    floats_only(&e, form)?;
+    let (ty, dtype) = accumulator(&e, form)?;
     let m = form.m.as_const().unwrap_or(1) as u32;
     // Eight elements a step where rows are whole groups of eight: then weights load sixteen bytes wide.
     let step =
@@ -42,7 +42,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
     let mut used = reduction::Used::default();
-    used.value(ReduceKind::Sum, Glsl::Float, DType::F32);
+    let sum = used.value(ReduceKind::Sum, ty, dtype);
     let batch = e.atom(&form.batch.numel(), "batch");
     prologue(&mut e, &mut used, form, m, workgroup)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
@@ -72,12 +72,12 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             form,
             segment,
             &batch,
-            (m, step, tile, n_groups),
+            (ty, m, step, tile, n_groups),
             &buffers,
             &mut text,
         )?);
     }
-    let (needs, has) = (4 * tile_floats + used.shared_bytes(workgroup), e.caps.shared_memory_bytes);
+    let (needs, has) = (ty.bytes() * tile_floats + used.shared_bytes(workgroup), e.caps.shared_memory_bytes);
     if needs > has {
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
@@ -92,7 +92,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, step => step, k => k, tile_floats => tile_floats, folded => folded,
-            batches => batches,
+            batches => batches, type => ty.name(), zero => ty.int_literal(0), sum => sum,
         },
     };
     finish(e, parts)
@@ -122,17 +122,16 @@ pub(super) fn segment_groups(e: &mut Emitter<'_>, segment: &Segment, tile: u32) 
     }
 }
 
-/// Matmuls accumulate in f32; integer and f64 ones have no kernel yet.
-pub(super) fn floats_only(e: &Emitter<'_>, form: &ContractionForm) -> Result<(), CodegenError> {
-    for segment in &form.segments {
-        for id in &segment.anchors {
-            let dtype = e.body.node(*id).types[0].dtype;
-            if Glsl::of(dtype) != Some(Glsl::Float) {
-                return Err(CodegenError::Dtype { what: e.body.node_text(*id), dtype });
-            }
-        }
+/// The type in which a product accumulates: f32 for narrow floats, the register's own for others.
+pub(super) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
+    let mut found = None;
+    for id in form.segments.iter().flat_map(|s| &s.anchors) {
+        let dtype = e.body.node(*id).types[0].dtype;
+        let ty = Glsl::of(dtype, e.caps).filter(|ty| found.is_none_or(|(first, _)| first == *ty));
+        let refused = || CodegenError::Dtype { what: e.body.node_text(*id), dtype };
+        found = Some((ty.ok_or_else(refused)?, dtype));
     }
-    Ok(())
+    Ok(found.unwrap_or((Glsl::Float, DType::F32)))
 }
 
 /// Reductions over each row of the left operand; every workgroup repeats them.
@@ -152,7 +151,8 @@ fn prologue(
     let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
         let dtype = e.body.node(*id).types[0].dtype;
-        let ty = Glsl::of(dtype).ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
+        let ty = Glsl::of(dtype, e.caps)
+            .ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
         e.line(format!("{} {array}[{m}];", ty.name()));
     }
     e.open();
@@ -214,7 +214,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (m, step, tile, groups): (u32, u32, u32, String),
+    (ty, m, step, tile, groups): (Glsl, u32, u32, u32, String),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
@@ -235,7 +235,9 @@ fn segment_holes(
         let load = right(e, form, *id, batch, step)?;
         text.push_str(&load);
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
-        anchors.push(context! { index => i as u32 * m, load => load, comment => comment });
+        let acc = format!("acc[({}u + m) * {columns}u + r]", i as u32 * m);
+        let step = ty.multiply_add("w[j]", &format!("x[m * {step}u + j]"), &acc);
+        anchors.push(context! { load => load, comment => comment, acc => acc, step => step });
     }
     e.open(); // the epilogue
     let depth = e.depth();

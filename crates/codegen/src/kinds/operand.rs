@@ -25,7 +25,8 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
             Op::Param { index, ty } => {
                 let fits = match ty.dtype {
                     DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
-                    DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => false,
+                    DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
+                    DType::F8E4M3 | DType::F64 => false,
                 };
                 let mut linear = e.atoms.flatten(&at, &ty.shape);
                 let own = linear

@@ -1,6 +1,6 @@
 //! Reductions over a workgroup: the functions, and the loop that feeds them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::form::Rows;
@@ -9,7 +9,7 @@ use tallow_ir::{DType, DeviceCaps, Graph, NodeId, Op, ReduceKind};
 
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::scalar::{self, Glsl};
 use crate::template::render;
 
 /// The reductions that a kernel calls.
@@ -17,7 +17,7 @@ use crate::template::render;
 pub(crate) struct Used {
     functions: BTreeMap<String, Hole>,
     args: BTreeMap<String, Hole>,
-    has_int: bool,
+    types: BTreeSet<Glsl>,
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -34,17 +34,19 @@ fn word(kind: ReduceKind) -> &'static str {
 /// The neutral element as a literal.
 fn identity(kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
     let (low, high) = match (ty, dtype) {
-        (Glsl::Float, _) => (f64::NEG_INFINITY, f64::INFINITY),
-        (_, DType::U8) => (0.0, 255.0),
-        (Glsl::Uint, _) => (0.0, f64::from(u32::MAX)),
-        (Glsl::Int, _) => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        (Glsl::Float | Glsl::Double, _) => (ty.literal(f64::NEG_INFINITY), ty.literal(f64::INFINITY)),
+        (_, DType::U8) => (ty.int_literal(0), ty.int_literal(255)),
+        (_, DType::I16) => (ty.int_literal(i16::MIN.into()), ty.int_literal(i16::MAX.into())),
+        (Glsl::Uint, _) => (ty.int_literal(0), ty.int_literal(u32::MAX.into())),
+        (Glsl::Int, _) => (ty.int_literal(i32::MIN.into()), ty.int_literal(i32::MAX.into())),
+        (Glsl::Long, _) => (ty.int_literal(i64::MIN), ty.int_literal(i64::MAX)),
     };
-    ty.literal(match kind {
-        ReduceKind::Sum => 0.0,
-        ReduceKind::Prod => 1.0,
+    match kind {
+        ReduceKind::Sum => ty.int_literal(0),
+        ReduceKind::Prod => ty.int_literal(1),
         ReduceKind::Max | ReduceKind::ArgMax => low,
         ReduceKind::Min | ReduceKind::ArgMin => high,
-    })
+    }
 }
 
 /// `x` combined with `y` as an expression.
@@ -52,8 +54,8 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
     match (kind, ty) {
         (ReduceKind::Sum, _) => format!("{x} + {y}"),
         (ReduceKind::Prod, _) => format!("{x} * {y}"),
-        (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float) => format!("max_of({x}, {y})"),
-        (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float) => format!("min_of({x}, {y})"),
+        (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float | Glsl::Double) => format!("max_of({x}, {y})"),
+        (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float | Glsl::Double) => format!("min_of({x}, {y})"),
         (ReduceKind::Max | ReduceKind::ArgMax, _) => format!("max({x}, {y})"),
         (ReduceKind::Min | ReduceKind::ArgMin, _) => format!("min({x}, {y})"),
     }
@@ -62,15 +64,17 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
 impl Used {
     /// The name of the workgroup function for a value reduction.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
-        let name = format!("workgroup_{}_{}", word(kind), ty.name());
+        let name = format!("workgroup_{}_{}", word(kind), ty.word());
         let subgroup = match kind {
+            // Subgroup operations on 64 bits are a feature of their own.
+            _ if ty.bytes() > 4 => "",
             ReduceKind::Sum => "subgroupAdd",
             ReduceKind::Prod => "subgroupMul",
             ReduceKind::Max | ReduceKind::ArgMax => "subgroupMax",
             ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
         };
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
-        self.has_int |= ty != Glsl::Float;
+        self.types.insert(ty);
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
             name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, scratch => scratch, to => to,
@@ -82,8 +86,8 @@ impl Used {
 
     /// The name of the workgroup function for an index reduction.
     pub fn arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
-        let name = format!("workgroup_arg_{}_{}", word(kind), ty.name());
-        self.has_int |= ty != Glsl::Float;
+        let name = format!("workgroup_arg_{}_{}", word(kind), ty.word());
+        self.types.insert(ty);
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
             name => name.clone(), word => word(kind), type => ty.name(), scratch => scratch, to => to, from => from,
@@ -95,10 +99,17 @@ impl Used {
 
     /// Bytes of shared memory that the functions use.
     pub fn shared_bytes(&self, workgroup: u32) -> u32 {
-        let arrays = u32::from(!self.functions.is_empty() || !self.args.is_empty())
-            + u32::from(!self.args.is_empty())
-            + u32::from(self.has_int);
-        4 * workgroup * arrays
+        if self.functions.is_empty() && self.args.is_empty() {
+            return 0;
+        }
+        let arrays = self.scratches().values().sum::<u32>() + if self.args.is_empty() { 0 } else { 4 };
+        workgroup * arrays
+    }
+
+    /// Shared arrays that are declared, with the bytes of their elements.
+    fn scratches(&self) -> BTreeMap<&'static str, u32> {
+        // The array of floats is always there.
+        self.types.iter().chain([&Glsl::Float]).map(|ty| (scratch(*ty).0, ty.bytes())).collect()
     }
 
     /// GLSL of all functions used.
@@ -106,14 +117,10 @@ impl Used {
         if self.functions.is_empty() && self.args.is_empty() {
             return Ok(String::new());
         }
-        let mut types: HashSet<&str> = HashSet::new();
-        if self.has_int {
-            types.insert("int");
-        }
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
         let holes = context! {
             slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,
-            types => types.iter().copied().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
+            types => self.scratches().into_keys().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
             args => self.args.values().cloned().collect::<Vec<_>>(),
         };
         render("reduce.glsl", holes)
@@ -126,6 +133,8 @@ fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
         Glsl::Float => ("scratch_float", "", ""),
         Glsl::Uint => ("scratch_uint", "", ""),
         Glsl::Int => ("scratch_uint", "uint", "int"),
+        Glsl::Long => ("scratch_long", "", ""),
+        Glsl::Double => ("scratch_double", "", ""),
     }
 }
 
@@ -133,8 +142,8 @@ fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
 fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
     let sign = if kind == ReduceKind::ArgMin { "<" } else { ">" };
     match ty {
-        Glsl::Float => format!("({a} {sign} {b} || (is_nan({a}) && !is_nan({b})))"),
-        Glsl::Uint | Glsl::Int => format!("{a} {sign} {b}"),
+        Glsl::Float | Glsl::Double => format!("({a} {sign} {b} || (is_nan({a}) && !is_nan({b})))"),
+        Glsl::Uint | Glsl::Int | Glsl::Long => format!("{a} {sign} {b}"),
     }
 }
 
@@ -166,7 +175,7 @@ pub(crate) fn emit(
             reduces.iter().zip(&levels).filter(|(_, l)| **l == level).map(|(r, _)| r).collect();
         let mut results = vec![];
         for (id, _) in &now {
-            let (kind, ty, dtype) = describe(e.body, *id)?;
+            let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
             let acc = e.fresh_name("acc");
             let start = identity(kind, ty, dtype);
             e.line(format!("{} {acc} = {start};", ty.name()));
@@ -202,10 +211,7 @@ pub(crate) fn emit(
                 e.line(format!("uint {name} = {function}({acc}, {acc}_at);  // {comment}"));
             } else {
                 let function = used.value(kind, ty, dtype);
-                let mut text = format!("{function}({acc})");
-                if dtype == DType::U8 && matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
-                    text = format!("{text} & 0xffu");
-                }
+                let text = scalar::held(dtype, format!("{function}({acc})"));
                 e.line(format!("{} {name} = {text};  // {comment}", ty.name()));
             }
             let depth = e.depth();
@@ -215,10 +221,10 @@ pub(crate) fn emit(
     Ok(())
 }
 
-fn describe(body: &Graph, id: NodeId) -> Result<(ReduceKind, Glsl, DType), CodegenError> {
+fn describe(body: &Graph, id: NodeId, caps: &DeviceCaps) -> Result<(ReduceKind, Glsl, DType), CodegenError> {
     let node = body.node(id);
     let Op::Reduce { kind, .. } = &node.op else { return Err(CodegenError::Node(body.node_text(id))) };
     let dtype = body.ty(node.operands[0]).dtype;
-    let ty = Glsl::of(dtype).ok_or_else(|| CodegenError::Dtype { what: body.node_text(id), dtype })?;
+    let ty = Glsl::of(dtype, caps).ok_or_else(|| CodegenError::Dtype { what: body.node_text(id), dtype })?;
     Ok((*kind, ty, dtype))
 }

@@ -19,7 +19,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     };
     let ty = &node.types[0];
     let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: ty.dtype };
-    let glsl = Glsl::of(ty.dtype).ok_or_else(unknown)?;
+    let glsl = Glsl::of(ty.dtype, e.caps).ok_or_else(unknown)?;
     let rows = Rows { shape: ty.shape.clone(), axes: vec![axis] };
     let (count, len) = (rows.rows(), rows.inner());
     let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();

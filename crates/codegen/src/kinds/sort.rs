@@ -20,13 +20,17 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
     let from = e.body.ty(node.operands[0]).dtype;
-    let key = |x: &str| match Glsl::of(from) {
-        Some(Glsl::Float) => Ok(format!("sort_key({x})")),
-        Some(Glsl::Int) => Ok(format!("uint({x}) ^ 0x80000000u")),
-        Some(Glsl::Uint) => Ok(x.to_string()),
-        None => Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from }),
+    let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from };
+    // 64-bit keys have no variant yet.
+    let (before, after) = match Glsl::of(from, e.caps) {
+        Some(Glsl::Float) => ("sort_key(", ")"),
+        Some(Glsl::Int) => ("uint(", ") ^ 0x80000000u"),
+        Some(Glsl::Uint) => ("", ""),
+        Some(Glsl::Long | Glsl::Double) | None => return Err(unknown()),
     };
-    let key = |x: &str| key(x).map(|k| if descending { format!("~({k})") } else { k });
+    let key = |x: &str| {
+        if descending { format!("~({before}{x}{after})") } else { format!("{before}{x}{after}") }
+    };
     let rows = Rows { shape: node.types[0].shape.clone(), axes: vec![axis] };
     let (count, len) = (rows.rows(), rows.inner());
     let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
@@ -40,7 +44,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
         let i = e.atom(&len, name);
         let at = rows.at(&row, &i, &mut e.atoms);
         let x = e.value(node.operands[0], &at)?;
-        Ok((e.close().join("\n"), key(&x.text)?))
+        Ok((e.close().join("\n"), key(&x.text)))
     };
     let (own_lines, own) = element(&mut e, "i")?;
     let (other_lines, other) = element(&mut e, "j")?;

@@ -2,15 +2,46 @@
 //% if "is_nan" in used
 // Bit by bit: drivers may assume that no float is NaN, and then isnan() is false.
 bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+//% if double
+bool is_nan(double x) {
+    uvec2 u = unpackDouble2x32(x);
+    return (u.y & 0x7fffffffu) + (u.x != 0u ? 1u : 0u) > 0x7ff00000u;
+}
+//% endif
 //% endif
 //% if "number" in used
 float number(float x) { return is_nan(x) ? 0.0 : x; }
+//% if double
+double number(double x) { return is_nan(x) ? 0.0lf : x; }
+//% endif
 //% endif
 //% if "to_uint" in used
 uint to_uint(float x) { return is_nan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
+//% if double
+uint to_uint(double x) { return is_nan(x) || x <= 0.0lf ? 0u : (x >= 4294967295.0lf ? 0xffffffffu : uint(x)); }
+//% endif
 //% endif
 //% if "to_int" in used
 int to_int(float x) { return is_nan(x) ? 0 : (x >= 2147483648.0 ? 2147483647 : (x < -2147483648.0 ? int(0x80000000u) : int(x))); }
+//% if double
+int to_int(double x) { return is_nan(x) ? 0 : (x >= 2147483647.0lf ? 2147483647 : (x <= -2147483648.0lf ? int(0x80000000u) : int(x))); }
+//% endif
+//% endif
+//% if "to_long" in used
+const int64_t LONG_MIN = int64_t(0x8000000000000000ul);
+int64_t to_long(float x) { return is_nan(x) ? 0l : (x >= 9223372036854775808.0 ? ~LONG_MIN : (x < -9223372036854775808.0 ? LONG_MIN : int64_t(x))); }
+//% if double
+int64_t to_long(double x) { return is_nan(x) ? 0l : (x >= 9223372036854775808.0lf ? ~LONG_MIN : (x < -9223372036854775808.0lf ? LONG_MIN : int64_t(x))); }
+//% endif
+//% endif
+//% if "odd_of" in used
+// To f32 with an odd last bit where inexact: rounding that to fewer bits equals rounding once (Boldo and Melquiond).
+float odd_of(double x) {
+    float f = float(x);
+    if (is_nan(x) || isinf(f) || double(f) == x) return f;
+    uint u = floatBitsToUint(f);
+    return uintBitsToFloat((abs(double(f)) > abs(x) ? u - 1u : u) | 1u);
+}
 //% endif
 //% if "sort_key" in used
 // Unsigned integers in the order of the floats: negatives reversed, below the rest; NaN on top; -0 is 0.
@@ -21,24 +52,42 @@ uint sort_key(float x) {
 //% endif
 //% if "sign_of" in used
 float sign_of(float x) { return is_nan(x) ? x : sign(x); }
+//% if double
+double sign_of(double x) { return is_nan(x) ? x : sign(x); }
+//% endif
 //% endif
 //% if "round_of" in used
 // Halves away from zero; adding 0.5 would round 0.49999997 up.
 float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sign(x) : t; }
+//% if double
+double round_of(double x) { double t = trunc(x); return abs(x - t) >= 0.5lf ? t + sign(x) : t; }
+//% endif
 //% endif
 //% if "min_of" in used
 float min_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : min(a, b); }
+//% if double
+double min_of(double a, double b) { return is_nan(a) || is_nan(b) ? a + b : min(a, b); }
+//% endif
 //% endif
 //% if "max_of" in used
 float max_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : max(a, b); }
+//% if double
+double max_of(double a, double b) { return is_nan(a) || is_nan(b) ? a + b : max(a, b); }
+//% endif
 //% endif
 //% if "div_of" in used
 uint div_of(uint a, uint b) { return b == 0u ? 0u : a / b; }
 int div_of(int a, int b) { return b == 0 ? 0 : (b == -1 ? -a : a / b); }
+//% if long
+int64_t div_of(int64_t a, int64_t b) { return b == 0l ? 0l : (b == -1l ? -a : a / b); }
+//% endif
 //% endif
 //% if "rem_of" in used
 uint rem_of(uint a, uint b) { return b == 0u ? 0u : a % b; }
 int rem_of(int a, int b) { return b == 0 || b == -1 ? 0 : a - b * (a / b); }
+//% if long
+int64_t rem_of(int64_t a, int64_t b) { return b == 0l || b == -1l ? 0l : a - b * (a / b); }
+//% endif
 // Exact up to quotients of 2^24: the rounded quotient may be one off, which shows in sign or size of the rest.
 float rem_of(float a, float b) {
     if (isinf(b) && !isinf(a)) return a;
@@ -46,15 +95,24 @@ float rem_of(float a, float b) {
     if (r != 0.0 && (r < 0.0) != (step < 0.0)) return r + step;
     return abs(r) >= abs(b) ? r - step : r;
 }
+//% if double
+double rem_of(double a, double b) {
+    if (isinf(b) && !isinf(a)) return a;
+    double r = fma(-b, trunc(a / b), a), step = a < 0.0lf ? -abs(b) : abs(b);
+    if (r != 0.0lf && (r < 0.0lf) != (step < 0.0lf)) return r + step;
+    return abs(r) >= abs(b) ? r - step : r;
+}
+//% endif
 //% endif
 //% if "pow_of" in used
 // pow() is undefined for negative bases; there the power exists for whole exponents only.
 float pow_of(float x, float y) {
     if (y == 0.0 || x == 1.0) return 1.0;
     if (is_nan(x) || is_nan(y)) return x + y;
+    if (x == -1.0 && isinf(y)) return 1.0;
     bool whole = trunc(y) == y, odd = whole && mod(y, 2.0) == 1.0, negative = floatBitsToInt(x) < 0;
     float p = x == 0.0 ? (y > 0.0 ? 0.0 : uintBitsToFloat(0x7f800000u)) : pow(abs(x), y);
-    if (x < 0.0 && !whole && !isinf(x)) return uintBitsToFloat(0x7fc00000u);
+    if (x < 0.0 && !isinf(x) && !whole) return uintBitsToFloat(0x7fc00000u);
     return negative && odd ? -p : p;
 }
 //% endif
@@ -95,14 +153,17 @@ float log1p_of(float x) {
 float rsqrt_of(float x) {
     return x > 0.0 ? inversesqrt(x) : uintBitsToFloat(x == 0.0 ? 0x7f800000u | (floatBitsToUint(x) & 0x80000000u) : 0x7fc00000u);
 }
+//% if double
+double rsqrt_of(double x) { return 1.0lf / sqrt(x); }
+//% endif
 //% endif
 //% if "tan_of" in used
 // Reduction by pi/2 as for sine, then the continued fraction of tan to its fifth level: error < 1e-8 of tan.
 float tan_of(float x) {
     precise float n = roundEven(x * 0.63661977);
-    precise float r = fma(n, -1.5703125, x);
-    r = fma(n, -0.00048375129699707031, r);
-    r = fma(n, -7.54979e-8, r);
+    precise float r = x - n * 1.5703125;
+    r = r - n * 0.00048375129699707031;
+    r = r - n * 7.54979e-8;
     float s = r * r, p = r * (945.0 + s * (s - 105.0)), q = 945.0 + s * (15.0 * s - 420.0);
     return fract(0.5 * n) == 0.0 ? p / q : -q / p;
 }
@@ -174,10 +235,16 @@ float cosh_of(float x) {
 //% if "shl_of" in used
 uint shl_of(uint a, uint b) { return b < 32u ? a << b : 0u; }
 int shl_of(int a, int b) { return uint(b) < 32u ? a << b : 0; }
+//% if long
+int64_t shl_of(int64_t a, int64_t b) { return b >= 0l && b < 64l ? a << int(b) : 0l; }
+//% endif
 //% endif
 //% if "shr_of" in used
 uint shr_of(uint a, uint b) { return b < 32u ? a >> b : 0u; }
 int shr_of(int a, int b) { return b < 0 ? 0 : a >> min(b, 31); }
+//% if long
+int64_t shr_of(int64_t a, int64_t b) { return b < 0l ? 0l : a >> int(min(b, 63l)); }
+//% endif
 //% endif
 //% if "philox_of" in used
 // Philox4x32-10 (Salmon et al., SC'11).
@@ -222,11 +289,13 @@ float erf_of(float x) {
 //% endif
 //% if "sin_of" in used or "cos_of" in used
 // Reduction by 2 pi in three parts (Cody and Waite): devices promise sine only in [-pi, pi].
+// The products with the first parts are exact; drivers may add the parts up unless all is `precise`, which fma() is not.
 float reduced(float x) {
     precise float n = roundEven(x * 0.15915494);
-    precise float r = fma(n, -6.28125, x);
-    r = fma(n, -0.0019350051879882812, r);
-    return fma(n, -3.019916e-7, r);
+    precise float r = x - n * 6.28125;
+    r = r - n * 0.0019350051879882812;
+    r = r - n * 3.019916e-7;
+    return r;
 }
 //% endif
 //% if "sin_of" in used
@@ -244,6 +313,31 @@ uint bits_bf16(float x) {
     return is_nan(x) ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
 }
 float round_bf16(float x) { return uintBitsToFloat(bits_bf16(x) << 16); }
+//% endif
+//% if "value_f8" in used
+// E4M3: NaN where all bits below the sign are 1; below 2^-6 units of 2^-9.
+float value_f8(uint b) {
+    uint u = b & 0x7fu;
+    float x = u < 8u ? float(u) * 0.001953125 : uintBitsToFloat(u == 0x7fu ? 0x7fc00000u : (u + 960u) << 20);
+    return (b & 0x80u) != 0u ? -x : x;
+}
+//% endif
+//% if "round_f8" in used
+// To nearest even; what is too large becomes 448.
+uint bits_f8(float x) {
+    uint s = (floatBitsToUint(x) >> 24) & 0x80u;
+    if (is_nan(x)) return s | 0x7fu;
+    float a = min(abs(x), 448.0);
+    uint u = floatBitsToUint(a);
+    return s | (a < 0.015625 ? uint(roundEven(a * 512.0)) : ((u + 0x7ffffu + ((u >> 20) & 1u)) >> 20) - 960u);
+}
+float round_f8(float x) { return value_f8(bits_f8(x)); }
+//% endif
+//% if "narrow_f8" in used
+uint8_t narrow_f8(float x) { return uint8_t(bits_f8(x)); }
+//% endif
+//% if "narrow_i16" in used
+int16_t narrow_i16(int x) { return int16_t(x); }
 //% endif
 //% if "narrow_f16" in used
 float16_t narrow_f16(float x) { return float16_t(x); }

@@ -5,9 +5,9 @@ layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
 // Slices of the operands, and the results of the workgroup's tile: [anchor][row][column].
-shared float left[${ bm * (bk + 1) }];
-shared float right[${ right_floats }];
-shared float tile[${ tile_floats }];
+shared ${ type } left[${ bm * (bk + 1) }];
+shared ${ type } right[${ right_floats }];
+shared ${ type } tile[${ tile_floats }];
 void main() {
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
     const uint row0 = gl_WorkGroupID.y * ${ bm }u;
@@ -17,13 +17,13 @@ void main() {
     if (group < ${ s.groups }) {
         const uint column0 = group * ${ s.bn }u;
         ${ s.prelude | indent(8) }
-        float acc[${ s.accs }];
-        [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = 0.0;
+        ${ type } acc[${ s.accs }];
+        [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = ${ zero };
         for (uint k0 = 0u; k0 < ${ k }; k0 += ${ bk }u) {
             ${ s.k_lines | indent(12) }
             for (uint t = lane; t < ${ bm * bk }u; t += ${ workgroup }u) {
                 const uint m = row0 + t / ${ bk }u, k = k0 + t % ${ bk }u;
-                float x = 0.0;
+                ${ type } x = ${ zero };
                 if (m < ${ m } && k < ${ k }) {
                     ${ s.x_lines | indent(20) }
                     x = ${ s.x };
@@ -36,11 +36,11 @@ void main() {
 //% endfor
             barrier();
             for (uint kk = 0u; kk < ${ bk }u; ++kk) {
-                float x[${ rows }];
+                ${ type } x[${ rows }];
                 [[unroll]] for (uint i = 0u; i < ${ rows }u; ++i) x[i] = left[(lane / 8u * ${ rows }u + i) * ${ bk + 1 }u + kk];
                 [[unroll]] for (uint c = 0u; c < ${ s.columns }u; ++c) {
-                    float w = right[kk * ${ s.bn + 1 }u + (c / ${ s.bn // 8 }u) * ${ bk * (s.bn + 1) }u + c % ${ s.bn // 8 }u * 8u + lane % 8u];
-                    [[unroll]] for (uint i = 0u; i < ${ rows }u; ++i) acc[c * ${ rows }u + i] = fma(w, x[i], acc[c * ${ rows }u + i]);
+                    ${ type } w = right[kk * ${ s.bn + 1 }u + (c / ${ s.bn // 8 }u) * ${ bk * (s.bn + 1) }u + c % ${ s.bn // 8 }u * 8u + lane % 8u];
+                    [[unroll]] for (uint i = 0u; i < ${ rows }u; ++i) acc[c * ${ rows }u + i] = ${ step };
                 }
             }
             barrier();

@@ -5,7 +5,7 @@ layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
 // Results of the workgroup's columns: [anchor][row][column].
-shared float tile[${ tile_floats }];
+shared ${ type } tile[${ tile_floats }];
 void main() {
     const uint lane = gl_LocalInvocationIndex;
 //% if folded
@@ -21,11 +21,11 @@ void main() {
         const uint column0 = group * ${ s.tile }u;
         ${ s.prelude | indent(8) }
         for (uint c = 0u; c < ${ s.tile }u; c += ${ s.columns }u) {
-            float acc[${ s.accs }];
-            [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = 0.0;
+            ${ type } acc[${ s.accs }];
+            [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = ${ zero };
             for (uint k0 = lane * ${ step }u; k0 < ${ k }; k0 += ${ step * workgroup }u) {
                 ${ s.k_lines | indent(16) }
-                float x[${ m * step }];
+                ${ type } x[${ m * step }];
                 [[unroll]] for (uint m = 0u; m < ${ m }u; ++m) {
                     ${ s.m_lines | indent(20) }
                     [[unroll]] for (uint j = 0u; j < ${ step }u; ++j) {
@@ -36,18 +36,18 @@ void main() {
                 }
                 [[unroll]] for (uint r = 0u; r < ${ s.columns }u; ++r) {
                     const uint n = min(column0 + c + r, ${ s.last });
-                    float w[${ step }];
+                    ${ type } w[${ step }];
 //% for a in s.anchors
                     // ${ a.comment }
                     ${ a.load | indent(20) }
                     [[unroll]] for (uint m = 0u; m < ${ m }u; ++m)
                         [[unroll]] for (uint j = 0u; j < ${ step }u; ++j)
-                            acc[(${ a.index }u + m) * ${ s.columns }u + r] = fma(w[j], x[m * ${ step }u + j], acc[(${ a.index }u + m) * ${ s.columns }u + r]);
+                            ${ a.acc } = ${ a.step };
 //% endfor
                 }
             }
             [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) {
-                float total = workgroup_sum_float(acc[i]);
+                ${ type } total = ${ sum }(acc[i]);
                 if (lane == 0u) tile[i / ${ s.columns }u * ${ s.tile }u + c + i % ${ s.columns }u] = total;
             }
         }

@@ -3,8 +3,14 @@ shared float scratch_float[${ slots }];
 //% if "arg" in kinds
 shared uint scratch_index[${ slots }];
 //% endif
-//% if "int" in types
+//% if "scratch_uint" in types
 shared uint scratch_uint[${ slots }];
+//% endif
+//% if "scratch_long" in types
+shared int64_t scratch_long[${ slots }];
+//% endif
+//% if "scratch_double" in types
+shared double scratch_double[${ slots }];
 //% endif
 //% for r in reductions
 //% if subgroup and r.subgroup

@@ -107,3 +107,18 @@ fn of_a_decoder() {
         return %8"#,
     )]);
 }
+
+/// Scores and sums are f32, so attention of f64 is refused, also where the device has the type.
+#[test]
+fn double_is_refused() {
+    let own = case(
+        "attention of f64",
+        &[],
+        r#"
+        %0 = input "q" : f64[2,3,4]
+        %1 = input "k" : f64[2,5,4]
+        %2 = attention %0 %1 %1 scale=0.5 causal=true : f64[2,3,4]
+        return %2 as "y""#,
+    );
+    check(&[Case { expect: Expect::NoDtype, ..own }]);
+}

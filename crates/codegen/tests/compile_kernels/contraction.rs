@@ -1,6 +1,6 @@
 //! Matvecs and matmuls: weight formats, layouts, rows, prologues, epilogues, siblings.
 
-use tallow_ir::FusionKind;
+use tallow_ir::{DType, FusionKind};
 
 use crate::{BLOCKS, Case, Expect, case, check};
 
@@ -48,6 +48,31 @@ fn every_format_and_number_of_rows() {
     }
     for rows in ["2", "4", "5", "6", "7", "8"] {
         cases.extend([linear("q4_k", rows, 512, 100), linear("f16", rows, 512, 100)]);
+    }
+    check(&cases);
+}
+
+/// Products of every dtype, each accumulated in its register's type.
+#[test]
+fn every_dtype() {
+    let mut cases = vec![];
+    for d in DType::SCALARS {
+        for rows in ["1", "3", "33"] {
+            let own = case(
+                format!("{rows} rows of {d}"),
+                kind(rows),
+                format!(
+                    r#"
+                %0 = input "x" : {d}[{rows},24]
+                %1 = input "y" : {d}[24,17]
+                %2 = matmul %0 %1 : {d}[{rows},17]
+                %3 = add %2 %2 : {d}[{rows},17]
+                return %3 as "y""#
+                ),
+            );
+            let wide = matches!(d, DType::F64 | DType::I64);
+            cases.push(if wide { Case { expect: Expect::Wide(kind(rows)), ..own } } else { own });
+        }
     }
     check(&cases);
 }

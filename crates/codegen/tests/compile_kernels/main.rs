@@ -30,6 +30,8 @@ struct Case {
 enum Expect {
     /// On every profile the fused graph has kernels of these kinds, and all of its kernels compile.
     Kinds(&'static [FusionKind]),
+    /// As `Kinds` where the device has the 64-bit types that occur; elsewhere code generation refuses them.
+    Wide(&'static [FusionKind]),
     /// Code generation refuses the dtype.
     NoDtype,
     /// Code generation refuses the number of workgroups.
@@ -65,6 +67,8 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
             return vec![];
         }
     };
+    let lacks = |dtype: &str, has: bool| case.text.contains(dtype) && !has;
+    let lacks_type = lacks("i64[", caps.int64) || lacks("f64[", caps.float64);
     let mut table = Table::default();
     let mut found = vec![];
     let mut kinds = BTreeSet::new();
@@ -75,6 +79,7 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
         let label = format!("{label}, %{} ({})", id.0, fusion.kind.name());
         match (kernel(fusion, caps, &mut table), &case.expect) {
             (Ok(kernel), _) => found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel }),
+            (Err(CodegenError::Dtype { .. }), Expect::Wide(_)) if lacks_type => refused = true,
             (Err(CodegenError::Dtype { .. }), Expect::NoDtype)
             | (Err(CodegenError::Grid { .. }), Expect::NoGrid) => refused = true,
             (Err(e), _) => failures.push(format!("{label}: {e}\n{}", fusion.body)),
@@ -89,7 +94,12 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
         }
     }
     match &case.expect {
-        Expect::Kinds(expected) => {
+        Expect::Wide(_) if lacks_type => {
+            if !refused {
+                failures.push(format!("{label}: not refused\n{}", fused.graph()));
+            }
+        }
+        Expect::Kinds(expected) | Expect::Wide(expected) => {
             let missing: Vec<&str> =
                 expected.iter().filter(|k| !kinds.contains(k)).map(|k| k.name()).collect();
             if !missing.is_empty() {

@@ -8,10 +8,12 @@ use crate::{Case, Expect, case, check};
 const MAP: &[FusionKind] = &[FusionKind::Map];
 
 /// Types that kernels compute in.
-const COMPUTED: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::U32, DType::I32];
+const COMPUTED: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::U32, DType::I16, DType::I32];
 
-fn refused(case: Case) -> Case {
-    Case { expect: Expect::NoDtype, ..case }
+/// On devices that have 64-bit types; elsewhere refused.
+fn wide(case: Case) -> Case {
+    Case { expect: Expect::Wide(MAP), ..case }
 }
 
 fn operands(op: ElementwiseOp, dtype: DType) -> Vec<DType> {
@@ -61,7 +63,7 @@ fn every_elementwise_op_in_every_dtype() {
         cases.extend(own);
         let own_type = !matches!(op.rule(), TypeRule::Logic | TypeRule::Word);
         for dtype in [DType::F64, DType::I64] {
-            cases.extend(elementwise(*op, dtype).filter(|_| own_type).map(refused));
+            cases.extend(elementwise(*op, dtype).filter(|_| own_type).map(wide));
         }
     }
     check(&cases);
@@ -80,7 +82,7 @@ fn casts_between_all_dtypes() {
                 ),
             );
             let computed = COMPUTED.contains(&from) && COMPUTED.contains(&to);
-            cases.push(if computed { own } else { refused(own) });
+            cases.push(if computed { own } else { wide(own) });
         }
     }
     check(&cases);
@@ -90,9 +92,10 @@ fn casts_between_all_dtypes() {
 #[test]
 fn views() {
     let mut cases = vec![];
-    for d in COMPUTED {
+    for d in DType::SCALARS {
+        let mut own = vec![];
         let one = if d.is_float() { "1.0" } else { "1" };
-        cases.push(case(
+        own.push(case(
             format!("views {d}"),
             MAP,
             format!(
@@ -119,7 +122,7 @@ fn views() {
             return %12 as "broadcast""#
             ),
         ));
-        cases.push(case(
+        own.push(case(
             format!("gather {d}"),
             MAP,
             format!(
@@ -140,7 +143,7 @@ fn views() {
             return %9 as "twice""#
             ),
         ));
-        cases.push(case(
+        own.push(case(
             format!("symbolic {d}"),
             MAP,
             format!(
@@ -164,6 +167,7 @@ fn views() {
             return %9 as "flip""#
             ),
         ));
+        cases.extend(own.into_iter().map(|c| if COMPUTED.contains(&d) { c } else { wide(c) }));
     }
     check(&cases);
 }

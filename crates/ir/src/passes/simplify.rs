@@ -98,12 +98,14 @@ fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
 
 /// True if every value of `from` is a value of `to`.
 fn widens(from: DType, to: DType) -> bool {
-    use DType::{BF16, F16, F32, F64, I32, I64, U8, U32};
+    use DType::{BF16, F8E4M3, F16, F32, F64, I16, I32, I64, U8, U32};
     matches!(
         (from, to),
-        (F16 | BF16, F32 | F64)
+        (F8E4M3, F16 | BF16 | F32 | F64)
+            | (F16 | BF16, F32 | F64)
             | (F32, F64)
-            | (U8, U32 | I32 | I64 | F16 | F32 | F64)
+            | (U8, U32 | I16 | I32 | I64 | F16 | F32 | F64)
+            | (I16, I32 | I64 | F32 | F64)
             | (U32 | I32, I64 | F64)
     )
 }

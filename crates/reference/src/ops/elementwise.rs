@@ -116,9 +116,10 @@ pub fn cast(a: &View, dtype: DType) -> View {
 fn is_widening(from: DType, to: DType) -> bool {
     matches!(
         (from, to),
-        (DType::F16 | DType::BF16, DType::F32)
-            | (DType::U8, DType::U32 | DType::I32 | DType::I64)
-            | (DType::U32 | DType::I32, DType::I64)
+        (DType::F8E4M3 | DType::F16 | DType::BF16, DType::F32)
+            | (DType::U8, DType::U32 | DType::I16 | DType::I32 | DType::I64)
+            | (DType::I16, DType::I32)
+            | (DType::U32 | DType::I16 | DType::I32, DType::I64)
     )
 }
 

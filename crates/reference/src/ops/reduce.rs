@@ -97,8 +97,9 @@ fn start_i64(kind: ReduceKind, dtype: DType) -> i64 {
     let (lowest, highest) = match dtype {
         DType::U8 => (0, i64::from(u8::MAX)),
         DType::U32 => (0, i64::from(u32::MAX)),
+        DType::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        DType::I64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
+        DType::I64 | DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
             (i64::MIN, i64::MAX)
         }
     };
