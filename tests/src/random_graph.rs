@@ -90,7 +90,7 @@ pub fn random_row_program(seed: u64) -> Graph {
 
 /// Adds one composition. One that finds nothing to work on adds a new input, so that later ones do.
 fn step(b: &mut Builder) {
-    let done = match b.rng.below(30) {
+    let done = match b.rng.below(31) {
         0..=5 => maps::unary(b),
         6..=10 => maps::binary(b),
         11 => maps::select(b),
@@ -105,6 +105,7 @@ fn step(b: &mut Builder) {
         26 => contractions::attention(b),
         27 => states::update(b),
         28 => states::cache(b),
+        29 => contractions::convolution(b),
         _ => rows::over_existing(b),
     };
     if done.is_none() {

@@ -240,6 +240,9 @@ pub fn index_values(b: &mut Builder) -> Option<Item> {
     let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
     let dtype = *b.rng.pick(&all);
     let dim: Dim = b.random_dim();
+    if !b.fits(&[dim.clone()]) {
+        return None;
+    }
     let high = dim.max_value() as f64;
     // bf16 has 8 bits: integers up to 256 are exact in every type but u8, which wraps.
     let (low, high) = if dtype.is_int() { wrapped(dtype, 0.0, high) } else { (0.0, high) };
