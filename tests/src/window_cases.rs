@@ -5,12 +5,15 @@ use tallow::{DType, Device, Result, Tensor};
 
 use crate::rng::Rng;
 
+/// Makes an expression on a device.
+pub type Build = Box<dyn Fn(&Device) -> Result<Tensor>>;
+
 /// One expression and its value.
 pub struct Case {
     /// What it does, for messages.
     pub name: String,
     /// The expression on a device.
-    pub build: Box<dyn Fn(&Device) -> Result<Tensor>>,
+    pub build: Build,
     /// Shape of the result.
     pub shape: Vec<usize>,
     /// The elements, row-major.
@@ -31,8 +34,8 @@ impl Case {
         let flat = out.to_dtype(DType::F32).and_then(|t| t.flatten_all()).map_err(fail)?;
         let got = flat.to_vec1::<f32>().map_err(fail)?;
         for (i, (got, want)) in got.iter().zip(&self.want).enumerate() {
-            // Not `>`: a NaN must not pass.
-            if !((f64::from(*got) - want).abs() <= self.tolerance * (1.0 + want.abs())) {
+            let off = (f64::from(*got) - want).abs();
+            if off.is_nan() || off > self.tolerance * (1.0 + want.abs()) {
                 return Err(format!("{}: element {i} of {shape:?} is {got}, not {want}", self.name));
             }
         }

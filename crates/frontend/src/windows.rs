@@ -74,8 +74,8 @@ impl Tensor {
     /// Axes `first..` as windows, one slide each: `[.., n, m]` to `[.., windows, size, windows, size]`.
     pub(crate) fn windows_from(&self, op: &'static str, first: usize, slides: &[Sliding]) -> Result<Tensor> {
         // From the last axis, so that the numbers of those before stay.
-        let axes = slides.iter().enumerate().rev();
-        axes.fold(Ok(self.clone()), |t, (i, by)| t?.windows(op, first + i, *by))
+        let mut axes = slides.iter().enumerate().rev();
+        axes.try_fold(self.clone(), |t, (i, by)| t.windows(op, first + i, *by))
     }
 
     /// A tensor of numbers that were computed here.

@@ -240,7 +240,7 @@ pub fn index_values(b: &mut Builder) -> Option<Item> {
     let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
     let dtype = *b.rng.pick(&all);
     let dim: Dim = b.random_dim();
-    if !b.fits(&[dim.clone()]) {
+    if !b.fits(std::slice::from_ref(&dim)) {
         return None;
     }
     let high = dim.max_value() as f64;
