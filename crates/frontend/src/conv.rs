@@ -76,7 +76,7 @@ impl Tensor {
                 msg: "the number of in-channels on the input doesn't match the kernel size",
             });
         }
-        self.convolve(kernel, by)
+        self.convolve(kernel, 1, by)
     }
 
     /// Convolution along two axes: `[batch, in, height, width]` with a kernel `[out, in / groups, h, w]` to
@@ -92,7 +92,7 @@ impl Tensor {
         dilation: usize,
         groups: usize,
     ) -> Result<Tensor> {
-        self.convolve(kernel, Params { op: "conv2d", padding, stride, dilation, groups })
+        self.convolve(kernel, 2, Params { op: "conv2d", padding, stride, dilation, groups })
     }
 
     /// Convolution along three axes: `[batch, in, depth, height, width]` with a kernel
@@ -108,7 +108,7 @@ impl Tensor {
         dilation: usize,
         groups: usize,
     ) -> Result<Tensor> {
-        self.convolve(kernel, Params { op: "conv3d", padding, stride, dilation, groups })
+        self.convolve(kernel, 3, Params { op: "conv3d", padding, stride, dilation, groups })
     }
 
     /// Transposed convolution along one axis: `[batch, in, length]` with a kernel `[in, out / groups, size]` to
@@ -148,14 +148,10 @@ impl Tensor {
         self.convolve_transposed(kernel, output_padding, by)
     }
 
-    fn convolve(&self, kernel: &Tensor, by: Params) -> Result<Tensor> {
+    fn convolve(&self, kernel: &Tensor, axes: usize, by: Params) -> Result<Tensor> {
         by.check()?;
         self.same_dtype(by.op, kernel)?;
-        let rank = match by.op {
-            "conv1d" => 3,
-            "conv2d" => 4,
-            _ => 5,
-        };
+        let rank = 2 + axes;
         let c_in = self.of_rank(rank)?[1].clone();
         kernel.of_rank(rank)?;
         let k = kernel.dims()?;
