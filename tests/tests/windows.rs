@@ -88,6 +88,10 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         (x2.conv2d(&k2, huge, 1, 1, 1), "conv2d: padding, stride and dilation must be below 2^32"),
         (x2.conv2d(&k2, 1, 1, huge, 1), "conv2d: padding, stride and dilation must be below 2^32"),
         (x2.conv2d(&k2, u32::MAX as usize, 1, 1, 1), "more than 2^40 elements"),
+        (
+            x1.conv1d(&k1, 1 << 31, 1 << 31, 1, 1),
+            "conv1d: axis 2 of shape [1,4,4294967305] is longer than 2^31 - 1",
+        ),
         (x2.conv2d(&zeros(&[5, 2, 3, 3])?, 0, 1, 1, 2), "5 out-channels are no multiple of 2 groups"),
         (x2.conv2d(&zeros(&[5, 4, 0, 3])?, 0, 1, 1, 1), "conv2d: size 0"),
         (x1.conv_transpose1d(&k1, 0, 0, 1, 1, 1), "in_channel mismatch between input (4) and kernel (6)"),
