@@ -5,8 +5,8 @@ use tallow::{DType, Device, Result, Tensor};
 
 use crate::rng::Rng;
 
-/// Makes an expression on a device.
-pub type Build = Box<dyn Fn(&Device) -> Result<Tensor>>;
+/// Builds the tensor under test on a device.
+type Build = Box<dyn Fn(&Device) -> Result<Tensor>>;
 
 /// One expression and its value.
 pub struct Case {
@@ -34,8 +34,9 @@ impl Case {
         let flat = out.to_dtype(DType::F32).and_then(|t| t.flatten_all()).map_err(fail)?;
         let got = flat.to_vec1::<f32>().map_err(fail)?;
         for (i, (got, want)) in got.iter().zip(&self.want).enumerate() {
-            let off = (f64::from(*got) - want).abs();
-            if off.is_nan() || off > self.tolerance * (1.0 + want.abs()) {
+            // Not `>`: a NaN must not pass.
+            let error = (f64::from(*got) - want).abs();
+            if error.is_nan() || error > self.tolerance * (1.0 + want.abs()) {
                 return Err(format!("{}: element {i} of {shape:?} is {got}, not {want}", self.name));
             }
         }
