@@ -90,7 +90,7 @@ pub fn random_row_program(seed: u64) -> Graph {
 
 /// Adds one composition. One that finds nothing to work on adds a new input, so that later ones do.
 fn step(b: &mut Builder) {
-    let done = match b.rng.below(33) {
+    let done = match b.rng.below(34) {
         0..=5 => maps::unary(b),
         6..=10 => maps::binary(b),
         11 => maps::select(b),
@@ -108,6 +108,7 @@ fn step(b: &mut Builder) {
         29 => order::scan(b),
         30 => order::argsort(b),
         31 => order::scatter(b),
+        32 => contractions::convolution(b),
         _ => rows::over_existing(b),
     };
     if done.is_none() {

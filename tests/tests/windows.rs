@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tallow::{DType, Device, Result, Tensor};
+use tallow::{DType, Device, Input, Result, Symbol, Tensor, compile};
 use tallow_tests::window_cases::{Case, convolutions, pools, resizings, transposed_convolutions};
 
 const CPU: Device = Device::Cpu;
@@ -88,6 +88,10 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         (x2.conv2d(&k2, huge, 1, 1, 1), "conv2d: padding, stride and dilation must be below 2^32"),
         (x2.conv2d(&k2, 1, 1, huge, 1), "conv2d: padding, stride and dilation must be below 2^32"),
         (x2.conv2d(&k2, u32::MAX as usize, 1, 1, 1), "more than 2^40 elements"),
+        (
+            x1.conv1d(&k1, 1 << 31, 1 << 31, 1, 1),
+            "conv1d: axis 2 of shape [1,4,4294967305] is longer than 2^31 - 1",
+        ),
         (x2.conv2d(&zeros(&[5, 2, 3, 3])?, 0, 1, 1, 2), "5 out-channels are no multiple of 2 groups"),
         (x2.conv2d(&zeros(&[5, 4, 0, 3])?, 0, 1, 1, 1), "conv2d: size 0"),
         (x1.conv_transpose1d(&k1, 0, 0, 1, 1, 1), "in_channel mismatch between input (4) and kernel (6)"),
@@ -112,6 +116,67 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     ] {
         let error = result.map(|t| format!("{t:?}")).unwrap_err().to_string();
         assert!(error.contains(says), "{error:?} does not say {says:?}");
+    }
+    Ok(())
+}
+
+/// Kernels of a function of one input for a profile: their names, and bytes of the arena.
+fn kernels(profile: &str, shape: &[usize], build: impl Fn(&Tensor) -> Result<Tensor>) -> (Vec<String>, u64) {
+    let function = compile(&CPU, &[Input::new("x", DType::F32, shape)], |x| Ok(vec![build(&x[0])?])).unwrap();
+    let caps = tallow_ir::caps::profile(profile).unwrap();
+    let module = tallow_codegen::compile(function.executable().graph(), &caps).unwrap();
+    (module.kernels.iter().map(|k| k.name.clone()).collect(), module.plan.arena.bytes)
+}
+
+/// Bias and activation are in the kernel of the convolution, padding and windows in its reads: one dispatch, and
+/// nothing unfolded in memory.
+#[test]
+fn a_convolution_is_one_dispatch_without_scratch() -> Result<()> {
+    let weight = |dims: &[usize]| Tensor::ones(dims, DType::F32, &CPU);
+    let bias_relu = |y: Tensor, channels: usize| y.broadcast_add(&weight(&[channels, 1, 1])?)?.relu();
+    for profile in ["lavapipe", "h200", "rdna3", "minimum"] {
+        let one = |name: &str| (vec![name.to_string()], 0);
+        let conv = |x: &Tensor| bias_relu(x.conv2d(&weight(&[32, 8, 3, 3])?, 1, 1, 1, 1)?, 32);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], conv), one("matmul .. maximum"));
+        let strided = |x: &Tensor| bias_relu(x.conv2d(&weight(&[32, 4, 5, 5])?, 2, 2, 1, 2)?, 32);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], strided), one("matmul .. maximum"));
+        let depthwise = |x: &Tensor| bias_relu(x.conv2d(&weight(&[8, 1, 3, 3])?, 1, 1, 2, 8)?, 8);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], depthwise), one("row .. maximum"));
+        let few = |x: &Tensor| bias_relu(x.conv2d(&weight(&[3, 64, 3, 3])?, 1, 1, 1, 1)?, 3);
+        assert_eq!(kernels(profile, &[1, 64, 20, 22], few), one("matvec .. maximum"));
+        let transposed =
+            |x: &Tensor| bias_relu(x.conv_transpose2d(&weight(&[8, 16, 4, 4])?, 1, 0, 2, 1)?, 16);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], transposed), one("matmul .. maximum"));
+        let pool = |x: &Tensor| x.relu()?.max_pool2d(3);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], pool), one("row .. reduce_max"));
+        // Of two convolutions the first one's result is in memory, and nothing else: the second reads it
+        // through pads and windows.
+        let two = |x: &Tensor| {
+            let y = bias_relu(x.conv2d(&weight(&[16, 8, 3, 3])?, 1, 1, 1, 1)?, 16)?;
+            bias_relu(y.conv2d(&weight(&[16, 16, 3, 3])?, 1, 1, 1, 1)?, 16)
+        };
+        let expected = (vec!["matmul .. maximum".to_string(); 2], 2 * 16 * 20 * 22 * 4);
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], two), expected);
+    }
+    // Tables of both axes take more buffers than the minimum has.
+    let resize = |x: &Tensor| x.upsample_bilinear2d(31, 45, false);
+    assert_eq!(kernels("h200", &[2, 8, 20, 22], resize).0.len(), 1);
+    let nearest = |x: &Tensor| x.upsample_nearest2d(40, 44)?.relu();
+    assert_eq!(kernels("minimum", &[2, 8, 20, 22], nearest), (vec!["map .. maximum".to_string()], 0));
+    Ok(())
+}
+
+/// The length and the batch are known only when the function runs.
+#[test]
+fn convolutions_of_symbolic_extents() -> Result<()> {
+    let (batch, length) = (Symbol::new("batch", 4), Symbol::new("length", 40));
+    let kernel = Tensor::arange(0f32, 54.0, &CPU)?.reshape((9, 2, 3))?;
+    let inputs = [Input::new("x", DType::F32, (batch, 2, length))];
+    let function = compile(&CPU, &inputs, |x| Ok(vec![x[0].conv1d(&kernel, 1, 1, 1, 1)?]))?;
+    for (batch, length) in [(1usize, 1usize), (3, 7), (4, 40)] {
+        let x = Tensor::arange(0f32, (batch * 2 * length) as f32, &CPU)?.reshape((batch, 2, length))?;
+        let want = x.conv1d(&kernel, 1, 1, 1, 1)?.to_vec3::<f32>()?;
+        assert_eq!(function.run(&[&x])?[0].to_vec3::<f32>()?, want);
     }
     Ok(())
 }

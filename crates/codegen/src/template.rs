@@ -17,6 +17,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("dequant/plain.glsl", include_str!("templates/dequant/plain.glsl")),
     ("map.comp", include_str!("templates/map.comp")),
     ("row.comp", include_str!("templates/row.comp")),
+    ("short_rows.comp", include_str!("templates/short_rows.comp")),
     ("matvec.comp", include_str!("templates/matvec.comp")),
     ("matmul.comp", include_str!("templates/matmul.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),

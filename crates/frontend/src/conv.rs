@@ -2,13 +2,22 @@
 //!
 //! The left operand is the kernel, `[groups, out, in * window]`; the right one is the input's windows,
 //! `[batch, groups, in * window, positions]`, a view of the padded input. So the product has the layout of the
-//! result, bias and activation become its epilogue, and the unfolded input exists in no memory.
+//! result, bias and activation become its epilogue, and the unfolded input exists in no memory. Depthwise and
+//! other small convolutions are sums of products of the same views.
 
 use tallow_ir::Dim;
+use tallow_ir::form::MATVEC_MAX_ROWS;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::windows::Sliding;
+
+/// With so few out-channels a group the product would be a matvec, whose workgroup shares one inner extent: for a
+/// short one, as of a depthwise convolution, a sum that each invocation takes by itself is better.
+const FEW_CHANNELS: usize = MATVEC_MAX_ROWS as usize;
+
+/// Longest sum (input channels of a group times elements of a window) that an invocation takes by itself.
+const SHORT_SUM: usize = 64;
 
 /// Arguments of a convolution, the same for every axis.
 #[derive(Clone, Copy)]
@@ -67,7 +76,7 @@ impl Tensor {
                 msg: "the number of in-channels on the input doesn't match the kernel size",
             });
         }
-        self.convolve(kernel, by)
+        self.convolve(kernel, 1, by)
     }
 
     /// Convolution along two axes: `[batch, in, height, width]` with a kernel `[out, in / groups, h, w]` to
@@ -83,7 +92,7 @@ impl Tensor {
         dilation: usize,
         groups: usize,
     ) -> Result<Tensor> {
-        self.convolve(kernel, Params { op: "conv2d", padding, stride, dilation, groups })
+        self.convolve(kernel, 2, Params { op: "conv2d", padding, stride, dilation, groups })
     }
 
     /// Convolution along three axes: `[batch, in, depth, height, width]` with a kernel
@@ -99,7 +108,7 @@ impl Tensor {
         dilation: usize,
         groups: usize,
     ) -> Result<Tensor> {
-        self.convolve(kernel, Params { op: "conv3d", padding, stride, dilation, groups })
+        self.convolve(kernel, 3, Params { op: "conv3d", padding, stride, dilation, groups })
     }
 
     /// Transposed convolution along one axis: `[batch, in, length]` with a kernel `[in, out / groups, size]` to
@@ -139,14 +148,10 @@ impl Tensor {
         self.convolve_transposed(kernel, output_padding, by)
     }
 
-    fn convolve(&self, kernel: &Tensor, by: Params) -> Result<Tensor> {
+    fn convolve(&self, kernel: &Tensor, axes: usize, by: Params) -> Result<Tensor> {
         by.check()?;
         self.same_dtype(by.op, kernel)?;
-        let rank = match by.op {
-            "conv1d" => 3,
-            "conv2d" => 4,
-            _ => 5,
-        };
+        let rank = 2 + axes;
         let c_in = self.of_rank(by.op, rank)?[1].clone();
         kernel.of_rank(by.op, rank)?;
         let k = kernel.dims()?;
@@ -274,7 +279,15 @@ fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Resu
     let batch = x.sym_dims()[0].div_exact(&groups.into()).unwrap_or_default();
     let rows: Vec<Dim> = [&batch, &groups.into(), &inner.into(), &count].map(Dim::clone).to_vec();
     let right = unfolded.permute(order)?.reshape(rows)?;
-    let left = kernel.reshape((1, groups, c_out, inner))?;
+    let product = if c_out <= FEW_CHANNELS && inner <= SHORT_SUM {
+        let shape = vec![batch.clone(), groups.into(), c_out.into(), inner.into(), count];
+        let spread = |t: &Tensor, axis: usize| t.widened()?.unsqueeze(axis)?.broadcast_as(shape.clone());
+        let left = kernel.reshape((groups, c_out, inner))?;
+        let sum = spread(&right, 2)?.mul(&spread(&left, 3)?)?.sum(3)?;
+        sum.to_dtype(x.dtype())?
+    } else {
+        kernel.reshape((1, groups, c_out, inner))?.matmul(&right)?
+    };
     let all = [batch, (groups * c_out).into()];
-    left.matmul(&right)?.reshape(all.into_iter().chain(places).collect::<Vec<_>>())
+    product.reshape(all.into_iter().chain(places).collect::<Vec<_>>())
 }

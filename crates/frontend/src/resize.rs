@@ -136,7 +136,7 @@ impl Tensor {
             return spread.reshape(dims);
         }
         // i * f for a whole f: windows of one element.
-        if extent % target == 0 && (0..target).all(|i| at(i) == i * (extent / target)) {
+        if extent.is_multiple_of(target) && (0..target).all(|i| at(i) == i * (extent / target)) {
             let every = Sliding { size: 1, stride: extent / target, dilation: 1 };
             return self.windows(op, axis, every)?.squeeze(axis + 1);
         }

@@ -60,6 +60,11 @@ impl Tensor {
             return Err(Error::InvalidArgument { op, why });
         }
         let extent = &self.sym_dims()[axis];
+        // Kernels count positions in 32 bits, those before a pad as large numbers.
+        if extent.max_value() > i64::from(i32::MAX) {
+            let why = format!("axis {axis} of shape {} is longer than 2^31 - 1", self.shape());
+            return Err(Error::InvalidArgument { op, why });
+        }
         let span = (size - 1).checked_mul(dilation).and_then(|n| n.checked_add(1));
         if extent.as_const().is_some_and(|n| span.is_none_or(|span| Dim::from(span) > Dim::from(n))) {
             let why = format!(

@@ -5,6 +5,9 @@ use crate::op::Op;
 
 /// Builds a new graph by calling `rule` on each node that the outputs need, with its operands already
 /// mapped. `rule` returns the replacement, or `None` to copy the node. Inputs are kept even if unused.
+///
+/// A node is also copied where its replacement would be a version of a state that is overwritten: a user of the node
+/// may wait for the update, but must not read the old version then.
 pub fn rebuild(
     graph: &Graph,
     mut rule: impl FnMut(&mut Graph, &Node, &[Value]) -> Result<Option<Value>, GraphError>,
@@ -12,14 +15,19 @@ pub fn rebuild(
     let needed = reachable(graph);
     let mut new = Graph::new(graph.name());
     let mut map: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
+    let updates = graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }));
+    let overwritten: Vec<Value> = updates.map(|(_, n)| n.operands[0]).collect();
     for (id, node) in graph.nodes() {
         if !needed[id.index()] {
             continue;
         }
         let operands: Vec<Value> = node.operands.iter().map(|v| mapped(&map, *v)).collect();
+        let is_overwritten = |value: Value| {
+            overwritten.iter().any(|v| map[v.node.index()].is_some() && mapped(&map, *v) == value)
+        };
         map[id.index()] = Some(match rule(&mut new, node, &operands)? {
-            Some(value) => vec![value],
-            None => {
+            Some(value) if !is_overwritten(value) => vec![value],
+            Some(_) | None => {
                 let copy = new.add_node(node.op.clone(), &operands)?;
                 (0..node.types.len() as u32).map(|result| Value { node: copy, result }).collect()
             }

@@ -98,6 +98,35 @@ fn product(b: &mut Builder, x: Item, y: Item) -> Option<Item> {
     Some(Item { value, low, high, exact: dtype.is_int() })
 }
 
+/// A product with the windows of a padded tensor, as a convolution along one axis has it.
+pub fn convolution(b: &mut Builder) -> Option<Item> {
+    let int_matmul = b.options.int_matmul;
+    let a = b.pick(|b, i| !b.dims(i.value).is_empty() && (int_matmul || b.dtype(i.value).is_float()))?;
+    let (mut dims, dtype) = (b.dims(a.value), b.dtype(a.value));
+    let length = dims.pop()?;
+    let channels = dims.iter().fold(Dim::one(), |n, d| &n * d);
+    let (before, after) = (Dim::from(b.rng.between(0, 4)), Dim::from(b.rng.between(0, 4)));
+    if !b.fits(&[channels.clone(), &(&length + &before) + &after]) {
+        return None;
+    }
+    let flat = b.view(Op::Reshape(Shape::new(vec![channels.clone(), length])), a);
+    let value = Scalar::of(dtype, 0.0);
+    let padded = b.view(Op::Pad { axis: 1, before, after, value }, flat);
+    let padded = Item { low: a.low.min(0.0), high: a.high.max(0.0), ..padded };
+    let windows = super::views::windows(b, padded, 1)?;
+    let [_, count, size] = <[Dim; 3]>::try_from(b.dims(windows.value)).ok()?;
+    let inner = &channels * &size;
+    let columns = b.view(Op::Permute(vec![0, 2, 1]), windows);
+    let columns = b.view(Op::Reshape(Shape::new(vec![inner.clone(), count])), columns);
+    let kernel = [Dim::from(*b.rng.pick(&[1i64, 3, 9, 16])), inner];
+    if !b.fits(&kernel) {
+        return None;
+    }
+    let kernel = b.input(dtype, Shape::new(kernel.to_vec()));
+    let result = product(b, kernel, columns)?;
+    Some(b.push(result))
+}
+
 /// One to three linear layers of one input, with weights of any format.
 pub fn weights(b: &mut Builder) -> Option<Item> {
     if !b.options.weights {

@@ -104,6 +104,11 @@ fn flip(b: &mut Builder, a: Item) -> Option<Item> {
 /// Windows that overlap, touch or leave gaps, also of an extent that only the run knows.
 fn window(b: &mut Builder, a: Item) -> Option<Item> {
     let axis = random_axis(b, a)?;
+    windows(b, a, axis)
+}
+
+/// Random windows along `axis`, if any of them fits.
+pub fn windows(b: &mut Builder, a: Item, axis: usize) -> Option<Item> {
     let mut dims = b.dims(a.value);
     let least = dims[axis].min_value();
     let size = b.rng.between(1, 4);

@@ -6,6 +6,7 @@ use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ReduceKind, Shape};
 
+use super::reduction::Share;
 use super::{Parts, finish, floor_pow2, operand, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
@@ -146,7 +147,7 @@ fn prologue(
         return Ok(());
     }
     if m == 1 {
-        return reduction::emit(e, used, &form.prologue, &Index::default(), workgroup);
+        return reduction::emit(e, used, &form.prologue, &Index::default(), Share::Workgroup(workgroup));
     }
     let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
@@ -157,7 +158,7 @@ fn prologue(
     }
     e.open();
     let row = e.atom(&form.m, "m");
-    reduction::emit(e, used, &form.prologue, &row, workgroup)?;
+    reduction::emit(e, used, &form.prologue, &row, Share::Workgroup(workgroup))?;
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
         if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
             e.line(format!("{array}[m] = {};", v.text));

@@ -1,4 +1,4 @@
-//! Reductions over a workgroup: the functions, and the loop that feeds them.
+//! Reductions over a workgroup or by single invocations: the functions, and the loop that feeds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,6 +159,25 @@ fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
+/// Who reduces a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// All invocations of a workgroup of this size; each gets the result.
+    Workgroup(u32),
+    /// One invocation.
+    Alone,
+}
+
+impl Share {
+    /// The head of a loop over the elements of a row.
+    pub fn each(self, end: &str) -> String {
+        match self {
+            Share::Workgroup(size) => format!("for (uint i = lane; i < {end}; i += {size}u)"),
+            Share::Alone => format!("for (uint i = 0u; i < {end}; ++i)"),
+        }
+    }
+}
+
 /// Emits the passes over one row and binds each reduction to the variable that holds its result.
 ///
 /// Reductions of one level share a loop, so a row is read as few times as their dependencies allow.
@@ -167,7 +186,7 @@ pub(crate) fn emit(
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
     row: &Index,
-    workgroup: u32,
+    share: Share,
 ) -> Result<(), CodegenError> {
     let levels = passes(e.body, reduces);
     for level in 1..=levels.iter().copied().max().unwrap_or(0) {
@@ -202,16 +221,21 @@ pub(crate) fn emit(
             }
         }
         let end = e.dim(&inner);
-        e.close_block(&format!("for (uint i = lane; i < {end}; i += {workgroup}u)"));
+        e.close_block(&share.each(&end));
         for (id, kind, ty, dtype, acc) in results {
             let name = e.fresh_name("r");
             let comment = format!("%{} = {}", id.0, e.body.node_text(id));
+            let alone = share == Share::Alone;
             if kind.is_arg() {
-                let function = used.arg(kind, ty);
-                e.line(format!("uint {name} = {function}({acc}, {acc}_at);  // {comment}"));
+                let text = if alone {
+                    format!("{acc}_at")
+                } else {
+                    format!("{}({acc}, {acc}_at)", used.arg(kind, ty))
+                };
+                e.line(format!("uint {name} = {text};  // {comment}"));
             } else {
-                let function = used.value(kind, ty, dtype);
-                let text = scalar::held(dtype, format!("{function}({acc})"));
+                let text = if alone { acc } else { format!("{}({acc})", used.value(kind, ty, dtype)) };
+                let text = scalar::held(dtype, text);
                 e.line(format!("{} {name} = {text};  // {comment}", ty.name()));
             }
             let depth = e.depth();

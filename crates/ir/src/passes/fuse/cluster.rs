@@ -301,9 +301,24 @@ fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item = Value>) ->
     found
 }
 
+/// For each version of a state that is overwritten, which nodes wait for that.
+fn after_updates(graph: &Graph) -> Vec<(Value, Vec<bool>)> {
+    let updates = graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }));
+    let after = |update: NodeId| {
+        let mut waits = vec![false; graph.len()];
+        waits[update.index()] = true;
+        for (id, node) in graph.nodes() {
+            waits[id.index()] |= node.operands.iter().any(|v| waits[v.node.index()]);
+        }
+        waits
+    };
+    updates.map(|(id, n)| (n.operands[0], after(id))).collect()
+}
+
 fn classes(graph: &Graph) -> Vec<Class> {
+    let (users, after) = (graph.users(), after_updates(graph));
     let mut class: Vec<Class> = vec![];
-    for (_, node) in graph.nodes() {
+    for (id, node) in graph.nodes() {
         // Anything that is a weight in another element type is read as the weight.
         let of_weight = |class: &[Class]| {
             let all = sources(graph, class, node.operands.iter().copied());
@@ -342,7 +357,14 @@ fn classes(graph: &Graph) -> Vec<Class> {
                 Class::Anchor(if few { FusionKind::Matvec } else { FusionKind::Matmul })
             }
         };
-        class.push(one);
+        // A view of an old version of a state cannot be read in place by what waits for the update.
+        let is_late = |class: &[Class]| {
+            let old = sources(graph, class, node.operands.iter().copied());
+            let waits = |w: &[bool]| users[id.index()].iter().any(|u| w[u.index()]);
+            after.iter().any(|(version, w)| old.contains(version) && waits(w))
+        };
+        let copied = one == Class::Inline && !after.is_empty() && is_late(&class);
+        class.push(if copied { Class::Point } else { one });
     }
     class
 }

@@ -1,0 +1,13 @@
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
+${ functions }
+void main() {
+    const uint stride = gl_NumWorkGroups.x * ${ workgroup }u;
+    ${ prelude | indent(4) }
+    for (uint row = gl_GlobalInvocationID.x; row < ${ rows }; row += stride) {
+        ${ body | indent(8) }
+    }
+}
