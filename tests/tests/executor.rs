@@ -186,10 +186,7 @@ fn a_deleted_barrier_is_detected() {
             wrong += usize::from(found_out(&module, &plan, &graph));
         }
     }
-    assert!(
-        deleted >= 40 && wrong == deleted,
-        "{wrong} of {deleted} deleted barriers gave wrong results"
-    );
+    assert!(deleted >= 40 && wrong == deleted, "{wrong} of {deleted} deleted barriers gave wrong results");
 }
 
 /// Moving a buffer onto another that lives at the same time is a violation for the checker, and gives wrong

@@ -52,10 +52,7 @@ impl Tensor {
     ///
     /// # Errors
     /// When they are too many for a tensor.
-    pub fn from_iter<T: WithDType>(
-        elements: impl IntoIterator<Item = T>,
-        device: &Device,
-    ) -> Result<Tensor> {
+    pub fn from_iter<T: WithDType>(elements: impl IntoIterator<Item = T>, device: &Device) -> Result<Tensor> {
         let elements: Vec<T> = elements.into_iter().collect();
         Tensor::from_elements("from_iter", &elements, elements.len(), device)
     }

@@ -221,6 +221,8 @@ enum Style {
     Fixed,
     /// With an exponent.
     Scientific,
+    /// With an exponent and as many digits as it takes, which is how 16-bit floats know it.
+    Shortest,
 }
 
 impl Style {
@@ -240,9 +242,10 @@ impl Style {
             whole &= x == x.ceil();
             (least, most) = (least.min(x.abs()), most.max(x.abs()));
         }
-        let extreme = most > 0.0
-            && (in_type(most / least) > 1000.0 || most > in_type(1e8) || least < in_type(1e-4));
+        let extreme =
+            most > 0.0 && (in_type(most / least) > 1000.0 || most > in_type(1e8) || least < in_type(1e-4));
         match (options.sci_mode.unwrap_or(extreme), whole) {
+            (true, _) if dtype.size_in_bytes() < 4 => Style::Shortest,
             (true, _) => Style::Scientific,
             (false, true) => Style::Whole,
             (false, false) => Style::Fixed,
@@ -253,6 +256,7 @@ impl Style {
         match (number, self) {
             (Number::Integer(x), _) => format!("{x:width$}"),
             (Number::Float(x), Style::Scientific) => format!("{x:width$.precision$e}"),
+            (Number::Float(x), Style::Shortest) => format!("{:e}", x as f32),
             (Number::Float(x), Style::Whole) if x.is_finite() => {
                 format!("{x:before$.0}.", before = width.saturating_sub(1))
             }

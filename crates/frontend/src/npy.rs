@@ -188,9 +188,8 @@ impl Tensor {
     /// As [`Tensor::read_npy`], and when there is none of a name.
     pub fn read_npz_by_name(path: impl AsRef<Path>, names: &[&str]) -> Result<Vec<Tensor>> {
         let archive = NpzTensors::new(path)?;
-        let find = |name: &&str| {
-            archive.get(name)?.ok_or_else(|| Error::CannotFindTensor { path: (*name).into() })
-        };
+        let find =
+            |name: &&str| archive.get(name)?.ok_or_else(|| Error::CannotFindTensor { path: (*name).into() });
         names.iter().map(find).collect()
     }
 
@@ -208,8 +207,9 @@ impl Tensor {
         for (name, tensor) in tensors {
             let file = format!("{}{SUFFIX}", name.as_ref());
             // Stored as they are: numbers hardly compress, and NumPy's `savez` does the same.
-            let options =
-                SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored).large_file(true);
+            let options = SimpleFileOptions::default()
+                .compression_method(zip::CompressionMethod::Stored)
+                .large_file(true);
             archive.start_file(file, options).map_err(wrong)?;
             write_array(tensor.as_ref(), &mut archive)?;
         }

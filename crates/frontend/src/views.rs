@@ -14,7 +14,11 @@ impl Tensor {
     pub fn reshape(&self, shape: impl ReshapeTo) -> Result<Tensor> {
         let shape = fill_hole("reshape", &self.shape().numel(), shape)?;
         if shape.numel() != self.shape().numel() {
-            return Err(Error::ShapeMismatchBinaryOp { op: "reshape", lhs: self.shape().clone(), rhs: shape });
+            return Err(Error::ShapeMismatchBinaryOp {
+                op: "reshape",
+                lhs: self.shape().clone(),
+                rhs: shape,
+            });
         }
         if shape == *self.shape() { Ok(self.clone()) } else { self.unary(Op::Reshape(shape)) }
     }
@@ -68,7 +72,12 @@ impl Tensor {
     pub fn t(&self) -> Result<Tensor> {
         let rank = self.rank();
         if rank < 2 {
-            return Err(Error::UnexpectedNumberOfDims { op: "t", expected: 2, got: rank, shape: self.shape().clone() });
+            return Err(Error::UnexpectedNumberOfDims {
+                op: "t",
+                expected: 2,
+                got: rank,
+                shape: self.shape().clone(),
+            });
         }
         self.transpose(rank - 2, rank - 1)
     }

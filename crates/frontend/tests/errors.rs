@@ -32,7 +32,10 @@ fn messages_name_operation_shapes_and_types() -> Result<()> {
         (a.where_cond(&a, &a), "unexpected dtype in where_cond, expected: an integer type, got: f32"),
         (a.index_select(&u, 0), "shape mismatch in index_select, lhs: [2,3], rhs: [2,3]"),
         (a.embedding(&a), "unexpected dtype in embedding, expected: an integer type, got: f32"),
-        (Tensor::cat(&[&a, &b], 0), "shape mismatch in cat for dim 1, shape for arg 1: [2,3], shape for arg 2: [3,2]"),
+        (
+            Tensor::cat(&[&a, &b], 0),
+            "shape mismatch in cat for dim 1, shape for arg 1: [2,3], shape for arg 2: [3,2]",
+        ),
         (Tensor::cat::<Tensor>(&[], 0), "cat expects at least one tensor"),
         (Tensor::stack(&[&a, &b], 0), "shape mismatch in stack, lhs: [2,3], rhs: [3,2]"),
         (Tensor::new(vec![vec![1f32], vec![]], &CPU), "invalid arguments for new: the data is ragged"),
