@@ -135,8 +135,8 @@ impl fmt::Display for Tensor {
 
 impl Tensor {
     /// Where it lives, unless that is the CPU.
-    fn place(&self) -> String {
-        if self.device().is_cpu() { String::new() } else { format!(", {}", self.device().name()) }
+    fn place(&self) -> &'static str {
+        if self.device().is_cpu() { "" } else { ", vulkan" }
     }
 
     fn page(&self, options: &PrinterOptions) -> Result<String> {
