@@ -5,6 +5,8 @@
 //! together, so that a device compiles few graphs.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
+// Written as Candle wants it.
+#![allow(clippy::needless_borrows_for_generic_args, clippy::single_range_in_vec_init)]
 
 mod api;
 mod cases;
