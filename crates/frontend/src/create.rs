@@ -86,6 +86,14 @@ impl Tensor {
         Tensor::from_raw(dtype, shape.into_shape(), bytes.to_vec(), device)
     }
 
+    /// [`Tensor::from_raw_bytes`] under Candle's name.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_raw_buffer(bytes: &[u8], dtype: DType, shape: &[usize], device: &Device) -> Result<Tensor> {
+        Tensor::from_raw_bytes(bytes, dtype, shape, device)
+    }
+
     pub(crate) fn from_raw(dtype: DType, shape: Shape, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
         let extents = shape.as_const().ok_or_else(|| Error::SymbolicShape { shape: shape.clone() })?;
         if dtype.size().is_none() {

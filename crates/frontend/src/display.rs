@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 use tallow_ir::DType;
 
@@ -135,8 +136,8 @@ impl fmt::Display for Tensor {
 
 impl Tensor {
     /// Where it lives, unless that is the CPU.
-    fn place(&self) -> String {
-        if self.device().is_cpu() { String::new() } else { format!(", {}", self.device().name()) }
+    fn place(&self) -> &'static str {
+        if self.device().is_cpu() { "" } else { ", vulkan" }
     }
 
     fn page(&self, options: &PrinterOptions) -> Result<String> {
@@ -181,8 +182,10 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
     match dtype {
         DType::U8 => all(bytes, |x: u8| Number::Integer(x.into())),
         DType::U32 => all(bytes, |x: u32| Number::Integer(x.into())),
+        DType::I16 => all(bytes, |x: i16| Number::Integer(x.into())),
         DType::I32 => all(bytes, |x: i32| Number::Integer(x.into())),
         DType::I64 => all(bytes, Number::Integer),
+        DType::F8E4M3 => all(bytes, |x: F8E4M3| Number::Float(x.to_f64())),
         DType::F16 => all(bytes, |x: f16| Number::Float(x.into())),
         DType::BF16 => all(bytes, |x: bf16| Number::Float(x.into())),
         DType::F32 => all(bytes, |x: f32| Number::Float(x.into())),
@@ -200,8 +203,10 @@ fn shortest(dtype: DType, bytes: &[u8]) -> Vec<String> {
     match dtype {
         DType::U8 => all::<u8>(bytes),
         DType::U32 => all::<u32>(bytes),
+        DType::I16 => all::<i16>(bytes),
         DType::I32 => all::<i32>(bytes),
         DType::I64 => all::<i64>(bytes),
+        DType::F8E4M3 => all::<F8E4M3>(bytes),
         DType::F16 => all::<f16>(bytes),
         DType::BF16 => all::<bf16>(bytes),
         DType::F32 => all::<f32>(bytes),
@@ -221,6 +226,8 @@ enum Style {
     Fixed,
     /// With an exponent.
     Scientific,
+    /// With an exponent and as many digits as it takes, which is how 16-bit floats know it.
+    Shortest,
 }
 
 impl Style {
@@ -243,6 +250,7 @@ impl Style {
         let extreme =
             most > 0.0 && (in_type(most / least) > 1000.0 || most > in_type(1e8) || least < in_type(1e-4));
         match (options.sci_mode.unwrap_or(extreme), whole) {
+            (true, _) if dtype.size_in_bytes() < 4 => Style::Shortest,
             (true, _) => Style::Scientific,
             (false, true) => Style::Whole,
             (false, false) => Style::Fixed,
@@ -253,6 +261,7 @@ impl Style {
         match (number, self) {
             (Number::Integer(x), _) => format!("{x:width$}"),
             (Number::Float(x), Style::Scientific) => format!("{x:width$.precision$e}"),
+            (Number::Float(x), Style::Shortest) => format!("{:e}", x as f32),
             (Number::Float(x), Style::Whole) if x.is_finite() => {
                 format!("{x:before$.0}.", before = width.saturating_sub(1))
             }

@@ -88,11 +88,12 @@ pub(crate) fn write_integer(dtype: DType, value: i64, bytes: &mut Vec<u8>) {
 /// Appends the bytes of a float of one of the float types, which holds it exactly.
 pub(crate) fn write_float(dtype: DType, value: f64, bytes: &mut Vec<u8>) {
     match dtype {
+        DType::F8E4M3 => F8E4M3::from_f64(value).write(bytes),
         DType::F16 => f16::from_f64(value).write(bytes),
         DType::BF16 => bf16::from_f64(value).write(bytes),
         DType::F32 => (value as f32).write(bytes),
         DType::F64 => value.write(bytes),
-        DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::Block(_) => {}
+        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 | DType::Block(_) => {}
     }
 }
 

@@ -15,9 +15,10 @@
 //! # Ok::<(), tallow::Error>(())
 //! ```
 //!
-//! Names and meanings follow `candle_core` where both have them. Differences: extents may be [`Symbol`]s,
-//! so [`Tensor::dims`] is a `Result`; indices out of range are clamped, as every index is data that a GPU
-//! cannot stop for; a result is contiguous, always.
+//! Names and meanings follow `candle_core` 0.11, so that code moves over by changing an import;
+//! `docs/candle-api.md` lists every method. What differs most: extents may be [`Symbol`]s, so [`Tensor::dims`] is a
+//! `Result`; tensors never change, so there is no `slice_set`, but [`Tensor::slice_scatter`]; indices out of range are
+//! clamped, as every index is data that a GPU cannot stop for; a result is contiguous, always.
 //!
 //! Below the tensors lie graphs ([`tallow_ir`]): [`Device::compile`] takes one as it is, with weights and
 //! states bound by name, and [`compile`] makes one of a function of tensors. The crate `tallow-models` builds

@@ -1,7 +1,7 @@
 //! Lookups: elements that an index tensor or a mask chooses. Indices are data, for which a GPU cannot stop;
 //! those out of range are clamped.
 
-use tallow_ir::{DType, Dim, Op};
+use tallow_ir::{DType, Dim, Op, Shape};
 
 use crate::elementwise::TensorOrScalar;
 use crate::error::{Error, Result};
@@ -57,6 +57,9 @@ impl Tensor {
             let why = format!("shape {} has more elements than an index can name", self.shape());
             return Err(Error::InvalidArgument { op, why });
         }
+        if indices.elem_count()? == 0 {
+            return Tensor::zeros(indices.shape(), self.dtype(), self.device());
+        }
         if extents[axis] == 0 {
             return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
         }
@@ -67,9 +70,6 @@ impl Tensor {
             alone[other] = wanted[other].into();
             let at = positions(&alone[other], self.device())?.affine(*stride as f64, 0.0)?;
             flat = flat.broadcast_add(&at.reshape(alone)?)?;
-        }
-        if indices.elem_count()? == 0 {
-            return Tensor::zeros(indices.shape(), self.dtype(), self.device());
         }
         Tensor::of_op(Op::Gather { axis: 0 }, &[&self.flatten_all()?, &flat], self.device())
     }
@@ -84,19 +84,26 @@ impl Tensor {
     }
 
     fn lookup(&self, op: &'static str, indices: &Tensor, axis: usize) -> Result<Tensor> {
-        if self.sym_dims()[axis].is(0) {
+        let indices = indices.as_indices(op)?;
+        if !self.sym_dims()[axis].is(0) {
+            return Tensor::of_op(Op::Gather { axis }, &[self, &indices], self.device());
+        }
+        if !indices.sym_dims().iter().any(|d| d.is(0)) {
             return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
         }
-        Tensor::of_op(Op::Gather { axis }, &[self, &indices.as_indices(op)?], self.device())
+        // Nothing of nothing.
+        let dims = self.sym_dims();
+        let all = dims[..axis].iter().chain(indices.sym_dims()).chain(&dims[axis + 1..]);
+        Tensor::zeros(all.cloned().collect::<Shape>(), self.dtype(), self.device())
     }
 
     /// These integers as u32, those beyond it clamped before the cast would wrap them to the other end.
     pub(crate) fn as_indices(&self, op: &'static str) -> Result<Tensor> {
         match self.dtype() {
             DType::U8 | DType::U32 => self.to_dtype(DType::U32),
-            DType::I32 => self.maximum(0.0)?.to_dtype(DType::U32),
+            DType::I16 | DType::I32 => self.maximum(0.0)?.to_dtype(DType::U32),
             DType::I64 => self.clamp(0i64, i64::from(u32::MAX))?.to_dtype(DType::U32),
-            got @ (DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_)) => {
+            got @ (DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_)) => {
                 Err(Error::UnexpectedDType { op, expected: "an integer type".into(), got })
             }
         }

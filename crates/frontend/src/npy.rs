@@ -80,12 +80,13 @@ impl Header {
         let descr = match dtype {
             DType::U8 => "|u1",
             DType::U32 => "<u4",
+            DType::I16 => "<i2",
             DType::I32 => "<i4",
             DType::I64 => "<i8",
             DType::F16 => "<f2",
             DType::F32 => "<f4",
             DType::F64 => "<f8",
-            DType::BF16 | DType::Block(_) => {
+            DType::F8E4M3 | DType::BF16 | DType::Block(_) => {
                 return Err(wrong(format!("elements of type {dtype} are not supported")));
             }
         };
@@ -104,6 +105,7 @@ fn dtype_of(descr: &str) -> Result<DType> {
     let dtype = match kind {
         "u1" | "B" | "b1" | "?" => DType::U8,
         "u4" | "I" => DType::U32,
+        "i2" | "h" => DType::I16,
         "i4" | "i" => DType::I32,
         "i8" | "q" => DType::I64,
         "f2" | "e" => DType::F16,

@@ -111,7 +111,7 @@ fn unit(op: &'static str, n: Dim, count: u32, device: &Device) -> Result<Vec<Ten
     }
     let (key, stream) = next_draw();
     // Data, not constants: the next draw runs the same kernel.
-    let word = |x: u32| Tensor::new(&[x], device)?.broadcast_as([n.clone()]);
+    let word = |x: u32| Tensor::new([x], device)?.broadcast_as([n.clone()]);
     let (key, stream) = (word(key)?, word(stream)?);
     let one = |i: u32| -> Result<Tensor> {
         let counter = positions(&n, device)?.affine(f64::from(count), f64::from(i))?;

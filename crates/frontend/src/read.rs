@@ -72,6 +72,15 @@ impl Tensor {
     pub fn to_flat_vec<T: WithDType>(&self) -> Result<Vec<T>> {
         Ok(self.elements("to_flat_vec", self.rank())?.0)
     }
+
+    /// Writes the elements' bytes: row-major, little-endian.
+    ///
+    /// # Errors
+    /// When computing or writing fails.
+    pub fn write_bytes(&self, output: &mut impl std::io::Write) -> Result<()> {
+        let io = |e: std::io::Error| Error::Io { path: "write_bytes".into(), why: e.to_string() };
+        output.write_all(&self.bytes("write_bytes")?).map_err(io)
+    }
 }
 
 /// `count` rows; a width of 0 gives empty ones.

@@ -115,7 +115,9 @@ fn tensor(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
     let dtype = match view.dtype() {
         Dtype::U8 | Dtype::BOOL => DType::U8,
         Dtype::U32 => DType::U32,
+        Dtype::I16 => DType::I16,
         Dtype::I32 => DType::I32,
+        Dtype::F8_E4M3 => DType::F8E4M3,
         Dtype::I64 => DType::I64,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
@@ -136,7 +138,9 @@ fn dtype_of(dtype: DType) -> Result<Dtype> {
     match dtype {
         DType::U8 => Ok(Dtype::U8),
         DType::U32 => Ok(Dtype::U32),
+        DType::I16 => Ok(Dtype::I16),
         DType::I32 => Ok(Dtype::I32),
+        DType::F8E4M3 => Ok(Dtype::F8_E4M3),
         DType::I64 => Ok(Dtype::I64),
         DType::F16 => Ok(Dtype::F16),
         DType::BF16 => Ok(Dtype::BF16),

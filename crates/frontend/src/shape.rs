@@ -221,6 +221,7 @@ axes! {
     [] D: |one| [one];
     [A: Axis] &[A]: |all| all;
     [A: Axis] Vec<A>: |all| all;
+    [A: Axis] &Vec<A>: |all| all;
     [A: Axis, const N: usize] [A; N]: |all| all;
     [A: Axis, const N: usize] &[A; N]: |all| all;
 }

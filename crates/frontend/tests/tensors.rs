@@ -218,3 +218,42 @@ fn eight_bit_floats_are_those_of_candle() -> Result<()> {
     }
     Ok(())
 }
+
+/// What Candle has no method for.
+#[test]
+fn truths_masks_and_repetitions() -> Result<()> {
+    let x = Tensor::new([[0f32, 1.0, -2.0], [0.0, 0.0, 0.0], [3.0, f32::NAN, 1.0]], &CPU)?;
+    assert_eq!(x.any(1)?.to_vec1::<u8>()?, [1, 0, 1]);
+    assert_eq!(x.all(1)?.to_vec1::<u8>()?, [0, 0, 1]);
+    assert_eq!(x.any((0, 1))?.to_scalar::<u8>()?, 1);
+    let nothing = Tensor::zeros((2, 0), DType::I64, &CPU)?;
+    assert_eq!(nothing.all(1)?.to_vec1::<u8>()?, [1, 1]);
+    assert_eq!(nothing.any(1)?.to_vec1::<u8>()?, [0, 0]);
+    assert_eq!(nothing.max(0)?.dims()?, [0]);
+    assert!(matches!(nothing.max(1), Err(Error::EmptyTensor { .. })));
+    let mask = Tensor::new([1u8, 0, 1], &CPU)?;
+    let m = matrix()?;
+    assert_eq!(m.masked_fill(&mask, -1.0)?.to_vec2::<f32>()?, [[-1.0, 2.0, -1.0], [-1.0, 5.0, -1.0]]);
+    assert_eq!(m.masked_fill(&mask, &m.neg()?)?.i(1)?.to_vec1::<f32>()?, [-4.0, 5.0, -6.0]);
+    assert_eq!(m.i(0)?.repeat_interleave(2, 0)?.to_vec1::<f32>()?, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+    assert_eq!(m.repeat_interleave(0, 1)?.dims()?, [2, 0]);
+    // Indices beyond u32 are clamped, not wrapped.
+    let far = Tensor::new([1i64 << 32, -1], &CPU)?;
+    assert_eq!(m.index_select(&far, 1)?.i(0)?.to_vec1::<f32>()?, [3.0, 1.0]);
+    assert_eq!(m.i((0, &far))?.to_vec1::<f32>()?, [3.0, 1.0]);
+    assert!(matches!(m.i(vec![2u32]), Err(Error::InvalidIndex { .. })));
+    Ok(())
+}
+
+#[test]
+fn ranges_end_where_numbers_do() -> Result<()> {
+    use half::bf16;
+    let (start, end) = (i64::MAX - 3, i64::MAX);
+    assert_eq!(Tensor::arange(start, end, &CPU)?.to_vec1::<i64>()?, [start, start + 1, start + 2]);
+    assert_eq!(Tensor::arange_step(250u8, 255, 3, &CPU)?.to_vec1::<u8>()?, [250, 253]);
+    // 256 + 1 is 256 in bf16.
+    assert!(Tensor::arange(bf16::ZERO, bf16::from_f32(300.0), &CPU).is_err());
+    assert!(Tensor::arange(0f32, f32::INFINITY, &CPU).is_err());
+    assert_eq!(Tensor::arange(0f32, f32::NAN, &CPU)?.dims()?, [0]);
+    Ok(())
+}

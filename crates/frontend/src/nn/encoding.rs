@@ -1,5 +1,7 @@
 //! Classes as vectors.
 
+use tallow_ir::DType;
+
 use crate::element::WithDType;
 use crate::error::{Error, Result};
 use crate::masks::positions;
@@ -16,10 +18,13 @@ pub fn one_hot<T: WithDType>(indices: Tensor, depth: usize, on_value: T, off_val
         let expected = "an integer type".to_string();
         return Err(Error::UnexpectedDType { op: "one_hot", expected, got: indices.dtype() });
     }
-    // Both sides as i64, in which every index is itself.
-    let wide = |t: &Tensor| t.to_dtype(tallow_ir::DType::I64);
-    let places = wide(&positions(&depth.extent(), indices.device())?)?;
-    let hit = wide(&indices)?.unsqueeze(D::Minus1)?.broadcast_eq(&places)?;
+    // A type that holds every index and that a device has if it has the indices.
+    let wide = match indices.dtype() {
+        DType::U8 => DType::U32,
+        other => other,
+    };
+    let places = positions(&depth.extent(), indices.device())?.to_dtype(wide)?;
+    let hit = indices.to_dtype(wide)?.unsqueeze(D::Minus1)?.broadcast_eq(&places)?;
     let full = |value: T| Tensor::full(value, hit.shape(), indices.device());
     hit.where_cond(&full(on_value)?, &full(off_value)?)
 }

@@ -84,10 +84,15 @@ pub(super) fn normalized(x: &Tensor, op: &'static str, centered: bool, epsilon: 
 /// 16-bit floats as f32, other types as they are.
 pub(super) fn widen(x: &Tensor) -> Result<Tensor> {
     match x.dtype() {
-        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
-        DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => {
-            Ok(x.clone())
-        }
+        DType::F8E4M3 | DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        DType::U8
+        | DType::U32
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::F32
+        | DType::F64
+        | DType::Block(_) => Ok(x.clone()),
     }
 }
 

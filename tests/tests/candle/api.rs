@@ -1,0 +1,258 @@
+//! The page `docs/candle-api.md`: each public method of `candle_core` 0.11, and whether it is here.
+//!
+//! `UPDATE_DOCS=1` writes the page. Rows of methods that are not here fail once they are.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use Status::{Differs, Not, Same, Yet};
+
+enum Status {
+    /// Name, arguments, results and errors.
+    Same,
+    /// Here, but.
+    Differs(&'static str),
+    /// Not here, because.
+    Not(&'static str),
+    /// Not here so far.
+    Yet,
+}
+
+const VALUE: &str = "tensors are values that never change, so that graphs may be rearranged: ";
+const BACKPROP: &str = "there is no automatic differentiation";
+const CUSTOM: &str = "Candle's custom operations compute on its storages";
+
+/// Names separated by blanks, and what holds for each of them.
+type Rows = &'static [(&'static str, Status)];
+
+const TENSOR: Rows = &[
+    (
+        "new full from_iter from_vec from_slice zeros zeros_like ones ones_like eye tril2 triu2 meshgrid \
+         from_raw_buffer read_npy read_npz read_npz_by_name write_npy write_npz save_safetensors write_bytes",
+        Same,
+    ),
+    (
+        "arange arange_step",
+        Differs("a step that changes nothing is an error, where Candle's loop does not end"),
+    ),
+    (
+        "to_scalar to_vec0 to_vec1 to_vec2 to_vec3",
+        Differs("computes what is not known yet; so it may fail as devices do"),
+    ),
+    ("dtype device rank dim dims0 dims1 dims2 dims3 dims4 dims5 normalize_axis", Same),
+    ("shape", Differs("extents are `Dim`s, which may be symbolic; `as_const` gives numbers")),
+    (
+        "dims",
+        Differs(
+            "is a `Result`: a symbolic extent has no number before a run ([decision 0010](decisions/0010-dims-is-a-result.md)); `sym_dims` always works",
+        ),
+    ),
+    ("elem_count", Differs("is a `Result`, as `dims`")),
+    ("stride", Differs("is a `Result`, as `dims`, and the strides of the result, which is contiguous")),
+    ("is_contiguous", Differs("always true: views are index arithmetic of the kernels that read them")),
+    ("is_fortran_contiguous", Differs("that of the contiguous result")),
+    (
+        "contiguous force_contiguous copy detach",
+        Differs("the tensor itself: nothing is shared that could change"),
+    ),
+    ("to_device", Differs("computes, then copies at once; devices are the CPU and those of Vulkan")),
+    ("to_dtype where_cond", Same),
+    ("reshape squeeze unsqueeze flatten flatten_to flatten_from flatten_all t transpose permute", Same),
+    ("get get_on_dim narrow chunk broadcast_as broadcast_left expand repeat", Same),
+    ("flip roll", Differs("any layout, also of nothing")),
+    ("cat stack pad_with_zeros pad_with_same slice_scatter slice_scatter0 slice_assign apply apply_t", Same),
+    ("eq ne lt le gt ge broadcast_eq broadcast_ne broadcast_lt broadcast_le broadcast_gt broadcast_ge", Same),
+    (
+        "add sub mul broadcast_add broadcast_sub broadcast_mul",
+        Differs("element types are compared also where there are no elements"),
+    ),
+    (
+        "div broadcast_div",
+        Differs(
+            "integers divided by 0 give 0, where Candle panics; `x / 3.0` divides, where Candle multiplies by a rounded inverse",
+        ),
+    ),
+    ("maximum minimum broadcast_maximum broadcast_minimum", Differs("NaN on either side gives NaN")),
+    ("clamp affine round_to", Same),
+    (
+        "neg exp log sin cos tanh abs sqr sqrt recip ceil floor round sign relu silu gelu gelu_erf erf elu powf",
+        Differs("integers are an error where the function has no integer value; Candle panics"),
+    ),
+    ("pow broadcast_pow", Differs("negative bases have their powers, where Candle's logarithm gives NaN")),
+    ("cmp", Not("`eq`, `ne`, `lt`, `le`, `gt`, `ge` say it")),
+    ("sum sum_keepdim sum_all", Same),
+    (
+        "mean mean_keepdim mean_all var var_keepdim",
+        Differs(
+            "integers are an error, where Candle multiplies by an inverse rounded to 0; nothing has no variance",
+        ),
+    ),
+    (
+        "max max_keepdim max_all min min_keepdim min_all",
+        Differs("also over several axes; no rows give no results, where Candle fails; NaN gives NaN"),
+    ),
+    ("argmax argmax_keepdim argmin argmin_keepdim", Differs("no rows give no results, where Candle fails")),
+    ("log_sum_exp norm", Same),
+    ("dot mv", Same),
+    (
+        "matmul",
+        Differs("leading axes of extent 1 repeat, any layout; both sides' leading axes must fit one by one"),
+    ),
+    ("broadcast_matmul", Same),
+    (
+        "index_select embedding gather",
+        Differs(
+            "an index out of range is clamped: it is data, for which a GPU cannot stop (Candle fails, but takes the largest number of the type as a wish for zeros); any layout; `embedding` takes indices of any shape",
+        ),
+    ),
+    ("scatter scatter_add index_add", Yet),
+    ("cumsum arg_sort_last_dim sort_last_dim", Yet),
+    ("rand rand_like randn randn_like", Yet),
+    ("conv1d conv_transpose1d conv2d conv_transpose2d", Yet),
+    ("conv1d_with_algo conv2d_with_algo", Not("the algorithms are those of cuDNN")),
+    ("avg_pool2d avg_pool2d_with_stride max_pool2d max_pool2d_with_stride", Yet),
+    (
+        "interpolate1d interpolate2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_bilinear2d_with_scale",
+        Yet,
+    ),
+    ("unfold", Yet),
+    (
+        "slice_set scatter_set scatter_add_set",
+        Not(
+            "VALUE:`slice_scatter`, `slice_assign` give a new tensor, and a `State` is updated in place by its graph",
+        ),
+    ),
+    ("const_set zero_set one_set", Not("VALUE:`full`, `zeros_like` and `ones_like` give new ones")),
+    ("empty empty_like", Not("memory is planned by the compiler, and never read before it is written")),
+    (
+        "from_storage storage_and_layout layout strided_index strided_blocks",
+        Not("a tensor has no storage until it is computed, and no layout of its own then"),
+    ),
+    ("id", Not("clones are one tensor; equal expressions are merged")),
+    ("is_variable track_op sorted_nodes backward", Not(BACKPROP)),
+    (
+        "apply_op1 apply_op2 apply_op3 apply_op1_arc apply_op2_arc apply_op3_arc apply_op1_no_bwd apply_op2_no_bwd apply_op3_no_bwd",
+        Not(CUSTOM),
+    ),
+    ("inplace_op1 inplace_op2 inplace_op3", Not(CUSTOM)),
+];
+
+const DEVICE: Rows = &[
+    ("is_cpu is_cuda is_metal same_device supports_bf16 bf16_default_to_f32", Same),
+    ("synchronize", Differs("nothing to wait for: a value that was read is computed")),
+    ("set_seed get_current_seed", Yet),
+    ("new_cuda new_cuda_with_stream new_metal", Not("`new_vulkan` opens any GPU")),
+    ("cuda_if_available metal_if_available", Not("`vulkan_if_available` opens the best GPU, or the CPU")),
+    (
+        "as_cuda_device as_metal_device location",
+        Not("the devices are those of Vulkan; `name` tells which one"),
+    ),
+    ("with_context", Not("there is no pool of threads to enter")),
+];
+
+const DTYPE: Rows = &[
+    ("as_str is_int is_float", Same),
+    ("size_in_bytes", Differs("0 for block formats, as Candle's is for types below a byte")),
+];
+
+/// Each type's title, rows, and number of methods that Candle 0.11.1 has.
+const TYPES: [(&str, Rows, usize); 3] =
+    [("Tensor", TENSOR, 216), ("Device", DEVICE, 18), ("DType", DTYPE, 4)];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn page() -> String {
+    let mut page = String::from(
+        "# Candle's methods\n\n\
+         Code written for `candle_core` 0.11 moves to Tallow by changing imports. Methods that are the same have the\n\
+         same name, arguments, shapes, element types, values within rounding, and fail on the same calls. What holds\n\
+         for all: nothing is computed until a value is asked for, so that an error of a device shows there; 16-bit\n\
+         floats are rounded once per operation; arguments that are extents may be symbols; axes may be any of\n\
+         Candle's forms; errors are Candle's variants where both have them.\n\n\
+         This page is written by `UPDATE_DOCS=1 cargo test -p tallow-tests --test candle api` and checked by that test.\n\
+         The other tests of `tests/tests/candle` hold the methods against Candle's.\n",
+    );
+    for (title, rows, _) in TYPES {
+        let _ = write!(page, "\n## {title}\n\n| method | here |\n|---|---|\n");
+        let mut lines: Vec<String> = Vec::new();
+        for (names, status) in rows {
+            let here = match status {
+                Same => "same".to_string(),
+                Differs(why) => format!("differs: {why}"),
+                Not(why) => format!("not here: {}", why.replace("VALUE:", VALUE)),
+                Yet => "not yet".to_string(),
+            };
+            lines.extend(names.split_whitespace().map(|name| format!("| `{name}` | {here} |\n")));
+        }
+        lines.sort();
+        page.extend(lines);
+    }
+    page
+}
+
+#[test]
+fn the_page_is_what_the_table_says() {
+    let path = root().join("docs/candle-api.md");
+    if std::env::var("UPDATE_DOCS").is_ok_and(|v| v == "1") {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let there = std::fs::read_to_string(&path).unwrap();
+    assert!(there == page(), "docs/candle-api.md is out of date: UPDATE_DOCS=1 writes it");
+}
+
+#[test]
+fn the_table_has_every_method_once() {
+    for (title, rows, count) in TYPES {
+        let mut names: Vec<&str> = rows.iter().flat_map(|(names, _)| names.split_whitespace()).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{title}: {names:?}");
+        assert_eq!(names.len(), count, "{title}");
+    }
+}
+
+/// Every `.rs` file of a folder and below.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// True if the sources define the method, or name it in a row of a macro that does.
+fn is_here(sources: &str, name: &str) -> bool {
+    let defined = [format!("pub fn {name}("), format!("pub fn {name}<")];
+    let row = |line: &str| {
+        let line = line.trim();
+        let words = line.split('"').next().unwrap_or_default();
+        line.ends_with('"') && !line.starts_with("//") && words.split_whitespace().any(|word| word == name)
+    };
+    defined.iter().any(|text| sources.contains(text)) || sources.lines().any(row) || name == "where_cond"
+}
+
+#[test]
+fn what_the_table_says_to_be_here_is_here() {
+    let mut text = String::new();
+    sources(&root().join("crates/frontend/src"), &mut text);
+    text.push_str(&std::fs::read_to_string(root().join("crates/ir/src/dtype.rs")).unwrap());
+    let mut wrong = vec![];
+    for (title, rows, _) in TYPES {
+        for (names, status) in rows {
+            for name in names.split_whitespace() {
+                match (is_here(&text, name), status) {
+                    (true, Same | Differs(_)) | (false, Not(_) | Yet) => {}
+                    (true, Yet) => wrong.push(format!("{title}::{name} is here now: say so in its row")),
+                    // Another type may have a method of this name.
+                    (true, Not(_)) => {}
+                    (false, Same | Differs(_)) => wrong.push(format!("{title}::{name} is not here")),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
