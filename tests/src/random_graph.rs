@@ -129,7 +129,7 @@ mod tests {
     use crate::random_inputs;
 
     fn graphs() -> impl Iterator<Item = (u64, Graph)> {
-        let general = (0..150).map(|seed| (seed, random_graph(seed, 12, &Options::default())));
+        let general = (0..400).map(|seed| (seed, random_graph(seed, 12, &Options::default())));
         general.chain((0..60).map(|seed| (seed, random_row_program(seed))))
     }
 

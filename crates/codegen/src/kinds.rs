@@ -72,10 +72,14 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     e.extensions.insert("GL_EXT_control_flow_attributes");
     functions = library(&all)? + &functions;
     functions += &parts.functions;
+    let modes = modes(&all, e.caps);
+    if !modes.is_empty() {
+        e.extensions.insert("GL_EXT_spirv_intrinsics");
+    }
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
     let common = context! {
-        extensions => extensions.join("\n"),
+        extensions => extensions.join("\n") + &modes,
         header => format!("// {} kernel\n{}", parts.kind, header.join("\n")),
         workgroup => parts.workgroup,
         declarations => declarations,
@@ -87,6 +91,22 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
     Ok(Kernel { name, glsl, bindings: e.bindings, workgroup: [parts.workgroup, 1, 1], grid: parts.grid })
+}
+
+/// Execution modes by which NaN, infinities and signed zeros are kept: without, compilers may take `x * 0` for 0
+/// (spirv-opt does). By number, as GLSL has no word for them: capability and mode `SignedZeroInfNanPreserve`.
+fn modes(text: &str, caps: &DeviceCaps) -> String {
+    let widths: &[i32] = match (caps.float_controls, text.contains("double")) {
+        (false, _) => &[],
+        (true, false) => &[32],
+        (true, true) => &[32, 64],
+    };
+    let mode = |width| {
+        format!(
+            "\nspirv_execution_mode(extensions = [\"SPV_KHR_float_controls\"], capabilities = [4466], 4461, {width});"
+        )
+    };
+    widths.iter().map(mode).collect()
 }
 
 /// Refuses a grid that is cut off by a limit, for kernels that do not loop over the rest.

@@ -58,6 +58,23 @@ const FUNCTIONS: &[&str] = &[
     "value_f8",
 ];
 
+/// A function, and that under whose name the template defines it.
+const DEFINED_WITH: &[(&str, &str)] = &[("bits_bf16", "round_bf16"), ("bits_f8", "round_f8")];
+
+/// The same for functions of double.
+const DEFINED_WITH_64: &[(&str, &str)] = &[
+    ("exp_of", "pow2_of"),
+    ("exp2_of", "pow2_of"),
+    ("log_of", "split_of"),
+    ("log2_of", "split_of"),
+    ("log1p_of", "split_of"),
+    ("asin_of", "atan_of"),
+    ("acos_of", "atan_of"),
+    ("sin_of", "quarter_of"),
+    ("cos_of", "quarter_of"),
+    ("tan_of", "quarter_of"),
+];
+
 fn calls(text: &str) -> BTreeSet<&'static str> {
     FUNCTIONS.iter().copied().filter(|f| text.contains(&format!("{f}("))).collect()
 }
@@ -66,9 +83,10 @@ fn calls(text: &str) -> BTreeSet<&'static str> {
 pub(crate) fn library(text: &str) -> Result<String, CodegenError> {
     let (long, double) = (text.contains("int64_t"), text.contains("double"));
     let mut used = calls(text);
-    // Some are defined in one place with others.
     loop {
-        for (part, whole) in [("bits_bf16", "round_bf16"), ("bits_f8", "round_f8")] {
+        // Some are defined in one place with others.
+        let doubles = DEFINED_WITH_64.iter().filter(|_| double);
+        for (part, whole) in DEFINED_WITH.iter().chain(doubles) {
             if used.contains(part) {
                 used.insert(whole);
             }

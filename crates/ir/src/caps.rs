@@ -66,6 +66,9 @@ pub struct DeviceCaps {
     pub bf16: bool,
     /// Atomic add on 32-bit floats in storage buffers.
     pub atomic_float_add: bool,
+    /// Shaders may demand that NaN, infinities and the sign of zero are kept (`SignedZeroInfNanPreserve`, for floats
+    /// of 32 bits, and of 64 where the device has them).
+    pub float_controls: bool,
     /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
     pub cooperative_matrix: Vec<MatrixShape>,
     /// `VK_NV_cooperative_matrix2`: workgroup scope, tensor addressing, per-element operations, reductions.
@@ -248,6 +251,8 @@ pub enum OptionalFeature {
     Bf16,
     /// `atomic_float`: atomic add on 32-bit floats.
     AtomicFloat,
+    /// `float_controls`: execution modes that keep NaN, infinities and signed zeros.
+    FloatControls,
     /// `subgroup`: subgroup arithmetic and shuffles.
     Subgroup,
     /// `subgroup_size`: asking for a subgroup size.
@@ -270,7 +275,7 @@ pub enum OptionalFeature {
 
 impl OptionalFeature {
     /// Every feature, in the order in which they are printed.
-    pub const ALL: [OptionalFeature; 19] = [
+    pub const ALL: [OptionalFeature; 20] = [
         OptionalFeature::F16,
         OptionalFeature::Int8,
         OptionalFeature::Int16,
@@ -281,6 +286,7 @@ impl OptionalFeature {
         OptionalFeature::IntDot,
         OptionalFeature::Bf16,
         OptionalFeature::AtomicFloat,
+        OptionalFeature::FloatControls,
         OptionalFeature::Subgroup,
         OptionalFeature::SubgroupSize,
         OptionalFeature::Coopmat,
@@ -305,6 +311,7 @@ impl OptionalFeature {
             OptionalFeature::IntDot => "int_dot",
             OptionalFeature::Bf16 => "bf16",
             OptionalFeature::AtomicFloat => "atomic_float",
+            OptionalFeature::FloatControls => "float_controls",
             OptionalFeature::Subgroup => "subgroup",
             OptionalFeature::SubgroupSize => "subgroup_size",
             OptionalFeature::Coopmat => "coopmat",
@@ -384,6 +391,7 @@ impl DeviceCaps {
                 self.drop_matrices_of(&[MatrixElement::Bf16]);
             }
             OptionalFeature::AtomicFloat => self.atomic_float_add = false,
+            OptionalFeature::FloatControls => self.float_controls = false,
             OptionalFeature::Subgroup => {
                 self.subgroup_arithmetic = false;
                 self.subgroup_shuffle = false;
@@ -424,6 +432,7 @@ impl DeviceCaps {
             OptionalFeature::IntDot => self.int_dot,
             OptionalFeature::Bf16 => self.bf16,
             OptionalFeature::AtomicFloat => self.atomic_float_add,
+            OptionalFeature::FloatControls => self.float_controls,
             OptionalFeature::Subgroup => self.subgroup_arithmetic || self.subgroup_shuffle,
             OptionalFeature::SubgroupSize => self.subgroup_size_control,
             OptionalFeature::Coopmat => !self.cooperative_matrix.is_empty(),

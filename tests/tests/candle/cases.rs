@@ -22,6 +22,7 @@ pub fn all(suite: &mut Suite, dtypes: &[DType]) {
                 parts(suite, &input);
                 joins(suite, &input);
                 lookups(suite, &input);
+                order(suite, &input);
                 reductions(suite, &input);
                 if dtype.is_float() {
                     means(suite, &input);
@@ -162,6 +163,22 @@ fn joins(s: &mut Suite, a: &Input) {
     both!(s, a, Bound::Exact, |a| Tensor::meshgrid(&[&a.x, &a.y], true)?);
     both!(s, a, Bound::Exact, |a| Tensor::meshgrid(&[&a.row, &a.x, &a.y], false)?);
     both!(s, a, Bound::Exact, |a| Tensor::meshgrid(&[&a.row], false)?);
+}
+
+/// Scans, sorting and scatters. Sums of the inputs are exact in every type, so their order does not show.
+fn order(s: &mut Suite, a: &Input) {
+    both!(s, a, Bound::Exact, more: "a scan takes every type and no elements", |a| a.x.cumsum(0)?);
+    both!(s, a, Bound::Exact, more: "a scan takes every type and no elements", |a| a.x.cumsum(D::Minus1)?);
+    // The order of equal elements is ours alone; the elements in order are the same.
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.sort_last_dim(true)?.0);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.sort_last_dim(false)?.0);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.contiguous()?.scatter_add(&a.first, &a.y.contiguous()?, 0)?);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.contiguous()?.scatter_add(&a.last, &a.y.contiguous()?, D::Minus1)?);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.contiguous()?.scatter(&a.first, &a.y.contiguous()?, 0)?);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.contiguous()?.scatter(&a.last, &a.y.contiguous()?, D::Minus1)?);
+    both!(s, a, Bound::Exact, more: "any layout, no elements", |a| a.x.contiguous()?.index_add(&a.ids, &a.y.index_select(&a.ids, 0)?, 0)?);
+    both!(s, a, Bound::Exact, more: "an index out of range writes nothing", |a| a.x.scatter_add(&a.row, &a.y, 0)?);
+    both!(s, a, Bound::Exact, more: "an index out of range writes nothing", |a| a.x.index_add(&a.mask, &a.y, 0)?);
 }
 
 fn lookups(s: &mut Suite, a: &Input) {

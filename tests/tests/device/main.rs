@@ -10,5 +10,6 @@ mod differential;
 mod functions;
 mod harness;
 mod models;
+mod random;
 mod structure;
 mod windows;

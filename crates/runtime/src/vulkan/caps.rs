@@ -165,6 +165,9 @@ pub(super) fn query(
         int_dot: features.int_dot.shader_integer_dot_product == vk::TRUE,
         int_dot_accelerated: int_dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
         bf16,
+        float_controls: v12.shader_signed_zero_inf_nan_preserve_float32 == vk::TRUE
+            && (v12.shader_signed_zero_inf_nan_preserve_float64 == vk::TRUE
+                || core.shader_float64 != vk::TRUE),
         atomic_float_add: features.atomic_float.shader_buffer_float32_atomic_add == vk::TRUE,
         cooperative_matrix2: !shapes.is_empty() && features.coopmat2.all(),
         cooperative_matrix: shapes,
