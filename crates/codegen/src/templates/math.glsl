@@ -221,15 +221,16 @@ float sinh_of(float x) {
         p = 1.0 / 6.0 + s * p;
         return x + x * s * p;
     }
-    float h = exp(a > 88.0 ? 0.5 * a : a);
-    float y = a > 88.0 ? (0.5 * h) * h : 0.5 * (h - 1.0 / h);
+    // e^a / 2 with the half in the exponent, since e^a overflows first.
+    float h = exp(a > 88.0 ? a - 0.6931472 : a);
+    float y = a > 88.0 ? h : 0.5 * (h - 1.0 / h);
     return is_nan(x) ? x : (x < 0.0 ? -y : y);
 }
 //% endif
 //% if "cosh_of" in used
 float cosh_of(float x) {
-    float a = abs(x), h = exp(a > 88.0 ? 0.5 * a : a);
-    return is_nan(x) ? x : (a > 88.0 ? (0.5 * h) * h : 0.5 * (h + 1.0 / h));
+    float a = abs(x), h = exp(a > 88.0 ? a - 0.6931472 : a);
+    return is_nan(x) ? x : (a > 88.0 ? h : 0.5 * (h + 1.0 / h));
 }
 //% endif
 //% if "shl_of" in used

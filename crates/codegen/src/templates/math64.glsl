@@ -155,14 +155,18 @@ double acos_of(double x) {
 //% if "sinh_of" in used
 double sinh_of(double x) {
     double a = abs(x), e = expm1_of(min(a, 700.0lf)), h = exp_of(0.5lf * a);
-    double y = a > 700.0lf ? (0.5lf * h) * h : 0.5lf * (e + e / (e + 1.0lf));
+    precise double large = 0.5lf * h;
+    large = large * h;
+    double y = a > 700.0lf ? large : 0.5lf * (e + e / (e + 1.0lf));
     return is_nan(x) ? x : (x < 0.0lf ? -y : y);
 }
 //% endif
 //% if "cosh_of" in used
 double cosh_of(double x) {
     double a = abs(x), h = exp_of(a > 700.0lf ? 0.5lf * a : a);
-    return is_nan(x) ? x : (a > 700.0lf ? (0.5lf * h) * h : 0.5lf * (h + 1.0lf / h));
+    precise double large = 0.5lf * h;
+    large = large * h;
+    return is_nan(x) ? x : (a > 700.0lf ? large : 0.5lf * (h + 1.0lf / h));
 }
 //% endif
 //% if "tanh_of" in used
