@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod compare;
+pub mod fuzz;
 pub mod random_graph;
 pub mod random_inputs;
 pub mod reduce;
@@ -9,6 +10,6 @@ pub mod rng;
 pub mod window_cases;
 
 pub use case::{Case, Test};
-pub use compare::{Tolerance, assert_close, compare, nmse};
+pub use compare::{Tolerance, assert_close, compare, device_tolerance, nmse};
 pub use random_graph::{Options, random_graph, random_row_program};
 pub use random_inputs::{Inputs, random_inputs};

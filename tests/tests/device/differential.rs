@@ -10,7 +10,8 @@ use tallow_ir::{
 };
 use tallow_reference::Array;
 use tallow_tests::{
-    Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
+    Case, Inputs, Options, Tolerance, case, compare, device_tolerance, random_graph, random_inputs,
+    random_row_program,
 };
 
 use crate::harness::{device, device_with_range, interpret, run};
@@ -32,28 +33,10 @@ fn caps(device: &Device) -> &DeviceCaps {
     vulkan.caps()
 }
 
-/// Rounding that a kernel may differ by. The interpreter rounds each node to its dtype; a fused kernel
-/// computes in f32 throughout, so each 16-bit node contributes up to half a unit in its last place:
-/// 2^-11 relative for f16, 2^-8 for bf16, whose squares are 2e-7 and 1.5e-5.
-/// An f8e4m3 node is rounded where the interpreter does, but a last bit before it may decide over 2^-4, 4e-3
-/// squared.
-fn tolerance(graph: &Graph) -> Tolerance {
-    let has = |d: DType| graph.nodes().any(|(_, n)| n.types.iter().any(|t| t.dtype == d));
-    Tolerance::Nmse(if has(DType::F8E4M3) {
-        1e-2
-    } else if has(DType::BF16) {
-        1e-3
-    } else if has(DType::F16) {
-        1e-5
-    } else {
-        1e-8
-    })
-}
-
 fn differences(graph: &Graph, got: &[(String, Array)], want: &[(String, Array)]) -> Vec<String> {
     let mut found = vec![];
     for ((name, want), (_, got)) in want.iter().zip(got) {
-        if let Err(why) = compare(want, got, tolerance(graph)) {
+        if let Err(why) = compare(want, got, device_tolerance(graph)) {
             found.push(format!("{name}: {why}"));
         }
     }
