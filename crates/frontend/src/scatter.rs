@@ -95,8 +95,10 @@ impl Tensor {
             return Err(Error::InvalidArgument { op, why });
         }
         let strides = self.stride()?;
-        let indices = indices.as_indices(op)?;
-        let inside = indices.lt(extents[axis] as u32)?;
+        let given_indices = indices;
+        let indices = given_indices.as_indices(op)?;
+        // `as_indices` clamps what is below 0, which must not be written either.
+        let inside = indices.lt(extents[axis] as u32)?.logical_and(&given_indices.ge(0.0)?)?;
         let mut flat = indices.affine(strides[axis] as f64, 0.0)?;
         for (other, stride) in strides.iter().enumerate().filter(|(other, _)| *other != axis) {
             let mut alone = vec![Dim::one(); given.len()];

@@ -257,3 +257,14 @@ fn ranges_end_where_numbers_do() -> Result<()> {
     assert_eq!(Tensor::arange(0f32, f32::NAN, &CPU)?.dims()?, [0]);
     Ok(())
 }
+
+#[test]
+fn a_scatter_writes_nothing_outside_of_its_axis() -> Result<()> {
+    let base = Tensor::new([1f32, 2.0, 3.0], &CPU)?;
+    let source = Tensor::new([10f32, 20.0, 30.0], &CPU)?;
+    let at = Tensor::new([-1i64, 3, 1], &CPU)?;
+    assert_eq!(base.scatter_add(&at, &source, 0)?.to_vec1::<f32>()?, [1.0, 32.0, 3.0]);
+    assert_eq!(base.scatter(&at, &source, 0)?.to_vec1::<f32>()?, [1.0, 30.0, 3.0]);
+    assert_eq!(base.index_add(&at, &source, 0)?.to_vec1::<f32>()?, [1.0, 32.0, 3.0]);
+    Ok(())
+}
