@@ -46,8 +46,9 @@ impl Tensor {
         let shape = shape.into_shape();
         let (low, up) = (low.to_f64(), up.to_f64());
         let unit = unit("rand", shape.numel(), 1, device)?.remove(0);
-        float("rand", T::DTYPE)?;
-        unit.affine(up - low, low)?.to_dtype(T::DTYPE)?.reshape(&shape)
+        let drawn = unit.affine(up - low, low)?.to_dtype(T::DTYPE)?.reshape(&shape)?;
+        drawn.floats("rand")?;
+        Ok(drawn)
     }
 
     /// Numbers drawn from the normal distribution of this mean and standard deviation, of their type, by the
@@ -58,13 +59,14 @@ impl Tensor {
     pub fn randn<T: WithDType>(mean: T, std: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         let shape = shape.into_shape();
         let (mean, std) = (mean.to_f64(), std.to_f64());
-        float("randn", T::DTYPE)?;
         let mut both = unit("randn", shape.numel(), 2, device)?;
         let (angle, radius) = (both.remove(1), both.remove(0));
         // 1 - u lies in (0, 1], where the logarithm is finite.
         let radius = radius.affine(-1.0, 1.0)?.log()?.affine(-2.0, 0.0)?.sqrt()?;
         let normal = radius.mul(&angle.affine(std::f64::consts::TAU, 0.0)?.cos()?)?;
-        normal.affine(std, mean)?.to_dtype(T::DTYPE)?.reshape(&shape)
+        let drawn = normal.affine(std, mean)?.to_dtype(T::DTYPE)?.reshape(&shape)?;
+        drawn.floats("randn")?;
+        Ok(drawn)
     }
 
     /// As [`Tensor::rand`], with this tensor's shape, type and device.
@@ -72,7 +74,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::rand`].
     pub fn rand_like(&self, low: f64, up: f64) -> Result<Tensor> {
-        float("rand_like", self.dtype())?;
+        self.floats("rand_like")?;
         Tensor::rand(low as f32, up as f32, self.shape(), self.device())?.to_dtype(self.dtype())
     }
 
@@ -81,7 +83,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::rand`].
     pub fn randn_like(&self, mean: f64, stdev: f64) -> Result<Tensor> {
-        float("randn_like", self.dtype())?;
+        self.floats("randn_like")?;
         Tensor::randn(mean as f32, stdev as f32, self.shape(), self.device())?.to_dtype(self.dtype())
     }
 
@@ -90,16 +92,9 @@ impl Tensor {
     /// # Errors
     /// When the elements are no floats, or as [`Tensor::rand`].
     pub fn bernoulli(&self) -> Result<Tensor> {
-        float("bernoulli", self.dtype())?;
-        self.to_dtype(DType::F32)?.gt(&self.rand_like(0.0, 1.0)?.to_dtype(DType::F32)?)
-    }
-}
-
-fn float(op: &'static str, got: DType) -> Result<()> {
-    if got.is_float() {
-        Ok(())
-    } else {
-        Err(Error::UnexpectedDType { op, expected: "a float type".into(), got })
+        self.floats("bernoulli")?;
+        // Drawn in f32: rounded to 16 bits, a draw below 1 could become 1.
+        self.to_dtype(DType::F32)?.gt(&Tensor::rand(0f32, 1.0, self.shape(), self.device())?)
     }
 }
 
