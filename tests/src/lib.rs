@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod compare;
+pub mod custom;
 pub mod fuzz;
 pub mod random_graph;
 pub mod random_inputs;

@@ -7,6 +7,7 @@
 
 mod builder;
 mod contractions;
+mod custom;
 mod maps;
 mod order;
 mod rows;
@@ -90,7 +91,7 @@ pub fn random_row_program(seed: u64) -> Graph {
 
 /// Adds one composition. One that finds nothing to work on adds a new input, so that later ones do.
 fn step(b: &mut Builder) {
-    let done = match b.rng.below(34) {
+    let done = match b.rng.below(35) {
         0..=5 => maps::unary(b),
         6..=10 => maps::binary(b),
         11 => maps::select(b),
@@ -109,6 +110,7 @@ fn step(b: &mut Builder) {
         30 => order::argsort(b),
         31 => order::scatter(b),
         32 => contractions::convolution(b),
+        33 => custom::custom(b),
         _ => rows::over_existing(b),
     };
     if done.is_none() {
@@ -173,7 +175,7 @@ mod tests {
             .chain(ReduceKind::ALL.iter().map(|k| k.name()))
             .chain("input weight state const iota dim_value cast reshape broadcast permute slice".split(' '))
             .chain("flip window pad concat matmul gather dequantize attention state_update".split(' '))
-            .chain("scan_sum scan_prod argsort scatter_add scatter_max".split(' '));
+            .chain("custom scan_sum scan_prod argsort scatter_add scatter_max".split(' '));
         let missing: Vec<&str> = expected.filter(|name| !seen.contains(name)).collect();
         assert!(missing.is_empty(), "never generated: {missing:?}");
     }

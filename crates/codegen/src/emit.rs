@@ -371,6 +371,7 @@ impl<'a> Emitter<'a> {
             | Op::ArgSort { .. }
             | Op::Scatter(_)
             | Op::Attention { .. }
+            | Op::Custom(_)
             | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
         }
     }

@@ -1,8 +1,9 @@
 //! A kernel as plain data: shader text, bindings, grid. No device in sight.
 
 use std::fmt;
+use std::sync::Arc;
 
-use tallow_ir::{Bindings, Dim};
+use tallow_ir::{Bindings, CustomKernel, Dim};
 
 /// A compute shader for one fusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Kernel {
     pub workgroup: [u32; 3],
     /// Workgroups along x, y, z.
     pub grid: [Count; 3],
+    /// The user's kernel that this is, if it is one.
+    pub custom: Option<Arc<CustomKernel>>,
 }
 
 /// Which buffer a binding is.
@@ -116,6 +119,20 @@ impl Table {
         }
     }
 
+    /// Consecutive entries that start at a multiple of `alignment` bytes; the bytes that they take.
+    pub fn block(&mut self, values: &[Dim], alignment: u64) -> (u64, u64) {
+        let per = usize::try_from(alignment / 4).unwrap_or(1).max(1);
+        let count = |value: &Dim| Count { value: value.clone(), per: 1, limit: u32::MAX };
+        let block: Vec<Count> = values.iter().map(count).collect();
+        let known = (0..self.entries.len()).step_by(per).find(|at| self.entries[*at..].starts_with(&block));
+        let at = known.unwrap_or_else(|| {
+            self.entries.resize(self.entries.len().next_multiple_of(per), Count::constant(0));
+            self.entries.extend(block);
+            self.entries.len() - values.len()
+        });
+        (4 * at as u64, 4 * (at + values.len()) as u64)
+    }
+
     /// Three consecutive entries that hold a grid; the position of the first.
     pub fn grid(&mut self, grid: &[Count; 3]) -> usize {
         match self.entries.windows(3).position(|w| w == grid) {
@@ -182,6 +199,14 @@ pub enum CodegenError {
         needs: u64,
         /// Workgroups.
         has: u32,
+    },
+    /// A user's kernel that is not what it was registered as, or that the device cannot run.
+    #[error("custom kernel '{name}': {why}")]
+    Custom {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
     },
     /// A pass or the verifier failed.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! One file a kernel kind: from a form to a rendered template.
 
 pub(crate) mod attention;
+pub(crate) mod custom;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matvec;
@@ -33,6 +34,7 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         form::Form::Attention(f) => attention::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Scan => scan::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Sort => sort::kernel(emitter, &f),
+        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Custom => custom::kernel(emitter, &f),
         form::Form::Single(f) => scatter::kernel(emitter, &f),
     }
 }
@@ -90,7 +92,8 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let glsl = tidy(&glsl);
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
-    Ok(Kernel { name, glsl, bindings: e.bindings, workgroup: [parts.workgroup, 1, 1], grid: parts.grid })
+    let workgroup = [parts.workgroup, 1, 1];
+    Ok(Kernel { name, glsl, bindings: e.bindings, workgroup, grid: parts.grid, custom: None })
 }
 
 /// Execution modes by which NaN, infinities and signed zeros are kept: without, compilers may take `x * 0` for 0

@@ -8,6 +8,8 @@
 
 #[cfg(feature = "spirv")]
 mod cache;
+#[cfg(feature = "spirv")]
+mod custom;
 mod emit;
 mod explain;
 mod kernel;
@@ -25,4 +27,4 @@ pub use kinds::kernel;
 pub use module::{Grid, Launch, Module, Tensor, compile, compile_observed, limits};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]
-pub use spirv::{SpirvStats, Target, Words, compile_spirv};
+pub use spirv::{SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};

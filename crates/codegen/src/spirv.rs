@@ -14,8 +14,11 @@ use shaderc::{
     TargetEnv,
 };
 
+use tallow_ir::{CustomCode, CustomKernel, DeviceCaps};
+
 use crate::cache::{self, Cache, Key};
-use crate::kernel::CodegenError;
+use crate::custom;
+use crate::kernel::{CodegenError, Kernel};
 
 /// The shaderc that `Cargo.lock` names; part of the cache's key.
 const SHADERC: &str = "shaderc 0.10.1";
@@ -116,6 +119,52 @@ pub fn compile_spirv(
         millis: start.elapsed().as_secs_f64() * 1e3,
     };
     Ok((modules, stats))
+}
+
+/// Compiles kernels to SPIR-V modules in the same order, as [`compile_spirv`] does; a user's own are checked against
+/// what they were registered as, and their push constants put into a buffer.
+///
+/// # Errors
+/// As [`compile_spirv`], and [`CodegenError::Custom`] for a user's kernel that is not what it should be.
+pub fn compile_kernels(
+    kernels: &[Kernel],
+    caps: &DeviceCaps,
+    target: Target,
+    cache: Option<&Path>,
+) -> Result<(Vec<Words>, SpirvStats), CodegenError> {
+    let given = |k: &Kernel| match k.custom.as_ref().map(|c| &c.code) {
+        Some(CustomCode::Spirv(words)) => Some(words.clone()),
+        Some(CustomCode::Glsl(_)) | None => None,
+    };
+    let texts: Vec<(&str, &str)> =
+        kernels.iter().filter(|k| given(k).is_none()).map(|k| (k.name.as_str(), k.glsl.as_str())).collect();
+    let (compiled, stats) = compile_spirv(&texts, target, cache)?;
+    let mut compiled = compiled.into_iter();
+    let mut modules = vec![];
+    for kernel in kernels {
+        let words = given(kernel).map(Words::from).or_else(|| compiled.next());
+        let words = words.ok_or_else(|| failure(&kernel.name, "the compiler gave no module".into()))?;
+        modules.push(match &kernel.custom {
+            Some(custom) => custom::fit(&words, custom, Some(caps))?.into(),
+            None => words,
+        });
+    }
+    Ok((modules, stats))
+}
+
+/// Whether a user's kernel compiles and is what it says of itself, on a device that has every feature.
+///
+/// # Errors
+/// [`CodegenError::Shader`] or [`CodegenError::Custom`] with what is wrong.
+pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
+    let words = match &kernel.code {
+        CustomCode::Spirv(words) => words.clone(),
+        CustomCode::Glsl(text) => {
+            let (modules, _) = compile_spirv(&[(&kernel.name, text)], Target::Vulkan12, None)?;
+            modules.first().map(|words| words.to_vec()).unwrap_or_default()
+        }
+    };
+    custom::fit(&words, kernel, None).map(|_| ())
 }
 
 /// A distinct text and what became of it.

@@ -64,7 +64,7 @@ fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
     let mut kept = vec![false; order.len()];
     let is_read = |at: usize, by: usize| at / PIECE != by / PIECE;
     for (by, tensor) in order.iter().enumerate() {
-        if let Expr::Op(_, operands) = &*tensor.expr() {
+        if let Expr::Op(_, operands, _) = &*tensor.expr() {
             let found = operands.iter().filter_map(|o| index.get(&address(o)));
             found.filter(|at| is_read(**at, by)).for_each(|at| kept[*at] = true);
         }

@@ -31,6 +31,7 @@ mod compile;
 mod conv;
 mod cpu;
 mod create;
+mod custom;
 mod device;
 pub mod display;
 pub mod element;
@@ -66,6 +67,7 @@ mod windows;
 pub mod vulkan;
 
 pub use compile::{Function, Input, compile};
+pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
 pub use device::{Device, VulkanDeviceInfo, vulkan_devices};
 pub use element::WithDType;
 pub use elementwise::TensorOrScalar;

@@ -69,7 +69,7 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
         match expr {
             Expr::Data(_) => {}
             Expr::Input(input) => return Err(Error::NoValue { op, input }),
-            Expr::Op(_, operands) => {
+            Expr::Op(_, operands, _) => {
                 todo.push((tensor, true));
                 todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
             }
@@ -101,7 +101,7 @@ impl Walk {
             let value = match expr {
                 Expr::Data(bytes) => self.leaf(&tensor, bytes, known_as)?,
                 Expr::Input(input) => return Err(Error::NoValue { op, input }),
-                Expr::Op(node, operands) => {
+                Expr::Op(node, operands, result) => {
                     let mut ready = Vec::with_capacity(operands.len());
                     for operand in &operands {
                         match self.values.get(&address(operand)) {
@@ -112,7 +112,7 @@ impl Walk {
                     if ready.len() < operands.len() {
                         continue;
                     }
-                    self.lowered.graph.add(node, &ready)?
+                    Value { node: self.lowered.graph.add_node(node, &ready)?, result }
                 }
             };
             self.values.insert(address(&tensor), value);

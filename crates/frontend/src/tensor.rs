@@ -31,8 +31,8 @@ pub(crate) struct Node {
 pub(crate) enum Expr {
     /// It is known: row-major, little-endian.
     Data(Arc<Vec<u8>>),
-    /// It is computed when asked for.
-    Op(Op, Vec<Tensor>),
+    /// It is computed when asked for: a result of an op.
+    Op(Op, Vec<Tensor>, u32),
     /// It is given when a compiled graph runs.
     Input(String),
 }
@@ -52,7 +52,7 @@ impl Drop for Node {
 
 fn take_operands(node: &mut Node) -> Vec<Tensor> {
     match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
-        Expr::Op(_, operands) => std::mem::take(operands),
+        Expr::Op(_, operands, _) => std::mem::take(operands),
         Expr::Data(_) | Expr::Input(_) => Vec::new(),
     }
 }
@@ -66,18 +66,21 @@ impl Tensor {
 
     /// The result of `op`, whose operands are on one device.
     pub(crate) fn of_op(op: Op, operands: &[&Tensor], device: &Device) -> Result<Tensor> {
+        let mut types = Tensor::types_of(&op, operands, device)?.into_iter();
+        let none = || Error::InvalidArgument { op: op.name(), why: "it has no result".into() };
+        let ty = types.next().ok_or_else(none)?;
+        let operands = operands.iter().map(|t| (*t).clone()).collect();
+        Ok(Tensor::node(ty, device, Expr::Op(op, operands, 0)))
+    }
+
+    /// The types of the results of `op`, whose operands are on one device.
+    pub(crate) fn types_of(op: &Op, operands: &[&Tensor], device: &Device) -> Result<Vec<TensorType>> {
         let types: Vec<&TensorType> = operands.iter().map(|t| t.ty()).collect();
-        let name = op.name();
         if let Some(other) = operands.iter().find(|t| t.device() != device) {
             let (lhs, rhs) = (device.name(), other.device().name());
-            return Err(Error::DeviceMismatchBinaryOp { op: name, lhs, rhs });
+            return Err(Error::DeviceMismatchBinaryOp { op: op.name(), lhs, rhs });
         }
-        let ty = infer(&op, &types)?
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::InvalidArgument { op: name, why: "it has no result".into() })?;
-        let operands = operands.iter().map(|t| (*t).clone()).collect();
-        Ok(Tensor::node(ty, device, Expr::Op(op, operands)))
+        Ok(infer(op, &types)?)
     }
 
     /// `op` of this tensor alone.

@@ -9,8 +9,8 @@ use crate::op::Op;
 
 /// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
 ///
-/// `None` for anchors (reduce, matmul, scan, argsort, scatter, attention, fusion), which need many elements. A gathered coordinate
-/// is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
+/// `None` for anchors (reduce, matmul, scan, argsort, scatter, attention, custom kernels, fusion), which need
+/// many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
 pub fn operand_indices(
     graph: &Graph,
     node: NodeId,
@@ -90,6 +90,7 @@ pub fn operand_indices(
         | Op::ArgSort { .. }
         | Op::Scatter(_)
         | Op::Attention { .. }
+        | Op::Custom(_)
         | Op::Fusion(_) => return None,
     })
 }

@@ -40,7 +40,7 @@ pub enum Form {
     Contraction(ContractionForm),
     /// See [`FusionKind::Attention`].
     Attention(AttentionForm),
-    /// See [`FusionKind::Scan`], [`FusionKind::Sort`] and [`FusionKind::Scatter`].
+    /// See [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`] and [`FusionKind::Custom`].
     Single(SingleForm),
 }
 
@@ -145,7 +145,7 @@ pub struct AttentionForm {
     pub node: NodeId,
 }
 
-/// One scan, sort or scatter, which is all that the kernel writes.
+/// One scan, sort, scatter or custom kernel, whose results are all that is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleForm {
     /// The node.
@@ -208,7 +208,8 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         | FusionKind::Attention
         | FusionKind::Scan
         | FusionKind::Sort
-        | FusionKind::Scatter => Ok(()),
+        | FusionKind::Scatter
+        | FusionKind::Custom => Ok(()),
         FusionKind::Row => {
             let mut atoms = Atoms::default();
             let Some(first) = reduces.first().and_then(|id| rows_of(body, *id)) else {
@@ -511,6 +512,7 @@ fn single_kind(op: &Op) -> Option<FusionKind> {
         Op::Scan { .. } => Some(FusionKind::Scan),
         Op::ArgSort { .. } => Some(FusionKind::Sort),
         Op::Scatter(_) => Some(FusionKind::Scatter),
+        Op::Custom(_) => Some(FusionKind::Custom),
         _ => None,
     }
 }
@@ -527,9 +529,25 @@ fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
     if matches!(node.op, Op::Scatter(_)) && !matches!(body.op(node.operands[0]), Op::Param { .. }) {
         return no("a scatter into something that is not an operand of the kernel");
     }
-    match body.outputs() {
-        [only] if only.value == Value::from(id) => Ok(SingleForm { node: id }),
-        _ => no(format!("{} is not all that the kernel writes", node.op.name())),
+    if matches!(node.op, Op::Custom(_)) && !node.operands.iter().all(|v| whole_param(body, *v).is_some()) {
+        return no("a custom kernel reads something that is not an operand of the fusion");
+    }
+    let results = (0..node.types.len() as u32).map(|result| Value { node: id, result });
+    if body.outputs().iter().map(|o| o.value).eq(results) {
+        Ok(SingleForm { node: id })
+    } else {
+        no(format!("{} is not all that the kernel writes", node.op.name()))
+    }
+}
+
+/// Which param `v` is, looking through reshapes, which leave a buffer as it is.
+pub fn whole_param(body: &Graph, mut v: Value) -> Option<u32> {
+    loop {
+        match body.op(v) {
+            Op::Param { index, .. } => return Some(*index),
+            Op::Reshape(_) => v = body.node(v.node).operands[0],
+            _ => return None,
+        }
     }
 }
 

@@ -22,11 +22,13 @@ pub enum FusionKind {
     Sort,
     /// Values combined into elements at computed positions: a map that fills the result, then atomics.
     Scatter,
+    /// A kernel that the user wrote.
+    Custom,
 }
 
 impl FusionKind {
     /// Every kind.
-    pub const ALL: [FusionKind; 8] = [
+    pub const ALL: [FusionKind; 9] = [
         FusionKind::Map,
         FusionKind::Row,
         FusionKind::Matvec,
@@ -35,6 +37,7 @@ impl FusionKind {
         FusionKind::Scan,
         FusionKind::Sort,
         FusionKind::Scatter,
+        FusionKind::Custom,
     ];
 
     /// The name in the text form.
@@ -48,6 +51,7 @@ impl FusionKind {
             FusionKind::Scan => "scan",
             FusionKind::Sort => "sort",
             FusionKind::Scatter => "scatter",
+            FusionKind::Custom => "custom",
         }
     }
 

@@ -220,6 +220,7 @@ impl Graph {
             Op::DimValue { dim, .. } => found.extend(dim.symbols()),
             Op::Slice { start, .. } => found.extend(start.symbols()),
             Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
+            Op::Custom(custom) => found.extend(custom.symbols()),
             Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
             _ => {}
         }

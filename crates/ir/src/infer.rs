@@ -91,6 +91,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         }
         Op::Attention { .. } => one(attention(operands)),
         Op::StateUpdate { offsets } => one(state_update(offsets, operands)),
+        Op::Custom(custom) => custom.types(operands)?.into_iter().map(checked).collect(),
         Op::Fusion(fusion) => {
             let params = fusion.body.params();
             arity(operands, params.len())?;

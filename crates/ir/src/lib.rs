@@ -20,6 +20,7 @@
 
 pub mod access;
 pub mod caps;
+pub mod custom;
 pub mod dim;
 pub mod dtype;
 pub mod elementwise;
@@ -42,6 +43,7 @@ pub mod text;
 pub mod verify;
 
 pub use caps::DeviceCaps;
+pub use custom::{Custom, CustomCode, CustomKernel, PushType, PushValue};
 pub use dim::{Bindings, Dim, Symbol};
 pub use dtype::{DType, Format};
 pub use elementwise::ElementwiseOp;

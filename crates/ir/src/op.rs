@@ -1,6 +1,7 @@
 //! The primitive ops. Everything users know by name (softmax, norms, rope, activations) is composed of
 //! these in the frontend; the fuser makes one kernel of it again without knowing the name.
 
+use crate::custom::Custom;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
@@ -295,6 +296,8 @@ pub enum Op {
         /// Start of the written box, one per axis.
         offsets: Vec<Dim>,
     },
+    /// `(inputs, ..)`: a kernel that the user wrote, with a result per output.
+    Custom(Box<Custom>),
     /// `(params, ..)`: one kernel, see [`Fusion`].
     Fusion(Box<Fusion>),
 }
@@ -329,6 +332,7 @@ impl Op {
             Op::Dequantize(_) => "dequantize",
             Op::Attention { .. } => "attention",
             Op::StateUpdate { .. } => "state_update",
+            Op::Custom(_) => "custom",
             Op::Fusion(_) => "fusion",
         }
     }
@@ -362,6 +366,7 @@ impl Op {
             | Op::Dequantize(_)
             | Op::Attention { .. }
             | Op::StateUpdate { .. }
+            | Op::Custom(_)
             | Op::Fusion(_) => false,
         }
     }

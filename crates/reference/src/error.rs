@@ -85,6 +85,14 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A user's kernel without a function for the CPU, or whose function fails.
+    #[error("custom kernel '{name}': {why}")]
+    Custom {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A tensor that this machine cannot hold.
     #[error("%{node}: no memory for {bytes} bytes")]
     OutOfMemory {

@@ -6,6 +6,7 @@ use tallow_ir::{Bindings, Dim, Fusion, Graph, Node, NodeId, Op, Value, verify};
 
 use crate::array::{Array, Data};
 use crate::check::{check, no_value, shape_of};
+use crate::custom::custom;
 use crate::env::Env;
 use crate::error::Error;
 use crate::layout::Layout;
@@ -137,6 +138,9 @@ impl Run<'_> {
         if let Op::Fusion(fusion) = &node.op {
             return self.fusion(fusion, operands);
         }
+        if let Op::Custom(kernel) = &node.op {
+            return custom(id, kernel, &node.types, operands, self.symbols);
+        }
         let extents = shape_of(&node.types[0], self.symbols, id)?;
         check_memory(id, &node.op, &extents, &operands)?;
         self.one_result(id, node, operands, &extents).map(|v| vec![v])
@@ -200,7 +204,9 @@ impl Run<'_> {
                 let state = operands.swap_remove(0);
                 Ok(shape::update(state, &operands[0], &at))
             }
-            Op::Fusion(_) => Err(Error::Malformed { node: id.0, why: "a fusion has many results".into() }),
+            Op::Custom(_) | Op::Fusion(_) => {
+                Err(Error::Malformed { node: id.0, why: "it has many results".into() })
+            }
         }
     }
 

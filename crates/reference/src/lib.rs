@@ -25,6 +25,7 @@
 
 mod array;
 mod check;
+mod custom;
 mod env;
 mod error;
 mod interpret;
@@ -36,6 +37,7 @@ mod view;
 mod tests;
 
 pub use array::{Array, Blocks, Data, byte_len};
+pub use custom::{CustomArguments, CustomFunction, register_custom};
 pub use env::Env;
 pub use error::Error;
 pub use interpret::evaluate;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_spirv};
+use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_kernels};
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Graph, TensorType};
 
@@ -170,9 +170,8 @@ impl Compiled {
         let module = tallow_codegen::compile(graph, context.caps())?;
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
-        let texts: Vec<(&str, &str)> =
-            module.kernels.iter().map(|k| (k.name.as_str(), k.glsl.as_str())).collect();
-        let (spirv, stats) = compile_spirv(&texts, Target::Vulkan12, cache.as_deref())?;
+        let target = Target::Vulkan12;
+        let (spirv, stats) = compile_kernels(&module.kernels, context.caps(), target, cache.as_deref())?;
         let descs: Vec<PipelineDesc<'_>> = module
             .kernels
             .iter()

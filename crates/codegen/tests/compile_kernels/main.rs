@@ -188,7 +188,7 @@ fn check(cases: &[Case]) {
                 &[]
             }
             FusionKind::Matvec => &[0, 2],
-            FusionKind::Matmul | FusionKind::Attention => &[0, 1, 2],
+            FusionKind::Matmul | FusionKind::Attention | FusionKind::Custom => &[0, 1, 2],
         };
         for count in whole.iter().map(|axis| &f.kernel.grid[*axis]) {
             if count.most() > u64::from(count.limit) {
@@ -222,6 +222,7 @@ fn demands_beyond_the_device_are_found() {
     let (words, _) = compile_spirv(&[("k", glsl)], Target::Vulkan12, None).unwrap();
     let one = tallow_codegen::Count::constant(1);
     let kernel = |workgroup| Kernel {
+        custom: None,
         name: "k".into(),
         glsl: glsl.into(),
         bindings: vec![],

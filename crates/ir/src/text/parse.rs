@@ -1,7 +1,9 @@
 //! Text to graph. Every error names the line.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use crate::custom::{Custom, CustomCode, CustomKernel, PushValue};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
@@ -342,10 +344,55 @@ fn op(
             let offsets = list(&at)?.into_iter().map(|d| dim(d, symbols)).collect::<Result<Vec<_>, _>>()?;
             Op::StateUpdate { offsets }
         }
+        "custom" => Op::Custom(Box::new(custom(label()?, words, types, symbols)?)),
         _ => match (ElementwiseOp::from_name(name), ReduceKind::ALL.into_iter().find(|k| k.name() == name)) {
             (Some(e), _) => Op::Elementwise(e),
             (None, Some(kind)) => Op::Reduce { kind, axes: numbers(&words.key("axes")?)? },
             (None, None) => return Err(format!("unknown op '{name}'")),
         },
     })
+}
+
+fn custom(
+    name: String,
+    words: &mut Words,
+    types: &[TensorType],
+    symbols: &HashMap<String, Symbol>,
+) -> Result<Custom, String> {
+    let inputs = words.key("inputs")?;
+    let inputs = list(&inputs)?.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+    let push = words.key("push")?;
+    let value = |text: &str| match text.strip_prefix("float:") {
+        Some(x) => x.parse().map(PushValue::float).map_err(|_| format!("'{x}' is not a float")),
+        None => dim(text, symbols).map(PushValue::Int),
+    };
+    let push = list(&push)?.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    let workgroup = words.key("workgroup")?;
+    let extent = |n: &str| n.parse().map_err(|_| format!("'{n}' is no extent of a workgroup"));
+    let workgroup = list(&workgroup)?.into_iter().map(extent).collect::<Result<Vec<u32>, _>>()?;
+    let workgroup = workgroup.try_into().map_err(|_| "a workgroup has three extents")?;
+    let invocations = words.key("invocations")?;
+    let invocations =
+        list(&invocations)?.into_iter().map(|d| dim(d, symbols)).collect::<Result<Vec<_>, _>>()?;
+    let invocations = invocations.try_into().map_err(|_| "invocations have three extents")?;
+    let code = words.take().unwrap_or_default();
+    let code = match code.split_once('=') {
+        Some(("glsl", text)) => CustomCode::Glsl(unquote(text).ok_or("the GLSL is not a string")?),
+        Some(("spirv", all)) => {
+            let word =
+                |w: &str| u32::from_str_radix(w, 16).map_err(|_| format!("'{w}' is not a word of SPIR-V"));
+            CustomCode::Spirv(list(all)?.into_iter().map(word).collect::<Result<_, _>>()?)
+        }
+        _ => return Err(format!("expected glsl=.. or spirv=.., got '{code}'")),
+    };
+    let kernel = CustomKernel {
+        name,
+        code,
+        inputs,
+        outputs: types.iter().map(|t| t.dtype).collect(),
+        push: push.iter().map(PushValue::ty).collect(),
+        workgroup,
+    };
+    let shapes = types.iter().map(|t| t.shape.clone()).collect();
+    Ok(Custom { kernel: Arc::new(kernel), shapes, push, invocations })
 }

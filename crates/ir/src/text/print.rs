@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::custom::{Custom, CustomCode};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Op, Scalar};
 
@@ -28,6 +29,27 @@ fn scalar(s: Scalar) -> String {
     } else {
         s.as_i64().to_string()
     }
+}
+
+/// Name, attributes and code of a custom kernel.
+fn custom(c: &Custom) -> String {
+    fn list<T: fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
+        let texts: Vec<String> = all.into_iter().map(|x| x.to_string()).collect();
+        format!("[{}]", texts.join(","))
+    }
+    let kernel = &*c.kernel;
+    let code = match &kernel.code {
+        CustomCode::Glsl(text) => format!("glsl={text:?}"),
+        CustomCode::Spirv(words) => format!("spirv={}", list(words.iter().map(|w| format!("{w:08x}")))),
+    };
+    format!(
+        "{:?} inputs={} push={} workgroup={} invocations={} {code}",
+        kernel.name,
+        list(&kernel.inputs),
+        list(&c.push),
+        list(kernel.workgroup),
+        list(&c.invocations),
+    )
 }
 
 /// Op name, operands and attributes: everything of a line between `=` and `:`.
@@ -58,6 +80,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();
             words.push(format!("at=[{}]", list.join(",")));
         }
+        Op::Custom(c) => words.push(custom(c)),
         Op::Fusion(f) => words.insert(1, f.kind.name().into()),
         Op::Iota { .. }
         | Op::Elementwise(_)
@@ -116,8 +139,13 @@ impl Graph {
         Body(self).to_string()
     }
 
-    /// Op, operands and attributes of one node as text, e.g. `add %1 %2`.
+    /// Op, operands and attributes of one node as text, e.g. `add %1 %2`; of a user's kernel the name alone, since
+    /// this goes into messages and comments.
     pub fn node_text(&self, id: crate::NodeId) -> String {
-        expression(self, self.node(id))
+        let node = self.node(id);
+        match &node.op {
+            Op::Custom(c) => format!("custom {:?}", c.kernel.name),
+            _ => expression(self, node),
+        }
     }
 }

@@ -88,6 +88,9 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
     if consumers.iter().any(is_target) {
         return Some("a scatter fills it in place".into());
     }
+    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Custom) {
+        return Some("a custom kernel reads whole buffers".into());
+    }
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Sort) {
         return Some("a sort reads each element many times".into());
     }

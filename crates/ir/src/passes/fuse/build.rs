@@ -82,8 +82,8 @@ pub(super) fn build(c: &Clusters<'_>) -> Result<Graph, GraphError> {
         let (body, externals) = c.body(&cluster.nodes, &outputs)?;
         let operands: Vec<Value> = externals.iter().map(|v| map[v]).collect();
         let fusion = new.add_node(Op::Fusion(Box::new(Fusion { kind: cluster.kind, body })), &operands)?;
-        for (result, output) in outputs.iter().enumerate() {
-            map.insert((*output).into(), Value { node: fusion, result: result as u32 });
+        for (result, output) in c.results(&outputs).into_iter().enumerate() {
+            map.insert(output, Value { node: fusion, result: result as u32 });
         }
     }
     for output in c.graph.outputs() {

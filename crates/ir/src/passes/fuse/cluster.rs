@@ -68,6 +68,18 @@ impl<'a> Clusters<'a> {
                 // The target is a buffer, also where it is a constant or a weight in another type.
                 class[node.operands[0].node.index()] = Class::Point;
             }
+            if matches!(node.op, Op::Custom(_)) {
+                // So is whatever a custom kernel reads; a reshape of a buffer is the same buffer.
+                for v in &node.operands {
+                    let mut v = *v;
+                    while matches!(graph.op(v), Op::Reshape(_)) {
+                        v = graph.node(v.node).operands[0];
+                    }
+                    if class[v.node.index()] == Class::Inline {
+                        class[v.node.index()] = Class::Point;
+                    }
+                }
+            }
         }
         let sources: Vec<Vec<Value>> = graph
             .nodes()
@@ -195,7 +207,16 @@ impl<'a> Clusters<'a> {
         false
     }
 
-    /// The body of a kernel of `nodes` that returns `outputs`, and the values that it reads.
+    /// All results of `nodes`: of a node with several, a kernel returns all or none.
+    pub fn results(&self, nodes: &[NodeId]) -> Vec<Value> {
+        let all = |node: &NodeId| {
+            let node = *node;
+            (0..self.graph.node(node).types.len() as u32).map(move |result| Value { node, result })
+        };
+        nodes.iter().flat_map(all).collect()
+    }
+
+    /// The body of a kernel of `nodes` that returns the results of `outputs`, and the values that it reads.
     pub fn body(
         &self,
         nodes: &BTreeSet<NodeId>,
@@ -206,8 +227,8 @@ impl<'a> Clusters<'a> {
         for node in nodes {
             copy.value(Value::from(*node))?;
         }
-        for output in outputs {
-            let value = copy.value(Value::from(*output))?;
+        for output in self.results(outputs) {
+            let value = copy.value(output)?;
             copy.body.output("", value)?;
         }
         Ok((copy.body, copy.externals))
@@ -231,7 +252,7 @@ impl<'a> Clusters<'a> {
     ) -> Result<Result<(), Reason>, GraphError> {
         let (body, externals) = self.body(nodes, outputs)?;
         let windows = |v: Value| self.caps.windows(self.graph.ty(v).max_bytes());
-        let all = externals.iter().copied().chain(outputs.iter().map(|o| Value::from(*o)));
+        let all = externals.iter().copied().chain(self.results(outputs));
         let bindings = all.map(windows).sum::<u64>() + u64::from(body.symbols().next().is_some());
         let limit = u64::from(self.caps.max_storage_buffers);
         // A kernel of one node cannot be split further; it must do with what it needs.
@@ -350,6 +371,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             Op::Scan { .. } => Class::Anchor(FusionKind::Scan),
             Op::ArgSort { .. } => Class::Anchor(FusionKind::Sort),
             Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),
+            Op::Custom(_) => Class::Anchor(FusionKind::Custom),
             Op::Matmul => {
                 let dims = node.types[0].shape.dims();
                 let rows = dims.get(dims.len().wrapping_sub(2)).and_then(Dim::as_const);

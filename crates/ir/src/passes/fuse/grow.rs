@@ -54,7 +54,9 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
     let (a, b) = (c.get(own), c.get(other));
     let kind = match (a.kind, b.kind) {
         // These write their result as it is, nothing after it.
-        (FusionKind::Map, FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter) => return Ok(None),
+        (FusionKind::Map, FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter | FusionKind::Custom) => {
+            return Ok(None);
+        }
         (FusionKind::Map, k) => k,
         // A map that feeds a row kernel becomes its prologue; into an anchored kernel that already has
         // an epilogue it may come only if nobody else needs it.
