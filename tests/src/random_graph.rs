@@ -36,6 +36,8 @@ pub struct Options {
     pub plain_blocks: bool,
     /// Matrix products of integers.
     pub int_matmul: bool,
+    /// Kernels that users write.
+    pub custom: bool,
     /// Most elements of any tensor but a weight.
     pub max_elements: u64,
 }
@@ -50,6 +52,7 @@ impl Default for Options {
             weights: true,
             plain_blocks: true,
             int_matmul: true,
+            custom: true,
             max_elements: 2048,
         }
     }
@@ -110,7 +113,7 @@ fn step(b: &mut Builder) {
         30 => order::argsort(b),
         31 => order::scatter(b),
         32 => contractions::convolution(b),
-        33 => custom::custom(b),
+        33 if b.options.custom => custom::custom(b),
         _ => rows::over_existing(b),
     };
     if done.is_none() {
@@ -190,6 +193,7 @@ mod tests {
             weights: false,
             plain_blocks: false,
             int_matmul: false,
+            custom: false,
             max_elements: 64,
         };
         for seed in 0..60 {

@@ -48,8 +48,8 @@ fn array(ty: &TensorType, symbols: &tallow_ir::Bindings, bytes: &[u8]) -> Array 
     Array::from_bytes(ty.dtype, &shape, &bytes[..len]).unwrap()
 }
 
-/// Evaluates dispatch `d` of `module` on bytes.
-fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+/// Evaluates dispatch `d` of `module` on bytes; gives the results, one after the other.
+fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) -> Vec<u8> {
     let (launch, graph) = (&module.launches[d], module.graph.graph());
     let node = graph.node(launch.node);
     let Op::Fusion(fusion) = &node.op else { panic!("a launch is a fusion") };
@@ -75,11 +75,14 @@ fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes:
             panic!("operand {i} of {} is not bound", module.program.dispatches[d].name);
         }
     }
+    let mut all = vec![];
     for (result, (_, value)) in evaluate(&alone(fusion, &types), &mut env).unwrap().into_iter().enumerate() {
         let at = position(Source::Result(result as u32)).unwrap();
         let bytes = value.to_bytes();
         writes[at][..bytes.len()].copy_from_slice(&bytes);
+        all.extend(bytes);
     }
+    all
 }
 
 /// Bytes of each leaf at the start of its buffer, by buffer.
@@ -100,16 +103,27 @@ fn leaves(module: &Module, inputs: &Inputs) -> Vec<(usize, Vec<u8>)> {
     all
 }
 
-/// Outputs and states after one simulated run under `plan`.
-fn simulate(module: &Module, plan: &Plan, inputs: &Inputs, seed: u64) -> Vec<Vec<u8>> {
+/// What a run gives.
+#[derive(PartialEq)]
+struct Run {
+    /// What a caller sees: outputs, then states.
+    visible: Vec<Vec<u8>>,
+    /// What each dispatch computed.
+    computed: Vec<Vec<u8>>,
+}
+
+/// One simulated run under `plan`.
+fn simulate(module: &Module, plan: &Plan, inputs: &Inputs, seed: u64) -> Run {
     let mut device = Device::new(&module.program, plan, seed).unwrap();
     for (buffer, bytes) in leaves(module, inputs) {
         device.write(buffer, &bytes).unwrap();
     }
-    let mut run =
-        |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| kernel(module, inputs, d, reads, writes);
+    let mut computed = vec![vec![]; module.launches.len()];
+    let mut run = |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| {
+        computed[d] = kernel(module, inputs, d, reads, writes);
+    };
     replay(&module.program, plan, &mut device, 1, seed, &mut run).unwrap();
-    results(module, inputs, |buffer| device.read(buffer).to_vec())
+    Run { visible: results(module, inputs, |buffer| device.read(buffer).to_vec()), computed }
 }
 
 /// The bytes that a caller sees: of each output its elements, of each state all.
@@ -118,15 +132,17 @@ fn results(module: &Module, inputs: &Inputs, read: impl Fn(usize) -> Vec<u8>) ->
     visible.map(|t| array(&t.ty, &inputs.symbols, &read(t.buffer)).to_bytes()).collect()
 }
 
-fn sequential(module: &Module, inputs: &Inputs) -> Vec<Vec<u8>> {
+fn sequential(module: &Module, inputs: &Inputs) -> Run {
     let mut memory = sequential_memory(&module.program);
     for (buffer, bytes) in leaves(module, inputs) {
         memory[buffer] = bytes;
     }
-    let mut run =
-        |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| kernel(module, inputs, d, reads, writes);
+    let mut computed = vec![vec![]; module.launches.len()];
+    let mut run = |d: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]| {
+        computed[d] = kernel(module, inputs, d, reads, writes);
+    };
     run_sequential(&module.program, &mut memory, &mut run).unwrap();
-    results(module, inputs, |buffer| memory[buffer].clone())
+    Run { visible: results(module, inputs, |buffer| memory[buffer].clone()), computed }
 }
 
 fn cases(n: u64) -> impl Iterator<Item = (u64, Graph, Inputs, Module)> {
@@ -146,10 +162,10 @@ fn plans_of_random_graphs_give_the_graphs_results() {
         let mut want: Vec<Vec<u8>> =
             evaluate(&graph, &mut env).unwrap().into_iter().map(|(_, a)| a.to_bytes()).collect();
         want.extend(module.states.iter().map(|s| env.states[&s.name].to_bytes()));
-        assert_eq!(sequential(&module, &inputs), want, "seed {seed}, in order\n{graph}");
+        assert_eq!(sequential(&module, &inputs).visible, want, "seed {seed}, in order\n{graph}");
         for order in 0..4 {
             assert_eq!(
-                simulate(&module, &module.plan, &inputs, order),
+                simulate(&module, &module.plan, &inputs, order).visible,
                 want,
                 "seed {seed}, order {order}\n{graph}"
             );
@@ -157,8 +173,10 @@ fn plans_of_random_graphs_give_the_graphs_results() {
     }
 }
 
-/// Whether some legal device behaviour under `plan` gives other results than the program in order, on any of
-/// several inputs: with one alone, what is overwritten may happen to be what it is overwritten with.
+/// Whether under `plan` some legal device behaviour makes a dispatch compute, or a caller see, something else than the
+/// program in order does, on any of several inputs: with one alone, what is overwritten may happen to be what it is
+/// overwritten with. A dispatch may go wrong unseen: a state's columns that one update read too early may all be
+/// overwritten by the next.
 fn found_out(module: &Module, plan: &Plan, graph: &Graph) -> bool {
     (0..20).any(|data| {
         let inputs = random_inputs(graph, 100 + data);
@@ -167,8 +185,8 @@ fn found_out(module: &Module, plan: &Plan, graph: &Graph) -> bool {
     })
 }
 
-/// Deleting any barrier is a violation for the checker, and gives wrong results in the executor but where a
-/// graph hides them (see below).
+/// Deleting any barrier is a violation for the checker, and gives wrong results in the executor but where a kernel
+/// does not depend on what it reads, as the order of a single element does not.
 #[test]
 fn a_deleted_barrier_is_detected() {
     let (mut deleted, mut wrong) = (0, 0);
@@ -188,15 +206,13 @@ fn a_deleted_barrier_is_detected() {
         }
     }
     assert!(
-        deleted >= 40 && wrong * 20 >= deleted * 19,
+        deleted >= 60 && wrong * 100 >= deleted * 96,
         "{wrong} of {deleted} deleted barriers gave wrong results"
     );
 }
 
 /// Moving a buffer onto another that lives at the same time is a violation for the checker, and gives wrong
-/// results but where a graph hides them: in `max(exp(tanh(m)), min(m))` the second operand is never larger,
-/// whether it reads `m` or the exponentials. (The simulation that hashes bytes, in `crates/ir`, has no such
-/// graphs, and finds each.)
+/// results but where a kernel does not depend on what it reads.
 #[test]
 fn a_shifted_offset_is_detected() {
     let (mut shifted, mut wrong) = (0, 0);
@@ -221,7 +237,7 @@ fn a_shifted_offset_is_detected() {
         }
     }
     assert!(
-        shifted >= 25 && wrong * 10 >= shifted * 9,
+        shifted >= 60 && wrong * 100 >= shifted * 96,
         "{wrong} of {shifted} shifted offsets gave wrong results"
     );
 }
@@ -237,7 +253,7 @@ fn the_decode_step_survives_any_order() {
     let module = compile(&graph, &lavapipe()).unwrap();
     let want = sequential(&module, &inputs);
     for seed in 0..2 {
-        assert_eq!(simulate(&module, &module.plan, &inputs, seed), want, "order {seed}");
+        assert!(simulate(&module, &module.plan, &inputs, seed) == want, "order {seed}");
     }
     for at in 0..module.plan.commands.len() {
         if matches!(module.plan.commands[at], Command::Barrier { .. }) {

@@ -94,6 +94,7 @@ fn has(capability: Capability, caps: &DeviceCaps) -> bool {
         Capability::StorageBuffer16BitAccess => caps.storage_16bit,
         Capability::StorageBuffer8BitAccess => caps.storage_8bit,
         Capability::AtomicFloat32AddEXT => caps.atomic_float_add,
+        Capability::Int64Atomics => caps.atomic_int64,
         Capability::DotProduct
         | Capability::DotProductInput4x8Bit
         | Capability::DotProductInput4x8BitPacked => caps.int_dot,

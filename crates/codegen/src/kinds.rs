@@ -68,7 +68,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
             e.extensions.insert(ext);
         }
     }
-    if all.contains("int64_t") {
+    if all.contains("int64_t") || all.contains("Uint64") {
         e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
     e.extensions.insert("GL_EXT_control_flow_attributes");

@@ -72,6 +72,10 @@ impl Buffer {
         match self.dtype {
             // Sums of floats are swapped in as bits.
             DType::F32 if self.atomic.is_some() => "uint",
+            DType::F64 if self.atomic.is_some() => {
+                ext.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
+                "uint64_t"
+            }
             DType::F32 => "float",
             DType::U32 | DType::Block(_) => "uint",
             DType::I32 => "int",
@@ -112,6 +116,9 @@ impl Buffer {
         };
         let element = self.element(caps, ext);
         ext.extend(self.arithmetic(caps));
+        if self.atomic.is_some() && matches!(self.dtype, DType::I64 | DType::F64) {
+            ext.insert("GL_EXT_shader_atomic_int64");
+        }
         let mut text = String::new();
         for b in b..b + self.windows {
             text += &format!(
@@ -289,10 +296,14 @@ impl Buffer {
     fn store_functions(&self, caps: &DeviceCaps) -> String {
         let (b, ty) = (self.binding, self.value_type());
         if let Some(atomic) = self.atomic {
-            let body = self.by_window("b", 4, |array, at| match (atomic, self.dtype) {
+            let bytes = self.array_bytes(caps);
+            let body = self.by_window("b", bytes, |array, at| match (atomic, self.dtype) {
                 // Atomic float addition is an optional feature; compare-and-swap is everywhere.
                 (Atomic::Add, DType::F32) => format!(
                     "for (uint want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, floatBitsToUint(uintBitsToFloat(want) + x)); if (seen == want) break; }}"
+                ),
+                (Atomic::Add, DType::F64) => format!(
+                    "for (uint64_t want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, doubleBitsToUint64(uint64BitsToDouble(want) + x)); if (seen == want) break; }}"
                 ),
                 (Atomic::Add, _) => format!("atomicAdd({array}[{at}], x);"),
                 (Atomic::Max, _) => format!("atomicMax({array}[{at}], x);"),

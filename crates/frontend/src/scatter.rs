@@ -65,11 +65,9 @@ impl Tensor {
     }
 
     fn add_at(&self, places: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let wide = self.scatter_dtype().unwrap_or(self.dtype());
-        let (into, from) = (self.to_dtype(wide)?.flatten_all()?, source.to_dtype(wide)?.flatten_all()?);
         let op = Op::Scatter(ScatterKind::Add);
-        let sum = Tensor::of_op(op, &[&into, places, &from], self.device())?;
-        sum.to_dtype(self.dtype())?.reshape(self.shape())
+        let (into, from) = (self.flatten_all()?, source.flatten_all()?);
+        Tensor::of_op(op, &[&into, places, &from], self.device())?.reshape(self.shape())
     }
 
     /// The row-major position of the place of each element of `source`, on one axis; beyond the tensor where

@@ -66,6 +66,8 @@ pub struct DeviceCaps {
     pub bf16: bool,
     /// Atomic add on 32-bit floats in storage buffers.
     pub atomic_float_add: bool,
+    /// Atomics on 64-bit integers in storage buffers.
+    pub atomic_int64: bool,
     /// Shaders may demand that NaN, infinities and the sign of zero are kept (`SignedZeroInfNanPreserve`, for floats
     /// of 32 bits, and of 64 where the device has them).
     pub float_controls: bool,
@@ -251,6 +253,8 @@ pub enum OptionalFeature {
     Bf16,
     /// `atomic_float`: atomic add on 32-bit floats.
     AtomicFloat,
+    /// `atomic_int64`: atomics on 64-bit integers.
+    AtomicInt64,
     /// `float_controls`: execution modes that keep NaN, infinities and signed zeros.
     FloatControls,
     /// `subgroup`: subgroup arithmetic and shuffles.
@@ -275,7 +279,7 @@ pub enum OptionalFeature {
 
 impl OptionalFeature {
     /// Every feature, in the order in which they are printed.
-    pub const ALL: [OptionalFeature; 20] = [
+    pub const ALL: [OptionalFeature; 21] = [
         OptionalFeature::F16,
         OptionalFeature::Int8,
         OptionalFeature::Int16,
@@ -286,6 +290,7 @@ impl OptionalFeature {
         OptionalFeature::IntDot,
         OptionalFeature::Bf16,
         OptionalFeature::AtomicFloat,
+        OptionalFeature::AtomicInt64,
         OptionalFeature::FloatControls,
         OptionalFeature::Subgroup,
         OptionalFeature::SubgroupSize,
@@ -311,6 +316,7 @@ impl OptionalFeature {
             OptionalFeature::IntDot => "int_dot",
             OptionalFeature::Bf16 => "bf16",
             OptionalFeature::AtomicFloat => "atomic_float",
+            OptionalFeature::AtomicInt64 => "atomic_int64",
             OptionalFeature::FloatControls => "float_controls",
             OptionalFeature::Subgroup => "subgroup",
             OptionalFeature::SubgroupSize => "subgroup_size",
@@ -391,6 +397,7 @@ impl DeviceCaps {
                 self.drop_matrices_of(&[MatrixElement::Bf16]);
             }
             OptionalFeature::AtomicFloat => self.atomic_float_add = false,
+            OptionalFeature::AtomicInt64 => self.atomic_int64 = false,
             OptionalFeature::FloatControls => self.float_controls = false,
             OptionalFeature::Subgroup => {
                 self.subgroup_arithmetic = false;
@@ -432,6 +439,7 @@ impl DeviceCaps {
             OptionalFeature::IntDot => self.int_dot,
             OptionalFeature::Bf16 => self.bf16,
             OptionalFeature::AtomicFloat => self.atomic_float_add,
+            OptionalFeature::AtomicInt64 => self.atomic_int64,
             OptionalFeature::FloatControls => self.float_controls,
             OptionalFeature::Subgroup => self.subgroup_arithmetic || self.subgroup_shuffle,
             OptionalFeature::SubgroupSize => self.subgroup_size_control,

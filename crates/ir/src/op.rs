@@ -278,7 +278,7 @@ pub enum Op {
         descending: bool,
     },
     /// `(dst: [M], indices: u32[N], src: [N])` -> `[M]`: `dst` with `src[i]` combined into element
-    /// `indices[i]`; an index beyond `dst` writes nothing.
+    /// `indices[i]`; an index beyond `dst` writes nothing. Sums of narrow floats are rounded from f32 once.
     Scatter(ScatterKind),
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),

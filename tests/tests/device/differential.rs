@@ -87,8 +87,14 @@ fn separate(device: &Device, graph: &Graph) -> Result<Graph, GraphError> {
 fn computable(graph: &Graph, device: &Device) -> bool {
     let has = computed(device);
     graph.nodes().all(|(_, n)| {
-        let wide = matches!(n.op, Op::Attention { .. }) && n.types[0].dtype == DType::F64;
-        !wide && n.types.iter().all(|t| matches!(t.dtype, DType::Block(_)) || has.contains(&t.dtype))
+        let wide = |v: &tallow_ir::Value| graph.ty(*v).dtype.size() == Some(8);
+        let refused = match n.op {
+            Op::Attention { .. } => n.operands.iter().any(wide),
+            Op::Scatter(_) => n.operands.iter().any(wide) && !caps(device).atomic_int64,
+            Op::ArgSort { .. } => n.operands.iter().any(wide) && !caps(device).int64,
+            _ => false,
+        };
+        !refused && n.types.iter().all(|t| matches!(t.dtype, DType::Block(_)) || has.contains(&t.dtype))
     })
 }
 
@@ -253,7 +259,7 @@ fn fused_random_graphs_match_one_kernel_a_node() {
 #[test]
 fn tensors_in_windows_match_the_interpreter() {
     let Some(device) = device_with_range(256) else { return };
-    let options = Options { max_elements: 300, ..Options::for_kernels() };
+    let options = Options { max_elements: 300, custom: false, ..Options::for_kernels() };
     let n = count(40);
     let check = |seed: u64| {
         let graph = random_graph(3000 + seed, 5, &options);

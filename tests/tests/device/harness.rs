@@ -79,6 +79,8 @@ pub fn run_counted(
 
 /// What the interpreter gives for the same, in the same order.
 pub fn interpret(graph: &Graph, inputs: &Inputs) -> Result<Vec<(String, Array)>, String> {
+    // The one that filetests use.
+    tallow_tests::custom::mix_kernel();
     let mut env = inputs.env();
     let mut results = tallow_reference::evaluate(graph, &mut env).map_err(|e| e.to_string())?;
     results.extend(env.states.into_iter().map(|(name, array)| (format!("state {name}"), array)));

@@ -20,6 +20,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let atomic = match (kind, dtype) {
         (ScatterKind::Add, DType::F32 | DType::U32 | DType::I32) => Atomic::Add,
         (ScatterKind::Max, DType::U32 | DType::I32) => Atomic::Max,
+        (ScatterKind::Add, DType::I64) if e.caps.int64 && e.caps.atomic_int64 => Atomic::Add,
+        (ScatterKind::Max, DType::I64) if e.caps.int64 && e.caps.atomic_int64 => Atomic::Max,
+        (ScatterKind::Add, DType::F64) if e.caps.float64 && e.caps.atomic_int64 => Atomic::Add,
         _ => return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype }),
     };
     let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);

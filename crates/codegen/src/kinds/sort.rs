@@ -21,12 +21,14 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     };
     let from = e.body.ty(node.operands[0]).dtype;
     let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from };
-    // 64-bit keys have no variant yet.
-    let (before, after) = match Glsl::of(from, e.caps) {
-        Some(Glsl::Float) => ("sort_key(", ")"),
-        Some(Glsl::Int) => ("uint(", ") ^ 0x80000000u"),
-        Some(Glsl::Uint) => ("", ""),
-        Some(Glsl::Long | Glsl::Double) | None => return Err(unknown()),
+    // Unsigned integers in the order of the elements.
+    let (before, after, key_type, zero) = match Glsl::of(from, e.caps) {
+        Some(Glsl::Float) => ("sort_key(", ")", "uint", "0u"),
+        Some(Glsl::Int) => ("uint(", ") ^ 0x80000000u", "uint", "0u"),
+        Some(Glsl::Uint) => ("", "", "uint", "0u"),
+        Some(Glsl::Long) => ("uint64_t(", ") ^ 0x8000000000000000ul", "uint64_t", "0ul"),
+        Some(Glsl::Double) if e.caps.int64 => ("sort_key(", ")", "uint64_t", "0ul"),
+        Some(Glsl::Double) | None => return Err(unknown()),
     };
     let key = |x: &str| {
         if descending { format!("~({before}{x}{after})") } else { format!("{before}{x}{after}") }
@@ -70,10 +72,10 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
             Count::constant(1),
         ],
         functions: String::new(),
-        text: format!("{own_lines}{other_lines}{store}{row_lines}{own}{other}"),
+        text: format!("{key_type}{own_lines}{other_lines}{store}{row_lines}{own}{other}"),
         holes: context! {
             rows => rows_text, len => len_text, own => own, own_lines => own_lines, other => other,
-            other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
+            key => key_type, zero => zero, other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
         },
     };
     finish(e, parts)

@@ -49,6 +49,12 @@ uint sort_key(float x) {
     uint u = floatBitsToUint(x == 0.0 ? 0.0 : x);
     return is_nan(x) ? 0xffffffffu : (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
 }
+//% if double
+uint64_t sort_key(double x) {
+    uint64_t u = doubleBitsToUint64(x == 0.0lf ? 0.0lf : x), top = 0x8000000000000000ul;
+    return is_nan(x) ? 0xfffffffffffffffful : (u & top) != 0ul ? ~u : u | top;
+}
+//% endif
 //% endif
 //% if "sign_of" in used
 float sign_of(float x) { return is_nan(x) ? x : sign(x); }

@@ -4,7 +4,7 @@ ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
-shared uint tile[${ workgroup }];
+shared ${ key } tile[${ workgroup }];
 // ${ comment }
 void main() {
     const uint lane = gl_LocalInvocationIndex;
@@ -13,7 +13,7 @@ void main() {
         ${ row_lines | indent(8) }
         for (uint first = gl_WorkGroupID.x * ${ workgroup }u; first < ${ len }; first += gl_NumWorkGroups.x * ${ workgroup }u) {
             const uint i = first + lane;
-            uint own = 0u;
+            ${ key } own = ${ zero };
             if (i < ${ len }) {
                 ${ own_lines | indent(16) }
                 own = ${ own };

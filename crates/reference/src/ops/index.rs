@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallow_ir::ScatterKind;
+use tallow_ir::{DType, ScatterKind};
 
 use crate::array::Data;
 use crate::layout::Layout;
@@ -45,7 +45,8 @@ fn pick<T: Copy + Default>(data: &[T], layout: &Layout, axis: usize, at: &[usize
     out
 }
 
-/// `dst` with each `src[i]` combined into element `indices[i]`; sums of floats are kept in f64 and rounded once.
+/// `dst` with each `src[i]` combined into element `indices[i]`; sums of floats are kept in f64,
+/// rounded to f32 once (but for f64), and then to a narrower type.
 pub fn scatter(kind: ScatterKind, dst: &View, indices: &View, src: &View) -> View {
     let n = indices.layout.len();
     let mut at = vec![0; n];
@@ -60,6 +61,10 @@ pub fn scatter(kind: ScatterKind, dst: &View, indices: &View, src: &View) -> Vie
                     ScatterKind::Max => slot.max(from[i]),
                 };
             }
+        }
+        // Kernels sum narrow types in f32, for which there are atomics.
+        if dst.dtype != DType::F64 {
+            all.iter_mut().for_each(|x| *x = f64::from(*x as f32));
         }
         return View::fill_f64(dst.dtype, dst.shape(), |start, out| {
             out.copy_from_slice(&all[start..start + out.len()])

@@ -169,6 +169,7 @@ pub(super) fn query(
             && (v12.shader_signed_zero_inf_nan_preserve_float64 == vk::TRUE
                 || core.shader_float64 != vk::TRUE),
         atomic_float_add: features.atomic_float.shader_buffer_float32_atomic_add == vk::TRUE,
+        atomic_int64: core.shader_int64 == vk::TRUE && features.v12.shader_buffer_int64_atomics == vk::TRUE,
         cooperative_matrix2: !shapes.is_empty() && features.coopmat2.all(),
         cooperative_matrix: shapes,
         memory_model: features.v12.vulkan_memory_model == vk::TRUE
@@ -225,6 +226,7 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
             .timeline_semaphore(true)
             .shader_float16(caps.f16)
             .shader_int8(caps.int8)
+            .shader_buffer_int64_atomics(caps.atomic_int64)
             .storage_buffer8_bit_access(caps.storage_8bit)
             .buffer_device_address(caps.buffer_device_address)
             .vulkan_memory_model(caps.memory_model)

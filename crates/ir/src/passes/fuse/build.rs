@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use petgraph::graphmap::DiGraphMap;
 
 use super::cluster::{Class, Clusters};
+use crate::dtype::DType;
 use crate::fusion::Fusion;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
@@ -36,17 +37,37 @@ pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
     Ok(new)
 }
 
-/// Gives every scatter a target of its own, since a kernel scatters in place.
+/// Gives every scatter a target of its own, since a kernel scatters in place; that of a narrow type is wider, as
+/// there are no atomics for less than 32 bits, and the result is rounded to the narrow type once.
 pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
         Op::Scatter(kind) => {
-            let target = fresh_copy(new, operands[0])?;
-            new.add(Op::Scatter(*kind), &[target, operands[1], operands[2]]).map(Some)
+            let narrow = new.ty(operands[0]).dtype;
+            let Some(wide) = scattered_in(narrow) else {
+                let target = fresh_copy(new, operands[0])?;
+                return new.add(Op::Scatter(*kind), &[target, operands[1], operands[2]]).map(Some);
+            };
+            let target = new.add(Op::Cast(wide), &[operands[0]])?;
+            let target = fresh_copy(new, target)?;
+            let source = new.add(Op::Cast(wide), &[operands[2]])?;
+            let all = new.add(Op::Scatter(*kind), &[target, operands[1], source])?;
+            new.add(Op::Cast(narrow), &[all]).map(Some)
         }
         // A cast to its own type might be taken for such a copy.
         Op::Cast(to) if new.ty(operands[0]).dtype == *to => Ok(Some(operands[0])),
         _ => Ok(None),
     })
+}
+
+/// The type that a narrow one is scattered in: sums and maxima of its values are the same there, but for rounding and
+/// wrapping, which the cast back makes good.
+fn scattered_in(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::F8E4M3 | DType::F16 | DType::BF16 => Some(DType::F32),
+        DType::U8 => Some(DType::U32),
+        DType::I16 => Some(DType::I32),
+        DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => None,
+    }
 }
 
 /// A node that copies `value` and that no other node is equal to; it may copy another such copy.
