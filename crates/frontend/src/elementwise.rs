@@ -28,138 +28,73 @@ impl<T: WithDType> TensorOrScalar for T {
     }
 }
 
-/// Generates one method per op; the test's `call` does not compile unless every op of the table is here.
-macro_rules! methods {
-    (
-        unary { $($unary:ident $unary_op:ident $unary_doc:literal)* }
-        binary { $($binary:ident $broadcast:ident $binary_op:ident $binary_doc:literal)* }
-        compare { $($compare:ident $compare_broadcast:ident $compare_op:ident $compare_doc:literal)* }
-        other { $($other:ident $other_op:ident)* }
-    ) => {
-        impl Tensor {
-            $(
-                #[doc = $unary_doc]
-                ///
-                /// # Errors
-                /// When the op does not take this element type.
-                pub fn $unary(&self) -> Result<Tensor> {
-                    self.unary(Op::Elementwise(ElementwiseOp::$unary_op))
-                }
-            )*
-            $(
-                #[doc = $binary_doc]
-                ///
-                /// # Errors
-                /// When shapes, element types or devices differ.
-                pub fn $binary(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.binary(ElementwiseOp::$binary_op, rhs)
-                }
-
-                #[doc = $binary_doc]
-                /// The shapes are repeated to a common one, axes aligned at the end.
-                ///
-                /// # Errors
-                /// When there is no common shape, or element types or devices differ.
-                pub fn $broadcast(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.broadcast_binary(stringify!($broadcast), ElementwiseOp::$binary_op, rhs)
-                }
-            )*
-            $(
-                #[doc = $compare_doc]
-                /// The right side is a tensor of the same shape or a number.
-                ///
-                /// # Errors
-                /// When shapes, element types or devices differ.
-                pub fn $compare(&self, rhs: impl TensorOrScalar) -> Result<Tensor> {
-                    self.binary(ElementwiseOp::$compare_op, &rhs.operand(self)?)
-                }
-
-                #[doc = $compare_doc]
-                /// The shapes are repeated to a common one, axes aligned at the end.
-                ///
-                /// # Errors
-                /// When there is no common shape, or element types or devices differ.
-                pub fn $compare_broadcast(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.broadcast_binary(stringify!($compare_broadcast), ElementwiseOp::$compare_op, rhs)
-                }
-            )*
+/// The method of a row, by type rule and shape of its meaning.
+macro_rules! method {
+    ($rule:ident float_unary $($row:tt)*) => { method!(@unary $($row)*); };
+    ($rule:ident int_unary $($row:tt)*) => { method!(@unary $($row)*); };
+    ($rule:ident unary $($row:tt)*) => { method!(@unary $($row)*); };
+    ($rule:ident test $($row:tt)*) => { method!(@unary $($row)*); };
+    ($rule:ident float_binary $($row:tt)*) => { method!(@binary $($row)*); };
+    ($rule:ident int_binary $($row:tt)*) => { method!(@binary $($row)*); };
+    ($rule:ident binary $($row:tt)*) => { method!(@binary $($row)*); };
+    (Logic relation $($row:tt)*) => { method!(@binary $($row)*); };
+    (Compare relation $($row:tt)*) => { method!(@compare $($row)*); };
+    ($rule:ident extremum $($row:tt)*) => { method!(@compare $($row)*); };
+    // Their operands have no one type; their methods are written below.
+    ($rule:ident ternary $($row:tt)*) => {};
+    ($rule:ident select $($row:tt)*) => {};
+    (@unary $variant:ident $name:literal $($doc:literal)+) => { pastey::paste! {
+        $(#[doc = $doc])+
+        ///
+        /// # Errors
+        /// When the op does not take this element type.
+        pub fn [<$name>](&self) -> Result<Tensor> {
+            self.unary(Op::Elementwise(ElementwiseOp::$variant))
         }
+    } };
+    (@binary $variant:ident $name:literal $($doc:literal)+) => { pastey::paste! {
+        $(#[doc = $doc])+
+        ///
+        /// # Errors
+        /// When shapes, element types or devices differ, or the op does not take this element type.
+        pub fn [<$name>](&self, rhs: &Tensor) -> Result<Tensor> {
+            self.binary(ElementwiseOp::$variant, rhs)
+        }
+        method!(@broadcast $variant $name $($doc)+);
+    } };
+    (@compare $variant:ident $name:literal $($doc:literal)+) => { pastey::paste! {
+        $(#[doc = $doc])+
+        /// The right side is a tensor of the same shape or a number.
+        ///
+        /// # Errors
+        /// When shapes, element types or devices differ.
+        pub fn [<$name>](&self, rhs: impl TensorOrScalar) -> Result<Tensor> {
+            self.binary(ElementwiseOp::$variant, &rhs.operand(self)?)
+        }
+        method!(@broadcast $variant $name $($doc)+);
+    } };
+    (@broadcast $variant:ident $name:literal $($doc:literal)+) => { pastey::paste! {
+        $(#[doc = $doc])+
+        /// The shapes are repeated to a common one, axes aligned at the end.
+        ///
+        /// # Errors
+        /// When there is no common shape, or element types or devices differ.
+        pub fn [<broadcast_ $name>](&self, rhs: &Tensor) -> Result<Tensor> {
+            self.broadcast_binary(concat!("broadcast_", $name), ElementwiseOp::$variant, rhs)
+        }
+    } };
+}
 
-        /// Calls the method of an op.
-        #[cfg(test)]
-        fn call(op: ElementwiseOp, operands: &[Tensor]) -> Result<Tensor> {
-            match op {
-                $(ElementwiseOp::$unary_op => operands[0].$unary(),)*
-                $(ElementwiseOp::$binary_op => operands[0].$binary(&operands[1]),)*
-                $(ElementwiseOp::$compare_op => operands[0].$compare(&operands[1]),)*
-                $(ElementwiseOp::$other_op => operands[0].$other(&operands[1], &operands[2]),)*
-            }
+macro_rules! methods {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $shape:ident($($meaning:tt)*); )*) => {
+        /// One method a row of the table of elementwise ops.
+        impl Tensor {
+            $( method!($rule $shape $variant $name $($doc)+); )*
         }
     };
 }
 
-methods! {
-    unary {
-        neg Neg "`-x`."
-        abs Abs "`|x|`."
-        sign Sign "-1, 0 or 1."
-        exp Exp "`e^x`."
-        exp2 Exp2 "`2^x`."
-        expm1 Expm1 "`e^x - 1`, exact to rounding also where `x` is near 0."
-        log Log "Natural logarithm."
-        log2 Log2 "Logarithm to base 2."
-        log1p Log1p "`ln(1 + x)`, exact to rounding also where `x` is near 0."
-        sqrt Sqrt "Square root."
-        rsqrt Rsqrt "`1 / sqrt(x)`."
-        recip Recip "`1 / x`."
-        sin Sin "Sine of radians."
-        cos Cos "Cosine of radians."
-        tan Tan "Tangent of radians."
-        asin Asin "Arc sine in radians; NaN beyond -1 and 1."
-        acos Acos "Arc cosine in radians; NaN beyond -1 and 1."
-        atan Atan "Arc tangent in radians."
-        sinh Sinh "Hyperbolic sine."
-        cosh Cosh "Hyperbolic cosine."
-        tanh Tanh "Hyperbolic tangent."
-        erf Erf "Gauss error function."
-        floor Floor "Largest integer not above `x`."
-        ceil Ceil "Smallest integer not below `x`."
-        round Round "Nearest integer, halves away from zero."
-        trunc Trunc "Nearest integer towards 0."
-        bit_not BitNot "Every bit of an integer turned over."
-        logical_not Not "1 where this (u8) is 0, else 0."
-    }
-    binary {
-        add broadcast_add Add "`a + b`."
-        sub broadcast_sub Sub "`a - b`."
-        mul broadcast_mul Mul "`a * b`."
-        div broadcast_div Div "`a / b`; integers truncate, and dividing one by 0 gives 0."
-        rem broadcast_rem Rem "Remainder with the sign of `a`; an integer modulo 0 gives 0."
-        pow broadcast_pow Pow "`a^b`."
-        logical_and broadcast_and And "1 where both (u8) are not 0."
-        logical_or broadcast_or Or "1 where either (u8) is not 0."
-        logical_xor broadcast_xor Xor "1 where one (u8) is 0 and the other is not."
-        bit_and broadcast_bit_and BitAnd "The bits that are 1 in both integers."
-        bit_or broadcast_bit_or BitOr "The bits that are 1 in either integer."
-        bit_xor broadcast_bit_xor BitXor "The bits that are 1 in one integer alone."
-        shl broadcast_shl Shl "`a * 2^b` in the bits of the integer type; 0 where `b` is negative, or the width or more."
-        shr broadcast_shr Shr "`a / 2^b` of integers, rounded down, for any `b` that is not negative; for others 0."
-    }
-    compare {
-        minimum broadcast_minimum Minimum "The smaller operand; NaN if either is NaN."
-        maximum broadcast_maximum Maximum "The larger operand; NaN if either is NaN."
-        eq broadcast_eq Eq "1 (u8) where `a == b`, else 0."
-        ne broadcast_ne Ne "1 (u8) where `a != b`, else 0."
-        lt broadcast_lt Lt "1 (u8) where `a < b`, else 0."
-        le broadcast_le Le "1 (u8) where `a <= b`, else 0."
-        gt broadcast_gt Gt "1 (u8) where `a > b`, else 0."
-        ge broadcast_ge Ge "1 (u8) where `a >= b`, else 0."
-    }
-    other {
-        where_cond Select
-        philox Philox
-    }
-}
+tallow_ir::elementwise_table!(methods);
 
 impl Tensor {
     pub(crate) fn binary(&self, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
@@ -293,6 +228,41 @@ mod tests {
 
     const A: [f64; 6] = [-2.5, -1.0, 0.0, 0.5, 1.0, 7.25];
     const B: [f64; 6] = [1.5, -1.0, 2.0, 0.5, -3.0, 0.25];
+
+    /// The method of a row, called.
+    macro_rules! call {
+        ($operands:ident select $name:literal) => {
+            $operands[0].where_cond(&$operands[1], &$operands[2])
+        };
+        ($operands:ident ternary $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>](&$operands[1], &$operands[2]) }
+        };
+        ($operands:ident float_unary $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>]() }
+        };
+        ($operands:ident int_unary $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>]() }
+        };
+        ($operands:ident unary $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>]() }
+        };
+        ($operands:ident test $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>]() }
+        };
+        ($operands:ident $binary:ident $name:literal) => {
+            pastey::paste! { $operands[0].[<$name>](&$operands[1]) }
+        };
+    }
+
+    macro_rules! calls {
+        ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $shape:ident($($meaning:tt)*); )*) => {
+            fn call(op: ElementwiseOp, operands: &[Tensor]) -> Result<Tensor> {
+                match op { $(ElementwiseOp::$variant => call!(operands $shape $name)),* }
+            }
+        };
+    }
+
+    tallow_ir::elementwise_table!(calls);
 
     /// Each op of the table through its method gives what the table says it means.
     #[test]
