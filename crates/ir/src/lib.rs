@@ -19,6 +19,7 @@
 //! ```
 
 pub mod access;
+pub mod attention;
 pub mod caps;
 pub mod dim;
 pub mod dtype;
@@ -41,6 +42,7 @@ pub mod special;
 pub mod text;
 pub mod verify;
 
+pub use attention::Attention;
 pub use caps::DeviceCaps;
 pub use dim::{Bindings, Dim, Symbol};
 pub use dtype::{DType, Format};
