@@ -1,6 +1,6 @@
 //! What depends on the order of elements along an axis: running sums, sorting.
 
-use tallow_ir::{DType, Op, ScanKind};
+use tallow_ir::{Op, ScanKind};
 
 use crate::error::{Error, Result};
 use crate::shape::{Axis, D};
@@ -64,14 +64,5 @@ impl Tensor {
             return Ok((Tensor::zeros(order.shape(), self.dtype(), self.device())?, order));
         }
         Ok((self.gather(&order, D::Minus1)?, order))
-    }
-
-    /// The type that sums of this one are scattered in; `None` where that is itself.
-    pub(crate) fn scatter_dtype(&self) -> Option<DType> {
-        match self.dtype() {
-            DType::F16 | DType::BF16 => Some(DType::F32),
-            DType::U8 => Some(DType::U32),
-            _ => None,
-        }
     }
 }

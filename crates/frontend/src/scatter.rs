@@ -64,6 +64,16 @@ impl Tensor {
         self.add_at(&places, source)
     }
 
+    /// The type that sums of this one are scattered in; `None` where that is itself.
+    fn scatter_dtype(&self) -> Option<DType> {
+        match self.dtype() {
+            DType::F8E4M3 | DType::F16 | DType::BF16 => Some(DType::F32),
+            DType::U8 => Some(DType::U32),
+            DType::I16 => Some(DType::I32),
+            DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Block(_) => None,
+        }
+    }
+
     fn add_at(&self, places: &Tensor, source: &Tensor) -> Result<Tensor> {
         let wide = self.scatter_dtype().unwrap_or(self.dtype());
         let (into, from) = (self.to_dtype(wide)?.flatten_all()?, source.to_dtype(wide)?.flatten_all()?);

@@ -151,7 +151,7 @@ const DEVICE: Rows = &[
     ("is_cpu is_cuda is_metal same_device supports_bf16 bf16_default_to_f32", Same),
     ("synchronize", Differs("nothing to wait for: a value that was read is computed")),
     ("set_seed", Differs("one sequence for all devices of the process, the CPU too")),
-    ("get_current_seed", Yet),
+    ("get_current_seed", Differs("one for all devices of the process; Candle has none on the CPU")),
     ("new_cuda new_cuda_with_stream new_metal", Not("`new_vulkan` opens any GPU")),
     ("cuda_if_available metal_if_available", Not("`vulkan_if_available` opens the best GPU, or the CPU")),
     (

@@ -14,6 +14,10 @@ const MATMUL_PROLOGUE_POINTS: usize = 4;
 /// Points that may be computed in several consumers instead of once.
 const DUPLICATED_POINTS: usize = 4;
 
+/// Points of a query or a bias that attention may compute again for each head and query: fewer than the
+/// multiplications of one score, as heads are at least this wide.
+const ATTENTION_PROLOGUE_POINTS: usize = 16;
+
 /// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
 /// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
 const MATVEC_PROLOGUE_ROW: u64 = 16384;
@@ -145,7 +149,7 @@ fn dear_to_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option
     if !repeated {
         return None;
     }
-    if map.nodes.len() > DUPLICATED_POINTS {
+    if map.nodes.len() > ATTENTION_PROLOGUE_POINTS {
         return Some(format!("{} points for each head or query", map.nodes.len()));
     }
     let slow = map.nodes.iter().find(|n| is_slow(&c.graph.node(**n).op))?;
