@@ -80,10 +80,9 @@ impl Naive {
                         .collect();
                     let top = scores.iter().map(|s| s.1).fold(f64::NEG_INFINITY, f64::max);
                     let sum: f64 = scores.iter().map(|s| (s.1 - top).exp()).sum();
-                    for c in 0..e {
-                        let mixed: f64 = scores.iter().map(|s| (s.1 - top).exp() * v[s.0][c]).sum();
-                        out.push(if scores.is_empty() { 0.0 } else { mixed / sum });
-                    }
+                    let mixed =
+                        |c: usize| scores.iter().map(|s| (s.1 - top).exp() * v[s.0][c]).sum::<f64>() / sum;
+                    out.extend((0..e).map(|c| if scores.is_empty() { 0.0 } else { mixed(c) }));
                 }
             }
         }
@@ -117,7 +116,7 @@ fn every_option_over_awkward_shapes() -> Result<()> {
             let all = qkv(extents, dtype)?;
             let mask = (variant % 3 == 1).then(|| -> Result<[Tensor; 2]> {
                 // Every third key is hidden; of the second query all are.
-                let hide = |i: usize| i % 3 == 0 || (i / t.max(1)) % s.max(1) == 1;
+                let hide = |i: usize| i.is_multiple_of(3) || (i / t.max(1)) % s.max(1) == 1;
                 let value = |i: usize| if hide(i) { f32::NEG_INFINITY } else { (i % 7) as f32 };
                 let part = [1, h, s, t];
                 let mask = Tensor::from_vec((0..h * s * t).map(value).collect(), part.to_vec(), &CPU)?;

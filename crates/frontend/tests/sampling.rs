@@ -45,7 +45,7 @@ fn choices_have_their_probabilities() -> Result<()> {
     let _turn = turn();
     CPU.set_seed(5)?;
     let n = 40_000;
-    let weights = Tensor::new(&WEIGHTS, &CPU)?;
+    let weights = Tensor::new(WEIGHTS, &CPU)?;
     fits(&sampling::multinomial(&weights, n)?.to_vec1::<u32>()?);
     // log 0 is negative infinity, which is never the largest.
     let logits = weights.log()?.unsqueeze(0)?.broadcast_as((n, 6))?;
