@@ -19,7 +19,7 @@ type Results = Vec<(String, Array)>;
 pub struct Coverage {
     /// Graphs.
     pub graphs: u64,
-    /// Those of them that kernels refuse by dtype, say attention of f64.
+    /// Those of them that kernels refuse by dtype, say an order of f64.
     pub refused: u64,
     /// Ops inside kernels, by name.
     pub ops: BTreeMap<String, u64>,

@@ -370,7 +370,7 @@ impl<'a> Emitter<'a> {
             | Op::Scan { .. }
             | Op::ArgSort { .. }
             | Op::Scatter(_)
-            | Op::Attention { .. }
+            | Op::Attention(_)
             | Op::Custom(_)
             | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
         }

@@ -1,6 +1,7 @@
 //! Scaled dot product attention, written as in the paper: products, a causal mask, a softmax.
 //!
-//! Nobody tells the compiler that this is attention; `explain` shows what it made of it.
+//! Nobody tells the compiler that this is attention; `explain` shows what it made of it. `nn::attention` is the same
+//! as one operation, for which the scores are never in memory.
 //!
 //! ```sh
 //! cargo run -p tallow --example attention
@@ -38,6 +39,11 @@ fn main() -> Result<()> {
     let y = attention(&q, &k, &v)?;
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}\n{y}", y.explain()?);
+
+    let one = nn::attention(&q, &k, &v, &nn::AttentionOptions::default().causal(true))?;
+    let _ = writeln!(out, "as one operation:\n\n{}", one.explain()?);
+    let apart = (&y - &one)?.abs()?.max_all()?;
+    let _ = writeln!(out, "both ways differ by {}", apart.to_scalar::<f32>()?);
 
     // The first token sees itself alone, so its result is its own value.
     let difference = (y.i((.., 0))? - v.i((.., 0))?)?.abs()?.max_all()?;

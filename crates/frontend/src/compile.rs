@@ -60,10 +60,13 @@ pub fn compile(
     }
     let roots: Vec<&Tensor> = results.iter().collect();
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
-    let Lowered { graph, known } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
+    let Lowered { graph, known, blocks } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
     let mut weights = HashMap::new();
     for (name, tensor, bytes) in known {
         weights.insert(name, device.weight(tensor.dtype(), tensor.dims()?, &bytes)?);
+    }
+    for (name, tensor, blocks) in blocks {
+        weights.insert(name, blocks.weight(&tensor)?);
     }
     let executable = device.compile(&graph, &weights, &HashMap::new())?;
     Ok(Function { executable, inputs: inputs.to_vec() })

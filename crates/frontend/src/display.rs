@@ -99,7 +99,7 @@ impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHORT: usize = 10;
         let state = match &*self.expr() {
-            Expr::Data(_) => "",
+            Expr::Data(_) | Expr::Blocks(_) => "",
             Expr::Op(..) => ", lazy",
             Expr::Input(_) => ", input",
         };
@@ -109,6 +109,8 @@ impl fmt::Debug for Tensor {
             Ok(_) | Err(_) => false,
         };
         f.write_str("Tensor[")?;
+        // Blocks have no elements to list.
+        let short = short && self.dtype().size().is_some();
         match self.data().filter(|_| short) {
             Some(bytes) => f.write_str(&shortest(self.dtype(), &bytes).join(", "))?,
             None if self.rank() == 0 => f.write_str("scalar")?,
@@ -141,6 +143,9 @@ impl Tensor {
     }
 
     fn page(&self, options: &PrinterOptions) -> Result<String> {
+        if let DType::Block(_) = self.dtype() {
+            return self.dequantize()?.page(options);
+        }
         let dims = self.dims()?;
         let numbers = numbers(self.dtype(), &self.bytes("display")?);
         let short = numbers.len() > options.threshold;
@@ -190,7 +195,7 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
         DType::BF16 => all(bytes, |x: bf16| Number::Float(x.into())),
         DType::F32 => all(bytes, |x: f32| Number::Float(x.into())),
         DType::F64 => all(bytes, Number::Float),
-        // No tensor holds blocks.
+        // Blocks are printed as what they mean.
         DType::Block(_) => Vec::new(),
     }
 }

@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executable::Executable;
 use crate::lower::{KnownAs, Lowered, address, lower, pending};
+use crate::quantized::Blocks;
 use crate::tensor::{Expr, Tensor};
 
 /// How many compiled graphs are kept for expressions of the same structure.
@@ -32,8 +33,8 @@ pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let Some(device) = common_device(op, tensors)? else { return Ok(()) };
     let order = pending(op, tensors)?;
     for targets in pieces(&order, tensors) {
-        let Lowered { graph, known } = lower(op, "eval", &targets, KnownAs::Input, &[])?;
-        let executable = compiled(&device, graph)?;
+        let Lowered { graph, known, blocks } = lower(op, "eval", &targets, KnownAs::Input, &[])?;
+        let executable = compiled(&device, graph, blocks)?;
         let inputs: Vec<(&str, &[u8])> =
             known.iter().map(|(n, _, bytes)| (n.as_str(), bytes.as_slice())).collect();
         let outputs = lock(&executable).run(&[], &inputs)?;
@@ -82,7 +83,20 @@ fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
 struct Key {
     device: Device,
     graph: Graph,
+    /// The weights that are bound. While the executable is kept, so are they.
+    blocks: Vec<ByAddress>,
 }
+
+/// Blocks are equal if they are the same.
+struct ByAddress(Arc<Blocks>);
+
+impl PartialEq for ByAddress {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ByAddress {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -94,18 +108,23 @@ impl Hash for Key {
 /// One run at a time: threads that compute the same structure at once wait for each other.
 type Shared = Arc<Mutex<Executable>>;
 
-/// The executable of a graph without weights and states, compiled or found.
-fn compiled(device: &Device, graph: Graph) -> Result<Shared> {
+/// The executable of a graph without states whose weights are these blocks, compiled or found.
+fn compiled(device: &Device, graph: Graph, blocks: Vec<(String, Tensor, Arc<Blocks>)>) -> Result<Shared> {
     static CACHE: OnceLock<Mutex<IndexMap<Key, Shared>>> = OnceLock::new();
     let cache = CACHE.get_or_init(Mutex::default);
-    let key = Key { device: device.clone(), graph };
+    let same = blocks.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
+    let key = Key { device: device.clone(), graph, blocks: same };
     // Taken out and put back at the end: the first one is the one unused for longest.
     let found = lock(cache).shift_remove(&key);
     if let Some(found) = found {
         lock(cache).insert(key, found.clone());
         return Ok(found);
     }
-    let executable = device.compile(&key.graph, &HashMap::new(), &HashMap::new())?;
+    let mut weights = HashMap::new();
+    for (name, tensor, blocks) in blocks {
+        weights.insert(name, blocks.weight(&tensor)?);
+    }
+    let executable = device.compile(&key.graph, &weights, &HashMap::new())?;
     let executable = Arc::new(Mutex::new(executable));
     let mut cache = lock(cache);
     while cache.len() >= CACHED {
@@ -139,7 +158,7 @@ impl Tensor {
         let pieces = pieces(&order, &[self]);
         let first = pieces.first().map_or(&[][..], Vec::as_slice);
         let lowered = lower("explain", "eval", first, KnownAs::Input, &[])?;
-        let executable = compiled(self.device(), lowered.graph)?;
+        let executable = compiled(self.device(), lowered.graph, lowered.blocks)?;
         let plan = lock(&executable).explain();
         match pieces.len() {
             1 => Ok(plan),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tallow_ir::{Graph, Op, Value};
 
 use crate::error::{Error, Result};
+use crate::quantized::Blocks;
 use crate::tensor::{Expr, Node, Tensor};
 
 /// A graph of expressions and the tensors that its leaves stand for.
@@ -14,6 +15,8 @@ pub(crate) struct Lowered {
     pub graph: Graph,
     /// Name and data of each leaf whose value is known.
     pub known: Vec<(String, Tensor, Arc<Vec<u8>>)>,
+    /// Name and data of each leaf of blocks, which are weights in any graph.
+    pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
 }
 
 /// What a tensor whose value is known becomes.
@@ -36,8 +39,10 @@ pub(crate) fn lower(
     known_as: KnownAs,
     inputs: &[(&str, &Tensor)],
 ) -> Result<Lowered> {
-    let mut walk =
-        Walk { lowered: Lowered { graph: Graph::new(name), known: Vec::new() }, values: HashMap::new() };
+    let mut walk = Walk {
+        lowered: Lowered { graph: Graph::new(name), known: vec![], blocks: vec![] },
+        values: HashMap::new(),
+    };
     // Declared first, so that an input that nothing reads is still one.
     for (input, tensor) in inputs {
         let ty = tensor.ty().clone();
@@ -67,7 +72,7 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
         }
         let expr = tensor.expr().clone();
         match expr {
-            Expr::Data(_) => {}
+            Expr::Data(_) | Expr::Blocks(_) => {}
             Expr::Input(input) => return Err(Error::NoValue { op, input }),
             Expr::Op(_, operands, _) => {
                 todo.push((tensor, true));
@@ -100,6 +105,11 @@ impl Walk {
             let expr = tensor.expr().clone();
             let value = match expr {
                 Expr::Data(bytes) => self.leaf(&tensor, bytes, known_as)?,
+                Expr::Blocks(blocks) => {
+                    let name = format!("q{}", self.lowered.blocks.len());
+                    self.lowered.blocks.push((name.clone(), tensor.clone(), blocks));
+                    self.lowered.graph.add(Op::Weight { name, ty: tensor.ty().clone() }, &[])?
+                }
                 Expr::Input(input) => return Err(Error::NoValue { op, input }),
                 Expr::Op(node, operands, result) => {
                     let mut ready = Vec::with_capacity(operands.len());

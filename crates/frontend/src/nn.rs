@@ -3,16 +3,21 @@
 //!
 //! Layers that have weights take them as tensors (`new`); reading them from files is the caller's.
 
+mod attention;
+mod dropout;
 pub mod encoding;
 mod layers;
 pub mod loss;
 mod norms;
 pub mod ops;
+pub mod sampling;
 
 pub use crate::module::{Module, ModuleT};
+pub use attention::{AttentionOptions, alibi_slopes, attention};
+pub use dropout::Dropout;
 pub use layers::{Embedding, Linear};
 pub use norms::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
 pub use ops::{
-    hard_sigmoid, layer_norm, leaky_relu, log_softmax, mish, rms_norm, selu, sigmoid, silu, softmax,
-    softmax_last_dim,
+    dropout, hard_sigmoid, layer_norm, leaky_relu, log_softmax, mish, rms_norm, sdpa, selu, sigmoid, silu,
+    softmax, softmax_last_dim,
 };

@@ -13,15 +13,16 @@ use crate::masks::positions;
 use crate::shape::IntoShape;
 use crate::tensor::Tensor;
 
-/// The seed, folded to 32 bits, and the number of the next draw.
-static STATE: Mutex<(u32, u32)> = Mutex::new((299_792_458, 0));
+/// The seed, and the number of the next draw.
+static STATE: Mutex<(u64, u32)> = Mutex::new((299_792_458, 0));
 
 /// The draw's own key and stream.
 fn next_draw() -> (u32, u32) {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let draw = *state;
-    state.1 = state.1.wrapping_add(1);
-    draw
+    let (seed, draw) = *state;
+    state.1 = draw.wrapping_add(1);
+    // A key has 32 bits.
+    ((seed as u32) ^ ((seed >> 32) as u32).rotate_left(16), draw)
 }
 
 impl Device {
@@ -31,9 +32,16 @@ impl Device {
     /// # Errors
     /// None; a `Result` because Candle's is one.
     pub fn set_seed(&self, seed: u64) -> Result<()> {
-        let folded = (seed as u32) ^ ((seed >> 32) as u32).rotate_left(16);
-        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = (folded, 0);
+        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = (seed, 0);
         Ok(())
+    }
+
+    /// The seed that [`Device::set_seed`] set last, 299792458 if none was.
+    ///
+    /// # Errors
+    /// None; a `Result` because Candle's is one.
+    pub fn get_current_seed(&self) -> Result<u64> {
+        Ok(STATE.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 

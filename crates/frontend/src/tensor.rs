@@ -9,6 +9,7 @@ use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::quantized::Blocks;
 
 /// A multi-dimensional array on a device. Cheap to clone; clones are the same tensor.
 ///
@@ -31,6 +32,8 @@ pub(crate) struct Node {
 pub(crate) enum Expr {
     /// It is known: row-major, little-endian.
     Data(Arc<Vec<u8>>),
+    /// It is known, and stays on its device once a graph has read it.
+    Blocks(Arc<Blocks>),
     /// It is computed when asked for: a result of an op.
     Op(Op, Vec<Tensor>, u32),
     /// It is given when a compiled graph runs.
@@ -53,7 +56,7 @@ impl Drop for Node {
 fn take_operands(node: &mut Node) -> Vec<Tensor> {
     match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
         Expr::Op(_, operands, _) => std::mem::take(operands),
-        Expr::Data(_) | Expr::Input(_) => Vec::new(),
+        Expr::Data(_) | Expr::Blocks(_) | Expr::Input(_) => Vec::new(),
     }
 }
 
@@ -115,6 +118,7 @@ impl Tensor {
     pub(crate) fn data(&self) -> Option<Arc<Vec<u8>>> {
         match &*self.expr() {
             Expr::Data(bytes) => Some(bytes.clone()),
+            Expr::Blocks(blocks) => Some(blocks.bytes().clone()),
             Expr::Op(..) | Expr::Input(_) => None,
         }
     }
@@ -268,7 +272,20 @@ impl Tensor {
         }
         self.dims()?;
         let bytes = self.bytes("to_device")?;
-        Ok(Tensor::node(self.ty().clone(), device, Expr::Data(bytes)))
+        let expr = match self.dtype() {
+            DType::Block(_) => Expr::Blocks(Arc::new(Blocks::new(bytes))),
+            DType::U8
+            | DType::U32
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::F8E4M3
+            | DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::F64 => Expr::Data(bytes),
+        };
+        Ok(Tensor::node(self.ty().clone(), device, expr))
     }
 
     /// The tensor itself: there is nothing to detach it from.

@@ -89,7 +89,7 @@ pub fn operand_indices(
         | Op::Scan { .. }
         | Op::ArgSort { .. }
         | Op::Scatter(_)
-        | Op::Attention { .. }
+        | Op::Attention(_)
         | Op::Custom(_)
         | Op::Fusion(_) => return None,
     })

@@ -169,7 +169,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     };
     let reduces = anchors(|op| matches!(op, Op::Reduce { .. }));
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
-    let attentions = anchors(|op| matches!(op, Op::Attention { .. }));
+    let attentions = anchors(|op| matches!(op, Op::Attention(_)));
     state_updates_are_outputs(body)?;
     if let Some((id, own)) = body.nodes().find_map(|(id, n)| Some((id, single_kind(&n.op)?))) {
         return if own == kind {

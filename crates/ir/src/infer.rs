@@ -1,5 +1,6 @@
 //! Result types: what each op accepts, checked when a node is added.
 
+use crate::attention::Attention;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::GraphError;
@@ -89,7 +90,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
                 _ => Err("needs a weight of blocks".into()),
             }
         }
-        Op::Attention { .. } => one(attention(operands)),
+        Op::Attention(attrs) => one(attention(attrs, operands)),
         Op::StateUpdate { offsets } => one(state_update(offsets, operands)),
         Op::Custom(custom) => custom.types(operands)?.into_iter().map(checked).collect(),
         Op::Fusion(fusion) => {
@@ -288,10 +289,17 @@ fn scatter(kind: ScatterKind, operands: &[&TensorType]) -> Result<TensorType, St
     Ok(dst.clone())
 }
 
-fn attention(operands: &[&TensorType]) -> Result<TensorType, String> {
-    let [q, k, v] = exactly(operands)?;
+fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let (main, bias) = operands.split_at(operands.len().min(3));
+    let [q, k, v] = exactly(main)?;
     if !operands.iter().all(|t| t.dtype.is_float() && t.shape.rank() == 3) {
-        return Err("needs three float operands of rank 3".into());
+        return Err("needs float operands of rank 3".into());
+    }
+    if attrs.window == Some(0) {
+        return Err("a window of no keys".into());
+    }
+    if let Some(cap) = attrs.softcap.filter(|c| !(c.as_f64() > 0.0 && c.as_f64().is_finite())) {
+        return Err(format!("scores cannot be capped at {}", cap.as_f64()));
     }
     let ([h, s, d], [g, t, dk], [gv, tv, e]) = (q.shape.dims(), k.shape.dims(), v.shape.dims()) else {
         return Err("needs three operands of rank 3".into());
@@ -302,6 +310,16 @@ fn attention(operands: &[&TensorType]) -> Result<TensorType, String> {
     match (h.as_const(), g.as_const(), d.as_const(), e.as_const()) {
         (Some(h), Some(g), Some(_), Some(_)) if g > 0 && h % g == 0 => {}
         _ => return Err("heads must be constant and a multiple of the key heads".into()),
+    }
+    match bias {
+        [] => {}
+        [bias] => {
+            let pairs = bias.shape.dims().iter().zip([h, s, t]);
+            if pairs.into_iter().any(|(have, whole)| have != whole && !have.is(1)) {
+                return Err(format!("a bias of shape {} for scores of [{h},{s},{t}]", bias.shape));
+            }
+        }
+        more => return Err(format!("takes 3 or 4 operands, got {}", 3 + more.len())),
     }
     checked(TensorType::new(q.dtype, [h.clone(), s.clone(), e.clone()]))
 }

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod access;
+pub mod attention;
 pub mod caps;
 pub mod custom;
 pub mod dim;
@@ -42,6 +43,7 @@ pub mod special;
 pub mod text;
 pub mod verify;
 
+pub use attention::Attention;
 pub use caps::DeviceCaps;
 pub use custom::{Custom, CustomCode, CustomKernel, PushType, PushValue};
 pub use dim::{Bindings, Dim, Symbol};

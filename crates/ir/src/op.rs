@@ -1,6 +1,7 @@
 //! The primitive ops. Everything users know by name (softmax, norms, rope, activations) is composed of
 //! these in the frontend; the fuser makes one kernel of it again without knowing the name.
 
+use crate::attention::Attention;
 use crate::custom::Custom;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -282,15 +283,9 @@ pub enum Op {
     Scatter(ScatterKind),
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),
-    /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E])` -> `[H, S, E]`, `H` a multiple of `G`:
-    /// `softmax(scale * q k^T) v` per head, head `h` using key head `h / (H/G)`.
-    /// Causal: query `i` sees keys `j <= i + (T - S)`.
-    Attention {
-        /// Factor on the scores, as f64 bits.
-        scale: Scalar,
-        /// Hide keys after the query's own position.
-        causal: bool,
-    },
+    /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1])` -> `[H, S, E]`, `H` a multiple of `G`;
+    /// the bias may be left out. `softmax(scale * q k^T + bias) v` per head, head `h` using key head `h / (H/G)`.
+    Attention(Attention),
     /// `(state, src)`: the next version of `state`, with `src` written at `offsets`.
     StateUpdate {
         /// Start of the written box, one per axis.
@@ -330,7 +325,7 @@ impl Op {
             Op::ArgSort { .. } => "argsort",
             Op::Scatter(kind) => kind.name(),
             Op::Dequantize(_) => "dequantize",
-            Op::Attention { .. } => "attention",
+            Op::Attention(_) => "attention",
             Op::StateUpdate { .. } => "state_update",
             Op::Custom(_) => "custom",
             Op::Fusion(_) => "fusion",
@@ -364,7 +359,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
-            | Op::Attention { .. }
+            | Op::Attention(_)
             | Op::StateUpdate { .. }
             | Op::Custom(_)
             | Op::Fusion(_) => false,

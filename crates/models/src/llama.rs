@@ -6,7 +6,7 @@
 //! compiled or recorded again as the text grows.
 
 use tallow_gguf::GgufFile;
-use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, Scalar, Symbol, TensorType, Value};
+use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Graph, GraphError, Op, Symbol, TensorType, Value};
 
 use crate::config::LlamaConfig;
 use crate::error::Result;
@@ -145,8 +145,8 @@ impl Llama {
         let k = step.through_cache(g, &format!("k.{layer}"), k, c.kv_heads)?;
         let v = step.through_cache(g, &format!("v.{layer}"), v, c.kv_heads)?;
 
-        let scale = Scalar::float(DType::F64, 1.0 / (c.key_length as f64).sqrt());
-        let mixed = g.add(Op::Attention { scale, causal: true }, &[q, k, v])?;
+        let attention = Attention::new(1.0 / (c.key_length as f64).sqrt()).causal(true);
+        let mixed = g.add(Op::Attention(attention), &[q, k, v])?;
         let rows = g.permute(mixed, &[1, 0, 2])?;
         let rows = g.reshape(rows, [step.seq.clone(), (c.heads * c.value_length).into()])?;
         linear(g, &self.types, rows, &name("attn_output"))

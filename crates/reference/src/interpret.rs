@@ -194,9 +194,9 @@ impl Run<'_> {
             Op::Matmul => Ok(matmul::matmul(dtype, &operands[0], &operands[1], extents)),
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),
             Op::Dequantize(dtype) => Ok(elementwise::dequantize(&operands[0], *dtype)),
-            Op::Attention { scale, causal } => {
+            Op::Attention(attrs) => {
                 let [q, k, v] = [&operands[0], &operands[1], &operands[2]];
-                Ok(attention::attention(dtype, scale.as_f64(), *causal, q, k, v))
+                Ok(attention::attention(dtype, attrs, q, k, v, operands.get(3)))
             }
             Op::StateUpdate { offsets } => {
                 let at = offsets.iter().map(eval_len).collect::<Result<Vec<_>, _>>()?;
@@ -256,7 +256,7 @@ fn check_memory(id: NodeId, op: &Op, extents: &[usize], operands: &[View]) -> Re
     let bytes = match op {
         Op::Broadcast(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } | Op::Window { .. } => 0,
         // These copy their operands to f64.
-        Op::Matmul | Op::Attention { .. } => {
+        Op::Matmul | Op::Attention(_) => {
             let read =
                 operands.iter().map(|v| elements(v.shape())).fold(elements(extents), u64::saturating_add);
             read.saturating_mul(width)

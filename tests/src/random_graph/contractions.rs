@@ -1,6 +1,6 @@
 //! Steps that combine many elements: reductions, products, gathers, attention.
 
-use tallow_ir::{DType, Dim, ElementwiseOp, Format, Op, ReduceKind, Scalar, Shape, Value};
+use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Format, Op, ReduceKind, Scalar, Shape, Value};
 
 use super::builder::{Builder, Item, wrapped};
 
@@ -235,20 +235,51 @@ pub fn attention(b: &mut Builder) -> Option<Item> {
     let dtype = b.random_float();
     let kv_dtype = if b.rng.chance(70) { dtype } else { b.random_float() };
     let (q, k, v) = (b.input(dtype, q_dims), b.input(kv_dtype, k_dims), b.input(kv_dtype, v_dims));
-    let result = attend(b, q, k, v);
+    let bias = if b.rng.chance(40) { bias(b, &[q, k]) } else { None };
+    let result = attend(b, [q, k, v], bias);
     Some(b.push(result))
 }
 
+/// What is added to the scores of `q` and `k`, repeated along some axes: a tensor, often with some keys hidden.
+fn bias(b: &mut Builder, [q, k]: &[Item; 2]) -> Option<Item> {
+    let (q, k) = (b.dims(q.value), b.dims(k.value));
+    let mut dims = [q[0].clone(), q[1].clone(), k[1].clone()];
+    for dim in &mut dims {
+        if b.rng.chance(30) {
+            *dim = Dim::one();
+        }
+    }
+    if !b.fits(&dims) {
+        return None;
+    }
+    let dtype = b.random_float();
+    let bias = b.input(dtype, dims.clone());
+    // An 8-bit float has no infinity.
+    if dtype == DType::F8E4M3 || b.rng.chance(50) {
+        return Some(bias);
+    }
+    // Keys where another tensor is above 1 are hidden; each query may have lost them all.
+    let other = b.input(DType::F32, dims);
+    let one = b.constant(other.value, 1.0);
+    let hide = b.apply(ElementwiseOp::Gt, &[other, one]);
+    let hidden = b.constant(bias.value, f64::NEG_INFINITY);
+    Some(b.apply(ElementwiseOp::Select, &[hide, hidden, bias]))
+}
+
 /// Attention of a query that may first be scaled, as rotary embeddings would change it.
-pub fn attend(b: &mut Builder, q: Item, k: Item, v: Item) -> Item {
+pub fn attend(b: &mut Builder, [q, k, v]: [Item; 3], bias: Option<Item>) -> Item {
     let q = if b.rng.chance(50) {
         let half = b.constant(q.value, 0.5);
         b.apply(ElementwiseOp::Mul, &[q, half])
     } else {
         q
     };
-    let scale = Scalar::float(DType::F64, *b.rng.pick(&[0.125, 0.3]));
-    let causal = b.rng.chance(60);
-    let value = b.add(Op::Attention { scale, causal }, &[q.value, k.value, v.value]);
-    Item { value, low: v.low, high: v.high, exact: false }
+    let (scale, causal) = (*b.rng.pick(&[0.125, 0.3]), b.rng.chance(60));
+    let window = b.rng.chance(30).then(|| *b.rng.pick(&[1, 2, 5, 70]));
+    let softcap = b.rng.chance(30).then(|| *b.rng.pick(&[0.5, 3.0, 50.0]));
+    let attrs = Attention::new(scale).causal(causal).window(window).softcap(softcap);
+    let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).map(|i| i.value).collect();
+    let value = b.add(Op::Attention(attrs), &operands);
+    // A query that sees no key gives 0.
+    Item { value, low: v.low.min(0.0), high: v.high.max(0.0), exact: false }
 }

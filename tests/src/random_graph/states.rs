@@ -78,6 +78,6 @@ pub fn cache(b: &mut Builder) -> Option<Item> {
     };
     let (k, v) = (side(b), side(b));
     let q = b.input(dtype, queries);
-    let result = attend(b, q, k, v);
+    let result = attend(b, [q, k, v], None);
     Some(b.push(result))
 }

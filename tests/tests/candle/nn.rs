@@ -122,6 +122,42 @@ pub mod theirs {
         Ok(vec![y.reshape(x.transpose(0, 1)?.shape())?.transpose(0, 1)?, next_mean, next_var])
     }
 
+    pub fn sdpa(
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+        causal: bool,
+        scale: f32,
+        cap: f32,
+    ) -> Result<Tensor> {
+        let (batch, heads, queries, _) = q.dims4()?;
+        let (_, key_heads, keys, _) = k.dims4()?;
+        if !q.dtype().is_float() {
+            bail!("floats")
+        }
+        let repeated = |x: &Tensor| -> Result<Tensor> {
+            let (_, _, rows, columns) = x.dims4()?;
+            let all = (batch, key_heads, heads / key_heads, rows, columns);
+            wide(x)?.unsqueeze(2)?.broadcast_as(all)?.reshape((batch, heads, rows, columns))
+        };
+        let mut scores =
+            (wide(q)?.contiguous()?.matmul(&repeated(k)?.t()?.contiguous()?)? * f64::from(scale))?;
+        if cap != 1.0 {
+            scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
+        }
+        if let Some(mask) = mask {
+            scores = scores.broadcast_add(&wide(mask)?)?;
+        }
+        if causal {
+            let hide = |i: usize| if i % keys > i / keys + keys - queries { f32::NEG_INFINITY } else { 0.0 };
+            let hidden = (0..queries * keys).map(hide).collect();
+            let hidden = Tensor::from_vec(hidden, (queries, keys), q.device())?;
+            scores = scores.broadcast_add(&hidden.to_dtype(scores.dtype())?)?;
+        }
+        softmax_last_dim(&scores)?.matmul(&repeated(v)?.contiguous()?)?.to_dtype(q.dtype())
+    }
+
     pub fn linear(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
         x.broadcast_matmul(&w.t()?)?.broadcast_add(b)
     }
@@ -261,6 +297,28 @@ pub fn all(s: &mut Suite, a: &Input) {
     if s.device.is_cpu() {
         both!(s, a, Bound::Exact, |a| nn::one_hot(a.first.affine(1.0, -1.0)?, 2, 1f32, 0f32)?);
     }
+    // Scores are exact but for a tanh; an exponential is off by two steps, a sum of four by two, a quotient and the
+    // mixture of values up to 4 (8 steps of 1, which the size of the result may be) by one each.
+    let mixed = Bound::Steps(40.0);
+    both!(s, a, mixed, |a| nn::sdpa(
+        &a.x.reshape((1, 4, 2, 3))?,
+        &a.y.reshape((1, 2, 4, 3))?,
+        &a.y.reshape((1, 2, 4, 3))?,
+        None,
+        true,
+        0.5,
+        1.0
+    )?);
+    both!(s, a, mixed, |a| nn::sdpa(&a.x, &a.y, &a.y, None, false, 0.25, 2.0)?);
+    both!(s, a, mixed, |a| nn::sdpa(
+        &a.x.reshape((2, 3, 2, 2))?,
+        &a.y.reshape((2, 1, 6, 2))?,
+        &a.y.reshape((2, 1, 6, 2))?,
+        Some(&a.y.flatten_all()?.narrow(0, 0, 12)?.reshape((1, 1, 2, 6))?),
+        false,
+        0.25,
+        1.0
+    )?);
     // Exact sums but for the bias, then one rounding each.
     both!(s, a, Bound::Steps(2.0), |a| nn::linear(
         &a.x,

@@ -17,7 +17,7 @@ use tallow_tests::{
 use crate::harness::{device, device_with_range, interpret, run};
 
 /// Types that kernels compute in on a device: those of 64 bits where it has them.
-fn computed(device: &Device) -> Vec<DType> {
+pub fn computed(device: &Device) -> Vec<DType> {
     let caps = caps(device);
     let has = |d: &DType| match d {
         DType::I64 => caps.int64,
@@ -43,7 +43,7 @@ fn differences(graph: &Graph, got: &[(String, Array)], want: &[(String, Array)])
     found
 }
 
-fn check(graph: &Graph, seed: u64) -> Option<String> {
+pub fn check(graph: &Graph, seed: u64) -> Option<String> {
     check_on(&device()?, graph, &random_inputs(graph, seed)).err().map(|why| format!("seed {seed}: {why}"))
 }
 
@@ -83,13 +83,12 @@ fn separate(device: &Device, graph: &Graph) -> Result<Graph, GraphError> {
     passes::fuse::separate(&now, caps(device))
 }
 
-/// Whether kernels for the device compute all types that occur, and attention in 32 bits.
+/// Whether kernels for the device compute all types that occur.
 fn computable(graph: &Graph, device: &Device) -> bool {
     let has = computed(device);
     graph.nodes().all(|(_, n)| {
         let wide = |v: &tallow_ir::Value| graph.ty(*v).dtype.size() == Some(8);
         let refused = match n.op {
-            Op::Attention { .. } => n.operands.iter().any(wide),
             Op::Scatter(_) => n.operands.iter().any(wide) && !caps(device).atomic_int64,
             Op::ArgSort { .. } => n.operands.iter().any(wide) && !caps(device).int64,
             _ => false,
@@ -126,7 +125,7 @@ fn one_file() {
     }
 }
 
-fn report(failures: Vec<String>, of: usize) {
+pub fn report(failures: Vec<String>, of: usize) {
     assert!(failures.is_empty(), "{} of {of} graphs differ; the first:\n{}", failures.len(), failures[0]);
 }
 

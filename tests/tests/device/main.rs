@@ -6,6 +6,7 @@
 #![cfg(feature = "vulkan")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod attention;
 mod custom;
 mod differential;
 mod functions;

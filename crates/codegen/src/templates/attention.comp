@@ -4,8 +4,8 @@ ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
-shared float query[${ d }];
-shared float weight[${ workgroup }];
+shared ${ type } query[${ d }];
+shared ${ type } weight[${ workgroup }];
 // One head and query a workgroup; keys in steps of one an invocation, with the softmax kept online:
 // a new maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867).
 void main() {
@@ -17,39 +17,47 @@ void main() {
         ${ q_lines | indent(8) }
         query[d] = ${ q } * ${ scale };
     }
-//% if causal
-    // Query i sees keys up to i + T - S, which is below 0 where queries outnumber keys.
+//% if causal or window
+    // Keys up to the query's own, i + T - S, which is below 0 where queries outnumber keys.
     const uint past = s + 1u + keys;
-    const uint visible = past > ${ s_extent } ? min(keys, past - ${ s_extent }) : 0u;
-//% else
-    const uint visible = keys;
+    const uint own = past > ${ s_extent } ? past - ${ s_extent } : 0u;
 //% endif
-    float top = uintBitsToFloat(0xff800000u), sum = 0.0;
-    float acc[${ slots }];
-    [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) acc[i] = 0.0;
+    const uint first = ${ "own > " ~ window ~ "u ? own - " ~ window ~ "u : 0u" if window else "0u" };
+    const uint end = ${ "own" if causal else "keys" };
+    const ${ type } hidden = ${ hidden };
+    ${ type } top = hidden, sum = ${ zero };
+    ${ type } acc[${ slots }];
+    [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) acc[i] = ${ zero };
     barrier();
-    for (uint t0 = 0u; t0 < visible; t0 += ${ workgroup }u) {
+    for (uint t0 = first; t0 < end; t0 += ${ workgroup }u) {
         const uint t = t0 + lane;
-        float score = uintBitsToFloat(0xff800000u);
-        if (t < visible) {
-            score = 0.0;
-            ${ k_prelude | indent(12) }
+        ${ type } score = hidden;
+        if (t < end) {
+            score = ${ zero };
+            ${ t_lines | indent(12) }
             for (uint d = 0u; d < ${ d }u; ++d) {
                 ${ k_lines | indent(16) }
                 score = fma(query[d], ${ kv }, score);
             }
+//% if cap
+            score = ${ cap } * ${ capped };
+//% endif
+//% if bias
+            score += ${ bias };
+//% endif
         }
-        const float now = max(top, workgroup_max_float(score));
-        const float p = t < visible ? exp(score - now) : 0.0;
-        const float rescale = exp(top - now);
-        sum = sum * rescale + workgroup_sum_float(p);
+        const ${ type } now = max_of(top, ${ max }(score));
+        // Where all scores so far are hidden, so is their maximum, and infinity less infinity is no number.
+        const ${ type } p = score == hidden ? ${ zero } : ${ exp_score };
+        const ${ type } rescale = top == hidden ? ${ zero } : ${ exp_top };
+        sum = sum * rescale + ${ total }(p);
         weight[lane] = p;
         barrier();
-        const uint count = min(${ workgroup }u, visible - t0);
+        const uint count = min(${ workgroup }u, end - t0);
         [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) {
             const uint e = lane + i * ${ workgroup }u;
             if (e < ${ e }u) {
-                float a = acc[i] * rescale;
+                ${ type } a = acc[i] * rescale;
                 for (uint j = 0u; j < count; ++j) {
                     const uint t = t0 + j;
                     ${ v_lines | indent(20) }
@@ -64,7 +72,8 @@ void main() {
     [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) {
         const uint e = lane + i * ${ workgroup }u;
         if (e < ${ e }u) {
-            const float result = visible == 0u ? 0.0 : acc[i] / sum;
+            // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
+            const ${ type } result = sum == ${ zero } ? ${ zero } : acc[i] / sum;
             ${ store | indent(12) }
         }
     }

@@ -108,17 +108,62 @@ fn of_a_decoder() {
     )]);
 }
 
-/// Scores and sums are f32, so attention of f64 is refused, also where the device has the type.
+/// Biases repeated along each axis, of each type; windows; capped scores.
 #[test]
-fn double_is_refused() {
-    let own = case(
-        "attention of f64",
-        &[],
-        r#"
-        %0 = input "q" : f64[2,3,4]
-        %1 = input "k" : f64[2,5,4]
-        %2 = attention %0 %1 %1 scale=0.5 causal=true : f64[2,3,4]
-        return %2 as "y""#,
-    );
-    check(&[Case { expect: Expect::NoDtype, ..own }]);
+fn biases_windows_and_caps() {
+    let mut cases = vec![];
+    let shapes = ["4,seq,pos+seq", "1,seq,pos+seq", "4,1,pos+seq", "4,seq,1", "1,1,1"];
+    let attributes = ["", " window=3", " softcap=50.0", " window=3 softcap=50.0", " window=4000000000"];
+    for ((shape, bias), attributes) in
+        shapes.iter().zip(["f32", "f16", "bf16", "f32", "f8e4m3"]).zip(attributes)
+    {
+        for causal in [false, true] {
+            cases.push(case(
+                format!("bias of {bias}[{shape}]{attributes} causal={causal}"),
+                ATTENTION,
+                format!(
+                    r#"
+        symbol seq <= 40
+        symbol pos <= 200
+        %0 = input "q" : f16[4,seq,32]
+        %1 = input "k" : f16[2,pos+seq,32]
+        %2 = input "v" : f16[2,pos+seq,32]
+        %3 = input "bias" : {bias}[{shape}]
+        %4 = attention %0 %1 %2 %3 scale=0.125 causal={causal}{attributes} : f16[4,seq,32]
+        %5 = attention %0 %1 %2 scale=0.125 causal={causal}{attributes} : f16[4,seq,32]
+        return %4 as "y"
+        return %5 as "z""#
+                ),
+            ));
+        }
+    }
+    check(&cases);
+}
+
+/// If one operand is f64, scores and sums are.
+#[test]
+fn doubles() {
+    let types = [
+        ["f64", "f64", "f64"],
+        ["f64", "f32", "f64"],
+        ["f32", "f64", "f32"],
+        ["f16", "f64", "f16"],
+        ["f32", "f32", "f64"],
+    ];
+    let one = |[q, kv, bias]: [&str; 3]| {
+        let own = case(
+            format!("attention of {q}, {kv} and {bias}"),
+            ATTENTION,
+            format!(
+                r#"
+        %0 = input "q" : {q}[2,3,4]
+        %1 = input "k" : {kv}[2,5,4]
+        %2 = input "bias" : {bias}[1,3,5]
+        %3 = attention %0 %1 %1 %2 scale=0.5 causal=true softcap=2.0 : {q}[2,3,4]
+        return %3 as "y""#
+            ),
+        );
+        Case { expect: Expect::Wide(ATTENTION), ..own }
+    };
+    check(&types.map(one));
 }

@@ -32,8 +32,6 @@ enum Expect {
     Kinds(&'static [FusionKind]),
     /// As `Kinds` where the device has the 64-bit types that occur; elsewhere code generation refuses them.
     Wide(&'static [FusionKind]),
-    /// Code generation refuses the dtype.
-    NoDtype,
     /// Code generation refuses the number of workgroups.
     NoGrid,
 }
@@ -80,8 +78,7 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
         match (kernel(fusion, caps, &mut table), &case.expect) {
             (Ok(kernel), _) => found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel }),
             (Err(CodegenError::Dtype { .. }), Expect::Wide(_)) if lacks_type => refused = true,
-            (Err(CodegenError::Dtype { .. }), Expect::NoDtype)
-            | (Err(CodegenError::Grid { .. }), Expect::NoGrid) => refused = true,
+            (Err(CodegenError::Grid { .. }), Expect::NoGrid) => refused = true,
             (Err(e), _) => failures.push(format!("{label}: {e}\n{}", fusion.body)),
         }
     }
@@ -106,10 +103,10 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
                 failures.push(format!("{label}: no kernel of kind {missing:?}\n{}", fused.graph()));
             }
         }
-        Expect::NoDtype | Expect::NoGrid if !refused => {
+        Expect::NoGrid if !refused => {
             failures.push(format!("{label}: not refused\n{}", fused.graph()));
         }
-        Expect::NoDtype | Expect::NoGrid => {}
+        Expect::NoGrid => {}
     }
     found
 }

@@ -97,9 +97,9 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
     if shared > u64::from(caps.shared_memory_bytes) {
         wrong.push(format!("{shared} bytes of shared memory, the device has {}", caps.shared_memory_bytes));
     }
-    // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, the result and the table;
-    // no device is known to have as few as four.
-    let needed = if kernel.name.starts_with("attention") { 5 } else { 0 };
+    // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, a bias, the result and the
+    // table; no device is known to have as few as four.
+    let needed = if kernel.name.starts_with("attention") { 6 } else { 0 };
     let (count, limit) = (kernel.bindings.len(), caps.max_storage_buffers.max(needed) as usize);
     if count > limit {
         wrong.push(format!("{count} storage buffers, the device binds {limit}"));

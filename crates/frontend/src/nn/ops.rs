@@ -1,5 +1,7 @@
 //! Functions of tensors alone.
 
+pub use super::attention::sdpa;
+pub use super::dropout::{Dropout, dropout};
 pub use crate::activation::{hard_sigmoid, leaky_relu, mish, selu, sigmoid, silu};
 
 use tallow_ir::DType;

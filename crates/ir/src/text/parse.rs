@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::attention::Attention;
 use crate::custom::{Custom, CustomCode, CustomKernel, PushValue};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
@@ -235,6 +236,13 @@ impl Words {
         self.words.front().map(String::as_str)
     }
 
+    /// The value of `key=value`, if that comes next.
+    fn optional(&mut self, key: &str) -> Option<String> {
+        let value = self.peek()?.strip_prefix(key)?.strip_prefix('=')?.to_string();
+        self.take();
+        Some(value)
+    }
+
     /// The value of `key=value`, which must come next.
     fn key(&mut self, key: &str) -> Result<String, String> {
         let word = self.take().unwrap_or_default();
@@ -335,10 +343,16 @@ fn op(
         "scatter_add" => Op::Scatter(ScatterKind::Add),
         "scatter_max" => Op::Scatter(ScatterKind::Max),
         "dequantize" => Op::Dequantize(dtype),
-        "attention" => Op::Attention {
+        "attention" => Op::Attention(Attention {
             scale: scalar(DType::F64, &words.key("scale")?)?,
             causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,
-        },
+            window: words
+                .optional("window")
+                .map(|w| w.parse())
+                .transpose()
+                .map_err(|_| "window is a number")?,
+            softcap: words.optional("softcap").map(|c| scalar(DType::F64, &c)).transpose()?,
+        }),
         "state_update" => {
             let at = words.key("at")?;
             let offsets = list(&at)?.into_iter().map(|d| dim(d, symbols)).collect::<Result<Vec<_>, _>>()?;

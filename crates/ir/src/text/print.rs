@@ -75,7 +75,11 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         }
         Op::Scan { axis, .. } => words.push(format!("axis={axis}")),
         Op::ArgSort { axis, descending } => words.push(format!("axis={axis} descending={descending}")),
-        Op::Attention { scale, causal } => words.push(format!("scale={} causal={causal}", scalar(*scale))),
+        Op::Attention(a) => {
+            words.push(format!("scale={} causal={}", scalar(a.scale), a.causal));
+            words.extend(a.window.map(|w| format!("window={w}")));
+            words.extend(a.softcap.map(|c| format!("softcap={}", scalar(c))));
+        }
         Op::StateUpdate { offsets } => {
             let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();
             words.push(format!("at=[{}]", list.join(",")));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::cluster::{Class, Cluster, Clusters};
+use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::elementwise::ElementwiseOp as E;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
@@ -13,6 +13,10 @@ const MATMUL_PROLOGUE_POINTS: usize = 4;
 
 /// Points that may be computed in several consumers instead of once.
 const DUPLICATED_POINTS: usize = 4;
+
+/// Points of a query or a bias that attention may compute again for each head and query: fewer than the
+/// multiplications of one score, as heads are at least this wide.
+const ATTENTION_PROLOGUE_POINTS: usize = 16;
 
 /// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
 /// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
@@ -75,8 +79,8 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 /// Why computing `map` in each consumer would cost more than writing it once.
 fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> {
     let points = map.nodes.len();
-    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Attention) {
-        return Some("attention reads each key and value many times".into());
+    if let Some(why) = consumers.iter().find_map(|k| dear_to_attention(c, map, *k)) {
+        return Some(why);
     }
     let is_target = |k: &usize| {
         let target = |n: &NodeId| match &c.graph.node(*n).op {
@@ -112,6 +116,47 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
     let written: u64 = c.escapes(&map.nodes).iter().map(|n| c.bytes(*n)).sum();
     let n = consumers.len() as u64;
     (n * read > (n + 1) * written + read).then(|| format!("it reads {read} bytes to make {written}"))
+}
+
+/// Why attention would compute elements of `map` too often. A query and a bias are read once for each workgroup,
+/// a key and a value for each query; what is repeated over heads or queries is computed again for each.
+fn dear_to_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option<String> {
+    let nodes = &c.get(consumer).nodes;
+    let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| matches!(n.op, Op::Attention(_)))?;
+    let reads = |operands: &[Value]| {
+        let mut todo = sources(c.graph, &c.class, operands.iter().copied());
+        let mut seen = BTreeSet::new();
+        while let Some(v) = todo.pop() {
+            if map.nodes.contains(&v.node) {
+                return true;
+            }
+            if nodes.contains(&v.node) && seen.insert(v.node) {
+                todo.extend(c.sources[v.node.index()].iter().copied());
+            }
+        }
+        false
+    };
+    if reads(&node.operands[1..3]) {
+        return Some("attention reads each key and value many times".into());
+    }
+    let elements = |v: Value| c.graph.ty(v).shape.max_numel();
+    let wanted = if reads(&node.operands[3..]) {
+        let (q, k) = (c.graph.ty(node.operands[0]), c.graph.ty(node.operands[1]));
+        crate::Shape::new([&q.shape.dims()[..2], &k.shape.dims()[1..2]].concat()).max_numel()
+    } else if reads(&node.operands[..1]) {
+        elements(node.operands[0])
+    } else {
+        node.types[0].shape.max_numel()
+    };
+    let repeated = c.escapes(&map.nodes).iter().any(|n| elements((*n).into()) < wanted);
+    if !repeated {
+        return None;
+    }
+    if map.nodes.len() > ATTENTION_PROLOGUE_POINTS {
+        return Some(format!("{} points for each head or query", map.nodes.len()));
+    }
+    let slow = map.nodes.iter().find(|n| is_slow(&c.graph.node(**n).op))?;
+    Some(format!("'{}' is slow", c.graph.node_text(*slow)))
 }
 
 fn is_slow(op: &Op) -> bool {

@@ -308,7 +308,8 @@ impl Copy<'_, '_> {
     }
 }
 
-fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item = Value>) -> Vec<Value> {
+/// What `from` are read from, looking through inline nodes.
+pub(super) fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut found: Vec<Value> = vec![];
     let mut todo: Vec<Value> = from.collect();
     while let Some(v) = todo.pop() {
@@ -367,7 +368,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Gather { .. }
             | Op::StateUpdate { .. } => Class::Point,
             Op::Reduce { .. } => Class::Anchor(FusionKind::Row),
-            Op::Attention { .. } => Class::Anchor(FusionKind::Attention),
+            Op::Attention(_) => Class::Anchor(FusionKind::Attention),
             Op::Scan { .. } => Class::Anchor(FusionKind::Scan),
             Op::ArgSort { .. } => Class::Anchor(FusionKind::Sort),
             Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),

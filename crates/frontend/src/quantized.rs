@@ -1,0 +1,203 @@
+//! Tensors of blocks: weights rounded to a few bits, in the formats of GGUF files, with the names of
+//! `candle_core::quantized`.
+//!
+//! [`Tensor::quantize`] gives a tensor whose element type is a block format. It is known, it stays on its device once
+//! a graph has read it, and what reads it is [`Tensor::dequantize`]: no kernel runs for that, the kernels that read
+//! the result unpack the blocks.
+
+use std::sync::{Arc, OnceLock};
+
+use tallow_ir::{DType, Op, TensorType};
+
+/// Candle's name of [`tallow_ir::Format`].
+pub use tallow_ir::Format as GgmlDType;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::module::Module;
+use crate::resident::Weight;
+use crate::shape::D;
+use crate::tensor::{Expr, Tensor};
+
+/// The blocks of a tensor, as they lie in a GGUF file, and on its device once they are needed there.
+pub(crate) struct Blocks {
+    bytes: Arc<Vec<u8>>,
+    weight: OnceLock<Weight>,
+}
+
+impl Blocks {
+    pub fn new(bytes: Arc<Vec<u8>>) -> Blocks {
+        Blocks { bytes, weight: OnceLock::new() }
+    }
+
+    pub fn bytes(&self) -> &Arc<Vec<u8>> {
+        &self.bytes
+    }
+
+    /// The blocks on the device of `tensor`, which they belong to.
+    pub fn weight(&self, tensor: &Tensor) -> Result<Weight> {
+        if let Some(weight) = self.weight.get() {
+            return Ok(weight.clone());
+        }
+        let made = tensor.device().weight(tensor.dtype(), tensor.dims()?, &self.bytes)?;
+        // If another thread was faster, its weight serves.
+        Ok(self.weight.get_or_init(|| made).clone())
+    }
+}
+
+impl Tensor {
+    /// The elements rounded to a block format, row by row along the last axis, by the rules of ggml's reference
+    /// quantizer, on the CPU. Values should be finite: what a block with others becomes is open.
+    ///
+    /// ```
+    /// use tallow::{Device, Format, Tensor};
+    /// let w = Tensor::arange(-16f32, 16.0, &Device::Cpu)?;
+    /// let q = w.quantize(Format::Q8_0)?;
+    /// let worst = w.sub(&q.dequantize()?)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    /// assert!(worst <= 16.0 / 127.0 / 2.0 * 1.01); // half a step
+    /// # Ok::<(), tallow::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When rows are no whole blocks, the elements are no floats, or computing fails.
+    pub fn quantize(&self, format: GgmlDType) -> Result<Tensor> {
+        self.floats("quantize")?;
+        let dims = self.dims()?;
+        let ty = TensorType::new(DType::Block(format), dims);
+        let per = format.block_elements();
+        if dims.last().is_none_or(|row| !row.is_multiple_of(per)) {
+            let why = format!("rows of {} are no whole {} blocks of {per}", self.shape(), format.name());
+            return Err(Error::InvalidArgument { op: "quantize", why });
+        }
+        let values = self.to_dtype(DType::F32)?.to_flat_vec::<f32>()?;
+        let bytes = tallow_quant::quantize(format, &values)
+            .map_err(|e| Error::InvalidArgument { op: "quantize", why: e.to_string() })?;
+        Ok(Tensor::node(ty, self.device(), Expr::Blocks(Arc::new(Blocks::new(Arc::new(bytes))))))
+    }
+
+    /// What the blocks mean, in f32; a tensor of numbers as it is.
+    ///
+    /// # Errors
+    /// None that a tensor of this crate can cause.
+    pub fn dequantize(&self) -> Result<Tensor> {
+        match self.dtype() {
+            DType::Block(_) => self.unary(Op::Dequantize(DType::F32)),
+            DType::U8
+            | DType::U32
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::F8E4M3
+            | DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::F64 => Ok(self.clone()),
+        }
+    }
+}
+
+/// A tensor that holds blocks.
+#[derive(Clone, Debug)]
+pub struct QTensor {
+    tensor: Tensor,
+    format: GgmlDType,
+}
+
+impl QTensor {
+    /// `src` rounded to a format, see [`Tensor::quantize`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn quantize(src: &Tensor, dtype: GgmlDType) -> Result<QTensor> {
+        Ok(QTensor { tensor: src.quantize(dtype)?, format: dtype })
+    }
+
+    /// The tensor.
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// What the blocks mean, in f32, on a device.
+    ///
+    /// # Errors
+    /// When computing or copying fails.
+    pub fn dequantize(&self, device: &Device) -> Result<Tensor> {
+        self.tensor.to_device(device)?.dequantize()
+    }
+
+    /// The format.
+    pub fn dtype(&self) -> GgmlDType {
+        self.format
+    }
+
+    /// The shape, in elements.
+    pub fn shape(&self) -> &tallow_ir::Shape {
+        self.tensor.shape()
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.tensor.rank()
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.tensor.device().clone()
+    }
+
+    /// Bytes of all blocks.
+    pub fn storage_size_in_bytes(&self) -> usize {
+        self.tensor.data().map_or(0, |bytes| bytes.len())
+    }
+
+    /// The blocks, as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// None; a `Result` because Candle's is one.
+    pub fn data(&self) -> Result<Vec<u8>> {
+        self.tensor.bytes("data").map(|bytes| bytes.to_vec())
+    }
+}
+
+/// A linear layer without bias whose weights, `[out, in]`, are blocks.
+#[derive(Clone, Debug)]
+pub struct QMatMul {
+    weight: Arc<QTensor>,
+}
+
+impl QMatMul {
+    /// A layer of these weights.
+    ///
+    /// # Errors
+    /// When they are no matrix.
+    pub fn from_arc(weight: Arc<QTensor>) -> Result<QMatMul> {
+        weight.tensor.dims2()?;
+        Ok(QMatMul { weight })
+    }
+
+    /// A layer of these weights.
+    ///
+    /// # Errors
+    /// When they are no matrix.
+    pub fn from_qtensor(weight: QTensor) -> Result<QMatMul> {
+        QMatMul::from_arc(Arc::new(weight))
+    }
+}
+
+impl Module for QMatMul {
+    /// `[.., in]` to `[.., out]`: `x W^T`, with the weights unpacked in the kernel that multiplies.
+    fn forward(&self, xs: &Tensor) -> Result<Tensor> {
+        xs.floats("qmatmul")?;
+        let (out, inner) = self.weight.tensor.dims2()?;
+        let mut dims = xs.sym_dims().to_vec();
+        if xs.dim(D::Minus1)? != inner {
+            let (lhs, rhs) = (xs.shape().clone(), self.weight.shape().clone());
+            return Err(Error::ShapeMismatchBinaryOp { op: "qmatmul", lhs, rhs });
+        }
+        let last = dims.len() - 1;
+        let rows = dims[..last].iter().fold(tallow_ir::Dim::one(), |n, d| &n * d);
+        let weight = self.weight.tensor.unary(Op::Dequantize(xs.dtype()))?;
+        dims[last] = out.into();
+        xs.reshape([rows, inner.into()])?.matmul(&weight.t()?)?.reshape(dims)
+    }
+}

@@ -1,0 +1,105 @@
+//! Tensors of blocks: what they mean, that kernels read them, and that nothing else does.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use tallow::quantized::{QMatMul, QTensor};
+use tallow::{DType, Device, Format, Module, Result, Tensor, compile};
+
+const CPU: Device = Device::Cpu;
+
+/// Numbers from -1 to 1 that look random.
+fn wave(rows: usize, columns: usize, device: &Device) -> Result<Tensor> {
+    let values = (0..rows * columns).map(|i| (i as f32 * 12.9898).sin()).collect::<Vec<_>>();
+    Tensor::from_vec(values, (rows, columns), device)
+}
+
+/// The device of these tests: Vulkan where there is one, else the CPU again.
+fn devices() -> Vec<Device> {
+    [CPU].into_iter().chain(Device::best_vulkan().ok()).collect()
+}
+
+#[test]
+fn every_format_means_what_its_blocks_say() -> Result<()> {
+    for device in devices() {
+        for format in Format::ALL.iter().copied() {
+            let w = wave(6, 512, &device)?;
+            let q = QTensor::quantize(&w, format)?;
+            assert_eq!((q.dtype(), q.shape(), q.rank()), (format, w.shape(), 2));
+            assert_eq!(q.storage_size_in_bytes(), 6 * 512 / format.block_elements() * format.block_bytes());
+            let mut want = vec![0f32; 6 * 512];
+            tallow_quant::dequantize(format, &q.data()?, &mut want).unwrap();
+            let got = q.dequantize(&device)?.to_flat_vec::<f32>()?;
+            assert_eq!(got, want, "{format:?} on {device}");
+            // What is computed of it, also on another device.
+            let doubled = q.dequantize(&CPU)?.affine(2.0, 0.0)?.to_flat_vec::<f32>()?;
+            assert!(doubled.iter().zip(&want).all(|(a, b)| *a == 2.0 * b));
+        }
+    }
+    Ok(())
+}
+
+/// One kernel, and the same weights for other activations, eagerly and compiled.
+#[test]
+fn products_unpack_as_they_read() -> Result<()> {
+    for device in devices() {
+        let w = wave(48, 256, &device)?;
+        let q = Arc::new(QTensor::quantize(&w, Format::Q4_0)?);
+        let layer = QMatMul::from_arc(q.clone())?;
+        let unpacked = q.dequantize(&device)?;
+        tallow::eval(&[&unpacked])?;
+        for rows in [1, 3, 20] {
+            let x = wave(rows, 256, &device)?;
+            let y = layer.forward(&x)?;
+            if device.is_vulkan() {
+                let plan = y.explain()?;
+                assert!(plan.contains("plan: 1 dispatch,"), "{plan}");
+            }
+            let want = x.matmul(&unpacked.t()?)?;
+            // 256 products of at most 1, each sum rounded to 2^-24 of at most 256, in two orders.
+            let worst = y.sub(&want)?.abs()?.max_all()?.to_scalar::<f32>()?;
+            assert!(f64::from(worst) <= 2.0 * 256.0 * 256.0 * 2f64.powi(-24), "{worst} on {device}");
+            let cube = layer.forward(&x.reshape((1, rows, 256))?)?;
+            assert_eq!(cube.dims()?, [1, rows, 48]);
+            let half = layer.forward(&x.to_dtype(DType::F16)?)?;
+            assert_eq!(half.dtype(), DType::F16);
+            let input = tallow::Input::new("x", DType::F32, (rows, 256));
+            let f = compile(&device, &[input], |x| Ok(vec![layer.forward(&x[0])?]))?;
+            assert_eq!(f.run(&[&x])?[0].to_vec2::<f32>()?, y.to_vec2::<f32>()?);
+        }
+        // Weights of the same type are not taken for each other.
+        let other = QMatMul::from_qtensor(QTensor::quantize(&w.neg()?, Format::Q4_0)?)?;
+        let x = wave(1, 256, &device)?;
+        let (a, b) = (layer.forward(&x)?.to_vec2::<f32>()?, other.forward(&x)?.to_vec2::<f32>()?);
+        assert_ne!(a, b);
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_are_read_by_dequantization_alone() -> Result<()> {
+    let w = wave(2, 64, &CPU)?;
+    let q = w.quantize(Format::Q8_0)?;
+    assert_eq!(q.dtype(), DType::Block(Format::Q8_0));
+    assert_eq!(format!("{q:?}"), "Tensor[dims 2, 64; q8_0]");
+    let (packed, plain) = (format!("{q}"), format!("{}", q.dequantize()?));
+    assert_eq!(packed.lines().next(), plain.lines().next());
+    assert_eq!(w.dequantize()?.to_vec2::<f32>()?, w.to_vec2::<f32>()?);
+    for refused in
+        [q.add(&q), q.to_dtype(DType::F32), q.t(), q.sum_all(), q.quantize(Format::Q4_0), q.reshape(128)]
+    {
+        assert!(refused.is_err());
+    }
+    assert!(q.to_vec2::<f32>().is_err());
+    let message = w.narrow(1, 0, 40)?.quantize(Format::Q4_0).unwrap_err().to_string();
+    assert_eq!(message, "invalid arguments for quantize: rows of [2,40] are no whole q4_0 blocks of 32");
+    assert!(w.sum_all()?.quantize(Format::Q4_0).is_err());
+    assert!(w.to_dtype(DType::U8)?.quantize(Format::Q4_0).is_err());
+    let layer = QMatMul::from_qtensor(QTensor::quantize(&w, Format::Q4_0)?)?;
+    assert!(
+        layer.forward(&w.narrow(1, 0, 32)?).unwrap_err().to_string().contains("shape mismatch in qmatmul")
+    );
+    let row = QTensor::quantize(&w.get(0)?, Format::Q4_0)?;
+    assert!(QMatMul::from_qtensor(row).is_err());
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The attributes of softmax attention.
+
+use crate::dtype::DType;
+use crate::op::Scalar;
+
+/// How [`crate::Op::Attention`] makes weights of `q k^T`. Per head, with queries `i` below `S`, keys `j` below
+/// `T`, and `own = i + (T - S)` the position of query `i` among the keys:
+///
+/// 1. `score = scale * (q[i] . k[j])`;
+/// 2. with a softcap, `score = cap * tanh(score / cap)`;
+/// 3. with a bias, `score += bias[i, j]`;
+/// 4. keys after `own` (if causal), keys up to `own - window` (with a window), and keys whose score is negative
+///    infinity are hidden: their weight is 0;
+/// 5. weights are the softmax of the scores of what is left. A query that sees no key gives zeros, not NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// Factor on the products.
+    pub scale: Scalar,
+    /// Hide keys after the query's own position.
+    pub causal: bool,
+    /// Of the keys up to its own position a query sees only the last so many, itself included; at least 1.
+    pub window: Option<u32>,
+    /// Bound on the magnitude of scores before the bias; finite and above 0.
+    pub softcap: Option<Scalar>,
+}
+
+impl Attention {
+    /// Plain attention: every query sees every key.
+    pub fn new(scale: f64) -> Self {
+        Attention { scale: Scalar::float(DType::F64, scale), causal: false, window: None, softcap: None }
+    }
+
+    /// With keys after the query's own position hidden, or not.
+    pub fn causal(self, causal: bool) -> Self {
+        Attention { causal, ..self }
+    }
+
+    /// With a sliding window.
+    pub fn window(self, window: Option<u32>) -> Self {
+        Attention { window, ..self }
+    }
+
+    /// With capped scores.
+    pub fn softcap(self, cap: Option<f64>) -> Self {
+        Attention { softcap: cap.map(|c| Scalar::float(DType::F64, c)), ..self }
+    }
+}
