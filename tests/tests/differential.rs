@@ -111,6 +111,8 @@ fn check_seeds(what: &str, make: impl Fn(u64) -> Graph) {
 
 #[test]
 fn filetests_keep_their_meaning() {
+    // The one that filetests use.
+    tallow_tests::custom::mix_kernel();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
     let (mut checked, mut failed) = (0, vec![]);
     for path in case::files(&folder) {

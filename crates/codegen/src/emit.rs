@@ -56,6 +56,8 @@ pub(crate) struct Emitter<'a> {
     table_binding: Option<usize>,
     /// Extents that were read from the table.
     dims: HashMap<Dim, String>,
+    /// Divisors that were read from the table.
+    divisors: HashMap<Dim, String>,
     counter: u32,
 }
 
@@ -77,6 +79,7 @@ impl<'a> Emitter<'a> {
             param_binding: HashMap::new(),
             table_binding: None,
             dims: HashMap::new(),
+            divisors: HashMap::new(),
             counter: 0,
         }
     }
@@ -225,14 +228,47 @@ impl<'a> Emitter<'a> {
     fn digit(&mut self, digit: &Digit) -> Result<Expr, CodegenError> {
         let atom = self.atom_name(digit.atom)?;
         let mut text = atom.text;
-        if !digit.div.is(1) {
+        if let Some(d) = symbolic(&digit.div) {
+            text = format!("div_by({text}, {})", self.divisor(d));
+        } else if !digit.div.is(1) {
             text = format!("{text} / {}", self.dim(&digit.div));
         }
-        if let Some(m) = &digit.modulo {
-            text = format!("{text} % {}", self.dim(m));
+        match &digit.modulo {
+            Some(m) if symbolic(m).is_some() => {
+                let x = self.named(text, atom.depth);
+                text = format!("{x} - div_by({x}, {}) * {}", self.divisor(m), self.dim(m));
+            }
+            Some(m) => text = format!("{text} % {}", self.dim(m)),
+            None => {}
         }
-        let plain = digit.div.is(1) && digit.modulo.is_none();
-        Ok(Expr { text: if plain { text } else { format!("({text})") }, depth: atom.depth })
+        Ok(Expr { text: if text.contains(' ') { format!("({text})") } else { text }, depth: atom.depth })
+    }
+
+    /// A variable of a uint expression, or the expression itself where it is one.
+    fn named(&mut self, text: String, depth: usize) -> String {
+        if !text.contains(' ') && !text.contains('(') {
+            return text;
+        }
+        let name = self.fresh_name("i");
+        self.line_at(depth, format!("uint {name} = {text};"));
+        name
+    }
+
+    /// What `div_by` takes for an extent that only a run knows. (Compilers turn division by a literal into such a
+    /// multiplication themselves.)
+    fn divisor(&mut self, dim: &Dim) -> String {
+        if let Some(name) = self.divisors.get(dim) {
+            return name.clone();
+        }
+        let at = self.table.divisor(dim);
+        let table = self.table_buffer();
+        let binding = self.buffers[table].binding;
+        let name = self.fresh_name("d");
+        let line =
+            format!("const uvec2 {name} = uvec2(b{binding}[{at}], b{binding}[{}]);  // 1 / ({dim})", at + 1);
+        self.line_at(0, line);
+        self.divisors.insert(dim.clone(), name.clone());
+        name
     }
 
     fn atom_name(&mut self, id: AtomId) -> Result<Expr, CodegenError> {
@@ -487,6 +523,10 @@ impl<'a> Emitter<'a> {
         }
         (declarations, functions)
     }
+}
+
+fn symbolic(dim: &Dim) -> Option<&Dim> {
+    if dim.as_const().is_none() { Some(dim) } else { None }
 }
 
 /// Parenthesizes negative literals, so that `a - -1.0` and `--1.0` cannot arise.

@@ -99,53 +99,94 @@ impl fmt::Display for Count {
     }
 }
 
+/// A number of the table, 32 bits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// A number of workgroups or an index expression.
+    Count(Count),
+    /// What division by an extent multiplies by, see [`divisor`].
+    Multiplier(Dim),
+    /// By how much division by an extent shifts, see [`divisor`].
+    Shifts(Dim),
+}
+
+impl Entry {
+    /// The value under `bindings`; `None` for an unbound symbol.
+    pub fn eval(&self, bindings: &Bindings) -> Option<u32> {
+        let divisor = |dim: &Dim| Some(divisor(u32::try_from(dim.eval(bindings)?).unwrap_or(0)));
+        match self {
+            Entry::Count(count) => count.eval(bindings),
+            Entry::Multiplier(dim) => Some(divisor(dim)?.0),
+            Entry::Shifts(dim) => Some(divisor(dim)?.1),
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Count(count) => count.fmt(f),
+            Entry::Multiplier(dim) => write!(f, "multiplier of 1/({dim})"),
+            Entry::Shifts(dim) => write!(f, "shifts of 1/({dim})"),
+        }
+    }
+}
+
+/// Division by `d` as a multiplication (Granlund and Montgomery, "Division by Invariant Integers using
+/// Multiplication", 1994, figure 4.1): with `l = ceil(log2 d)` the multiplier `m = floor(2^32 (2^l - d) / d) + 1`, and
+/// the shifts `min(l, 1)` in bit 0 and `max(l - 1, 0)` above. For every `x` of 32 bits, with `h` the upper half of `m x`,
+/// `x / d` is `(h + ((x - h) >> first)) >> second`. Nothing is divided by 0; it gets what 1 has.
+pub fn divisor(d: u32) -> (u32, u32) {
+    let d = u64::from(d.max(1));
+    let l = d.next_power_of_two().ilog2();
+    let multiplier = (((1u64 << l) - d) << 32) / d + 1;
+    // Below 2^32, since 2^l < 2 d.
+    (multiplier as u32, l.min(1) | l.saturating_sub(1) << 1)
+}
+
 /// The ordered table of symbol expressions that kernels and indirect dispatches of one program read, one
 /// u32 each. The CPU fills it before a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    entries: Vec<Count>,
+    entries: Vec<Entry>,
 }
 
 impl Table {
     /// The position of `dim`, added if new.
     pub fn slot(&mut self, dim: &Dim) -> usize {
-        let count = Count { value: dim.clone(), per: 1, limit: u32::MAX };
-        match self.entries.iter().position(|e| *e == count) {
-            Some(at) => at,
-            None => {
-                self.entries.push(count);
-                self.entries.len() - 1
-            }
-        }
+        self.run(&[expression(dim)], 1)
+    }
+
+    /// The position of the multiplier and the shifts by which to divide by `dim`.
+    pub fn divisor(&mut self, dim: &Dim) -> usize {
+        self.run(&[Entry::Multiplier(dim.clone()), Entry::Shifts(dim.clone())], 1)
     }
 
     /// Consecutive entries that start at a multiple of `alignment` bytes; the bytes that they take.
     pub fn block(&mut self, values: &[Dim], alignment: u64) -> (u64, u64) {
         let per = usize::try_from(alignment / 4).unwrap_or(1).max(1);
-        let count = |value: &Dim| Count { value: value.clone(), per: 1, limit: u32::MAX };
-        let block: Vec<Count> = values.iter().map(count).collect();
-        let known = (0..self.entries.len()).step_by(per).find(|at| self.entries[*at..].starts_with(&block));
-        let at = known.unwrap_or_else(|| {
-            self.entries.resize(self.entries.len().next_multiple_of(per), Count::constant(0));
-            self.entries.extend(block);
-            self.entries.len() - values.len()
-        });
+        let at = self.run(&values.iter().map(expression).collect::<Vec<_>>(), per);
         (4 * at as u64, 4 * (at + values.len()) as u64)
     }
 
     /// Three consecutive entries that hold a grid; the position of the first.
     pub fn grid(&mut self, grid: &[Count; 3]) -> usize {
-        match self.entries.windows(3).position(|w| w == grid) {
-            Some(at) => at,
-            None => {
-                self.entries.extend(grid.iter().cloned());
-                self.entries.len() - 3
-            }
-        }
+        self.run(&grid.clone().map(Entry::Count), 1)
+    }
+
+    /// The position of consecutive entries, a multiple of `per`, added if new.
+    fn run(&mut self, wanted: &[Entry], per: usize) -> usize {
+        let known = (0..self.entries.len()).step_by(per).find(|at| self.entries[*at..].starts_with(wanted));
+        known.unwrap_or_else(|| {
+            let at = self.entries.len().next_multiple_of(per);
+            self.entries.resize(at, Entry::Count(Count::constant(0)));
+            self.entries.extend_from_slice(wanted);
+            at
+        })
     }
 
     /// The expressions.
-    pub fn entries(&self) -> &[Count] {
+    pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
@@ -153,6 +194,11 @@ impl Table {
     pub fn eval(&self, bindings: &Bindings) -> Option<Vec<u32>> {
         self.entries.iter().map(|e| e.eval(bindings)).collect()
     }
+}
+
+/// The entry of an index expression.
+fn expression(dim: &Dim) -> Entry {
+    Entry::Count(Count { value: dim.clone(), per: 1, limit: u32::MAX })
 }
 
 /// Why no kernel could be made.
@@ -225,4 +271,30 @@ pub enum CodegenError {
         /// Compiler messages.
         log: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divisor;
+
+    /// What kernels compute (`div_by` in `templates/math.glsl`).
+    fn quotient(x: u32, d: u32) -> u32 {
+        let (multiplier, shifts) = divisor(d);
+        let high = ((u64::from(x) * u64::from(multiplier)) >> 32) as u32;
+        (high + ((x - high) >> (shifts & 1))) >> (shifts >> 1)
+    }
+
+    #[test]
+    fn division_is_a_multiplication() {
+        let near = |x: u32| [x.saturating_sub(1), x, x.saturating_add(1)];
+        let mut numbers: Vec<u32> = (0..32).flat_map(|bit| near(1 << bit)).chain(near(u32::MAX)).collect();
+        numbers.extend([3, 5, 7, 10, 12, 100, 641, 4095, 65535, 1_000_003, 0x5555_5555, 0xaaaa_aaaa]);
+        for d in numbers.iter().copied().filter(|d| *d > 0) {
+            let multiples = [1, 2, 3, 1000].map(|k| d.wrapping_mul(k)).into_iter().flat_map(near);
+            for x in numbers.iter().copied().chain(multiples) {
+                assert_eq!(quotient(x, d), x / d, "{x} / {d}");
+            }
+        }
+        assert_eq!(quotient(7, 0), 7);
+    }
 }

@@ -22,7 +22,7 @@ mod spirv;
 mod storage;
 mod template;
 
-pub use kernel::{Binding, CodegenError, Count, Kernel, Source, Table};
+pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Source, Table, divisor};
 pub use kinds::kernel;
 pub use module::{Grid, Launch, Module, Tensor, compile, compile_observed, limits};
 pub use scalar::Glsl;

@@ -15,6 +15,7 @@ const FUNCTIONS: &[&str] = &[
     "bits_f8",
     "cos_of",
     "cosh_of",
+    "div_by",
     "div_of",
     "erf_of",
     "exp2_of",

@@ -232,7 +232,8 @@ fn sources(folder: &Path, all: &mut String) {
     }
 }
 
-/// True if the sources define the method, or name it in a row of a macro that does.
+/// True if the sources define the method, name it in a row of a macro that does, or a row of the table of elementwise
+/// ops gives it.
 fn is_here(sources: &str, name: &str) -> bool {
     let defined = [format!("pub fn {name}("), format!("pub fn {name}<")];
     let row = |line: &str| {
@@ -240,7 +241,10 @@ fn is_here(sources: &str, name: &str) -> bool {
         let words = line.split('"').next().unwrap_or_default();
         line.ends_with('"') && !line.starts_with("//") && words.split_whitespace().any(|word| word == name)
     };
-    defined.iter().any(|text| sources.contains(text)) || sources.lines().any(row) || name == "where_cond"
+    let elementwise = name.strip_prefix("broadcast_").unwrap_or(name);
+    defined.iter().any(|text| sources.contains(text))
+        || sources.lines().any(row)
+        || tallow_ir::ElementwiseOp::from_name(elementwise).is_some()
 }
 
 #[test]

@@ -43,6 +43,14 @@ float odd_of(double x) {
     return uintBitsToFloat((abs(double(f)) > abs(x) ? u - 1u : u) | 1u);
 }
 //% endif
+//% if "div_by" in used
+// x / d for any x, by multiplication: d is the multiplier and the shifts of its inverse.
+uint div_by(uint x, uvec2 d) {
+    uint high, low;
+    umulExtended(x, d.x, high, low);
+    return (high + ((x - high) >> (d.y & 1u))) >> (d.y >> 1);
+}
+//% endif
 //% if "sort_key" in used
 // Unsigned integers in the order of the floats: negatives reversed, below the rest; NaN on top; -0 is 0.
 uint sort_key(float x) {

@@ -66,7 +66,7 @@ fn comparisons_know_nan_and_select_keeps_it() {
     same(&binary("minimum", DType::F32, &[NAN, 1.0, 2.0], &[1.0, NAN, -2.0]), &[NAN, NAN, -2.0]);
     same(&binary("maximum", DType::F32, &[NAN, 1.0, 2.0], &[1.0, NAN, -2.0]), &[NAN, NAN, 2.0]);
     same(&binary("logical_and", DType::U8, &[2.0, 2.0, 0.0], &[1.0, 0.0, 0.0]), &[1.0, 0.0, 0.0]);
-    same(&binary("or", DType::U8, &[2.0, 0.0, 0.0], &[1.0, 3.0, 0.0]), &[1.0, 1.0, 0.0]);
+    same(&binary("logical_or", DType::U8, &[2.0, 0.0, 0.0], &[1.0, 3.0, 0.0]), &[1.0, 1.0, 0.0]);
     let select = r#"%0 = input "c" : u8[3]
         %1 = input "a" : f32[3]
         %2 = input "b" : f32[3]
