@@ -92,7 +92,10 @@ pub fn within(expected: &[f64], got: &[f64], dtype: DType, bound: Bound) -> Resu
         let equal = e == g || e.is_nan() && g.is_nan() || (e - g).abs() <= limit;
         if !equal {
             let all = expected.iter().zip(got).filter(|(e, g)| e != g).count();
-            return Err(format!("element {i} is {g:?}, not {e:?} (limit {limit:e}; {all} of {} differ)", got.len()));
+            return Err(format!(
+                "element {i} is {g:?}, not {e:?} (limit {limit:e}; {all} of {} differ)",
+                got.len()
+            ));
         }
     }
     Ok(())

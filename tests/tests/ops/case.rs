@@ -38,7 +38,10 @@ impl<'a> Case<'a> {
     pub fn of_shape(row: &'a Row, dtype: DType, class: Class, dims: &[usize]) -> Case<'a> {
         let operands = (row.operands)(dims, dtype);
         // The same values for the same cell, whatever else is tested.
-        let seed = row.name.bytes().fold(u64::from(dtype.size_in_bytes() as u32), |s, b| s.wrapping_mul(31).wrapping_add(b.into()));
+        let seed = row
+            .name
+            .bytes()
+            .fold(u64::from(dtype.size_in_bytes() as u32), |s, b| s.wrapping_mul(31).wrapping_add(b.into()));
         let rng = &mut Rng::new(seed ^ class as u64);
         let data = operands.iter().map(|o| array(rng, o, &stored(o, class))).collect();
         Case { row, dtype, class, operands, data }
@@ -192,7 +195,11 @@ fn number(rng: &mut Rng, dtype: DType, fill: Fill) -> f64 {
                 464.1,
             ];
             let one = special[rng.below(special.len())];
-            if rng.chance(30) && (dtype.is_float() || one.is_finite()) { one } else { rng.between(low, reach) as f64 * 0.75 }
+            if rng.chance(30) && (dtype.is_float() || one.is_finite()) {
+                one
+            } else {
+                rng.between(low, reach) as f64 * 0.75
+            }
         }
         Fill::Truths => rng.below(2) as f64,
         Fill::Below(n) => rng.below(n) as f64,

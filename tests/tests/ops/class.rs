@@ -72,6 +72,19 @@ impl Class {
         }
     }
 
+    /// Three axes, the last of whole blocks of every format.
+    pub fn blocks(self) -> Vec<usize> {
+        match self {
+            Class::Contiguous | Class::Strided | Class::Broadcast | Class::Sliced => vec![2, 3, 256],
+            Class::Scalar => vec![],
+            Class::Empty => vec![2, 0, 256],
+            Class::One => vec![1, 1, 256],
+            Class::Odd => vec![3, 7, 256],
+            Class::Many => vec![PERIOD, 1, 256],
+            Class::Windows => vec![3, 1, 256],
+        }
+    }
+
     /// Four axes: images of several channels.
     pub fn images(self) -> Vec<usize> {
         match self {

@@ -58,7 +58,10 @@ impl Seen {
 fn every_pair_is_covered_by_a_fraction() {
     let cells = |row| DType::SCALARS.into_iter().flat_map(move |d| Class::ALL.map(|c| (row, d, c)));
     // Some rows refuse some.
-    let all: Vec<Cell> = (0..20).flat_map(cells).filter(|(r, d, c)| !(*r % 3 == 0 && d.is_int() && *c == Class::Many)).collect();
+    let all: Vec<Cell> = (0..20)
+        .flat_map(cells)
+        .filter(|(r, d, c)| !(*r % 3 == 0 && d.is_int() && *c == Class::Many))
+        .collect();
     for seed in 0..5 {
         let chosen = pairs(&all, seed);
         let mut seen = Seen::default();

@@ -107,8 +107,10 @@ fn together(device: &Device, cases: &[&Case<'_>], outcome: &mut Outcome) {
     for part in graphs.chunks(TOGETHER) {
         in_one_graph(device, part, outcome);
     }
-    let built: Vec<_> =
-        expressions.iter().filter_map(|c| Some((*c, c.on(device, c.row.expression.as_ref()?).unwrap()))).collect();
+    let built: Vec<_> = expressions
+        .iter()
+        .filter_map(|c| Some((*c, c.on(device, c.row.expression.as_ref()?).unwrap())))
+        .collect();
     for part in built.chunks(TOGETHER) {
         let all: Vec<_> = part.iter().map(|(_, tensor)| tensor).collect();
         if let Err(error) = tallow::eval(&all) {

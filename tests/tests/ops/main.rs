@@ -62,10 +62,13 @@ fn kernels_match_the_interpreter() {
         let started = std::time::Instant::now();
         let of_class: Vec<_> = chosen.iter().filter(|(.., c)| *c == class).collect();
         for part in of_class.chunks(300) {
-            let cases: Vec<_> = part.iter().map(|(row, dtype, _)| case::Case::new(&rows[*row], *dtype, class)).collect();
+            let cases: Vec<_> =
+                part.iter().map(|(row, dtype, _)| case::Case::new(&rows[*row], *dtype, class)).collect();
             let outcome = kernels::check(&device, &cases);
             all.compared += outcome.compared;
             all.refused += outcome.refused;
+            // A long run tells at once.
+            outcome.wrong.iter().for_each(|why| println!("{why}"));
             all.wrong.extend(outcome.wrong);
         }
         println!("{class}: {} cases in {:.1} s", of_class.len(), started.elapsed().as_secs_f64());

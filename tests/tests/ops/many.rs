@@ -14,9 +14,8 @@ use crate::row::Leaf;
 /// As many as one axis of a dispatch may have.
 const MOST: u64 = 65535;
 
-/// Rows repeat this often at first; eight times more until it is enough. 65536 / 7 copies suffice for kernels of a
-/// workgroup a row.
-const FIRST: usize = 9400;
+/// Rows repeat this often at first; half as often again until it is enough.
+const FIRST: usize = 1000;
 
 /// Elements that no kernel here needs more of: 256 an invocation would be 16.8 million.
 const LIMIT: usize = 160_000_000;
@@ -45,14 +44,15 @@ fn repeated(device: &Device, case: &Case<'_>, one: &Graph) -> Result<(), String>
         if groups(device, &graph)? > MOST {
             break graph;
         }
-        copies *= 8;
+        copies += copies / 2;
         if copies * base.len().max(1) > LIMIT {
             return Err(format!("{copies} copies take no {MOST} workgroups"));
         }
     };
     let mut inputs = Inputs::default();
     case.fill("c", &mut inputs, false);
-    let first = inputs.inputs.get_mut("c.0").ok_or("no operand to repeat")?;
+    let first =
+        inputs.inputs.get_mut("c.0").or(inputs.states.get_mut("c.0")).ok_or("no operand to repeat")?;
     first.bytes = first.bytes.repeat(copies);
     first.shape[0] *= copies;
     let period = base.to_bytes().len();
@@ -108,9 +108,9 @@ fn groups(device: &Device, graph: &Graph) -> Result<u64, String> {
 
 /// Ops whose rows are not apart, on the interpreter as well.
 fn whole(device: &Device, case: &Case<'_>) -> Result<(), String> {
-    let mut rows = PERIOD;
+    let mut rows = 1000 * PERIOD;
     let large = loop {
-        rows *= 8;
+        rows += rows / 4;
         let mut dims = (case.row.dims)(Class::Many);
         dims[0] = rows;
         if rows * dims[1..].iter().product::<usize>() > LIMIT {

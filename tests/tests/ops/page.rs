@@ -42,7 +42,7 @@ fn mark(cell: &Cell) -> String {
         Some(Kernels::Wide) => "64",
         Some(Kernels::Nowhere(_)) => "cpu",
     };
-    let compared = if cell.compared.is_empty() { "" } else { " c" };
+    let compared = if cell.compared.contains(&Class::Contiguous) { " c" } else { "" };
     format!("{here}{compared}")
 }
 
@@ -61,10 +61,27 @@ pub fn text(table: &Table<'_>) -> String {
         if row.part != part {
             part = row.part;
             let names: Vec<&str> = DType::SCALARS.iter().map(|d| d.name()).collect();
-            let _ = write!(page, "\n## {part}\n\n| op | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+            let _ = write!(
+                page,
+                "\n## {part}\n\n| op | {} |\n|---|{}\n",
+                names.join(" | "),
+                "---|".repeat(names.len())
+            );
         }
         let marks: Vec<String> = cells.iter().map(mark).collect();
         let _ = writeln!(page, "| `{}`{} | {} |", row.name, refused(cells), marks.join(" | "));
+    }
+    page += "\n## What is refused, and how\n\nThe first error of each op: when the graph is built, and by kernels.\n\n| op | error |\n|---|---|\n";
+    for (row, cells) in table {
+        let built = cells.iter().flat_map(|c| &c.refused).find(|(class, _)| *class == Class::Contiguous);
+        let built = built.or_else(|| cells.iter().flat_map(|c| &c.refused).next()).map(|(_, error)| error);
+        let kernel = cells.iter().flat_map(|c| c.computed.values()).find_map(|k| match k {
+            Kernels::Nowhere(error) => Some(error),
+            Kernels::Everywhere | Kernels::Wide => None,
+        });
+        for error in built.into_iter().chain(kernel) {
+            let _ = writeln!(page, "| `{}` | {} |", row.name, error.replace('|', "\\|"));
+        }
     }
     page += "\n## Without a counterpart in Candle\n\n| op | because |\n|---|---|\n";
     for (row, _) in table {
@@ -77,13 +94,14 @@ pub fn text(table: &Table<'_>) -> String {
         let mut by_classes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for (dtype, cell) in DType::SCALARS.iter().zip(cells) {
             let classes: Vec<&str> = cell.candle.iter().map(|(class, _)| class.name()).collect();
-            let all = cell.compared.is_empty() && !classes.is_empty();
+            let all = classes.contains(&Class::Contiguous.name());
             let what = if all { "all".to_string() } else { classes.join(", ") };
             if !what.is_empty() {
                 by_classes.entry(what).or_default().push(dtype.name());
             }
         }
-        let list: Vec<String> = by_classes.iter().map(|(what, types)| format!("{}: {what}", types.join(" "))).collect();
+        let list: Vec<String> =
+            by_classes.iter().map(|(what, types)| format!("{}: {what}", types.join(" "))).collect();
         if !list.is_empty() {
             let _ = writeln!(page, "| `{}` | {} |", row.name, list.join("; "));
         }

@@ -86,7 +86,9 @@ fn kernels(graph: &Graph) -> Result<Kernels, String> {
     match (tallow_codegen::compile(graph, &plain), tallow_codegen::compile(graph, &wide)) {
         (Ok(_), Ok(_)) => Ok(Kernels::Everywhere),
         (Err(CodegenError::Dtype { .. }), Ok(_)) => Ok(Kernels::Wide),
-        (Err(CodegenError::Dtype { .. }), Err(e @ CodegenError::Dtype { .. })) => Ok(Kernels::Nowhere(e.to_string())),
+        (Err(CodegenError::Dtype { .. }), Err(e @ CodegenError::Dtype { .. })) => {
+            Ok(Kernels::Nowhere(e.to_string()))
+        }
         (Err(e), _) | (_, Err(e)) => Err(format!("kernels refuse it: {e}")),
     }
 }

@@ -108,7 +108,8 @@ fn size(t: usize) -> usize {
 
 fn pools() -> Vec<Row> {
     let row = |name: &str, dims: fn(Class) -> Vec<usize>, ours: Ours| {
-        let row = Row::new("Convolutions, pools, resizing", name, one, tensors(ours)).bound(Bound::Exact).word("");
+        let row =
+            Row::new("Convolutions, pools, resizing", name, one, tensors(ours)).bound(Bound::Exact).word("");
         Row { dims, ..row }
     };
     let ones = |name: &str, ours: Ours| row(name, Class::dims, ours).lacks("pools of images alone in Candle");
@@ -142,7 +143,8 @@ fn bilinear_in_f32(x: &T, align_corners: bool) -> candle::Result<T> {
 
 fn resizing() -> Vec<Row> {
     let row = |name: &str, dims: fn(Class) -> Vec<usize>, ours: Ours| {
-        let row = Row::new("Convolutions, pools, resizing", name, one, tensors(ours)).bound(Bound::Moved).word("");
+        let row =
+            Row::new("Convolutions, pools, resizing", name, one, tensors(ours)).bound(Bound::Moved).word("");
         Row { dims, ..row }.tables(ours)
     };
     // Positions and weights are computed in f32 or f64 on either side: two products and a sum of at most 4, each

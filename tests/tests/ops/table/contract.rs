@@ -5,7 +5,7 @@ use tallow::Tensor;
 use tallow_ir::{DType, ElementwiseOp, Op, Scalar};
 use tallow_quant::Format;
 
-use super::{add, tensors};
+use super::{add, dims, tensors};
 use crate::class::Class;
 use crate::row::{Bound, Leaf, Operand, Row};
 
@@ -74,29 +74,32 @@ fn matmul(name: &str, rows: fn(usize) -> usize) -> Row {
 
 /// Blocks to the row's type, added to an operand of it, which also says what the type is.
 fn dequantize(format: Format) -> Row {
-    Row::new(
+    let row = Row::new(
         "Contractions",
         &format!("dequantize {}", format.spec().name),
         move |d, dtype| {
-            let mut blocks = d.to_vec();
-            if let Some(width) = blocks.last_mut() {
-                *width = 256;
-            }
-            let whole = Operand::new(&blocks, DType::Block(format)).from(Leaf::Blocks(format)).shared();
-            vec![Operand::new(&blocks, dtype), whole]
+            let whole = Operand::new(d, DType::Block(format)).from(Leaf::Blocks(format));
+            vec![Operand::new(d, dtype), whole]
         },
         |g, v| {
             let dtype = g.ty(v[0]).dtype;
-            let values = add(g, Op::Dequantize(dtype), &v[1..])?;
+            let mut values = add(g, Op::Dequantize(dtype), &v[1..])?;
+            let (mut whole, part) = (dims(g, v[0]), dims(g, values));
+            if whole != part && !part.is_empty() {
+                // The same weight for every copy of its rows.
+                whole.splice(..1, [whole[0] / part[0], part[0]]);
+                values = add(g, Op::Broadcast(whole.into()), &[values])?;
+                values = add(g, Op::Reshape(g.ty(v[0]).shape.clone()), &[values])?;
+            }
             add(g, Op::Elementwise(ElementwiseOp::Add), &[v[0], values])
         },
-    )
-    .whole()
-    // A weight is a product of a scale and a few bits, rounded to the type, and so is the sum: two roundings, the
-    // first of which a fused kernel leaves out.
-    .bound(Bound::Steps(2.0))
-    .word("")
-    .lacks("formats are compared bit by bit with ggml's in crates/quant")
+    );
+    Row { dims: Class::blocks, ..row }
+        // A weight is a product of a scale and a few bits, rounded to the type, and so is the sum: two roundings, the
+        // first of which a fused kernel leaves out.
+        .bound(Bound::Steps(2.0))
+        .word("")
+        .lacks("formats are compared bit by bit with ggml's in crates/quant")
 }
 
 fn attention(causal: bool) -> Row {
@@ -115,7 +118,8 @@ fn attention(causal: bool) -> Row {
     // -30 nothing is left), so the weights by 2 * 63 steps, and their sums of at most 9 terms by 5 more.
     .bound(Bound::Steps(135.0))
     .candle(Bound::Steps(135.0), move |t| {
-        let wide = |x: &T| x.to_dtype(if x.dtype() == candle::DType::F64 { x.dtype() } else { candle::DType::F32 });
+        let wide =
+            |x: &T| x.to_dtype(if x.dtype() == candle::DType::F64 { x.dtype() } else { candle::DType::F32 });
         let (q, k, v) = (wide(&t[0])?.contiguous()?, wide(&t[1])?.contiguous()?, wide(&t[2])?.contiguous()?);
         let mut scores = (q.matmul(&k.t()?.contiguous()?)? * scale)?;
         if causal {

@@ -60,8 +60,12 @@ fn bound(op: E) -> Bound {
         E::Add | E::Sub | E::Mul | E::Minimum | E::Maximum | E::Select => Bound::Exact,
         E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr | E::Philox => Bound::Exact,
         E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge | E::And | E::Or | E::Xor | E::Not => Bound::Exact,
-        E::Div | E::Rem | E::Pow | E::Exp | E::Exp2 | E::Expm1 | E::Log | E::Log2 | E::Log1p => Bound::Function,
-        E::Sqrt | E::Rsqrt | E::Recip | E::Sin | E::Cos | E::Tan | E::Asin | E::Acos | E::Atan => Bound::Function,
+        E::Div | E::Rem | E::Pow | E::Exp | E::Exp2 | E::Expm1 | E::Log | E::Log2 | E::Log1p => {
+            Bound::Function
+        }
+        E::Sqrt | E::Rsqrt | E::Recip | E::Sin | E::Cos | E::Tan | E::Asin | E::Acos | E::Atan => {
+            Bound::Function
+        }
         E::Sinh | E::Cosh | E::Tanh | E::Erf => Bound::Function,
     }
 }
@@ -111,11 +115,17 @@ fn candle_side(op: E) -> Candle {
         E::Ge => binary(|a, b| a.ge(b), Bound::Exact),
         E::Select => Candle::Has(Box::new(|t: &[T]| t[0].where_cond(&t[1], &t[2])), Bound::Exact),
         E::Exp2 | E::Expm1 | E::Log2 | E::Log1p | E::Rsqrt => Candle::Lacks("no such function in Candle"),
-        E::Tan | E::Asin | E::Acos | E::Atan | E::Sinh | E::Cosh => Candle::Lacks("no such function in Candle"),
+        E::Tan | E::Asin | E::Acos | E::Atan | E::Sinh | E::Cosh => {
+            Candle::Lacks("no such function in Candle")
+        }
         E::Trunc | E::Rem => Candle::Lacks("no such function in Candle"),
-        E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr => Candle::Lacks("no bit operations in Candle"),
+        E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr => {
+            Candle::Lacks("no bit operations in Candle")
+        }
         E::And | E::Or | E::Xor | E::Not => Candle::Lacks("no logic in Candle"),
-        E::Philox => Candle::Lacks("Candle draws from another generator; the published vectors are tested in ir"),
+        E::Philox => {
+            Candle::Lacks("Candle draws from another generator; the published vectors are tested in ir")
+        }
     }
 }
 

@@ -45,6 +45,7 @@ pub fn rows() -> Vec<Row> {
         leaf("const", |_, dtype| Op::Const(Scalar::of(dtype, 3.0)))
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, 3.0)),
         leaf("iota", |dims, dtype| Op::Iota { len: dims.iter().product::<usize>().into(), dtype })
+            .whole()
             .lacks("no counterpart of f64 steps; `arange` is compared in the suite of Candle's methods"),
         leaf("dim_value", |dims, dtype| Op::DimValue { dim: Dim::from(dims.len()), dtype })
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, t[0].rank() as f64)),
@@ -58,13 +59,17 @@ pub fn rows() -> Vec<Row> {
             t[0].reshape((d.first().copied().unwrap_or(1), 1, d.iter().skip(1).product::<usize>()))
         }),
         // In front of the first axis nothing repeats, for rows stay rows.
-        moved("broadcast", |d, dtype| vec![Operand::new(&middle_once(d), dtype)], |d| {
-            let mut to = d.to_vec();
-            if let Some(middle) = to.get_mut(1) {
-                *middle *= 5;
-            }
-            Op::Broadcast(to.into())
-        })
+        moved(
+            "broadcast",
+            |d, dtype| vec![Operand::new(&middle_once(d), dtype)],
+            |d| {
+                let mut to = d.to_vec();
+                if let Some(middle) = to.get_mut(1) {
+                    *middle *= 5;
+                }
+                Op::Broadcast(to.into())
+            },
+        )
         .candle(Bound::Exact, |t| {
             let mut to = t[0].dims().to_vec();
             if let Some(middle) = to.get_mut(1) {
@@ -80,7 +85,11 @@ pub fn rows() -> Vec<Row> {
         .candle(Bound::Exact, |t| if t[0].rank() < 3 { Ok(t[0].clone()) } else { t[0].transpose(1, 2) }),
         moved("slice", one, |d| {
             let len = d.last().copied().unwrap_or(2);
-            Op::Slice { axis: d.len().saturating_sub(1), start: (len / 2).into(), len: (len - len / 2).into() }
+            Op::Slice {
+                axis: d.len().saturating_sub(1),
+                start: (len / 2).into(),
+                len: (len - len / 2).into(),
+            }
         })
         .candle(Bound::Exact, |t| {
             let axis = last_of(&t[0]);
@@ -132,10 +141,7 @@ pub fn rows() -> Vec<Row> {
             "gather",
             |d, dtype| {
                 let extent = d.last().copied().unwrap_or(1);
-                vec![
-                    Operand::new(d, dtype),
-                    Operand::new(&[5], DType::U32).of(Fill::Below(extent)).shared(),
-                ]
+                vec![Operand::new(d, dtype), Operand::new(&[5], DType::U32).of(Fill::Below(extent)).shared()]
             },
             |g, v| {
                 let axis = last(g, v[0]);
@@ -159,13 +165,16 @@ pub fn rows() -> Vec<Row> {
             },
         )
         .bound(Bound::Moved)
-        .whole()
         .candle(Bound::Exact, |t| {
             if t[1].rank() == 0 {
                 return Ok(t[1].clone());
             }
-            let ranges: Vec<_> =
-                t[1].dims().iter().enumerate().map(|(i, n)| usize::from(i > 0)..n + usize::from(i > 0)).collect();
+            let ranges: Vec<_> = t[1]
+                .dims()
+                .iter()
+                .enumerate()
+                .map(|(i, n)| usize::from(i > 0)..n + usize::from(i > 0))
+                .collect();
             t[0].slice_assign(&ranges, &t[1])
         }),
     ]
@@ -195,5 +204,4 @@ fn leaf(name: &str, build: fn(&[usize], DType) -> Op) -> Row {
         let nothing = add(g, Op::Elementwise(tallow_ir::ElementwiseOp::Mul), &[v[0], zero])?;
         add(g, Op::Elementwise(tallow_ir::ElementwiseOp::Add), &[whole, nothing])
     })
-    .whole()
 }

@@ -61,7 +61,9 @@ impl Along {
 
 fn reduce(kind: ReduceKind, along: Along) -> Row {
     let fill = match kind {
-        ReduceKind::Sum | ReduceKind::Max | ReduceKind::Min | ReduceKind::ArgMax | ReduceKind::ArgMin => Fill::Numbers,
+        ReduceKind::Sum | ReduceKind::Max | ReduceKind::Min | ReduceKind::ArgMax | ReduceKind::ArgMin => {
+            Fill::Numbers
+        }
         // At most 335 factors from 1/2 to 2; the product may overflow, to the same infinity.
         ReduceKind::Prod => Fill::Powers,
     };
@@ -120,7 +122,9 @@ fn argsort(descending: bool) -> Row {
         },
     )
     // The order of equal elements is Candle's own, so positions cannot be compared.
-    .lacks("equal elements in another order; the sorted elements are compared in the suite of Candle's methods")
+    .lacks(
+        "equal elements in another order; the sorted elements are compared in the suite of Candle's methods",
+    )
 }
 
 fn scatter(kind: ScatterKind) -> Row {
@@ -135,8 +139,8 @@ fn scatter(kind: ScatterKind) -> Row {
             Operand::new(&flat, dtype),
         ]
     };
-    let row =
-        Row::new("Lookups and writes", kind.name(), operands, move |g, v| add(g, Op::Scatter(kind), v)).whole();
+    let row = Row::new("Lookups and writes", kind.name(), operands, move |g, v| add(g, Op::Scatter(kind), v))
+        .whole();
     match kind {
         // Candle rounds narrow floats at each arrival, by half a step of the largest sum; with all indices the same, 192
         // arrive at one element. In the other types, and in ours, sums are exact.
