@@ -12,6 +12,8 @@ mod class;
 mod cover;
 #[cfg(feature = "vulkan")]
 mod kernels;
+#[cfg(feature = "vulkan")]
+mod large;
 mod layout;
 #[cfg(feature = "vulkan")]
 mod many;
