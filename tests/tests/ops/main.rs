@@ -2,7 +2,8 @@
 //! device against the interpreter. `docs/ops.md` is written from the results.
 //!
 //! `TALLOW_FULL=1` compares the whole product on the device (`make test-full`); without it a seeded cover, in which
-//! every pair of op and element type, op and class, element type and class occurs.
+//! every pair of op and element type, op and class, element type and class occurs. `TALLOW_SEED` draws another cover,
+//! `TALLOW_OPS=name` takes all of the rows whose name starts so.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -55,7 +56,12 @@ fn kernels_match_the_interpreter() {
             cells.extend(Class::ALL.into_iter().filter(built).map(|class| (i, dtype, class)));
         }
     }
-    let full = std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1");
+    let only = std::env::var("TALLOW_OPS").ok();
+    if let Some(name) = &only {
+        cells.retain(|(row, ..)| rows[*row].name.starts_with(name.as_str()));
+        assert!(!cells.is_empty(), "no row is called {name}");
+    }
+    let full = only.is_some() || std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1");
     let seed = std::env::var("TALLOW_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
     let chosen = if full { cells.clone() } else { cover::pairs(&cells, seed) };
     // By class, so that what is large comes alone, and few cases are held at once.

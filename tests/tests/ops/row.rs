@@ -147,6 +147,9 @@ pub enum Candle {
     Lacks(&'static str),
 }
 
+/// The operands of a base shape and an element type.
+pub type Operands = Box<dyn Fn(&[usize], DType) -> Vec<Operand>>;
+
 /// An op of the table.
 pub struct Row {
     /// What it is called on the page.
@@ -156,7 +159,7 @@ pub struct Row {
     /// The part of the page.
     pub part: &'static str,
     /// Operands from the base shape and the element type.
-    pub operands: Box<dyn Fn(&[usize], DType) -> Vec<Operand>>,
+    pub operands: Operands,
     /// The base shape of a class.
     pub dims: fn(Class) -> Vec<usize>,
     pub build: Build,

@@ -15,6 +15,22 @@ float number(float x) { return is_nan(x) ? 0.0 : x; }
 double number(double x) { return is_nan(x) ? 0.0lf : x; }
 //% endif
 //% endif
+//% if "odd_int" in used
+// Integers on their way to bf16, rounded to odd where an f32 does not hold them, so that they are rounded once.
+float odd_int(uint x) { return float(x < 0x1000000u ? x : (x & 0xffffff00u) | ((x & 0xffu) != 0u ? 0x100u : 0u)); }
+float odd_int(int x) { return x < 0 ? -odd_int(uint(-x)) : odd_int(uint(x)); }
+//% if long
+float odd_int(int64_t x) {
+    if (x < 0l && x != -x) return -odd_int(-x);
+    uint high = uint(uint64_t(x) >> 32), low = uint(x);
+    if (high == 0u) return odd_int(low);
+    // Bits that do not show beside the upper 24 leave one that says that they were there.
+    return high < 0x10000u
+        ? float(uint64_t(x) >> 24 << 24 | ((low & 0xffffffu) != 0u ? 0x1000000ul : 0ul))
+        : (x < 0l ? -1.0 : 1.0) * float(high & 0xffffff00u | ((high & 0xffu | low) != 0u ? 0x100u : 0u)) * 4294967296.0;
+}
+//% endif
+//% endif
 //% if "to_uint" in used
 uint to_uint(float x) { return is_nan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
 //% if double
