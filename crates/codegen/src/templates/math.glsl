@@ -18,16 +18,16 @@ double number(double x) { return is_nan(x) ? 0.0lf : x; }
 //% if "odd_int" in used
 // Integers on their way to bf16, rounded to odd where an f32 does not hold them, so that they are rounded once.
 float odd_int(uint x) { return float(x < 0x1000000u ? x : (x & 0xffffff00u) | ((x & 0xffu) != 0u ? 0x100u : 0u)); }
-float odd_int(int x) { return x < 0 ? -odd_int(uint(-x)) : odd_int(uint(x)); }
+float odd_int(int x) { float rounded = odd_int(uint(x < 0 ? -x : x)); return x < 0 ? -rounded : rounded; }
 //% if long
 float odd_int(int64_t x) {
-    if (x < 0l && x != -x) return -odd_int(-x);
-    uint high = uint(uint64_t(x) >> 32), low = uint(x);
-    if (high == 0u) return odd_int(low);
+    uint64_t size = uint64_t(x < 0l ? -x : x);
+    uint high = uint(size >> 32), low = uint(size);
     // Bits that do not show beside the upper 24 leave one that says that they were there.
-    return high < 0x10000u
-        ? float(uint64_t(x) >> 24 << 24 | ((low & 0xffffffu) != 0u ? 0x1000000ul : 0ul))
-        : (x < 0l ? -1.0 : 1.0) * float(high & 0xffffff00u | ((high & 0xffu | low) != 0u ? 0x100u : 0u)) * 4294967296.0;
+    float rounded = high == 0u ? odd_int(low)
+        : high < 0x10000u ? float((size >> 24 << 24) | ((low & 0xffffffu) != 0u ? 0x1000000ul : 0ul))
+        : float((high & 0xffffff00u) | (((high & 0xffu) | low) != 0u ? 0x100u : 0u)) * 4294967296.0;
+    return x < 0l ? -rounded : rounded;
 }
 //% endif
 //% endif
