@@ -22,7 +22,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo test bench fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan
+.PHONY: help demo test bench fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,12 @@ demo: setup ## set up, build, and let the small language model tell a story
 
 test: setup-test fmt-check lint doc test-all test-plain-device test-no-vulkan ## set up and run every check there is
 	$(call step,all passed)
+
+test-full: setup-test ## every op in every type and layout on the device, and tensors of 2 GiB (half an hour, 6 GB of memory)
+	$(call step,the whole product of ops\, types and layouts)
+	REQUIRE_VULKAN=1 TALLOW_FULL=1 cargo test $(LOCKED) --workspace --test ops -- --nocapture
+	$(call step,tensors of more than 2^31 bytes)
+	REQUIRE_VULKAN=1 cargo test $(LOCKED) --workspace --test ops -- --ignored --test-threads=1
 
 bench: setup ## run the benchmarks
 	$(call step,benchmarks)

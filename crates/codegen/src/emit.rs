@@ -336,10 +336,16 @@ impl<'a> Emitter<'a> {
                 Ok(self.define(ty_name, text, i.depth, value.node))
             }
             Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
-            Op::Iota { dtype, .. } => {
+            Op::Iota { len, dtype } => {
                 let i = self.index(&at[0])?;
                 let ty = glsl(*dtype)?.name();
-                Ok(self.define(ty, scalar::from_uint(*dtype, &i.text), i.depth, value.node))
+                // Beyond, an f32 would round first.
+                let text = if *dtype == DType::BF16 && len.max_value() > 1 << 24 {
+                    format!("odd_int({})", i.text)
+                } else {
+                    scalar::from_uint(*dtype, &i.text)
+                };
+                Ok(self.define(ty, text, i.depth, value.node))
             }
             Op::DimValue { dim, dtype } => {
                 let text = self.dim(dim);

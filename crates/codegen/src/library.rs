@@ -33,6 +33,7 @@ const FUNCTIONS: &[&str] = &[
     "narrow_i16",
     "narrow_u8",
     "number",
+    "odd_int",
     "odd_of",
     "philox_of",
     "pow2_of",

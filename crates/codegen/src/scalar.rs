@@ -251,6 +251,9 @@ pub fn cast(from: DType, to: DType, a: &str) -> String {
     match to {
         _ if from == to => a.into(),
         DType::F16 => format!("round_f16({})", narrow(a)),
+        DType::BF16 if matches!(from, DType::U32 | DType::I32 | DType::I64) => {
+            format!("round_bf16(odd_int({a}))")
+        }
         DType::BF16 => format!("round_bf16({})", narrow(a)),
         DType::F8E4M3 => format!("round_f8({})", narrow(a)),
         DType::U8 if source.is_float() => {

@@ -14,10 +14,10 @@ impl Tensor {
     pub fn reshape(&self, shape: impl ReshapeTo) -> Result<Tensor> {
         let shape = fill_hole("reshape", &self.shape().numel(), shape)?;
         if shape.numel() != self.shape().numel() {
-            return Err(Error::ShapeMismatchBinaryOp {
-                op: "reshape",
-                lhs: self.shape().clone(),
-                rhs: shape,
+            let op = "reshape";
+            return Err(match self.elem_count() {
+                Ok(buffer_size) => Error::ShapeMismatch { op, buffer_size, shape },
+                Err(_) => Error::ShapeMismatchBinaryOp { op, lhs: self.shape().clone(), rhs: shape },
             });
         }
         if shape == *self.shape() { Ok(self.clone()) } else { self.unary(Op::Reshape(shape)) }

@@ -19,7 +19,7 @@ fn messages_name_operation_shapes_and_types() -> Result<()> {
         (a.matmul(&a), "shape mismatch in matmul, lhs: [2,3], rhs: [2,3]"),
         (a.matmul(&h), "dtype mismatch in matmul, lhs: f32, rhs: f16"),
         (a.broadcast_as((3, 3)), "cannot broadcast [2,3] to [3,3] in broadcast_as"),
-        (a.reshape((4, 2)), "shape mismatch in reshape, lhs: [2,3], rhs: [4,2]"),
+        (a.reshape((4, 2)), "shape mismatch in reshape, 6 elements do not fill shape [4,2]"),
         (a.reshape((4, ())), "invalid arguments for reshape: 6 elements are no multiple of 4"),
         (a.reshape(((), ())), "invalid arguments for reshape: 2 extents are open, at most one can be"),
         (a.sum(2), "dim 2 out of range in sum for shape [2,3]"),
@@ -51,6 +51,74 @@ fn messages_name_operation_shapes_and_types() -> Result<()> {
     assert!(a.to_vec1::<f32>().unwrap_err().to_string().contains("expected: 1, got: 2"));
     assert!(a.dims3().unwrap_err().to_string().contains("expected: 3, got: 2"));
     assert!(a.chunk(0, 0).is_err());
+    Ok(())
+}
+
+/// Extents, paddings, counts and offsets so large that sums and products of them overflow are errors that name the
+/// operation or the shape; nothing panics, and nothing is allocated.
+#[test]
+fn sizes_that_overflow_are_errors() -> Result<()> {
+    const MAX: usize = usize::MAX;
+    let x = Tensor::zeros((2, 3), DType::F32, &CPU)?;
+    let line = Tensor::zeros((1, 1, 5), DType::F32, &CPU)?;
+    let image = Tensor::zeros((1, 1, 5, 5), DType::F32, &CPU)?;
+    let (k1, k2) =
+        (Tensor::zeros((1, 1, 3), DType::F32, &CPU)?, Tensor::zeros((1, 1, 3, 3), DType::F32, &CPU)?);
+    let huge = 1usize << 40;
+    let mut wrong = vec![];
+    for (i, (result, says)) in [
+        (Tensor::zeros((huge, huge), DType::U8, &CPU), "elements"),
+        (Tensor::zeros(MAX, DType::U8, &CPU), "elements"),
+        (
+            Tensor::zeros((MAX, 0), DType::U8, &CPU).and_then(|t| t.broadcast_as((MAX, 2))),
+            "[9223372036854775807,2]",
+        ),
+        (Tensor::full(1f32, (1usize << 20, 1usize << 21), &CPU), "2^40"),
+        (Tensor::eye(1usize << 31, DType::U8, &CPU), "2^40"),
+        (x.broadcast_as((huge, 2, 3)), "2^40"),
+        (x.broadcast_left((huge, huge)), "elements"),
+        (x.repeat((huge, huge)), "elements"),
+        (x.repeat((MAX, MAX)), "2^40"),
+        (x.reshape((MAX, MAX)), "reshape"),
+        (x.reshape((huge, huge)), "reshape"),
+        (x.reshape((MAX, ())), "reshape"),
+        (x.narrow(0, MAX, MAX), "narrow"),
+        (x.narrow(1, 1, MAX), "narrow"),
+        (x.pad_with_zeros(0, MAX, MAX), "[2,3]"),
+        (x.pad_with_zeros(1, 0, huge), "2^40"),
+        (x.pad_with_same(0, MAX, MAX), "2^40"),
+        (x.unfold(0, MAX, 1), "[2,3]"),
+        (x.unfold(1, 1, MAX), "[2,3]"),
+        (x.get(MAX), "narrow"),
+        (x.unsqueeze(MAX), "unsqueeze"),
+        (x.slice_scatter(&x, 0, MAX), "slice_scatter"),
+        (x.repeat_interleave(MAX, 0), "2^40"),
+        (line.conv1d(&k1, MAX, 1, 1, 1), "conv1d"),
+        (line.conv1d(&k1, 1, 1, MAX, 1), "conv1d"),
+        (line.conv_transpose1d(&k1, 0, MAX, MAX, 1, 1), "conv_transpose1d"),
+        (image.conv2d(&k2, MAX / 2, 1, 1, 1), "conv2d"),
+        (image.conv_transpose2d(&k2, MAX, 0, 1, 1), "conv_transpose2d"),
+        (image.avg_pool2d(MAX), "avg_pool2d"),
+        (image.max_pool2d_with_stride(MAX, MAX), "max_pool2d"),
+        (image.upsample_nearest2d(MAX, MAX), "interpolate2d"),
+        (image.upsample_bilinear2d(huge, huge, true), "upsample_bilinear2d"),
+        (Tensor::arange(0f64, 1e18, &CPU), "arange"),
+        (Tensor::arange_step(0f32, 1e30, 1e-30, &CPU), "arange"),
+        (Tensor::rand(0f32, 1.0, (huge, huge), &CPU), "rand"),
+        (nn::encoding::one_hot(Tensor::new([0u32], &CPU)?, huge * 2, 1f32, 0.0), "2^40"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let says = says.to_string();
+        match result {
+            Err(error) if error.to_string().contains(&says) => {}
+            other => {
+                wrong.push(format!("{i}: {:?} does not say {says:?}", other.map(|t| t.shape().to_string())))
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 

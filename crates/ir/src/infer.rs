@@ -373,7 +373,7 @@ fn blocks_fit(ty: &TensorType) -> Result<(), String> {
     let per = format.spec().block_elements as i64;
     match ty.shape.dims().last().and_then(Dim::as_const) {
         Some(row) if row % per == 0 => Ok(()),
-        _ => Err(format!("rows of {} must be whole blocks of {per}", format.spec().name)),
+        _ => Err(format!("rows of {ty} must be whole blocks of {per}")),
     }
 }
 

@@ -67,9 +67,9 @@ pub enum ReduceKind {
     Max,
     /// Smallest; NaN if any is NaN; the highest value of the type if empty.
     Min,
-    /// Row-major index (u32) of the first largest element within the reduced axes.
+    /// Row-major index (u32) of the first largest element within the reduced axes; 0 if empty.
     ArgMax,
-    /// Row-major index (u32) of the first smallest element within the reduced axes.
+    /// Row-major index (u32) of the first smallest element within the reduced axes; 0 if empty.
     ArgMin,
 }
 

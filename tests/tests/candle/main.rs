@@ -11,6 +11,7 @@
 mod api;
 mod cases;
 mod creation;
+mod errors;
 mod files;
 mod inputs;
 mod nn;

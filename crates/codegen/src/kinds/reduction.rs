@@ -233,6 +233,10 @@ pub(crate) fn emit(
                     format!("{}({acc}, {acc}_at)", used.arg(kind, ty))
                 };
                 e.line(format!("uint {name} = {text};  // {comment}"));
+                // Of nothing, the position is 0.
+                if inner.min_value() < 1 {
+                    e.line(format!("{name} = {name} == 0xffffffffu ? 0u : {name};"));
+                }
             } else {
                 let text = if alone { acc } else { format!("{}({acc})", used.value(kind, ty, dtype)) };
                 let text = scalar::held(dtype, text);

@@ -15,6 +15,22 @@ float number(float x) { return is_nan(x) ? 0.0 : x; }
 double number(double x) { return is_nan(x) ? 0.0lf : x; }
 //% endif
 //% endif
+//% if "odd_int" in used
+// Integers on their way to bf16, rounded to odd where an f32 does not hold them, so that they are rounded once.
+float odd_int(uint x) { return float(x < 0x1000000u ? x : (x & 0xffffff00u) | ((x & 0xffu) != 0u ? 0x100u : 0u)); }
+float odd_int(int x) { float rounded = odd_int(uint(x < 0 ? -x : x)); return x < 0 ? -rounded : rounded; }
+//% if long
+float odd_int(int64_t x) {
+    uint64_t size = uint64_t(x < 0l ? -x : x);
+    uint high = uint(size >> 32), low = uint(size);
+    // Bits that do not show beside the upper 24 leave one that says that they were there.
+    float rounded = high == 0u ? odd_int(low)
+        : high < 0x10000u ? float((size >> 24 << 24) | ((low & 0xffffffu) != 0u ? 0x1000000ul : 0ul))
+        : float((high & 0xffffff00u) | (((high & 0xffu) | low) != 0u ? 0x100u : 0u)) * 4294967296.0;
+    return x < 0l ? -rounded : rounded;
+}
+//% endif
+//% endif
 //% if "to_uint" in used
 uint to_uint(float x) { return is_nan(x) || x <= 0.0 ? 0u : (x >= 4294967040.0 ? (x > 4294967040.0 ? 0xffffffffu : 4294967040u) : uint(x)); }
 //% if double
