@@ -2,7 +2,8 @@
 
 use candle_core as candle;
 use tallow::Tensor;
-use tallow_ir::{DType, ElementwiseOp, Op, Scalar};
+use tallow_ir::attention::Attention;
+use tallow_ir::{DType, ElementwiseOp, Op};
 use tallow_quant::Format;
 
 use super::{add, dims, tensors};
@@ -109,10 +110,7 @@ fn attention(causal: bool) -> Row {
         "Contractions",
         if causal { "attention causal" } else { "attention" },
         |d, dtype| vec![Operand::new(d, dtype), Operand::new(d, dtype), Operand::new(d, dtype)],
-        move |g, v| {
-            let scale = Scalar::float(DType::F32, scale);
-            add(g, Op::Attention { scale, causal }, v)
-        },
+        move |g, v| add(g, Op::Attention(Attention::new(scale).causal(causal)), v),
     )
     // Scores up to 67 * 16 / 2 are exact in f32; an exponential errs by 3 + 2|x| steps where it matters (below
     // -30 nothing is left), so the weights by 2 * 63 steps, and their sums of at most 9 terms by 5 more.
