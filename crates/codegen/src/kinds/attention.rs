@@ -20,7 +20,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
     // Scores and sums are f32; what is wider has no kernel.
     let dtype = node.types[0].dtype;
-    if Glsl::of(dtype, e.caps) != Some(Glsl::Float) {
+    let wide = |dtype: &DType| Glsl::of(*dtype, e.caps) != Some(Glsl::Float);
+    if let Some(dtype) = [dtype, e.body.ty(k).dtype].into_iter().find(wide) {
         return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype });
     }
     let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());

@@ -120,5 +120,14 @@ fn double_is_refused() {
         %2 = attention %0 %1 %1 scale=0.5 causal=true : f64[2,3,4]
         return %2 as "y""#,
     );
-    check(&[Case { expect: Expect::NoDtype, ..own }]);
+    let keys = case(
+        "keys of f64",
+        &[],
+        r#"
+        %0 = input "q" : bf16[2,3,4]
+        %1 = input "k" : f64[2,5,4]
+        %2 = attention %0 %1 %1 scale=0.5 causal=true : bf16[2,3,4]
+        return %2 as "y""#,
+    );
+    check(&[own, keys].map(|case| Case { expect: Expect::NoDtype, ..case }));
 }
