@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each is evaluated as written, fused, and (where there is a device; `--no-device` does without) by kernels that
-//! are recorded once and replayed with other symbol values. A graph that fails is made small and printed; it
-//! becomes a filetest. The exit status says whether one was found.
+//! are recorded once and replayed with other symbol values. A graph that fails is made small (`--no-reduce` leaves
+//! it as it is) and printed; it becomes a filetest. The exit status says whether one was found.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
@@ -22,10 +22,11 @@ struct Arguments {
     seconds: u64,
     seed: u64,
     device: bool,
+    reduce: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut found = Arguments { seconds: 60, seed: 1, device: true };
+    let mut found = Arguments { seconds: 60, seed: 1, device: true, reduce: true };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || {
@@ -36,7 +37,12 @@ fn arguments() -> Result<Arguments, String> {
             "--seconds" => found.seconds = number()?,
             "--seed" => found.seed = number()?,
             "--no-device" => found.device = false,
-            other => return Err(format!("{other}: the options are --seconds N, --seed S, --no-device")),
+            "--no-reduce" => found.reduce = false,
+            other => {
+                return Err(format!(
+                    "{other}: the options are --seconds N, --seed S, --no-device, --no-reduce"
+                ));
+            }
         }
     }
     Ok(found)
@@ -94,14 +100,20 @@ fn main() -> ExitCode {
     let (device, caps) = open(arguments.device);
     let name = device.as_ref().map_or_else(|| "the interpreter alone".into(), Device::name);
     println!("{} seconds from seed {} on {name}", arguments.seconds, arguments.seed);
-    let end = Instant::now() + Duration::from_secs(arguments.seconds);
+    let start = Instant::now();
+    let end = start + Duration::from_secs(arguments.seconds);
     let mut coverage = Coverage::default();
     let mut seed = arguments.seed;
     while Instant::now() < end {
         let made = graph(seed, &caps);
         let found = caught(|| check(&made, seed, &caps, device.as_ref(), &mut coverage));
         if let Err(first) = found {
-            println!("seed {seed}: {first}\nmaking it small ..");
+            println!("after {} s, seed {seed}: {first}", start.elapsed().as_secs());
+            if !arguments.reduce {
+                println!("{made}{coverage}");
+                return ExitCode::FAILURE;
+            }
+            println!("making it small ..");
             let judge =
                 |g: &Graph| caught(|| check(g, seed, &caps, device.as_ref(), &mut Coverage::default()));
             let small = reduce(&made, |g| judge(g).is_err());
