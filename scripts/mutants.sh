@@ -13,6 +13,9 @@ root=$(git rev-parse --show-toplevel)
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export CARGO_TARGET_DIR
 cargo=${CARGO:-cargo}
+# Our own crates are built once a mutant and run for seconds: building is what takes the time.
+CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false
+export CARGO_PROFILE_DEV_OPT_LEVEL CARGO_PROFILE_DEV_DEBUG
 seconds=${MUTANTS_SECONDS:-300}
 seed=${MUTANTS_SEED:-1}
 tree=$CARGO_TARGET_DIR/mutants/tree

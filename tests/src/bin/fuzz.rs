@@ -16,7 +16,7 @@ use tallow::Device;
 use tallow_ir::{DType, DeviceCaps, Graph, caps};
 use tallow_tests::fuzz::{Coverage, check};
 use tallow_tests::reduce::{caught, reduce};
-use tallow_tests::{Options, random_graph, random_row_program};
+use tallow_tests::{Options, covering_graph, random_row_program};
 
 struct Arguments {
     seconds: u64,
@@ -79,13 +79,17 @@ fn options(caps: &DeviceCaps) -> Options {
     Options { floats: of(DType::is_float), ints: of(DType::is_int), ..Options::for_kernels() }
 }
 
-/// Graph number `seed`: types of all widths, f32 alone, and row programs take turns.
+/// Graph number `seed`: types of all widths, f32 alone, and row programs take turns. What graphs hold in turn, they
+/// hold in all types and in f32.
 fn graph(seed: u64, caps: &DeviceCaps) -> Graph {
-    let steps = 3 + seed as usize % 9;
+    let (round, steps) = (seed / 4, seed as usize / 4 % 8);
+    let all = options(caps);
+    let f32_alone = Options { floats: vec![DType::F32], ..all.clone() };
     match seed % 4 {
-        0 => random_graph(seed, steps, &options(caps)),
+        0 => covering_graph(seed, round, steps, &all),
         1 if caps.int64 && caps.float64 => random_row_program(seed),
-        _ => random_graph(seed, steps, &Options { floats: vec![DType::F32], ..options(caps) }),
+        2 => covering_graph(seed, 2 * round, steps, &f32_alone),
+        _ => covering_graph(seed, 2 * round + 1, steps, &f32_alone),
     }
 }
 
