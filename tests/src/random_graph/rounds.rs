@@ -48,6 +48,7 @@ pub fn add(b: &mut Builder, turn: u64) {
     let turn = turn as usize;
     floats(b, turn);
     integers(b, turn);
+    casts(b, turn);
     pair_of_views(b, turn);
     anchor(b, turn);
 }
@@ -141,6 +142,21 @@ fn as_type(b: &mut Builder, a: Item, dtype: DType) -> Item {
     let value = b.add(Op::Cast(dtype), &[a.value]);
     let (low, high) = super::builder::wrapped(dtype, a.low, a.high);
     Item { value, low, high, exact: true }
+}
+
+/// What a cast there and back loses: to an integer the fraction, to a narrower float the last places.
+fn casts(b: &mut Builder, turn: usize) {
+    let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
+    let (from, to) = (all[turn % all.len()], all[turn / all.len() % all.len()]);
+    let exact = small(b, from);
+    // Inputs have few places. Where the last one could decide, to an integer, they are enough.
+    let value = if from.is_float() && to.is_float() { b.apply(E::Sin, &[exact]) } else { exact };
+    let there = b.add(Op::Cast(to), &[value.value]);
+    let back = b.add(Op::Cast(from), &[there]);
+    let back = Item { value: back, exact: value.exact, ..value };
+    let lost = b.apply(E::Sub, &[value, back]);
+    let last = b.push(lost);
+    b.want(last.value);
 }
 
 /// A view of a view, as an output or in front of something.
