@@ -41,7 +41,7 @@ const INTEGER: [E; 27] = [
 ];
 
 /// Elementwise ops of a graph, of each kind.
-const AT_ONCE: usize = 7;
+const AT_ONCE: usize = 5;
 
 /// Adds what is the turn of graph number `turn`.
 pub fn add(b: &mut Builder, turn: u64) {
@@ -50,7 +50,9 @@ pub fn add(b: &mut Builder, turn: u64) {
     integers(b, turn);
     casts(b, turn);
     pair_of_views(b, turn);
-    anchor(b, turn);
+    for i in 0..3 {
+        anchor(b, 3 * turn + i);
+    }
 }
 
 /// `count` of `all`, the next ones at the next turn.
@@ -181,7 +183,7 @@ fn pair_of_views(b: &mut Builder, turn: usize) {
 /// One of the ops that combine elements.
 fn anchor(b: &mut Builder, turn: usize) {
     for _ in 0..4 {
-        let found = match turn % 20 {
+        let found = match turn % 21 {
             i @ 0..=5 => {
                 let dtype = if b.rng.chance(50) { b.random_float() } else { DType::I32 };
                 let a = small(b, dtype);
@@ -204,13 +206,14 @@ fn anchor(b: &mut Builder, turn: usize) {
             }
             10 => order::argsort(b),
             11 => contractions::gather(b),
-            12 => maps::index_values(b),
+            12 => iota(b),
             13 => maps::cast(b),
             14 => contractions::weights(b),
             15 => contractions::attention(b),
             16 => contractions::matmul(b),
             17 => contractions::convolution(b),
             18 => states::update(b),
+            19 => extent(b),
             _ => states::cache(b),
         };
         if let Some(found) = found {
@@ -219,6 +222,28 @@ fn anchor(b: &mut Builder, turn: usize) {
         let dtype = b.random_float();
         small(b, dtype);
     }
+}
+
+/// Positions, added to something.
+fn iota(b: &mut Builder) -> Option<Item> {
+    let a = small(b, DType::F32);
+    let last = b.dims(a.value).last().cloned()?;
+    let high = last.max_value() as f64;
+    let value = b.add(Op::Iota { len: last, dtype: DType::F32 }, &[]);
+    let value = b.graph.broadcast(value, b.graph.ty(a.value).shape.clone()).ok()?;
+    let sum = b.apply(E::Add, &[a, Item { value, low: 0.0, high, exact: true }]);
+    Some(b.push(sum))
+}
+
+/// An extent that the run knows, added to something.
+fn extent(b: &mut Builder) -> Option<Item> {
+    let symbol = b.symbols().first().cloned()?;
+    let a = small(b, DType::F32);
+    let high = f64::from(symbol.limit());
+    let value = b.add(Op::DimValue { dim: Dim::from(&symbol), dtype: DType::F32 }, &[]);
+    let value = b.graph.broadcast(value, b.graph.ty(a.value).shape.clone()).ok()?;
+    let sum = b.apply(E::Add, &[a, Item { value, low: 1.0, high, exact: true }]);
+    Some(b.push(sum))
 }
 
 /// A new input of few elements.
