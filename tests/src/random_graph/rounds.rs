@@ -7,10 +7,11 @@ use super::{contractions, maps, order, states, views};
 use crate::fuzz::VIEWS;
 
 /// Functions of two floats.
-const BINARY: [E; 9] = [E::Add, E::Sub, E::Mul, E::Div, E::Minimum, E::Maximum, E::Pow, E::Rem, E::Select];
+const BINARY: [E; 10] =
+    [E::Add, E::Sub, E::Mul, E::Div, E::Minimum, E::Maximum, E::Pow, E::Rem, E::Select, E::Pow];
 
 /// Functions of integers and truth values.
-const INTEGER: [E; 27] = [
+const INTEGER: [E; 30] = [
     E::Add,
     E::Sub,
     E::Mul,
@@ -38,6 +39,10 @@ const INTEGER: [E; 27] = [
     E::Or,
     E::Xor,
     E::Not,
+    // Often simplified away.
+    E::And,
+    E::Or,
+    E::Xor,
 ];
 
 /// Elementwise ops of a graph, of each kind.
