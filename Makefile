@@ -12,6 +12,9 @@ PROMPT     := Once upon a time there was a
 MAX_TOKENS := 200
 SEED       := 1
 
+FUZZ_SECONDS ?= 600
+FUZZ_SEED    ?= 1
+
 # A changed Cargo.lock is an error on a build machine, a convenience at home.
 LOCKED := $(if $(CI),--locked)
 # The test targets that run kernels on a Vulkan device: tests/tests/device*.rs or device*/main.rs.
@@ -22,7 +25,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo test bench fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
+.PHONY: help demo test bench fuzz mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +49,16 @@ bench: setup ## run the benchmarks
 	@# The dev profile without its checks: unlike the bench profile it shares the built shaderc.
 	CARGO_PROFILE_DEV_OPT_LEVEL=3 CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false CARGO_PROFILE_DEV_OVERFLOW_CHECKS=false \
 		cargo bench $(LOCKED) --workspace --profile dev --bench '*'
+
+fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED (1) on
+	$(call step,random graphs)
+	@# Mesa's software device spends most of the time in LLVM, and less with this.
+	GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 LP_NUM_THREADS=0 \
+		cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+mutants: setup ## put known mistakes into the compiler; the fuzzer must find each within 5 minutes
+	$(call step,mutants)
+	scripts/mutants.sh
 
 fmt: ## format all sources
 	cargo fmt --all

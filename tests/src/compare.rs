@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use tallow_ir::{DType, Graph};
 use tallow_reference::Array;
 
 /// How far a result may be from the expected one. NaN must meet NaN, and an infinity itself.
@@ -114,24 +113,6 @@ fn report(of: &Array, e: &[f64], g: &[f64], at: usize, tolerance: Tolerance, wha
         g[at],
         e.len()
     )
-}
-
-/// Rounding that a kernel may differ by. The interpreter rounds each node to its dtype; a fused kernel
-/// computes in f32 throughout, so each 16-bit node contributes up to half a unit in its last place:
-/// 2^-11 relative for f16, 2^-8 for bf16, whose squares are 2e-7 and 1.5e-5.
-/// An f8e4m3 node is rounded where the interpreter does, but a last bit before it may decide over 2^-4, 4e-3
-/// squared.
-pub fn device_tolerance(graph: &Graph) -> Tolerance {
-    let has = |d: DType| graph.nodes().any(|(_, n)| n.types.iter().any(|t| t.dtype == d));
-    Tolerance::Nmse(if has(DType::F8E4M3) {
-        1e-2
-    } else if has(DType::BF16) {
-        1e-3
-    } else if has(DType::F16) {
-        1e-5
-    } else {
-        1e-8
-    })
 }
 
 /// Panics with the message of [`compare`].

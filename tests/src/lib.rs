@@ -1,5 +1,6 @@
 //! Test support: seeded random graphs with data for them, and comparison of tensors.
 
+pub mod bounds;
 pub mod case;
 pub mod compare;
 pub mod custom;
@@ -11,6 +12,6 @@ pub mod rng;
 pub mod window_cases;
 
 pub use case::{Case, Test};
-pub use compare::{Tolerance, assert_close, compare, device_tolerance, nmse};
-pub use random_graph::{Options, random_graph, random_row_program};
+pub use compare::{Tolerance, assert_close, compare, nmse};
+pub use random_graph::{Options, covering_graph, random_graph, random_row_program};
 pub use random_inputs::{Inputs, random_inputs};

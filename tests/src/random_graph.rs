@@ -10,6 +10,7 @@ mod contractions;
 mod custom;
 mod maps;
 mod order;
+mod rounds;
 mod rows;
 mod states;
 mod views;
@@ -84,6 +85,20 @@ pub fn random_graph(seed: u64, steps: usize, options: &Options) -> Graph {
     b.finish()
 }
 
+/// As [`random_graph`], with what it is the turn of: a few elementwise ops, a view of a view, and what combines
+/// elements, so that graphs of consecutive turns hold everything equally often.
+pub fn covering_graph(seed: u64, turn: u64, steps: usize, options: &Options) -> Graph {
+    let mut b = Builder::new(&format!("covering_{seed}"), Rng::new(seed), options.clone());
+    let shape = b.random_shape();
+    let dtype = b.random_float();
+    b.input(dtype, shape);
+    for _ in 0..steps {
+        step(&mut b);
+    }
+    rounds::add(&mut b, turn);
+    b.finish()
+}
+
 /// A random program over rows: one to three reductions over the same axes, with elementwise work before,
 /// between and after them, in the manner of norms and softmax but in no known pattern.
 pub fn random_row_program(seed: u64) -> Graph {
@@ -135,7 +150,8 @@ mod tests {
 
     fn graphs() -> impl Iterator<Item = (u64, Graph)> {
         let general = (0..400).map(|seed| (seed, random_graph(seed, 12, &Options::default())));
-        general.chain((0..60).map(|seed| (seed, random_row_program(seed))))
+        let covering = (0..150).map(|seed| (seed, covering_graph(seed, seed, 4, &Options::default())));
+        general.chain((0..60).map(|seed| (seed, random_row_program(seed)))).chain(covering)
     }
 
     #[test]

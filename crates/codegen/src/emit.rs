@@ -374,6 +374,11 @@ impl<'a> Emitter<'a> {
                 }
                 Ok(self.define(target.name(), text, a.depth, value.node))
             }
+            Op::Dequantize(DType::F8E4M3) => {
+                let a = one(self, at)?;
+                let text = scalar::held(DType::F8E4M3, a.text);
+                Ok(self.define(Glsl::Float.name(), text, a.depth, value.node))
+            }
             Op::Dequantize(_)
             | Op::Reshape(_)
             | Op::Broadcast(_)

@@ -365,4 +365,38 @@ impl Op {
             | Op::Fusion(_) => false,
         }
     }
+
+    /// True for ops that only say where an element is read: no arithmetic, and no copy unless a kernel needs one.
+    pub fn is_view(&self) -> bool {
+        match self {
+            Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. }
+            | Op::Window { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. } => true,
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::State { .. }
+            | Op::Param { .. }
+            | Op::Const(_)
+            | Op::Iota { .. }
+            | Op::DimValue { .. }
+            | Op::Elementwise(_)
+            | Op::Cast(_)
+            | Op::Reduce { .. }
+            | Op::Matmul
+            | Op::Gather { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Scatter(_)
+            | Op::Dequantize(_)
+            | Op::Attention(_)
+            | Op::Custom(_)
+            | Op::StateUpdate { .. }
+            | Op::Fusion(_) => false,
+        }
+    }
 }

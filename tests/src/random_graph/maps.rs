@@ -85,37 +85,45 @@ pub fn unary(b: &mut Builder) -> Option<Item> {
     Some(b.push(result))
 }
 
+/// Functions of one float.
+pub const UNARY: [E; 26] = [
+    E::Neg,
+    E::Abs,
+    E::Exp,
+    E::Exp2,
+    E::Expm1,
+    E::Log,
+    E::Log2,
+    E::Log1p,
+    E::Sqrt,
+    E::Rsqrt,
+    E::Recip,
+    E::Sin,
+    E::Cos,
+    E::Tan,
+    E::Asin,
+    E::Acos,
+    E::Atan,
+    E::Sinh,
+    E::Cosh,
+    E::Tanh,
+    E::Erf,
+    E::Sign,
+    E::Floor,
+    E::Ceil,
+    E::Round,
+    E::Trunc,
+];
+
 /// A random function of `a`, guarded where it needs to be.
 pub fn random_unary(b: &mut Builder, a: Item) -> Item {
-    let ops = [
-        E::Neg,
-        E::Abs,
-        E::Exp,
-        E::Exp2,
-        E::Expm1,
-        E::Log,
-        E::Log2,
-        E::Log1p,
-        E::Sqrt,
-        E::Rsqrt,
-        E::Recip,
-        E::Sin,
-        E::Cos,
-        E::Tan,
-        E::Asin,
-        E::Acos,
-        E::Atan,
-        E::Sinh,
-        E::Cosh,
-        E::Tanh,
-        E::Erf,
-        E::Sign,
-        E::Floor,
-        E::Ceil,
-        E::Round,
-        E::Trunc,
-    ];
-    match *b.rng.pick(&ops) {
+    let op = *b.rng.pick(&UNARY);
+    unary_of(b, op, a)
+}
+
+/// `op` of `a`, guarded where it needs to be; another function where `op` jumps and `a` is not exact.
+pub fn unary_of(b: &mut Builder, op: E, a: Item) -> Item {
+    match op {
         op @ (E::Exp | E::Exp2 | E::Expm1) => {
             let a = if a.high > 3.0 { b.apply(E::Tanh, &[a]) } else { a };
             b.apply(op, &[a])
@@ -152,18 +160,14 @@ pub fn binary(b: &mut Builder) -> Option<Item> {
 
 /// A random function of `x` and `y`, guarded where it needs to be.
 pub fn random_binary(b: &mut Builder, x: Item, y: Item) -> Item {
-    match *b.rng.pick(&[
-        E::Add,
-        E::Add,
-        E::Sub,
-        E::Mul,
-        E::Mul,
-        E::Div,
-        E::Minimum,
-        E::Maximum,
-        E::Pow,
-        E::Rem,
-    ]) {
+    let ops = [E::Add, E::Add, E::Sub, E::Mul, E::Mul, E::Div, E::Minimum, E::Maximum, E::Pow, E::Rem];
+    let op = *b.rng.pick(&ops);
+    binary_of(b, op, x, y)
+}
+
+/// `op` of `x` and `y`, guarded where it needs to be; a difference for a remainder of what is not exact.
+pub fn binary_of(b: &mut Builder, op: E, x: Item, y: Item) -> Item {
+    match op {
         E::Div => {
             let y = positive(b, y, 0.5);
             b.apply(E::Div, &[x, y])

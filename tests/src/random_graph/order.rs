@@ -7,10 +7,15 @@ use super::builder::{Builder, Item, wrapped};
 /// A running sum or product along a random axis.
 pub fn scan(b: &mut Builder) -> Option<Item> {
     let a = b.pick(|b, i| !b.dims(i.value).is_empty())?;
+    let kind = *b.rng.pick(&ScanKind::ALL);
+    scan_of(b, kind, a)
+}
+
+/// A running combination of elements of `a`, or nothing if it may grow too large.
+pub fn scan_of(b: &mut Builder, kind: ScanKind, a: Item) -> Option<Item> {
     let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
     let axis = b.rng.below(dims.len());
     let count = dims[axis].max_value() as f64;
-    let kind = *b.rng.pick(&ScanKind::ALL);
     let bound = match kind {
         ScanKind::Sum => a.bound() * count,
         ScanKind::Prod => a.bound().max(1.0).powf(count),
@@ -37,13 +42,19 @@ pub fn argsort(b: &mut Builder) -> Option<Item> {
 /// New values combined into a tensor at positions some of which are equal and some beyond it.
 pub fn scatter(b: &mut Builder) -> Option<Item> {
     let a = b.pick(|_, _| true)?;
+    let float = b.dtype(a.value).is_float();
+    let kind = if float { ScatterKind::Add } else { *b.rng.pick(&ScatterKind::ALL) };
+    scatter_of(b, kind, a)
+}
+
+/// New values combined into `a`, or nothing if they may grow too large.
+pub fn scatter_of(b: &mut Builder, kind: ScatterKind, a: Item) -> Option<Item> {
     let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
     let shape = Shape::new(dims);
     let n = b.random_dim();
     if !b.fits(std::slice::from_ref(&n)) {
         return None;
     }
-    let kind = if dtype.is_float() { ScatterKind::Add } else { *b.rng.pick(&ScatterKind::ALL) };
     let indices = b.input(DType::U32, [n.clone()]);
     let src = b.input(dtype, [n.clone()]);
     let bound = a.bound() + src.bound() * n.max_value() as f64;

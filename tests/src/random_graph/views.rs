@@ -21,6 +21,21 @@ pub fn view(b: &mut Builder) -> Option<Item> {
     Some(b.push(result))
 }
 
+/// The view called `name` of `a`, if it finds one.
+pub fn named(b: &mut Builder, name: &str, a: Item) -> Option<Item> {
+    match name {
+        "reshape" => reshape(b, a),
+        "permute" => permute(b, a),
+        "broadcast" => broadcast(b, a),
+        "slice" => slice(b, a),
+        "flip" => flip(b, a),
+        "pad" => pad(b, a),
+        "concat" => concat(b, a),
+        "window" => window(b, a),
+        _ => None,
+    }
+}
+
 fn random_axis(b: &mut Builder, a: Item) -> Option<usize> {
     let rank = b.dims(a.value).len();
     (rank > 0).then(|| b.rng.below(rank))

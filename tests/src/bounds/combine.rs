@@ -1,0 +1,271 @@
+//! Intervals of what many elements are combined into.
+//!
+//! A sum of n terms in any order, fused or not, differs from the exact one by at most n units of the sum of the
+//! magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
+
+use tallow_ir::{
+    Attention, Custom, DType, Dim, ElementwiseOp as E, GraphError, Op, ReduceKind, Scalar, ScanKind,
+};
+use tallow_ir::{ScatterKind, Shape, TensorType, Value};
+
+use super::Intervals;
+use super::range::{Range, smallest, unit};
+use crate::custom::mix_kernel;
+
+impl Intervals {
+    /// Elements of `r`, which are of `dtype`, combined along `axes`.
+    pub fn reduce(
+        &mut self,
+        kind: ReduceKind,
+        axes: &[usize],
+        count: &Dim,
+        dtype: DType,
+        r: Range,
+    ) -> Result<Range, GraphError> {
+        let op = |kind| Op::Reduce { kind, axes: axes.to_vec() };
+        match kind {
+            ReduceKind::Max | ReduceKind::Min => self.both(&op(kind), &[r]),
+            _ if r.is_exact() && (kind.is_arg() || !dtype.is_float()) => self.both(&op(kind), &[r]),
+            ReduceKind::ArgMax => self.positions(r.low, r.high, E::Ge, ReduceKind::Max, axes, count),
+            ReduceKind::ArgMin => self.positions(r.high, r.low, E::Le, ReduceKind::Min, axes, count),
+            ReduceKind::Sum | ReduceKind::Prod if !dtype.is_float() => {
+                let ty = self.graph.ty(r.low);
+                let ty = TensorType::new(dtype, ty.shape.without(axes));
+                self.any(&ty)
+            }
+            ReduceKind::Sum => self.sums(&op(kind), count.max_value(), dtype, &[r]),
+            ReduceKind::Prod => self.products(&op(kind), count.max_value(), dtype, r),
+        }
+    }
+
+    /// The first to the last position whose element may be the best one: whose `best` end reaches what the best
+    /// of the `sure` ends gives.
+    fn positions(
+        &mut self,
+        sure: Value,
+        best: Value,
+        reaches: E,
+        kind: ReduceKind,
+        axes: &[usize],
+        count: &Dim,
+    ) -> Result<Range, GraphError> {
+        let shape = self.graph.ty(best).shape.clone();
+        let least = self.graph.reduce_keepdim(kind, sure, axes)?;
+        let least = self.graph.broadcast(least, shape)?;
+        let may = self.e(reaches, &[best, least])?;
+        let first = Op::Reduce { kind: ReduceKind::ArgMax, axes: axes.to_vec() };
+        let low = self.graph.add(first.clone(), &[may])?;
+        let mut turned = may;
+        for axis in axes {
+            turned = self.graph.add(Op::Flip { axis: *axis }, &[turned])?;
+        }
+        let after = self.graph.add(first, &[turned])?;
+        let last = Op::DimValue { dim: count - &Dim::one(), dtype: DType::U32 };
+        let last = self.graph.add(last, &[])?;
+        let last = self.graph.broadcast(last, self.graph.ty(after).shape.clone())?;
+        Ok(Range { low, high: self.e(E::Sub, &[last, after])? })
+    }
+
+    /// An op that adds up to `count` terms an element.
+    fn sums(&mut self, op: &Op, count: i64, dtype: DType, operands: &[Range]) -> Result<Range, GraphError> {
+        let sum = self.both(op, operands)?;
+        let mut most = vec![];
+        for r in operands {
+            let float = self.graph.ty(r.low).dtype.is_float();
+            most.push(if float { self.magnitude(*r)? } else { r.low });
+        }
+        let most = self.graph.add(op.clone(), &most)?;
+        let error = self.times(most, count as f64 * unit(dtype))?;
+        let error = self.plus(error, count as f64 * smallest(dtype))?;
+        self.apart(sum, error)
+    }
+
+    /// An op that multiplies up to `count` factors an element. With factors `c + d`, `|d| <= r`, the product is
+    /// within `prod(|c| + r) - prod(|c|)` of `prod(c)`: expand both.
+    fn products(&mut self, op: &Op, count: i64, dtype: DType, r: Range) -> Result<Range, GraphError> {
+        let ball = self.ball(r)?;
+        let middle = self.graph.add(op.clone(), &[ball.middle])?;
+        let size = self.graph.add(op.clone(), &[ball.size])?;
+        let most = self.graph.add(op.clone(), &[ball.most])?;
+        let spread = self.e(E::Sub, &[most, size])?;
+        let error = self.times(most, count as f64 * unit(dtype))?;
+        // A factor that is flushed takes the others along, so this is relative to the largest they may be.
+        let error = self.plus(error, smallest(dtype))?;
+        let by = self.e(E::Add, &[spread, error])?;
+        self.around(middle, by)
+    }
+
+    /// Running sums and products of `count` elements.
+    pub fn scan(
+        &mut self,
+        kind: ScanKind,
+        axis: usize,
+        count: i64,
+        ty: &TensorType,
+        r: Range,
+    ) -> Result<Range, GraphError> {
+        let op = Op::Scan { kind, axis };
+        match kind {
+            _ if !ty.dtype.is_float() && r.is_exact() => self.both(&op, &[r]),
+            _ if !ty.dtype.is_float() => self.any(ty),
+            ScanKind::Sum => self.sums(&op, count, ty.dtype, &[r]),
+            ScanKind::Prod => self.products(&op, count, ty.dtype, r),
+        }
+    }
+
+    /// `count` values combined into elements of another tensor.
+    pub fn scatter(
+        &mut self,
+        kind: ScatterKind,
+        count: u64,
+        ty: &TensorType,
+        operands: &[Range],
+    ) -> Result<Range, GraphError> {
+        let op = Op::Scatter(kind);
+        let exact = operands.iter().all(|r| r.is_exact());
+        match kind {
+            _ if !operands[1].is_exact() => self.any(ty),
+            ScatterKind::Max => self.both(&op, operands),
+            ScatterKind::Add if ty.dtype.is_float() => self.sums(&op, count as i64 + 1, ty.dtype, operands),
+            ScatterKind::Add if exact => self.both(&op, operands),
+            ScatterKind::Add => self.any(ty),
+        }
+    }
+
+    /// A product of matrices. With elements `a + d`, `|d| <= r` and `b + e`, `|e| <= s`, it is within
+    /// `(|a| + r)(|b| + s) - |a||b|` of `a b`.
+    pub fn matmul(&mut self, depth: i64, ty: &TensorType, operands: &[Range]) -> Result<Range, GraphError> {
+        let exact = operands.iter().all(|r| r.is_exact());
+        match ty.dtype.is_float() {
+            false if exact => self.both(&Op::Matmul, operands),
+            false => self.any(ty),
+            true => {
+                let (a, b) = (self.ball(operands[0])?, self.ball(operands[1])?);
+                let middle = self.graph.add(Op::Matmul, &[a.middle, b.middle])?;
+                let size = self.graph.add(Op::Matmul, &[a.size, b.size])?;
+                let most = self.graph.add(Op::Matmul, &[a.most, b.most])?;
+                let spread = self.e(E::Sub, &[most, size])?;
+                let error = self.times(most, depth as f64 * unit(ty.dtype))?;
+                let error = self.plus(error, depth as f64 * smallest(ty.dtype))?;
+                let by = self.e(E::Add, &[spread, error])?;
+                self.around(middle, by)
+            }
+        }
+    }
+
+    /// The values of blocks. Kernels compute `scale * quant - minimum` in f32: at most four roundings of terms
+    /// that are, as far as rows hold both ends of their range, no larger than twice the largest value.
+    pub fn dequantize(&mut self, blocks: Range) -> Result<Range, GraphError> {
+        let values = self.graph.add(Op::Dequantize(DType::F64), &[blocks.low])?;
+        let size = self.e(E::Abs, &[values])?;
+        let last = self.graph.ty(size).shape.rank() - 1;
+        let most = self.graph.reduce_keepdim(ReduceKind::Max, size, &[last])?;
+        let most = self.graph.broadcast(most, self.graph.ty(size).shape.clone())?;
+        let by = self.times(most, 8.0 * unit(DType::F32))?;
+        self.around(values, by)
+    }
+
+    /// Attention. If no score moves by more than d, each weight stays within a factor `e^(2d)` of what it was: so
+    /// the result is within `(e^(2d) - 1) * sum w |v|` and what the values themselves move by of that of the middles.
+    ///
+    /// Scores move by the radii of q and k and the error of their product, as in [`Intervals::matmul`]. A kernel's
+    /// exponentials and sums count as moved scores: `e^x` has an error of `3 + 2 |x|` units in the last place, also
+    /// where the sum so far is scaled to a new largest score, which happens at most once a key.
+    ///
+    /// A bias moves scores by its radius, and its magnitude counts as theirs; where it hides a key it does neither. A
+    /// cap moves none further apart, as the slope of tanh is at most 1; the error of `cap * tanh(x / cap)` is 32 units of
+    /// the cap at most ([`super::functions`]).
+    ///
+    /// All of it is computed in `dtype`.
+    pub fn attention(
+        &mut self,
+        attention: &Attention,
+        dtype: DType,
+        operands: &[Range],
+    ) -> Result<Range, GraphError> {
+        let (op, scale) = (Op::Attention(*attention), attention.scale.as_f64());
+        let (q, k, v) = (self.ball(operands[0])?, self.ball(operands[1])?, self.ball(operands[2])?);
+        let bias = operands.get(3).map(|b| self.ball(*b)).transpose()?;
+        let types = [q.middle, k.middle].map(|v| self.graph.ty(v).shape.dims().to_vec());
+        let ([heads, queries, depth], [groups, keys, _]) = (&types[0][..], &types[1][..]) else {
+            return self.any(&self.graph.ty(v.middle).clone());
+        };
+        let rows = heads.div_exact(groups).map_or_else(|| queries.clone(), |n| &n * queries);
+        let mut scores = |q: Value, k: Value| -> Result<Value, GraphError> {
+            // The heads of a group are neighbours.
+            let q = self.graph.reshape(q, [groups.clone(), rows.clone(), depth.clone()])?;
+            let k = self.graph.permute(k, &[0, 2, 1])?;
+            self.graph.add(Op::Matmul, &[q, k])
+        };
+        let (size, most) = (scores(q.size, k.size)?, scores(q.most, k.most)?);
+        let mut largest =
+            |v: Value| self.graph.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![2] }, &[v]);
+        let score = largest(most)?;
+        let moved = self.e(E::Sub, &[most, size])?;
+        let moved = self.graph.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![2] }, &[moved])?;
+        let (mut moved, mut score) = (self.times(moved, scale.abs())?, self.times(score, scale.abs())?);
+        if let Some(bias) = &bias {
+            let all = Shape::new(vec![heads.clone(), queries.clone(), keys.clone()]);
+            let hidden = self.graph.full_like(bias.middle, f64::NEG_INFINITY)?;
+            let hidden = self.e(E::Eq, &[bias.middle, hidden])?;
+            let nothing = self.graph.full_like(bias.middle, 0.0)?;
+            let radius = self.e(E::Sub, &[bias.most, bias.size])?;
+            let mut of_rows = |v: Value| -> Result<Value, GraphError> {
+                let v = self.graph.elementwise(E::Select, &[hidden, nothing, v])?;
+                let v = self.graph.broadcast(v, all.clone())?;
+                let largest = self.graph.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![2] }, &[v])?;
+                self.graph.reshape(largest, [groups.clone(), rows.clone()])
+            };
+            let (most, radius) = (of_rows(bias.most)?, of_rows(radius)?);
+            moved = self.e(E::Add, &[moved, radius])?;
+            score = self.e(E::Add, &[score, most])?;
+        }
+        let u = unit(dtype);
+        // Per unit of the largest score: the products of the score, and both sides of each exponent.
+        let by_score = self.times(score, u * (depth.max_value() as f64 + 18.0))?;
+        let moved = self.e(E::Add, &[moved, by_score])?;
+        let cap = attention.softcap.map_or(0.0, |cap| 32.0 * cap.as_f64());
+        let moved = self.plus(moved, u * (8.0 * keys.max_value() as f64 + 16.0 + cap))?;
+        let moved = self.graph.reshape(moved, [heads.clone(), queries.clone(), Dim::one()])?;
+        let twice = self.times(moved, 2.0)?;
+        let factor = self.e(E::Expm1, &[twice])?;
+        let mut of = |v: Value| {
+            let all = [q.middle, k.middle, v].into_iter().chain(bias.as_ref().map(|b| b.middle));
+            self.graph.add(op.clone(), &all.collect::<Vec<_>>())
+        };
+        let (middle, size, most) = (of(v.middle)?, of(v.size)?, of(v.most)?);
+        let spread = self.e(E::Sub, &[most, size])?;
+        let factor = self.graph.broadcast(factor, self.graph.ty(most).shape.clone())?;
+        let by_weights = self.e(E::Mul, &[factor, most])?;
+        let by = self.e(E::Add, &[spread, by_weights])?;
+        let by = self.plus(by, smallest(dtype))?;
+        self.around(middle, by)
+    }
+
+    /// What the tests' own kernel computes ([`crate::custom`]); of another nothing is known.
+    pub fn custom(
+        &mut self,
+        kernel: &Custom,
+        types: &[TensorType],
+        operands: &[Range],
+    ) -> Result<Vec<Range>, GraphError> {
+        let [a, b] = operands else { return types.iter().map(|ty| self.any(ty)).collect() };
+        if kernel.kernel != mix_kernel() {
+            return types.iter().map(|ty| self.any(ty)).collect();
+        }
+        let shape = &types[0].shape;
+        let n = shape.numel();
+        let flat = self.both(&Op::Reshape([n.clone()].into()), &[*a])?;
+        let turned = self.both(&Op::Flip { axis: 0 }, &[flat])?;
+        let turned = self.both(&Op::Reshape(shape.clone()), &[turned])?;
+        let b = self.both(&Op::Reshape(shape.clone()), &[*b])?;
+        let factor = self.graph.add(Op::Const(Scalar::float(DType::F64, 0.25)), &[])?;
+        let factor = Range::exact(self.graph.broadcast(factor, shape.clone())?);
+        let part = self.elementwise(E::Mul, DType::F32, &[b, factor])?;
+        let mixed = self.elementwise(E::Add, DType::F32, &[turned, part])?;
+        let order = self.graph.add(Op::Iota { len: n, dtype: DType::U32 }, &[])?;
+        let order = self.graph.add(Op::Flip { axis: 0 }, &[order])?;
+        let order = Range::exact(self.graph.reshape(order, types[1].shape.clone())?);
+        Ok(vec![mixed, order])
+    }
+}
