@@ -336,7 +336,15 @@ float sin_of(float x) { return sin(reduced(x)); }
 float cos_of(float x) { return cos(reduced(x)); }
 //% endif
 //% if "round_f16" in used
-float round_f16(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
+// To nearest even, in integers: drivers take packing and unpacking for nothing. Below 2^-14 the steps are 2^-24; from
+// 65520 on the nearest is infinity.
+float round_f16(float x) {
+    uint u = floatBitsToUint(x), a = u & 0x7fffffffu;
+    uint m = a < 0x38800000u ? floatBitsToUint(roundEven(uintBitsToFloat(a) * 16777216.0) * 5.9604644775390625e-8)
+        : a < 0x477ff000u ? (a + 0xfffu + ((a >> 13) & 1u)) & 0xffffe000u
+        : a > 0x7f800000u ? a : 0x7f800000u;
+    return uintBitsToFloat((u & 0x80000000u) | m);
+}
 //% endif
 //% if "round_bf16" in used
 uint bits_bf16(float x) {
