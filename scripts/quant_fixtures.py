@@ -20,15 +20,29 @@ from gguf.quants import dequantize, quantize
 # random bits would make most of them huge.
 FORMATS = {
     "q4_0": [0],
+    "q4_1": [0, 2],
+    "q5_0": [0],
+    "q5_1": [0, 2],
     "q8_0": [0],
+    "q2_k": [80, 82],
+    "q3_k": [108],
     "q4_k": [0, 2],
+    "q5_k": [0, 2],
     "q6_k": [208],
+    "iq4_nl": [0],
+    "iq4_xs": [0],
+    "tq1_0": [52],
+    "tq2_0": [64],
+    "mxfp4": [],
+    "nvfp4": [],
     "f16": [],
     "bf16": [],
     "f32": [],
 }
+# Formats whose scales are single bytes: how many at the block's start. Every value of them occurs.
+BYTE_SCALES = {"mxfp4": 1, "nvfp4": 4}
 # Formats whose quantizer the package has; q4_k and q6_k are checked against model files instead.
-QUANTIZED = ["q4_0", "q8_0", "f16", "bf16", "f32"]
+QUANTIZED = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "tq1_0", "tq2_0", "mxfp4", "f16", "bf16", "f32"]
 
 # 0, -0, smallest and largest subnormal, smallest normal, 1, largest, negative largest, infinities, NaNs.
 SPECIAL_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFD55]
@@ -55,6 +69,14 @@ def adversarial_blocks(rng, size, scales):
             block[at : at + 2] = np.frombuffer(np.uint16(0x7BFF).tobytes(), np.uint8)
         rows.append(block)
     return np.stack(rows)
+
+
+def byte_scaled_blocks(rng, size, scales):
+    blocks = rng.integers(0, 256, (256, size), dtype=np.uint8)
+    for at in range(scales):
+        blocks[:, at] = np.roll(np.arange(256), 67 * at)
+    fills = [np.full(size, fill, dtype=np.uint8) for fill in (0x00, 0xFF, 0x80, 0x7F, 0x77)]
+    return np.concatenate([blocks, np.stack(fills)])
 
 
 def float_blocks(rng, name):
@@ -101,10 +123,14 @@ def main():
     for name, source in sources.items():
         (out / f"source_{name}.f32").write_bytes(source.tobytes())
     for name, scales in FORMATS.items():
+        # A stream of its own, so that a new format changes no other's blocks.
+        rng = np.random.default_rng([20261121, *name.encode()])
         kind = gguf.GGMLQuantizationType[name.upper()]
         elements, size = gguf.GGML_QUANT_SIZES[kind]
         if elements == 1:
             blocks = float_blocks(rng, name)
+        elif name in BYTE_SCALES:
+            blocks = byte_scaled_blocks(rng, size, BYTE_SCALES[name])
         else:
             random = random_blocks(rng, 24 if elements == 32 else 6, size, scales)
             blocks = np.concatenate([random, adversarial_blocks(rng, size, scales)])
