@@ -6,6 +6,7 @@ Needs the PyPI packages gguf (0.19) and numpy; writes to tests/fixtures/quant un
   <format>.values     their values, f32, by gguf.quants.dequantize
   source_blocks.f32   values to quantize to block formats (finite)
   source_floats.f32   values to round to float formats (with NaN, infinities, subnormals, ties)
+  <format>.codebook   for the formats that have one, its points: 16-bit words
   <format>.quantized  the source quantized by gguf.quants.quantize, for the formats that it can do
 All files are little endian. The seed is fixed, so the files come out equal on every run."""
 
@@ -29,6 +30,13 @@ FORMATS = {
     "q4_k": [0, 2],
     "q5_k": [0, 2],
     "q6_k": [208],
+    "iq2_xxs": [0],
+    "iq2_xs": [0],
+    "iq2_s": [0],
+    "iq3_xxs": [0],
+    "iq3_s": [0],
+    "iq1_s": [0],
+    "iq1_m": [48],
     "iq4_nl": [0],
     "iq4_xs": [0],
     "tq1_0": [52],
@@ -44,15 +52,32 @@ BYTE_SCALES = {"mxfp4": 1, "nvfp4": 4}
 # Formats whose quantizer the package has; q4_k and q6_k are checked against model files instead.
 QUANTIZED = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "tq1_0", "tq2_0", "mxfp4", "f16", "bf16", "f32"]
 
+# Bits of a digit of the codebooks.
+CODEBOOKS = {"iq2_xxs": 2, "iq2_xs": 2, "iq2_s": 2, "iq3_xxs": 3, "iq3_s": 3, "iq1_s": 2, "iq1_m": 2}
+
 # 0, -0, smallest and largest subnormal, smallest normal, 1, largest, negative largest, infinities, NaNs.
 SPECIAL_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFD55]
+
+
+# iq1_m spreads its f16 over the upper quarters of four 16-bit words from here on.
+SPREAD = 48
+
+
+def put_scale(block, at, value, spread):
+    value = int(np.frombuffer(value.tobytes(), "<u2")[0])
+    if not spread:
+        block[at : at + 2] = [value & 0xFF, value >> 8]
+        return
+    for quarter in range(4):
+        high = at + 2 * quarter + 1
+        block[high] = block[high] & 0x0F | (value >> 4 * quarter & 0xF) << 4
 
 
 def random_blocks(rng, count, size, scales):
     blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
     for at in scales:
-        d = (rng.normal(size=count) * 0.01).astype("<f2")
-        blocks[:, at : at + 2] = d.view(np.uint8).reshape(-1, 2)
+        for block, d in zip(blocks, (rng.normal(size=count) * 0.01).astype("<f2")):
+            put_scale(block, at, d, scales == [SPREAD])
     return blocks
 
 
@@ -61,12 +86,12 @@ def adversarial_blocks(rng, size, scales):
     for special in SPECIAL_F16:
         for at in scales:
             block = random_blocks(rng, 1, size, scales)[0]
-            block[at : at + 2] = np.frombuffer(np.uint16(special).tobytes(), np.uint8)
+            put_scale(block, at, np.uint16(special), scales == [SPREAD])
             rows.append(block)
     if scales:  # Every field at its largest under a finite scale.
         block = np.full(size, 0xFF, dtype=np.uint8)
         for at in scales:
-            block[at : at + 2] = np.frombuffer(np.uint16(0x7BFF).tobytes(), np.uint8)
+            put_scale(block, at, np.uint16(0x7BFF), scales == [SPREAD])
         rows.append(block)
     return np.stack(rows)
 
@@ -113,6 +138,15 @@ def float_source(rng):
     return np.concatenate([values, np.array(bits, dtype="<u4").view("<f4")])
 
 
+def codebook(kind, bits):
+    """The points of a codebook, each a word of the numbers of its levels, the first lowest."""
+    traits = getattr(gguf.quants, kind.name)
+    traits.init_grid()
+    grid = traits.grid.reshape(traits.grid_shape)
+    digits = np.searchsorted(np.array(traits.grid_map, dtype=np.float32), grid)
+    return (digits << bits * np.arange(grid.shape[1])).sum(axis=1).astype("<u2")
+
+
 def main():
     root = Path(__file__).resolve().parent.parent
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests" / "fixtures" / "quant"
@@ -139,6 +173,8 @@ def main():
         values = dequantize(blocks.reshape(-1).view(typed) if typed else blocks, kind)
         (out / f"{name}.blocks").write_bytes(blocks.tobytes())
         (out / f"{name}.values").write_bytes(values.astype("<f4").tobytes())
+        if name in CODEBOOKS:
+            (out / f"{name}.codebook").write_bytes(codebook(kind, CODEBOOKS[name]).tobytes())
         if name in QUANTIZED:
             source = sources["floats" if elements == 1 else "blocks"]
             (out / f"{name}.quantized").write_bytes(quantize(source, kind).tobytes())

@@ -159,6 +159,17 @@ fn random_blocks(format: Format, count: usize, rng: &mut Rng) -> Vec<u8> {
             Format::Q5_K => (&[0, 2], 1953.0),
             Format::IQ4_NL => (&[0], 127.0),
             Format::IQ4_XS => (&[0], 32.0 * 127.0),
+            Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => (&[0], 167.0),
+            Format::IQ3_XXS => (&[0], 481.0),
+            Format::IQ3_S => (&[0], 465.0),
+            Format::IQ1_S => (&[0], 17.0),
+            Format::IQ1_M => {
+                // The upper quarters of four words are an f16: 2^-5, and 17 at most under the scale 1.
+                for (j, quarter) in [0x00, 0x00, 0x80, 0x20].into_iter().enumerate() {
+                    block[49 + 2 * j] = block[49 + 2 * j] & 0xf | quarter;
+                }
+                continue;
+            }
             Format::NVFP4 => {
                 // Scales of 2^-7 to 2^-5, under levels up to 6.
                 block[..4].iter_mut().for_each(|scale| *scale &= 0xf);

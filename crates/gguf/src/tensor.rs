@@ -51,18 +51,11 @@ pub fn ggml_type_name(id: u32) -> Option<&'static str> {
     Some(match id {
         9 => "q8_1",
         15 => "q8_k",
-        16 => "iq2_xxs",
-        17 => "iq2_xs",
-        18 => "iq3_xxs",
-        19 => "iq1_s",
-        21 => "iq3_s",
-        22 => "iq2_s",
         24 => "i8",
         25 => "i16",
         26 => "i32",
         27 => "i64",
         28 => "f64",
-        29 => "iq1_m",
         41 => "q1_0",
         _ => return None,
     })

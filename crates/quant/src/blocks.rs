@@ -9,6 +9,13 @@ pub mod bf16;
 pub mod f16;
 pub mod f32;
 pub mod fit;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod mxfp4;
@@ -81,4 +88,42 @@ fn pack_five_bits(levels: &[u8; 32], high: &mut [u8], nibbles: &mut [u8]) {
     for (j, byte) in nibbles.iter_mut().enumerate() {
         *byte = levels[j] & 0xf | levels[j + 16] << 4;
     }
+}
+
+/// The 16-bit word at byte `at` of a block.
+#[inline(always)]
+fn short_at(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+/// The 32-bit word at byte `at` of a block.
+#[inline(always)]
+fn word_at(block: &[u8], at: usize) -> u32 {
+    u32::from(short_at(block, at)) | u32::from(short_at(block, at + 2)) << 16
+}
+
+/// Eight signs of which the low 7 bits of `seven` are given: the last makes the number of minus signs even.
+#[inline(always)]
+fn all_signs(seven: u8) -> u8 {
+    let seven = seven & 0x7f;
+    seven | (seven.count_ones() as u8) << 7
+}
+
+/// `-value` if bit `i` of `signs` is set, else `value`.
+#[inline(always)]
+fn signed(value: f32, signs: u8, i: usize) -> f32 {
+    if signs >> i & 1 == 0 { value } else { -value }
+}
+
+/// The level of digit `i` of a point of the IQ2 codebooks: 8, 25 or 43.
+#[inline(always)]
+fn level2(point: u16, i: usize) -> f32 {
+    let digit = point >> (2 * i) & 3;
+    f32::from(8 + 17 * digit + digit / 2)
+}
+
+/// The level of digit `i` of a point of the IQ1 codebook, and its shift.
+#[inline(always)]
+fn level1(point: u16, i: usize, negative: bool) -> f32 {
+    f32::from(point >> (2 * i) & 3) - 1.0 + if negative { -0.125 } else { 0.125 }
 }

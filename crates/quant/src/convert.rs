@@ -9,6 +9,7 @@ macro_rules! with_blocks {
         with_blocks!(@arms $format, $module, $body;
             Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0,
             Q2_K q2_k, Q3_K q3_k, Q4_K q4_k, Q5_K q5_k, Q6_K q6_k,
+            IQ2_XXS iq2_xxs, IQ2_XS iq2_xs, IQ2_S iq2_s, IQ3_XXS iq3_xxs, IQ3_S iq3_s, IQ1_S iq1_s, IQ1_M iq1_m,
             IQ4_NL iq4_nl, IQ4_XS iq4_xs, TQ1_0 tq1_0, TQ2_0 tq2_0, MXFP4 mxfp4, NVFP4 nvfp4,
             F16 f16, BF16 bf16, F32 f32)
     };
@@ -100,7 +101,8 @@ fn quantizer(format: Format) -> Option<fn(&[f32], &mut [u8])> {
         Format::BF16 => blocks::bf16::quantize,
         Format::F32 => blocks::f32::quantize,
         Format::Q2_K | Format::Q3_K | Format::Q5_K => return None,
-        Format::IQ4_NL | Format::IQ4_XS | Format::NVFP4 => return None,
+        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S | Format::IQ3_XXS | Format::IQ3_S => return None,
+        Format::IQ1_S | Format::IQ1_M | Format::IQ4_NL | Format::IQ4_XS | Format::NVFP4 => return None,
     })
 }
 

@@ -30,6 +30,20 @@ pub enum Format {
     Q5_K,
     /// 256 values of 6 bits in 16 groups with 8-bit scales; 6.5625 bits an element.
     Q6_K,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 2.0625 bits an element.
+    IQ2_XXS,
+    /// 256 values as points of a codebook, 16 groups with 4-bit scales; 2.3125 bits an element.
+    IQ2_XS,
+    /// 256 values as points of a codebook, 16 groups with 4-bit scales; 2.5625 bits an element.
+    IQ2_S,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 3.0625 bits an element.
+    IQ3_XXS,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 3.4375 bits an element.
+    IQ3_S,
+    /// 256 values as points of a codebook, 8 groups with 3-bit scales; 1.5625 bits an element.
+    IQ1_S,
+    /// 256 values as points of a codebook, 16 groups with 3-bit scales; 1.75 bits an element.
+    IQ1_M,
     /// 32 values of 16 uneven levels and one f16 scale; 4.5 bits an element.
     IQ4_NL,
     /// 256 values of 16 uneven levels in 8 groups with 6-bit scales; 4.25 bits an element.
@@ -96,7 +110,7 @@ const fn row(
 /// The rows, in the order of [`Format`]'s variants: name, number, elements and bytes of a block, planes.
 ///
 /// Planes have 1, 2 or a multiple of 4 bytes a block, so that no field straddles words in an odd way.
-const FORMATS: [FormatSpec; 19] = [
+const FORMATS: [FormatSpec; 26] = [
     row(Format::Q4_0, "q4_0", 2, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
     row(Format::Q4_1, "q4_1", 3, 32, 20, &[plane("qs", 4, 16), plane("dm", 0, 4)]),
     row(Format::Q5_0, "q5_0", 6, 32, 22, &[plane("qs", 6, 16), plane("qh", 2, 4), plane("d", 0, 2)]),
@@ -129,6 +143,46 @@ const FORMATS: [FormatSpec; 19] = [
         210,
         &[plane("ql", 0, 128), plane("qh", 128, 64), plane("sc", 192, 16), plane("d", 208, 2)],
     ),
+    row(Format::IQ2_XXS, "iq2_xxs", 16, 256, 66, &[plane("qs", 2, 64), plane("d", 0, 2)]),
+    row(Format::IQ2_XS, "iq2_xs", 17, 256, 74, &[plane("qs", 2, 64), plane("sc", 66, 8), plane("d", 0, 2)]),
+    row(
+        Format::IQ2_S,
+        "iq2_s",
+        22,
+        256,
+        82,
+        &[
+            plane("qs", 2, 32),
+            plane("signs", 34, 32),
+            plane("qh", 66, 8),
+            plane("sc", 74, 8),
+            plane("d", 0, 2),
+        ],
+    ),
+    row(
+        Format::IQ3_XXS,
+        "iq3_xxs",
+        18,
+        256,
+        98,
+        &[plane("qs", 2, 64), plane("sc", 66, 32), plane("d", 0, 2)],
+    ),
+    row(
+        Format::IQ3_S,
+        "iq3_s",
+        21,
+        256,
+        110,
+        &[
+            plane("qs", 2, 64),
+            plane("signs", 74, 32),
+            plane("qh", 66, 8),
+            plane("sc", 106, 4),
+            plane("d", 0, 2),
+        ],
+    ),
+    row(Format::IQ1_S, "iq1_s", 19, 256, 50, &[plane("qs", 2, 32), plane("qh", 34, 16), plane("d", 0, 2)]),
+    row(Format::IQ1_M, "iq1_m", 29, 256, 56, &[plane("qs", 0, 32), plane("qh", 32, 16), plane("sc", 48, 8)]),
     row(Format::IQ4_NL, "iq4_nl", 20, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
     // The head is d and all scales: one 8-byte load.
     row(Format::IQ4_XS, "iq4_xs", 23, 256, 136, &[plane("qs", 8, 128), plane("head", 0, 8)]),

@@ -38,6 +38,16 @@ fn dequantize_is_bit_exact_for_every_format() {
     }
 }
 
+#[test]
+fn codebooks_are_those_of_the_package() {
+    for &format in Format::ALL {
+        let Some(codebook) = format.codebook() else { continue };
+        let expected = fixture(&format!("{format}.codebook"));
+        let got: Vec<u8> = codebook.points.iter().flat_map(|point| point.to_le_bytes()).collect();
+        assert!(got == expected, "{format}: the codebook {} is another", codebook.name);
+    }
+}
+
 /// The K formats' quantizers are not in the package; `tallow-gguf` tests them on model files.
 #[test]
 fn quantize_is_byte_exact() {

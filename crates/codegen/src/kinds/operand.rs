@@ -95,8 +95,8 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
     Ok(text)
 }
 
-/// The templates of a format's load functions and of the table that they read, if any; none for plain elements,
-/// which are loaded as their type.
+/// The templates of a format's load functions and of the table or function that they share with other weights, if
+/// any; none for plain elements, which are loaded as their type.
 fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     let template = match format {
         Format::Q4_0 => "dequant/q4_0.glsl",
@@ -111,6 +111,13 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
         Format::Q6_K => "dequant/q6_k.glsl",
         Format::TQ2_0 => "dequant/tq2_0.glsl",
         Format::TQ1_0 => return Some(("dequant/tq1_0.glsl", Some("dequant/powers_of_3.glsl"))),
+        Format::IQ2_XXS => return Some(("dequant/iq2_xxs.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ2_XS => return Some(("dequant/iq2_xs.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ2_S => return Some(("dequant/iq2_s.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ3_XXS => return Some(("dequant/iq3_xxs.glsl", Some("dequant/iq3_xxs_value.glsl"))),
+        Format::IQ3_S => return Some(("dequant/iq3_s.glsl", Some("dequant/iq3_s_value.glsl"))),
+        Format::IQ1_S => return Some(("dequant/iq1_s.glsl", Some("dequant/iq1_value.glsl"))),
+        Format::IQ1_M => return Some(("dequant/iq1_m.glsl", Some("dequant/iq1_value.glsl"))),
         Format::IQ4_NL => return Some(("dequant/iq4_nl.glsl", Some("dequant/iq4_levels.glsl"))),
         Format::IQ4_XS => return Some(("dequant/iq4_xs.glsl", Some("dequant/iq4_levels.glsl"))),
         Format::MXFP4 => return Some(("dequant/mxfp4.glsl", Some("dequant/fp4_levels.glsl"))),
