@@ -25,11 +25,13 @@ FORMATS = {
     "q5_0": [0],
     "q5_1": [0, 2],
     "q8_0": [0],
+    "q8_1": [0],
     "q2_k": [80, 82],
     "q3_k": [108],
     "q4_k": [0, 2],
     "q5_k": [0, 2],
     "q6_k": [208],
+    "q8_k": [],
     "iq2_xxs": [0],
     "iq2_xs": [0],
     "iq2_s": [0],
@@ -46,11 +48,16 @@ FORMATS = {
     "f16": [],
     "bf16": [],
     "f32": [],
+    "f64": [],
+    "i8": [],
+    "i16": [],
+    "i32": [],
+    "i64": [],
 }
 # Formats whose scales are single bytes: how many at the block's start. Every value of them occurs.
 BYTE_SCALES = {"mxfp4": 1, "nvfp4": 4}
 # Formats whose quantizer the package has; q4_k and q6_k are checked against model files instead.
-QUANTIZED = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "tq1_0", "tq2_0", "mxfp4", "f16", "bf16", "f32"]
+QUANTIZED = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "tq1_0", "tq2_0", "mxfp4", "q8_1", "q8_k", "f64", "f16", "bf16", "f32"]
 
 # Bits of a digit of the codebooks.
 CODEBOOKS = {"iq2_xxs": 2, "iq2_xs": 2, "iq2_s": 2, "iq3_xxs": 3, "iq3_s": 3, "iq1_s": 2, "iq1_m": 2}
@@ -104,7 +111,64 @@ def byte_scaled_blocks(rng, size, scales):
     return np.concatenate([blocks, np.stack(fills)])
 
 
+# What the package cannot do, written here: activations, and plain numbers.
+PLAIN = {"f64": "<f8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
+
+
+def values_of(name, blocks, kind):
+    if name in PLAIN:
+        return blocks.reshape(-1).view(PLAIN[name]).astype("<f4")
+    if name == "q8_1":
+        return blocks[:, 4:].view("i1").astype("<f4") * blocks[:, :2].copy().view("<f2").astype("<f4")
+    if name == "q8_k":
+        return blocks[:, 4:260].view("i1").astype("<f4") * blocks[:, :4].copy().view("<f4")
+    # The package wants f16 and f32 data typed.
+    typed = {"f16": "<f2", "f32": "<f4"}.get(name)
+    return dequantize(blocks.reshape(-1).view(typed) if typed else blocks, kind)
+
+
+def quantized(name, source, kind):
+    if name == "f64":
+        return source.astype("<f8")
+    if name not in ("q8_1", "q8_k"):
+        return quantize(source, kind)
+    x = source.reshape(-1, 32 if name == "q8_1" else 256)
+    if name == "q8_1":
+        d = abs(x).max(axis=1, keepdims=True) / np.float32(127)
+        q = gguf.quants.np_roundf(x * np.where(d == 0, np.float32(0), np.float32(1) / d))
+        s = q.sum(axis=1, keepdims=True) * d
+        fields = [d.astype("<f2"), s.astype("<f2"), q.astype("i1")]
+    else:
+        largest = np.take_along_axis(x, abs(x).argmax(axis=1, keepdims=True), axis=1)
+        inverse = np.where(largest == 0, np.float32(0), np.float32(-127) / largest)
+        q = np.minimum(np.rint(x * inverse), 127)
+        d = np.where(largest == 0, np.float32(0), np.float32(1) / inverse)
+        fields = [d.astype("<f4"), q.astype("i1"), q.reshape(-1, 16, 16).sum(axis=2).astype("<i2")]
+    return np.concatenate([np.ascontiguousarray(f).view(np.uint8) for f in fields], axis=1)
+
+
+def scaled_by_f32(rng, size):
+    blocks = random_blocks(rng, 6, size, [])
+    blocks[:, :4] = (rng.normal(size=6) * 0.01).astype("<f4").view(np.uint8).reshape(-1, 4)
+    special = np.array([0, 1, 0x80000000, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000], "<u4")
+    odd = random_blocks(rng, len(special), size, [])
+    odd[:, :4] = special.view(np.uint8).reshape(-1, 4)
+    return np.concatenate([blocks, odd])
+
+
 def float_blocks(rng, name):
+    if name == "f64":
+        bits = [0, 1 << 63, 1, 0x7FF0 << 48, 0xFFF0 << 48, 0x7FF8 << 48, 0x7FEF << 48, 0x380 << 52, 0x369 << 52]
+        odd = np.array(bits, dtype="<u8").view("<f8")
+        # Ties of the rounding to f32, and their neighbours.
+        ties = 1.0 + (2 * np.arange(40) + 1) * 2.0**-24
+        values = np.concatenate([rng.normal(size=400), rng.normal(size=60) * 1e30, ties, np.nextafter(ties, 2.0), odd])
+        return values.astype("<f8").view(np.uint8).reshape(-1, 8)
+    if name in PLAIN:
+        ends = np.iinfo(PLAIN[name])
+        odd = [0, 1, -1, ends.min, ends.max, ends.min + 1, ends.max - 1]
+        values = np.concatenate([rng.integers(ends.min, ends.max, 640, endpoint=True, dtype=ends.dtype), odd])
+        return values.astype(PLAIN[name]).view(np.uint8).reshape(-1, ends.bits // 8)
     if name == "f32":
         bits = np.concatenate([float_source(rng).view("<u4"), rng.integers(0, 2**32, 256, dtype=np.uint32)])
         return bits.astype("<u4").view(np.uint8).reshape(-1, 4)
@@ -161,23 +225,25 @@ def main():
         rng = np.random.default_rng([20261121, *name.encode()])
         kind = gguf.GGMLQuantizationType[name.upper()]
         elements, size = gguf.GGML_QUANT_SIZES[kind]
+        if name == "q8_1":
+            size = 36  # The package still has the old layout, with f32 scale and sum.
         if elements == 1:
             blocks = float_blocks(rng, name)
+        elif name == "q8_k":
+            blocks = scaled_by_f32(rng, size)
         elif name in BYTE_SCALES:
             blocks = byte_scaled_blocks(rng, size, BYTE_SCALES[name])
         else:
             random = random_blocks(rng, 24 if elements == 32 else 6, size, scales)
             blocks = np.concatenate([random, adversarial_blocks(rng, size, scales)])
-        # The package wants f16 and f32 data typed.
-        typed = {"f16": "<f2", "f32": "<f4"}.get(name)
-        values = dequantize(blocks.reshape(-1).view(typed) if typed else blocks, kind)
+        values = values_of(name, blocks, kind)
         (out / f"{name}.blocks").write_bytes(blocks.tobytes())
         (out / f"{name}.values").write_bytes(values.astype("<f4").tobytes())
         if name in CODEBOOKS:
             (out / f"{name}.codebook").write_bytes(codebook(kind, CODEBOOKS[name]).tobytes())
         if name in QUANTIZED:
             source = sources["floats" if elements == 1 else "blocks"]
-            (out / f"{name}.quantized").write_bytes(quantize(source, kind).tobytes())
+            (out / f"{name}.quantized").write_bytes(quantized(name, source, kind).tobytes())
     print(f"{sum(f.stat().st_size for f in out.iterdir())} bytes in {out}")
 
 

@@ -177,7 +177,14 @@ fn random_blocks(format: Format, count: usize, rng: &mut Rng) -> Vec<u8> {
             }
             Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => (&[], 1.0),
             Format::Q4_K | Format::Q6_K | Format::TQ1_0 | Format::TQ2_0 | Format::MXFP4 => (&[], 1.0),
-            Format::F16 | Format::BF16 | Format::F32 => (&[], 1.0),
+            Format::I8 | Format::I16 | Format::I32 | Format::I64 => {
+                // Small numbers: the byte that is not masked is the lowest.
+                let small = i64::from(block[0] as i8) / 16;
+                block.copy_from_slice(&small.to_le_bytes()[..block.len()]);
+                continue;
+            }
+            Format::Q8_1 | Format::Q8_K => (&[], 1.0),
+            Format::F16 | Format::BF16 | Format::F32 | Format::F64 => (&[], 1.0),
         };
         for at in at {
             let scale = rng.between(64, 128) as f32 / 256.0 / most;

@@ -49,13 +49,6 @@ pub fn ggml_type_name(id: u32) -> Option<&'static str> {
         return Some(format.name());
     }
     Some(match id {
-        9 => "q8_1",
-        15 => "q8_k",
-        24 => "i8",
-        25 => "i16",
-        26 => "i32",
-        27 => "i64",
-        28 => "f64",
         41 => "q1_0",
         _ => return None,
     })

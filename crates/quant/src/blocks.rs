@@ -8,7 +8,12 @@
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod f64;
 pub mod fit;
+pub mod i16;
+pub mod i32;
+pub mod i64;
+pub mod i8;
 pub mod iq1_m;
 pub mod iq1_s;
 pub mod iq2_s;
@@ -30,6 +35,8 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod q8_1;
+pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
 

@@ -7,11 +7,11 @@ use crate::{Format, QuantError, blocks};
 macro_rules! with_blocks {
     ($format:expr, $module:ident => $body:expr) => {
         with_blocks!(@arms $format, $module, $body;
-            Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0,
+            Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0, Q8_1 q8_1, Q8_K q8_k,
             Q2_K q2_k, Q3_K q3_k, Q4_K q4_k, Q5_K q5_k, Q6_K q6_k,
             IQ2_XXS iq2_xxs, IQ2_XS iq2_xs, IQ2_S iq2_s, IQ3_XXS iq3_xxs, IQ3_S iq3_s, IQ1_S iq1_s, IQ1_M iq1_m,
             IQ4_NL iq4_nl, IQ4_XS iq4_xs, TQ1_0 tq1_0, TQ2_0 tq2_0, MXFP4 mxfp4, NVFP4 nvfp4,
-            F16 f16, BF16 bf16, F32 f32)
+            F16 f16, BF16 bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64)
     };
     (@arms $format:expr, $module:ident, $body:expr; $($variant:ident $name:ident),*) => {
         match $format {
@@ -84,8 +84,11 @@ impl Format {
     }
 }
 
-/// The function that fills one block, where there is one.
-fn quantizer(format: Format) -> Option<fn(&[f32], &mut [u8])> {
+/// A function that fills one block from its values.
+type Quantizer = fn(&[f32], &mut [u8]);
+
+/// The format's, where there is one.
+fn quantizer(format: Format) -> Option<Quantizer> {
     Some(match format {
         Format::Q4_0 => blocks::q4_0::quantize,
         Format::Q4_1 => blocks::q4_1::quantize,
@@ -100,6 +103,10 @@ fn quantizer(format: Format) -> Option<fn(&[f32], &mut [u8])> {
         Format::F16 => blocks::f16::quantize,
         Format::BF16 => blocks::bf16::quantize,
         Format::F32 => blocks::f32::quantize,
+        Format::F64 => blocks::f64::quantize,
+        Format::Q8_1 => blocks::q8_1::quantize,
+        Format::Q8_K => blocks::q8_k::quantize,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
         Format::Q2_K | Format::Q3_K | Format::Q5_K => return None,
         Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S | Format::IQ3_XXS | Format::IQ3_S => return None,
         Format::IQ1_S | Format::IQ1_M | Format::IQ4_NL | Format::IQ4_XS | Format::NVFP4 => return None,

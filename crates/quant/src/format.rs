@@ -20,6 +20,8 @@ pub enum Format {
     Q5_1,
     /// 32 values of 8 bits and one f16 scale; 8.5 bits an element.
     Q8_0,
+    /// 32 values of 8 bits, one f16 scale, and their sum; 9 bits an element. Of activations, not of weights.
+    Q8_1,
     /// 256 values of 2 bits in 16 groups with 4-bit scales and minima; 2.625 bits an element.
     Q2_K,
     /// 256 values of 3 bits in 16 groups with 6-bit scales; 3.4375 bits an element.
@@ -30,6 +32,8 @@ pub enum Format {
     Q5_K,
     /// 256 values of 6 bits in 16 groups with 8-bit scales; 6.5625 bits an element.
     Q6_K,
+    /// 256 values of 8 bits, one f32 scale, and their sums; 9.125 bits an element. Of activations, not of weights.
+    Q8_K,
     /// 256 values as points of a codebook, 8 groups with 4-bit scales; 2.0625 bits an element.
     IQ2_XXS,
     /// 256 values as points of a codebook, 16 groups with 4-bit scales; 2.3125 bits an element.
@@ -62,6 +66,16 @@ pub enum Format {
     BF16,
     /// IEEE 754 single precision.
     F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// Signed integers of 8 bits.
+    I8,
+    /// Signed integers of 16 bits.
+    I16,
+    /// Signed integers of 32 bits.
+    I32,
+    /// Signed integers of 64 bits.
+    I64,
 }
 
 /// One group of fields that lies apart from the others in device memory.
@@ -110,12 +124,13 @@ const fn row(
 /// The rows, in the order of [`Format`]'s variants: name, number, elements and bytes of a block, planes.
 ///
 /// Planes have 1, 2 or a multiple of 4 bytes a block, so that no field straddles words in an odd way.
-const FORMATS: [FormatSpec; 26] = [
+const FORMATS: [FormatSpec; 33] = [
     row(Format::Q4_0, "q4_0", 2, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
     row(Format::Q4_1, "q4_1", 3, 32, 20, &[plane("qs", 4, 16), plane("dm", 0, 4)]),
     row(Format::Q5_0, "q5_0", 6, 32, 22, &[plane("qs", 6, 16), plane("qh", 2, 4), plane("d", 0, 2)]),
     row(Format::Q5_1, "q5_1", 7, 32, 24, &[plane("qs", 8, 16), plane("qh", 4, 4), plane("dm", 0, 4)]),
     row(Format::Q8_0, "q8_0", 8, 32, 34, &[plane("qs", 2, 32), plane("d", 0, 2)]),
+    row(Format::Q8_1, "q8_1", 9, 32, 36, &[plane("qs", 4, 32), plane("ds", 0, 4)]),
     row(Format::Q2_K, "q2_k", 10, 256, 84, &[plane("qs", 16, 64), plane("sc", 0, 16), plane("dm", 80, 4)]),
     row(
         Format::Q3_K,
@@ -143,6 +158,7 @@ const FORMATS: [FormatSpec; 26] = [
         210,
         &[plane("ql", 0, 128), plane("qh", 128, 64), plane("sc", 192, 16), plane("d", 208, 2)],
     ),
+    row(Format::Q8_K, "q8_k", 15, 256, 292, &[plane("qs", 4, 256), plane("sums", 260, 32), plane("d", 0, 4)]),
     row(Format::IQ2_XXS, "iq2_xxs", 16, 256, 66, &[plane("qs", 2, 64), plane("d", 0, 2)]),
     row(Format::IQ2_XS, "iq2_xs", 17, 256, 74, &[plane("qs", 2, 64), plane("sc", 66, 8), plane("d", 0, 2)]),
     row(
@@ -193,6 +209,11 @@ const FORMATS: [FormatSpec; 26] = [
     row(Format::F16, "f16", 1, 1, 2, &[plane("data", 0, 2)]),
     row(Format::BF16, "bf16", 30, 1, 2, &[plane("data", 0, 2)]),
     row(Format::F32, "f32", 0, 1, 4, &[plane("data", 0, 4)]),
+    row(Format::F64, "f64", 28, 1, 8, &[plane("data", 0, 8)]),
+    row(Format::I8, "i8", 24, 1, 1, &[plane("data", 0, 1)]),
+    row(Format::I16, "i16", 25, 1, 2, &[plane("data", 0, 2)]),
+    row(Format::I32, "i32", 26, 1, 4, &[plane("data", 0, 4)]),
+    row(Format::I64, "i64", 27, 1, 8, &[plane("data", 0, 8)]),
 ];
 
 impl Format {
@@ -229,8 +250,8 @@ impl Format {
         self.spec().block_bytes
     }
 
-    /// Whether the format holds plain floats rather than quantized blocks.
-    pub fn is_float(self) -> bool {
+    /// Whether the format holds plain numbers rather than quantized blocks.
+    pub fn is_plain(self) -> bool {
         self.block_elements() == 1
     }
 

@@ -33,10 +33,15 @@ impl Format {
             Format::IQ2_S => ("iq2_s", &IQ2_S),
             Format::IQ3_XXS => ("iq3_xxs", &IQ3_XXS),
             Format::IQ3_S => ("iq3_s", &IQ3_S),
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => return None,
-            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => return None,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 | Format::Q8_1 => {
+                return None;
+            }
+            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::Q8_K => {
+                return None;
+            }
             Format::IQ4_NL | Format::IQ4_XS | Format::TQ1_0 | Format::TQ2_0 => return None,
             Format::MXFP4 | Format::NVFP4 | Format::F16 | Format::BF16 | Format::F32 => return None,
+            Format::F64 | Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
         };
         Some(Codebook { name, points })
     }

@@ -25,9 +25,10 @@ fn dequantize_is_bit_exact_for_every_format() {
         let expected = floats(&fixture(&format!("{format}.values")));
         assert!(expected.len() >= 500, "{format}: a fixture with so few values proves little");
         // A scale of 8 bits is no NaN; that of NVFP4 is no infinity either.
+        let whole = matches!(format, Format::I8 | Format::I16 | Format::I32 | Format::I64);
         let has = |odd: fn(&f32) -> bool| expected.iter().any(odd);
-        assert!(has(|v| v.is_nan()) || matches!(format, Format::MXFP4 | Format::NVFP4), "{format}");
-        assert!(has(|v| v.is_infinite()) || format == Format::NVFP4, "{format}");
+        assert!(has(|v| v.is_nan()) || matches!(format, Format::MXFP4 | Format::NVFP4) || whole, "{format}");
+        assert!(has(|v| v.is_infinite()) || format == Format::NVFP4 || whole, "{format}");
         let mut got = vec![0.0; expected.len()];
         dequantize(format, &blocks, &mut got).expect("whole blocks");
         for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
@@ -55,7 +56,7 @@ fn quantize_is_byte_exact() {
         if !format.can_quantize() || matches!(format, Format::Q4_K | Format::Q6_K) {
             continue;
         }
-        let source = if format.is_float() { "source_floats.f32" } else { "source_blocks.f32" };
+        let source = if format.is_plain() { "source_floats.f32" } else { "source_blocks.f32" };
         let got = quantize(format, &floats(&fixture(source))).expect("whole blocks");
         let expected = fixture(&format!("{format}.quantized"));
         let size = format.block_bytes();
@@ -79,6 +80,8 @@ fn quantized_values_are_near() {
         (Format::Q5_0, 16.0),
         (Format::Q5_1, 15.4),
         (Format::Q8_0, 127.0),
+        (Format::Q8_1, 127.0),
+        (Format::Q8_K, 126.0),
         (Format::Q4_K, 8.0),
         (Format::Q6_K, 31.0),
         (Format::TQ1_0, 1.99),

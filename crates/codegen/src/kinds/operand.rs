@@ -24,6 +24,8 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
         match &node.op {
             Op::Param { index, ty } => {
                 let fits = match ty.dtype {
+                    // Plain elements that are no floats of 16 or 32 bits have no wide loads.
+                    DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
                     DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
                     DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
                     DType::F8E4M3 | DType::F64 => false,
@@ -122,7 +124,11 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
         Format::IQ4_XS => return Some(("dequant/iq4_xs.glsl", Some("dequant/iq4_levels.glsl"))),
         Format::MXFP4 => return Some(("dequant/mxfp4.glsl", Some("dequant/fp4_levels.glsl"))),
         Format::NVFP4 => return Some(("dequant/nvfp4.glsl", Some("dequant/fp4_levels.glsl"))),
-        Format::F16 | Format::BF16 | Format::F32 => return None,
+        Format::Q8_1 => "dequant/q8_1.glsl",
+        Format::Q8_K => "dequant/q8_k.glsl",
+        Format::I8 => "dequant/i8.glsl",
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
+        Format::I16 | Format::I32 | Format::I64 => return None,
     };
     Some((template, None))
 }

@@ -45,7 +45,7 @@ fn case(name: impl Into<String>, kinds: &'static [FusionKind], body: impl AsRef<
 
 /// Formats of blocks that kernels read.
 fn blocks() -> impl Iterator<Item = Format> {
-    Format::ALL.iter().copied().filter(|format| !format.is_float())
+    Format::ALL.iter().copied().filter(|format| !format.is_plain())
 }
 
 /// A kernel of a case on a profile.
