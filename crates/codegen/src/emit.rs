@@ -167,6 +167,10 @@ impl<'a> Emitter<'a> {
             DType::Block(Format::F32) => DType::F32,
             DType::Block(Format::F16) => DType::F16,
             DType::Block(Format::BF16) => DType::BF16,
+            DType::Block(Format::F64) => DType::F64,
+            DType::Block(Format::I16) => DType::I16,
+            DType::Block(Format::I32) => DType::I32,
+            DType::Block(Format::I64) => DType::I64,
             other => other,
         };
         let window_bytes = self.caps.window_bytes();
@@ -332,7 +336,13 @@ impl<'a> Emitter<'a> {
                 let linear = self.atoms.flatten(at, &ty.shape);
                 let i = self.index(&linear)?;
                 let buffer = self.param(*index);
-                let text = self.buffers[buffer].load(&i.text, self.caps);
+                let mut text = self.buffers[buffer].load(&i.text, self.caps);
+                let stored = self.buffers[buffer].dtype;
+                if stored != ty.dtype {
+                    // Blocks of plain elements: their values are f32, like those of all blocks.
+                    glsl(stored)?;
+                    text = scalar::cast(stored, DType::F32, &text);
+                }
                 Ok(self.define(ty_name, text, i.depth, value.node))
             }
             Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),

@@ -344,5 +344,6 @@ impl Buffer {
 
 fn planes(format: Format, elements: u64) -> Vec<(&'static str, usize)> {
     let offsets = tallow_quant::plane_offsets(format, elements as usize);
-    format.spec().planes.iter().zip(offsets).map(|(p, o)| (p.name, o)).collect()
+    let names = format.spec().planes.iter().map(|p| p.name);
+    names.chain(format.codebook().map(|_| "codebook")).zip(offsets).collect()
 }

@@ -112,6 +112,28 @@ impl QTensor {
         Ok(QTensor { tensor: src.quantize(dtype)?, format: dtype })
     }
 
+    /// Blocks as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When rows are no whole blocks or `data` has not the bytes of the shape.
+    pub fn from_blocks(
+        data: Vec<u8>,
+        shape: impl Into<Vec<usize>>,
+        dtype: GgmlDType,
+        device: &Device,
+    ) -> Result<QTensor> {
+        let dims = shape.into();
+        let expected = tallow_reference::byte_len(DType::Block(dtype), &dims)
+            .map_err(|e| Error::InvalidArgument { op: "from_blocks", why: e.to_string() })?;
+        if data.len() != expected {
+            let why = format!("{} bytes for {dims:?} in {dtype}, which takes {expected}", data.len());
+            return Err(Error::InvalidArgument { op: "from_blocks", why });
+        }
+        let ty = TensorType::new(DType::Block(dtype), dims);
+        let tensor = Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::new(Arc::new(data)))));
+        Ok(QTensor { tensor, format: dtype })
+    }
+
     /// The tensor.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor

@@ -19,10 +19,20 @@ fn devices() -> Vec<Device> {
     [CPU].into_iter().chain(Device::best_vulkan().ok()).collect()
 }
 
+/// Formats whose elements the device can load: those of plain 64-bit numbers take a feature.
+fn loadable(device: &Device) -> impl Iterator<Item = Format> {
+    let (int64, float64) = match device {
+        Device::Vulkan(vulkan) => (vulkan.caps().int64, vulkan.caps().float64),
+        Device::Cpu => (true, true),
+    };
+    let loads = move |f: &Format| (int64 || *f != Format::I64) && (float64 || *f != Format::F64);
+    Format::ALL.iter().copied().filter(loads)
+}
+
 #[test]
 fn every_format_means_what_its_blocks_say() -> Result<()> {
     for device in devices() {
-        for format in Format::ALL.iter().copied() {
+        for format in loadable(&device).filter(|f| f.can_quantize()) {
             let w = wave(6, 512, &device)?;
             let q = QTensor::quantize(&w, format)?;
             assert_eq!((q.dtype(), q.shape(), q.rank()), (format, w.shape(), 2));
@@ -34,6 +44,67 @@ fn every_format_means_what_its_blocks_say() -> Result<()> {
             // What is computed of it, also on another device.
             let doubled = q.dequantize(&CPU)?.affine(2.0, 0.0)?.to_flat_vec::<f32>()?;
             assert!(doubled.iter().zip(&want).all(|(a, b)| *a == 2.0 * b));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a fixture that `scripts/quant_fixtures.py` made.
+fn fixture(format: Format, what: &str) -> Vec<u8> {
+    let name = format!("../../tests/fixtures/quant/{format}.{what}");
+    std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// Blocks with extreme fields become the very values of the fixtures wherever those are normal: whole tensors,
+/// and in a product with the unit matrix, which loads eight elements at once.
+#[test]
+fn odd_blocks_mean_the_same_on_every_device() -> Result<()> {
+    for device in devices() {
+        for format in loadable(&device) {
+            let blocks = fixture(format, "blocks");
+            let want = fixture(format, "values");
+            let want: Vec<f32> =
+                want.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+            let per = format.block_elements().max(32);
+            let rows = want.len() / per;
+            let bytes = rows * per / format.block_elements() * format.block_bytes();
+            let q = QTensor::from_blocks(blocks[..bytes].to_vec(), [rows, per], format, &device)?;
+            let same = |got: Vec<f32>, of: &str| {
+                for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                    let held = want.is_normal() && got.to_bits() != want.to_bits();
+                    // Subnormal numbers may be flushed to zero, of either sign.
+                    let small =
+                        (want.is_subnormal() || *want == 0.0) && (got.is_nan() || got.abs() > want.abs());
+                    // Infinities and NaN have no promise on a device, but that they are not numbers.
+                    let odd = !want.is_finite() && got.is_finite();
+                    assert!(
+                        !held && !small && !odd,
+                        "{format} {of} on {device}: {i} is {got:e}, not {want:e}"
+                    );
+                }
+            };
+            same(q.dequantize(&device)?.to_flat_vec::<f32>()?, "alone");
+            let layer = QMatMul::from_qtensor(q)?;
+            for n in [1, per] {
+                // Rows of the unit matrix times the transpose: columns of the weights. Only rows without odd
+                // values stay what they are, since 0 times infinity is none.
+                let first = if n == 1 { per / 2 + 5 } else { 0 };
+                let unit: Vec<f32> = (first..first + n)
+                    .flat_map(|i| (0..per).map(move |j| f32::from(u8::from(i == j))))
+                    .collect();
+                let y = layer.forward(&Tensor::from_vec(unit, (n, per), &device)?)?.to_vec2::<f32>()?;
+                for (i, column) in y.iter().enumerate() {
+                    for (row, got) in want.chunks_exact(per).zip(column) {
+                        let want = row[first + i];
+                        // Sums of one value and zeros: exact where the row is finite and all is normal.
+                        let plain = row.iter().all(|v| v.is_finite() && (*v == 0.0 || v.is_normal()));
+                        assert!(
+                            !plain || *got == want,
+                            "{format} times 1 of {n} on {device}: {got:e}, not {want:e}"
+                        );
+                    }
+                }
+            }
         }
     }
     Ok(())

@@ -49,32 +49,7 @@ pub fn ggml_type_name(id: u32) -> Option<&'static str> {
         return Some(format.name());
     }
     Some(match id {
-        3 => "q4_1",
-        6 => "q5_0",
-        7 => "q5_1",
-        9 => "q8_1",
-        10 => "q2_k",
-        11 => "q3_k",
-        13 => "q5_k",
-        15 => "q8_k",
-        16 => "iq2_xxs",
-        17 => "iq2_xs",
-        18 => "iq3_xxs",
-        19 => "iq1_s",
-        20 => "iq4_nl",
-        21 => "iq3_s",
-        22 => "iq2_s",
-        23 => "iq4_xs",
-        24 => "i8",
-        25 => "i16",
-        26 => "i32",
-        27 => "i64",
-        28 => "f64",
-        29 => "iq1_m",
-        34 => "tq1_0",
-        35 => "tq2_0",
-        39 => "mxfp4",
-        40 => "nvfp4",
+        41 => "q1_0",
         _ => return None,
     })
 }

@@ -203,7 +203,7 @@ fn tensor_tables_are_checked() {
     assert_eq!(source, "q4_0: 48 elements are not whole blocks of 32");
 
     for (id, expected) in [
-        (23, "tensor w: type 23 (iq4_xs) is not supported"),
+        (41, "tensor w: type 41 (q1_0) is not supported"),
         (99, "tensor w: type 99 (unknown) is not supported"),
     ] {
         let file = GgufFile::parse(entry([64, 2], id, 128)).unwrap();

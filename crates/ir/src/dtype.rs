@@ -98,6 +98,11 @@ impl DType {
                 Format::F16 => "block_f16",
                 Format::BF16 => "block_bf16",
                 Format::F32 => "block_f32",
+                Format::F64 => "block_f64",
+                Format::I8 => "block_i8",
+                Format::I16 => "block_i16",
+                Format::I32 => "block_i32",
+                Format::I64 => "block_i64",
                 other => other.spec().name,
             },
         }

@@ -46,10 +46,10 @@ impl WeightTypes {
     }
 }
 
-/// The element type of a weight of this format: plain floats are scalars of the same name, all else is
+/// The element type of a weight of this format: plain numbers are scalars of the same name, all else is
 /// blocks.
 pub fn dtype(format: Format) -> DType {
-    let scalar = DType::SCALARS.into_iter().find(|d| format.is_float() && d.name() == format.name());
+    let scalar = DType::SCALARS.into_iter().find(|d| format.is_plain() && d.name() == format.name());
     scalar.unwrap_or(DType::Block(format))
 }
 

@@ -1,8 +1,27 @@
 //! Whole buffers: quantize, dequantize, and one element of a buffer.
 
-use crate::blocks::{bf16, f16, f32, q4_0, q4_k, q6_k, q8_0};
 use crate::planes::elements_of;
-use crate::{Format, QuantError};
+use crate::{Format, QuantError, blocks};
+
+/// `$body` with `$module` as the module of `$format`'s block arithmetic.
+macro_rules! with_blocks {
+    ($format:expr, $module:ident => $body:expr) => {
+        with_blocks!(@arms $format, $module, $body;
+            Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0, Q8_1 q8_1, Q8_K q8_k,
+            Q2_K q2_k, Q3_K q3_k, Q4_K q4_k, Q5_K q5_k, Q6_K q6_k,
+            IQ2_XXS iq2_xxs, IQ2_XS iq2_xs, IQ2_S iq2_s, IQ3_XXS iq3_xxs, IQ3_S iq3_s, IQ1_S iq1_s, IQ1_M iq1_m,
+            IQ4_NL iq4_nl, IQ4_XS iq4_xs, TQ1_0 tq1_0, TQ2_0 tq2_0, MXFP4 mxfp4, NVFP4 nvfp4,
+            F16 f16, BF16 bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64)
+    };
+    (@arms $format:expr, $module:ident, $body:expr; $($variant:ident $name:ident),*) => {
+        match $format {
+            $(Format::$variant => {
+                use blocks::$name as $module;
+                $body
+            })*
+        }
+    };
+}
 
 /// Writes the values of all blocks in `bytes` to `out`.
 ///
@@ -21,15 +40,7 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<(), Q
     if bytes.len() != expected {
         return Err(QuantError::ByteCount { format: format.name(), expected, got: bytes.len() });
     }
-    match format {
-        Format::Q4_0 => each_block(format, bytes, out, q4_0::element),
-        Format::Q8_0 => each_block(format, bytes, out, q8_0::element),
-        Format::Q4_K => each_block(format, bytes, out, q4_k::element),
-        Format::Q6_K => each_block(format, bytes, out, q6_k::element),
-        Format::F16 => each_block(format, bytes, out, f16::element),
-        Format::BF16 => each_block(format, bytes, out, bf16::element),
-        Format::F32 => each_block(format, bytes, out, f32::element),
-    }
+    with_blocks!(format, module => each_block(format, bytes, out, module::element));
     Ok(())
 }
 
@@ -43,17 +54,9 @@ pub fn dequantize_at(format: Format, bytes: &[u8], index: usize) -> Result<f32, 
         return Err(QuantError::OutOfRange { format: format.name(), index, elements });
     }
     let spec = format.spec();
-    let element = match format {
-        Format::Q4_0 => q4_0::element,
-        Format::Q8_0 => q8_0::element,
-        Format::Q4_K => q4_k::element,
-        Format::Q6_K => q6_k::element,
-        Format::F16 => f16::element,
-        Format::BF16 => bf16::element,
-        Format::F32 => f32::element,
-    };
     let block = &bytes[index / spec.block_elements * spec.block_bytes..][..spec.block_bytes];
-    Ok(element(block, index % spec.block_elements))
+    let i = index % spec.block_elements;
+    Ok(with_blocks!(format, module => module::element(block, i)))
 }
 
 /// Rounds values to a format, with the choices of ggml's reference quantizer.
@@ -62,23 +65,52 @@ pub fn dequantize_at(format: Format, bytes: &[u8], index: usize) -> Result<f32, 
 /// specified.
 ///
 /// # Errors
-/// When `values.len()` is no multiple of the block's elements.
+/// When `values.len()` is no multiple of the block's elements, or there is no quantizer to the format
+/// ([`Format::can_quantize`]).
 pub fn quantize(format: Format, values: &[f32]) -> Result<Vec<u8>, QuantError> {
     let mut bytes = vec![0; format.row_bytes(values.len())?];
-    let quantize_block = match format {
-        Format::Q4_0 => q4_0::quantize,
-        Format::Q8_0 => q8_0::quantize,
-        Format::Q4_K => q4_k::quantize,
-        Format::Q6_K => q6_k::quantize,
-        Format::F16 => f16::quantize,
-        Format::BF16 => bf16::quantize,
-        Format::F32 => f32::quantize,
-    };
+    let quantize_block = quantizer(format).ok_or(QuantError::NoQuantizer { format: format.name() })?;
     let spec = format.spec();
     for (x, block) in values.chunks_exact(spec.block_elements).zip(bytes.chunks_exact_mut(spec.block_bytes)) {
         quantize_block(x, block);
     }
     Ok(bytes)
+}
+
+impl Format {
+    /// Whether [`quantize`] can make blocks of this format; every format can be read.
+    pub fn can_quantize(self) -> bool {
+        quantizer(self).is_some()
+    }
+}
+
+/// A function that fills one block from its values.
+type Quantizer = fn(&[f32], &mut [u8]);
+
+/// The format's, where there is one.
+fn quantizer(format: Format) -> Option<Quantizer> {
+    Some(match format {
+        Format::Q4_0 => blocks::q4_0::quantize,
+        Format::Q4_1 => blocks::q4_1::quantize,
+        Format::Q5_0 => blocks::q5_0::quantize,
+        Format::Q5_1 => blocks::q5_1::quantize,
+        Format::Q8_0 => blocks::q8_0::quantize,
+        Format::Q4_K => blocks::q4_k::quantize,
+        Format::Q6_K => blocks::q6_k::quantize,
+        Format::TQ1_0 => blocks::tq1_0::quantize,
+        Format::TQ2_0 => blocks::tq2_0::quantize,
+        Format::MXFP4 => blocks::mxfp4::quantize,
+        Format::F16 => blocks::f16::quantize,
+        Format::BF16 => blocks::bf16::quantize,
+        Format::F32 => blocks::f32::quantize,
+        Format::F64 => blocks::f64::quantize,
+        Format::Q8_1 => blocks::q8_1::quantize,
+        Format::Q8_K => blocks::q8_k::quantize,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
+        Format::Q2_K | Format::Q3_K | Format::Q5_K => return None,
+        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S | Format::IQ3_XXS | Format::IQ3_S => return None,
+        Format::IQ1_S | Format::IQ1_M | Format::IQ4_NL | Format::IQ4_XS | Format::NVFP4 => return None,
+    })
 }
 
 /// Generic over the function, so that each format's `element` is inlined into its own loop.

@@ -41,4 +41,10 @@ pub enum QuantError {
         /// Elements that the data has.
         elements: usize,
     },
+    /// The format can be read, but there is no quantizer to it.
+    #[error("{format}: values cannot be quantized to this format, it can only be read")]
+    NoQuantizer {
+        /// Name of the format.
+        format: &'static str,
+    },
 }

@@ -12,18 +12,70 @@ use crate::QuantError;
 pub enum Format {
     /// 32 values of 4 bits and one f16 scale; 4.5 bits an element.
     Q4_0,
+    /// 32 values of 4 bits, an f16 scale and an f16 minimum; 5 bits an element.
+    Q4_1,
+    /// 32 values of 5 bits and one f16 scale; 5.5 bits an element.
+    Q5_0,
+    /// 32 values of 5 bits, an f16 scale and an f16 minimum; 6 bits an element.
+    Q5_1,
     /// 32 values of 8 bits and one f16 scale; 8.5 bits an element.
     Q8_0,
+    /// 32 values of 8 bits, one f16 scale, and their sum; 9 bits an element. Of activations, not of weights.
+    Q8_1,
+    /// 256 values of 2 bits in 16 groups with 4-bit scales and minima; 2.625 bits an element.
+    Q2_K,
+    /// 256 values of 3 bits in 16 groups with 6-bit scales; 3.4375 bits an element.
+    Q3_K,
     /// 256 values of 4 bits in 8 groups with 6-bit scales and minima; 4.5 bits an element.
     Q4_K,
+    /// 256 values of 5 bits in 8 groups with 6-bit scales and minima; 5.5 bits an element.
+    Q5_K,
     /// 256 values of 6 bits in 16 groups with 8-bit scales; 6.5625 bits an element.
     Q6_K,
+    /// 256 values of 8 bits, one f32 scale, and their sums; 9.125 bits an element. Of activations, not of weights.
+    Q8_K,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 2.0625 bits an element.
+    IQ2_XXS,
+    /// 256 values as points of a codebook, 16 groups with 4-bit scales; 2.3125 bits an element.
+    IQ2_XS,
+    /// 256 values as points of a codebook, 16 groups with 4-bit scales; 2.5625 bits an element.
+    IQ2_S,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 3.0625 bits an element.
+    IQ3_XXS,
+    /// 256 values as points of a codebook, 8 groups with 4-bit scales; 3.4375 bits an element.
+    IQ3_S,
+    /// 256 values as points of a codebook, 8 groups with 3-bit scales; 1.5625 bits an element.
+    IQ1_S,
+    /// 256 values as points of a codebook, 16 groups with 3-bit scales; 1.75 bits an element.
+    IQ1_M,
+    /// 32 values of 16 uneven levels and one f16 scale; 4.5 bits an element.
+    IQ4_NL,
+    /// 256 values of 16 uneven levels in 8 groups with 6-bit scales; 4.25 bits an element.
+    IQ4_XS,
+    /// 256 values of -1, 0 or 1, five in a byte, and one f16 scale; 1.6875 bits an element.
+    TQ1_0,
+    /// 256 values of -1, 0 or 1, four in a byte, and one f16 scale; 2.0625 bits an element.
+    TQ2_0,
+    /// 32 floats of 4 bits (e2m1) and a power of two; 4.25 bits an element.
+    MXFP4,
+    /// 64 floats of 4 bits (e2m1) in 4 groups with 8-bit float scales (e4m3); 4.5 bits an element.
+    NVFP4,
     /// IEEE 754 half precision.
     F16,
     /// The upper half of an IEEE 754 single.
     BF16,
     /// IEEE 754 single precision.
     F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// Signed integers of 8 bits.
+    I8,
+    /// Signed integers of 16 bits.
+    I16,
+    /// Signed integers of 32 bits.
+    I32,
+    /// Signed integers of 64 bits.
+    I64,
 }
 
 /// One group of fields that lies apart from the others in device memory.
@@ -58,65 +110,110 @@ const fn plane(name: &'static str, offset_in_block: usize, bytes_per_block: usiz
     Plane { name, offset_in_block, bytes_per_block }
 }
 
-/// The rows, in the order of [`Format`]'s variants.
-const FORMATS: [FormatSpec; 7] = [
-    FormatSpec {
-        format: Format::Q4_0,
-        name: "q4_0",
-        ggml_id: 2,
-        block_elements: 32,
-        block_bytes: 18,
-        planes: &[plane("qs", 2, 16), plane("d", 0, 2)],
-    },
-    FormatSpec {
-        format: Format::Q8_0,
-        name: "q8_0",
-        ggml_id: 8,
-        block_elements: 32,
-        block_bytes: 34,
-        planes: &[plane("qs", 2, 32), plane("d", 0, 2)],
-    },
+const fn row(
+    format: Format,
+    name: &'static str,
+    ggml_id: u32,
+    block_elements: usize,
+    block_bytes: usize,
+    planes: &'static [Plane],
+) -> FormatSpec {
+    FormatSpec { format, name, ggml_id, block_elements, block_bytes, planes }
+}
+
+/// The rows, in the order of [`Format`]'s variants: name, number, elements and bytes of a block, planes.
+///
+/// Planes have 1, 2 or a multiple of 4 bytes a block, so that no field straddles words in an odd way.
+const FORMATS: [FormatSpec; 33] = [
+    row(Format::Q4_0, "q4_0", 2, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
+    row(Format::Q4_1, "q4_1", 3, 32, 20, &[plane("qs", 4, 16), plane("dm", 0, 4)]),
+    row(Format::Q5_0, "q5_0", 6, 32, 22, &[plane("qs", 6, 16), plane("qh", 2, 4), plane("d", 0, 2)]),
+    row(Format::Q5_1, "q5_1", 7, 32, 24, &[plane("qs", 8, 16), plane("qh", 4, 4), plane("dm", 0, 4)]),
+    row(Format::Q8_0, "q8_0", 8, 32, 34, &[plane("qs", 2, 32), plane("d", 0, 2)]),
+    row(Format::Q8_1, "q8_1", 9, 32, 36, &[plane("qs", 4, 32), plane("ds", 0, 4)]),
+    row(Format::Q2_K, "q2_k", 10, 256, 84, &[plane("qs", 16, 64), plane("sc", 0, 16), plane("dm", 80, 4)]),
+    row(
+        Format::Q3_K,
+        "q3_k",
+        11,
+        256,
+        110,
+        &[plane("qs", 32, 64), plane("qh", 0, 32), plane("sc", 96, 12), plane("d", 108, 2)],
+    ),
     // The head is d, dmin and the twelve bytes of packed scales: one 16-byte load.
-    FormatSpec {
-        format: Format::Q4_K,
-        name: "q4_k",
-        ggml_id: 12,
-        block_elements: 256,
-        block_bytes: 144,
-        planes: &[plane("qs", 16, 128), plane("head", 0, 16)],
-    },
-    FormatSpec {
-        format: Format::Q6_K,
-        name: "q6_k",
-        ggml_id: 14,
-        block_elements: 256,
-        block_bytes: 210,
-        planes: &[plane("ql", 0, 128), plane("qh", 128, 64), plane("sc", 192, 16), plane("d", 208, 2)],
-    },
-    FormatSpec {
-        format: Format::F16,
-        name: "f16",
-        ggml_id: 1,
-        block_elements: 1,
-        block_bytes: 2,
-        planes: &[plane("data", 0, 2)],
-    },
-    FormatSpec {
-        format: Format::BF16,
-        name: "bf16",
-        ggml_id: 30,
-        block_elements: 1,
-        block_bytes: 2,
-        planes: &[plane("data", 0, 2)],
-    },
-    FormatSpec {
-        format: Format::F32,
-        name: "f32",
-        ggml_id: 0,
-        block_elements: 1,
-        block_bytes: 4,
-        planes: &[plane("data", 0, 4)],
-    },
+    row(Format::Q4_K, "q4_k", 12, 256, 144, &[plane("qs", 16, 128), plane("head", 0, 16)]),
+    row(
+        Format::Q5_K,
+        "q5_k",
+        13,
+        256,
+        176,
+        &[plane("qs", 48, 128), plane("qh", 16, 32), plane("head", 0, 16)],
+    ),
+    row(
+        Format::Q6_K,
+        "q6_k",
+        14,
+        256,
+        210,
+        &[plane("ql", 0, 128), plane("qh", 128, 64), plane("sc", 192, 16), plane("d", 208, 2)],
+    ),
+    row(Format::Q8_K, "q8_k", 15, 256, 292, &[plane("qs", 4, 256), plane("sums", 260, 32), plane("d", 0, 4)]),
+    row(Format::IQ2_XXS, "iq2_xxs", 16, 256, 66, &[plane("qs", 2, 64), plane("d", 0, 2)]),
+    row(Format::IQ2_XS, "iq2_xs", 17, 256, 74, &[plane("qs", 2, 64), plane("sc", 66, 8), plane("d", 0, 2)]),
+    row(
+        Format::IQ2_S,
+        "iq2_s",
+        22,
+        256,
+        82,
+        &[
+            plane("qs", 2, 32),
+            plane("signs", 34, 32),
+            plane("qh", 66, 8),
+            plane("sc", 74, 8),
+            plane("d", 0, 2),
+        ],
+    ),
+    row(
+        Format::IQ3_XXS,
+        "iq3_xxs",
+        18,
+        256,
+        98,
+        &[plane("qs", 2, 64), plane("sc", 66, 32), plane("d", 0, 2)],
+    ),
+    row(
+        Format::IQ3_S,
+        "iq3_s",
+        21,
+        256,
+        110,
+        &[
+            plane("qs", 2, 64),
+            plane("signs", 74, 32),
+            plane("qh", 66, 8),
+            plane("sc", 106, 4),
+            plane("d", 0, 2),
+        ],
+    ),
+    row(Format::IQ1_S, "iq1_s", 19, 256, 50, &[plane("qs", 2, 32), plane("qh", 34, 16), plane("d", 0, 2)]),
+    row(Format::IQ1_M, "iq1_m", 29, 256, 56, &[plane("qs", 0, 32), plane("qh", 32, 16), plane("sc", 48, 8)]),
+    row(Format::IQ4_NL, "iq4_nl", 20, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
+    // The head is d and all scales: one 8-byte load.
+    row(Format::IQ4_XS, "iq4_xs", 23, 256, 136, &[plane("qs", 8, 128), plane("head", 0, 8)]),
+    row(Format::TQ1_0, "tq1_0", 34, 256, 54, &[plane("qs", 0, 48), plane("qh", 48, 4), plane("d", 52, 2)]),
+    row(Format::TQ2_0, "tq2_0", 35, 256, 66, &[plane("qs", 0, 64), plane("d", 64, 2)]),
+    row(Format::MXFP4, "mxfp4", 39, 32, 17, &[plane("qs", 1, 16), plane("e", 0, 1)]),
+    row(Format::NVFP4, "nvfp4", 40, 64, 36, &[plane("qs", 4, 32), plane("sc", 0, 4)]),
+    row(Format::F16, "f16", 1, 1, 2, &[plane("data", 0, 2)]),
+    row(Format::BF16, "bf16", 30, 1, 2, &[plane("data", 0, 2)]),
+    row(Format::F32, "f32", 0, 1, 4, &[plane("data", 0, 4)]),
+    row(Format::F64, "f64", 28, 1, 8, &[plane("data", 0, 8)]),
+    row(Format::I8, "i8", 24, 1, 1, &[plane("data", 0, 1)]),
+    row(Format::I16, "i16", 25, 1, 2, &[plane("data", 0, 2)]),
+    row(Format::I32, "i32", 26, 1, 4, &[plane("data", 0, 4)]),
+    row(Format::I64, "i64", 27, 1, 8, &[plane("data", 0, 8)]),
 ];
 
 impl Format {
@@ -153,12 +250,9 @@ impl Format {
         self.spec().block_bytes
     }
 
-    /// Whether the format holds plain floats rather than quantized blocks.
-    pub fn is_float(self) -> bool {
-        match self {
-            Format::F16 | Format::BF16 | Format::F32 => true,
-            Format::Q4_0 | Format::Q8_0 | Format::Q4_K | Format::Q6_K => false,
-        }
+    /// Whether the format holds plain numbers rather than quantized blocks.
+    pub fn is_plain(self) -> bool {
+        self.block_elements() == 1
     }
 
     /// The format with this number in GGUF files, if it is one of ours.

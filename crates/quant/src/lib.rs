@@ -24,9 +24,11 @@ mod blocks;
 mod convert;
 mod error;
 mod format;
+mod grids;
 mod planes;
 
 pub use convert::{dequantize, dequantize_at, quantize};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};
+pub use grids::Codebook;
 pub use planes::{PLANE_ALIGNMENT, plane_offsets, repack, repacked_bytes, unpack};

@@ -6,13 +6,17 @@
 //! [`PLANE_ALIGNMENT`]. Blocks keep their order, so block `b` of plane `p` starts at
 //! `plane_offsets[p] + b * bytes_per_block`. The bytes themselves are unchanged, and the way back
 //! ([`unpack`]) is exact.
+//!
+//! Behind the planes of a format with a codebook lies the codebook, at most 4 KiB, so that kernels read it like the
+//! weight itself. (As a constant array in the shader it would be copied by each invocation on some devices.)
 
 use crate::{Format, QuantError};
 
 /// Every plane starts on a multiple of so many bytes: the widest load of a GPU.
 pub const PLANE_ALIGNMENT: usize = 16;
 
-/// Where each plane starts in a repacked weight of `elements` elements, in bytes.
+/// Where each plane starts in a repacked weight of `elements` elements, in bytes; last the codebook, if the format
+/// has one.
 ///
 /// `elements` counts the whole tensor and is one that [`Format::row_bytes`] accepts; a partial
 /// block would be given a whole block's room.
@@ -20,7 +24,7 @@ pub fn plane_offsets(format: Format, elements: usize) -> Vec<usize> {
     layout(format, elements).0
 }
 
-/// Bytes of a repacked weight: the file's, and less than [`PLANE_ALIGNMENT`] of padding a plane.
+/// Bytes of a repacked weight: the file's, less than [`PLANE_ALIGNMENT`] of padding a plane, and the codebook.
 ///
 /// The size is a multiple of [`PLANE_ALIGNMENT`], so that the last element can be read in a wide load.
 pub fn repacked_bytes(format: Format, elements: usize) -> usize {
@@ -36,10 +40,15 @@ pub fn repack(format: Format, bytes: &[u8]) -> Result<Vec<u8>, QuantError> {
     let spec = format.spec();
     let (offsets, total) = layout(format, elements);
     let mut out = vec![0; total];
-    for (plane, offset) in spec.planes.iter().zip(offsets) {
+    for (plane, &offset) in spec.planes.iter().zip(&offsets) {
         let blocks = bytes.chunks_exact(spec.block_bytes);
         for (to, block) in out[offset..].chunks_exact_mut(plane.bytes_per_block).zip(blocks) {
             to.copy_from_slice(&block[plane.offset_in_block..][..plane.bytes_per_block]);
+        }
+    }
+    if let (Some(codebook), Some(&offset)) = (format.codebook(), offsets.last()) {
+        for (to, point) in out[offset..].chunks_exact_mut(2).zip(codebook.points) {
+            to.copy_from_slice(&point.to_le_bytes());
         }
     }
     Ok(out)
@@ -86,13 +95,12 @@ fn layout(format: Format, elements: usize) -> (Vec<usize>, usize) {
     let spec = format.spec();
     let blocks = elements.div_ceil(spec.block_elements);
     let mut end = 0usize;
-    let offsets = spec
-        .planes
-        .iter()
-        .map(|plane| {
+    // Saturating: a size beyond the address space stays one, and cannot be allocated.
+    let planes = spec.planes.iter().map(|plane| blocks.saturating_mul(plane.bytes_per_block));
+    let offsets = planes
+        .chain(format.codebook().map(|codebook| codebook.points.len() * 2))
+        .map(|bytes| {
             let start = end;
-            // Saturating: a size beyond the address space stays one, and cannot be allocated.
-            let bytes = blocks.saturating_mul(plane.bytes_per_block);
             end = start.saturating_add(bytes).checked_next_multiple_of(PLANE_ALIGNMENT).unwrap_or(usize::MAX);
             start
         })
@@ -118,7 +126,8 @@ mod tests {
                 let file = pattern(blocks * spec.block_bytes);
                 let planes = repack(format, &file).expect("whole blocks");
                 assert_eq!(planes.len(), repacked_bytes(format, elements));
-                assert!(planes.len() <= file.len() + 16 * spec.planes.len());
+                let codebook = format.codebook().map_or(0, |codebook| codebook.points.len() * 2);
+                assert!(codebook <= 4096 && planes.len() <= file.len() + 16 * spec.planes.len() + codebook);
                 assert!(plane_offsets(format, elements).iter().all(|o| o % PLANE_ALIGNMENT == 0));
                 assert_eq!(unpack(format, &planes, elements).as_deref(), Ok(&file[..]), "{format} {blocks}");
             }

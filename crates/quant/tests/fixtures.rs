@@ -24,7 +24,11 @@ fn dequantize_is_bit_exact_for_every_format() {
         let blocks = fixture(&format!("{format}.blocks"));
         let expected = floats(&fixture(&format!("{format}.values")));
         assert!(expected.len() >= 500, "{format}: a fixture with so few values proves little");
-        assert!(expected.iter().any(|v| v.is_nan()) && expected.iter().any(|v| v.is_infinite()));
+        // A scale of 8 bits is no NaN; that of NVFP4 is no infinity either.
+        let whole = matches!(format, Format::I8 | Format::I16 | Format::I32 | Format::I64);
+        let has = |odd: fn(&f32) -> bool| expected.iter().any(odd);
+        assert!(has(|v| v.is_nan()) || matches!(format, Format::MXFP4 | Format::NVFP4) || whole, "{format}");
+        assert!(has(|v| v.is_infinite()) || format == Format::NVFP4 || whole, "{format}");
         let mut got = vec![0.0; expected.len()];
         dequantize(format, &blocks, &mut got).expect("whole blocks");
         for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
@@ -35,15 +39,24 @@ fn dequantize_is_bit_exact_for_every_format() {
     }
 }
 
+#[test]
+fn codebooks_are_those_of_the_package() {
+    for &format in Format::ALL {
+        let Some(codebook) = format.codebook() else { continue };
+        let expected = fixture(&format!("{format}.codebook"));
+        let got: Vec<u8> = codebook.points.iter().flat_map(|point| point.to_le_bytes()).collect();
+        assert!(got == expected, "{format}: the codebook {} is another", codebook.name);
+    }
+}
+
 /// The K formats' quantizers are not in the package; `tallow-gguf` tests them on model files.
 #[test]
 fn quantize_is_byte_exact() {
     for &format in Format::ALL {
-        let source = match format {
-            Format::F16 | Format::BF16 | Format::F32 => "source_floats.f32",
-            Format::Q4_0 | Format::Q8_0 => "source_blocks.f32",
-            Format::Q4_K | Format::Q6_K => continue,
-        };
+        if !format.can_quantize() || matches!(format, Format::Q4_K | Format::Q6_K) {
+            continue;
+        }
+        let source = if format.is_plain() { "source_floats.f32" } else { "source_blocks.f32" };
         let got = quantize(format, &floats(&fixture(source))).expect("whole blocks");
         let expected = fixture(&format!("{format}.quantized"));
         let size = format.block_bytes();
@@ -61,9 +74,20 @@ fn quantize_is_byte_exact() {
 #[test]
 fn quantized_values_are_near() {
     let source = floats(&fixture("source_blocks.f32"));
-    for (format, steps) in
-        [(Format::Q4_0, 8.0), (Format::Q8_0, 127.0), (Format::Q4_K, 8.0), (Format::Q6_K, 31.0)]
-    {
+    for (format, steps) in [
+        (Format::Q4_0, 8.0),
+        (Format::Q4_1, 7.4),
+        (Format::Q5_0, 16.0),
+        (Format::Q5_1, 15.4),
+        (Format::Q8_0, 127.0),
+        (Format::Q8_1, 127.0),
+        (Format::Q8_K, 126.0),
+        (Format::Q4_K, 8.0),
+        (Format::Q6_K, 31.0),
+        (Format::TQ1_0, 1.99),
+        (Format::TQ2_0, 1.99),
+        (Format::MXFP4, 3.0),
+    ] {
         let bytes = quantize(format, &source).expect("whole blocks");
         let mut back = vec![0.0; source.len()];
         dequantize(format, &bytes, &mut back).expect("whole blocks");
@@ -86,6 +110,23 @@ fn quantized_values_are_near() {
     }
 }
 
+/// `docs/quantization.md` has a row for each format, in the table's order.
+#[test]
+fn the_page_lists_every_format() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/quantization.md");
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let rows: String = Format::ALL
+        .iter()
+        .map(|format| {
+            let (spec, quantizes) = (format.spec(), if format.can_quantize() { "yes" } else { "no" });
+            let bits = spec.block_bytes as f64 * 8.0 / spec.block_elements as f64;
+            let (id, elements, bytes) = (spec.ggml_id, spec.block_elements, spec.block_bytes);
+            format!("| `{format}` | {id} | {elements} | {bytes} | {bits} | {quantizes} |\n")
+        })
+        .collect();
+    assert!(page.ends_with(&format!("|---|---|---|---|---|---|\n{rows}")), "the rows should be\n{rows}");
+}
+
 #[test]
 fn odd_values_never_panic() {
     let odd = [f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-42, -0.0];
@@ -95,8 +136,10 @@ fn odd_values_never_panic() {
                 let mut values = [rest; 256];
                 values[0] = first;
                 values[100] = 1.0;
-                let bytes = quantize(format, &values).expect("whole blocks");
-                dequantize(format, &bytes, &mut values).expect("whole blocks");
+                match quantize(format, &values) {
+                    Ok(bytes) => dequantize(format, &bytes, &mut values).expect("whole blocks"),
+                    Err(e) => assert!(!format.can_quantize(), "{e}"),
+                }
             }
         }
     }
@@ -104,7 +147,7 @@ fn odd_values_never_panic() {
 
 #[test]
 fn zeros_stay_zero() {
-    for &format in Format::ALL {
+    for &format in Format::ALL.iter().filter(|f| f.can_quantize()) {
         let bytes = quantize(format, &[0.0; 512]).expect("whole blocks");
         let mut back = [1.0; 512];
         dequantize(format, &bytes, &mut back).expect("whole blocks");
@@ -122,6 +165,10 @@ fn wrong_sizes_name_format_and_sizes() {
     assert_eq!(
         text(quantize(Format::Q6_K, &[0.0; 32]).map(drop)),
         Err("q6_k: 32 elements are not whole blocks of 256".to_owned())
+    );
+    assert_eq!(
+        text(quantize(Format::IQ4_XS, &[0.0; 256]).map(drop)),
+        Err("iq4_xs: values cannot be quantized to this format, it can only be read".to_owned())
     );
     assert_eq!(
         text(dequantize_at(Format::Q8_0, &[0; 34], 32).map(drop)),

@@ -169,7 +169,7 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
 fn weight_matrix(b: &mut Builder, rows: i64, depth: i64, dtype: DType) -> Item {
     let name = b.name("w");
     let fits =
-        |f: &Format| depth % f.block_elements() as i64 == 0 && (b.options.plain_blocks || !f.is_float());
+        |f: &Format| depth % f.block_elements() as i64 == 0 && (b.options.plain_blocks || !f.is_plain());
     let formats: Vec<Format> = Format::ALL.iter().copied().filter(fits).collect();
     let value: Value = if b.rng.chance(75) {
         let format = *b.rng.pick(&formats);

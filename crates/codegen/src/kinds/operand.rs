@@ -1,10 +1,10 @@
 //! Right operands of matmuls: found to be eight neighbouring elements of a buffer where they are.
 
 use minijinja::{Value as Hole, context};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomId, Index};
-use tallow_ir::{DType, Op, Value};
+use tallow_ir::{DType, Format, Op, Value};
 
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
@@ -24,6 +24,8 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
         match &node.op {
             Op::Param { index, ty } => {
                 let fits = match ty.dtype {
+                    // Plain elements that are no floats of 16 or 32 bits have no wide loads.
+                    DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
                     DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
                     DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
                     DType::F8E4M3 | DType::F64 => false,
@@ -63,24 +65,26 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     }
 }
 
-/// Load functions of block weights, and wide loads of plain buffers.
+/// Load functions of block weights with the tables that they read, and wide loads of plain buffers.
 pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
     let mut text = String::new();
+    let mut tables = BTreeSet::new();
     for buffer in &e.buffers {
         let mut holes: BTreeMap<&str, Hole> =
             buffer.planes().into_iter().map(|(name, bytes)| (name, Hole::from(bytes / 4))).collect();
         holes.insert("b", buffer.binding.into());
         let template = match buffer.dtype {
-            DType::Block(format) => match format {
-                tallow_ir::Format::Q4_0 => "dequant/q4_0.glsl",
-                tallow_ir::Format::Q8_0 => "dequant/q8_0.glsl",
-                tallow_ir::Format::Q4_K => "dequant/q4_k.glsl",
-                tallow_ir::Format::Q6_K => "dequant/q6_k.glsl",
-                tallow_ir::Format::F16 | tallow_ir::Format::BF16 | tallow_ir::Format::F32 => {
+            DType::Block(format) => {
+                let Some((template, table)) = templates(format) else {
                     let what = format!("a weight of {} blocks", format.name());
                     return Err(CodegenError::Dtype { what, dtype: buffer.dtype });
+                };
+                if let Some(table) = table.filter(|table| tables.insert(*table)) {
+                    text += &render(table, context! {})?;
+                    text.push('\n');
                 }
-            },
+                template
+            }
             _ if buffer.wide => {
                 holes.insert("dtype", buffer.dtype.name().into());
                 "dequant/plain.glsl"
@@ -91,4 +95,40 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// The templates of a format's load functions and of the table or function that they share with other weights, if
+/// any; none for plain elements, which are loaded as their type.
+fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
+    let template = match format {
+        Format::Q4_0 => "dequant/q4_0.glsl",
+        Format::Q4_1 => "dequant/q4_1.glsl",
+        Format::Q5_0 => "dequant/q5_0.glsl",
+        Format::Q5_1 => "dequant/q5_1.glsl",
+        Format::Q8_0 => "dequant/q8_0.glsl",
+        Format::Q2_K => "dequant/q2_k.glsl",
+        Format::Q3_K => "dequant/q3_k.glsl",
+        Format::Q4_K => "dequant/q4_k.glsl",
+        Format::Q5_K => "dequant/q5_k.glsl",
+        Format::Q6_K => "dequant/q6_k.glsl",
+        Format::TQ2_0 => "dequant/tq2_0.glsl",
+        Format::TQ1_0 => return Some(("dequant/tq1_0.glsl", Some("dequant/powers_of_3.glsl"))),
+        Format::IQ2_XXS => return Some(("dequant/iq2_xxs.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ2_XS => return Some(("dequant/iq2_xs.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ2_S => return Some(("dequant/iq2_s.glsl", Some("dequant/iq2_value.glsl"))),
+        Format::IQ3_XXS => return Some(("dequant/iq3_xxs.glsl", Some("dequant/iq3_xxs_value.glsl"))),
+        Format::IQ3_S => return Some(("dequant/iq3_s.glsl", Some("dequant/iq3_s_value.glsl"))),
+        Format::IQ1_S => return Some(("dequant/iq1_s.glsl", Some("dequant/iq1_value.glsl"))),
+        Format::IQ1_M => return Some(("dequant/iq1_m.glsl", Some("dequant/iq1_value.glsl"))),
+        Format::IQ4_NL => return Some(("dequant/iq4_nl.glsl", Some("dequant/iq4_levels.glsl"))),
+        Format::IQ4_XS => return Some(("dequant/iq4_xs.glsl", Some("dequant/iq4_levels.glsl"))),
+        Format::MXFP4 => return Some(("dequant/mxfp4.glsl", Some("dequant/fp4_levels.glsl"))),
+        Format::NVFP4 => return Some(("dequant/nvfp4.glsl", Some("dequant/fp4_levels.glsl"))),
+        Format::Q8_1 => "dequant/q8_1.glsl",
+        Format::Q8_K => "dequant/q8_k.glsl",
+        Format::I8 => "dequant/i8.glsl",
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
+        Format::I16 | Format::I32 | Format::I64 => return None,
+    };
+    Some((template, None))
 }

@@ -2,7 +2,7 @@
 
 use tallow_ir::{DType, FusionKind};
 
-use crate::{BLOCKS, Case, Expect, case, check};
+use crate::{Case, Expect, blocks, case, check};
 
 const MATVEC: &[FusionKind] = &[FusionKind::Matvec];
 const MATMUL: &[FusionKind] = &[FusionKind::Matmul];
@@ -39,7 +39,7 @@ fn linear(w: &str, rows: &str, k: u32, n: u32) -> Case {
 fn every_format_and_number_of_rows() {
     let mut cases = vec![];
     for rows in ["1", "3", "9", "64", "seq"] {
-        for format in BLOCKS {
+        for format in blocks() {
             cases.push(linear(format.spec().name, rows, 512, 100));
         }
         for w in ["f32", "f16", "bf16"] {

@@ -44,7 +44,9 @@ fn case(name: impl Into<String>, kinds: &'static [FusionKind], body: impl AsRef<
 }
 
 /// Formats of blocks that kernels read.
-const BLOCKS: [Format; 4] = [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q6_K];
+fn blocks() -> impl Iterator<Item = Format> {
+    Format::ALL.iter().copied().filter(|format| !format.is_plain())
+}
 
 /// A kernel of a case on a profile.
 struct Found {

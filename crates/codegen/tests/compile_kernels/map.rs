@@ -248,7 +248,7 @@ fn leaves_and_odd_shapes() {
             "symbol n <= 9\n%0 = iota : {d}[n]\n%1 = dim_value {{n+1}} : {d}[]\n%2 = broadcast %1 : {d}[n]\n%3 = sub %2 %0 : {d}[n]\nreturn %3 as \"y\""
         )));
     }
-    for f in crate::BLOCKS {
+    for f in crate::blocks() {
         let f = f.spec().name;
         cases.push(case(
             format!("rows of {f}"),

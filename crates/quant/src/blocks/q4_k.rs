@@ -26,9 +26,9 @@ pub fn element(block: &[u8], i: usize) -> f32 {
     half_at(block, 0) * f32::from(scale) * f32::from(q) - half_at(block, 2) * f32::from(minimum)
 }
 
-/// The 6-bit scale and minimum of a group.
+/// The 6-bit scale and minimum of a group, here and in Q5_K.
 #[inline(always)]
-fn scale_and_min(block: &[u8], group: usize) -> (u8, u8) {
+pub fn scale_and_min(block: &[u8], group: usize) -> (u8, u8) {
     let packed = &block[SCALES..QUANTS];
     if group < 4 {
         (packed[group] & 63, packed[group + 4] & 63)

@@ -1,0 +1,7 @@
+//! I64: a signed integer of 64 bits, little endian, no weight but a table. Its value here is rounded to f32.
+
+/// The value of the block's only element.
+#[inline(always)]
+pub fn element(block: &[u8], _: usize) -> f32 {
+    i64::from_le_bytes(std::array::from_fn(|i| block[i])) as f32
+}

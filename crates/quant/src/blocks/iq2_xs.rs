@@ -1,0 +1,23 @@
+//! IQ2_XS: 256 elements in 16 groups of 16, each with a 4-bit scale.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..66 | a 16-bit word for each 8 elements: the low 9 bits choose a point of the codebook, the upper 7 are signs |
+//! | 66..74 | scales, two groups a byte, the first low |
+//!
+//! The eighth sign of each 8 elements makes the number of minus signs even.
+//! The value is `d * (0.5 + scale) / 4 * level`, with its sign.
+
+use super::{all_signs, half_at, level2, short_at, signed};
+use crate::grids::IQ2_XS;
+
+/// The value of element `i` of 256.
+#[inline(always)]
+pub fn element(block: &[u8], i: usize) -> f32 {
+    let word = short_at(block, 2 + i / 8 * 2);
+    let scale = block[66 + i / 32] >> (i / 16 % 2 * 4) & 0xf;
+    let scale = half_at(block, 0) * (0.5 + f32::from(scale)) * 0.25;
+    let level = level2(IQ2_XS[usize::from(word & 511)], i % 8);
+    signed(scale * level, all_signs((word >> 9) as u8), i % 8)
+}

@@ -1,0 +1,22 @@
+//! IQ2_XXS: 256 elements in 8 groups of 32, each with a 4-bit scale.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..66 | 8 bytes a group: 4 bytes that each choose a point of the codebook for 8 elements, then a word with 7 sign bits for each of the 4, and the scale in its upper 4 bits |
+//!
+//! The eighth sign of each 8 elements makes the number of minus signs even.
+//! The value is `d * (0.5 + scale) / 4 * level`, with its sign.
+
+use super::{all_signs, half_at, level2, signed, word_at};
+use crate::grids::IQ2_XXS;
+
+/// The value of element `i` of 256.
+#[inline(always)]
+pub fn element(block: &[u8], i: usize) -> f32 {
+    let (at, l) = (2 + i / 32 * 8, i / 8 % 4);
+    let word = word_at(block, at + 4);
+    let scale = half_at(block, 0) * (0.5 + (word >> 28) as f32) * 0.25;
+    let level = level2(IQ2_XXS[usize::from(block[at + l])], i % 8);
+    signed(scale * level, all_signs((word >> (7 * l)) as u8), i % 8)
+}

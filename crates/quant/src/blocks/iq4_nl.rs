@@ -1,0 +1,13 @@
+//! IQ4_NL: `d` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
+//! The value is `LEVELS[q] * d`.
+
+use super::{half_at, nibble};
+
+/// The levels of a nibble, here and in IQ4_XS: denser near zero, as weights are.
+pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// The value of element `i` of 32.
+#[inline(always)]
+pub fn element(block: &[u8], i: usize) -> f32 {
+    f32::from(LEVELS[usize::from(nibble(&block[2..], i))]) * half_at(block, 0)
+}
