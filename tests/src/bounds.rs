@@ -6,7 +6,7 @@
 //! as much as the graph likes. So each value gets an interval that holds what every such kernel may compute:
 //!
 //! 1. The image of the operands' intervals under the op, from the ends where it is monotone, else by its slope.
-//! 2. Widened by the error of the op as kernels compute it ([`functions`] has the table).
+//! 2. Widened by the error of the op as kernels compute it (`bounds/functions.rs` has the table).
 //! 3. For f16 and bf16 the hull of that and of both ends rounded to the type: a kernel rounds or does not. For
 //!    f8e4m3, which kernels round at each node, both ends rounded. Rounding is monotone, so that is all.
 //!
@@ -14,7 +14,7 @@
 //! Both ends are computed in f64 by a graph of their own, which the interpreter evaluates like any other: twice
 //! the nodes, a few more for each error. States have two ends too, which the next run starts from.
 //!
-//! By construction the interpreter's own result lies within its interval, which [`Bounds::check`] also demands.
+//! By construction the interpreter's own result lies within its interval, which [`Interval::check`] also demands.
 
 mod combine;
 mod functions;

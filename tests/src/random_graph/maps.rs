@@ -1,5 +1,6 @@
 //! Elementwise steps.
 
+use tallow_ir::elementwise::{Meaning, TypeRule};
 use tallow_ir::{DType, Dim, ElementwiseOp as E, Op, ReduceKind};
 
 use super::builder::{Builder, Item, wrapped};
@@ -18,14 +19,11 @@ pub fn range(op: E, of: &[Item]) -> (f64, f64) {
         E::Sign | E::Sin | E::Cos | E::Tanh | E::Erf => (-1.0, 1.0),
         E::Atan | E::Asin => (-1.6, 1.6),
         E::Acos => (0.0, 3.2),
-        E::Exp2 => (a.low.exp2(), a.high.exp2()),
         E::Expm1 => (a.low.exp_m1(), a.high.exp_m1()),
         E::Sinh => (a.low.sinh(), a.high.sinh()),
         E::Cosh => (1.0, a.bound().cosh()),
         // Callers see to it that the operand stays between two poles.
         E::Tan => (a.low.tan(), a.high.tan()),
-        E::Log2 => (a.low.log2(), a.high.log2()),
-        E::Log1p => (a.low.ln_1p(), a.high.ln_1p()),
         E::Rsqrt => (1.0 / a.high.sqrt(), 1.0 / a.low.sqrt()),
         E::Exp => (a.low.exp(), a.high.exp()),
         E::Log => (a.low.ln(), a.high.ln()),
@@ -52,23 +50,32 @@ pub fn range(op: E, of: &[Item]) -> (f64, f64) {
         E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge => (0.0, 1.0),
         E::And | E::Or | E::Xor | E::Not => (0.0, 1.0),
         E::Select => (of[1].low.min(b.low), of[1].high.max(b.high)),
+        // What has no row here, from the table's meaning: exact where it is monotone.
+        _ => sampled(op, a, b),
     }
+}
+
+/// The range of what `op` means at 33 points of the range of each operand.
+fn sampled(op: E, a: Item, b: Item) -> (f64, f64) {
+    let points = |i: Item| (0..=32).map(move |n| i.low + (i.high - i.low) * f64::from(n) / 32.0);
+    let found: Vec<f64> = match op.meaning() {
+        Meaning::Unary(f, _) => points(a).map(f).collect(),
+        Meaning::Binary(f, _) => points(a).flat_map(|x| points(b).map(move |y| f(x, y))).collect(),
+        Meaning::Relation(..) | Meaning::Test(_) => vec![0.0, 1.0],
+        Meaning::Ternary(_) | Meaning::Select => vec![f64::NEG_INFINITY, f64::INFINITY],
+    };
+    (found.iter().copied().fold(f64::MAX, f64::min), found.iter().copied().fold(f64::MIN, f64::max))
 }
 
 /// True if every device gives the same bits for the same operands, in whatever precision it computes.
 pub fn is_exact(op: E) -> bool {
-    match op {
-        E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum => true,
-        E::Floor | E::Ceil | E::Round | E::Trunc => true,
-        E::Eq | E::Ne | E::Lt | E::Le | E::Gt | E::Ge => true,
-        E::And | E::Or | E::Xor | E::Not | E::Select => true,
-        E::BitAnd | E::BitOr | E::BitXor | E::BitNot | E::Shl | E::Shr | E::Philox => true,
-        E::Exp | E::Exp2 | E::Expm1 | E::Log | E::Log2 | E::Log1p => false,
-        E::Sqrt | E::Rsqrt | E::Recip | E::Erf => false,
-        E::Sin | E::Cos | E::Tan | E::Asin | E::Acos | E::Atan => false,
-        E::Sinh | E::Cosh | E::Tanh => false,
-        E::Add | E::Sub | E::Mul | E::Div | E::Rem | E::Pow => false,
-    }
+    let picks = matches!(op, E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum | E::Select);
+    let jumps = matches!(op, E::Floor | E::Ceil | E::Round | E::Trunc);
+    let whole = match op.rule() {
+        TypeRule::Compare | TypeRule::Logic | TypeRule::Int | TypeRule::Word => true,
+        TypeRule::Float | TypeRule::Numeric | TypeRule::Select => false,
+    };
+    picks || jumps || whole
 }
 
 /// `|a| + c`: an operand for what needs a positive one.
@@ -86,7 +93,14 @@ pub fn unary(b: &mut Builder) -> Option<Item> {
 }
 
 /// Functions of one float.
-pub const UNARY: [E; 26] = [
+pub fn unary_ops() -> Vec<E> {
+    let float = |op: &E| matches!(op.rule(), TypeRule::Float | TypeRule::Numeric) && op.arity() == 1;
+    let new = E::ALL.iter().copied().filter(|op| float(op) && !UNARY.contains(op));
+    UNARY.into_iter().chain(new).collect()
+}
+
+/// Those for which this file knows what they must be guarded from.
+const UNARY: [E; 26] = [
     E::Neg,
     E::Abs,
     E::Exp,
@@ -117,7 +131,7 @@ pub const UNARY: [E; 26] = [
 
 /// A random function of `a`, guarded where it needs to be.
 pub fn random_unary(b: &mut Builder, a: Item) -> Item {
-    let op = *b.rng.pick(&UNARY);
+    let op = *b.rng.pick(&unary_ops());
     unary_of(b, op, a)
 }
 
@@ -140,6 +154,11 @@ pub fn unary_of(b: &mut Builder, op: E, a: Item) -> Item {
             b.apply(op, &[a])
         }
         op @ (E::Log | E::Log2 | E::Log1p | E::Sqrt | E::Rsqrt | E::Recip) => {
+            let a = positive(b, a, 0.5);
+            b.apply(op, &[a])
+        }
+        // Of a new one nothing is known but that most are defined above 0.
+        op if !UNARY.contains(&op) => {
             let a = positive(b, a, 0.5);
             b.apply(op, &[a])
         }

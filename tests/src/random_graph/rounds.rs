@@ -78,7 +78,7 @@ fn small_shape(b: &mut Builder) -> Shape {
 
 /// A chain of floats.
 fn floats(b: &mut Builder, turn: usize) {
-    let all = [&maps::UNARY[..], &BINARY[..]].concat();
+    let all = [&maps::unary_ops()[..], &BINARY[..]].concat();
     let dtype = b.random_float();
     let shape = small_shape(b);
     let exact = b.input(dtype, shape);
