@@ -22,6 +22,7 @@ fn devices() -> Vec<Device> {
 /// Formats whose elements the device can load: those of plain 64-bit numbers take a feature.
 fn loadable(device: &Device) -> impl Iterator<Item = Format> {
     let (int64, float64) = match device {
+        #[cfg(feature = "vulkan")]
         Device::Vulkan(vulkan) => (vulkan.caps().int64, vulkan.caps().float64),
         Device::Cpu => (true, true),
     };
