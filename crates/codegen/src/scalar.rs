@@ -141,6 +141,7 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Log if ty == Glsl::Double => format!("log_of({a})"),
         E::Log => format!("log({a})"),
         E::Log2 => format!("log2_of({a})"),
+        E::Log10 => format!("log2_of({a}) * {}", ty.literal(std::f64::consts::LOG10_2)),
         E::Log1p => format!("log1p_of({a})"),
         E::Sqrt => format!("sqrt({a})"),
         E::Rsqrt => format!("rsqrt_of({a})"),

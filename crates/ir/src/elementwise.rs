@@ -107,6 +107,8 @@ macro_rules! elementwise_table {
             Log "log" Float float_unary(f64::ln);
             /// Logarithm to base 2.
             Log2 "log2" Float float_unary(f64::log2);
+            /// Logarithm to base 10.
+            Log10 "log10" Float float_unary(f64::log10);
             /// `ln(1 + x)`, exact to rounding also where `x` is near 0.
             Log1p "log1p" Float float_unary(f64::ln_1p);
             /// Square root.
