@@ -43,6 +43,8 @@ fn error(op: E) -> Error {
         E::Sinh | E::Cosh => Error::Growing { relative: 16.0, slope: 8.0 },
         // 3 ULP, and 2^-21 where x is in 1/2 ..= 2.
         E::Log | E::Log2 => units(6.0, 8.0),
+        // That, and the multiplication.
+        E::Log10 => units(8.0, 8.0),
         // The same of 1 + x, which is rounded; by a series near 0.
         E::Log1p => units(16.0, 10.0),
         // Vulkan promises 2^-11, which would hide much; drivers keep 2^-20. The reduction is in the operand.
@@ -76,6 +78,7 @@ fn rises(op: E) -> bool {
             | E::Expm1
             | E::Log
             | E::Log2
+            | E::Log10
             | E::Log1p
             | E::Sqrt
             | E::Tan
@@ -140,7 +143,11 @@ impl Intervals {
         match op {
             E::Tan => {
                 let a = self.reduced(dtype, a)?;
-                self.ends_of(op, &[a])
+                let r = self.ends_of(op, &[a])?;
+                // It rises between two poles: anything where the ends lie in different branches.
+                let branches = [self.branch(a.low)?, self.branch(a.high)?];
+                let pole = self.e(E::Ne, &branches)?;
+                self.unless(pole, r)
             }
             op if rises(op) => self.ends_of(op, x),
             E::Neg => Ok(Range { low: self.e(op, &[a.high])?, high: self.e(op, &[a.low])? }),
@@ -159,7 +166,10 @@ impl Intervals {
                 let a = self.reduced(dtype, a)?;
                 let value = self.e(op, &[a.low])?;
                 let width = self.e(E::Sub, &[a.high, a.low])?;
-                self.around(value, width)
+                let r = self.around(value, width)?;
+                let one = self.graph.full_like(value, 1.0)?;
+                let minus_one = self.graph.full_like(value, -1.0)?;
+                Ok(Range { low: self.max(r.low, minus_one)?, high: self.min(r.high, one)? })
             }
             E::Add => self.ends_of(op, x),
             E::Sub => Ok(Range { low: self.e(op, &[a.low, b.high])?, high: self.e(op, &[a.high, b.low])? }),
@@ -239,6 +249,14 @@ impl Intervals {
         let by = self.times(most, 2.0 * unit(dtype))?;
         let by = self.plus(by, 4.0 * unit(dtype))?;
         self.apart(a, by)
+    }
+
+    /// Which branch of the tangent an angle is in: `floor(a / pi + 1/2)`.
+    fn branch(&mut self, a: Value) -> Result<Value, GraphError> {
+        let turns = self.times(a, std::f64::consts::FRAC_1_PI)?;
+        let half = self.graph.full_like(a, 0.5)?;
+        let shifted = self.e(E::Add, &[turns, half])?;
+        self.e(E::Floor, &[shifted])
     }
 
     /// The image widened by the error of a kernel.

@@ -120,3 +120,19 @@ fn nan_meets_nan() {
     assert!(why.starts_with("at [1] of f32[2]: expected 0.0, got 0.001"), "{why}");
     assert!(compare(&want, &want, Tolerance::Bits).is_ok());
 }
+
+#[test]
+fn the_tangent_of_an_interval_with_a_pole_is_anything() {
+    // 1.25 * 1.25 + 0.0625 is 1.625, or 1.5 where each result is rounded to f8: pi / 2 lies between.
+    let text = "graph \"g\" {\n  %0 = input \"x\" : f8e4m3[1]\n  %1 = mul %0 %0 : f8e4m3[1]\n  \
+                %2 = const 0.0625 : f8e4m3[]\n  %3 = broadcast %2 : f8e4m3[1]\n  %4 = add %1 %3 : f8e4m3[1]\n  \
+                %5 = tan %4 : f8e4m3[1]\n  return %5 as \"y\"\n}\n";
+    let of = |x: f64| interval(text, &[("x", DType::F8E4M3, &[x])]);
+    let got = |x: f64| Array::from_f64s(DType::F8E4M3, &[1], &[x]).expect("fits");
+    let (want, found) = of(1.25);
+    assert!(found.check(&want, &got(14.0)).is_ok());
+    assert!(found.check(&want, &got(-18.0)).is_ok());
+    // Far from it is not.
+    let (want, found) = of(0.5);
+    assert!(found.check(&want, &got(-18.0)).is_err());
+}

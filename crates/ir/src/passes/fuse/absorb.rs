@@ -169,6 +169,7 @@ fn is_slow(op: &Op) -> bool {
                     | E::Expm1
                     | E::Log
                     | E::Log2
+                    | E::Log10
                     | E::Log1p
                     | E::Sin
                     | E::Cos
