@@ -53,7 +53,7 @@ bench: setup ## run the benchmarks
 fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED (1) on
 	$(call step,random graphs)
 	@# Mesa's software device spends most of the time in LLVM, and less with this.
-	GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 LP_NUM_THREADS=0 \
+	GALLIVM_PERF=nopt LP_NUM_THREADS=0 \
 		cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 mutants: setup ## put known mistakes into the compiler; the fuzzer must find each within 5 minutes

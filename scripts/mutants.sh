@@ -14,8 +14,8 @@ CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export CARGO_TARGET_DIR
 cargo=${CARGO:-cargo}
 # Mesa's software device spends most of the time in LLVM, and less with this.
-GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 LP_NUM_THREADS=0
-export GALLIVM_PERF LP_NATIVE_VECTOR_WIDTH LP_NUM_THREADS
+GALLIVM_PERF=nopt LP_NUM_THREADS=0
+export GALLIVM_PERF LP_NUM_THREADS
 # Our own crates are built once a mutant and run for seconds: building is what takes the time.
 CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false
 export CARGO_PROFILE_DEV_OPT_LEVEL CARGO_PROFILE_DEV_DEBUG

@@ -251,9 +251,11 @@ impl Intervals {
                 self.narrowed(ty.dtype, product)
             }
             Op::Dequantize(dtype) => {
-                let values = self.dequantize(operands[0])?;
+                let rounded = self.graph.ty(operands[0].low).dtype == DType::F64;
+                let values = if rounded { operands[0] } else { self.dequantize(operands[0])? };
                 self.narrowed(*dtype, values)
             }
+            Op::Quantize(format) => self.quantize(*format, operands[0]),
             Op::Attention(attention) => {
                 let wide = (0..operands.len()).any(|i| operand(i).dtype == DType::F64);
                 let dtype = if wide { DType::F64 } else { DType::F32 };

@@ -38,6 +38,21 @@ pub struct LoadArgs {
     /// Tokens that prompt and text may have together [default: the model's own context].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
+    /// What quantized weights are multiplied by.
+    #[arg(long, value_enum, default_value_t)]
+    pub activations: Activations,
+}
+
+/// What quantized weights are multiplied by.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub enum Activations {
+    /// Activations rounded to 8 bits where the device multiplies those faster.
+    #[default]
+    Auto,
+    /// Activations as they are.
+    Exact,
+    /// Activations rounded to 8 bits where the device can multiply those at all.
+    Rounded,
 }
 
 /// Options of `generate`.

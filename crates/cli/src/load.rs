@@ -4,9 +4,9 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::GgufError;
-use tallow_models::{LoadOptions, Model, ModelFile, Progress};
+use tallow_models::{Activations, LoadOptions, Model, ModelFile, Progress};
 
-use crate::args::LoadArgs;
+use crate::args::{self, LoadArgs};
 use crate::device::choose;
 use crate::error::{Error, Result};
 
@@ -25,7 +25,12 @@ pub fn about(path: &Path, error: tallow_models::Error) -> Error {
 
 /// The options that the command line gives.
 pub fn options(args: &LoadArgs) -> LoadOptions {
-    LoadOptions { context: args.context, ..LoadOptions::default() }
+    let activations = match args.activations {
+        args::Activations::Auto => Activations::Auto,
+        args::Activations::Exact => Activations::Exact,
+        args::Activations::Rounded => Activations::Rounded,
+    };
+    LoadOptions { context: args.context, activations, ..LoadOptions::default() }
 }
 
 /// Copies weights to the device and compiles, showing how far it is on a terminal.

@@ -183,6 +183,7 @@ impl<'a> Emitter<'a> {
             written,
             elements: ty.shape.max_numel(),
             wide: false,
+            packed: false,
             atomic: None,
         });
         for window in 0..windows {
@@ -426,6 +427,7 @@ impl<'a> Emitter<'a> {
             | Op::Matmul
             | Op::Scan { .. }
             | Op::ArgSort { .. }
+            | Op::Quantize(_)
             | Op::Scatter(_)
             | Op::Attention(_)
             | Op::Custom(_)

@@ -5,7 +5,9 @@ pub(crate) mod custom;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matvec;
+pub(crate) mod matvec_dot;
 pub(crate) mod operand;
+pub(crate) mod quantize;
 pub(crate) mod reduction;
 pub(crate) mod row;
 pub(crate) mod scan;
@@ -13,7 +15,7 @@ pub(crate) mod scatter;
 pub(crate) mod sort;
 
 use minijinja::context;
-use tallow_ir::{DeviceCaps, Fusion, form};
+use tallow_ir::{DeviceCaps, Fusion, dot, form};
 
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
@@ -28,10 +30,16 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         form::Form::Map(f) => map::kernel(emitter, &f),
         form::Form::Row(f) => row::kernel(emitter, &f),
         form::Form::Contraction(f) if fusion.kind == tallow_ir::FusionKind::Matvec => {
-            matvec::kernel(emitter, &f)
+            match dot::rounding(&fusion.body, f.lhs) {
+                Some(_) => matvec_dot::kernel(emitter, &f),
+                None => matvec::kernel(emitter, &f),
+            }
         }
         form::Form::Contraction(f) => matmul::kernel(emitter, &f),
         form::Form::Attention(f) => attention::kernel(emitter, &f),
+        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Quantize => {
+            quantize::kernel(emitter, &f)
+        }
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Scan => scan::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Sort => sort::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Custom => custom::kernel(emitter, &f),
@@ -57,7 +65,7 @@ pub(crate) struct Parts {
 pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
     let prelude = e.close().join("\n");
     let (declarations, mut functions) = e.declarations();
-    functions += &operand::functions(&e)?;
+    functions += &operand::functions(&e, &parts.text)?;
     let all = format!("{functions}{}{prelude}{}", parts.functions, parts.text);
     if all.contains("subgroup") {
         for ext in [

@@ -26,6 +26,8 @@ pub(crate) struct Buffer {
     pub elements: u64,
     /// Also declared as 16-byte vectors for wide loads.
     pub wide: bool,
+    /// A weight whose blocks are unpacked to bytes instead of floats.
+    pub packed: bool,
     /// Stores combine with what is there.
     pub atomic: Option<Atomic>,
 }
@@ -218,7 +220,9 @@ impl Buffer {
             DType::I16 if self.typed(caps) => Some(format!("narrow_i16({value})")),
             DType::U8 if self.typed(caps) => Some(format!("narrow_u8({value})")),
             DType::F8E4M3 if self.typed(caps) => Some(format!("narrow_f8({value})")),
-            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 | DType::Block(_) => None,
+            // Words, which kernels that make blocks put together.
+            DType::Block(_) => Some(value.into()),
+            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => None,
         }
     }
 
@@ -251,7 +255,8 @@ impl Buffer {
             text += &self.reader("at", ty, "b", self.array_bytes(caps));
         }
         if self.wide {
-            text += &self.reader("wide", "uvec4", "v", 16);
+            let name = if self.packed { "quad" } else { "wide" };
+            text += &self.reader(name, "uvec4", "v", 16);
         }
         let bytes = matches!(self.dtype, DType::U8 | DType::F8E4M3);
         let word = self.read(if bytes { "i >> 2" } else { "i >> 1" });

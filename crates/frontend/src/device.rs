@@ -112,6 +112,15 @@ impl Device {
         }
     }
 
+    /// What a Vulkan device can do, less what `TALLOW_DISABLE` took away; `None` for the CPU.
+    pub fn caps(&self) -> Option<&tallow_ir::DeviceCaps> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Some(device.caps()),
+        }
+    }
+
     /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
     /// quantized format as they lie in a GGUF file.
     ///

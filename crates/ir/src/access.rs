@@ -3,14 +3,15 @@
 
 use std::collections::HashSet;
 
+use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Value};
-use crate::index::{AtomDef, Atoms, Index};
+use crate::index::{AtomDef, AtomId, Atoms, Index};
 use crate::op::Op;
 
 /// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
 ///
-/// `None` for anchors (reduce, matmul, scan, argsort, scatter, attention, custom kernels, fusion), which need
-/// many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
+/// `None` for anchors (reduce, matmul, scan, argsort, scatter, quantize, attention, custom kernels, fusion), which
+/// need many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
 pub fn operand_indices(
     graph: &Graph,
     node: NodeId,
@@ -88,11 +89,59 @@ pub fn operand_indices(
         | Op::Matmul
         | Op::Scan { .. }
         | Op::ArgSort { .. }
+        | Op::Quantize(_)
         | Op::Scatter(_)
         | Op::Attention(_)
         | Op::Custom(_)
         | Op::Fusion(_) => return None,
     })
+}
+
+/// If element `k` of `value` at `at` is element `base + k` of a leaf, with `base` a multiple of `multiple`: the leaf
+/// and `base`. Then whole groups of neighbours can be loaded (and dequantized) at once.
+///
+/// Looks through views, dequantization to f32 and casts that widen, by their index maps.
+pub fn neighbours(
+    graph: &Graph,
+    value: Value,
+    at: &[Index],
+    k: AtomId,
+    multiple: i64,
+    atoms: &mut Atoms,
+) -> Option<(Value, Index)> {
+    let (mut value, mut at) = (value, at.to_vec());
+    loop {
+        let node = graph.node(value.node);
+        match &node.op {
+            Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. } => {
+                let mut linear = atoms.flatten(&at, &graph.ty(value).shape);
+                let own = linear
+                    .terms
+                    .iter()
+                    .position(|(d, c)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1))?;
+                linear.terms.remove(own);
+                let whole = multiple.into();
+                let aligned = linear.constant.div_exact(&whole).is_some()
+                    && linear.terms.iter().all(|(d, c)| d.atom != k && c.div_exact(&whole).is_some());
+                return aligned.then_some((value, linear));
+            }
+            Op::Cast(to) => {
+                let from = graph.ty(node.operands[0]).dtype;
+                let widens = matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) || from == *to;
+                if !widens {
+                    return None;
+                }
+            }
+            Op::Dequantize(DType::F32)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. } => {}
+            _ => return None,
+        }
+        at = operand_indices(graph, value.node, &at, atoms)?.into_iter().next()?;
+        value = node.operands[0];
+    }
 }
 
 /// The first coordinates at which each anchor among the dependencies of `root` at `at` is read.

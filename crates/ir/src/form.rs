@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::access::anchor_reads;
 use crate::dim::{Bindings, Dim};
 use crate::fusion::FusionKind;
-use crate::graph::{Graph, NodeId, Value};
+use crate::graph::{Graph, Node, NodeId, Value};
 use crate::index::{AtomId, Atoms, Index};
 use crate::op::Op;
 use crate::shape::Shape;
@@ -40,7 +40,8 @@ pub enum Form {
     Contraction(ContractionForm),
     /// See [`FusionKind::Attention`].
     Attention(AttentionForm),
-    /// See [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`] and [`FusionKind::Custom`].
+    /// See [`FusionKind::Quantize`], [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`] and
+    /// [`FusionKind::Custom`].
     Single(SingleForm),
 }
 
@@ -145,7 +146,7 @@ pub struct AttentionForm {
     pub node: NodeId,
 }
 
-/// One scan, sort, scatter or custom kernel, whose results are all that is written.
+/// One rounding to blocks, scan, sort, scatter or custom kernel, whose results are all that is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleForm {
     /// The node.
@@ -171,7 +172,10 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     let attentions = anchors(|op| matches!(op, Op::Attention(_)));
     state_updates_are_outputs(body)?;
-    if let Some((id, own)) = body.nodes().find_map(|(id, n)| Some((id, single_kind(&n.op)?))) {
+    // A matvec rounds its left operand itself.
+    let inside = |op: &Op| kind == FusionKind::Matvec && matches!(op, Op::Quantize(_));
+    let singles = |(id, n): (NodeId, &Node)| Some((id, single_kind(&n.op).filter(|_| !inside(&n.op))?));
+    if let Some((id, own)) = body.nodes().find_map(singles) {
         return if own == kind {
             single(body, id).map(Form::Single)
         } else {
@@ -205,6 +209,7 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     match kind {
         FusionKind::Map
+        | FusionKind::Quantize
         | FusionKind::Attention
         | FusionKind::Scan
         | FusionKind::Sort
@@ -405,7 +410,9 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
         at[axis] = if left.dims()[axis].is(1) { Index::default() } else { i };
     }
     at.extend([row.clone(), inner]);
-    reads_row(body, lhs, &at, &row, &prologue, &mut atoms)?;
+    // Rounding to blocks reads a row's own elements.
+    let source = crate::dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
+    reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
 }
 
@@ -438,6 +445,9 @@ fn segments(
                     return no(format!("{} is read for another row", body.node_text(id)));
                 }
                 continue;
+            }
+            if !matmuls.contains(&id) {
+                return no(format!("an output reads {}", body.node_text(id)));
             }
             let shape = &body.node(id).types[0].shape;
             let rank = shape.rank();
@@ -513,6 +523,7 @@ fn single_kind(op: &Op) -> Option<FusionKind> {
         Op::ArgSort { .. } => Some(FusionKind::Sort),
         Op::Scatter(_) => Some(FusionKind::Scatter),
         Op::Custom(_) => Some(FusionKind::Custom),
+        Op::Quantize(_) => Some(FusionKind::Quantize),
         _ => None,
     }
 }

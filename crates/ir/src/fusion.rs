@@ -8,6 +8,8 @@ use crate::graph::Graph;
 pub enum FusionKind {
     /// One invocation per element; no op in it needs more than one element of another.
     Map,
+    /// Values rounded to blocks of a quantized format, one invocation for one or two blocks.
+    Quantize,
     /// Reductions over the same rows, one workgroup a row.
     Row,
     /// Matmuls of few rows (M <= 8) that share their left operand.
@@ -28,8 +30,9 @@ pub enum FusionKind {
 
 impl FusionKind {
     /// Every kind.
-    pub const ALL: [FusionKind; 9] = [
+    pub const ALL: [FusionKind; 10] = [
         FusionKind::Map,
+        FusionKind::Quantize,
         FusionKind::Row,
         FusionKind::Matvec,
         FusionKind::Matmul,
@@ -44,6 +47,7 @@ impl FusionKind {
     pub fn name(self) -> &'static str {
         match self {
             FusionKind::Map => "map",
+            FusionKind::Quantize => "quantize",
             FusionKind::Row => "row",
             FusionKind::Matvec => "matvec",
             FusionKind::Matmul => "matmul",

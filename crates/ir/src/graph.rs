@@ -247,7 +247,7 @@ impl Graph {
         if clash { Err(GraphError::Duplicate { what, name }) } else { Ok(()) }
     }
 
-    /// Names `value` as a result.
+    /// Names `value` as a result. Blocks leave a kernel (in a body, outputs have no names), but not a graph.
     pub fn output(&mut self, name: &str, value: impl Into<Value>) -> Result<(), GraphError> {
         if !name.is_empty() && self.outputs.iter().any(|o| o.name == name) {
             return Err(GraphError::Duplicate { what: "output", name: name.into() });
@@ -256,6 +256,11 @@ impl Graph {
         let known = self.nodes.get_index(value.node.index());
         if known.is_none_or(|n| value.result as usize >= n.types.len()) {
             return Err(GraphError::NoSuchValue { op: "output", node: value.node.0, result: value.result });
+        }
+        let ty = self.ty(value);
+        if !name.is_empty() && matches!(ty.dtype, DType::Block(_)) {
+            let why = "blocks are not returned (dequantize first)".into();
+            return Err(GraphError::Type { op: "output", why, operands: ty.to_string() });
         }
         self.outputs.push(Output { name: name.into(), value });
         Ok(())

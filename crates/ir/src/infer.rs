@@ -2,7 +2,7 @@
 
 use crate::attention::Attention;
 use crate::dim::Dim;
-use crate::dtype::DType;
+use crate::dtype::{DType, Format};
 use crate::graph::GraphError;
 use crate::op::{Op, ScatterKind};
 use crate::shape::{Shape, TensorType};
@@ -90,6 +90,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
                 _ => Err("needs a weight of blocks".into()),
             }
         }
+        Op::Quantize(format) => one(quantize(*format, operands)),
         Op::Attention(attrs) => one(attention(attrs, operands)),
         Op::StateUpdate { offsets } => one(state_update(offsets, operands)),
         Op::Custom(custom) => custom.types(operands)?.into_iter().map(checked).collect(),
@@ -322,6 +323,19 @@ fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, 
         more => return Err(format!("takes 3 or 4 operands, got {}", 3 + more.len())),
     }
     checked(TensorType::new(q.dtype, [h.clone(), s.clone(), e.clone()]))
+}
+
+fn quantize(format: Format, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [a] = exactly(operands)?;
+    if a.dtype != DType::F32 {
+        return Err(format!("quantizes f32, not {}", a.dtype));
+    }
+    if format != Format::Q8_1 {
+        return Err(format!("no kernel quantizes to {}", format.spec().name));
+    }
+    let ty = TensorType::new(DType::Block(format), a.shape.clone());
+    blocks_fit(&ty)?;
+    checked(ty)
 }
 
 fn state_update(offsets: &[Dim], operands: &[&TensorType]) -> Result<TensorType, String> {

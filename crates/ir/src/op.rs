@@ -4,7 +4,7 @@
 use crate::attention::Attention;
 use crate::custom::Custom;
 use crate::dim::Dim;
-use crate::dtype::DType;
+use crate::dtype::{DType, Format};
 use crate::elementwise::ElementwiseOp;
 use crate::fusion::Fusion;
 use crate::shape::{Shape, TensorType};
@@ -283,6 +283,8 @@ pub enum Op {
     Scatter(ScatterKind),
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),
+    /// `(a: f32)`: rows as blocks of the format, as [`tallow_quant::quantize`] makes them.
+    Quantize(Format),
     /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1])` -> `[H, S, E]`, `H` a multiple of `G`;
     /// the bias may be left out. `softmax(scale * q k^T + bias) v` per head, head `h` using key head `h / (H/G)`.
     Attention(Attention),
@@ -325,6 +327,7 @@ impl Op {
             Op::ArgSort { .. } => "argsort",
             Op::Scatter(kind) => kind.name(),
             Op::Dequantize(_) => "dequantize",
+            Op::Quantize(_) => "quantize",
             Op::Attention(_) => "attention",
             Op::StateUpdate { .. } => "state_update",
             Op::Custom(_) => "custom",
@@ -359,6 +362,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
+            | Op::Quantize(_)
             | Op::Attention(_)
             | Op::StateUpdate { .. }
             | Op::Custom(_)
@@ -393,6 +397,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
+            | Op::Quantize(_)
             | Op::Attention(_)
             | Op::Custom(_)
             | Op::StateUpdate { .. }

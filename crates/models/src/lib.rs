@@ -36,5 +36,5 @@ pub mod sampler;
 pub mod weights;
 
 pub use error::{Error, Result};
-pub use model::{ARCHITECTURES, LoadOptions, Model, ModelFile, Progress};
+pub use model::{ARCHITECTURES, Activations, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};

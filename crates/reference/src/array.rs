@@ -35,6 +35,13 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// `values` rounded to blocks of `format`, of which they are whole.
+    pub(crate) fn quantized(format: Format, values: &[f32]) -> Self {
+        let bytes = tallow_quant::quantize(format, values)
+            .expect("invariant: type inference asks for whole blocks of a format that has a quantizer");
+        Blocks { format, bytes, elements: values.len(), values: OnceLock::new() }
+    }
+
     /// The format of the blocks.
     pub fn format(&self) -> Format {
         self.format

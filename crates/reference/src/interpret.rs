@@ -194,6 +194,7 @@ impl Run<'_> {
             Op::Matmul => Ok(matmul::matmul(dtype, &operands[0], &operands[1], extents)),
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),
             Op::Dequantize(dtype) => Ok(elementwise::dequantize(&operands[0], *dtype)),
+            Op::Quantize(format) => Ok(elementwise::quantize(&operands[0], *format)),
             Op::Attention(attrs) => {
                 let [q, k, v] = [&operands[0], &operands[1], &operands[2]];
                 Ok(attention::attention(dtype, attrs, q, k, v, operands.get(3)))

@@ -6,7 +6,7 @@
 use tallow_ir::{
     Attention, Custom, DType, Dim, ElementwiseOp as E, GraphError, Op, ReduceKind, Scalar, ScanKind,
 };
-use tallow_ir::{ScatterKind, Shape, TensorType, Value};
+use tallow_ir::{Format, ScatterKind, Shape, TensorType, Value};
 
 use super::Intervals;
 use super::range::{Range, smallest, unit};
@@ -163,6 +163,66 @@ impl Intervals {
         let most = self.graph.broadcast(most, self.graph.ty(size).shape.clone())?;
         let by = self.times(most, 8.0 * unit(DType::F32))?;
         self.around(values, by)
+    }
+
+    /// The values of blocks of signed bytes that values are rounded to: `d q` with `q = round(x / d)`, `d` a 127th of a
+    /// block's largest magnitude `a`. If `x` moves by at most `r` and `a` too, `q` stays what it is where `x / d` is further
+    /// than `2 r / d` (and the thousandth part of a step that divisions may lose) from a half; then the value moves as
+    /// `d` does, by `r / a` and one step of f16, in which `d` is kept. Elsewhere `x` is rounded by half a step, and by
+    /// the 127 half steps of f16 that `d` may be off: together `0.57 d`.
+    pub fn quantize(&mut self, format: Format, x: Range) -> Result<Range, GraphError> {
+        let middle = self.ball(x)?.middle;
+        let shape = self.graph.ty(middle).shape.clone();
+        let radius = self.e(E::Sub, &[x.high, x.low])?;
+        let radius = self.largest_of_32(radius)?;
+        let size = self.e(E::Abs, &[middle])?;
+        let most = self.largest_of_32(size)?;
+        let tiny = self.graph.full_like(most, 1e-30)?;
+        let most = self.max(most, tiny)?;
+        let step = self.times(most, 1.0 / 127.0)?;
+        let narrow = self.graph.add(Op::Cast(DType::F32), &[middle])?;
+        let blocks = self.graph.add(Op::Quantize(format), &[narrow])?;
+        let value = self.graph.add(Op::Dequantize(DType::F64), &[blocks])?;
+        // Where the byte is certain.
+        let moved = self.e(E::Div, &[radius, most])?;
+        let moved = self.plus(moved, 2f64.powi(-10))?;
+        let size_of_value = self.e(E::Abs, &[value])?;
+        let by = self.e(E::Mul, &[size_of_value, moved])?;
+        // A scale below the least of f16 is none.
+        let by = self.plus(by, 127.0 * 2f64.powi(-24))?;
+        let certain = self.around(value, by)?;
+        // Where it is not.
+        let largest = self.e(E::Add, &[most, radius])?;
+        let by = self.times(largest, 0.57 / 127.0)?;
+        let by = self.plus(by, 127.0 * 2f64.powi(-24))?;
+        let low = self.e(E::Sub, &[x.low, by])?;
+        let high = self.e(E::Add, &[x.high, by])?;
+        let steps = self.e(E::Div, &[size, step])?;
+        let whole = self.e(E::Floor, &[steps])?;
+        let rest = self.e(E::Sub, &[steps, whole])?;
+        let rest = self.plus(rest, -0.5)?;
+        let distance = self.e(E::Abs, &[rest])?;
+        let reach = self.e(E::Div, &[radius, step])?;
+        let reach = self.times(reach, 2.0)?;
+        let reach = self.plus(reach, 1e-3)?;
+        let uncertain = self.e(E::Le, &[distance, reach])?;
+        debug_assert_eq!(self.graph.ty(certain.low).shape, shape);
+        Ok(Range {
+            low: self.e(E::Select, &[uncertain, low, certain.low])?,
+            high: self.e(E::Select, &[uncertain, high, certain.high])?,
+        })
+    }
+
+    /// The largest of each 32 neighbours in a row, for each of them.
+    fn largest_of_32(&mut self, x: Value) -> Result<Value, GraphError> {
+        let shape = self.graph.ty(x).shape.clone();
+        let (dims, block) = (shape.dims(), Dim::from(32i64));
+        let blocks = dims[dims.len() - 1].div_exact(&block).unwrap_or_else(Dim::one);
+        let split = Shape::new([&dims[..dims.len() - 1], &[blocks, block]].concat());
+        let x = self.graph.reshape(x, split.clone())?;
+        let most = self.graph.reduce_keepdim(ReduceKind::Max, x, &[dims.len()])?;
+        let most = self.graph.broadcast(most, split)?;
+        self.graph.reshape(most, shape)
     }
 
     /// Attention. If no score moves by more than d, each weight stays within a factor `e^(2d)` of what it was: so

@@ -151,6 +151,7 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
             b.input(dtype, dims)
         }
     };
+    let x = if b.dtype(x.value) == DType::F32 && b.rng.chance(40) { rounded(b, x) } else { x };
     let mut last = None;
     for _ in 0..b.rng.between(1, 3) {
         let rows = *b.rng.pick(&[1i64, 3, 8, 16, 33]);
@@ -163,6 +164,51 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
         last = product(b, x, turned).map(|y| b.push(y)).or(last);
     }
     last
+}
+
+/// Activations rounded to bytes, which kernels multiply as integers.
+fn rounded(b: &mut Builder, x: Item) -> Item {
+    let blocks = b.add(Op::Quantize(Format::Q8_1), &[x.value]);
+    Item { value: b.add(Op::Dequantize(DType::F32), &[blocks]), exact: false, ..x }
+}
+
+/// Products of few rounded rows with weights, perhaps behind a norm and in front of something.
+pub fn rounded_weights(b: &mut Builder) -> Option<Item> {
+    if !b.options.weights {
+        return None;
+    }
+    let depth = *b.rng.pick(&[32i64, 64, 96, 256, 512, 1024]);
+    let rows = *b.rng.pick(&[1i64, 1, 1, 2, 3, 8]);
+    let dims = [Dim::from(rows), Dim::from(depth)];
+    let dims = if b.fits(&dims) { dims } else { [Dim::one(), Dim::from(depth)] };
+    if !b.fits(&dims) {
+        return None;
+    }
+    let mut x = b.input(DType::F32, dims);
+    if b.rng.chance(50) {
+        let size = b.apply(ElementwiseOp::Abs, &[x]);
+        let most = reduce_by(b, ReduceKind::Max, size, &[1])?;
+        let most = b.graph.reshape(most.value, [rows_of_item(b, x), Dim::one()]).ok()?;
+        let most = b.graph.broadcast(most, b.graph.ty(x.value).shape.clone()).ok()?;
+        let bound = x.bound();
+        x = b.apply(ElementwiseOp::Sub, &[x, Item { value: most, low: 0.0, high: bound, exact: false }]);
+    }
+    let x = rounded(b, x);
+    let mut last = None;
+    for _ in 0..b.rng.between(1, 3) {
+        let columns = *b.rng.pick(&[1i64, 3, 16, 33, 64]);
+        let w = weight_matrix(b, columns, depth, DType::F32);
+        let turned = b.view(Op::Permute(vec![1, 0]), w);
+        let y = product(b, x, turned)?;
+        let y = if b.rng.chance(50) { b.apply(ElementwiseOp::Tanh, &[y]) } else { y };
+        last = Some(b.push(y));
+        b.want(y.value);
+    }
+    last
+}
+
+fn rows_of_item(b: &Builder, x: Item) -> Dim {
+    b.dims(x.value)[0].clone()
 }
 
 /// `[rows, depth]` of `dtype`, from a quantized weight or a plain one.

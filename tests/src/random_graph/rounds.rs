@@ -188,7 +188,7 @@ fn pair_of_views(b: &mut Builder, turn: usize) {
 /// One of the ops that combine elements.
 fn anchor(b: &mut Builder, turn: usize) {
     for _ in 0..4 {
-        let found = match turn % 22 {
+        let found = match turn % 23 {
             i @ 0..=5 => {
                 let dtype = if b.rng.chance(50) { b.random_float() } else { DType::I32 };
                 let a = small(b, dtype);
@@ -226,6 +226,7 @@ fn anchor(b: &mut Builder, turn: usize) {
                 small(b, DType::F32);
                 custom::custom(b)
             }
+            21 => contractions::rounded_weights(b),
             _ => states::cache(b),
         };
         if let Some(found) = found {

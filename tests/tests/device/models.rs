@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tallow::Device;
 use tallow_gguf::{GgufFile, GgufWriter, TensorSpec};
-use tallow_models::{LoadOptions, ModelFile};
+use tallow_ir::dot;
+use tallow_models::{Activations, LoadOptions, ModelFile};
 use tallow_quant::{Format, dequantize, quantize};
 use tallow_tests::nmse;
 
@@ -61,7 +62,8 @@ fn check(name: &str, file: ModelFile) {
 }
 
 fn check_on(device: &Device, name: &str, file: ModelFile, cases: &[Case]) {
-    let mut model = file.load(device, &LoadOptions::default(), &mut |_| {}).unwrap();
+    let options = LoadOptions { activations: Activations::Exact, ..LoadOptions::default() };
+    let mut model = file.load(device, &options, &mut |_| {}).unwrap();
     let mut worst: f64 = 0.0;
     for case in cases {
         assert_eq!(
@@ -106,6 +108,29 @@ fn nano_q4_k_m() {
 #[test]
 fn main_q4_k_m() {
     check("storyteller-main-Q4_K_M", open("storyteller-main-Q4_K_M"));
+}
+
+/// Decode steps whose activations are rounded to 8 bits, and multiplied as integers.
+#[test]
+fn rounded_activations() {
+    let Some(device) = device() else { return };
+    let rounds = device.caps().is_some_and(dot::has_instructions);
+    for name in ["storyteller-nano-Q4_0", "storyteller-nano-Q4_K_M"] {
+        let options = LoadOptions { activations: Activations::Rounded, ..LoadOptions::default() };
+        let mut model = open(name).load(&device, &options, &mut |_| {}).unwrap();
+        let mut worst: f64 = 0.0;
+        for case in cases(name) {
+            model.reset();
+            // A run of one token is a decode step.
+            let logits = case.tokens.iter().map(|t| model.feed(&[*t]).unwrap()).last().unwrap();
+            let got: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();
+            worst = worst.max(nmse(&case.logits, &got));
+        }
+        println!("{name}: worst NMSE {worst:.1e}");
+        // Each of the 28 products loses about 1e-5, and their errors add up.
+        assert!(worst < 1e-3, "{name}: NMSE {worst:e}");
+        assert!(!rounds || worst > 1e-6, "{name}: nothing was rounded");
+    }
 }
 
 /// Weights, caches and logits that exceed what one binding spans: a range of 1 MiB stands for the 128 MiB of

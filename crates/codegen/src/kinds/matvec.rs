@@ -136,7 +136,7 @@ pub(super) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Gl
 }
 
 /// Reductions over each row of the left operand; every workgroup repeats them.
-fn prologue(
+pub(super) fn prologue(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
     form: &ContractionForm,

@@ -2,9 +2,9 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::operand_indices;
+use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomId, Index};
-use tallow_ir::{DType, Format, Op, Value};
+use tallow_ir::{DType, Format, Op, Value, dot};
 
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
@@ -15,61 +15,43 @@ pub(crate) const WIDE: i64 = 8;
 
 /// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
 /// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
-///
-/// Looks through views, dequantization and widening casts, by their index maps.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
-    let (mut value, mut at) = (value, at.to_vec());
-    loop {
-        let node = e.body.node(value.node);
-        match &node.op {
-            Op::Param { index, ty } => {
-                let fits = match ty.dtype {
-                    // Plain elements that are no floats of 16 or 32 bits have no wide loads.
-                    DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
-                    DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
-                    DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
-                    DType::F8E4M3 | DType::F64 => false,
-                };
-                let mut linear = e.atoms.flatten(&at, &ty.shape);
-                let own = linear
-                    .terms
-                    .iter()
-                    .position(|(d, c)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1))?;
-                linear.terms.remove(own);
-                let eight = WIDE.into();
-                let aligned = linear.constant.div_exact(&eight).is_some()
-                    && linear.terms.iter().all(|(d, c)| d.atom != k && c.div_exact(&eight).is_some());
-                if !fits || !aligned {
-                    return None;
-                }
-                let buffer = e.param(*index);
-                e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
-                return Some((buffer, linear));
-            }
-            Op::Cast(to) => {
-                let from = e.body.ty(node.operands[0]).dtype;
-                let widens = matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) || from == *to;
-                if !widens {
-                    return None;
-                }
-            }
-            Op::Dequantize(DType::F32)
-            | Op::Reshape(_)
-            | Op::Broadcast(_)
-            | Op::Permute(_)
-            | Op::Slice { .. } => {}
-            _ => return None,
-        }
-        at = operand_indices(e.body, value.node, &at, &mut e.atoms)?.into_iter().next()?;
-        value = node.operands[0];
+    let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
+    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
+    let fits = match ty.dtype {
+        // Plain elements that are no floats of 16 or 32 bits have no wide loads.
+        DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
+        DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
+        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
+        DType::F8E4M3 | DType::F64 => false,
+    };
+    if !fits {
+        return None;
     }
+    let buffer = e.param(*index);
+    e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
+    Some((buffer, base))
 }
 
-/// Load functions of block weights with the tables that they read, and wide loads of plain buffers.
-pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
+/// If element `k` of `value` at `at` is element `base + k` of blocks, with `base` a multiple of 32: the buffer, of which
+/// 32 neighbours are then unpacked to bytes at once, and `base`.
+pub(crate) fn packed(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
+    let (leaf, base) = neighbours(e.body, value, at, k, dot::BLOCK, &mut e.atoms)?;
+    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
+    let DType::Block(format) = ty.dtype else { return None };
+    dot::packing(format)?;
+    let buffer = e.param(*index);
+    e.buffers[buffer].packed = true;
+    e.buffers[buffer].wide = true;
+    Some((buffer, base))
+}
+
+/// Load functions of block weights with the tables that they read, and wide loads of plain buffers, for a kernel whose
+/// statements are `calls`.
+pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
     let mut text = String::new();
     let mut tables = BTreeSet::new();
-    for buffer in &e.buffers {
+    for buffer in e.buffers.iter().filter(|b| !b.written) {
         let mut holes: BTreeMap<&str, Hole> =
             buffer.planes().into_iter().map(|(name, bytes)| (name, Hole::from(bytes / 4))).collect();
         holes.insert("b", buffer.binding.into());
@@ -91,7 +73,20 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
             }
             _ => continue,
         };
-        text += &render(template, context! { ..Hole::from(holes) })?;
+        let holes = Hole::from(holes);
+        if let (true, DType::Block(format)) = (buffer.packed, buffer.dtype) {
+            let Some(packed) = packed_template(format) else {
+                let what = format!("bytes of {} blocks", format.name());
+                return Err(CodegenError::Dtype { what, dtype: buffer.dtype });
+            };
+            text += &render(packed, context! { ..holes.clone() })?;
+            text.push('\n');
+            let b = buffer.binding;
+            if !calls.contains(&format!("load{b}(")) && !calls.contains(&format!("load8_{b}(")) {
+                continue;
+            }
+        }
+        text += &render(template, holes)?;
         text.push('\n');
     }
     Ok(text)
@@ -131,4 +126,26 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
         Format::I16 | Format::I32 | Format::I64 => return None,
     };
     Some((template, None))
+}
+
+/// The template of the function that unpacks 32 elements to bytes, for each format that [`dot::packing`] knows.
+fn packed_template(format: Format) -> Option<&'static str> {
+    match format {
+        Format::Q4_0 => Some("packed/q4_0.glsl"),
+        Format::Q4_1 => Some("packed/q4_1.glsl"),
+        Format::Q5_0 => Some("packed/q5_0.glsl"),
+        Format::Q5_1 => Some("packed/q5_1.glsl"),
+        Format::Q8_0 => Some("packed/q8_0.glsl"),
+        Format::Q2_K => Some("packed/q2_k.glsl"),
+        Format::Q3_K => Some("packed/q3_k.glsl"),
+        Format::Q4_K => Some("packed/q4_k.glsl"),
+        Format::Q5_K => Some("packed/q5_k.glsl"),
+        Format::Q6_K => Some("packed/q6_k.glsl"),
+        Format::TQ2_0 => Some("packed/tq2_0.glsl"),
+        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::IQ4_NL | Format::IQ4_XS => None,
+        Format::MXFP4 | Format::NVFP4 | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => None,
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
+    }
 }

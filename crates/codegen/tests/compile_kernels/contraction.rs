@@ -1,6 +1,6 @@
 //! Matvecs and matmuls: weight formats, layouts, rows, prologues, epilogues, siblings.
 
-use tallow_ir::{DType, FusionKind};
+use tallow_ir::{DType, Format, FusionKind, dot};
 
 use crate::{Case, Expect, blocks, case, check};
 
@@ -48,6 +48,25 @@ fn every_format_and_number_of_rows() {
     }
     for rows in ["2", "4", "5", "6", "7", "8"] {
         cases.extend([linear("q4_k", rows, 512, 100), linear("f16", rows, 512, 100)]);
+    }
+    check(&cases);
+}
+
+/// Rounded activations: multiplied as integers where the device and the format allow it.
+#[test]
+fn rounded_activations() {
+    let mut cases = vec![];
+    let packed = |format: &Format| dot::packing(*format).is_some() || *format == Format::IQ4_XS;
+    for rows in ["1", "3"] {
+        for format in blocks().filter(packed) {
+            let Case { name, text, .. } = linear(format.spec().name, rows, 1024, 100);
+            let text = text
+                .replace("%4 = matmul %0 %3", "%5 = dequantize %6 : f32[ROWS,1024]\n%4 = matmul %5 %3")
+                .replace("%1 = weight", "%6 = quantize %0 : q8_1[ROWS,1024]\n%1 = weight")
+                .replace("ROWS", rows);
+            // With a kernel that rounds beside it on some profiles.
+            cases.push(Case { name: format!("rounded {name}"), text, expect: Expect::Kinds(MATVEC) });
+        }
     }
     check(&cases);
 }

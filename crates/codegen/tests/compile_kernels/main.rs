@@ -183,9 +183,8 @@ fn check(cases: &[Case]) {
         let Some(words) = modules.get(&f.kernel.glsl) else { continue };
         // What a grid cuts off must be looped over (map, row) or be counted along z (batches of a matvec).
         let whole: &[usize] = match f.kind {
-            FusionKind::Map | FusionKind::Row | FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter => {
-                &[]
-            }
+            FusionKind::Map | FusionKind::Quantize | FusionKind::Row => &[],
+            FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter => &[],
             FusionKind::Matvec => &[0, 2],
             FusionKind::Matmul | FusionKind::Attention | FusionKind::Custom => &[0, 1, 2],
         };

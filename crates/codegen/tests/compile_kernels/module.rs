@@ -45,6 +45,7 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         4433 => caps.storage_16bit,  // StorageBuffer16BitAccess
         4448 => caps.storage_8bit,   // StorageBuffer8BitAccess
         4466 => caps.float_controls, // SignedZeroInfNanPreserve
+        6018 | 6019 => caps.int_dot, // DotProductInput4x8BitPacked, DotProduct
         other => return Err(format!("unexpected SPIR-V capability {other}")),
     })
 }

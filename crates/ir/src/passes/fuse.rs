@@ -12,7 +12,9 @@
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
 //! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
-//! 6. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
+//! 6. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
+//!    a level.
+//! 7. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
 //!    which read that row anyway, and so saves a level.
 //!
 //! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
@@ -63,6 +65,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     absorb::maps(&mut clusters)?;
     absorb::shared_reads(&mut clusters)?;
     absorb::siblings(&mut clusters)?;
+    absorb::rounding_into_matvecs(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;
     let log = std::mem::take(&mut clusters.log);
     Ok((build::build(&clusters)?, log))

@@ -343,6 +343,10 @@ fn op(
         "scatter_add" => Op::Scatter(ScatterKind::Add),
         "scatter_max" => Op::Scatter(ScatterKind::Max),
         "dequantize" => Op::Dequantize(dtype),
+        "quantize" => match dtype {
+            DType::Block(format) => Op::Quantize(format),
+            other => return Err(format!("{other} is no format of blocks").into()),
+        },
         "attention" => Op::Attention(Attention {
             scale: scalar(DType::F64, &words.key("scale")?)?,
             causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,

@@ -93,7 +93,8 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         | Op::Broadcast(_)
         | Op::Matmul
         | Op::Scatter(_)
-        | Op::Dequantize(_) => {}
+        | Op::Dequantize(_)
+        | Op::Quantize(_) => {}
     }
     words.join(" ")
 }

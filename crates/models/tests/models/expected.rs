@@ -47,7 +47,7 @@ fn chunks_and_steps_agree() {
     let row = expected(name).into_iter().max_by_key(|row| row.tokens.len()).unwrap();
     let context = Some(row.tokens.len());
     for chunk in [1, 2, 7, row.tokens.len() - 1] {
-        let mut model = load(name, &LoadOptions { context, chunk: Some(chunk) });
+        let mut model = load(name, &LoadOptions { context, chunk: Some(chunk), ..LoadOptions::default() });
         for _ in 0..2 {
             model.reset();
             let (first, rest) = row.tokens.split_at(3);
@@ -62,7 +62,8 @@ fn chunks_and_steps_agree() {
 
 #[test]
 fn a_text_ends_where_its_context_does() {
-    let mut model = load("storyteller-nano-Q4_0", &LoadOptions { context: Some(12), chunk: None });
+    let mut model =
+        load("storyteller-nano-Q4_0", &LoadOptions { context: Some(12), ..LoadOptions::default() });
     let prompt = model.tokenizer().encode("Once upon a time", true).unwrap();
     let sampling = SamplingOptions { temperature: 1.0, seed: 3, ..SamplingOptions::default() };
     let mut run = |max_tokens| {
@@ -86,12 +87,12 @@ fn requests_that_cannot_be_met() {
     let says = |error: tallow_models::Error, part: &str| {
         assert!(error.to_string().contains(part), "{error}");
     };
-    let small = LoadOptions { context: Some(4), chunk: None };
+    let small = LoadOptions { context: Some(4), ..LoadOptions::default() };
     says(open().check_prompt(&[], &small).unwrap_err(), "empty");
     says(open().check_prompt(&[1; 5], &small).unwrap_err(), "5 tokens, the context holds 4");
     says(open().check_prompt(&[9000], &small).unwrap_err(), "token 9000");
     for context in [0, 1025] {
-        let options = LoadOptions { context: Some(context), chunk: None };
+        let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
         says(open().load(&Device::Cpu, &options, &mut |_| {}).unwrap_err(), "1 to 1024");
     }
 }

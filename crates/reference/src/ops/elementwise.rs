@@ -2,9 +2,11 @@
 //! of the index alone.
 
 use tallow_ir::elementwise::Meaning;
-use tallow_ir::{DType, ElementwiseOp, Scalar, round};
+use tallow_ir::{DType, ElementwiseOp, Format, Scalar, round};
 
-use crate::array::Data;
+use std::sync::Arc;
+
+use crate::array::{Blocks, Data};
 use crate::view::{CHUNK, View};
 
 /// An elementwise op on operands of one shape.
@@ -130,6 +132,13 @@ pub fn dequantize(w: &View, dtype: DType) -> View {
         Data::F32(_) | Data::F64(_) | Data::Int(_) => w.data.clone(),
     };
     cast(&View { dtype: DType::F32, layout: w.layout.clone(), data }, dtype)
+}
+
+/// Values as blocks, row by row.
+pub fn quantize(a: &View, format: Format) -> View {
+    let values: Vec<f32> = a.to_f64s().into_iter().map(|x| x as f32).collect();
+    let blocks = Blocks::quantized(format, &values);
+    View::packed(DType::Block(format), a.shape(), Data::Blocks(Arc::new(blocks)))
 }
 
 /// An f64 that rounds to `dtype` as `x` does.

@@ -268,7 +268,45 @@ pub(super) fn siblings(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Phase 5: a row kernel that feeds only a matvec becomes its prologue.
+/// Phase 5: rounding of activations that only matvecs read is repeated in each of them.
+pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    for id in c.live() {
+        if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
+            continue;
+        }
+        let rounding = c.get(id).clone();
+        let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
+        if consumers.is_empty() || consumers.iter().any(|k| c.get(*k).kind != FusionKind::Matvec) {
+            continue;
+        }
+        let mut unions = vec![];
+        for consumer in &consumers {
+            let union: BTreeSet<NodeId> = c.get(*consumer).nodes.union(&rounding.nodes).copied().collect();
+            let outputs: Vec<NodeId> = c.escapes(&c.get(*consumer).nodes.clone());
+            match c.legal_with(FusionKind::Matvec, &union, &outputs)? {
+                Ok(()) => unions.push(union),
+                Err(why) => {
+                    let line = format!("{} is not repeated in {}: {why}", c.name(id), c.name(*consumer));
+                    c.log.push(line);
+                    break;
+                }
+            }
+        }
+        // What the rounding reads may be overwritten only after all of its copies.
+        let overwriters = c.overwriters(id);
+        let late = consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k)));
+        if unions.len() == consumers.len() && !late {
+            c.remove(id);
+            for (consumer, union) in consumers.into_iter().zip(unions) {
+                c.remove(consumer);
+                c.add(FusionKind::Matvec, union);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Phase 6: a row kernel that feeds only a matvec becomes its prologue.
 pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
+use crate::dot;
 use crate::form::{self, MATVEC_MAX_ROWS, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
@@ -259,7 +260,19 @@ impl<'a> Clusters<'a> {
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
-        Ok(form::form(kind, &body).map(|_| ()))
+        Ok(form::form(kind, &body).and_then(|form| self.computable(&body, &form)))
+    }
+
+    /// Whether the device has what a kernel that rounds its left operand needs.
+    fn computable(&self, body: &Graph, form: &form::Form) -> Result<(), Reason> {
+        match form {
+            form::Form::Contraction(c)
+                if dot::rounding(body, c.lhs).is_some() && !dot::supported(body, c, self.caps) =>
+            {
+                Err(Reason("no integer dot products with these weights on this device".into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The kind of a kernel of `nodes`, by its anchors.
@@ -371,6 +384,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             Op::Attention(_) => Class::Anchor(FusionKind::Attention),
             Op::Scan { .. } => Class::Anchor(FusionKind::Scan),
             Op::ArgSort { .. } => Class::Anchor(FusionKind::Sort),
+            Op::Quantize(_) => Class::Anchor(FusionKind::Quantize),
             Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),
             Op::Custom(_) => Class::Anchor(FusionKind::Custom),
             Op::Matmul => {

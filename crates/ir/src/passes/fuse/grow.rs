@@ -54,7 +54,14 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
     let (a, b) = (c.get(own), c.get(other));
     let kind = match (a.kind, b.kind) {
         // These write their result as it is, nothing after it.
-        (FusionKind::Map, FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter | FusionKind::Custom) => {
+        (
+            FusionKind::Map,
+            FusionKind::Quantize
+            | FusionKind::Scan
+            | FusionKind::Sort
+            | FusionKind::Scatter
+            | FusionKind::Custom,
+        ) => {
             return Ok(None);
         }
         (FusionKind::Map, k) => k,

@@ -1,0 +1,137 @@
+//! Integer dot products: which matmuls can multiply packed 8-bit integers instead of floats.
+//!
+//! The left operand must have been rounded to blocks of [`ACTIVATIONS`], 32 signed bytes `x` with one scale `d`. Over
+//! a block of weights `w = s q + o` the product is then `d (s sum(q x) + o sum(x))`: sums of integers, which dot
+//! product instructions compute exactly, four products at a time.
+
+use crate::access::neighbours;
+use crate::caps::DeviceCaps;
+use crate::dtype::{DType, Format};
+use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
+use crate::graph::{Graph, GraphError, NodeId, Value};
+use crate::index::{AtomDef, Atoms, Index};
+use crate::op::Op;
+use crate::rewrite::rebuild;
+
+/// What activations are rounded to.
+pub const ACTIVATIONS: Format = Format::Q8_1;
+
+/// Elements that share a scale of the activations.
+pub const BLOCK: i64 = 32;
+
+/// Invocations that round a block together, four elements each.
+pub const LANES: u32 = 8;
+
+/// What 32 neighbouring weights are, besides bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// One scale: `w = s q`.
+    Scale,
+    /// A scale and an offset: `w = s q + o`.
+    Offset,
+    /// A scale and an offset for each half.
+    Halves,
+}
+
+/// As what kernels unpack weights of `format`, if they do.
+pub fn packing(format: Format) -> Option<Packing> {
+    match format {
+        Format::Q8_0 => Some(Packing::Scale),
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Some(Packing::Offset),
+        Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Offset),
+        Format::Q2_K | Format::Q3_K | Format::Q6_K => Some(Packing::Halves),
+        // Values from codebooks: a lookup for each element costs more than the products.
+        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::IQ4_NL | Format::IQ4_XS => None,
+        Format::MXFP4 | Format::NVFP4 | Format::TQ1_0 => None,
+        Format::Q8_1 | Format::Q8_K => None,
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
+    }
+}
+
+/// Whether a device has what the kernels of integer products need.
+pub fn has_instructions(caps: &DeviceCaps) -> bool {
+    caps.int_dot
+        && caps.subgroup_arithmetic
+        && caps.subgroup_shuffle
+        && caps.subgroup_size_min >= LANES
+        && caps.subgroup_size.is_power_of_two()
+}
+
+/// The weights that a matmul's right operand reads in runs of whole activation blocks along the inner extent.
+pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
+    weights_of(graph, graph.node(matmul).operands[1])
+}
+
+fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
+    let shape = graph.ty(rhs).shape.clone();
+    let rank = shape.rank();
+    let mut atoms = Atoms::default();
+    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
+    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
+    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
+    let (leaf, _) = neighbours(graph, rhs, &at, k, BLOCK, &mut atoms)?;
+    match graph.ty(leaf).dtype {
+        DType::Block(format) => packing(format).map(|_| (leaf, format)),
+        _ => None,
+    }
+}
+
+/// The node that rounds a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
+pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
+    let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
+    let blocks = body.node(lhs.node).operands[0];
+    matches!(body.op(blocks), Op::Quantize(format) if *format == ACTIVATIONS).then_some(blocks.node)
+}
+
+/// Bytes of shared memory that hold `rows` rounded rows of `k` elements: the bytes, and for each block a scale and
+/// the sums of its halves.
+pub fn shared_bytes(rows: i64, k: i64) -> u64 {
+    (rows.max(0) * (k + k / BLOCK * 12)) as u64
+}
+
+/// Whether a contraction whose left operand is rounded in the kernel can be computed so.
+pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+    let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
+    let extents = (form.m.as_const(), form.k.as_const());
+    let (Some(m), Some(k)) = extents else { return false };
+    // The rest is for the results and for reductions.
+    let room = u64::from(caps.shared_memory_bytes) * 3 / 4;
+    has_instructions(caps)
+        && form.batch.numel().is(1)
+        && shared_bytes(m, k) <= room
+        && anchors().all(|id| weights(body, *id).is_some())
+}
+
+/// Rounds the activations of each matmul that a device can compute so: few rows of f32 times weights in a format
+/// with a [`packing`]. Nothing happens on a device without the instructions; whether they are fast
+/// ([`DeviceCaps::int_dot_accelerated`]) is for the caller to ask.
+///
+/// Not one of the passes: it changes results (by the rounding of each block to 8 bits, a relative error of about
+/// 0.3 % of each product, NMSE about 1e-5), so callers decide. Graphs without such matmuls stay as they are.
+///
+/// # Errors
+/// Only of a graph that is not valid.
+pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    if !has_instructions(caps) {
+        return Ok(graph.clone());
+    }
+    rebuild(graph, |new, node, operands| {
+        if !matches!(node.op, Op::Matmul) {
+            return Ok(None);
+        }
+        // In the new graph, whose nodes the operands are.
+        let lhs = operands[0];
+        let ty = new.ty(lhs).clone();
+        let [.., m, k] = ty.shape.dims() else { return Ok(None) };
+        let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS) && ty.shape.numel() == m * k;
+        let whole = k.as_const().is_some_and(|k| k > 0 && k % BLOCK == 0);
+        if !(few && whole && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
+            return Ok(None);
+        }
+        let blocks = new.add(Op::Quantize(ACTIVATIONS), &[lhs])?;
+        let rounded = new.add(Op::Dequantize(DType::F32), &[blocks])?;
+        new.add(Op::Matmul, &[rounded, operands[1]]).map(Some)
+    })
+}
