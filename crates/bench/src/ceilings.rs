@@ -65,6 +65,9 @@ fn has_matrices(context: &Context) -> bool {
     caps.f16 && caps.storage_16bit && caps.memory_model && caps.cooperative_matrix.iter().any(fits)
 }
 
+/// What a kernel computes from its constants in so many steps in a lane: operations of a step, and the result's bytes.
+type Expected = fn(&[u8], u32, usize) -> (f64, [u8; 4]);
+
 struct Bench<'a> {
     context: &'a Arc<Context>,
     quick: bool,
@@ -200,14 +203,8 @@ impl Bench<'_> {
         right(got.as_chunks::<4>().0.iter().all(|w| *w == u32::to_le_bytes(value)), "the fill")
     }
 
-    /// A kernel that keeps the arithmetic units busy; `right` says whether an invocation's result is right.
-    fn arithmetic(
-        &self,
-        row: &mut Row,
-        name: &str,
-        glsl: &str,
-        expected: fn(&[u8], u32, usize) -> (f64, [u8; 4]),
-    ) -> Result<()> {
+    /// A kernel that keeps the arithmetic units busy, and what it must compute.
+    fn arithmetic(&self, row: &mut Row, name: &str, glsl: &str, expected: Expected) -> Result<()> {
         let (groups, steps) = if self.quick { (4, 24_u32) } else { (4224, 2048) };
         let invocations = groups as usize * 256;
         // Multiplier and addend, under which a chain of multiply-adds tends to 1; then where each lane starts.
@@ -326,4 +323,23 @@ fn near(name: &str, got: [u8; 4], want: [u8; 4]) -> bool {
     }
     let (got, want) = (f32::from_le_bytes(got), f32::from_le_bytes(want));
     (got - want).abs() <= 1000.0 / (1 << 24) as f32 * (8.0 + want.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shaders_compile_also_for_what_this_device_lacks() {
+        let all = [
+            ("read", READ),
+            ("copy", COPY),
+            ("fma", FMA),
+            ("dot", DOT),
+            ("matrix", MATRIX),
+            ("empty", EMPTY),
+        ];
+        let (modules, _) = compile_spirv(&all, Target::Vulkan12, None).unwrap();
+        assert_eq!(modules.len(), all.len());
+    }
 }

@@ -1,4 +1,5 @@
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -14,24 +15,24 @@ void main() {
     coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> left[2];
     coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> right[4];
     coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[8];
-    for (uint i = 0u; i < 2u; ++i) {
+    [[unroll]] for (uint i = 0u; i < 2u; ++i) {
         coopMatLoad(left[i], a, i * 256u, 16u, gl_CooperativeMatrixLayoutRowMajor);
     }
-    for (uint j = 0u; j < 4u; ++j) {
+    [[unroll]] for (uint j = 0u; j < 4u; ++j) {
         coopMatLoad(right[j], a, 512u + j * 256u, 16u, gl_CooperativeMatrixLayoutRowMajor);
     }
-    for (uint k = 0u; k < 8u; ++k) {
+    [[unroll]] for (uint k = 0u; k < 8u; ++k) {
         sums[k] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
     }
-    for (uint step_of = 0u; step_of < steps; ++step_of) {
-        for (uint i = 0u; i < 2u; ++i) {
-            for (uint j = 0u; j < 4u; ++j) {
+    for (uint done = 0u; done < steps; ++done) {
+        [[unroll]] for (uint i = 0u; i < 2u; ++i) {
+            [[unroll]] for (uint j = 0u; j < 4u; ++j) {
                 sums[4u * i + j] = coopMatMulAdd(left[i], right[j], sums[4u * i + j]);
             }
         }
     }
     uint subgroup = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
-    for (uint k = 0u; k < 8u; ++k) {
+    [[unroll]] for (uint k = 0u; k < 8u; ++k) {
         coopMatStore(sums[k], b, (subgroup * 8u + k) * 256u, 16u, gl_CooperativeMatrixLayoutRowMajor);
     }
 }

@@ -1,4 +1,5 @@
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 // Every invocation loads sixteen vectors of sixteen bytes, which do not wait for each other, and each workgroup
 // stores one sum.
 layout(local_size_x = 256) in;
@@ -10,14 +11,14 @@ void main() {
     uint lane = gl_LocalInvocationIndex;
     uint start = gl_WorkGroupID.x * 4096u + lane;
     uvec4 sum = uvec4(0u);
-    for (uint i = 0u; i < 16u; ++i) {
+    [[unroll]] for (uint i = 0u; i < 16u; ++i) {
         sum += a[start + i * 256u];
     }
     sums[lane] = sum;
     barrier();
-    for (uint half_of = 128u; half_of > 0u; half_of /= 2u) {
-        if (lane < half_of) {
-            sums[lane] += sums[lane + half_of];
+    for (uint width = 128u; width > 0u; width /= 2u) {
+        if (lane < width) {
+            sums[lane] += sums[lane + width];
         }
         barrier();
     }
