@@ -106,7 +106,8 @@ impl Row {
             (Some(rate), _, _) => (Some(rate), "tok/s"),
             (None, None, Some(rate)) => (Some(rate), "Tflop/s"),
             (None, Some(_), Some(rate)) if by_flops => (Some(rate), "Tflop/s"),
-            (None, gbps, _) => (gbps, "GB/s"),
+            (None, Some(rate), _) => (Some(rate), "GB/s"),
+            (None, None, None) => (None, ""),
         }
     }
 }
