@@ -282,7 +282,8 @@ fn a_run_is_timed_without_timestamps_inside() {
     for split_after in [None, Some(1)] {
         let options = RecordOptions { timing: Timing::Run, split_after, ..RecordOptions::default() };
         let spec = RecordSpec { commands: commands.clone() };
-        let recording = Recording::new(&context, &spec, std::slice::from_ref(&scale), &buffers, options).unwrap();
+        let recording =
+            Recording::new(&context, &spec, std::slice::from_ref(&scale), &buffers, options).unwrap();
         assert!(matches!(recording.run_time(), Err(Error::NoTimings { .. })), "before the first run");
         for _ in 0..3 {
             let start = std::time::Instant::now();
