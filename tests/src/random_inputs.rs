@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use half::f16;
-use tallow_ir::{Bindings, DType, Format, Graph, Op, TensorType};
+use tallow_ir::{Bindings, DType, Graph, Op, TensorType};
 use tallow_reference::{Array, Env};
 
 use crate::rng::Rng;
@@ -125,7 +124,10 @@ fn random_leaf(ty: &TensorType, symbols: &Bindings, is_weight: bool, rng: &mut R
     let values: Vec<f64> = (0..n).map(|_| number(rng)).collect();
     let bytes = match dtype {
         DType::Block(format) if !format.can_quantize() => {
-            random_blocks(format, n / format.block_elements(), rng)
+            // Nothing is quantized to it. Three or four times the root mean square is the largest magnitude.
+            let mut blocks = vec![0; n / format.block_elements() * format.block_bytes()];
+            tallow_quant::random_blocks(format, &mut blocks, 0.12, rng.bits()).expect("whole blocks");
+            blocks
         }
         DType::Block(format) => {
             let values: Vec<f32> = values.iter().map(|x| *x as f32).collect();
@@ -145,51 +147,4 @@ fn random_leaf(ty: &TensorType, symbols: &Bindings, is_weight: bool, rng: &mut R
         }
     };
     Leaf { dtype, shape, bytes }
-}
-
-/// Blocks of random bytes under scales that keep values near those of other weights: for formats that nothing
-/// is quantized to.
-fn random_blocks(format: Format, count: usize, rng: &mut Rng) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..count * format.block_bytes()).map(|_| rng.below(256) as u8).collect();
-    for block in bytes.chunks_exact_mut(format.block_bytes()) {
-        // Scales of f16, and the largest magnitude of a value under the scale 1.
-        let (at, most): (&[usize], f32) = match format {
-            Format::Q2_K => (&[80, 82], 45.0),
-            Format::Q3_K => (&[108], 128.0),
-            Format::Q5_K => (&[0, 2], 1953.0),
-            Format::IQ4_NL => (&[0], 127.0),
-            Format::IQ4_XS => (&[0], 32.0 * 127.0),
-            Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => (&[0], 167.0),
-            Format::IQ3_XXS => (&[0], 481.0),
-            Format::IQ3_S => (&[0], 465.0),
-            Format::IQ1_S => (&[0], 17.0),
-            Format::IQ1_M => {
-                // The upper quarters of four words are an f16: 2^-5, and 17 at most under the scale 1.
-                for (j, quarter) in [0x00, 0x00, 0x80, 0x20].into_iter().enumerate() {
-                    block[49 + 2 * j] = block[49 + 2 * j] & 0xf | quarter;
-                }
-                continue;
-            }
-            Format::NVFP4 => {
-                // Scales of 2^-7 to 2^-5, under levels up to 6.
-                block[..4].iter_mut().for_each(|scale| *scale &= 0xf);
-                continue;
-            }
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => (&[], 1.0),
-            Format::Q4_K | Format::Q6_K | Format::TQ1_0 | Format::TQ2_0 | Format::MXFP4 => (&[], 1.0),
-            Format::I8 | Format::I16 | Format::I32 | Format::I64 => {
-                // Small numbers: the byte that is not masked is the lowest.
-                let small = i64::from(block[0] as i8) / 16;
-                block.copy_from_slice(&small.to_le_bytes()[..block.len()]);
-                continue;
-            }
-            Format::Q8_1 | Format::Q8_K => (&[], 1.0),
-            Format::F16 | Format::BF16 | Format::F32 | Format::F64 => (&[], 1.0),
-        };
-        for at in at {
-            let scale = rng.between(64, 128) as f32 / 256.0 / most;
-            block[*at..*at + 2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-        }
-    }
-    bytes
 }

@@ -26,6 +26,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Print the plan of a model's step: kernels, barriers, memory.
     Explain(ExplainArgs),
+    /// Measure kernels and models on a Vulkan device.
+    Bench(crate::bench::BenchArgs),
 }
 
 /// Where and how a model is loaded.

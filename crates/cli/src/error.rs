@@ -33,6 +33,12 @@ pub enum Error {
         "--device {0:?} is neither cpu nor vulkan nor the number of a Vulkan device (see `tallow devices`)"
     )]
     UnknownDevice(String),
+    /// Something could not be measured.
+    #[error(transparent)]
+    Bench(#[from] tallow_bench::BenchError),
+    /// Works were measured whose results are wrong, or which could not run.
+    #[error("{0} of the works failed")]
+    WorksFailed(usize),
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),

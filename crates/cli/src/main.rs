@@ -4,6 +4,7 @@
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
 
 mod args;
+mod bench;
 mod device;
 mod error;
 mod explain;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Devices => device::list(),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Bench(args) => bench::bench(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
-use tallow_runtime::record::RecordOptions;
+use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
@@ -145,7 +145,11 @@ fn record_options() -> Result<RecordOptions> {
             return Err(no_vulkan(RuntimeError::BadOption { variable: "TALLOW_SPLIT", value, reason }));
         }
     };
-    Ok(RecordOptions { timestamps: variable("TALLOW_TIMINGS").is_some_and(|v| v != "0"), split_after })
+    let timing = match variable("TALLOW_TIMINGS").is_some_and(|v| v != "0") {
+        true => Timing::Dispatches,
+        false => Timing::Off,
+    };
+    Ok(RecordOptions { timing, split_after, ..RecordOptions::default() })
 }
 
 impl VulkanExecutable {

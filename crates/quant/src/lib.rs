@@ -26,9 +26,11 @@ mod error;
 mod format;
 mod grids;
 mod planes;
+mod random;
 
 pub use convert::{dequantize, dequantize_at, quantize};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};
 pub use grids::Codebook;
 pub use planes::{PLANE_ALIGNMENT, plane_offsets, repack, repacked_bytes, unpack};
+pub use random::random_blocks;

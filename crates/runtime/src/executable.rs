@@ -259,6 +259,7 @@ impl Executable {
                     None => (own(MemoryUse::Device)?, 0),
                 },
                 Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
+                Place::Output(_) if options.outputs_on_device => (own(MemoryUse::Device)?, 0),
                 Place::Output(_) => (own(MemoryUse::Readback)?, 0),
                 Place::Weight(w) => {
                     let want = &module.weights[w as usize];
@@ -379,6 +380,18 @@ impl Executable {
         Ok(())
     }
 
+    /// Waits for the last run and leaves its results where they are.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn wait(&self) -> Result<(), ExecError> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &last.1 {
+            Some(handle) => Ok(handle.wait(None)?),
+            None => Ok(()),
+        }
+    }
+
     /// Waits for run number `run` and reads its results.
     ///
     /// # Errors
@@ -398,9 +411,12 @@ impl Executable {
             let shape = output.ty.shape.eval(bindings).unwrap_or_default();
             let mut bytes = vec![0; shape.iter().product::<usize>() * output.ty.dtype.size().unwrap_or(1)];
             if !bytes.is_empty() {
-                match module.program.buffers[output.buffer].place {
-                    Place::Output(_) => self.places[output.buffer].0.read(0, &mut bytes)?,
-                    _ => self.compiled.context.download(&self.places[output.buffer].0, 0, &mut bytes)?,
+                let (buffer, _) = &self.places[output.buffer];
+                match buffer.memory_use() {
+                    MemoryUse::Readback => buffer.read(0, &mut bytes)?,
+                    MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
+                        self.compiled.context.download(buffer, 0, &mut bytes)?;
+                    }
                 }
             }
             results.push((output.name.clone(), shape, output.ty.dtype, bytes));
@@ -428,12 +444,20 @@ impl Executable {
         self.weight_bytes
     }
 
-    /// Label and nanoseconds of each dispatch of the last run; needs a recording with timestamps.
+    /// Label and nanoseconds of each dispatch of the last run; needs a recording that times dispatches.
     ///
     /// # Errors
     /// Without timestamps, or before the first run is done.
     pub fn timings(&self) -> Result<Vec<(String, u64)>, ExecError> {
         Ok(self.recording.timings()?)
+    }
+
+    /// Nanoseconds from before the first to after the last dispatch of the last run, by the device's clock.
+    ///
+    /// # Errors
+    /// Without timestamps, or before the first run is done.
+    pub fn run_time(&self) -> Result<u64, ExecError> {
+        Ok(self.recording.run_time()?)
     }
 }
 

@@ -109,10 +109,27 @@ impl BarrierKind {
 /// What a recording is recorded for, besides running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordOptions {
-    /// Writes timestamps around every dispatch.
-    pub timestamps: bool,
+    /// Which timestamps are written.
+    pub timing: Timing,
     /// Starts a new submission after this many dispatches, for devices whose watchdog kills long ones.
     pub split_after: Option<usize>,
+    /// The outputs of an executable lie in the device's own memory and are copied when they are read, instead of
+    /// being written to the host's by the kernels: for outputs of many megabytes, and where kernels are timed.
+    pub outputs_on_device: bool,
+}
+
+/// What a recording measures of itself, by the device's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timing {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The run as a whole: a timestamp before its first dispatch, copy or fill and one after its last, none between,
+    /// so that what is timed runs as it does otherwise.
+    Run,
+    /// Every dispatch, by a timestamp before and after it, and the run from the first of them to the last. A dispatch
+    /// then waits for the one before it.
+    Dispatches,
 }
 
 /// What was recorded, counted where the Vulkan commands are issued.

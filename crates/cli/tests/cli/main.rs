@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_inputs;
+mod bench;
 mod commands;
 mod support;

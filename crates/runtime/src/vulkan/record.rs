@@ -17,7 +17,7 @@ use super::lock;
 use super::pipeline::Pipeline;
 use super::timestamp::Timestamps;
 use crate::error::{Error, Result};
-use crate::record::{BarrierKind, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
+use crate::record::{BarrierKind, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec, Timing};
 
 /// A recorded command list with all that it uses; run by [`Recording::submit`].
 pub struct Recording {
@@ -58,9 +58,10 @@ impl Recording {
         spec.check(&shapes, &sizes, &device.caps)?;
 
         let sets = DescriptorSets::new(device, spec, pipelines, buffers)?;
-        let timestamps = match options.timestamps {
-            true => Some(Timestamps::new(device, labels(spec))?),
-            false => None,
+        let timestamps = match options.timing {
+            Timing::Off => None,
+            Timing::Run => Some(Timestamps::new(device, None)?),
+            Timing::Dispatches => Some(Timestamps::new(device, Some(labels(spec)))?),
         };
         let info = vk::CommandPoolCreateInfo::default().queue_family_index(device.queue_family);
         // SAFETY: the family is the one that the device was created with.
@@ -91,6 +92,16 @@ impl Recording {
 
     /// Label and time in nanoseconds of every dispatch of the last run, which must be done.
     pub fn timings(&self) -> Result<Vec<(String, u64)>> {
+        self.done_timestamps()?.dispatches()
+    }
+
+    /// Nanoseconds from before the first to after the last dispatch, copy or fill of the last run, which must be
+    /// done.
+    pub fn run_time(&self) -> Result<u64> {
+        self.done_timestamps()?.run()
+    }
+
+    fn done_timestamps(&self) -> Result<&Timestamps> {
         let last_run = *lock(&self.inner.last_run);
         let Some(timestamps) = &self.inner.timestamps else {
             return Err(Error::NoTimings { reason: "the recording was made without timestamps" });
@@ -101,7 +112,7 @@ impl Recording {
         if !self.inner.device.is_done(last_run)? {
             return Err(Error::Busy);
         }
-        timestamps.read()
+        Ok(timestamps)
     }
 }
 
@@ -160,7 +171,13 @@ impl Recorded {
             // SAFETY: the command buffer is being recorded.
             unsafe { timestamps.reset(commands) };
         }
+        let is_work = |command: &RecordCommand| !matches!(command, RecordCommand::Barrier(_));
+        let first = spec.commands.iter().position(is_work);
+        let last = spec.commands.iter().rposition(is_work);
         for (position, command) in spec.commands.iter().enumerate() {
+            if Some(position) == first {
+                self.run_timestamp(commands, false);
+            }
             match command {
                 RecordCommand::Dispatch { pipeline, grid, push, label: _, bindings: _ } => {
                     if in_this_buffer == split_after {
@@ -190,8 +207,19 @@ impl Recorded {
                     self.counts.fills += 1;
                 }
             }
+            if Some(position) == last {
+                self.run_timestamp(commands, true);
+            }
         }
         self.end(commands)
+    }
+
+    /// The timestamp at the start or the end of a run that is timed as a whole.
+    fn run_timestamp(&self, commands: vk::CommandBuffer, after: bool) {
+        if let Some(timestamps) = self.timestamps.as_ref().filter(|t| !t.times_dispatches()) {
+            // SAFETY: the command buffer is being recorded, and there is one pair.
+            unsafe { timestamps.write(commands, 0, after) };
+        }
     }
 
     fn begin(&mut self) -> Result<vk::CommandBuffer> {
@@ -229,6 +257,7 @@ impl Recorded {
     ) {
         let raw = &self.device.raw;
         let number = self.counts.dispatches;
+        let timed = self.timestamps.as_ref().filter(|t| t.times_dispatches());
         // SAFETY: the command buffer is being recorded; pipeline, set and buffers are live and kept alive;
         // the set fits the layout; push constants and grid were checked against layout and limits.
         unsafe {
@@ -241,7 +270,7 @@ impl Recorded {
                 let stage = vk::ShaderStageFlags::COMPUTE;
                 raw.cmd_push_constants(commands, pipeline.layout, stage, 0, push);
             }
-            if let Some(timestamps) = &self.timestamps {
+            if let Some(timestamps) = timed {
                 timestamps.write(commands, number, false);
             }
             match grid {
@@ -250,7 +279,7 @@ impl Recorded {
                     raw.cmd_dispatch_indirect(commands, buffers[*buffer].handle(), *offset);
                 }
             }
-            if let Some(timestamps) = &self.timestamps {
+            if let Some(timestamps) = timed {
                 timestamps.write(commands, number, true);
             }
         }

@@ -1,6 +1,6 @@
-//! Timestamps around dispatches.
+//! Timestamps around a run, or around each of its dispatches.
 //!
-//! A dispatch is bracketed by two timestamps, each written when all earlier work is done. Between two
+//! A run is bracketed by two timestamps. If dispatches are timed, a dispatch is bracketed by two timestamps, each written when all earlier work is done. Between two
 //! dispatches with a barrier in between the difference is the time of the kernel alone; of dispatches that
 //! run at the same time the first shows what it takes and the others what they add. The times of all
 //! dispatches therefore never add up to more than the run.
@@ -13,22 +13,23 @@ use super::device::{Barriers, Device};
 use super::error::vulkan;
 use crate::error::{Error, Result};
 
-/// The query pool of a recording.
+/// The query pool of a recording: pairs of timestamps, before and after.
 pub(super) struct Timestamps {
     pool: vk::QueryPool,
-    labels: Vec<String>,
+    /// Names of the dispatches that are timed; `None` if one pair is for the whole run.
+    labels: Option<Vec<String>>,
     device: Arc<Device>,
 }
 
 impl Timestamps {
-    /// A pool for one pair per label; an error where the queue writes no timestamps.
-    pub(super) fn new(device: &Arc<Device>, labels: Vec<String>) -> Result<Timestamps> {
+    /// A pool for one pair per label, or for one pair; an error where the queue writes no timestamps.
+    pub(super) fn new(device: &Arc<Device>, labels: Option<Vec<String>>) -> Result<Timestamps> {
         if device.caps.timestamp_period_ps == 0 {
             return Err(Error::NoTimings { reason: "the device writes no timestamps, or they are disabled" });
         }
         let info = vk::QueryPoolCreateInfo::default()
             .query_type(vk::QueryType::TIMESTAMP)
-            .query_count((2 * labels.len()).max(1) as u32);
+            .query_count(query_count(labels.as_deref()));
         // SAFETY: the device is live, the count is not zero.
         let pool = unsafe { device.raw.create_query_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateQueryPool", code))?;
@@ -40,17 +41,22 @@ impl Timestamps {
     /// # Safety
     /// The command buffer is being recorded.
     pub(super) unsafe fn reset(&self, commands: vk::CommandBuffer) {
-        let count = (2 * self.labels.len()).max(1) as u32;
+        let count = query_count(self.labels.as_deref());
         // SAFETY: the caller's promise; the pool is live as long as the recording.
         unsafe { self.device.raw.cmd_reset_query_pool(commands, self.pool, 0, count) };
     }
 
-    /// Records the timestamp before (`after` false) or after a dispatch.
+    /// True if each dispatch has a pair.
+    pub(super) fn times_dispatches(&self) -> bool {
+        self.labels.is_some()
+    }
+
+    /// Records the timestamp before (`after` false) or after what pair number `pair` times.
     ///
     /// # Safety
-    /// The command buffer is being recorded, and `dispatch` counts the dispatches with labels.
-    pub(super) unsafe fn write(&self, commands: vk::CommandBuffer, dispatch: usize, after: bool) {
-        let query = (2 * dispatch + usize::from(after)) as u32;
+    /// The command buffer is being recorded, and there is such a pair.
+    pub(super) unsafe fn write(&self, commands: vk::CommandBuffer, pair: usize, after: bool) {
+        let query = (2 * pair + usize::from(after)) as u32;
         let raw = &self.device.raw;
         // SAFETY: the caller's promise; the query was reset when the command buffer began.
         unsafe {
@@ -72,10 +78,40 @@ impl Timestamps {
     }
 
     /// Label and nanoseconds of every dispatch of a run that is done.
-    pub(super) fn read(&self) -> Result<Vec<(String, u64)>> {
-        let mut ticks = vec![0_u64; 2 * self.labels.len()];
+    pub(super) fn dispatches(&self) -> Result<Vec<(String, u64)>> {
+        let Some(labels) = &self.labels else {
+            return Err(Error::NoTimings { reason: "the recording times its run as a whole" });
+        };
+        let ticks = self.ticks()?;
+        let pairs = ticks.chunks_exact(2);
+        Ok(labels
+            .iter()
+            .zip(pairs)
+            .map(|(l, pair)| (l.clone(), self.nanoseconds(pair[0], pair[1])))
+            .collect())
+    }
+
+    /// Nanoseconds from the first timestamp of a run that is done to the last; 0 if it times nothing.
+    pub(super) fn run(&self) -> Result<u64> {
+        let ticks = self.ticks()?;
+        Ok(match (ticks.first(), ticks.last()) {
+            (Some(first), Some(last)) => self.nanoseconds(*first, *last),
+            _ => 0,
+        })
+    }
+
+    fn nanoseconds(&self, before: u64, after: u64) -> u64 {
+        let (period, mask) = self.device.timestamps;
+        // The counter may wrap at its valid bits.
+        let elapsed = after.wrapping_sub(before) & mask;
+        (elapsed as f64 * period).round() as u64
+    }
+
+    fn ticks(&self) -> Result<Vec<u64>> {
+        let pairs = self.labels.as_ref().map_or(1, Vec::len);
+        let mut ticks = vec![0_u64; 2 * pairs];
         if ticks.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ticks);
         }
         // SAFETY: `ticks` has one 64-bit place for each query.
         unsafe {
@@ -85,18 +121,13 @@ impl Timestamps {
             vk::Result::NOT_READY => Error::NoTimings { reason: "the recording has not run yet" },
             other => vulkan("vkGetQueryPoolResults", other),
         })?;
-        let (period, mask) = self.device.timestamps;
-        Ok(self
-            .labels
-            .iter()
-            .zip(ticks.chunks_exact(2))
-            .map(|(label, pair)| {
-                // The counter may wrap at its valid bits.
-                let elapsed = pair[1].wrapping_sub(pair[0]) & mask;
-                (label.clone(), (elapsed as f64 * period).round() as u64)
-            })
-            .collect())
+        Ok(ticks)
     }
+}
+
+/// Two for each label, or two; a pool has at least one.
+fn query_count(labels: Option<&[String]>) -> u32 {
+    labels.map_or(2, |labels| (2 * labels.len()).max(1) as u32)
 }
 
 impl Drop for Timestamps {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tallow_ir::caps::OptionalFeature;
 use tallow_runtime::Error;
-use tallow_runtime::record::{BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
+use tallow_runtime::record::{BindRange, Grid, RecordCommand, RecordOptions, RecordSpec, Timing};
 use tallow_runtime::vulkan::{MemoryUse, Recording};
 
 use crate::harness::*;
@@ -222,7 +222,7 @@ fn a_recording_can_be_split_into_submissions() {
     let pipelines = [scale];
     for (split_after, submissions) in [(None, 1), (Some(0), 5), (Some(1), 5), (Some(2), 3), (Some(9), 1)] {
         buffers[0].write(0, bytemuck::cast_slice(&ramp(1.0))).unwrap();
-        let options = RecordOptions { split_after, timestamps: false };
+        let options = RecordOptions { split_after, ..RecordOptions::default() };
         let recording = Recording::new(&context, &spec, &pipelines, &buffers, options).unwrap();
         let before = context.counters().submits;
         recording.run().unwrap();
@@ -247,7 +247,7 @@ fn every_dispatch_is_timed() {
         TAIL,
     ];
     let spec = RecordSpec { commands };
-    let options = RecordOptions { timestamps: true, split_after: None };
+    let options = RecordOptions { timing: Timing::Dispatches, ..RecordOptions::default() };
     let recorded = Recording::new(&context, &spec, &[scale], &buffers, options);
     if !context.caps().has(OptionalFeature::Timestamps) {
         assert!(matches!(recorded, Err(Error::NoTimings { .. })));
@@ -263,6 +263,37 @@ fn every_dispatch_is_timed() {
         assert_eq!(timings.iter().map(|(label, _)| label.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         let sum: u64 = timings.iter().map(|(_, nanoseconds)| nanoseconds).sum();
         assert!(sum > 0 && sum <= wall, "{sum} of {wall} ns");
+        let run = recording.run_time().unwrap();
+        assert!(sum <= run && run <= wall, "{sum} of {run} of {wall} ns");
+    }
+}
+
+#[test]
+fn a_run_is_timed_without_timestamps_inside() {
+    let Some(context) = context() else { return };
+    if !context.caps().has(OptionalFeature::Timestamps) {
+        return;
+    }
+    let scale = pipeline(&context, "scale", SCALE, 2, 4);
+    let buffers = [shared(&context, "a", &ramp(1.0)), shared(&context, "b", &ramp(0.0))];
+    let push = 1.0_f32.to_le_bytes();
+    let fill = RecordCommand::Fill { buffer: 1, offset: 0, bytes: 16, value: 0 };
+    let commands = vec![HEAD, dispatch("only", 0, &[0, 1], &buffers, GROUPS, &push), BETWEEN, fill, TAIL];
+    for split_after in [None, Some(1)] {
+        let options = RecordOptions { timing: Timing::Run, split_after, ..RecordOptions::default() };
+        let spec = RecordSpec { commands: commands.clone() };
+        let recording =
+            Recording::new(&context, &spec, std::slice::from_ref(&scale), &buffers, options).unwrap();
+        assert!(matches!(recording.run_time(), Err(Error::NoTimings { .. })), "before the first run");
+        for _ in 0..3 {
+            let start = std::time::Instant::now();
+            recording.run().unwrap();
+            let wall = start.elapsed().as_nanos() as u64;
+            let run = recording.run_time().unwrap();
+            assert!(run > 0 && run <= wall, "{run} of {wall} ns");
+        }
+        let error = recording.timings().unwrap_err().to_string();
+        assert!(error.contains("as a whole"), "{error}");
     }
 }
 

@@ -84,7 +84,7 @@ fn a_dropped_head_barrier_is_a_hazard_at_the_second_submission() {
 #[test]
 fn split_recordings_are_clean_and_watched() {
     let Some(work) = work() else { return };
-    let options = RecordOptions { split_after: Some(1), timestamps: false };
+    let options = RecordOptions { split_after: Some(1), ..RecordOptions::default() };
     let record = |commands| {
         let spec = RecordSpec { commands };
         Recording::new(&work.context, &spec, &work.pipelines, &work.buffers, options)

@@ -1,0 +1,378 @@
+//! Steps of a synthetic language model: the graphs of `tallow-models`, random weights, a cache.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rayon::prelude::*;
+use tallow_ir::{Bindings, DType, TensorType};
+use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use tallow_models::rope::frequencies;
+use tallow_models::weights::{WeightTypes, dtype};
+use tallow_quant::Format;
+use tallow_reference::{Array, Env, evaluate};
+use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable};
+use tallow_runtime::record::{RecordOptions, Timing};
+use tallow_runtime::vulkan::Context;
+
+use crate::check::nmse;
+use crate::data::random;
+use crate::error::{BenchError, Result};
+use crate::measure::{Took, micros_since, repeat};
+use crate::report::Row;
+use crate::run::{Dispatches, by_kernel};
+use crate::shapes::{SHAPES, Shape};
+use crate::work::{Bound, F32_LIMIT, INTEGER_ERROR};
+use crate::{LLM, Options};
+
+/// Multiply-adds a token that are not too many for the interpreter, which checks smaller models.
+const INTERPRETED: u64 = 1 << 23;
+
+/// A model that is to be measured, and which of its steps.
+pub struct Planned {
+    shape: &'static Shape,
+    format: Format,
+    decode: bool,
+    prefill: bool,
+}
+
+impl Planned {
+    fn name(&self, step: &str) -> String {
+        format!("llm/{step}/{}/{}", self.shape.name, self.format.name())
+    }
+
+    /// Characters of the longest name among its rows.
+    pub fn longest_name(&self) -> usize {
+        self.name("prefill").len()
+    }
+}
+
+/// The models that the options ask for.
+///
+/// # Errors
+/// When a shape or type is unknown, or they do not fit each other.
+pub fn plan(options: &Options, selected: &[String]) -> Result<Vec<Planned>> {
+    let asked = |work: &str| selected.iter().any(|name| name == work);
+    let (decode, prefill) = (asked(LLM[0]), asked(LLM[1]));
+    if !decode && !prefill {
+        return Ok(vec![]);
+    }
+    let default = if options.quick { "tiny" } else { "llama3-8b" };
+    let name = options.shape.as_deref().unwrap_or(default);
+    let wrong = |option, value: &str, why: String| BenchError::Option { option, value: value.into(), why };
+    let shape = Shape::find(name).ok_or_else(|| {
+        let known: Vec<&str> = SHAPES.iter().map(|s| s.name).collect();
+        wrong("--shape", name, format!("there are {}", known.join(", ")))
+    })?;
+    let one = |name: &String| {
+        let format = Format::from_name(name)
+            .filter(|f| crate::works::weight_formats().any(|w| w == *f))
+            .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
+        for (matrix, [_, columns]) in shape.matrices() {
+            if columns % format.block_elements() != 0 {
+                let block = format.block_elements();
+                return Err(wrong(
+                    "--type",
+                    name,
+                    format!("{matrix} has rows of {columns}, not blocks of {block}"),
+                ));
+            }
+        }
+        Ok(Planned { shape, format, decode, prefill })
+    };
+    options.types.iter().map(one).collect()
+}
+
+/// The figures of a model's steps; if something fails, its row says why.
+pub fn measure(
+    context: &Arc<Context>,
+    planned: &Planned,
+    options: &Options,
+    ceilings: &[Row],
+) -> Vec<(Row, Dispatches)> {
+    let model = match Model::load(context, planned) {
+        Ok(model) => model,
+        Err(error) => {
+            let row = Row { name: planned.name("load"), failed: Some(error.to_string()), ..Row::default() };
+            return vec![(row, vec![])];
+        }
+    };
+    let mut rows = vec![];
+    let checked = model.check();
+    let steps = [("decode", planned.decode), ("prefill", planned.prefill)];
+    for (step, _) in steps.into_iter().filter(|(_, asked)| *asked) {
+        let mut row = Row { name: planned.name(step), ..Row::default() };
+        let done = match &checked {
+            Ok((error, elements)) => {
+                (row.nmse, row.checked) = (Some(*error), *elements);
+                let is_decode = step == "decode";
+                if is_decode { model.decode(options, &mut row) } else { model.prefill(options, &mut row) }
+            }
+            Err(error) => Err(BenchError::Wrong(error.to_string())),
+        };
+        match done {
+            Ok(dispatches) => {
+                let bound = if step == "decode" { Bound::Read } else { Bound::Matrix };
+                row.share_of(bound.ceilings(), ceilings);
+                rows.push((row, dispatches));
+            }
+            Err(error) => rows.push((Row { failed: Some(error.to_string()), ..row }, vec![])),
+        }
+    }
+    rows
+}
+
+/// A model on the device.
+struct Model {
+    shape: &'static Shape,
+    format: Format,
+    weights: HashMap<String, DeviceWeight>,
+    states: HashMap<String, DeviceState>,
+    prefill: Compiled,
+    decode: Compiled,
+}
+
+impl Model {
+    fn load(context: &Arc<Context>, planned: &Planned) -> Result<Model> {
+        let Planned { shape, format, .. } = *planned;
+        let llama = llama(shape, format);
+        let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
+        let decode = llama.step(Rows::One, shape.context())?;
+        let mut states = HashMap::new();
+        for (name, dtype, extents) in llama.cache(shape.context()) {
+            let state = DeviceState::zeroed(context, &name, &TensorType::new(dtype, extents))?;
+            states.insert(name, state);
+        }
+        let weights = upload(context, &llama, shape, format)?;
+        Ok(Model {
+            shape,
+            format,
+            weights,
+            states,
+            prefill: Compiled::new(context, &prefill)?,
+            decode: Compiled::new(context, &decode)?,
+        })
+    }
+
+    fn instance(&self, compiled: &Compiled, timing: Timing) -> Result<Executable> {
+        let options = RecordOptions { timing, ..RecordOptions::default() };
+        Ok(compiled.instance(&self.weights, &self.states, options)?)
+    }
+
+    /// Tokens to feed, always the same.
+    fn tokens(&self, count: usize) -> Vec<u8> {
+        let token = |i: usize| ((i * 7919 + 13) % self.shape.vocabulary) as u32;
+        (0..count).flat_map(|i| token(i).to_le_bytes()).collect()
+    }
+
+    /// Whether prefill and decode, which are other kernels, agree on the logits after a few tokens, and with the
+    /// interpreter if the model is small: the error, and how many logits were compared.
+    fn check(&self) -> Result<(f64, usize)> {
+        let count = 6;
+        let tokens = self.tokens(count);
+        let decode = self.instance(&self.decode, Timing::Off)?;
+        let mut stepped = vec![];
+        for (pos, token) in tokens.chunks_exact(4).enumerate() {
+            stepped = run(&decode, &[(POS, pos as u64)], token)?.2;
+        }
+        let prefill = self.instance(&self.prefill, Timing::Off)?;
+        let (_, _, at_once) = run(&prefill, &[(POS, 0), (SEQ, count as u64)], &tokens)?;
+        let floats = |bytes: &[u8]| -> Vec<f64> {
+            bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+        };
+        let error = nmse(&floats(&at_once), &floats(&stepped))?;
+        self.within(error, "prefill and decode differ by")?;
+        let Some(expected) = self.interpreted(&tokens)? else { return Ok((error, at_once.len() / 4)) };
+        let error = nmse(&expected, &floats(&stepped))?;
+        self.within(error, "decode and the interpreter differ by")?;
+        Ok((error, expected.len()))
+    }
+
+    fn within(&self, error: f64, what: &str) -> Result<()> {
+        // Every layer adds the errors of its seven matrices to a stream that grows no faster than they do; the cache is
+        // f16. Twice that, as both sides of a comparison may err.
+        let matrix = if self.format.is_plain() { F32_LIMIT } else { INTEGER_ERROR };
+        let limit = 2.0 * (8e-8 + 7.0 * matrix) * self.shape.layers as f64;
+        match error <= limit {
+            true => Ok(()),
+            false => {
+                let why = format!("{what} a normalized mean squared error of {error:.1e}, not {limit:.0e}");
+                Err(BenchError::Wrong(why))
+            }
+        }
+    }
+
+    /// The interpreter's logits after `tokens`, if the model is small enough for it.
+    fn interpreted(&self, tokens: &[u8]) -> Result<Option<Vec<f64>>> {
+        if self.multiply_adds() > INTERPRETED {
+            return Ok(None);
+        }
+        let llama = llama(self.shape, self.format);
+        let graph = llama.step(Rows::One, self.shape.context())?;
+        let mut env = Env::default();
+        for number in 0..count(self.shape) {
+            let (name, ty, bytes) = weight(&llama, self.shape, self.format, number)?;
+            let shape = ty.shape.eval(&Bindings::new()).unwrap_or_default();
+            env.weights.insert(name, Arc::new(Array::from_bytes(ty.dtype, &shape, &bytes)?));
+        }
+        for (name, dtype, extents) in llama.cache(self.shape.context()) {
+            env.states.insert(name, Array::zeros(dtype, &extents)?);
+        }
+        let mut logits = vec![];
+        for (pos, token) in tokens.chunks_exact(4).enumerate() {
+            env.symbols.insert(POS.into(), pos as u64);
+            env.inputs.insert(TOKENS.into(), Arc::new(Array::from_bytes(DType::U32, &[1], token)?));
+            logits = evaluate(&graph, &mut env)?.swap_remove(0).1.to_f64s();
+        }
+        Ok(Some(logits))
+    }
+
+    /// Bytes of matrices that a step reads: all but the embedding, of which it reads rows.
+    fn matrix_bytes(&self) -> u64 {
+        let bytes = |name: &String| self.weights.get(name).map_or(0, DeviceWeight::bytes);
+        self.shape.matrices().iter().map(|(n, _)| n).filter(|n| *n != "token_embd.weight").map(bytes).sum()
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        let matrices = self.shape.matrices();
+        let all = matrices.iter().filter(|(n, _)| n != "token_embd.weight" && n != "output.weight");
+        all.map(|(_, [out, columns])| (out * columns) as u64).sum()
+    }
+
+    /// Tokens one by one from an empty context, several times: times of one token.
+    fn decode(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+        let executable = self.instance(&self.decode, Timing::Run)?;
+        let tokens = self.tokens(self.shape.decode);
+        let per_token = 1.0 / self.shape.decode as f64;
+        let times = repeat(options.seconds, || {
+            let mut took = Took { device: 0.0, wall: 0.0 };
+            for (pos, token) in tokens.chunks_exact(4).enumerate() {
+                let (device, wall, _) = run(&executable, &[(POS, pos as u64)], token)?;
+                took = Took { device: took.device + device, wall: took.wall + wall };
+            }
+            Ok(Took { device: took.device * per_token, wall: took.wall * per_token })
+        })?;
+        row.bytes = self.matrix_bytes();
+        row.timed(times.device);
+        row.wall_us = Some(times.wall.median);
+        row.tokens_per_s = Some(1e6 / times.wall.median);
+        self.counts(&executable, row);
+        let last = tokens.chunks_exact(4).next_back().unwrap_or_default();
+        self.dispatches(options, &self.decode, &[(POS, self.shape.decode as u64 - 1)], last)
+    }
+
+    /// A prompt at once, several times: times of the whole prompt.
+    fn prefill(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+        let executable = self.instance(&self.prefill, Timing::Run)?;
+        let count = self.shape.prefill;
+        let tokens = self.tokens(count);
+        let symbols = [(POS, 0), (SEQ, count as u64)];
+        let times = repeat(options.seconds, || {
+            let (device, wall, _) = run(&executable, &symbols, &tokens)?;
+            Ok(Took { device, wall })
+        })?;
+        row.flops = 2 * self.multiply_adds() * count as u64;
+        row.timed(times.device);
+        row.wall_us = Some(times.wall.median);
+        row.tokens_per_s = Some(count as f64 * 1e6 / times.wall.median);
+        self.counts(&executable, row);
+        self.dispatches(options, &self.prefill, &symbols, &tokens)
+    }
+
+    fn counts(&self, executable: &Executable, row: &mut Row) {
+        row.instances = 1;
+        row.dispatches = executable.counts().dispatches;
+        row.barriers = executable.counts().barriers_between;
+        row.working_set = executable.weight_bytes();
+    }
+
+    fn dispatches(
+        &self,
+        options: &Options,
+        compiled: &Compiled,
+        symbols: &[(&str, u64)],
+        tokens: &[u8],
+    ) -> Result<Dispatches> {
+        if !options.dispatches {
+            return Ok(vec![]);
+        }
+        let executable = self.instance(compiled, Timing::Dispatches)?;
+        let mut runs = vec![];
+        for _ in 0..5 {
+            run(&executable, symbols, tokens)?;
+            runs.push(executable.timings()?);
+        }
+        Ok(by_kernel(&runs))
+    }
+}
+
+/// One step: microseconds by the device's clock (0 if it is not timed as a whole) and by the host's, and the logits.
+fn run(executable: &Executable, symbols: &[(&str, u64)], tokens: &[u8]) -> Result<(f64, f64, Vec<u8>)> {
+    let bindings: Bindings = symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+    let start = Instant::now();
+    let results = executable.run(&bindings, &[(TOKENS, tokens)])?;
+    let wall = micros_since(start);
+    let device = executable.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
+    let logits = results.into_iter().find(|(name, ..)| name == LOGITS);
+    let (_, _, _, logits) = logits.ok_or_else(|| BenchError::Wrong("there are no logits".into()))?;
+    Ok((device, wall, logits))
+}
+
+fn llama(shape: &Shape, format: Format) -> Llama {
+    let config = shape.config();
+    let mut types = WeightTypes::default();
+    for (name, extents) in shape.matrices() {
+        types.insert(&name, TensorType::new(dtype(format), extents));
+    }
+    for name in shape.norms() {
+        types.insert(&name, TensorType::new(DType::F32, [shape.width]));
+    }
+    let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
+    types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
+    Llama { config, types, rope, vocabulary: shape.vocabulary }
+}
+
+/// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.
+fn weight(
+    llama: &Llama,
+    shape: &Shape,
+    format: Format,
+    number: usize,
+) -> Result<(String, TensorType, Vec<u8>)> {
+    let (matrices, norms) = (shape.matrices(), shape.norms());
+    if let Some((name, [out, columns])) = matrices.get(number) {
+        // Of a size that keeps what passes through about as large as it was.
+        let size = 1.0 / (*columns as f32).sqrt();
+        let bytes = random(format, out * columns, size, number as u64 + 1)?;
+        return Ok((name.clone(), TensorType::new(dtype(format), [*out, *columns]), bytes));
+    }
+    if let Some(name) = norms.get(number - matrices.len()) {
+        let varied = random(Format::F32, shape.width, 0.1, 1 << 32 | number as u64)?;
+        let about_one = |b: &[u8; 4]| (1.0 + f32::from_le_bytes(*b)).to_le_bytes();
+        let bytes = varied.as_chunks::<4>().0.iter().flat_map(about_one).collect();
+        return Ok((name.clone(), TensorType::new(DType::F32, [shape.width]), bytes));
+    }
+    let per_pair = &llama.rope.per_pair;
+    let bytes = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
+    Ok((ROPE_WEIGHT.into(), TensorType::new(DType::F32, [per_pair.len()]), bytes))
+}
+
+/// How many weights a model has.
+fn count(shape: &Shape) -> usize {
+    shape.matrices().len() + shape.norms().len() + 1
+}
+
+/// Random weights, made and uploaded tensor by tensor, as many at a time as there are threads.
+fn upload(
+    context: &Arc<Context>,
+    llama: &Llama,
+    shape: &Shape,
+    format: Format,
+) -> Result<HashMap<String, DeviceWeight>> {
+    let one = |number: usize| {
+        let (name, ty, bytes) = weight(llama, shape, format, number)?;
+        let weight = DeviceWeight::upload(context, &name, &ty, &bytes, &mut |_, _| {})?;
+        Ok((name, weight))
+    };
+    (0..count(shape)).into_par_iter().map(one).collect()
+}

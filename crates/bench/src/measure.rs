@@ -1,0 +1,51 @@
+//! Runs that are timed until there are enough of them.
+
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::stats::Spread;
+
+/// What one run took, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    /// By the device's clock.
+    pub device: f64,
+    /// By the host's.
+    pub wall: f64,
+}
+
+/// Spread over runs by each clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// By the device's.
+    pub device: Spread,
+    /// By the host's.
+    pub wall: Spread,
+}
+
+/// Runs at least so often are timed, however long they take.
+const LEAST_RUNS: usize = 3;
+/// More runs than this say nothing more.
+const MOST_RUNS: usize = 20_000;
+
+/// Runs `once` for a quarter of `seconds` to warm up (clocks rise, pages are touched) and then for `seconds`.
+pub fn repeat(seconds: f64, mut once: impl FnMut() -> Result<Took>) -> Result<Times> {
+    let warm = Instant::now();
+    once()?;
+    while warm.elapsed().as_secs_f64() < seconds / 4.0 {
+        once()?;
+    }
+    let start = Instant::now();
+    let (mut device, mut wall) = (vec![], vec![]);
+    while device.len() < LEAST_RUNS || start.elapsed().as_secs_f64() < seconds && device.len() < MOST_RUNS {
+        let took = once()?;
+        device.push(took.device);
+        wall.push(took.wall);
+    }
+    Ok(Times { device: Spread::of(device), wall: Spread::of(wall) })
+}
+
+/// Microseconds since `start`.
+pub fn micros_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e6
+}

@@ -1,0 +1,135 @@
+//! A whole benchmark: opens the device, measures what is asked for, writes table and lines.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::Arc;
+
+use tallow_runtime::RuntimeOptions;
+use tallow_runtime::vulkan::Context;
+
+use crate::error::{BenchError, Result};
+use crate::report::{Row, Table, line, read};
+use crate::work::{Bound, Work};
+use crate::{CEILINGS, Options, ceilings, llm, run as run_work, select, works};
+
+/// Where rows go.
+struct Report<'a> {
+    out: &'a mut dyn Write,
+    table: Table,
+    json: Option<(String, File)>,
+    device: String,
+    driver: String,
+    failed: usize,
+}
+
+impl Report<'_> {
+    fn add(&mut self, mut row: Row) -> Result<Row> {
+        row.program = format!("tallow {}", env!("CARGO_PKG_VERSION"));
+        (row.device, row.driver) = (self.device.clone(), self.driver.clone());
+        self.failed += usize::from(row.failed.is_some());
+        self.table.row(self.out, &row)?;
+        if let Some((path, file)) = &mut self.json {
+            let fail = |e: std::io::Error| BenchError::File { path: path.clone(), why: e.to_string() };
+            writeln!(file, "{}", line(&row)?).map_err(fail)?;
+        }
+        Ok(row)
+    }
+}
+
+/// The device that the options and the environment name.
+fn open(options: &Options) -> Result<Arc<Context>> {
+    let missing = |e: tallow_runtime::Error| BenchError::NoDevice(e.to_string());
+    let mut choice = RuntimeOptions::from_env().map_err(missing)?;
+    if options.device.is_some() {
+        choice.device = options.device.clone();
+    }
+    let context = Context::new(&choice).map_err(missing)?;
+    if context.caps().timestamp_period_ps == 0 {
+        return Err(BenchError::NoDevice(format!("{} writes no timestamps", context.caps().name)));
+    }
+    Ok(context)
+}
+
+/// See [`crate::run`].
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
+    if !options.seconds.is_finite() || options.seconds < 0.0 {
+        let (value, why) = (options.seconds.to_string(), "expected a number of 0 or more".to_string());
+        return Err(BenchError::Option { option: "--seconds", value, why });
+    }
+    let selected = select(&options.works, options.quick)?;
+    let models = llm::plan(options, &selected)?;
+    let peer = options.compare.as_deref().map(read).transpose()?;
+    let known = options.ceilings.as_deref().map(read).transpose()?;
+    let mut works = works::works(options.quick);
+    works.retain(|work| selected.contains(&work.name));
+    let context = open(options)?;
+    let json = match &options.json {
+        None => None,
+        Some(path) => {
+            let path_text = path.display().to_string();
+            let fail = |e: std::io::Error| BenchError::File { path: path_text.clone(), why: e.to_string() };
+            let file = OpenOptions::new().create(true).append(true).open(path).map_err(fail)?;
+            Some((path_text, file))
+        }
+    };
+    let wanted = wanted_ceilings(&selected, &works, !models.is_empty(), known.is_some());
+    let names = selected.iter().map(String::as_str).chain(wanted.iter().copied());
+    let width = names.map(str::len).chain(models.iter().map(|m| m.longest_name())).max().unwrap_or(0);
+    let mut report = Report {
+        out,
+        table: Table::new(width, peer),
+        json,
+        device: context.caps().name.clone(),
+        driver: context.caps().driver.clone(),
+        failed: 0,
+    };
+    writeln!(report.out, "{}, {}", report.device, report.driver)?;
+    report.table.head(report.out)?;
+
+    let mut ceilings = known.unwrap_or_default();
+    for name in CEILINGS.iter().filter(|name| wanted.contains(*name)) {
+        if let Some(row) = ceilings::measure(&context, name, options) {
+            ceilings.push(report.add(row)?);
+        }
+    }
+    for work in &works {
+        let (row, dispatches) = run_work::measure(&context, work, options, &ceilings);
+        report.add(row)?;
+        list_dispatches(report.out, &dispatches)?;
+    }
+    for model in &models {
+        for (row, dispatches) in llm::measure(&context, model, options, &ceilings) {
+            report.add(row)?;
+            list_dispatches(report.out, &dispatches)?;
+        }
+    }
+    Ok(report.failed)
+}
+
+/// The ceilings that are asked for, and those that works are measured against.
+fn wanted_ceilings<'a>(
+    selected: &'a [String],
+    works: &[Work],
+    models: bool,
+    known: bool,
+) -> BTreeSet<&'a str> {
+    let asked = selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
+    let mut wanted: BTreeSet<&str> = asked.collect();
+    if !known {
+        wanted.extend(works.iter().flat_map(|work| work.bound.ceilings()));
+        if models {
+            wanted.extend(Bound::Read.ceilings());
+            wanted.extend(Bound::Matrix.ceilings());
+        }
+    }
+    wanted
+}
+
+/// Writes what each kind of dispatch of a run takes.
+fn list_dispatches(out: &mut dyn Write, dispatches: &[(String, usize, f64)]) -> Result<()> {
+    for (name, count, micros) in dispatches {
+        writeln!(out, "    {micros:>10.2} us  {count:>4} x  {name}")?;
+    }
+    Ok(out.flush()?)
+}

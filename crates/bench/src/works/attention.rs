@@ -1,0 +1,66 @@
+//! Attention: one query over a cache, and prefill with and without a causal mask.
+
+use tallow::{DType, Tensor, nn};
+
+use super::{sampled, whole};
+use crate::work::{Bound, F16_LIMIT, Operand, Work};
+
+pub(super) fn works(quick: bool) -> Vec<Work> {
+    let (keys, queries) = if quick { (160, 48) } else { (4096, 2048) };
+    let (groups, per_group) = if quick { (2, 3) } else { (8, 4) };
+    let heads = if quick { 3 } else { 32 };
+    let d = if quick { 32 } else { 128 };
+    vec![
+        work(
+            &format!("attention/decode/{}x{d}-{keys}", groups * per_group),
+            [groups, per_group, 1, keys, d],
+            false,
+        ),
+        work(&format!("attention/full/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], false),
+        work(&format!("attention/causal/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], true),
+    ]
+}
+
+/// `[groups, per_group, queries, d]` over keys and values `[groups, keys, d]`, all f16.
+fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: bool) -> Work {
+    let f16 = DType::F16;
+    // What a causal mask leaves.
+    let pairs = if causal { queries * (queries + 1) / 2 } else { queries * keys };
+    Work {
+        name: name.into(),
+        axes: vec![
+            // A head of many queries takes the interpreter seconds.
+            sampled("g", groups, if queries == 1 { 8 } else { 1 }),
+            whole("r", per_group),
+            whole("s", queries),
+            whole("t", keys),
+            whole("d", d),
+        ],
+        operands: vec![
+            Operand::new("q", f16, &["g", "r", "s", "d"]),
+            Operand::new("k", f16, &["g", "t", "d"]),
+            Operand::new("v", f16, &["g", "t", "d"]),
+        ],
+        result: vec!["g", "r", "s", "d"],
+        body: if causal { causal_attention } else { full_attention },
+        chained: false,
+        flops: 4 * (groups * per_group * pairs * d) as u64,
+        bound: if queries == 1 { Bound::Read } else { Bound::Matrix },
+        limit: F16_LIMIT,
+    }
+}
+
+fn full_attention(tensors: &[Tensor]) -> tallow::Result<Tensor> {
+    attention(tensors, false)
+}
+
+fn causal_attention(tensors: &[Tensor]) -> tallow::Result<Tensor> {
+    attention(tensors, true)
+}
+
+fn attention(tensors: &[Tensor], causal: bool) -> tallow::Result<Tensor> {
+    let [q, k, v] = [&tensors[0], &tensors[1], &tensors[2]];
+    let (g, r, s, d) = q.dims4()?;
+    let options = nn::AttentionOptions::default().causal(causal);
+    nn::attention(&q.reshape((g * r, s, d))?, k, v, &options)?.reshape((g, r, s, d))
+}

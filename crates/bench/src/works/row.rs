@@ -1,0 +1,51 @@
+//! Reductions with the work around them: softmax, norms, sums.
+
+use tallow::{DType, Tensor, nn};
+
+use super::{sampled, whole};
+use crate::work::{Axis, Bound, F32_LIMIT, Operand, Work};
+
+pub(super) fn works(quick: bool) -> Vec<Work> {
+    let (rows, columns) = if quick { (20, 200) } else { (8192, 4096) };
+    let x = || Operand::new("x", DType::F32, &["rows", "columns"]);
+    let w = |name| Operand::new(name, DType::F32, &["columns"]);
+    let row = |name: &str, operands, body| Work {
+        name: format!("row/{name}/{rows}x{columns}"),
+        operands,
+        body,
+        ..work(sampled("rows", rows, 16), whole("columns", columns), &["rows", "columns"], Bound::Copy)
+    };
+    let mut works = vec![
+        row("softmax", vec![x()], |t| nn::softmax(&t[0], 1)),
+        row("rms_norm", vec![x(), w("weight")], |t| nn::ops::rms_norm(&t[0], &t[1], 1e-5)),
+        row("layer_norm", vec![x(), w("weight"), w("bias")], |t| {
+            nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)
+        }),
+    ];
+    let (rows, columns) = if quick { (48, 160) } else { (16384, 4096) };
+    let sum = |name: &str, rows: Axis, columns: Axis, kept, body| Work {
+        name: format!("sum/{name}/{}x{}", rows.size, columns.size),
+        operands: vec![x()],
+        body,
+        ..work(rows, columns, &[kept], Bound::Read)
+    };
+    let last = |t: &[Tensor]| t[0].sum(1);
+    let first = |t: &[Tensor]| t[0].sum(0);
+    works.push(sum("last", sampled("rows", rows, 64), whole("columns", columns), "rows", last));
+    works.push(sum("first", whole("rows", rows), sampled("columns", columns, 64), "columns", first));
+    works
+}
+
+fn work(rows: Axis, columns: Axis, result: &[&'static str], bound: Bound) -> Work {
+    Work {
+        name: String::new(),
+        axes: vec![rows, columns],
+        operands: vec![],
+        result: result.to_vec(),
+        body: |tensors| Ok(tensors[0].clone()),
+        chained: false,
+        flops: 0,
+        bound,
+        limit: F32_LIMIT,
+    }
+}

@@ -1,0 +1,80 @@
+//! `tallow bench`: measures kernels and models on a Vulkan device.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use tallow_bench::{BenchError, Options};
+
+use crate::error::{Error, Result};
+
+/// Options of `bench`.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    /// What to measure: names, or what they begin with, such as `matvec` or `matvec/q4_0/14336x4096`, `ceilings`, `llm`;
+    /// all but `llm` if nothing is named.
+    #[arg(value_name = "WORK")]
+    pub works: Vec<String>,
+    /// Print the names of all works and measure nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// Seconds to measure each work for, after a quarter of that to warm up.
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    pub seconds: f64,
+    /// Small shapes, to see whether the benchmark itself works.
+    #[arg(long)]
+    pub quick: bool,
+    /// Shape of the language model [default: llama3-8b].
+    #[arg(long, value_name = "SHAPE")]
+    pub shape: Option<String>,
+    /// Formats of the language model's matrices, separated by commas.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "Q4_0")]
+    pub types: Vec<String>,
+    /// The Vulkan device: its number, or a part of its name.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Append a line of JSON for each work to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print the times of another program beside ours: a file of JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Take the ceilings from an earlier run's JSON lines instead of measuring them.
+    #[arg(long, value_name = "FILE")]
+    pub ceilings: Option<PathBuf>,
+    /// Print what each kind of dispatch takes too.
+    #[arg(long)]
+    pub dispatches: bool,
+}
+
+/// Runs the command.
+pub fn bench(args: &BenchArgs) -> Result<()> {
+    let options = Options {
+        works: args.works.clone(),
+        seconds: args.seconds,
+        quick: args.quick,
+        shape: args.shape.clone(),
+        types: args.types.clone(),
+        device: args.device.clone(),
+        json: args.json.clone(),
+        compare: args.compare.clone(),
+        ceilings: args.ceilings.clone(),
+        dispatches: args.dispatches,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.list {
+        let names = match args.works.is_empty() {
+            true => tallow_bench::names(args.quick),
+            false => tallow_bench::select(&args.works, args.quick)?,
+        };
+        for name in names {
+            writeln!(out, "{name}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    match tallow_bench::run(&options, &mut out) {
+        Ok(0) => Ok(()),
+        Ok(failed) => Err(Error::WorksFailed(failed)),
+        Err(BenchError::Output(source)) => Err(Error::Output(source)),
+        Err(other) => Err(Error::Bench(other)),
+    }
+}

@@ -1,0 +1,84 @@
+//! `tallow bench`: what it lists, what it measures on a device, what it says without one.
+
+use crate::support::{program, stderr, success, tallow};
+
+#[test]
+fn works_are_listed_without_a_device() {
+    let all = success(&["bench", "--list"]);
+    for name in ["matvec/q4_0/14336x4096", "matmul/f16/4096x4096x4096", "ceilings/read", "llm/decode"] {
+        assert!(all.lines().any(|line| line == name), "{name} is missing from\n{all}");
+    }
+    let sums = success(&["bench", "--list", "sum"]);
+    assert_eq!(sums, "sum/last/16384x4096\nsum/first/16384x4096\n");
+}
+
+#[test]
+fn mistakes_are_said_before_a_device_is_opened() {
+    for (args, says) in [
+        (&["bench", "nothing"][..], "no work is called \"nothing\""),
+        (&["bench", "llm", "--shape", "huge"], "there are llama3-8b"),
+        (&["bench", "llm", "--type", "Q9_9"], "no format of weights"),
+        (&["bench", "llm", "--type", "Q8_K"], "no format of weights"),
+        (&["bench", "--seconds", "NaN"], "expected a number"),
+        (&["bench", "--compare", "/nowhere/torch.jsonl"], "/nowhere/torch.jsonl"),
+    ] {
+        let output = tallow(args);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn without_a_device_it_says_that_it_needs_one() {
+    let output =
+        program(&["bench", "--quick"]).env("TALLOW_VULKAN_LOADER", "/nowhere/libvulkan.so").output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(
+        stderr(&output).contains("measures a Vulkan device, and there is none to use"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// Every work in its small shape, with its results checked; times mean nothing here.
+#[test]
+fn every_work_runs_and_is_right_where_there_is_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("ours.jsonl");
+    let json = json.to_str().unwrap();
+    let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    for works in [
+        &["bench", "--quick", "--seconds", "0", "--json", json][..],
+        &["bench", "llm", "--quick", "--seconds", "0", "--type", "Q4_0,Q4_K,F16", "--json", json],
+    ] {
+        let output = tallow(works);
+        if !required && stderr(&output).contains("there is none to use") {
+            eprintln!("skipped: {}", stderr(&output).trim());
+            return;
+        }
+        let table = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(output.status.success(), "{table}{}", stderr(&output));
+    }
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named =
+        |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"));
+    for row in &rows {
+        assert!(row["median_us"].as_f64().unwrap() > 0.0 && row.get("failed").is_none(), "{row}");
+        let empty = row["name"].as_str().unwrap().contains("ceilings/dispatch");
+        let barrier = row["name"].as_str().unwrap().contains("ceilings/barrier");
+        assert!(empty || barrier || row["checked"].as_u64().unwrap() > 0, "{row}");
+    }
+    // Independent instances are one level; chained ones are one level each.
+    let counts = |row: &serde_json::Value| (row["dispatches"].as_u64(), row["barriers"].as_u64());
+    assert_eq!(counts(named("matvec/q4_0/96x512")), (Some(3), Some(0)));
+    assert_eq!(counts(named("matvec-chained/q4_0/96x512")), (Some(3), Some(2)));
+    for name in ["llm/decode/tiny/q4_0", "llm/prefill/tiny/q4_k", "llm/decode/tiny/f16"] {
+        assert!(named(name)["tokens_per_s"].as_f64().unwrap() > 0.0);
+    }
+
+    // A file of ours serves as a peer's, and its ceilings as known ones.
+    let again = tallow(&["bench", "--quick", "--seconds", "0", "sum", "--compare", json, "--ceilings", json]);
+    let table = String::from_utf8(again.stdout).unwrap();
+    assert!(table.contains("ours/p") && table.contains(" %") && !table.contains("ceilings/read"), "{table}");
+}
