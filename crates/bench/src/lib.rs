@@ -57,6 +57,8 @@ pub const LLM: &[&str] = &["llm/decode", "llm/prefill"];
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Multiply quantized weights by activations as they are, also where the device multiplies them faster rounded.
+    pub exact: bool,
     /// Names of works, or their beginnings; all but the language models if there are none.
     pub works: Vec<String>,
     /// Time to measure each work for, in seconds.

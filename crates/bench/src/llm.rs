@@ -20,7 +20,7 @@ use crate::data::random;
 use crate::error::{BenchError, Result};
 use crate::measure::{Took, micros_since, repeat};
 use crate::report::Row;
-use crate::run::{Dispatches, by_kernel};
+use crate::run::{Dispatches, by_kernel, rounded};
 use crate::shapes::{SHAPES, Shape};
 use crate::work::{Bound, F32_LIMIT, INTEGER_ERROR};
 use crate::{LLM, Options};
@@ -90,7 +90,7 @@ pub fn measure(
     options: &Options,
     ceilings: &[Row],
 ) -> Vec<(Row, Dispatches)> {
-    let model = match Model::load(context, planned) {
+    let model = match Model::load(context, planned, options) {
         Ok(model) => model,
         Err(error) => {
             let row = Row { name: planned.name("load"), failed: Some(error.to_string()), ..Row::default() };
@@ -133,7 +133,7 @@ struct Model {
 }
 
 impl Model {
-    fn load(context: &Arc<Context>, planned: &Planned) -> Result<Model> {
+    fn load(context: &Arc<Context>, planned: &Planned, options: &Options) -> Result<Model> {
         let Planned { shape, format, .. } = *planned;
         let llama = llama(shape, format);
         let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
@@ -149,8 +149,8 @@ impl Model {
             format,
             weights,
             states,
-            prefill: Compiled::new(context, &prefill)?,
-            decode: Compiled::new(context, &decode)?,
+            prefill: Compiled::new(context, &rounded(context, prefill, options)?)?,
+            decode: Compiled::new(context, &rounded(context, decode, options)?)?,
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use tallow_ir::{Bindings, TensorType};
+use tallow_ir::{Bindings, Graph, TensorType, dot};
 use tallow_quant::Format;
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
 use tallow_runtime::record::{RecordOptions, Timing};
@@ -65,7 +65,8 @@ fn fill(context: &Arc<Context>, work: &Work, options: &Options, row: &mut Row) -
     row.instances = count;
     row.working_set = count as u64 * work.bytes();
     let sizes: HashMap<&str, usize> = work.axes.iter().map(|a| (a.name, a.size)).collect();
-    let compiled = Compiled::new(context, &graph(work, &sizes, count)?)?;
+    let graph = rounded(context, graph(work, &sizes, count)?, options)?;
+    let compiled = Compiled::new(context, &graph)?;
     let (weights, samples) = operands(context, work, count)?;
     let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
@@ -173,4 +174,11 @@ pub fn by_kernel(runs: &[Vec<(String, u64)>]) -> Dispatches {
     let mut all: Dispatches = kinds.into_iter().map(|(name, (count, us))| (name.into(), count, us)).collect();
     all.sort_by(|a, b| b.2.total_cmp(&a.2).then_with(|| a.0.cmp(&b.0)));
     all
+}
+
+/// The graph as a model of it would be loaded: activations rounded where products of integers are faster.
+pub fn rounded(context: &Context, graph: Graph, options: &Options) -> Result<Graph> {
+    let caps = context.caps();
+    let faster = caps.int_dot_accelerated && !options.exact;
+    if faster { Ok(dot::quantize_activations(&graph, caps)?) } else { Ok(graph) }
 }

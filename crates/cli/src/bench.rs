@@ -29,6 +29,9 @@ pub struct BenchArgs {
     /// Formats of the language model's matrices, separated by commas.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "Q4_0")]
     pub types: Vec<String>,
+    /// Multiply quantized weights by activations as they are, not rounded to 8 bits where that is faster.
+    #[arg(long)]
+    pub exact: bool,
     /// The Vulkan device: its number, or a part of its name.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -50,6 +53,7 @@ pub struct BenchArgs {
 pub fn bench(args: &BenchArgs) -> Result<()> {
     let options = Options {
         works: args.works.clone(),
+        exact: args.exact,
         seconds: args.seconds,
         quick: args.quick,
         shape: args.shape.clone(),
