@@ -84,6 +84,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            exact: false,
             works: vec![],
             seconds: 0.5,
             quick: false,

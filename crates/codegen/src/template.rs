@@ -63,6 +63,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("matvec.comp", include_str!("templates/matvec.comp")),
     ("matmul.comp", include_str!("templates/matmul.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),
+    ("attention_split.comp", include_str!("templates/attention_split.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("scatter.comp", include_str!("templates/scatter.comp")),

@@ -1,17 +1,57 @@
 //! Attention with online softmax: one workgroup a head and query.
+//!
+//! Where subgroups can add, each takes its own share of the keys, and its lanes read one key together; elsewhere each
+//! invocation has a key of its own.
 
 use minijinja::context;
+use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::Index;
-use tallow_ir::{DType, Dim, ElementwiseOp, Op, ReduceKind, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op, ReduceKind, Value};
 
 use super::{Parts, finish, floor_pow2, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 
-/// Keys of one step.
+/// Keys of one step, where each invocation has its own.
 const WORKGROUP: u32 = 64;
+
+/// Keys that a subgroup takes at a time: their loads and sums are under way together.
+const KEYS: u32 = 4;
+
+/// Invocations that share the keys of a single query; and of one of many, which fill a device by their number.
+const ONE_QUERY: u32 = 512;
+const MANY_QUERIES: u32 = 128;
+
+/// Elements of a query or a value that a lane holds, at most.
+const HELD: u32 = 16;
+
+/// How the keys of a query are shared among subgroups.
+struct Split {
+    workgroup: u32,
+    subgroups: u32,
+}
+
+/// The sharing for heads of `d` elements and values of `e`, if the device can do it.
+fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Option<Split> {
+    let size = caps.subgroup_size;
+    let fixed = caps.subgroup_size_min == caps.subgroup_size_max;
+    let workgroup = match caps.device_type {
+        // One thread runs all subgroups, and more of them only add switches; with two their sums still meet, which
+        // tests without a GPU want to see.
+        DeviceType::Cpu => 2 * size,
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
+            if queries.is(1) { ONE_QUERY } else { MANY_QUERIES }
+        }
+    };
+    let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations)).max(size);
+    let subgroups = workgroup / size;
+    let bytes = 4 * u64::from(d) + 4 * u64::from(subgroups) * (u64::from(e) + 2);
+    let fits = bytes <= u64::from(caps.shared_memory_bytes) && d.max(e).div_ceil(size) <= HELD;
+    let can = caps.subgroup_arithmetic && fixed && size.is_power_of_two() && wide == DType::F32;
+    (can && fits).then_some(Split { workgroup, subgroups })
+}
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
@@ -26,15 +66,17 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
     let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
     let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
-    let workgroup = floor_pow2(e.caps.max_workgroup_invocations.min(WORKGROUP));
+    let split = split(e.caps, wide, s, number(d), number(width));
+    let alone = floor_pow2(e.caps.max_workgroup_invocations.min(WORKGROUP));
+    let workgroup = split.as_ref().map_or(alone, |split| split.workgroup);
     let mut used = reduction::Used::default();
     let total = used.value(ReduceKind::Sum, ty, wide);
     let max = used.value(ReduceKind::Max, ty, wide);
 
-    let elements = number(d).saturating_add(workgroup);
-    let needs = ty.bytes().saturating_mul(elements).saturating_add(used.shared_bytes(workgroup));
+    let elements = number(d).saturating_add(alone);
+    let needs = ty.bytes().saturating_mul(elements).saturating_add(used.shared_bytes(alone));
     let has = e.caps.shared_memory_bytes;
-    if needs > has {
+    if split.is_none() && needs > has {
         return Err(CodegenError::SharedMemory { what: "attention".into(), needs, has });
     }
 
@@ -83,15 +125,17 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
 
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, ty, wide, &[x]);
     let cap = attrs.softcap.map(|c| ty.literal(c.as_f64())).unwrap_or_default();
-    let capped = call(ElementwiseOp::Tanh, format!("score / {cap}"));
+    let score = if split.is_some() { "score[j]" } else { "score" };
+    let capped = call(ElementwiseOp::Tanh, format!("{score} / {cap}"));
     let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
     // What is called in the holes and by the template itself.
     let text = format!(
-        "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{key}{bias}{value} max_of( {} {}",
-        exp("score"),
+        "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{key}{bias}{value} max_of( {} {} {}",
+        if split.is_some() { "subgroup" } else { "" },
+        exp(score),
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
-    let limits = e.caps.max_workgroup_count;
+    let (limits, size) = (e.caps.max_workgroup_count, e.caps.subgroup_size.max(1));
     let grid = [
         Count { value: s.clone(), per: 1, limit: limits[0] },
         Count { value: h.clone(), per: 1, limit: limits[1] },
@@ -100,10 +144,10 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     whole("attention", &grid)?;
     let parts = Parts {
         kind: "attention",
-        template: "attention.comp",
+        template: if split.is_some() { "attention_split.comp" } else { "attention.comp" },
         workgroup,
         grid,
-        functions: used.render(workgroup, e.caps)?,
+        functions: if split.is_some() { String::new() } else { used.render(workgroup, e.caps)? },
         text,
         holes: context! {
             type => ty.name(), zero => ty.literal(0.0), hidden => ty.literal(f64::NEG_INFINITY),
@@ -111,7 +155,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
             causal => attrs.causal, window => attrs.window, cap => cap, capped => capped,
             group => number(h) / number(&vs.dims()[0]).max(1), scale => ty.literal(attrs.scale.as_f64()),
             slots => number(width).div_ceil(workgroup), max => max, total => total,
-            exp_score => exp("score"), exp_top => exp("top"),
+            exp_score => exp(score), exp_top => exp("top"), exp_part => exp("tops[i]"), keys => KEYS,
+            subgroups => split.as_ref().map_or(1, |split| split.subgroups), size => size,
+            queries => number(d).div_ceil(size), values => number(width).div_ceil(size),
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, kv => key, bias => bias,
             v_lines => v_lines, v => value, store => store,
         },

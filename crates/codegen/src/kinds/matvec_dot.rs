@@ -12,18 +12,24 @@ use super::{Parts, finish, floor_pow2, operand, reduction, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
-/// Invocations of a workgroup: the rounded rows in shared memory serve so many.
-const WORKGROUP: u32 = 256;
+/// Invocations of a workgroup, at most and at least: as many as round the rows in two steps of four elements. Rounding
+/// is repeated in each workgroup, so the more share it the better (on an H200, 14336 elements times 4096 columns of Q4_0
+/// take 14.4 us in workgroups of 256, 9.9 us of 512, 8.4 us of 1024).
+const MAX_WORKGROUP: u32 = 1024;
+const MIN_WORKGROUP: u32 = 128;
 
-/// Columns of a tile, unless an epilogue needs more together. Each workgroup rounds the activations again: with 16
-/// columns of 4-bit weights it reads 9 bytes of weights for each 4 bytes of activations.
-const TILE: u32 = 16;
+/// Widest tile, unless an epilogue needs more columns together: wider ones save no more rounding that can be measured.
+const MAX_TILE: u32 = 64;
 
-/// Columns that a subgroup takes at a time, for one matmul; the more, the fewer reads of shared memory a weight.
+/// Widest tile, for results wider than the grid.
+const MAX_COLUMNS: u32 = 256;
+
+/// Workgroups that a tile should leave: about as many as large devices have multiprocessors.
+const WANTED_WORKGROUPS: i64 = 128;
+
+/// Columns that a subgroup takes at a time, for one matmul: then each read of shared memory serves two. Not of formats
+/// with blocks of 256, whose unpacking takes too many registers (Q4_K, 4096 x 14336: 9.0 us by one, 11.0 us by two).
 const COLUMNS: u32 = 2;
-
-/// Most steps along a row that are written out, so that their loads can all be under way at once.
-const UNROLLED: u32 = 8;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
     let rounding = dot::rounding(e.body, form.lhs);
@@ -36,13 +42,21 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = floor_pow2(e.caps.max_workgroup_invocations.min(WORKGROUP)).max(e.caps.subgroup_size);
+    let workgroup = floor_pow2((m * blocks * 4).clamp(MIN_WORKGROUP, MAX_WORKGROUP));
+    let workgroup = workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     prologue(&mut e, &mut used, form, m, workgroup)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
-    let tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(TILE)).collect();
+    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let tile = floor_pow2((columns / WANTED_WORKGROUPS).clamp(1, MAX_TILE.into()) as u32);
+    let tile = tile.max(workgroup / e.caps.subgroup_size);
+    let mut tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(tile)).collect();
+    // More columns than workgroups: wider tiles.
+    while columns_grid(form, &tiles, limits[0]).most() > u64::from(limits[0]) && tiles[0] < MAX_COLUMNS {
+        tiles.iter_mut().for_each(|t| *t *= 2);
+    }
     let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
     e.open(); // a row
@@ -58,7 +72,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut tile_floats = 0;
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
-        segments.push(segment_holes(&mut e, form, segment, &batch, (m, tile), &buffers, &mut text)?);
+        segments.push(segment_holes(
+            &mut e,
+            form,
+            segment,
+            &batch,
+            (m, tile, workgroup),
+            &buffers,
+            &mut text,
+        )?);
     }
     let rounded = dot::shared_bytes(m.into(), k) as u32;
     let needs = rounded + 4 * tile_floats + used.shared_bytes(workgroup);
@@ -69,7 +91,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             has: e.caps.shared_memory_bytes,
         });
     }
-    // Where all subgroups have one size, loops have known lengths, and short ones none.
+    // Where all subgroups have one size, loops have known lengths. (Writing them out costs registers: 9.5 us become 10.7.)
     let fixed = e.caps.subgroup_size_min == e.caps.subgroup_size_max;
     let (size, subgroups) = if fixed {
         (format!("{}u", e.caps.subgroup_size), format!("{}u", workgroup / e.caps.subgroup_size))
@@ -79,7 +101,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let count = blocks.div_ceil(e.caps.subgroup_size);
     let steps = if fixed { format!("{count}u") } else { format!("({blocks}u + {size} - 1u) / {size}") };
     let whole = fixed && blocks % e.caps.subgroup_size == 0;
-    let unroll = if whole && count <= UNROLLED { "[[unroll]] " } else { "" };
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
@@ -93,7 +114,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, m_lines => m_lines,
-            x_lines => x_lines, x => x.text, size => size, subgroups => subgroups, unroll => unroll,
+            x_lines => x_lines, x => x.text, size => size, subgroups => subgroups,
             steps => steps, whole => whole,
         },
     };
@@ -105,12 +126,14 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (m, tile): (u32, u32),
+    (m, tile, workgroup): (u32, u32, u32),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
     // Several matmuls are several streams of weights already.
-    let columns = if segment.anchors.len() > 1 { 1 } else { COLUMNS };
+    let small = segment.anchors.iter().all(|id| small_blocks(e, *id));
+    let most = if segment.anchors.len() == 1 && small { COLUMNS } else { 1 };
+    let columns = (tile * e.caps.subgroup_size / workgroup).clamp(1, most);
     let groups = segment_groups(e, segment, tile);
     e.open(); // the segment
     let mut anchors = vec![];
@@ -148,6 +171,11 @@ fn segment_holes(
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
         anchors => anchors, store => store, prelude => prelude, last => last, n => n,
     })
+}
+
+/// Whether a matmul's weights have a scale of their own for each 32.
+fn small_blocks(e: &Emitter<'_>, matmul: NodeId) -> bool {
+    dot::weights(e.body, matmul).is_some_and(|(_, format)| format.block_elements() as i64 == dot::BLOCK)
 }
 
 /// The line that unpacks 32 weights from element `k0` of column `n` on, and what it gives.

@@ -49,7 +49,7 @@ void main() {
         for (uint c = gl_SubgroupID * ${ s.columns }u; c < ${ s.tile }u; c += ${ subgroups } * ${ s.columns }u) {
             float acc[${ s.accs }];
             [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = 0.0;
-            ${ unroll }for (uint step = 0u; step < ${ steps }; ++step) {
+            for (uint step = 0u; step < ${ steps }; ++step) {
                 const uint block = step * ${ size } + gl_SubgroupInvocationID, k0 = block * 32u;
 //% if not whole
                 if (block >= ${ blocks }u) break;

@@ -6,8 +6,6 @@ use ash::vk;
 use gpu_allocator::MemoryLocation;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 
-use rayon::prelude::*;
-
 use super::device::Device;
 use super::error::{allocation, vulkan};
 use super::lock;
@@ -50,8 +48,30 @@ pub struct Buffer {
     device: Arc<Device>,
 }
 
-/// Bytes that one thread copies at a time.
+/// Bytes that are worth a thread.
 const PARALLEL_STEP: usize = 1 << 20;
+
+/// Threads that fill the bandwidth of a host's memory.
+const MAX_THREADS: usize = 8;
+
+/// Copies bulk data by several threads: one alone does not fill the memory's bandwidth.
+///
+/// Threads of its own, not rayon's: buffers and staging memory are locked meanwhile, and a thread of rayon's that waits
+/// for its part takes up other tasks, perhaps one that wants the same lock.
+fn copy_in_parallel(to: &mut [u8], from: &[u8]) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let step = from.len().div_ceil(cores).max(PARALLEL_STEP);
+    let mut parts = to.chunks_mut(step).zip(from.chunks(step));
+    let first = parts.next();
+    std::thread::scope(|scope| {
+        for (to, from) in parts {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+        if let Some((to, from)) = first {
+            to.copy_from_slice(from);
+        }
+    });
+}
 
 /// First byte of the mapping.
 struct Mapped(std::ptr::NonNull<u8>);
@@ -195,10 +215,7 @@ impl Buffer {
         let _guard = self.access.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `write`; the lock makes the slice the only way to these bytes on this side.
         let target = unsafe { std::slice::from_raw_parts_mut(target, data.len()) };
-        target
-            .par_chunks_mut(PARALLEL_STEP)
-            .zip(data.par_chunks(PARALLEL_STEP))
-            .for_each(|(target, data)| target.copy_from_slice(data));
+        copy_in_parallel(target, data);
         Ok(())
     }
 
@@ -208,9 +225,7 @@ impl Buffer {
         let _guard = self.access.read().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `write`; the lock keeps writers on this side away.
         let source = unsafe { std::slice::from_raw_parts(source, data.len()) };
-        data.par_chunks_mut(PARALLEL_STEP)
-            .zip(source.par_chunks(PARALLEL_STEP))
-            .for_each(|(data, source)| data.copy_from_slice(source));
+        copy_in_parallel(data, source);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use tallow_ir::caps::OptionalFeature;
 use tallow_runtime::vulkan::{Buffer, Context, MemoryUse};
 use tallow_runtime::{Error, RuntimeOptions};
@@ -50,6 +51,19 @@ fn bytes_survive_the_round_trip() {
         let counters = context.counters();
         assert_eq!(counters.bytes_uploaded, counters.bytes_downloaded);
         assert_eq!(counters.submits > 0, !context.caps().unified_memory, "staging is used where it must be");
+    }
+}
+
+/// A thread of rayon's that waits takes up other tasks: none may want a lock that it holds.
+#[test]
+fn uploads_may_be_tasks_of_rayon() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    for context in contexts() {
+        let data = noise(4 << 20);
+        let buffers: Vec<_> =
+            (0..16).map(|_| context.buffer("data", 4 << 20, MemoryUse::Device).unwrap()).collect();
+        pool.install(|| buffers.par_iter().for_each(|buffer| context.upload(buffer, 0, &data).unwrap()));
+        assert!(buffers.iter().all(|buffer| download(&context, buffer) == data));
     }
 }
 

@@ -1,0 +1,100 @@
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
+${ functions }
+shared float query[${ d }];
+// What each subgroup found: the largest score, the sum of weights relative to it, and the weighted values.
+shared float tops[${ subgroups }], sums[${ subgroups }], parts[${ subgroups * e }];
+// One head and query a workgroup. Its subgroups take ${ keys } keys in turn, the lanes of one share each product, and the
+// softmax is kept online: a new maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867). At the
+// end the same brings the subgroups together.
+void main() {
+    const uint tid = gl_LocalInvocationIndex, lane = gl_SubgroupInvocationID;
+    const uint s = gl_WorkGroupID.x, h = gl_WorkGroupID.y, g = h / ${ group }u;
+    ${ prelude | indent(4) }
+    const uint keys = ${ t };
+    for (uint d = tid; d < ${ d }u; d += ${ workgroup }u) {
+        ${ q_lines | indent(8) }
+        query[d] = ${ q } * ${ scale };
+    }
+//% if causal or window
+    // Keys up to the query's own, i + T - S, which is below 0 where queries outnumber keys.
+    const uint past = s + 1u + keys;
+    const uint own = past > ${ s_extent } ? past - ${ s_extent } : 0u;
+//% endif
+    const uint first = ${ "own > " ~ window ~ "u ? own - " ~ window ~ "u : 0u" if window else "0u" };
+    const uint end = ${ "own" if causal else "keys" };
+    const float hidden = ${ hidden };
+    float top = hidden, sum = 0.0;
+    float acc[${ values }];
+    [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) acc[i] = 0.0;
+    barrier();
+    for (uint t0 = first + gl_SubgroupID * ${ keys }u; t0 < end; t0 += ${ subgroups * keys }u) {
+        float score[${ keys }];
+        float now = top;
+        [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
+            const uint t = min(t0 + j, end - 1u);
+            ${ t_lines | indent(12) }
+            float part = 0.0;
+            [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
+                const uint d = lane + i * ${ size }u;
+//% if d % size
+                if (d >= ${ d }u) break;
+//% endif
+                ${ k_lines | indent(16) }
+                part = fma(query[d], ${ kv }, part);
+            }
+            score[j] = subgroupAdd(part);
+//% if cap
+            score[j] = ${ cap } * ${ capped };
+//% endif
+//% if bias
+            score[j] += ${ bias };
+//% endif
+            score[j] = t0 + j < end ? score[j] : hidden;
+            now = max_of(now, score[j]);
+        }
+        // Where all scores so far are hidden, so is their maximum, and infinity less infinity is no number.
+        const float rescale = top == hidden ? 0.0 : ${ exp_top };
+        sum *= rescale;
+        [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) acc[i] *= rescale;
+        [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
+            const uint t = min(t0 + j, end - 1u);
+            const float p = score[j] == hidden ? 0.0 : ${ exp_score };
+            sum += p;
+            [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
+                const uint e = lane + i * ${ size }u;
+//% if e % size
+                if (e >= ${ e }u) break;
+//% endif
+                ${ v_lines | indent(16) }
+                acc[i] = fma(p, t0 + j < end ? ${ v } : 0.0, acc[i]);
+            }
+        }
+        top = now;
+    }
+    if (lane == 0u) {
+        tops[gl_SubgroupID] = top;
+        sums[gl_SubgroupID] = sum;
+    }
+    [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
+        const uint e = lane + i * ${ size }u;
+        if (e < ${ e }u) parts[gl_SubgroupID * ${ e }u + e] = acc[i];
+    }
+    barrier();
+    for (uint e = tid; e < ${ e }u; e += ${ workgroup }u) {
+        float now = hidden;
+        for (uint i = 0u; i < ${ subgroups }u; ++i) now = max_of(now, tops[i]);
+        float total = 0.0, value = 0.0;
+        for (uint i = 0u; i < ${ subgroups }u; ++i) {
+            const float weight = tops[i] == hidden ? 0.0 : ${ exp_part };
+            total = fma(sums[i], weight, total);
+            value = fma(parts[i * ${ e }u + e], weight, value);
+        }
+        // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
+        const float result = total == 0.0 ? 0.0 : value / total;
+        ${ store | indent(8) }
+    }
+}
