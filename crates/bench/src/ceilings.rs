@@ -218,16 +218,14 @@ impl Bench<'_> {
         let push = steps.to_le_bytes().to_vec();
         let commands = vec![dispatch(vec![whole(0), whole(1)], groups, push)];
         let recorded = self.record(commands, &[pipeline], &buffers)?;
-        let (per_step, _) = expected(&data, steps, 0);
-        row.flops = (per_step * f64::from(steps) * invocations as f64) as u64;
+        let lanes: Vec<(f64, [u8; 4])> = (0..256).map(|lane| expected(&data, steps, lane)).collect();
+        row.flops = (lanes[0].0 * f64::from(steps) * invocations as f64) as u64;
         self.time(&recorded, row)?;
         let got = self.download(&buffers[1], 4 * invocations)?;
-        for (i, got) in got.as_chunks::<4>().0.iter().enumerate().step_by(61) {
-            let (_, want) = expected(&data, steps, i % 256);
-            right(near(name, *got, want), &format!("result {i} of {name}"))?;
-            row.checked += 1;
-        }
-        Ok(())
+        let got = got.as_chunks::<4>().0;
+        row.checked = got.len();
+        let same = |(i, got): (usize, &[u8; 4])| near(name, *got, lanes[i % 256].1);
+        right(got.iter().enumerate().all(same), "a result")
     }
 
     fn matrix(&self, row: &mut Row) -> Result<()> {
@@ -251,17 +249,16 @@ impl Bench<'_> {
         row.flops = 2 * 16 * 16 * 16 * 8 * u64::from(steps) * subgroups as u64;
         self.time(&recorded, row)?;
         let got = self.download(&buffers[1], 4 * elements)?;
-        for (i, got) in got.as_chunks::<4>().0.iter().enumerate() {
-            let (tile, at) = (i / 256 % 8, i % 256);
+        let element = |i: usize| -> f32 {
+            let (tile, at) = (i / 256, i % 256);
             let (left, right_of) = (&small[tile / 4 * 256..], &small[512 + tile % 4 * 256..]);
-            let product: f32 = (0..16).map(|k| left[at / 16 * 16 + k] * right_of[k * 16 + at % 16]).sum();
-            right(
-                f32::from_le_bytes(*got) == product * steps as f32,
-                &format!("element {i} of the products"),
-            )?;
-            row.checked += 1;
-        }
-        Ok(())
+            (0..16).map(|k| left[at / 16 * 16 + k] * right_of[k * 16 + at % 16]).sum::<f32>() * steps as f32
+        };
+        let tiles: Vec<f32> = (0..8 * 256).map(element).collect();
+        let got = got.as_chunks::<4>().0;
+        row.checked = got.len();
+        let same = |(i, got): (usize, &[u8; 4])| f32::from_le_bytes(*got) == tiles[i % tiles.len()];
+        right(got.iter().enumerate().all(same), "an element of the products")
     }
 
     /// Dispatches that do nothing, each with a barrier after it or none.
@@ -316,13 +313,14 @@ fn dot(data: &[u8], steps: u32, lane: usize) -> (f64, [u8; 4]) {
 }
 
 /// Integers are exact. A chain of floats forgets its errors as fast as it forgets where it started, by a thousandth a
-/// step, so that at most a thousand roundings of 2^-24 of a value of about 1 are left.
+/// step, so that at most a thousand steps' are left: two roundings of 2^-24 of a value of about 1 each, where a device
+/// rounds the product too.
 fn near(name: &str, got: [u8; 4], want: [u8; 4]) -> bool {
     if name == "dot" {
         return got == want;
     }
     let (got, want) = (f32::from_le_bytes(got), f32::from_le_bytes(want));
-    (got - want).abs() <= 1000.0 / (1 << 24) as f32 * (8.0 + want.abs())
+    (got - want).abs() <= 2000.0 / (1 << 24) as f32 * (8.0 + want.abs())
 }
 
 #[cfg(test)]

@@ -79,7 +79,6 @@ fn after(graph: &mut Graph, value: Value, last: Value) -> Result<Value> {
 
 /// Adds the nodes of `body` with `leaves` in place of its inputs; gives its first output.
 fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Result<Value> {
-    let mut nodes = Vec::with_capacity(body.len());
     let mut values: HashMap<Value, Value> = HashMap::new();
     for (id, node) in body.nodes() {
         if let Op::Input { name, .. } = &node.op {
@@ -89,7 +88,6 @@ fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Res
         }
         let operands: Vec<Value> = node.operands.iter().map(|v| values[v]).collect();
         let added = graph.add_node(node.op.clone(), &operands)?;
-        nodes.push(added);
         for result in 0..node.types.len() as u32 {
             values.insert(Value { node: id, result }, Value { node: added, result });
         }

@@ -15,9 +15,11 @@ pub mod check;
 pub mod data;
 pub mod error;
 pub mod instances;
+pub mod plan;
 pub mod report;
 pub mod shapes;
 pub mod stats;
+pub mod threads;
 pub mod work;
 pub mod works;
 
@@ -141,15 +143,16 @@ pub fn select(asked: &[String], quick: bool) -> Result<Vec<String>> {
 /// so, and the others go on.
 #[cfg(feature = "vulkan")]
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
-    session::run(options, out)
+    session::run(options, &plan::Plan::new(options)?, out)
 }
 
-/// Says that there is nothing to measure without Vulkan.
+/// Checks the options, and says that there is nothing to measure without Vulkan.
 ///
 /// # Errors
 /// Always.
 #[cfg(not(feature = "vulkan"))]
-pub fn run(_options: &Options, _out: &mut dyn Write) -> Result<usize> {
+pub fn run(options: &Options, _out: &mut dyn Write) -> Result<usize> {
+    plan::Plan::new(options)?;
     Err(BenchError::NoDevice("this build has no Vulkan".into()))
 }
 

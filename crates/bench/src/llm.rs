@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use tallow_ir::{Bindings, DType, TensorType};
 use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 use tallow_models::rope::frequencies;
@@ -15,78 +14,25 @@ use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable
 use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
+use crate::Options;
 use crate::check::nmse;
 use crate::data::random;
 use crate::error::{BenchError, Result};
 use crate::measure::{Took, micros_since, repeat};
+use crate::plan::ModelPlan;
 use crate::report::Row;
 use crate::run::{Dispatches, by_kernel, rounded};
-use crate::shapes::{SHAPES, Shape};
+use crate::shapes::Shape;
+use crate::threads::in_order;
 use crate::work::{Bound, F32_LIMIT, INTEGER_ERROR};
-use crate::{LLM, Options};
 
 /// Multiply-adds a token that are not too many for the interpreter, which checks smaller models.
 const INTERPRETED: u64 = 1 << 23;
 
-/// A model that is to be measured, and which of its steps.
-pub struct Planned {
-    shape: &'static Shape,
-    format: Format,
-    decode: bool,
-    prefill: bool,
-}
-
-impl Planned {
-    fn name(&self, step: &str) -> String {
-        format!("llm/{step}/{}/{}", self.shape.name, self.format.name())
-    }
-
-    /// Characters of the longest name among its rows.
-    pub fn longest_name(&self) -> usize {
-        self.name("prefill").len()
-    }
-}
-
-/// The models that the options ask for.
-///
-/// # Errors
-/// When a shape or type is unknown, or they do not fit each other.
-pub fn plan(options: &Options, selected: &[String]) -> Result<Vec<Planned>> {
-    let asked = |work: &str| selected.iter().any(|name| name == work);
-    let (decode, prefill) = (asked(LLM[0]), asked(LLM[1]));
-    if !decode && !prefill {
-        return Ok(vec![]);
-    }
-    let default = if options.quick { "tiny" } else { "llama3-8b" };
-    let name = options.shape.as_deref().unwrap_or(default);
-    let wrong = |option, value: &str, why: String| BenchError::Option { option, value: value.into(), why };
-    let shape = Shape::find(name).ok_or_else(|| {
-        let known: Vec<&str> = SHAPES.iter().map(|s| s.name).collect();
-        wrong("--shape", name, format!("there are {}", known.join(", ")))
-    })?;
-    let one = |name: &String| {
-        let format = Format::from_name(name)
-            .filter(|f| crate::works::weight_formats().any(|w| w == *f))
-            .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
-        for (matrix, [_, columns]) in shape.matrices() {
-            if columns % format.block_elements() != 0 {
-                let block = format.block_elements();
-                return Err(wrong(
-                    "--type",
-                    name,
-                    format!("{matrix} has rows of {columns}, not blocks of {block}"),
-                ));
-            }
-        }
-        Ok(Planned { shape, format, decode, prefill })
-    };
-    options.types.iter().map(one).collect()
-}
-
 /// The figures of a model's steps; if something fails, its row says why.
 pub fn measure(
     context: &Arc<Context>,
-    planned: &Planned,
+    planned: &ModelPlan,
     options: &Options,
     ceilings: &[Row],
 ) -> Vec<(Row, Dispatches)> {
@@ -133,8 +79,8 @@ struct Model {
 }
 
 impl Model {
-    fn load(context: &Arc<Context>, planned: &Planned, options: &Options) -> Result<Model> {
-        let Planned { shape, format, .. } = *planned;
+    fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
+        let ModelPlan { shape, format, .. } = *planned;
         let llama = llama(shape, format);
         let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
         let decode = llama.step(Rows::One, shape.context())?;
@@ -374,5 +320,5 @@ fn upload(
         let weight = DeviceWeight::upload(context, &name, &ty, &bytes, &mut |_, _| {})?;
         Ok((name, weight))
     };
-    (0..count(shape)).into_par_iter().map(one).collect()
+    Ok(in_order(count(shape), one)?.into_iter().collect())
 }

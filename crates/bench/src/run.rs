@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use tallow_ir::{Bindings, Graph, TensorType, dot};
 use tallow_quant::Format;
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
@@ -18,6 +17,7 @@ use crate::error::{BenchError, Result};
 use crate::instances::{graph, leaf_name};
 use crate::measure::{Times, Took, micros_since, repeat};
 use crate::report::Row;
+use crate::threads::in_order;
 use crate::work::Work;
 
 /// Bytes that the operands and results of all instances take together: many times the largest last-level caches.
@@ -144,7 +144,7 @@ fn operands(context: &Arc<Context>, work: &Work, count: usize) -> Result<Operand
         });
         Ok((weights, kept))
     };
-    let made: Vec<_> = (0..count).into_par_iter().map(one).collect::<Result<_>>()?;
+    let made = in_order(count, one)?;
     let (mut weights, mut samples) = (HashMap::new(), vec![]);
     for (named, kept) in made {
         weights.extend(named);

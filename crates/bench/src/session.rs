@@ -9,9 +9,10 @@ use tallow_runtime::RuntimeOptions;
 use tallow_runtime::vulkan::Context;
 
 use crate::error::{BenchError, Result};
-use crate::report::{Row, Table, line, read};
-use crate::work::{Bound, Work};
-use crate::{CEILINGS, Options, ceilings, llm, run as run_work, select, works};
+use crate::plan::Plan;
+use crate::report::{Row, Table, line};
+use crate::work::Bound;
+use crate::{CEILINGS, Options, ceilings, llm, run as run_work};
 
 /// Where rows go.
 struct Report<'a> {
@@ -52,17 +53,7 @@ fn open(options: &Options) -> Result<Arc<Context>> {
 }
 
 /// See [`crate::run`].
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
-    if !options.seconds.is_finite() || options.seconds < 0.0 {
-        let (value, why) = (options.seconds.to_string(), "expected a number of 0 or more".to_string());
-        return Err(BenchError::Option { option: "--seconds", value, why });
-    }
-    let selected = select(&options.works, options.quick)?;
-    let models = llm::plan(options, &selected)?;
-    let peer = options.compare.as_deref().map(read).transpose()?;
-    let known = options.ceilings.as_deref().map(read).transpose()?;
-    let mut works = works::works(options.quick);
-    works.retain(|work| selected.contains(&work.name));
+pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize> {
     let context = open(options)?;
     let json = match &options.json {
         None => None,
@@ -73,12 +64,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
             Some((path_text, file))
         }
     };
-    let wanted = wanted_ceilings(&selected, &works, !models.is_empty(), known.is_some());
-    let names = selected.iter().map(String::as_str).chain(wanted.iter().copied());
-    let width = names.map(str::len).chain(models.iter().map(|m| m.longest_name())).max().unwrap_or(0);
+    let wanted = wanted_ceilings(plan);
+    let models = plan.models.iter().map(|model| model.name("prefill").len());
+    let names = plan.works.iter().map(|work| work.name.len()).chain(wanted.iter().map(|name| name.len()));
+    let width = names.chain(models).max().unwrap_or(0);
     let mut report = Report {
         out,
-        table: Table::new(width, peer),
+        table: Table::new(width, plan.peer.clone()),
         json,
         device: context.caps().name.clone(),
         driver: context.caps().driver.clone(),
@@ -87,18 +79,18 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
     writeln!(report.out, "{}, {}", report.device, report.driver)?;
     report.table.head(report.out)?;
 
-    let mut ceilings = known.unwrap_or_default();
+    let mut ceilings = plan.ceilings.clone().unwrap_or_default();
     for name in CEILINGS.iter().filter(|name| wanted.contains(*name)) {
         if let Some(row) = ceilings::measure(&context, name, options) {
             ceilings.push(report.add(row)?);
         }
     }
-    for work in &works {
+    for work in &plan.works {
         let (row, dispatches) = run_work::measure(&context, work, options, &ceilings);
         report.add(row)?;
         list_dispatches(report.out, &dispatches)?;
     }
-    for model in &models {
+    for model in &plan.models {
         for (row, dispatches) in llm::measure(&context, model, options, &ceilings) {
             report.add(row)?;
             list_dispatches(report.out, &dispatches)?;
@@ -108,17 +100,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
 }
 
 /// The ceilings that are asked for, and those that works are measured against.
-fn wanted_ceilings<'a>(
-    selected: &'a [String],
-    works: &[Work],
-    models: bool,
-    known: bool,
-) -> BTreeSet<&'a str> {
-    let asked = selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
+fn wanted_ceilings(plan: &Plan) -> BTreeSet<&str> {
+    let asked = plan.selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
     let mut wanted: BTreeSet<&str> = asked.collect();
-    if !known {
-        wanted.extend(works.iter().flat_map(|work| work.bound.ceilings()));
-        if models {
+    if plan.ceilings.is_none() {
+        wanted.extend(plan.works.iter().flat_map(|work| work.bound.ceilings()));
+        if !plan.models.is_empty() {
             wanted.extend(Bound::Read.ceilings());
             wanted.extend(Bound::Matrix.ceilings());
         }

@@ -1,0 +1,118 @@
+//! What a run of the benchmark will do: everything that can be wrong about its options is said here, before a device
+//! is opened.
+
+use tallow_quant::Format;
+
+use crate::error::{BenchError, Result};
+use crate::report::{Row, read};
+use crate::shapes::{SHAPES, Shape};
+use crate::work::Work;
+use crate::{LLM, Options, select, works};
+
+/// Works, models and files of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Names of everything that was asked for.
+    pub selected: Vec<String>,
+    /// The works among them.
+    pub works: Vec<Work>,
+    /// The language models among them.
+    pub models: Vec<ModelPlan>,
+    /// A peer's figures.
+    pub peer: Option<Vec<Row>>,
+    /// Ceilings that are known.
+    pub ceilings: Option<Vec<Row>>,
+}
+
+/// A language model that is to be measured, and which of its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelPlan {
+    /// Its shape.
+    pub shape: &'static Shape,
+    /// The format of its matrices.
+    pub format: Format,
+    /// Whether decode is measured.
+    pub decode: bool,
+    /// Whether prefill is measured.
+    pub prefill: bool,
+}
+
+impl ModelPlan {
+    /// The name of a step's row.
+    pub fn name(&self, step: &str) -> String {
+        format!("llm/{step}/{}/{}", self.shape.name, self.format.name())
+    }
+}
+
+impl Plan {
+    /// Checks options and reads the files that they name.
+    ///
+    /// # Errors
+    /// When an option makes no sense or a file cannot be read.
+    pub fn new(options: &Options) -> Result<Plan> {
+        if !options.seconds.is_finite() || options.seconds < 0.0 {
+            let (value, why) = (options.seconds.to_string(), "expected a number of 0 or more".to_string());
+            return Err(BenchError::Option { option: "--seconds", value, why });
+        }
+        let selected = select(&options.works, options.quick)?;
+        let mut works = works::works(options.quick);
+        works.retain(|work| selected.contains(&work.name));
+        Ok(Plan {
+            works,
+            models: models(options, &selected)?,
+            peer: options.compare.as_deref().map(read).transpose()?,
+            ceilings: options.ceilings.as_deref().map(read).transpose()?,
+            selected,
+        })
+    }
+}
+
+fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
+    let asked = |work: &str| selected.iter().any(|name| name == work);
+    let (decode, prefill) = (asked(LLM[0]), asked(LLM[1]));
+    if !decode && !prefill {
+        return Ok(vec![]);
+    }
+    let default = if options.quick { "tiny" } else { "llama3-8b" };
+    let name = options.shape.as_deref().unwrap_or(default);
+    let wrong = |option, value: &str, why: String| BenchError::Option { option, value: value.into(), why };
+    let shape = Shape::find(name).ok_or_else(|| {
+        let known: Vec<&str> = SHAPES.iter().map(|s| s.name).collect();
+        wrong("--shape", name, format!("there are {}", known.join(", ")))
+    })?;
+    let one = |name: &String| {
+        let format = Format::from_name(name)
+            .filter(|f| works::weight_formats().any(|w| w == *f))
+            .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
+        let block = format.block_elements();
+        let unfit = shape.matrices().into_iter().find(|(_, [_, columns])| !columns.is_multiple_of(block));
+        if let Some((matrix, [_, columns])) = unfit {
+            let why = format!("{matrix} has rows of {columns}, which are no whole blocks of {block}");
+            return Err(wrong("--type", name, why));
+        }
+        Ok(ModelPlan { shape, format, decode, prefill })
+    };
+    options.types.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_make_no_sense_name_themselves() {
+        let llm = || Options { works: vec!["llm".into()], ..Options::default() };
+        for (options, says) in [
+            (Options { shape: Some("huge".into()), ..llm() }, "--shape \"huge\": there are llama3-8b"),
+            (Options { types: vec!["Q9_9".into()], ..llm() }, "--type \"Q9_9\""),
+            (Options { types: vec!["Q8_K".into()], ..llm() }, "no format of weights"),
+            (Options { seconds: f64::NAN, ..llm() }, "--seconds"),
+        ] {
+            let error = Plan::new(&options).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let plan = Plan::new(&Options { types: vec!["Q4_0".into(), "f16".into()], ..llm() }).unwrap();
+        assert_eq!((plan.models.len(), plan.works.len()), (2, 0));
+        assert_eq!(plan.models[1].name("decode"), "llm/decode/llama3-8b/f16");
+    }
+}
