@@ -15,13 +15,13 @@ use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 pub const ARCHITECTURES: &[&str] = &["llama"];
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
-const DEFAULT_CHUNK: usize = 512;
+pub const DEFAULT_CHUNK: usize = 512;
 
 /// A model file that was read and checked, with nothing on a device yet.
 #[derive(Debug)]
 pub struct ModelFile {
     file: GgufFile,
-    llama: Llama,
+    pub(crate) llama: Llama,
     tokenizer: Tokenizer,
 }
 
@@ -32,6 +32,13 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// The most prompt tokens in one run; 512 or the context where not given.
     pub chunk: Option<usize>,
+}
+
+impl LoadOptions {
+    /// The most tokens in one run, of a cache of `context` positions.
+    pub(crate) fn chunk_within(&self, context: usize) -> usize {
+        self.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context)
+    }
 }
 
 /// What loading is doing.
@@ -121,17 +128,14 @@ impl ModelFile {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Model> {
         let context = self.context(options)?;
-        let chunk = options.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context);
+        let chunk = options.chunk_within(context);
         let graph = |rows, name| {
             self.llama.step(rows, context).map_err(|source| Error::Graph { graph: name, source })
         };
         let prefill = graph(Rows::UpTo(chunk), "prefill")?;
         let decode = graph(Rows::One, "decode")?;
         let weights = self.upload(device, &decode, progress)?;
-        let mut states: HashMap<String, State> = HashMap::new();
-        for (name, dtype, shape) in self.llama.cache(context) {
-            states.insert(name, device.state(dtype, &shape)?);
-        }
+        let states = self.cache(device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "decode" });
@@ -148,8 +152,17 @@ impl ModelFile {
         })
     }
 
-    /// Makes every weight of `graph` resident; both graphs have the same ones.
-    fn upload(
+    /// An empty cache for `context` positions.
+    pub(crate) fn cache(&self, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+        let mut states = HashMap::new();
+        for (name, dtype, shape) in self.llama.cache(context) {
+            states.insert(name, device.state(dtype, &shape)?);
+        }
+        Ok(states)
+    }
+
+    /// Makes every weight of `graph` resident; all graphs of a model have the same ones.
+    pub(crate) fn upload(
         &self,
         device: &Device,
         graph: &Graph,
@@ -235,7 +248,7 @@ impl Model {
         check_tokens(tokens, self.position, self.context, self.vocabulary)?;
         let mut logits = Vec::new();
         for part in tokens.chunks(self.chunk) {
-            let bytes: Vec<u8> = part.iter().flat_map(|t| t.to_le_bytes()).collect();
+            let bytes = to_bytes(part);
             let pos = (POS, self.position as u64);
             let inputs = [(TOKENS, bytes.as_slice())];
             let outputs = match part.len() {
@@ -270,7 +283,7 @@ impl Model {
     }
 }
 
-fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
+pub(crate) fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
     if tokens.is_empty() {
         return Err(Error::EmptyPrompt);
     }
@@ -292,6 +305,11 @@ pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-fn to_f32(bytes: &[u8]) -> Vec<f32> {
+/// Token ids as a graph's input.
+pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
+}
+
+pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
