@@ -146,12 +146,9 @@ impl State {
 /// an abort where the memory is not to be had.
 fn zeros(dtype: DType, size: usize, shape: &[usize]) -> Result<Vec<u8>> {
     let bytes = shape.iter().try_fold(size, |product, extent| product.checked_mul(*extent));
-    let mut zeros = Vec::new();
-    match bytes.filter(|bytes| zeros.try_reserve_exact(*bytes).is_ok()) {
-        Some(bytes) => {
-            zeros.resize(bytes, 0);
-            Ok(zeros)
-        }
+    // Asked for once without being touched, since what fails to be allocated below ends the process.
+    match bytes.filter(|bytes| Vec::<u8>::new().try_reserve_exact(*bytes).is_ok()) {
+        Some(bytes) => Ok(vec![0; bytes]),
         None => {
             let why = format!("there is no memory for {dtype}{shape:?}");
             Err(Error::InvalidArgument { op: "state", why })

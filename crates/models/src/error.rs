@@ -76,6 +76,12 @@ pub enum Error {
         /// The model's own context.
         max: usize,
     },
+    /// A cache that there is no memory for.
+    #[error("there is no memory for a cache of {context} positions; ask for a smaller context")]
+    CacheTooLarge {
+        /// Positions of the cache.
+        context: usize,
+    },
     /// A sampling option out of its range.
     #[error("sampling option {option} is {value}: {why}")]
     SamplingOption {

@@ -154,8 +154,18 @@ impl ModelFile {
 
     /// An empty cache for `context` positions.
     pub(crate) fn cache(&self, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+        let cache = self.llama.cache(context);
+        let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
+            let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
+            sum.checked_add(elements.checked_mul(dtype.size()?)?)
+        });
+        // The context comes from the file where nobody asked for less, and the interpreter's memory is the
+        // system's, which ends the process when it runs out. A Vulkan device says so by itself.
+        if matches!(device, Device::Cpu) && !fits(bytes) {
+            return Err(Error::CacheTooLarge { context });
+        }
         let mut states = HashMap::new();
-        for (name, dtype, shape) in self.llama.cache(context) {
+        for (name, dtype, shape) in cache {
             states.insert(name, device.state(dtype, &shape)?);
         }
         Ok(states)
@@ -305,6 +315,11 @@ pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(values)
 }
 
+/// Whether the system would give so many bytes at once. None are kept.
+fn fits(bytes: Option<usize>) -> bool {
+    bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
+}
+
 /// Token ids as a graph's input.
 pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
@@ -312,4 +327,15 @@ pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
 
 pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_system_gives_does_not_fit() {
+        assert!(fits(Some(0)) && fits(Some(1 << 20)));
+        assert!(!fits(None) && !fits(Some(1 << 60)) && !fits(Some(usize::MAX)));
+    }
 }
