@@ -27,7 +27,9 @@ fuzz_target!(|bytes: &[u8]| {
 
     let Ok(tokenizer) = Tokenizer::from_metadata(file.metadata()) else { return };
     for text in ["ab<s>ba a\u{301}\u{1f600}\t 123", ""] {
-        for ids in [tokenizer.encode(text, true), tokenizer.encode_ordinary(text, false)].into_iter().flatten() {
+        for ids in
+            [tokenizer.encode(text, true), tokenizer.encode_ordinary(text, false)].into_iter().flatten()
+        {
             assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocab_size()), "{ids:?}");
             let whole = tokenizer.decode(&ids);
             let mut stream = tokenizer.decode_stream();
