@@ -25,7 +25,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo test bench fuzz mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
+.PHONY: help demo test bench fuzz fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,17 @@ fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED
 	@# Mesa's software device spends most of the time in LLVM, and less with this.
 	GALLIVM_PERF=nopt LP_NUM_THREADS=0 \
 		cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+# libFuzzer: the seeds are only read, what is found on the way is kept in fuzz/corpus. More than 1 GiB for a
+# file of some KiB is a finding, too.
+fuzz_file = mkdir -p fuzz/corpus/$(1) && nice cargo +nightly fuzz run $(1) fuzz/corpus/$(1) $(wildcard fuzz/seeds/$(1)) -- \
+	-max_total_time=$(FUZZ_SECONDS) -max_len=$(2) -malloc_limit_mb=1024
+
+fuzz-files: ## read arbitrary bytes as model files and as blocks, for FUZZ_SECONDS (600) each
+	$(call step,arbitrary model files)
+	$(call fuzz_file,gguf,4096)
+	$(call step,arbitrary blocks)
+	$(call fuzz_file,blocks,4096)
 
 mutants: setup ## put known mistakes into the compiler; the fuzzer must find each within 5 minutes
 	$(call step,mutants)

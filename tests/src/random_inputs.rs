@@ -71,6 +71,11 @@ pub fn with_symbols(graph: &Graph, seed: u64, symbols: Bindings) -> Inputs {
     leaves(graph, symbols, &mut Rng::new(seed))
 }
 
+/// Random data of a weight of this type, which has no symbols, the same for the same seed; as in [`random_inputs`].
+pub fn random_weight(ty: &TensorType, seed: u64) -> Leaf {
+    random_leaf(ty, &Bindings::default(), true, &mut Rng::new(seed))
+}
+
 fn leaves(graph: &Graph, symbols: Bindings, rng: &mut Rng) -> Inputs {
     let mut inputs = Inputs { symbols, ..Inputs::default() };
     for (_, node) in graph.nodes() {

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -20,6 +21,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Write the logits after a list of tokens to a file.
     Logits(LogitsArgs),
+    /// Measure how well a model predicts a text.
+    Perplexity(PerplexityArgs),
     /// List the devices that models can run on.
     Devices,
     /// Print a model file's metadata and tensors.
@@ -113,6 +116,29 @@ pub struct LogitsArgs {
     /// Where and how to load the model.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+/// Options of `perplexity`.
+#[derive(Debug, clap::Args)]
+pub struct PerplexityArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// The text, UTF-8.
+    #[arg(long, value_name = "TEXT")]
+    pub file: PathBuf,
+    /// Tokens of a chunk; those in its second half are scored.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub ctx: usize,
+    /// The most chunks to score [default: all of the text].
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<NonZero<usize>>,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Where to run, as for `generate`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
 }
 
 /// Options of `inspect`.

@@ -42,6 +42,14 @@ pub enum Error {
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),
+    /// A text could not be read.
+    #[error("cannot read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A file could not be written.
     #[error("cannot write {}", .path.display())]
     Write {

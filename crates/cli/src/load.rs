@@ -36,12 +36,16 @@ pub fn options(args: &LoadArgs) -> LoadOptions {
 /// Copies weights to the device and compiles, showing how far it is on a terminal.
 pub fn load(file: ModelFile, args: &LoadArgs) -> Result<Model> {
     let device = choose(args.device.as_deref())?;
-    // Draws to standard error, and nothing if that is no terminal.
+    Ok(with_bar(|progress| file.load(&device, &options(args), progress))?)
+}
+
+/// Shows how far `load` is while it runs. Draws to standard error, and nothing if that is no terminal.
+pub fn with_bar<T>(load: impl FnOnce(&mut dyn FnMut(Progress)) -> T) -> T {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg:18} {wide_bar} {bytes}/{total_bytes}") {
         bar.set_style(style);
     }
-    let model = file.load(&device, &options(args), &mut |progress| match progress {
+    let loaded = load(&mut |progress| match progress {
         Progress::Upload { done, total } => {
             bar.set_message("loading weights");
             bar.set_length(total);
@@ -50,5 +54,5 @@ pub fn load(file: ModelFile, args: &LoadArgs) -> Result<Model> {
         Progress::Compile { graph } => bar.set_message(format!("compiling {graph}")),
     });
     bar.finish_and_clear();
-    Ok(model?)
+    loaded
 }

@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, look into models and plans, list devices.
+//! The `tallow` command: generate text, measure models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -13,6 +13,7 @@ mod inspect;
 mod load;
 mod logits;
 mod npy;
+mod perplexity;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let done = match &args.command {
         Command::Generate(args) => generate::generate(args),
         Command::Logits(args) => logits::logits(args),
+        Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Devices => device::list(),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),

@@ -86,8 +86,7 @@ impl State {
         };
         let data = match device {
             Device::Cpu => {
-                let zeros = vec![0; shape.iter().product::<usize>() * size];
-                StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros)?)))
+                StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros(dtype, size, shape)?)?)))
             }
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => StateData::Vulkan(device.state(&ty)?),
@@ -139,6 +138,20 @@ impl State {
         match &self.data {
             StateData::Cpu(_) => None,
             StateData::Vulkan(state) => Some(state),
+        }
+    }
+}
+
+/// The bytes of a state before the first run. Its extents may come from a file that lies, so they are an error and not
+/// an abort where the memory is not to be had.
+fn zeros(dtype: DType, size: usize, shape: &[usize]) -> Result<Vec<u8>> {
+    let bytes = shape.iter().try_fold(size, |product, extent| product.checked_mul(*extent));
+    // Asked for once without being touched, since what fails to be allocated below ends the process.
+    match bytes.filter(|bytes| Vec::<u8>::new().try_reserve_exact(*bytes).is_ok()) {
+        Some(bytes) => Ok(vec![0; bytes]),
+        None => {
+            let why = format!("there is no memory for {dtype}{shape:?}");
+            Err(Error::InvalidArgument { op: "state", why })
         }
     }
 }

@@ -159,3 +159,12 @@ fn executables_check_what_they_are_given() -> Result<()> {
     says(CPU.weight(DType::F32, &[2], &bytes(3)).map(|_| ()), "takes 8 bytes, got 12");
     Ok(())
 }
+
+/// Extents may come from a file that lies.
+#[test]
+fn a_state_that_no_memory_holds_is_an_error() {
+    for shape in [&[usize::MAX, 2][..], &[1 << 40, 1 << 20], &[1 << 62]] {
+        let error = Device::Cpu.state(DType::F16, shape).unwrap_err().to_string();
+        assert!(error.contains("no memory for f16["), "{error}");
+    }
+}

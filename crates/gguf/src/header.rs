@@ -30,7 +30,8 @@ pub struct Header {
     pub alignment: u64,
 }
 
-/// Parses the head of `bytes`, a whole file; every tensor's data range is checked to lie in it.
+/// Parses the head of `bytes`, a whole file; every tensor's data range is checked to lie in it, and to share no byte
+/// with another's.
 pub fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     let mut cursor = Cursor::new(bytes);
     let magic: [u8; 4] = cursor.array(&|| "magic number".to_owned())?;
@@ -56,6 +57,7 @@ pub fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     for tensor in tensors.values_mut() {
         place(tensor, data, alignment, bytes.len() as u64)?;
     }
+    no_overlap(&tensors)?;
     Ok(Header { version, metadata, tensors, alignment })
 }
 
@@ -217,5 +219,18 @@ fn place(tensor: &mut TensorInfo, data: u64, alignment: u64, file: u64) -> Resul
         });
     }
     tensor.offset = start;
+    Ok(())
+}
+
+/// Checks that no byte of the file is data of two tensors; `tensors` have their places.
+fn no_overlap(tensors: &IndexMap<String, TensorInfo>) -> Result<(), GgufError> {
+    let mut placed: Vec<&TensorInfo> = tensors.values().filter(|t| t.bytes > 0).collect();
+    placed.sort_by_key(|t| t.offset);
+    for (before, after) in placed.iter().zip(placed.iter().skip(1)) {
+        if after.offset - before.offset < before.bytes as u64 {
+            let problem = format!("overlaps that of tensor {}", before.name);
+            return Err(malformed(format!("data of tensor {}", after.name), problem));
+        }
+    }
     Ok(())
 }

@@ -213,6 +213,127 @@ fn tensor_tables_are_checked() {
     }
 }
 
+/// The tensors lie at 0, 64, 128 (72 bytes), 256 (420) and 704 of the data.
+#[test]
+fn tensors_share_no_byte() {
+    // After the name of w: rank, two extents, type; then the offset.
+    let overlapping = |offset: u64| {
+        let mut file = valid();
+        let at = find(&file, b"\x01\0\0\0\0\0\0\0w") + 9 + 4 + 16 + 4;
+        assert_eq!(file[at..at + 8], 128u64.to_le_bytes());
+        file[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        file
+    };
+    assert_eq!(error(overlapping(64)), "data of tensor w: overlaps that of tensor norm");
+    assert_eq!(error(overlapping(0)), "data of tensor w: overlaps that of tensor scalar");
+    // Its 72 bytes reach into the tensor that starts 64 later, or start inside of one.
+    assert_eq!(error(overlapping(192)), "data of tensor k: overlaps that of tensor w");
+    assert_eq!(error(overlapping(320)), "data of tensor w: overlaps that of tensor k");
+    assert!(GgufFile::parse(overlapping(128)).is_ok());
+}
+
+/// Tensors without elements lie anywhere, even at one place; their data is empty.
+#[test]
+fn empty_tensors_share_nothing() {
+    let specs: Vec<_> = ["a", "b", "c"]
+        .map(|name| TensorSpec { name: name.into(), shape: vec![0, 32], format: Format::Q4_0 })
+        .into();
+    let mut writer = GgufWriter::create(Vec::new(), &Metadata::new(), specs).unwrap();
+    for name in ["a", "b", "c"] {
+        writer.tensor(name, &[]).unwrap();
+    }
+    let file = GgufFile::parse(writer.finish().unwrap()).unwrap();
+    assert!(file.tensors().all(|t| file.tensor_data(t).unwrap().is_empty()));
+}
+
+/// A file of one metadata key with this value, as bytes.
+fn with_value(value: &[u8]) -> Vec<u8> {
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    file.extend(0u64.to_le_bytes());
+    file.extend(1u64.to_le_bytes());
+    file.extend(1u64.to_le_bytes());
+    file.push(b'x');
+    file.extend(value);
+    file
+}
+
+/// Arrays hold no arrays, so nothing recurses however deep a file nests them.
+#[test]
+fn nested_arrays_are_refused_at_the_first() {
+    let mut value = 9u32.to_le_bytes().to_vec();
+    for _ in 0..100_000 {
+        value.extend(9u32.to_le_bytes());
+        value.extend(1u64.to_le_bytes());
+    }
+    assert_eq!(error(with_value(&value)), "metadata key x: arrays of arrays are not supported");
+}
+
+/// Counts of every array type and of strings that would overflow a size, or exceed the file by a little.
+#[test]
+fn counts_are_compared_with_what_is_left() {
+    for kind in (0..=12u32).filter(|kind| *kind != 9) {
+        for count in [2, 1 << 32, 1 << 60, 1 << 61, 1 << 63, u64::MAX / 8 + 1, u64::MAX] {
+            let mut value = 9u32.to_le_bytes().to_vec();
+            value.extend(kind.to_le_bytes());
+            value.extend(count.to_le_bytes());
+            value.push(1);
+            let message = error(with_value(&value));
+            assert!(message.starts_with("metadata key x: needs "), "{kind} {count}: {message}");
+        }
+    }
+    for length in [1, 1 << 32, i64::MAX as u64, u64::MAX] {
+        let mut value = 8u32.to_le_bytes().to_vec();
+        value.extend(length.to_le_bytes());
+        assert!(error(with_value(&value)).starts_with("metadata key x: needs "), "{length}");
+    }
+    assert_eq!(error(with_value(&[13, 0, 0, 0])), "metadata key x: unknown value type 13");
+    assert_eq!(
+        error(with_value(&[9, 0, 0, 0, 13, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])),
+        "metadata key x: unknown array element type 13"
+    );
+}
+
+/// The largest power of two that a `u32` holds: no tensor lies that far, and none need be.
+#[test]
+fn an_absurd_alignment_is_no_overflow() {
+    let alignment = patched(b"general.alignment\x04\0\0\0", &(1u32 << 31).to_le_bytes());
+    let message = error(alignment);
+    assert!(message.contains("is not a multiple of 2147483648") || message.contains("needs"), "{message}");
+}
+
+/// For each format a row that ends inside of a block, and one whose last block is cut off with the file.
+#[test]
+fn rows_are_whole_blocks_of_every_format() {
+    for format in Format::ALL {
+        let block = format.block_elements();
+        let one = |extent: u64, data: usize| {
+            let mut file = b"GGUF\x03\0\0\0".to_vec();
+            file.extend(1u64.to_le_bytes());
+            file.extend(0u64.to_le_bytes());
+            file.extend(1u64.to_le_bytes());
+            file.push(b't');
+            file.extend(2u32.to_le_bytes());
+            file.extend(extent.to_le_bytes());
+            file.extend(2u64.to_le_bytes());
+            file.extend(format.spec().ggml_id.to_le_bytes());
+            file.extend(0u64.to_le_bytes());
+            file.resize(file.len().next_multiple_of(32) + data, 0);
+            GgufFile::parse(file)
+        };
+        let bytes = 2 * 3 * format.block_bytes();
+        assert_eq!(one(3 * block as u64, bytes).unwrap().require("t").unwrap().bytes, bytes, "{format}");
+        assert!(one(3 * block as u64, bytes - 1).is_err(), "{format}: a byte too few");
+        if block > 1 {
+            for extent in [3 * block as u64 - 1, block as u64 / 2, 1, u64::MAX / 4 + 1 + block as u64 / 2] {
+                assert!(one(extent, bytes).is_err(), "{format}: rows of {extent}");
+            }
+        }
+        for extent in [1 << 40, 1 << 61, 1 << 62, 1 << 63, u64::MAX - u64::MAX % block as u64] {
+            assert!(one(extent, bytes).is_err(), "{format}: rows of {extent}");
+        }
+    }
+}
+
 #[test]
 fn every_truncation_is_an_error() {
     let whole = valid();
@@ -223,6 +344,21 @@ fn every_truncation_is_an_error() {
             GgufFile::parse(whole.clone()).unwrap().tensors().map(|t| t.offset as usize + t.bytes).max();
         assert_eq!(result.is_ok(), Some(length) >= last, "{length} bytes of {}", whole.len());
     }
+}
+
+/// What the fuzzer starts from is read to the end: a seed that fails early leads nowhere.
+#[test]
+fn the_seeds_of_the_fuzzer_are_valid() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/gguf");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = GgufFile::open(entry.unwrap().path()).unwrap();
+        assert!(file.tensors().all(|t| file.tensor_data(t).is_ok()));
+        let tokenizer = Tokenizer::from_metadata(file.metadata()).unwrap();
+        assert!(tokenizer.encode("ab<s>ba", true).unwrap().len() > 3);
+        count += 1;
+    }
+    assert!(count >= 2);
 }
 
 #[test]

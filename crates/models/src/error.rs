@@ -76,6 +76,12 @@ pub enum Error {
         /// The model's own context.
         max: usize,
     },
+    /// A cache that there is no memory for.
+    #[error("there is no memory for a cache of {context} positions; ask for a smaller context")]
+    CacheTooLarge {
+        /// Positions of the cache.
+        context: usize,
+    },
     /// A sampling option out of its range.
     #[error("sampling option {option} is {value}: {why}")]
     SamplingOption {
@@ -89,6 +95,38 @@ pub enum Error {
     /// There is nothing to choose from.
     #[error("there are no logits to choose a token from")]
     NoLogits,
+    /// Tokens to score and tokens that follow them, of different numbers.
+    #[error("{tokens} tokens were given with {next} tokens that follow them")]
+    UnequalTokens {
+        /// Tokens given.
+        tokens: usize,
+        /// Tokens that follow.
+        next: usize,
+    },
+    /// A text that has no whole chunk of the size asked for.
+    #[error("the text has {tokens} tokens, one chunk takes {chunk}")]
+    TextTooShort {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens of a chunk.
+        chunk: usize,
+    },
+    /// Chunks that are too short to score.
+    #[error("chunks of {chunk} tokens were asked for; perplexity takes at least {min}")]
+    ChunkTooShort {
+        /// Tokens of a chunk.
+        chunk: usize,
+        /// The fewest that can be had.
+        min: usize,
+    },
+    /// The probability of a token is not a number.
+    #[error(
+        "the probability of token {position} of the text is NaN; the weights or the computation are broken"
+    )]
+    NanProbability {
+        /// Where the token stands in the text.
+        position: usize,
+    },
     /// A logit that is not a number.
     #[error("the logit of token {token} is NaN; the weights or the computation are broken")]
     NanLogit {

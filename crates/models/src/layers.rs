@@ -1,6 +1,6 @@
-//! Pieces of a decoder as graphs: norms, linear layers, activations, the last row.
+//! Pieces of a decoder as graphs: norms, linear layers, activations, the last row, probabilities.
 
-use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Value};
+use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Value};
 
 use crate::weights::{WeightTypes, weight};
 
@@ -65,4 +65,27 @@ pub fn last_row(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
     // The first row of the reversed rows: `rows - 1` would be no valid start if there were 0 rows.
     let reversed = g.add(Op::Flip { axis: 0 }, &[x])?;
     g.add(Op::Slice { axis: 0, start: Dim::zero(), len: Dim::one() }, &[reversed])
+}
+
+/// `log(softmax(x))[i, next[i]]` for each row `i` of the logits `x: [rows, n]`; `next: [rows]` of u32 names a column.
+pub fn log_probability(g: &mut Graph, x: Value, next: Value) -> Result<Value, GraphError> {
+    let shape = g.ty(x).shape.clone();
+    let (rows, n) = (shape.dims()[0].clone(), shape.dims()[1].clone());
+    let largest = g.reduce_keepdim(ReduceKind::Max, x, &[1])?;
+    let largest = g.broadcast(largest, shape.clone())?;
+    let shifted = g.elementwise(ElementwiseOp::Sub, &[x, largest])?;
+    let exp = g.elementwise(ElementwiseOp::Exp, &[shifted])?;
+    let sum = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[exp])?;
+    let log = g.elementwise(ElementwiseOp::Log, &[sum])?;
+    // The element at `next`, as a sum in which the others are 0: one more reduction over a row that is being
+    // read, where a gather would be another kernel.
+    let columns = g.add(Op::Iota { len: n, dtype: DType::U32 }, &[])?;
+    let columns = g.broadcast(columns, shape.clone())?;
+    let next = g.reshape(next, [rows, Dim::one()])?;
+    let next = g.broadcast(next, shape)?;
+    let chosen = g.elementwise(ElementwiseOp::Eq, &[columns, next])?;
+    let zero = g.full_like(shifted, 0.0)?;
+    let masked = g.elementwise(ElementwiseOp::Select, &[chosen, shifted, zero])?;
+    let picked = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[masked])?;
+    g.elementwise(ElementwiseOp::Sub, &[picked, log])
 }

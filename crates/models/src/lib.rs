@@ -2,7 +2,8 @@
 //!
 //! A [`ModelFile`] is a GGUF file that was read and checked; [`ModelFile::load`] makes its weights resident
 //! and compiles two graphs of it, *prefill* for many tokens and *decode* for one, which share weights and
-//! cache; [`generate`](generate::generate) runs them. An architecture is a function that writes the graph
+//! cache; [`generate`](generate::generate) runs them. A [`Scorer`] says how probable a given text is, and
+//! [`perplexity`](perplexity::perplexity) sums that up. An architecture is a function that writes the graph
 //! ([`llama`]); everything below it (fusion, kernels, memory) is the compiler's.
 //!
 //! ```no_run
@@ -31,10 +32,13 @@ pub mod generate;
 pub mod layers;
 pub mod llama;
 pub mod model;
+pub mod perplexity;
 pub mod rope;
 pub mod sampler;
+pub mod score;
 pub mod weights;
 
 pub use error::{Error, Result};
-pub use model::{ARCHITECTURES, Activations, LoadOptions, Model, ModelFile, Progress};
+pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};
+pub use score::Scorer;

@@ -1,16 +1,17 @@
 //! The `llama` architecture as a graph: token embedding, decoder layers of grouped-query attention and
 //! SwiGLU, a norm and the output projection (Touvron et al., arXiv 2302.13971 and 2307.09288).
 //!
-//! Two graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens,
-//! *decode* one. Both take the position of their first token as the symbol `pos`, so that neither is
-//! compiled or recorded again as the text grows.
+//! Three graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens and
+//! *decode* one, for the logits after the last of them; *score* takes `seq` tokens and gives the probability of
+//! the token that follows each. All take the position of their first token as the symbol `pos`, so that none
+//! is compiled or recorded again as the text grows.
 
 use tallow_gguf::GgufFile;
 use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Graph, GraphError, Op, Symbol, TensorType, Value};
 
 use crate::config::LlamaConfig;
 use crate::error::Result;
-use crate::layers::{last_row, linear, rms_norm, silu, times_transposed};
+use crate::layers::{last_row, linear, log_probability, rms_norm, silu, times_transposed};
 use crate::rope::{RopeFrequencies, Rotation, frequencies, rotate, rotation};
 use crate::weights::{WeightTypes, weight};
 
@@ -18,9 +19,13 @@ use crate::weights::{WeightTypes, weight};
 pub const ROPE_WEIGHT: &str = "rope.frequencies";
 /// Name of the graphs' input: token ids, u32.
 pub const TOKENS: &str = "tokens";
-/// Name of the graphs' output: one logit per token of the vocabulary, after the last input token.
+/// Name of the output of prefill and decode: one logit per token of the vocabulary, after the last input token.
 pub const LOGITS: &str = "logits";
-/// Name of the symbol that counts the input tokens of the prefill graph.
+/// Name of the score graph's other input: for each input token the id of the one that follows, u32.
+pub const NEXT: &str = "next";
+/// Name of the score graph's output: the logarithm of the probability of each token of [`NEXT`].
+pub const LOG_PROBABILITIES: &str = "log_probabilities";
+/// Name of the symbol that counts the input tokens of the prefill and score graphs.
 pub const SEQ: &str = "seq";
 /// Name of the symbol that holds the position of the first input token.
 pub const POS: &str = "pos";
@@ -87,13 +92,41 @@ impl Llama {
     /// # Errors
     /// When the weights do not fit each other.
     pub fn step(&self, rows: Rows, context: usize) -> Result<Graph, GraphError> {
-        let c = &self.config;
         let (name, seq) = match rows {
-            Rows::UpTo(limit) => ("prefill", Dim::from(Symbol::new(SEQ, limit as u32))),
+            Rows::UpTo(limit) => ("prefill", up_to(limit)),
             Rows::One => ("decode", Dim::one()),
         };
         let mut graph = Graph::new(name);
         let g = &mut graph;
+        let x = self.decoder(g, seq, context)?;
+        let last = last_row(g, x)?;
+        let logits = self.head(g, last)?;
+        let logits = g.reshape(logits, [self.vocabulary])?;
+        g.output(LOGITS, logits)?;
+        Ok(graph)
+    }
+
+    /// The graph that scores text: from 1 to `limit` tokens as input [`TOKENS`] and those that follow each as
+    /// [`NEXT`], output [`LOG_PROBABILITIES`], cache updated.
+    ///
+    /// The logits of all rows lie in the arena (`limit` times the vocabulary, in f32), and stay on the device.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub fn score(&self, limit: usize, context: usize) -> Result<Graph, GraphError> {
+        let mut graph = Graph::new("score");
+        let g = &mut graph;
+        let x = self.decoder(g, up_to(limit), context)?;
+        let logits = self.head(g, x)?;
+        let next = g.input(NEXT, DType::U32, [up_to(limit)])?;
+        let scores = log_probability(g, logits, next)?;
+        g.output(LOG_PROBABILITIES, scores)?;
+        Ok(graph)
+    }
+
+    /// The decoder layers over input [`TOKENS`] of `seq` elements: `[seq, width]`, the cache updated.
+    fn decoder(&self, g: &mut Graph, seq: Dim, context: usize) -> Result<Value, GraphError> {
+        let c = &self.config;
         let pos = Dim::from(Symbol::new(POS, context.saturating_sub(1) as u32));
         let tokens = g.input(TOKENS, DType::U32, [seq.clone()])?;
         let embedding = weight(g, &self.types, "token_embd.weight")?;
@@ -108,16 +141,16 @@ impl Llama {
             let fed = self.feed_forward(g, x, layer)?;
             x = g.elementwise(ElementwiseOp::Add, &[x, fed])?;
         }
+        Ok(x)
+    }
 
-        let last = last_row(g, x)?;
-        let normal = self.norm(g, last, "output_norm.weight")?;
+    /// The last norm and the output projection of `x: [rows, width]`: `[rows, vocabulary]`.
+    fn head(&self, g: &mut Graph, x: Value) -> Result<Value, GraphError> {
+        let normal = self.norm(g, x, "output_norm.weight")?;
         // Without an output projection of its own, a model uses its embedding (tied weights).
         let output = ["output.weight", "token_embd.weight"];
         let output = output.into_iter().find(|n| self.types.get(n).is_some()).unwrap_or(output[0]);
-        let logits = times_transposed(g, &self.types, normal, output)?;
-        let logits = g.reshape(logits, [self.vocabulary])?;
-        g.output(LOGITS, logits)?;
-        Ok(graph)
+        times_transposed(g, &self.types, normal, output)
     }
 
     fn norm(&self, g: &mut Graph, x: Value, name: &str) -> Result<Value, GraphError> {
@@ -162,6 +195,11 @@ impl Llama {
         let product = g.elementwise(ElementwiseOp::Mul, &[gate, up])?;
         linear(g, &self.types, product, &name("ffn_down"))
     }
+}
+
+/// The extent of inputs that have from 1 to `limit` tokens.
+fn up_to(limit: usize) -> Dim {
+    Dim::from(Symbol::new(SEQ, limit as u32))
 }
 
 /// What the layers of one step share.

@@ -15,13 +15,13 @@ use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 pub const ARCHITECTURES: &[&str] = &["llama"];
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
-const DEFAULT_CHUNK: usize = 512;
+pub const DEFAULT_CHUNK: usize = 512;
 
 /// A model file that was read and checked, with nothing on a device yet.
 #[derive(Debug)]
 pub struct ModelFile {
     file: GgufFile,
-    llama: Llama,
+    pub(crate) llama: Llama,
     tokenizer: Tokenizer,
 }
 
@@ -46,6 +46,13 @@ pub enum Activations {
     Exact,
     /// Rounded to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
     Rounded,
+}
+
+impl LoadOptions {
+    /// The most tokens in one run, of a cache of `context` positions.
+    pub(crate) fn chunk_within(&self, context: usize) -> usize {
+        self.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context)
+    }
 }
 
 /// What loading is doing.
@@ -135,7 +142,7 @@ impl ModelFile {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Model> {
         let context = self.context(options)?;
-        let chunk = options.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context);
+        let chunk = options.chunk_within(context);
         let graph = |rows, name| {
             let step = self.llama.step(rows, context);
             let rounds = |caps: &DeviceCaps| match options.activations {
@@ -152,10 +159,7 @@ impl ModelFile {
         let prefill = graph(Rows::UpTo(chunk), "prefill")?;
         let decode = graph(Rows::One, "decode")?;
         let weights = self.upload(device, &decode, progress)?;
-        let mut states: HashMap<String, State> = HashMap::new();
-        for (name, dtype, shape) in self.llama.cache(context) {
-            states.insert(name, device.state(dtype, &shape)?);
-        }
+        let states = self.cache(device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "decode" });
@@ -172,8 +176,27 @@ impl ModelFile {
         })
     }
 
-    /// Makes every weight of `graph` resident; both graphs have the same ones.
-    fn upload(
+    /// An empty cache for `context` positions.
+    pub(crate) fn cache(&self, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+        let cache = self.llama.cache(context);
+        let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
+            let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
+            sum.checked_add(elements.checked_mul(dtype.size()?)?)
+        });
+        // The context comes from the file where nobody asked for less, and the interpreter's memory is the
+        // system's, which ends the process when it runs out. A Vulkan device says so by itself.
+        if matches!(device, Device::Cpu) && !fits(bytes) {
+            return Err(Error::CacheTooLarge { context });
+        }
+        let mut states = HashMap::new();
+        for (name, dtype, shape) in cache {
+            states.insert(name, device.state(dtype, &shape)?);
+        }
+        Ok(states)
+    }
+
+    /// Makes every weight of `graph` resident; all graphs of a model have the same ones.
+    pub(crate) fn upload(
         &self,
         device: &Device,
         graph: &Graph,
@@ -259,7 +282,7 @@ impl Model {
         check_tokens(tokens, self.position, self.context, self.vocabulary)?;
         let mut logits = Vec::new();
         for part in tokens.chunks(self.chunk) {
-            let bytes: Vec<u8> = part.iter().flat_map(|t| t.to_le_bytes()).collect();
+            let bytes = to_bytes(part);
             let pos = (POS, self.position as u64);
             let inputs = [(TOKENS, bytes.as_slice())];
             let outputs = match part.len() {
@@ -294,7 +317,7 @@ impl Model {
     }
 }
 
-fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
+pub(crate) fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
     if tokens.is_empty() {
         return Err(Error::EmptyPrompt);
     }
@@ -316,6 +339,27 @@ pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-fn to_f32(bytes: &[u8]) -> Vec<f32> {
+/// Whether the system would give so many bytes at once. None are kept.
+fn fits(bytes: Option<usize>) -> bool {
+    bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
+}
+
+/// Token ids as a graph's input.
+pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
+}
+
+pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_system_gives_does_not_fit() {
+        assert!(fits(Some(0)) && fits(Some(1 << 20)));
+        assert!(!fits(None) && !fits(Some(1 << 60)) && !fits(Some(usize::MAX)));
+    }
 }

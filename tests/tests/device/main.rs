@@ -9,6 +9,7 @@
 mod attention;
 mod custom;
 mod differential;
+mod formats;
 mod functions;
 mod harness;
 mod models;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tallow::Device;
 use tallow_gguf::{GgufFile, GgufWriter, TensorSpec};
 use tallow_ir::dot;
-use tallow_models::{Activations, LoadOptions, ModelFile};
+use tallow_models::{Activations, LoadOptions, ModelFile, Scorer};
 use tallow_quant::{Format, dequantize, quantize};
 use tallow_tests::nmse;
 
@@ -145,6 +145,35 @@ fn main_q4_k_m_in_windows() {
     // One prompt of few tokens: more would add time, and no kernel.
     let shortest = cases(name).into_iter().min_by_key(|c| c.tokens.len() + c.greedy.len()).unwrap();
     check_on(&device, name, open(name), &[shortest]);
+}
+
+/// The probabilities of given tokens, on the device and on the interpreter, in runs of any length.
+#[test]
+fn probabilities_of_a_text() {
+    let Some(device) = device() else { return };
+    let name = "storyteller-nano-Q4_K_M";
+    let prompts = std::fs::read_to_string(folder().join("prompts.txt")).unwrap();
+    let file = open(name);
+    let text = file.tokenizer().encode_ordinary(&prompts, true).unwrap();
+    let scores = |device: &Device, chunk: usize| {
+        let options = LoadOptions { context: Some(text.len()), chunk: Some(chunk) };
+        let mut scorer = Scorer::load(&file, device, &options, &mut |_| {}).unwrap();
+        scorer.feed(&text[..5]).unwrap();
+        scorer.score(&text[5..text.len() - 1], &text[6..]).unwrap()
+    };
+    let expected = scores(&Device::Cpu, text.len());
+    assert_eq!(expected.len(), text.len() - 6);
+    for chunk in [text.len(), 7] {
+        let got = scores(&device, chunk);
+        // Logits have a normalized error below 1e-6 (`check_on`), so one of magnitude 16 is off by some
+        // 1e-3 of that; the logarithm of a sum of exponentials moves by no more than the logits do.
+        let near = |(e, g): (&f32, &f32)| (e - g).abs() < 32.0 * 1e-3;
+        let far = expected.iter().zip(&got).position(|pair| !near(pair));
+        assert_eq!(far.map(|at| (at, expected[at], got[at])), None, "{chunk} tokens a run");
+        let mean = |all: &[f32]| all.iter().map(|x| f64::from(*x)).sum::<f64>() / all.len() as f64;
+        // Errors of either sign cancel in the mean.
+        assert!((mean(&expected) - mean(&got)).abs() < 1e-3, "{} {}", mean(&expected), mean(&got));
+    }
 }
 
 /// Every matrix of the F16 model in Q8_0; byte-equal to what llama.cpp makes of it (`crates/gguf/tests/requantize.rs`).

@@ -191,6 +191,7 @@ pub const CHECKS: &[Check] = &[
         good: || {
             Tree::example(&[
                 ("crates/a/Cargo.toml", "[lints]\nworkspace = true\n"),
+                ("fuzz/Cargo.toml", "[package]\n\n[workspace]\n"),
                 ("Cargo.toml", "[workspace]"),
             ])
         },

@@ -157,8 +157,10 @@ fn resolve(from: &str, target: &str) -> Option<String> {
 /// Each member takes the workspace's lints.
 pub fn lints_inherited(tree: &Tree) -> Vec<String> {
     let members = tree.files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
-    let alone = members
-        .filter(|file| !file.text.as_deref().unwrap_or_default().contains("[lints]\nworkspace = true\n"));
+    // A package that is a workspace of its own, as the fuzz targets are, has none to inherit from.
+    let inherits =
+        |text: &str| text.contains("[lints]\nworkspace = true\n") || text.contains("\n[workspace]\n");
+    let alone = members.filter(|file| !inherits(file.text.as_deref().unwrap_or_default()));
     alone.map(|file| format!("{} lacks \"[lints] workspace = true\"", file.path)).collect()
 }
 

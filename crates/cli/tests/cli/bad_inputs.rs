@@ -29,6 +29,7 @@ fn every_reader(model: &str, parts: &[&str]) {
     fails(&["inspect", model], parts);
     fails(&["explain", "--device", "cpu", model], parts);
     fails(&["logits", "--device", "cpu", "--model", model, "--tokens", "1", "--out", "unused.npy"], parts);
+    fails(&["perplexity", "--device", "cpu", "--model", model, "--file", "unused.txt"], parts);
 }
 
 /// A copy of nano Q4_0 with other metadata, and only the tensors that `keep` keeps.
@@ -142,6 +143,28 @@ fn requests_that_do_not_fit_the_model() {
 }
 
 #[test]
+fn texts_that_cannot_be_measured() {
+    let nano = model("nano-Q4_0");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    let text = path.to_str().unwrap();
+    let fails = |more: &[&str], parts: &[&str]| {
+        fails(&[&["perplexity", "--device", "cpu", "--model", &nano, "--file", text], more].concat(), parts);
+    };
+    fails(&[], &["cannot read", "text.txt", "No such file"]);
+    std::fs::write(&path, b"Once upon \xff a time").unwrap();
+    fails(&[], &["cannot read", "text.txt", "UTF-8"]);
+    std::fs::write(&path, "").unwrap();
+    fails(&[], &["the text has 1 tokens, one chunk takes 512"]);
+    std::fs::write(&path, "word ".repeat(300)).unwrap();
+    fails(&[], &["one chunk takes 512"]);
+    fails(&["--ctx", "4"], &["chunks of 4 tokens", "at least 5"]);
+    fails(&["--ctx", "0"], &["at least 5"]);
+    std::fs::write(&path, "word ".repeat(2000)).unwrap();
+    fails(&["--ctx", "1025"], &["1025", "1 to 1024"]);
+}
+
+#[test]
 fn devices_that_are_not_there() {
     let nano = model("nano-Q4_0");
     let run = |device: &str| {
@@ -168,7 +191,13 @@ fn places_that_cannot_be_written() {
 /// Wrong usage is clap's to explain, with exit code 2 as everywhere.
 #[test]
 fn wrong_usage() {
-    for args in [&["generate"][..], &["logits", "--tokens", "a"], &["sing"], &[]] {
+    for args in [
+        &["generate"][..],
+        &["logits", "--tokens", "a"],
+        &["perplexity", "--model", "m", "--file", "t", "--chunks", "0"],
+        &["sing"],
+        &[],
+    ] {
         let output = program(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(!output.stderr.is_empty());

@@ -6,4 +6,5 @@
 mod bad_inputs;
 mod bench;
 mod commands;
+mod perplexity;
 mod support;
