@@ -26,6 +26,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Print the plan of a model's step: kernels, barriers, memory.
     Explain(ExplainArgs),
+    /// Write a model with its weights in other formats.
+    Quantize(QuantizeArgs),
 }
 
 /// Where and how a model is loaded.
@@ -125,4 +127,34 @@ pub enum Step {
     Decode,
     /// Many tokens.
     Prefill,
+}
+
+/// Options of `quantize`.
+#[derive(Debug, clap::Args)]
+pub struct QuantizeArgs {
+    /// The model, a GGUF file; best in F16, BF16 or F32.
+    pub model: PathBuf,
+    /// The file to write.
+    pub out: PathBuf,
+    /// What to make of the weights: a format, or a mix of formats as llama.cpp names them, such as Q4_K_M.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub format: String,
+    /// An importance matrix: which columns of the weights matter most.
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// All weights in the type's base format instead of a mix.
+    #[arg(long)]
+    pub pure: bool,
+    /// Format of the token embedding.
+    #[arg(long, value_name = "FORMAT")]
+    pub token_embedding_type: Option<String>,
+    /// Format of the projection to the vocabulary.
+    #[arg(long, value_name = "FORMAT")]
+    pub output_tensor_type: Option<String>,
+    /// Take a model that is quantized already, and lose more.
+    #[arg(long)]
+    pub allow_requantize: bool,
+    /// Threads to work with [default: one a core].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
 }

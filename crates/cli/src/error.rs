@@ -33,6 +33,9 @@ pub enum Error {
         "--device {0:?} is neither cpu nor vulkan nor the number of a Vulkan device (see `tallow devices`)"
     )]
     UnknownDevice(String),
+    /// A model could not be quantized.
+    #[error(transparent)]
+    Quantize(#[from] crate::quantize::QuantizeError),
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),

@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, look into models and plans, list devices.
+//! The `tallow` command: generate text, look into models and plans, quantize, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -8,10 +8,13 @@ mod device;
 mod error;
 mod explain;
 mod generate;
+mod importance;
 mod inspect;
 mod load;
 mod logits;
+mod mixes;
 mod npy;
+mod quantize;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Devices => device::list(),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Quantize(args) => quantize::quantize(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

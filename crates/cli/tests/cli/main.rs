@@ -5,4 +5,5 @@
 
 mod bad_inputs;
 mod commands;
+mod quantize;
 mod support;

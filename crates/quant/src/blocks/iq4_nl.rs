@@ -1,7 +1,7 @@
 //! IQ4_NL: `d` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
 //! The value is `LEVELS[q] * d`.
 
-use super::weighted::{Levels, Table, scale};
+use super::weighted::{Levels, Uneven, scale};
 use super::{clamped_half, half_at, nibble, pack_nibbles, put_half, reciprocal};
 
 /// The levels of a nibble, here and in IQ4_XS: denser near zero, as weights are.
@@ -15,10 +15,9 @@ pub fn element(block: &[u8], i: usize) -> f32 {
 
 /// Fits the scale.
 pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
-    let table = Table(&LEVELS);
-    let d = clamped_half(scale(values, weights, table));
+    let d = clamped_half(scale(values, weights, Uneven));
     let inverse = reciprocal(d);
-    let levels: [u8; 32] = std::array::from_fn(|i| table.nearest(values[i] * inverse));
+    let levels: [u8; 32] = std::array::from_fn(|i| Uneven.nearest(values[i] * inverse));
     put_half(block, 0, d);
     pack_nibbles(&levels, &mut block[2..]);
 }

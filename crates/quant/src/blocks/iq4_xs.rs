@@ -10,7 +10,7 @@
 //! The value is `d * (scale - 32) * LEVELS[q]`, with the levels of IQ4_NL.
 
 use super::iq4_nl::LEVELS;
-use super::weighted::{Table, scaled};
+use super::weighted::{Uneven, scaled};
 use super::{half_at, nibble, pack_nibbles, put_half};
 
 /// Where the levels start in the block.
@@ -29,7 +29,7 @@ pub fn element(block: &[u8], i: usize) -> f32 {
 
 /// Fits scales of the groups.
 pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
-    let made = scaled::<_, 8>(values, weights, Table(&LEVELS), 32);
+    let made = scaled::<_, 8>(values, weights, Uneven, 32);
     block[..QUANTS].fill(0);
     put_half(block, 0, made.d);
     for (group, scale) in made.scales.iter().enumerate() {

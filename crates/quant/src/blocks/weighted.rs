@@ -10,17 +10,47 @@
 //! weights that the caller gives.
 
 use super::fit::{GROUP_MAX_EPS, nearest_int};
+use super::iq4_nl::LEVELS;
 use super::{clamped_half, largest_magnitude, range};
 
 /// How often the scales of a block are chosen, each time on the grid fitted to the choice before.
 const ROUNDS: usize = 4;
 
+/// Sums are taken in so many lanes, which processors add at once; groups are multiples of it.
+const LANES: usize = 8;
+
+/// Adding and subtracting 1.5 * 2^23 leaves the integer nearest to a number below 2^22, half to even.
+const TO_INTEGER: f32 = 12_582_912.0;
+
+/// The integer nearest to a value, as a float, between two others. (Written with comparisons that are one instruction
+/// each; what is not a number comes out as one of the ends or as it is.)
+#[inline(always)]
+fn rounded_within(value: f32, low: f32, high: f32) -> f32 {
+    let rounded = (value + TO_INTEGER) - TO_INTEGER;
+    let above = if rounded < low { low } else { rounded };
+    if above > high { high } else { above }
+}
+
+/// Sum of the lanes.
+#[inline(always)]
+fn total(lanes: [f32; LANES]) -> f32 {
+    lanes.iter().sum()
+}
+
+/// Eight values at a time with their weights.
+#[inline(always)]
+fn lanes<'a>(x: &'a [f32], weights: &'a [f32]) -> impl Iterator<Item = (&'a [f32; LANES], &'a [f32; LANES])> {
+    x.as_chunks::<LANES>().0.iter().zip(weights.as_chunks::<LANES>().0)
+}
+
 /// The levels that a value may be rounded to, in ascending order, the first of the largest magnitude.
 pub trait Levels: Copy {
+    /// The level nearest to a value.
+    fn rounded(self, value: f32) -> f32;
     /// The number of the level nearest to a value.
     fn nearest(self, value: f32) -> u8;
-    /// The level of a number.
-    fn level(self, number: u8) -> f32;
+    /// The first level, below zero.
+    fn lowest(self) -> f32;
     /// Distance of the outermost levels, in which the candidates for a scale differ by tenths.
     fn gap(self) -> f32;
 }
@@ -28,18 +58,23 @@ pub trait Levels: Copy {
 /// The whole numbers from `-half` to `half - 1`.
 #[derive(Clone, Copy)]
 pub struct Uniform {
-    pub half: i32,
+    pub half: u8,
 }
 
 impl Levels for Uniform {
     #[inline(always)]
-    fn nearest(self, value: f32) -> u8 {
-        (nearest_int(value).clamp(-self.half, self.half - 1) + self.half) as u8
+    fn rounded(self, value: f32) -> f32 {
+        rounded_within(value, self.lowest(), -self.lowest() - 1.0)
     }
 
     #[inline(always)]
-    fn level(self, number: u8) -> f32 {
-        (i32::from(number) - self.half) as f32
+    fn nearest(self, value: f32) -> u8 {
+        (self.rounded(value) - self.lowest()) as u8
+    }
+
+    #[inline(always)]
+    fn lowest(self) -> f32 {
+        -f32::from(self.half)
     }
 
     fn gap(self) -> f32 {
@@ -47,47 +82,75 @@ impl Levels for Uniform {
     }
 }
 
-/// The levels of IQ4_NL.
+/// The levels of IQ4_NL and IQ4_XS.
 #[derive(Clone, Copy)]
-pub struct Table(pub &'static [i8; 16]);
+pub struct Uneven;
 
-impl Levels for Table {
+impl Uneven {
+    /// Halfway between neighbours, and how far they are apart: constants, so that the loops over them unroll.
+    const BORDERS: [(f32, f32); 15] = {
+        let mut borders = [(0.0, 0.0); 15];
+        let mut i = 0;
+        while i < 15 {
+            let (lower, upper) = (LEVELS[i] as f32, LEVELS[i + 1] as f32);
+            borders[i] = ((lower + upper) / 2.0, upper - lower);
+            i += 1;
+        }
+        borders
+    };
+}
+
+impl Levels for Uneven {
     #[inline(always)]
-    fn nearest(self, value: f32) -> u8 {
-        let below = |pair: &[i8]| u8::from(value > f32::from(i16::from(pair[0]) + i16::from(pair[1])) / 2.0);
-        self.0.windows(2).map(below).sum()
+    fn rounded(self, value: f32) -> f32 {
+        // From the lowest level a step up for each border below the value: no lookup, which could not be done for
+        // several values at once.
+        Self::BORDERS
+            .iter()
+            .fold(self.lowest(), |level, &(border, step)| level + if value > border { step } else { 0.0 })
     }
 
     #[inline(always)]
-    fn level(self, number: u8) -> f32 {
-        f32::from(self.0[usize::from(number)])
+    fn nearest(self, value: f32) -> u8 {
+        Self::BORDERS.iter().map(|(border, _)| u8::from(value > *border)).sum()
+    }
+
+    #[inline(always)]
+    fn lowest(self) -> f32 {
+        f32::from(LEVELS[0])
     }
 
     fn gap(self) -> f32 {
-        f32::from(self.0[1]) - f32::from(self.0[0])
+        Self::BORDERS[0].1
     }
 }
 
 /// Weighted sums of value times level and of level squared, with the values rounded at a scale of `1 / inverse`.
 #[inline(always)]
 fn sums<L: Levels>(x: &[f32], weights: &[f32], inverse: f32, levels: L) -> (f32, f32) {
-    let (mut cross, mut square) = (0.0f32, 0.0f32);
-    for (&v, &w) in x.iter().zip(weights) {
-        let l = levels.level(levels.nearest(inverse * v));
-        cross += w * v * l;
-        square += w * l * l;
+    let (mut cross, mut square) = ([0.0f32; LANES], [0.0f32; LANES]);
+    for (x, w) in lanes(x, weights) {
+        for i in 0..LANES {
+            let l = levels.rounded(inverse * x[i]);
+            cross[i] += w[i] * x[i] * l;
+            square[i] += w[i] * l * l;
+        }
     }
-    (cross, square)
+    (total(cross), total(square))
 }
 
 /// Weighted squared error of `x` rounded at `scale`.
 #[inline(always)]
 fn error<L: Levels>(x: &[f32], weights: &[f32], scale: f32, levels: L) -> f32 {
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    x.iter().zip(weights).fold(0.0, |sum, (&v, &w)| {
-        let difference = v - scale * levels.level(levels.nearest(inverse * v));
-        sum + w * difference * difference
-    })
+    let mut sum = [0.0f32; LANES];
+    for (x, w) in lanes(x, weights) {
+        for i in 0..LANES {
+            let difference = x[i] - scale * levels.rounded(inverse * x[i]);
+            sum[i] += w[i] * difference * difference;
+        }
+    }
+    total(sum)
 }
 
 /// The scale, of either sign, with which the levels fit `x` best.
@@ -101,7 +164,7 @@ pub fn scale<L: Levels>(x: &[f32], weights: &[f32], levels: L) -> f32 {
     // The levels reach further down than up, so both signs are tried.
     for sign in [1.0, -1.0] {
         for tenths in -12..=18 {
-            let inverse = sign * (-levels.level(0) + 0.1 * tenths as f32 * levels.gap()) / largest;
+            let inverse = sign * (-levels.lowest() + 0.1 * tenths as f32 * levels.gap()) / largest;
             let (cross, square) = sums(x, weights, inverse, levels);
             // With the best scale for these levels the error is constant - cross^2 / square.
             if square > 0.0 && cross * cross > best * square {
@@ -194,31 +257,42 @@ pub struct Line {
 impl Line {
     /// The level nearest to a value.
     #[inline(always)]
-    pub fn level(self, value: f32, top: i32) -> u8 {
+    pub fn level(self, value: f32, top: u8) -> u8 {
         let inverse = if self.scale == 0.0 { 0.0 } else { 1.0 / self.scale };
-        nearest_int((value - self.offset) * inverse).clamp(0, top) as u8
+        rounded_within((value - self.offset) * inverse, 0.0, f32::from(top)) as u8
     }
 
     /// Weighted squared error of `x` rounded to the line.
     #[inline(always)]
-    fn error(self, x: &[f32], weights: &[f32], top: i32) -> f32 {
-        x.iter().zip(weights).fold(0.0, |sum, (&v, &w)| {
-            let difference = self.scale * f32::from(self.level(v, top)) + self.offset - v;
-            sum + w * difference * difference
-        })
+    fn error(self, x: &[f32], weights: &[f32], top: u8) -> f32 {
+        let inverse = if self.scale == 0.0 { 0.0 } else { 1.0 / self.scale };
+        let mut sum = [0.0f32; LANES];
+        for (x, w) in lanes(x, weights) {
+            for i in 0..LANES {
+                let level = rounded_within((x[i] - self.offset) * inverse, 0.0, f32::from(top));
+                let difference = self.scale * level + self.offset - x[i];
+                sum[i] += w[i] * difference * difference;
+            }
+        }
+        total(sum)
     }
 
     /// The line that fits `x` best with the levels that this one gives it; its offset at most `highest`.
-    fn refitted(self, x: &[f32], weights: &[f32], top: i32, highest: f32) -> Line {
-        let (mut one, mut level, mut square, mut value, mut cross) = (0.0f32, 0.0f32, 0.0f32, 0.0f32, 0.0f32);
-        for (&v, &w) in x.iter().zip(weights) {
-            let l = f32::from(self.level(v, top));
-            one += w;
-            level += w * l;
-            square += w * l * l;
-            value += w * v;
-            cross += w * v * l;
+    #[inline(always)]
+    fn refitted(self, x: &[f32], weights: &[f32], top: u8, highest: f32) -> Line {
+        let inverse = if self.scale == 0.0 { 0.0 } else { 1.0 / self.scale };
+        let mut sums = [[0.0f32; LANES]; 5];
+        for (x, w) in lanes(x, weights) {
+            for i in 0..LANES {
+                let l = rounded_within((x[i] - self.offset) * inverse, 0.0, f32::from(top));
+                sums[0][i] += w[i];
+                sums[1][i] += w[i] * l;
+                sums[2][i] += w[i] * l * l;
+                sums[3][i] += w[i] * x[i];
+                sums[4][i] += w[i] * x[i] * l;
+            }
         }
+        let [one, level, square, value, cross] = sums.map(total);
         let determinant = one * square - level * level;
         if determinant > 0.0 {
             let offset = (square * value - level * cross) / determinant;
@@ -236,7 +310,7 @@ impl Line {
 
 /// The line that fits a group best, with levels from 0 to `top` and an offset of at most `highest`: 0 where minima
 /// are stored without a sign, infinity where they have one.
-pub fn line(x: &[f32], weights: &[f32], top: i32, highest: f32) -> Line {
+pub fn line(x: &[f32], weights: &[f32], top: u8, highest: f32) -> Line {
     let (low, high) = range(x);
     let low = low.min(highest);
     let span = high.max(low) - low;
@@ -245,13 +319,13 @@ pub fn line(x: &[f32], weights: &[f32], top: i32, highest: f32) -> Line {
         return Line { scale: 0.0, offset };
     }
     let (mut best, mut least) = (Line::default(), f32::INFINITY);
-    let step = span / top as f32;
+    let step = span / f32::from(top);
     // The ends of the line are moved inwards (values beyond are cut off) and outwards by parts of a step.
     for low_tenths in [-2, 0, 2, 4, 6] {
         for high_tenths in [-4, -2, 0, 2, 4, 6] {
             let inwards = |tenths: i32| 0.1 * tenths as f32 * step;
             let offset = (low + inwards(low_tenths)).min(highest);
-            let candidate = Line { scale: (high - inwards(high_tenths) - offset) / top as f32, offset };
+            let candidate = Line { scale: (high - inwards(high_tenths) - offset) / f32::from(top), offset };
             if !(candidate.scale > 0.0) {
                 continue;
             }
@@ -280,7 +354,7 @@ pub struct Lined<const GROUPS: usize> {
 }
 
 /// Fits a block of 256 values with levels from 0 to `top`; scales and minima are whole numbers from 0 to `end`.
-pub fn lined<const GROUPS: usize>(x: &[f32], weights: &[f32], top: i32, end: i32) -> Lined<GROUPS> {
+pub fn lined<const GROUPS: usize>(x: &[f32], weights: &[f32], top: u8, end: i32) -> Lined<GROUPS> {
     let length = 256 / GROUPS;
     let groups = || x.chunks_exact(length).zip(weights.chunks_exact(length));
     let mut fitted = [Line::default(); GROUPS];
@@ -343,7 +417,7 @@ struct Normal {
 
 impl Normal {
     /// Adds a group with its chosen scale and minimum.
-    fn add(&mut self, x: &[f32], weights: &[f32], line: Line, (scale, minimum): (u8, u8), top: i32) {
+    fn add(&mut self, x: &[f32], weights: &[f32], line: Line, (scale, minimum): (u8, u8), top: u8) {
         let minimum = -f32::from(minimum);
         for (&v, &w) in x.iter().zip(weights) {
             let scaled = f32::from(scale) * f32::from(line.level(v, top));
