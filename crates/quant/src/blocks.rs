@@ -8,6 +8,7 @@
 //! by searches of this crate.
 
 pub mod bf16;
+pub mod codebook;
 pub mod f16;
 pub mod f32;
 pub mod f64;

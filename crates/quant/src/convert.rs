@@ -202,8 +202,13 @@ fn fit(format: Format) -> Option<Fit> {
         Format::IQ4_NL => blocks::iq4_nl::fit,
         Format::IQ4_XS => blocks::iq4_xs::fit,
         Format::NVFP4 => blocks::nvfp4::fit,
-        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S | Format::IQ3_XXS | Format::IQ3_S => return None,
-        Format::IQ1_S | Format::IQ1_M => return None,
+        Format::IQ2_XXS => blocks::iq2_xxs::fit,
+        Format::IQ2_XS => blocks::iq2_xs::fit,
+        Format::IQ2_S => blocks::iq2_s::fit,
+        Format::IQ3_XXS => blocks::iq3_xxs::fit,
+        Format::IQ3_S => blocks::iq3_s::fit,
+        Format::IQ1_S => blocks::iq1_s::fit,
+        Format::IQ1_M => blocks::iq1_m::fit,
         Format::Q8_0 | Format::Q8_1 | Format::Q8_K | Format::TQ1_0 | Format::TQ2_0 | Format::MXFP4 => {
             return None;
         }

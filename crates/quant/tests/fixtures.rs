@@ -51,7 +51,7 @@ fn codebooks_are_those_of_the_package() {
 
 /// Formats that the package has no quantizer for. `tallow-gguf` tests Q4_K and Q6_K on model files; the others need
 /// not equal ggml's blocks, `fit.rs` tests how near they are.
-const WITHOUT_FIXTURE: [Format; 8] = [
+const WITHOUT_FIXTURE: [Format; 15] = [
     Format::Q2_K,
     Format::Q3_K,
     Format::Q4_K,
@@ -60,6 +60,13 @@ const WITHOUT_FIXTURE: [Format; 8] = [
     Format::IQ4_NL,
     Format::IQ4_XS,
     Format::NVFP4,
+    Format::IQ3_XXS,
+    Format::IQ3_S,
+    Format::IQ2_XXS,
+    Format::IQ2_XS,
+    Format::IQ2_S,
+    Format::IQ1_S,
+    Format::IQ1_M,
 ];
 
 #[test]
