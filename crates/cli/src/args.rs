@@ -28,6 +28,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Write a model with its weights in other formats.
     Quantize(QuantizeArgs),
+    /// Measure on a text which columns of a model's weights matter most, for `quantize --imatrix`.
+    Imatrix(ImatrixArgs),
 }
 
 /// Where and how a model is loaded.
@@ -157,4 +159,27 @@ pub struct QuantizeArgs {
     /// Threads to work with [default: one a core].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+}
+
+/// Options of `imatrix`.
+#[derive(Debug, clap::Args)]
+pub struct ImatrixArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// The text to measure on, like what the model will read and write.
+    #[arg(long, value_name = "TEXT")]
+    pub file: PathBuf,
+    /// The importance matrix to write.
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Tokens that the model reads at a time.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub chunk: usize,
+    /// The most chunks to read [default: the whole text].
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<usize>,
+    /// Where to run, as in `generate`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
 }

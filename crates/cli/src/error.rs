@@ -36,6 +36,9 @@ pub enum Error {
     /// A model could not be quantized.
     #[error(transparent)]
     Quantize(#[from] crate::quantize::QuantizeError),
+    /// Importance could not be measured.
+    #[error(transparent)]
+    Imatrix(#[from] crate::imatrix::ImatrixError),
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),

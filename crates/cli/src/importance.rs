@@ -112,7 +112,7 @@ impl Importance {
                 Ok(values)
             };
             let entry = Entry { sums: floats(&tensor.name)?, counts: floats(&format!("{name}{COUNTS}"))? };
-            made.insert(path, name, entry)?;
+            made.read(path, name, entry)?;
         }
         made.not_empty(path)
     }
@@ -140,7 +140,7 @@ impl Importance {
             let values = number(take(4, &what)?);
             let values = take(values.saturating_mul(4), &what)?;
             let sums = values.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            made.insert(path, &name, Entry { sums, counts: vec![calls as f32] })?;
+            made.read(path, &name, Entry { sums, counts: vec![calls as f32] })?;
         }
         // Newer ones say how much text it was, and which.
         if let Ok(chunks) = take(4, &String::new) {
@@ -153,21 +153,24 @@ impl Importance {
         made.not_empty(path)
     }
 
-    fn insert(&mut self, path: &Path, name: &str, entry: Entry) -> Result<(), ImportanceError> {
-        let problem = |problem: &str| ImportanceError::Malformed {
-            path: path.into(),
-            what: format!("importance of {name:?}"),
-            problem: problem.into(),
-        };
+    /// Sets a weight's importance; says whether it is one: finite, not negative, and of whole rows.
+    pub fn insert(&mut self, name: &str, entry: Entry) -> bool {
         let finite = |values: &[f32]| values.iter().all(|v| v.is_finite() && *v >= 0.0);
-        if !finite(&entry.sums) || !finite(&entry.counts) {
-            return Err(problem("has a value that is negative or no number"));
+        let whole = !entry.counts.is_empty() && entry.sums.len().is_multiple_of(entry.counts.len());
+        let good = whole && finite(&entry.sums) && finite(&entry.counts);
+        if good {
+            self.entries.insert(name.into(), entry);
         }
-        if entry.counts.is_empty() || !entry.sums.len().is_multiple_of(entry.counts.len()) {
-            return Err(problem("sums and counts do not fit each other"));
+        good
+    }
+
+    fn read(&mut self, path: &Path, name: &str, entry: Entry) -> Result<(), ImportanceError> {
+        if self.insert(name, entry) {
+            return Ok(());
         }
-        self.entries.insert(name.into(), entry);
-        Ok(())
+        let what = format!("importance of {name:?}");
+        let problem = "has a value that is negative or not finite, or sums and counts do not fit".into();
+        Err(ImportanceError::Malformed { path: path.into(), what, problem })
     }
 
     fn not_empty(self, path: &Path) -> Result<Importance, ImportanceError> {
@@ -281,12 +284,12 @@ mod tests {
     fn a_row_for_each_expert() {
         let mut made = Importance::default();
         let entry = Entry { sums: vec![1.0, 2.0, 3.0, 4.0], counts: vec![1.0, 2.0] };
-        made.insert(path(), "w", entry).expect("fits");
+        assert!(made.insert("w", entry));
         assert_eq!(made.means("w", 2, 2), Ok(Some(vec![1.0, 2.0, 1.5, 2.0])));
         let entry = Entry { sums: vec![1.0; 3], counts: vec![1.0, 2.0] };
-        assert!(made.insert(path(), "w", entry).is_err());
+        assert!(!made.insert("w", entry));
         let entry = Entry { sums: vec![f32::NAN], counts: vec![1.0] };
-        assert!(made.insert(path(), "w", entry).is_err());
+        assert!(!made.insert("w", entry));
     }
 
     /// Cut anywhere, the entries are missed; so are files that only look like one.

@@ -8,6 +8,7 @@ mod device;
 mod error;
 mod explain;
 mod generate;
+mod imatrix;
 mod importance;
 mod inspect;
 mod load;
@@ -15,6 +16,7 @@ mod logits;
 mod mixes;
 mod npy;
 mod quantize;
+mod unfinished;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
         Command::Quantize(args) => quantize::quantize(args),
+        Command::Imatrix(args) => imatrix::imatrix(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,6 @@
 //! largest tensor of the result and some rows of floats. The file appears under its name when it is whole.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use crate::args::QuantizeArgs;
 use crate::error::{Error, Result};
 use crate::importance::{Importance, ImportanceError};
 use crate::mixes::{Chooser, MIXES, Mix, Model, Overrides, is_quantized};
+use crate::unfinished::Unfinished;
 
 /// The version of ggml's quantized formats, `GGML_QNT_VERSION`.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -242,21 +242,6 @@ fn metadata(file: &GgufFile, mix: &Mix, importance: Option<(&Path, &Importance)>
     metadata
 }
 
-/// A file that is removed again unless it is kept.
-struct Unfinished {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.keep {
-            // Nothing more can be done about a file that cannot be removed.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// Writes the result beside its place and moves it there; gives its size in bytes.
 fn write(
     out: &Path,
@@ -267,17 +252,14 @@ fn write(
 ) -> Result<u64, QuantizeError> {
     let failed = |source: GgufError| QuantizeError::Write { path: out.into(), source };
     let io = |error: std::io::Error| failed(error.into());
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let path = out.with_file_name(name);
-    let target = OpenOptions::new().write(true).create_new(true).open(&path).map_err(io)?;
-    let mut unfinished = Unfinished { path, keep: false };
+    let (unfinished, target) = Unfinished::create(out).map_err(io)?;
     let specs = jobs.iter().map(|job| TensorSpec {
         name: job.tensor.name.clone(),
         shape: job.tensor.shape.clone(),
         format: job.to,
     });
-    let mut writer = GgufWriter::create(BufWriter::new(target), metadata, specs.collect()).map_err(failed)?;
+    let mut writer =
+        GgufWriter::create(BufWriter::new(&target), metadata, specs.collect()).map_err(failed)?;
     let bar = ProgressBar::new(jobs.iter().map(|job| job.tensor.bytes as u64).sum());
     if let Ok(style) = ProgressStyle::with_template("{msg:28} {wide_bar} {bytes}/{total_bytes} {eta}") {
         bar.set_style(style);
@@ -295,12 +277,9 @@ fn write(
         }
     }
     bar.finish_and_clear();
-    let target: File = writer.finish().map_err(failed)?.into_inner().map_err(|e| io(e.into_error()))?;
-    let size = target.metadata().map_err(io)?.len();
-    target.sync_all().map_err(io)?;
-    std::fs::rename(&unfinished.path, out).map_err(io)?;
-    unfinished.keep = true;
-    Ok(size)
+    // Finishing flushes what the buffer holds.
+    writer.finish().map_err(failed)?;
+    unfinished.finish(&target).map_err(io)
 }
 
 /// The tensor's data in its new format. Parts of whole rows, none across two matrices, are shared among threads.

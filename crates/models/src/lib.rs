@@ -28,6 +28,7 @@
 pub mod config;
 pub mod error;
 pub mod generate;
+pub mod importance;
 pub mod layers;
 pub mod llama;
 pub mod model;
@@ -36,5 +37,6 @@ pub mod sampler;
 pub mod weights;
 
 pub use error::{Error, Result};
+pub use importance::Measurement;
 pub use model::{ARCHITECTURES, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};

@@ -149,7 +149,7 @@ impl ModelFile {
     }
 
     /// Makes every weight of `graph` resident; both graphs have the same ones.
-    fn upload(
+    pub(crate) fn upload(
         &self,
         device: &Device,
         graph: &Graph,
@@ -270,7 +270,8 @@ impl Model {
     }
 }
 
-fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
+/// Checks that tokens are there, fit the context behind `position`, and are in the vocabulary.
+pub(crate) fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
     if tokens.is_empty() {
         return Err(Error::EmptyPrompt);
     }
@@ -292,6 +293,7 @@ pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-fn to_f32(bytes: &[u8]) -> Vec<f32> {
+/// The floats of an output.
+pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }

@@ -69,7 +69,7 @@ fn models_of_each_mix_work() {
     let folder = tempfile::tempdir().unwrap();
     let exact = logits(folder.path(), &model("nano-f16"));
     for (mix, error) in [
-        ("F32", 0.0),
+        ("F32", 0.0_f64),
         ("BF16", 0.0023),
         ("Q4_1", 0.078),
         ("Q5_0", 0.043),
@@ -224,4 +224,48 @@ fn what_is_quantized_already() {
     let done = tallow(&["quantize", &small, &out, "--type", "Q3_K_S", "--allow-requantize"]);
     assert!(done.status.success() && stderr(&done).is_empty(), "{}", stderr(&done));
     assert!(String::from_utf8(done.stdout).unwrap().contains("q4_k to q3_k"));
+}
+
+/// A matrix that the program measured is one that it reads, and it makes the model better at 2 bits.
+#[test]
+fn importance_is_measured_on_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let text = std::fs::read_to_string(model("nano-f16").replace("storyteller-nano-f16.gguf", "SOURCES.md"))
+        .unwrap();
+    let start = text.char_indices().nth(6000).unwrap().0;
+    std::fs::write(path("text"), &text[..start]).unwrap();
+    let (nano, matrix) = (model("nano-f16"), path("nano.imatrix"));
+    let args = |out: &str, more: &[&str]| {
+        let args = ["imatrix", "--device", "cpu", "--model", &nano, "--file", &path("text"), "--output", out];
+        [&args, more].concat().iter().map(|a| (*a).to_owned()).collect::<Vec<String>>()
+    };
+    let run = |out: &str, more: &[&str]| {
+        let args = args(out, more);
+        success(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let said = run(&matrix, &["--chunk", "128", "--chunks", "3"]);
+    assert_eq!(said, format!("{matrix}: 28 weights, 384 tokens in 3 chunks\n"));
+    let file = GgufFile::open(&matrix).unwrap();
+    assert_eq!(file.metadata().get_str("general.type").unwrap(), "imatrix");
+    assert_eq!(file.metadata().get_strs("imatrix.datasets").unwrap(), ["text"]);
+    assert_eq!(file.metadata().get_u32("imatrix.chunk_size").unwrap(), 128);
+    assert_eq!(file.require("blk.2.ffn_down.weight.in_sum2").unwrap().shape, [1, 768]);
+    let (plain, heeded) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let plain = quantize(plain.path(), "Q2_K", &["--pure", "--token-embedding-type", "f16"]);
+    let heeded =
+        quantize(heeded.path(), "Q2_K", &["--pure", "--token-embedding-type", "f16", "--imatrix", &matrix]);
+    let exact = logits(folder.path(), &nano);
+    let far = |model: &str| distance(&logits(folder.path(), model), &exact);
+    assert!(far(&heeded) < far(&plain), "{} and {}", far(&heeded), far(&plain));
+
+    let empty = path("empty");
+    std::fs::write(&empty, "").unwrap();
+    fails(&["imatrix", "--model", &nano, "--file", &empty, "--output", &matrix], &["empty", "no text"]);
+    fails(&["imatrix", "--model", &nano, "--file", "no/such/text", "--output", &matrix], &["no/such/text"]);
+    let long = args(&matrix, &["--chunk", "2000"]);
+    fails(&long.iter().map(String::as_str).collect::<Vec<_>>(), &["2000", "1 to 1024"]);
+    let nowhere = path("no/such/folder/out");
+    let args = args(&nowhere, &["--chunk", "64", "--chunks", "1"]);
+    fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), &["cannot write", &nowhere]);
 }
