@@ -253,7 +253,7 @@ pub fn coded<const GROUPS: usize>(
     let mut least = f32::INFINITY;
     for _ in 0..ROUNDS {
         d = unit * clamped_half(d / unit);
-        if !(d > 0.0) {
+        if d.is_nan() || d <= 0.0 {
             break;
         }
         let (mut error, mut cross, mut square) = (0.0f32, 0.0f32, 0.0f32);
@@ -281,7 +281,7 @@ pub fn coded<const GROUPS: usize>(
             cross += factor * choice.cross;
             square += factor * factor * choice.square;
         }
-        if !(error < least) {
+        if error.is_nan() || error >= least {
             break;
         }
         least = error;

@@ -221,7 +221,7 @@ pub fn scaled<L: Levels, const GROUPS: usize>(
                 square += (s * s) as f32 * q;
             }
         }
-        if !(total < least) {
+        if total.is_nan() || total >= least {
             break;
         }
         (least, best.d, best.scales) = (total, d, scales);
@@ -326,7 +326,7 @@ pub fn line(x: &[f32], weights: &[f32], top: u8, highest: f32) -> Line {
             let inwards = |tenths: i32| 0.1 * tenths as f32 * step;
             let offset = (low + inwards(low_tenths)).min(highest);
             let candidate = Line { scale: (high - inwards(high_tenths) - offset) / f32::from(top), offset };
-            if !(candidate.scale > 0.0) {
+            if candidate.scale <= 0.0 {
                 continue;
             }
             let candidate = candidate.refitted(x, weights, top, highest);
@@ -386,7 +386,7 @@ pub fn lined<const GROUPS: usize>(x: &[f32], weights: &[f32], top: u8, end: i32)
             total += left;
             normal.add(x, w, of(d, dmin, best_pair), best_pair, top);
         }
-        if !(total < least) {
+        if total.is_nan() || total >= least {
             break;
         }
         least = total;
