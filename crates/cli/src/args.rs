@@ -31,6 +31,10 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Measure kernels and models on a Vulkan device.
     Bench(crate::bench::BenchArgs),
+    /// Write a model with its weights in other formats.
+    Quantize(QuantizeArgs),
+    /// Measure on a text which columns of a model's weights matter most, for `quantize --imatrix`.
+    Imatrix(ImatrixArgs),
 }
 
 /// Where and how a model is loaded.
@@ -168,4 +172,57 @@ pub enum Step {
     Decode,
     /// Many tokens.
     Prefill,
+}
+
+/// Options of `quantize`.
+#[derive(Debug, clap::Args)]
+pub struct QuantizeArgs {
+    /// The model, a GGUF file; best in F16, BF16 or F32.
+    pub model: PathBuf,
+    /// The file to write.
+    pub out: PathBuf,
+    /// What to make of the weights: a format, or a mix of formats as llama.cpp names them, such as Q4_K_M.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub format: String,
+    /// An importance matrix: which columns of the weights matter most.
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// All weights in the type's base format instead of a mix.
+    #[arg(long)]
+    pub pure: bool,
+    /// Format of the token embedding.
+    #[arg(long, value_name = "FORMAT")]
+    pub token_embedding_type: Option<String>,
+    /// Format of the projection to the vocabulary.
+    #[arg(long, value_name = "FORMAT")]
+    pub output_tensor_type: Option<String>,
+    /// Take a model that is quantized already, and lose more.
+    #[arg(long)]
+    pub allow_requantize: bool,
+    /// Threads to work with [default: one a core].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// Options of `imatrix`.
+#[derive(Debug, clap::Args)]
+pub struct ImatrixArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// The text to measure on, like what the model will read and write.
+    #[arg(long, value_name = "TEXT")]
+    pub file: PathBuf,
+    /// The importance matrix to write.
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Tokens that the model reads at a time.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub chunk: usize,
+    /// The most chunks to read [default: the whole text].
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<usize>,
+    /// Where to run, as in `generate`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
 }

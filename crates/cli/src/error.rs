@@ -39,6 +39,12 @@ pub enum Error {
     /// Works were measured whose results are wrong, or which could not run.
     #[error("{0} of the works failed")]
     WorksFailed(usize),
+    /// A model could not be quantized.
+    #[error(transparent)]
+    Quantize(#[from] crate::quantize::QuantizeError),
+    /// Importance could not be measured.
+    #[error(transparent)]
+    Imatrix(#[from] crate::imatrix::ImatrixError),
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),

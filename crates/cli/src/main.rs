@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, measure models, look into them and their plans, list devices.
+//! The `tallow` command: generate text, measure and quantize models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -9,11 +9,16 @@ mod device;
 mod error;
 mod explain;
 mod generate;
+mod imatrix;
+mod importance;
 mod inspect;
 mod load;
 mod logits;
+mod mixes;
 mod npy;
 mod perplexity;
+mod quantize;
+mod unfinished;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -42,6 +47,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Quantize(args) => quantize::quantize(args),
+        Command::Imatrix(args) => imatrix::imatrix(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

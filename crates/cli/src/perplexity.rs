@@ -43,7 +43,7 @@ pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let chunks = options.count(tokens.len())?;
     // Each half of a chunk is one run, and the arena has room for no more.
     let half = args.ctx.div_ceil(2).min(DEFAULT_CHUNK);
-    let load = LoadOptions { context: Some(args.ctx), chunk: Some(half) };
+    let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), ..LoadOptions::default() };
     file.context(&load)?;
     let device = choose(args.device.as_deref())?;
     let mut scorer = with_bar(|progress| Scorer::load(&file, &device, &load, progress))?;

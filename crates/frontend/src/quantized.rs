@@ -46,8 +46,8 @@ impl Blocks {
 }
 
 impl Tensor {
-    /// The elements rounded to a block format, row by row along the last axis, by the rules of ggml's reference
-    /// quantizer, on the CPU. Values should be finite: what a block with others becomes is open.
+    /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it, on
+    /// the CPU. Values should be finite: what a block with others becomes is open.
     ///
     /// ```
     /// use tallow::{Device, Format, Tensor};

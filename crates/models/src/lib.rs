@@ -29,6 +29,7 @@
 pub mod config;
 pub mod error;
 pub mod generate;
+pub mod importance;
 pub mod layers;
 pub mod llama;
 pub mod model;
@@ -39,6 +40,7 @@ pub mod score;
 pub mod weights;
 
 pub use error::{Error, Result};
+pub use importance::Measurement;
 pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};
 pub use score::Scorer;

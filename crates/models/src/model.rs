@@ -317,6 +317,7 @@ impl Model {
     }
 }
 
+/// Checks that tokens are there, fit the context behind `position`, and are in the vocabulary.
 pub(crate) fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
     if tokens.is_empty() {
         return Err(Error::EmptyPrompt);
@@ -349,6 +350,7 @@ pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
 }
 
+/// The floats of an output.
 pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }

@@ -3,9 +3,12 @@
 //! A module a format. `element(block, i)` is the definition of the format: the value of element `i`
 //! as a function of the block's bytes, in the order of operations of ggml's reference, in f32 with
 //! no fused multiply-add. `quantize(values, block)` is ggml's reference quantizer without
-//! importance weights (`quantize_row_*_ref` in `ggml-quants.c`), where there is one.
+//! importance weights (`quantize_row_*_ref` in `ggml-quants.c`), of the formats where files are to be
+//! equal to ggml's byte for byte. `fit(values, weights, block)` minimizes the weighted squared error,
+//! by searches of this crate.
 
 pub mod bf16;
+pub mod codebook;
 pub mod f16;
 pub mod f32;
 pub mod f64;
@@ -39,6 +42,7 @@ pub mod q8_1;
 pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
+pub mod weighted;
 
 /// The f16 at byte `at` of a block, as f32.
 #[inline(always)]
@@ -51,6 +55,12 @@ fn put_half(block: &mut [u8], at: usize, value: f32) -> f32 {
     let rounded = half::f16::from_f32(value);
     block[at..at + 2].copy_from_slice(&rounded.to_le_bytes());
     rounded.to_f32()
+}
+
+/// A scale as f16 holds it; those beyond its range become the largest.
+fn clamped_half(value: f32) -> f32 {
+    let largest = half::f16::MAX.to_f32();
+    half::f16::from_f32(value.clamp(-largest, largest)).to_f32()
 }
 
 /// `1 / d`, and 0 for a block of zeros.
@@ -69,6 +79,23 @@ fn nibble(bytes: &[u8], i: usize) -> u8 {
 #[inline(always)]
 fn two_bits(bytes: &[u8], i: usize) -> u8 {
     (bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3
+}
+
+/// Packs 2-bit fields into 64 bytes, in the order of [`two_bits`].
+fn pack_two_bits(levels: &[u8; 256], bytes: &mut [u8]) {
+    for (levels, bytes) in levels.chunks_exact(128).zip(bytes.chunks_exact_mut(32)) {
+        for (l, byte) in bytes.iter_mut().enumerate() {
+            let field = |at: usize| levels[l + at] & 3;
+            *byte = field(0) | field(32) << 2 | field(64) << 4 | field(96) << 6;
+        }
+    }
+}
+
+/// Packs 32 nibbles into 16 bytes, in the order of [`nibble`].
+fn pack_nibbles(levels: &[u8], bytes: &mut [u8]) {
+    for (j, byte) in bytes.iter_mut().enumerate() {
+        *byte = levels[j] & 0xf | levels[j + 16] << 4;
+    }
 }
 
 /// Smallest and largest of `values`.

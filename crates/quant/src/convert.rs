@@ -59,7 +59,8 @@ pub fn dequantize_at(format: Format, bytes: &[u8], index: usize) -> Result<f32, 
     Ok(with_blocks!(format, module => module::element(block, i)))
 }
 
-/// Rounds values to a format, with the choices of ggml's reference quantizer.
+/// Rounds values to a format: with the choices of ggml's reference quantizer where the page on quantization says so,
+/// else with the least squared error that the crate's search finds.
 ///
 /// Values should be finite: a block with others has no good scale, and what it becomes is not
 /// specified.
@@ -69,10 +70,54 @@ pub fn dequantize_at(format: Format, bytes: &[u8], index: usize) -> Result<f32, 
 /// ([`Format::can_quantize`]).
 pub fn quantize(format: Format, values: &[f32]) -> Result<Vec<u8>, QuantError> {
     let mut bytes = vec![0; format.row_bytes(values.len())?];
-    let quantize_block = quantizer(format).ok_or(QuantError::NoQuantizer { format: format.name() })?;
     let spec = format.spec();
-    for (x, block) in values.chunks_exact(spec.block_elements).zip(bytes.chunks_exact_mut(spec.block_bytes)) {
-        quantize_block(x, block);
+    let blocks = values.chunks_exact(spec.block_elements).zip(bytes.chunks_exact_mut(spec.block_bytes));
+    match (reference(format), fit(format)) {
+        (Some(quantize), _) => blocks.for_each(|(x, block)| quantize(x, block)),
+        (None, Some(fit)) => blocks.for_each(|(x, block)| fit(x, &ONES[..x.len()], block)),
+        (None, None) => return Err(QuantError::NoQuantizer { format: format.name() }),
+    }
+    Ok(bytes)
+}
+
+/// Rounds rows of values to a format so that the squared error, weighted by the importance of each column, is small.
+///
+/// `importance` has one weight for each column, usually the mean square of what the column is multiplied with
+/// (an importance matrix); only ratios matter. Formats whose scale leaves no choice
+/// ([`Format::uses_importance`]) are rounded as by [`quantize`].
+///
+/// ```
+/// use tallow_quant::{Format, dequantize, quantize_weighted};
+/// let row: Vec<f32> = (0..32).map(|i| (i as f32).sin()).collect();
+/// let mut importance = [1.0; 32];
+/// importance[5] = 1e6;
+/// let bytes = quantize_weighted(Format::Q4_0, &row, &importance)?;
+/// let mut back = [0.0; 32];
+/// dequantize(Format::Q4_0, &bytes, &mut back)?;
+/// assert!((back[5] - row[5]).abs() < 1e-3);
+/// # Ok::<(), tallow_quant::QuantError>(())
+/// ```
+///
+/// # Errors
+/// As [`quantize`]; also when the importance is negative or not finite somewhere, its columns are not whole blocks,
+/// or the values are not whole rows.
+pub fn quantize_weighted(format: Format, values: &[f32], importance: &[f32]) -> Result<Vec<u8>, QuantError> {
+    format.row_bytes(importance.len())?;
+    let columns = importance.len();
+    if columns == 0 || !values.len().is_multiple_of(columns) {
+        return Err(QuantError::ImportanceLength { columns, values: values.len() });
+    }
+    if let Some(column) = importance.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
+        return Err(QuantError::ImportanceValue { column, value: importance[column].to_string() });
+    }
+    let Some(fit) = fit(format) else { return quantize(format, values) };
+    let spec = format.spec();
+    let weights = normalized(importance, spec.block_elements);
+    let mut bytes = vec![0; format.row_bytes(values.len())?];
+    let weights = weights.chunks_exact(spec.block_elements).cycle();
+    let blocks = values.chunks_exact(spec.block_elements).zip(bytes.chunks_exact_mut(spec.block_bytes));
+    for ((x, block), w) in blocks.zip(weights) {
+        fit(x, w, block);
     }
     Ok(bytes)
 }
@@ -80,15 +125,44 @@ pub fn quantize(format: Format, values: &[f32]) -> Result<Vec<u8>, QuantError> {
 impl Format {
     /// Whether [`quantize`] can make blocks of this format; every format can be read.
     pub fn can_quantize(self) -> bool {
-        quantizer(self).is_some()
+        reference(self).is_some() || fit(self).is_some()
     }
+
+    /// Whether [`quantize_weighted`] heeds the importance of columns in this format.
+    pub fn uses_importance(self) -> bool {
+        fit(self).is_some()
+    }
+}
+
+/// The weights of a block where none are given.
+const ONES: [f32; 256] = [1.0; 256];
+
+/// Importance as weights whose mean is 1 in each block, so that sums neither overflow nor vanish. Columns that were
+/// never used keep a small weight: a block of them has to be something, and why not what it was.
+fn normalized(importance: &[f32], block: usize) -> Vec<f32> {
+    let mut weights = importance.to_vec();
+    for weights in weights.chunks_exact_mut(block) {
+        let largest = weights.iter().fold(0.0f32, |max, &w| max.max(w));
+        if largest == 0.0 {
+            weights.fill(1.0);
+            continue;
+        }
+        let mean = weights.iter().map(|w| w / largest).sum::<f32>() / block as f32;
+        for w in weights {
+            *w = *w / largest / mean + 1e-6;
+        }
+    }
+    weights
 }
 
 /// A function that fills one block from its values.
 type Quantizer = fn(&[f32], &mut [u8]);
 
-/// The format's, where there is one.
-fn quantizer(format: Format) -> Option<Quantizer> {
+/// A function that fills one block from its values and their weights.
+type Fit = fn(&[f32], &[f32], &mut [u8]);
+
+/// The quantizer that is equal to ggml's byte for byte, where there is one.
+fn reference(format: Format) -> Option<Quantizer> {
     Some(match format {
         Format::Q4_0 => blocks::q4_0::quantize,
         Format::Q4_1 => blocks::q4_1::quantize,
@@ -110,6 +184,36 @@ fn quantizer(format: Format) -> Option<Quantizer> {
         Format::Q2_K | Format::Q3_K | Format::Q5_K => return None,
         Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S | Format::IQ3_XXS | Format::IQ3_S => return None,
         Format::IQ1_S | Format::IQ1_M | Format::IQ4_NL | Format::IQ4_XS | Format::NVFP4 => return None,
+    })
+}
+
+/// The quantizer that minimizes a weighted error, where there is one.
+fn fit(format: Format) -> Option<Fit> {
+    Some(match format {
+        Format::Q4_0 => blocks::q4_0::fit,
+        Format::Q4_1 => blocks::q4_1::fit,
+        Format::Q5_0 => blocks::q5_0::fit,
+        Format::Q5_1 => blocks::q5_1::fit,
+        Format::Q2_K => blocks::q2_k::fit,
+        Format::Q3_K => blocks::q3_k::fit,
+        Format::Q4_K => blocks::q4_k::fit,
+        Format::Q5_K => blocks::q5_k::fit,
+        Format::Q6_K => blocks::q6_k::fit,
+        Format::IQ4_NL => blocks::iq4_nl::fit,
+        Format::IQ4_XS => blocks::iq4_xs::fit,
+        Format::NVFP4 => blocks::nvfp4::fit,
+        Format::IQ2_XXS => blocks::iq2_xxs::fit,
+        Format::IQ2_XS => blocks::iq2_xs::fit,
+        Format::IQ2_S => blocks::iq2_s::fit,
+        Format::IQ3_XXS => blocks::iq3_xxs::fit,
+        Format::IQ3_S => blocks::iq3_s::fit,
+        Format::IQ1_S => blocks::iq1_s::fit,
+        Format::IQ1_M => blocks::iq1_m::fit,
+        Format::Q8_0 | Format::Q8_1 | Format::Q8_K | Format::TQ1_0 | Format::TQ2_0 | Format::MXFP4 => {
+            return None;
+        }
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
     })
 }
 

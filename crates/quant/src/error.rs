@@ -47,4 +47,20 @@ pub enum QuantError {
         /// Name of the format.
         format: &'static str,
     },
+    /// The values are not whole rows of the importance's columns.
+    #[error("importance of {columns} columns does not fit {values} values")]
+    ImportanceLength {
+        /// Columns that have an importance.
+        columns: usize,
+        /// Values given.
+        values: usize,
+    },
+    /// An importance that is no weight.
+    #[error("importance of column {column} is {value}, not a finite number of at least 0")]
+    ImportanceValue {
+        /// The column.
+        column: usize,
+        /// Its importance.
+        value: String,
+    },
 }

@@ -1,8 +1,9 @@
 //! Block formats of GGUF weights: one table, CPU quantization and dequantization, device layout.
 //!
 //! [`Format`] names a format and [`Format::spec`] gives its row in the table: name, number in GGUF
-//! files, block geometry, and the planes of its device layout. [`dequantize`] and [`quantize`] give
-//! the very bits that ggml's reference gives; [`repack`] rearranges a weight for the GPU.
+//! files, block geometry, and the planes of its device layout. [`dequantize`] gives the very bits that
+//! ggml's reference gives, [`quantize`] does in the formats where that is the custom;
+//! [`quantize_weighted`] heeds an importance matrix; [`repack`] rearranges a weight for the GPU.
 //!
 //! ```
 //! use tallow_quant::{Format, dequantize, quantize};
@@ -28,7 +29,7 @@ mod grids;
 mod planes;
 mod random;
 
-pub use convert::{dequantize, dequantize_at, quantize};
+pub use convert::{dequantize, dequantize_at, quantize, quantize_weighted};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};
 pub use grids::Codebook;

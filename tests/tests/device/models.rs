@@ -156,7 +156,7 @@ fn probabilities_of_a_text() {
     let file = open(name);
     let text = file.tokenizer().encode_ordinary(&prompts, true).unwrap();
     let scores = |device: &Device, chunk: usize| {
-        let options = LoadOptions { context: Some(text.len()), chunk: Some(chunk) };
+        let options = LoadOptions { context: Some(text.len()), chunk: Some(chunk), ..LoadOptions::default() };
         let mut scorer = Scorer::load(&file, device, &options, &mut |_| {}).unwrap();
         scorer.feed(&text[..5]).unwrap();
         scorer.score(&text[5..text.len() - 1], &text[6..]).unwrap()

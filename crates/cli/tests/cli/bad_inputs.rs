@@ -6,7 +6,7 @@ use crate::support::{model, program, stderr, tallow};
 use tallow_gguf::{Format, GgufFile, GgufWriter, Metadata, TensorSpec, Value};
 
 /// Runs a command that must fail, and checks that the one line of its error has all `parts`.
-fn fails(args: &[&str], parts: &[&str]) {
+pub fn fails(args: &[&str], parts: &[&str]) {
     let output = tallow(args);
     let error = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");

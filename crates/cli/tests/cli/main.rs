@@ -7,4 +7,5 @@ mod bad_inputs;
 mod bench;
 mod commands;
 mod perplexity;
+mod quantize;
 mod support;

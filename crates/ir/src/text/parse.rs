@@ -345,7 +345,7 @@ fn op(
         "dequantize" => Op::Dequantize(dtype),
         "quantize" => match dtype {
             DType::Block(format) => Op::Quantize(format),
-            other => return Err(format!("{other} is no format of blocks").into()),
+            other => return Err(format!("{other} is no format of blocks")),
         },
         "attention" => Op::Attention(Attention {
             scale: scalar(DType::F64, &words.key("scale")?)?,

@@ -2,6 +2,7 @@
 //! stored models lack: biases, an output projection of its own, heads whose keys and values differ in
 //! length, rope over a part of the head, and rope scaling.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crate::support::{models, nmse};
@@ -104,8 +105,17 @@ fn file(tensors: &Tensors, changes: &[(&str, Value)]) -> ModelFile {
     ModelFile::new(GgufFile::parse(bytes).unwrap()).unwrap()
 }
 
+thread_local! {
+    /// Sums of the squares of what was multiplied with each weight in this thread, which is this test.
+    static SQUARES: RefCell<HashMap<String, Vec<f64>>> = RefCell::default();
+}
+
 /// `w x + b`.
 fn linear(t: &Tensors, name: &str, x: &[f64]) -> Vec<f64> {
+    SQUARES.with_borrow_mut(|all| {
+        let sums = all.entry(format!("{name}.weight")).or_insert_with(|| vec![0.0; x.len()]);
+        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x * x);
+    });
     let (shape, w) = &t[&format!("{name}.weight")];
     let bias = t.get(&format!("{name}.bias"));
     let row = |i: usize| {
@@ -242,4 +252,36 @@ fn yarn_blends_frequencies_and_scales_queries_and_keys() {
     let blend = [1.0, 0.5 + 0.5 / 4.0, 0.25, 0.25];
     let blended: Vec<f64> = plain().iter().zip(blend).map(|(f, b)| f * b).collect();
     check(&tensors(false, false), &changes, &blended, 1.25 * (1.0 + 0.1 * 4f64.ln()));
+}
+
+/// Two texts, each of its own; the rows of the first are not those of the second.
+#[test]
+fn inputs_of_every_product_are_measured() {
+    for output in [false, true] {
+        let tensors = tensors(true, output);
+        let texts: [Vec<u32>; 2] = [(0..13).map(|i| i * 17 % 50).collect(), vec![3, 1, 4, 1, 5]];
+        let mut measurement = file(&tensors, &[]).measure_inputs(&Device::Cpu, 16, &mut |_| {}).unwrap();
+        SQUARES.take();
+        for text in &texts {
+            naive(&tensors, text, &plain(), 1.0);
+            measurement.feed(text).unwrap();
+        }
+        assert_eq!(measurement.tokens(), 18);
+        let mut expected = SQUARES.take();
+        expected.retain(|name, _| name.starts_with("blk."));
+        assert_eq!(measurement.sums().count(), 7 * LAYERS);
+        for (name, sums) in measurement.sums() {
+            let expected: Vec<f32> = expected[name].iter().map(|x| *x as f32).collect();
+            let sums: Vec<f32> = sums.iter().map(|x| *x as f32).collect();
+            let error = nmse(&sums, &expected);
+            // As of the logits: f32 against f64, and keys that round the other way.
+            assert!(error < 1e-8, "{name}: nmse {error:e}");
+        }
+        for bad in [vec![], vec![0; 17], vec![50]] {
+            assert!(measurement.feed(&bad).is_err());
+        }
+    }
+    for chunk in [0, 65] {
+        assert!(file(&tensors(false, false), &[]).measure_inputs(&Device::Cpu, chunk, &mut |_| {}).is_err());
+    }
 }

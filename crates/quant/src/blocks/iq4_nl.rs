@@ -1,7 +1,8 @@
 //! IQ4_NL: `d` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
 //! The value is `LEVELS[q] * d`.
 
-use super::{half_at, nibble};
+use super::weighted::{Levels, Uneven, scale};
+use super::{clamped_half, half_at, nibble, pack_nibbles, put_half, reciprocal};
 
 /// The levels of a nibble, here and in IQ4_XS: denser near zero, as weights are.
 pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -10,4 +11,13 @@ pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 2
 #[inline(always)]
 pub fn element(block: &[u8], i: usize) -> f32 {
     f32::from(LEVELS[usize::from(nibble(&block[2..], i))]) * half_at(block, 0)
+}
+
+/// Fits the scale.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let d = clamped_half(scale(values, weights, Uneven));
+    let inverse = reciprocal(d);
+    let levels: [u8; 32] = std::array::from_fn(|i| Uneven.nearest(values[i] * inverse));
+    put_half(block, 0, d);
+    pack_nibbles(&levels, &mut block[2..]);
 }

@@ -10,7 +10,11 @@
 //! The value is `d * (scale - 32) * LEVELS[q]`, with the levels of IQ4_NL.
 
 use super::iq4_nl::LEVELS;
-use super::{half_at, nibble};
+use super::weighted::{Uneven, scaled};
+use super::{half_at, nibble, pack_nibbles, put_half};
+
+/// Where the levels start in the block.
+const QUANTS: usize = 8;
 
 /// The value of element `i` of 256.
 #[inline(always)]
@@ -19,6 +23,21 @@ pub fn element(block: &[u8], i: usize) -> f32 {
     let low = block[4 + group / 2] >> (group % 2 * 4) & 0xf;
     let high = block[2 + group / 4] >> (group % 4 * 2) & 3;
     let scale = (low | high << 4) as i8 - 32;
-    let q = nibble(&block[8 + group * 16..], i % 32);
+    let q = nibble(&block[QUANTS + group * 16..], i % 32);
     half_at(block, 0) * f32::from(scale) * f32::from(LEVELS[usize::from(q)])
+}
+
+/// Fits scales of the groups.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let made = scaled::<_, 8>(values, weights, Uneven, 32);
+    block[..QUANTS].fill(0);
+    put_half(block, 0, made.d);
+    for (group, scale) in made.scales.iter().enumerate() {
+        let scale = (scale + 32) as u8;
+        block[4 + group / 2] |= (scale & 0xf) << (group % 2 * 4);
+        block[2 + group / 4] |= (scale >> 4) << (group % 4 * 2);
+    }
+    for (levels, bytes) in made.levels.chunks_exact(32).zip(block[QUANTS..].chunks_exact_mut(16)) {
+        pack_nibbles(levels, bytes);
+    }
 }

@@ -4,6 +4,7 @@
 //! A scale is a float of 4 exponent and 3 mantissa bits (e4m3, its sign bit ignored, 0x7f for zero). The value is
 //! `LEVELS[q] * scale / 2`, with the levels of MXFP4, which are twice the floats.
 
+use super::largest_magnitude;
 use super::mxfp4::LEVELS;
 
 /// The value of element `i` of 64.
@@ -25,4 +26,41 @@ fn half_scale(byte: u8) -> f32 {
         // 7 is the bias of the exponent, 127 that of f32's; one less is the half.
         _ => f32::from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20),
     }
+}
+
+/// Takes the scale of each group, of the few around that which makes its largest magnitude the largest level, that
+/// leaves the least error.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let (scales, quants) = block.split_at_mut(4);
+    let groups = values.chunks_exact(16).zip(weights.chunks_exact(16));
+    for ((scale, quants), (x, w)) in scales.iter_mut().zip(quants.chunks_exact_mut(8)).zip(groups) {
+        // Scales rise with their bytes up to 0x7e.
+        let reach = largest_magnitude(x) / f32::from(LEVELS[7]);
+        let first = (0..0x7e).find(|&byte| half_scale(byte) >= reach).unwrap_or(0x7e);
+        // Three steps below cut the largest values off, eight steps above make them half the largest level.
+        let mut least = f32::INFINITY;
+        for byte in first.saturating_sub(3)..=(first + 8).min(0x7e) {
+            let d = half_scale(byte);
+            let levels: [u8; 16] = std::array::from_fn(|i| level(x[i], d));
+            let error = (0..16).fold(0.0, |sum, i| {
+                let difference = x[i] - d * f32::from(LEVELS[usize::from(levels[i])]);
+                sum + w[i] * difference * difference
+            });
+            if error < least {
+                least = error;
+                *scale = byte;
+                for (j, quant) in quants.iter_mut().enumerate() {
+                    *quant = levels[j] | levels[j + 8] << 4;
+                }
+            }
+        }
+    }
+}
+
+/// The number of the level nearest to a value on the scale `d`; the fourth bit is the sign.
+fn level(value: f32, d: f32) -> u8 {
+    let magnitude = value.abs();
+    let above = |pair: &[i8]| u8::from(magnitude > d * f32::from(pair[0] + pair[1]) / 2.0);
+    let number = LEVELS[..8].windows(2).map(above).sum::<u8>();
+    number | u8::from(value < 0.0 && number > 0) << 3
 }

@@ -9,7 +9,8 @@
 //!
 //! The value is `d * (scale - 32) * (q - 4)`.
 
-use super::{half_at, two_bits};
+use super::weighted::{Uniform, scaled};
+use super::{half_at, pack_two_bits, put_half, two_bits};
 
 /// Where the lower bits start in the block.
 const QUANTS: usize = 32;
@@ -28,4 +29,20 @@ pub fn element(block: &[u8], i: usize) -> f32 {
     let high = block[SCALES + 8 + group % 4] >> (group / 4 * 2) & 3;
     let scale = (low | high << 4) as i8 - 32;
     half_at(block, D) * f32::from(scale) * f32::from(q)
+}
+
+/// Fits scales of the groups.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let made = scaled::<_, 16>(values, weights, Uniform { half: 4 }, 32);
+    block.fill(0);
+    for (i, level) in made.levels.iter().enumerate() {
+        block[i % 32] |= (level >> 2) << (i / 32);
+    }
+    pack_two_bits(&made.levels, &mut block[QUANTS..SCALES]);
+    for (group, scale) in made.scales.iter().enumerate() {
+        let scale = (scale + 32) as u8;
+        block[SCALES + group % 8] |= (scale & 0xf) << (group / 8 * 4);
+        block[SCALES + 8 + group % 4] |= (scale >> 4) << (group / 4 * 2);
+    }
+    put_half(block, D, made.d);
 }

@@ -1,7 +1,8 @@
 //! Q4_0: `d` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
 //! The value is `(q - 8) * d`.
 
-use super::{half_at, put_half, reciprocal};
+use super::weighted::{Levels, Uniform, scale};
+use super::{clamped_half, half_at, pack_nibbles, put_half, reciprocal};
 
 /// The value of element `i` of 32.
 #[inline(always)]
@@ -26,4 +27,13 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     for j in 0..16 {
         block[2 + j] = level(values[j]) | level(values[j + 16]) << 4;
     }
+}
+
+/// Fits the scale.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let grid = Uniform { half: 8 };
+    let d = put_half(block, 0, clamped_half(scale(values, weights, grid)));
+    let inverse = reciprocal(d);
+    let levels: [u8; 32] = std::array::from_fn(|i| grid.nearest(values[i] * inverse));
+    pack_nibbles(&levels, &mut block[2..]);
 }

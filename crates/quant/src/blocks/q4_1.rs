@@ -1,7 +1,8 @@
 //! Q4_1: `d`, `m` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
 //! The value is `d * q + m`.
 
-use super::{half_at, nibble, put_half, range, reciprocal};
+use super::weighted::{Line, line};
+use super::{clamped_half, half_at, nibble, pack_nibbles, put_half, range, reciprocal};
 
 /// The value of element `i` of 32.
 #[inline(always)]
@@ -20,4 +21,13 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     for j in 0..16 {
         block[4 + j] = level(values[j]) | level(values[j + 16]) << 4;
     }
+}
+
+/// Fits the scale and the offset.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let fitted = line(values, weights, 15, f32::INFINITY);
+    let scale = put_half(block, 0, clamped_half(fitted.scale));
+    let rounded = Line { scale, offset: put_half(block, 2, clamped_half(fitted.offset)) };
+    let levels: [u8; 32] = std::array::from_fn(|i| rounded.level(values[i], 15));
+    pack_nibbles(&levels, &mut block[4..]);
 }

@@ -10,6 +10,7 @@
 //! The value is `d * scale * q - dmin * minimum`.
 
 use super::fit::{nearest_int, scale_and_minimum};
+use super::weighted::{Lined, lined};
 use super::{half_at, put_half};
 
 /// Where the packed scales start in the block.
@@ -57,7 +58,8 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let max_minimum = minima.iter().fold(0.0f32, |max, &m| if m > max { m } else { max });
 
     block.fill(0);
-    pack_scales(&mut block[SCALES..QUANTS], &scales, max_scale, &minima, max_minimum);
+    let (whole_scales, whole_minima) = (to_six_bits(&scales, max_scale), to_six_bits(&minima, max_minimum));
+    pack_scales(&mut block[SCALES..QUANTS], &whole_scales, &whole_minima);
     let d = put_half(block, 0, max_scale / 63.0);
     let dmin = put_half(block, 2, max_minimum / 63.0);
 
@@ -73,20 +75,42 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
             *level = nearest_int((v + minimum) / scale).clamp(0, 15) as u8;
         }
     }
-    for (pair, quants) in levels.chunks_exact(64).zip(block[QUANTS..].chunks_exact_mut(32)) {
+    pack_levels(&levels, &mut block[QUANTS..]);
+}
+
+/// Fits scales and minima of the groups.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let made = lined::<8>(values, weights, 15, 63);
+    put_head(&made, block);
+    pack_levels(&made.levels, &mut block[QUANTS..]);
+}
+
+/// Writes the scales and minima, here and in Q5_K.
+pub fn put_head(made: &Lined<8>, block: &mut [u8]) {
+    block[SCALES..QUANTS].fill(0);
+    pack_scales(&mut block[SCALES..QUANTS], &made.scales, &made.minima);
+    put_half(block, 0, made.d);
+    put_half(block, 2, made.dmin);
+}
+
+/// Packs the low 4 bits of the levels, here and in Q5_K.
+pub fn pack_levels(levels: &[u8; 256], quants: &mut [u8]) {
+    for (pair, quants) in levels.chunks_exact(64).zip(quants.chunks_exact_mut(32)) {
         for (l, q) in quants.iter_mut().enumerate() {
-            *q = pair[l] | pair[l + 32] << 4;
+            *q = pair[l] & 0xf | pair[l + 32] << 4;
         }
     }
 }
 
-/// Rounds scales and minima to 6 bits of their largest and packs them into the 12 zeroed bytes.
-fn pack_scales(packed: &mut [u8], scales: &[f32; 8], max_scale: f32, minima: &[f32; 8], max_minimum: f32) {
-    let inverse = |max: f32| if max > 0.0 { 63.0 / max } else { 0.0 };
-    let (inverse_scale, inverse_minimum) = (inverse(max_scale), inverse(max_minimum));
-    for group in 0..8 {
-        let scale = (nearest_int(inverse_scale * scales[group]) as u8).min(63);
-        let minimum = (nearest_int(inverse_minimum * minima[group]) as u8).min(63);
+/// Rounds scales or minima to 6 bits of their largest.
+fn to_six_bits(all: &[f32; 8], max: f32) -> [u8; 8] {
+    let inverse = if max > 0.0 { 63.0 / max } else { 0.0 };
+    all.map(|one| (nearest_int(inverse * one) as u8).min(63))
+}
+
+/// Packs scales and minima of 6 bits into the 12 zeroed bytes.
+fn pack_scales(packed: &mut [u8], scales: &[u8; 8], minima: &[u8; 8]) {
+    for (group, (&scale, &minimum)) in scales.iter().zip(minima).enumerate() {
         if group < 4 {
             packed[group] = scale;
             packed[group + 4] = minimum;

@@ -9,7 +9,8 @@
 //! The value is `d * scale * q - dmin * minimum`.
 
 use super::half_at;
-use super::q4_k::scale_and_min;
+use super::q4_k::{pack_levels, put_head, scale_and_min};
+use super::weighted::lined;
 
 /// Where the upper bits start in the block.
 const HIGH: usize = 16;
@@ -25,4 +26,15 @@ pub fn element(block: &[u8], i: usize) -> f32 {
     let high = block[HIGH + i % 32] >> group & 1;
     let q = low | high << 4;
     half_at(block, 0) * f32::from(scale) * f32::from(q) - half_at(block, 2) * f32::from(minimum)
+}
+
+/// Fits scales and minima of the groups.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let made = lined::<8>(values, weights, 31, 63);
+    put_head(&made, block);
+    block[HIGH..QUANTS].fill(0);
+    for (i, level) in made.levels.iter().enumerate() {
+        block[HIGH + i % 32] |= (level >> 4) << (i / 32);
+    }
+    pack_levels(&made.levels, &mut block[QUANTS..]);
 }

@@ -10,6 +10,7 @@
 //! The value is `d * scale * (q - 32)`.
 
 use super::fit::{GROUP_MAX_EPS, nearest_int, signed_scale};
+use super::weighted::{Uniform, scaled};
 use super::{half_at, put_half};
 
 /// Where the upper bits start in the block.
@@ -60,6 +61,21 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
             *level = (nearest_int(v / scale).clamp(-32, 31) + 32) as u8;
         }
     }
+    pack_levels(&levels, block);
+}
+
+/// Fits scales of the groups.
+pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
+    let made = scaled::<_, 16>(values, weights, Uniform { half: 32 }, 128);
+    for (byte, &scale) in block[SCALES..D].iter_mut().zip(&made.scales) {
+        *byte = scale as i8 as u8;
+    }
+    put_half(block, D, made.d);
+    pack_levels(&made.levels, block);
+}
+
+/// Packs levels of 6 bits.
+fn pack_levels(levels: &[u8; 256], block: &mut [u8]) {
     for (half, levels) in levels.chunks_exact(128).enumerate() {
         for l in 0..64 {
             block[half * 64 + l] = levels[l] & 0xf | (levels[l + 64] & 0xf) << 4;
