@@ -36,14 +36,13 @@ pub enum Packing {
 /// As what kernels unpack weights of `format`, if they do.
 pub fn packing(format: Format) -> Option<Packing> {
     match format {
-        Format::Q8_0 => Some(Packing::Scale),
+        Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 => Some(Packing::Scale),
         Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Some(Packing::Offset),
         Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Offset),
-        Format::Q2_K | Format::Q3_K | Format::Q6_K => Some(Packing::Halves),
-        // Values from codebooks: a lookup for each element costs more than the products.
+        Format::Q2_K | Format::Q3_K | Format::Q6_K | Format::NVFP4 => Some(Packing::Halves),
+        // Values from codebooks in memory, and powers of 3: finding each costs more than the products.
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::IQ4_NL | Format::IQ4_XS => None,
-        Format::MXFP4 | Format::NVFP4 | Format::TQ1_0 => None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 => None,
         Format::Q8_1 | Format::Q8_K => None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,

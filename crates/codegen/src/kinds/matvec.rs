@@ -15,6 +15,12 @@ use crate::scalar::Glsl;
 /// Columns of a tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
 
+/// Workgroups that tiles behind a prologue should leave: some for each multiprocessor of a large device.
+const WANTED_WORKGROUPS: i64 = 512;
+
+/// Widest tile behind a prologue.
+const MAX_PROLOGUE_TILE: u32 = 32;
+
 /// Widest tile, for results wider than the grid: 65535 workgroups then cover 16 million columns.
 const MAX_COLUMNS: u32 = 256;
 
@@ -48,7 +54,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     prologue(&mut e, &mut used, form, m, workgroup)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
-    let mut tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(TILE)).collect();
+    // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
+    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let tile = match form.prologue.is_empty() {
+        true => TILE,
+        false => {
+            floor_pow2((columns / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32).clamp(TILE, MAX_PROLOGUE_TILE)
+        }
+    };
+    let mut tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(tile)).collect();
     let mut grid = [
         columns_grid(form, &tiles, limits[0]),
         Count { value: form.batch.numel(), per: 1, limit: limits[1] },

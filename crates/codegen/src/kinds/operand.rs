@@ -50,44 +50,48 @@ pub(crate) fn packed(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId)
 /// statements are `calls`.
 pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
     let mut text = String::new();
-    let mut tables = BTreeSet::new();
+    // Functions that weights of several formats share.
+    let mut shared = BTreeSet::new();
     for buffer in e.buffers.iter().filter(|b| !b.written) {
         let mut holes: BTreeMap<&str, Hole> =
             buffer.planes().into_iter().map(|(name, bytes)| (name, Hole::from(bytes / 4))).collect();
         holes.insert("b", buffer.binding.into());
-        let template = match buffer.dtype {
+        let mut own = vec![];
+        match buffer.dtype {
             DType::Block(format) => {
-                let Some((template, table)) = templates(format) else {
-                    let what = format!("a weight of {} blocks", format.name());
-                    return Err(CodegenError::Dtype { what, dtype: buffer.dtype });
+                let unknown = |what: &str| {
+                    let what = format!("{what} of {} blocks", format.name());
+                    CodegenError::Dtype { what, dtype: buffer.dtype }
                 };
-                if let Some(table) = table.filter(|table| tables.insert(*table)) {
-                    text += &render(table, context! {})?;
+                let mut needs = vec![];
+                if buffer.packed {
+                    let (template, functions) = packed_template(format).ok_or_else(|| unknown("bytes"))?;
+                    needs.extend(functions);
+                    own.push(template);
+                }
+                let b = buffer.binding;
+                let called = [format!("load{b}("), format!("load8_{b}(")].iter().any(|f| calls.contains(f));
+                if called || !buffer.packed {
+                    let (template, table) = templates(format).ok_or_else(|| unknown("a weight"))?;
+                    needs.extend(table);
+                    own.push(template);
+                }
+                for template in needs.into_iter().filter(|template| shared.insert(*template)) {
+                    text += &render(template, context! {})?;
                     text.push('\n');
                 }
-                template
             }
             _ if buffer.wide => {
                 holes.insert("dtype", buffer.dtype.name().into());
-                "dequant/plain.glsl"
+                own.push("dequant/plain.glsl");
             }
-            _ => continue,
-        };
-        let holes = Hole::from(holes);
-        if let (true, DType::Block(format)) = (buffer.packed, buffer.dtype) {
-            let Some(packed) = packed_template(format) else {
-                let what = format!("bytes of {} blocks", format.name());
-                return Err(CodegenError::Dtype { what, dtype: buffer.dtype });
-            };
-            text += &render(packed, context! { ..holes.clone() })?;
-            text.push('\n');
-            let b = buffer.binding;
-            if !calls.contains(&format!("load{b}(")) && !calls.contains(&format!("load8_{b}(")) {
-                continue;
-            }
+            _ => {}
         }
-        text += &render(template, holes)?;
-        text.push('\n');
+        let holes = Hole::from(holes);
+        for template in own {
+            text += &render(template, holes.clone())?;
+            text.push('\n');
+        }
     }
     Ok(text)
 }
@@ -128,23 +132,29 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     Some((template, None))
 }
 
-/// The template of the function that unpacks 32 elements to bytes, for each format that [`dot::packing`] knows.
-fn packed_template(format: Format) -> Option<&'static str> {
+/// The template of the function that unpacks 32 elements to bytes, for each format that [`dot::packing`] knows, and those
+/// of the functions that it shares with other weights.
+fn packed_template(format: Format) -> Option<(&'static str, &'static [&'static str])> {
+    const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
+    const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
     match format {
-        Format::Q4_0 => Some("packed/q4_0.glsl"),
-        Format::Q4_1 => Some("packed/q4_1.glsl"),
-        Format::Q5_0 => Some("packed/q5_0.glsl"),
-        Format::Q5_1 => Some("packed/q5_1.glsl"),
-        Format::Q8_0 => Some("packed/q8_0.glsl"),
-        Format::Q2_K => Some("packed/q2_k.glsl"),
-        Format::Q3_K => Some("packed/q3_k.glsl"),
-        Format::Q4_K => Some("packed/q4_k.glsl"),
-        Format::Q5_K => Some("packed/q5_k.glsl"),
-        Format::Q6_K => Some("packed/q6_k.glsl"),
-        Format::TQ2_0 => Some("packed/tq2_0.glsl"),
+        Format::Q4_0 => Some(("packed/q4_0.glsl", &[])),
+        Format::Q4_1 => Some(("packed/q4_1.glsl", &[])),
+        Format::Q5_0 => Some(("packed/q5_0.glsl", &[])),
+        Format::Q5_1 => Some(("packed/q5_1.glsl", &[])),
+        Format::Q8_0 => Some(("packed/q8_0.glsl", &[])),
+        Format::Q2_K => Some(("packed/q2_k.glsl", &[])),
+        Format::Q3_K => Some(("packed/q3_k.glsl", &[])),
+        Format::Q4_K => Some(("packed/q4_k.glsl", &[])),
+        Format::Q5_K => Some(("packed/q5_k.glsl", &[])),
+        Format::Q6_K => Some(("packed/q6_k.glsl", &[])),
+        Format::TQ2_0 => Some(("packed/tq2_0.glsl", &[])),
+        Format::IQ4_NL => Some(("packed/iq4_nl.glsl", IQ4)),
+        Format::IQ4_XS => Some(("packed/iq4_xs.glsl", IQ4)),
+        Format::MXFP4 => Some(("packed/mxfp4.glsl", FP4)),
+        Format::NVFP4 => Some(("packed/nvfp4.glsl", FP4)),
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::IQ4_NL | Format::IQ4_XS => None,
-        Format::MXFP4 | Format::NVFP4 | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
     }

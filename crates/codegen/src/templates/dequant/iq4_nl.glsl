@@ -3,14 +3,14 @@ float scale${ b }(uint block) { return unpackHalf2x16(at${ b }(${ d }u + (block 
 float load${ b }(uint e) {
     uint block = e >> 5, j = e & 31u;
     uint q = at${ b }(${ qs }u + block * 4u + ((j & 15u) >> 2)) >> (8u * (j & 3u) + (j & 16u) / 4u);
-    return scale${ b }(block) * iq4_levels[q & 15u];
+    return scale${ b }(block) * float(iq4_level(q & 15u));
 }
 void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 5, j = e & 31u, at = ${ qs }u + block * 4u + ((j & 15u) >> 2);
     float d = scale${ b }(block);
     uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        w[i] = d * iq4_levels[bitfieldExtract(lo, int(8u * i), 4)];
-        w[i + 4u] = d * iq4_levels[bitfieldExtract(hi, int(8u * i), 4)];
+        w[i] = d * float(iq4_level(bitfieldExtract(lo, int(8u * i), 4)));
+        w[i + 4u] = d * float(iq4_level(bitfieldExtract(hi, int(8u * i), 4)));
     }
 }

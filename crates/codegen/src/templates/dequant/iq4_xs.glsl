@@ -8,7 +8,7 @@ float scale${ b }(uint block, uint group) {
 float load${ b }(uint e) {
     uint block = e >> 8, group = (e & 255u) >> 5, j = e & 31u;
     uint q = at${ b }(${ qs }u + block * 32u + group * 4u + ((j & 15u) >> 2)) >> (8u * (j & 3u) + (j & 16u) / 4u);
-    return scale${ b }(block, group) * iq4_levels[q & 15u];
+    return scale${ b }(block, group) * float(iq4_level(q & 15u));
 }
 void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 8, group = (e & 255u) >> 5, j = e & 31u;
@@ -16,7 +16,7 @@ void load8_${ b }(uint e, out float w[8]) {
     float s = scale${ b }(block, group);
     uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        w[i] = s * iq4_levels[bitfieldExtract(lo, int(8u * i), 4)];
-        w[i + 4u] = s * iq4_levels[bitfieldExtract(hi, int(8u * i), 4)];
+        w[i] = s * float(iq4_level(bitfieldExtract(lo, int(8u * i), 4)));
+        w[i + 4u] = s * float(iq4_level(bitfieldExtract(hi, int(8u * i), 4)));
     }
 }

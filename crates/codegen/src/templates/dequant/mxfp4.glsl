@@ -9,7 +9,7 @@ float load${ b }(uint e) {
     uint block = e >> 5, j = e & 31u;
     uint q = at${ b }(${ qs }u + block * 4u + ((j & 15u) >> 2)) >> (8u * (j & 3u) + (j & 16u) / 4u);
     vec2 s = scale${ b }(block);
-    precise float w = fp4_levels[q & 15u] * s.x;
+    precise float w = float(fp4_level(q & 15u)) * s.x;
     return w * s.y;
 }
 void load8_${ b }(uint e, out float w[8]) {
@@ -17,8 +17,8 @@ void load8_${ b }(uint e, out float w[8]) {
     vec2 s = scale${ b }(block);
     uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        precise float w0 = fp4_levels[bitfieldExtract(lo, int(8u * i), 4)] * s.x;
-        precise float w4 = fp4_levels[bitfieldExtract(hi, int(8u * i), 4)] * s.x;
+        precise float w0 = float(fp4_level(bitfieldExtract(lo, int(8u * i), 4))) * s.x;
+        precise float w4 = float(fp4_level(bitfieldExtract(hi, int(8u * i), 4))) * s.x;
         w[i] = w0 * s.y;
         w[i + 4u] = w4 * s.y;
     }

@@ -9,14 +9,14 @@ float scale${ b }(uint block, uint group) {
 float load${ b }(uint e) {
     uint block = e >> 6, group = (e & 63u) >> 4, j = e & 15u;
     uint q = at${ b }(${ qs }u + block * 8u + group * 2u + ((j & 7u) >> 2)) >> (8u * (j & 3u) + (j & 8u) / 2u);
-    return scale${ b }(block, group) * fp4_levels[q & 15u];
+    return scale${ b }(block, group) * float(fp4_level(q & 15u));
 }
 void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 6, group = (e & 63u) >> 4, j = e & 15u, at = ${ qs }u + block * 8u + group * 2u;
     float s = scale${ b }(block, group);
     uint lo = at${ b }(at) >> ((j & 8u) / 2u), hi = at${ b }(at + 1u) >> ((j & 8u) / 2u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        w[i] = s * fp4_levels[bitfieldExtract(lo, int(8u * i), 4)];
-        w[i + 4u] = s * fp4_levels[bitfieldExtract(hi, int(8u * i), 4)];
+        w[i] = s * float(fp4_level(bitfieldExtract(lo, int(8u * i), 4)));
+        w[i + 4u] = s * float(fp4_level(bitfieldExtract(hi, int(8u * i), 4)));
     }
 }
