@@ -90,16 +90,20 @@ pub fn shared_bytes(rows: i64, k: i64) -> u64 {
     (rows.max(0) * (k + k / BLOCK * 12)) as u64
 }
 
+/// Whether so many rounded rows fit into the shared memory of a workgroup.
+fn fits(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
+    // The rest is for the results and for reductions.
+    shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4
+}
+
 /// Whether a contraction whose left operand is rounded in the kernel can be computed so.
 pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
     let extents = (form.m.as_const(), form.k.as_const());
     let (Some(m), Some(k)) = extents else { return false };
-    // The rest is for the results and for reductions.
-    let room = u64::from(caps.shared_memory_bytes) * 3 / 4;
     has_instructions(caps)
         && form.batch.numel().is(1)
-        && shared_bytes(m, k) <= room
+        && fits(m, k, caps)
         && anchors().all(|id| weights(body, *id).is_some())
 }
 
@@ -124,8 +128,10 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         let lhs = operands[0];
         let ty = new.ty(lhs).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
-        let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS) && ty.shape.numel() == m * k;
-        let whole = k.as_const().is_some_and(|k| k > 0 && k % BLOCK == 0);
+        let (Some(rows), Some(inner)) = (m.as_const(), k.as_const()) else { return Ok(None) };
+        let few = rows <= MATVEC_MAX_ROWS && ty.shape.numel() == m * k;
+        // Rows that do not fit would be rounded for nothing: the float kernel would read them.
+        let whole = inner > 0 && inner % BLOCK == 0 && fits(rows, inner, caps);
         if !(few && whole && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
             return Ok(None);
         }
@@ -133,4 +139,38 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         let rounded = new.add(Op::Dequantize(DType::F32), &[blocks])?;
         new.add(Op::Matmul, &[rounded, operands[1]]).map(Some)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps;
+
+    /// A matmul of `rows` rows of `k` elements with a weight in `format`.
+    fn linear(rows: i64, k: i64, format: Format) -> Graph {
+        let mut graph = Graph::new("linear");
+        let x = graph.input("x", DType::F32, [rows, k]).expect("a type");
+        let w = graph.weight("w", DType::Block(format), [16, k]).expect("whole blocks");
+        let w = graph.add(Op::Dequantize(DType::F32), &[w]).expect("blocks");
+        let w = graph.permute(w, &[1, 0]).expect("a matrix");
+        let y = graph.add(Op::Matmul, &[x, w]).expect("fits");
+        graph.output("y", y).expect("new");
+        graph
+    }
+
+    #[test]
+    fn activations_are_rounded_where_kernels_multiply_them() {
+        let rounds = |graph: &Graph, caps: &DeviceCaps| {
+            let found = quantize_activations(graph, caps).expect("valid");
+            found.nodes().any(|(_, n)| matches!(n.op, Op::Quantize(_)))
+        };
+        let h200 = caps::h200();
+        assert!(rounds(&linear(1, 4096, Format::Q4_0), &h200));
+        assert!(rounds(&linear(8, 256, Format::Q6_K), &h200));
+        // Too many rows, no packing, rows beyond the shared memory, no instructions.
+        assert!(!rounds(&linear(9, 256, Format::Q4_0), &h200));
+        assert!(!rounds(&linear(1, 256, Format::IQ1_S), &h200));
+        assert!(!rounds(&linear(1, 1 << 16, Format::Q4_0), &h200));
+        assert!(!rounds(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
+    }
 }

@@ -67,7 +67,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let x = e.value(lhs, &at)?;
     let x_lines = e.close().join("\n");
     let m_lines = e.close().join("\n");
-    let mut text = format!("round_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
+    let mut text = format!("to_int( round_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
     let mut segments = vec![];
     let mut tile_floats = 0;
     for (segment, &tile) in form.segments.iter().zip(&tiles) {

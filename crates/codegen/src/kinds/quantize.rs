@@ -44,7 +44,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
         workgroup,
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
-        text: format!("round_of( round_f16( {lines}{}", x.text),
+        text: format!("to_int( round_of( round_f16( {lines}{}", x.text),
         holes: context! {
             blocks => blocks_text, lines => lines, x => x.text, store_bytes => store_bytes,
             store_scales => store_scales, comment => comment,

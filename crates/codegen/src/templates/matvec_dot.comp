@@ -30,7 +30,8 @@ void main() {
         most = max(most, subgroupShuffleXor(most, 2u));
         most = max(most, subgroupShuffleXor(most, 4u));
         const float scale = most / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-        const ivec4 q = ivec4(round_of(x.x * inverse), round_of(x.y * inverse), round_of(x.z * inverse), round_of(x.w * inverse));
+        const vec4 y = x * inverse;
+        const ivec4 q = ivec4(to_int(round_of(y.x)), to_int(round_of(y.y)), to_int(round_of(y.z)), to_int(round_of(y.w)));
         int sum = q.x + q.y + q.z + q.w;
         sum += subgroupShuffleXor(sum, 1u);
         sum += subgroupShuffleXor(sum, 2u);

@@ -22,7 +22,7 @@ void main() {
         for (uint word = 0u; word < 8u; ++word) {
             uint bytes = 0u;
             [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-                const int q = int(round_of(x[4u * word + j] * inverse));
+                const int q = to_int(round_of(x[4u * word + j] * inverse));
                 sum += q;
                 bytes |= uint(q & 255) << (8u * j);
             }
