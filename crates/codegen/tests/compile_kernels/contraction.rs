@@ -56,7 +56,7 @@ fn every_format_and_number_of_rows() {
 #[test]
 fn rounded_activations() {
     let mut cases = vec![];
-    let packed = |format: &Format| dot::packing(*format).is_some() || *format == Format::IQ4_XS;
+    let packed = |format: &Format| dot::packing(*format).is_some() || *format == Format::IQ1_S;
     for rows in ["1", "3"] {
         for format in blocks().filter(packed) {
             let Case { name, text, .. } = linear(format.spec().name, rows, 1024, 100);

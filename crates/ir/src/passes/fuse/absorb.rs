@@ -47,31 +47,36 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             c.log.push(line);
             continue;
         }
-        let mut unions = vec![];
-        for consumer in &consumers {
-            let union: BTreeSet<NodeId> = c.get(*consumer).nodes.union(&map.nodes).copied().collect();
-            // Escapes are asked as if the map were gone: what only consumers read does not escape.
-            let outputs: Vec<NodeId> = c.escapes(&c.get(*consumer).nodes.clone());
-            match c.legal_with(c.get(*consumer).kind, &union, &outputs)? {
-                Ok(()) => unions.push(union),
-                Err(why) => {
-                    let line = format!("{} is no prologue of {}: {why}", c.name(id), c.name(*consumer));
-                    c.log.push(line);
-                    break;
-                }
-            }
+        into_consumers(c, id, &consumers)?;
+    }
+    Ok(())
+}
+
+/// Moves cluster `id` into all of `consumers`, which are all that read it, or, if one of them cannot take it, into none.
+fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Result<(), GraphError> {
+    let moved = c.get(id).nodes.clone();
+    let mut unions = vec![];
+    for consumer in consumers {
+        let Cluster { kind, nodes } = c.get(*consumer).clone();
+        // Escapes are asked as if the cluster were gone: what only consumers read does not escape.
+        let outputs: Vec<NodeId> = c.escapes(&nodes);
+        let union: BTreeSet<NodeId> = nodes.union(&moved).copied().collect();
+        if let Err(why) = c.legal_with(kind, &union, &outputs)? {
+            let line = format!("{} is no prologue of {}: {why}", c.name(id), c.name(*consumer));
+            c.log.push(line);
+            return Ok(());
         }
-        // A copy that reads an old state version must still come before its update.
-        let overwriters = c.overwriters(id);
-        let late = consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k)));
-        if unions.len() == consumers.len() && !late {
-            c.remove(id);
-            for (consumer, union) in consumers.into_iter().zip(unions) {
-                let kind = c.get(consumer).kind;
-                c.remove(consumer);
-                c.add(kind, union);
-            }
-        }
+        unions.push((kind, union));
+    }
+    // A copy that reads an old state version must still come before its update.
+    let overwriters = c.overwriters(id);
+    if consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k))) {
+        return Ok(());
+    }
+    c.remove(id);
+    for (consumer, (kind, union)) in consumers.iter().zip(unions) {
+        c.remove(*consumer);
+        c.add(kind, union);
     }
     Ok(())
 }
@@ -274,33 +279,9 @@ pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphErr
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
             continue;
         }
-        let rounding = c.get(id).clone();
         let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
-        if consumers.is_empty() || consumers.iter().any(|k| c.get(*k).kind != FusionKind::Matvec) {
-            continue;
-        }
-        let mut unions = vec![];
-        for consumer in &consumers {
-            let union: BTreeSet<NodeId> = c.get(*consumer).nodes.union(&rounding.nodes).copied().collect();
-            let outputs: Vec<NodeId> = c.escapes(&c.get(*consumer).nodes.clone());
-            match c.legal_with(FusionKind::Matvec, &union, &outputs)? {
-                Ok(()) => unions.push(union),
-                Err(why) => {
-                    let line = format!("{} is not repeated in {}: {why}", c.name(id), c.name(*consumer));
-                    c.log.push(line);
-                    break;
-                }
-            }
-        }
-        // What the rounding reads may be overwritten only after all of its copies.
-        let overwriters = c.overwriters(id);
-        let late = consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k)));
-        if unions.len() == consumers.len() && !late {
-            c.remove(id);
-            for (consumer, union) in consumers.into_iter().zip(unions) {
-                c.remove(consumer);
-                c.add(FusionKind::Matvec, union);
-            }
+        if !consumers.is_empty() && consumers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec) {
+            into_consumers(c, id, &consumers)?;
         }
     }
     Ok(())
