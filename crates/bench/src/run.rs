@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tallow_ir::{Bindings, Graph, TensorType, dot};
+use tallow_ir::{Bindings, Graph, TensorType, dot, matrix};
 use tallow_quant::Format;
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
 use tallow_runtime::record::{RecordOptions, Timing};
@@ -179,6 +179,9 @@ pub fn by_kernel(runs: &[Vec<(String, u64)>]) -> Dispatches {
 /// The graph as a model of it would be loaded: activations rounded where products of integers are faster.
 pub fn rounded(context: &Context, graph: Graph, options: &Options) -> Result<Graph> {
     let caps = context.caps();
-    let faster = caps.int_dot_accelerated && !options.exact;
-    if faster { Ok(dot::quantize_activations(&graph, caps)?) } else { Ok(graph) }
+    if options.exact {
+        return Ok(graph);
+    }
+    let graph = if caps.int_dot_accelerated { dot::quantize_activations(&graph, caps)? } else { graph };
+    Ok(matrix::round_operands(&graph, caps)?)
 }

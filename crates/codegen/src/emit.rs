@@ -26,8 +26,9 @@ pub(crate) struct Expr {
 pub(crate) enum Anchor {
     /// A variable that holds the element the loops stand at.
     Var(Expr),
-    /// An array in shared memory over the tile of columns: element `[row * width + column - base]`.
-    Tile { array: String, row: String, base: String, depth: usize },
+    /// An array in shared memory over the tile of columns: element `[row + column - base]`, or a function that is called
+    /// with that position.
+    Tile { array: String, row: String, base: String, depth: usize, call: bool },
     /// An array with one element a row.
     Rows { array: String },
 }
@@ -487,10 +488,11 @@ impl<'a> Emitter<'a> {
     fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
         match anchor {
             Anchor::Var(e) => Ok(e),
-            Anchor::Tile { array, row, base, depth } => {
+            Anchor::Tile { array, row, base, depth, call } => {
                 let column = self.index(at.last().unwrap_or(&Index::default()))?;
                 let depth = depth.max(column.depth);
-                let text = format!("{array}[{row} + ({}) - {base}]", column.text);
+                let at = format!("{row} + ({}) - {base}", column.text);
+                let text = if call { format!("{array}({at})") } else { format!("{array}[{at}]") };
                 let dtype = self.body.ty(value).dtype;
                 let held = scalar::held(dtype, text.clone());
                 if held == text {

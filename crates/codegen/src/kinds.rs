@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod custom;
 pub(crate) mod map;
 pub(crate) mod matmul;
+pub(crate) mod matmul_matrix;
 pub(crate) mod matvec;
 pub(crate) mod matvec_dot;
 pub(crate) mod operand;
@@ -35,6 +36,7 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
                 None => matvec::kernel(emitter, &f),
             }
         }
+        form::Form::Contraction(f) if matmul_matrix::fits(&emitter, &f) => matmul_matrix::kernel(emitter, &f),
         form::Form::Contraction(f) => matmul::kernel(emitter, &f),
         form::Form::Attention(f) => attention::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Quantize => {

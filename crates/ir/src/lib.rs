@@ -32,6 +32,7 @@ pub mod fusion;
 pub mod graph;
 pub mod index;
 pub mod infer;
+pub mod matrix;
 pub mod op;
 pub mod passes;
 pub mod philox;

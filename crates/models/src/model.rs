@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallow::{DType, Device, ExecStats, Executable, State, Weight};
 use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
-use tallow_ir::{DeviceCaps, Graph, Op, dot};
+use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
 use crate::error::{Error, Result};
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
@@ -32,19 +32,36 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// The most prompt tokens in one run; 512 or the context where not given.
     pub chunk: Option<usize>,
-    /// What quantized weights are multiplied by in decode steps.
+    /// What weights are multiplied by.
     pub activations: Activations,
 }
 
-/// What quantized weights are multiplied by.
+/// The graph with activations rounded as asked: to 8 bits for integer products with few rows, to f16 for matrix hardware
+/// with many.
+fn round(
+    graph: &Graph,
+    activations: Activations,
+    caps: &DeviceCaps,
+) -> std::result::Result<Graph, GraphError> {
+    let integers = match activations {
+        Activations::Exact => return Ok(graph.clone()),
+        Activations::Auto => caps.int_dot_accelerated,
+        Activations::Rounded => true,
+    };
+    let graph = if integers { dot::quantize_activations(graph, caps)? } else { graph.clone() };
+    matrix::round_operands(&graph, caps)
+}
+
+/// What weights are multiplied by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// Rounded to 8 bits where the device multiplies those faster.
+    /// Rounded where the device multiplies that faster: to 8 bits in decode steps, to f16 (as the weights are then) in
+    /// prefill on matrix hardware.
     #[default]
     Auto,
     /// As they are.
     Exact,
-    /// Rounded to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
+    /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
     Rounded,
 }
 
@@ -145,14 +162,9 @@ impl ModelFile {
         let chunk = options.chunk_within(context);
         let graph = |rows, name| {
             let step = self.llama.step(rows, context);
-            let rounds = |caps: &DeviceCaps| match options.activations {
-                Activations::Auto => caps.int_dot_accelerated,
-                Activations::Exact => false,
-                Activations::Rounded => true,
-            };
             let rounded = step.and_then(|step| match device.caps() {
-                Some(caps) if rounds(caps) => dot::quantize_activations(&step, caps),
-                _ => Ok(step),
+                Some(caps) => round(&step, options.activations, caps),
+                None => Ok(step),
             });
             rounded.map_err(|source| Error::Graph { graph: name, source })
         };

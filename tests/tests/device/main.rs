@@ -12,6 +12,7 @@ mod differential;
 mod formats;
 mod functions;
 mod harness;
+mod matrix;
 mod models;
 mod random;
 mod structure;

@@ -97,7 +97,10 @@ fn segment_holes(
     let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("({}u + i) * {bn}u", i as u32 * bm);
-        e.anchors.insert(*id, Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth });
+        e.anchors.insert(
+            *id,
+            Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false },
+        );
     }
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");

@@ -157,7 +157,7 @@ fn segment_holes(
     let column = e.atom(&segment.n, "n");
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
-        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth };
+        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
         e.anchors.insert(*id, anchor);
     }
     stores(e, form, segment, [batch, &row, &column], buffers)?;

@@ -81,7 +81,7 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     text.push('\n');
                 }
             }
-            _ if buffer.wide => {
+            _ if buffer.wide && calls.contains(&format!("load8_{}(", buffer.binding)) => {
                 holes.insert("dtype", buffer.dtype.name().into());
                 own.push("dequant/plain.glsl");
             }

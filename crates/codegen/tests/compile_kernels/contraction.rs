@@ -438,3 +438,51 @@ fn no_rows_or_columns() {
     let expect = || Expect::Kinds(&[FusionKind::Map]);
     check(&extents.map(|(rows, k, n)| Case { expect: expect(), ..linear("f32", rows, k, n) }));
 }
+
+/// `x` and the transpose of a weight, both rounded to f16: by matrix hardware where a device has it.
+fn rounded(w: &str, rows: &str, k: u32, n: u32) -> Case {
+    let Case { name, text, expect } = linear(w, rows, k, n);
+    let text = text
+        .replace("matmul %0 %3", "matmul %6 %8")
+        .replace("%4 =", "%5 = cast %0 : f16[ROWS,K]\n%6 = cast %5 : f32[ROWS,K]\n%7 = cast %3 : f16[K,N]\n%8 = cast %7 : f32[K,N]\n%4 =")
+        .replace("ROWS", rows)
+        .replace("[K,N]", &format!("[{k},{n}]"))
+        .replace(",K]", &format!(",{k}]"));
+    Case { name: format!("rounded {name}"), text, expect }
+}
+
+#[test]
+fn operands_rounded_to_f16() {
+    let mut cases = vec![];
+    for format in blocks() {
+        cases.push(rounded(format.spec().name, "seq", 512, 100));
+    }
+    for (rows, k, n) in [("9", 40, 1), ("64", 36, 130), ("33", 7, 512), ("seq", 4096, 4096)] {
+        cases.extend([rounded("f16", rows, k, n), rounded("f32", rows, k, n)]);
+    }
+    check(&cases);
+}
+
+/// Operands stored as f16, in rows of the inner extent or of columns, with several results in one kernel.
+#[test]
+fn f16_operands_in_either_order() {
+    let mut cases = vec![];
+    for (m, k, n) in [(9, 24, 64), (512, 4096, 2048), (100, 33, 40), (65, 16, 7)] {
+        cases.push(case(
+            format!("{m} x {k} x {n}"),
+            MATMUL,
+            format!(
+                r#"
+        %0 = input "a" : f16[3,{m},{k}]
+        %1 = input "b" : f16[3,{k},{n}]
+        %2 = matmul %0 %1 : f16[3,{m},{n}]
+        %3 = weight "c" : f16[1,{n},{k}]
+        %4 = permute %3 [0,2,1] : f16[1,{k},{n}]
+        %5 = matmul %0 %4 : f16[3,{m},{n}]
+        %6 = mul %2 %5 : f16[3,{m},{n}]
+        return %6 as "y""#
+            ),
+        ));
+    }
+    check(&cases);
+}

@@ -42,10 +42,12 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         // Vote is not required; a device that has arithmetic has it in practice, and only then kernels use it.
         62 | 63 => caps.subgroup_arithmetic,
         64 | 65 => caps.subgroup_shuffle,
-        4433 => caps.storage_16bit,  // StorageBuffer16BitAccess
-        4448 => caps.storage_8bit,   // StorageBuffer8BitAccess
-        4466 => caps.float_controls, // SignedZeroInfNanPreserve
-        6018 | 6019 => caps.int_dot, // DotProductInput4x8BitPacked, DotProduct
+        4433 => caps.storage_16bit,                  // StorageBuffer16BitAccess
+        5345 => caps.memory_model,                   // VulkanMemoryModel
+        6022 => !caps.cooperative_matrix.is_empty(), // CooperativeMatrixKHR
+        4448 => caps.storage_8bit,                   // StorageBuffer8BitAccess
+        4466 => caps.float_controls,                 // SignedZeroInfNanPreserve
+        6018 | 6019 => caps.int_dot,                 // DotProductInput4x8BitPacked, DotProduct
         other => return Err(format!("unexpected SPIR-V capability {other}")),
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dot;
+use crate::dtype::DType;
 use crate::form::{self, MATVEC_MAX_ROWS, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
@@ -350,6 +351,15 @@ fn after_updates(graph: &Graph) -> Vec<(Value, Vec<bool>)> {
     updates.map(|(id, n)| (n.operands[0], after(id))).collect()
 }
 
+/// Whether a cast gives every value a longer encoding of itself.
+fn widens(from: DType, to: DType) -> bool {
+    match from {
+        DType::F16 | DType::BF16 | DType::F8E4M3 => matches!(to, DType::F32 | DType::F64),
+        DType::F32 => to == DType::F64,
+        DType::U8 | DType::I16 | DType::U32 | DType::I32 | DType::I64 | DType::F64 | DType::Block(_) => false,
+    }
+}
+
 fn classes(graph: &Graph) -> Vec<Class> {
     let (users, after) = (graph.users(), after_updates(graph));
     let mut class: Vec<Class> = vec![];
@@ -374,6 +384,8 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Window { .. }
             | Op::Dequantize(_) => Class::Inline,
             Op::Cast(_) if of_weight(&class) => Class::Inline,
+            // Read as what it was, with fewer bytes.
+            Op::Cast(to) if widens(graph.ty(node.operands[0]).dtype, *to) => Class::Inline,
             Op::Elementwise(_)
             | Op::Cast(_)
             | Op::Pad { .. }

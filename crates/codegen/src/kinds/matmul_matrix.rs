@@ -1,0 +1,295 @@
+//! Matmul of f16 operands by matrix hardware: slices of both in shared memory, products of 16 x 16 matrices by each
+//! subgroup, results through shared memory to the epilogue.
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{DType, DeviceCaps, Dim, Value, matrix};
+
+use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
+use super::{Parts, finish, operand, whole};
+use crate::emit::{Anchor, Emitter};
+use crate::kernel::{CodegenError, Count, Kernel};
+
+/// Slice of the inner extent.
+const BK: u32 = 32;
+
+/// Words of 16 bytes in a row of a slice: [`BK`] elements, and eight more. Rows then begin 80 bytes apart, so that the
+/// eight that a subgroup loads at a time lie in different banks.
+const STRIDE: u32 = BK / 8 + 1;
+
+/// Subgroups along rows and along columns of a tile.
+const GRID: u32 = 2;
+
+/// Rows and columns of a tile, and what is computed of it in a strip.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// Rows, and columns of all anchors together.
+    side: u32,
+    workgroup: u32,
+}
+
+impl Tile {
+    /// Rows of a slice that the workgroup loads at a time: four invocations a row.
+    fn pass(self) -> u32 {
+        self.workgroup / 4
+    }
+
+    /// Matrices of a subgroup along each side.
+    fn matrices(self) -> u32 {
+        self.side / GRID / matrix::SIDE
+    }
+}
+
+/// Widest tile of which `tiles` fill a device.
+fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
+    let workgroup = GRID * GRID * caps.subgroup_size;
+    let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
+    let count = |side: u64| {
+        (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
+    };
+    // A tile of twice the side reads half as much for each product, but fewer of them may leave a large device idle.
+    let side = if count(128) >= WANTED_WORKGROUPS { 128 } else { 64 };
+    Tile { side, workgroup }
+}
+
+/// Workgroups that tiles of the larger size should leave: one for each multiprocessor of a large device.
+const WANTED_WORKGROUPS: u64 = 96;
+
+/// Columns of one anchor in a tile of a segment.
+fn columns(tile: Tile, segment: &Segment) -> u32 {
+    super::floor_pow2(tile.side / segment.anchors.len() as u32)
+}
+
+/// Whether this kernel computes a contraction.
+pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
+    let tile = tile(form, e.caps);
+    let shared = 16 * STRIDE * 2 * tile.side <= e.caps.shared_memory_bytes;
+    let whole = |s: &Segment| {
+        let columns = columns(tile, s);
+        columns >= (GRID * matrix::SIDE).max(tile.pass()) && columns >= s.tile
+    };
+    matrix::supported(e.body, form, e.caps)
+        && shared
+        && tile.workgroup <= e.caps.max_workgroup_invocations
+        && form.segments.iter().all(whole)
+}
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+    let tile = tile(form, e.caps);
+    let batch = e.atom(&form.batch.numel(), "batch");
+    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let limits = e.caps.max_workgroup_count;
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
+    // Rows along x: workgroups that run together then read the same weights.
+    let grid = [
+        Count { value: form.m.clone(), per: tile.side, limit: limits[0] },
+        columns_grid(form, &tiles, limits[1]),
+        Count { value: form.batch.numel(), per: 1, limit: limits[2] },
+    ];
+    whole("matmul", &grid)?;
+    let (mut segments, mut text) = (vec![], String::new());
+    for (segment, &bn) in form.segments.iter().zip(&tiles) {
+        let groups = segment_groups(&mut e, segment, bn);
+        segments.push(segment_holes(&mut e, form, segment, &batch, (tile, bn, groups), &buffers, &mut text)?);
+    }
+    for extension in EXTENSIONS {
+        e.extensions.insert(extension);
+    }
+    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let parts = Parts {
+        kind: "matmul",
+        template: "matmul_matrix.comp",
+        workgroup: tile.workgroup,
+        grid,
+        functions: String::new(),
+        text,
+        holes: context! {
+            segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
+            pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
+            words => 2 * tile.side * STRIDE, right0 => tile.side * STRIDE,
+        },
+    };
+    finish(e, parts)
+}
+
+const EXTENSIONS: [&str; 5] = [
+    "GL_EXT_shader_explicit_arithmetic_types_float16",
+    "GL_EXT_shader_16bit_storage",
+    "GL_KHR_memory_scope_semantics",
+    "GL_KHR_cooperative_matrix",
+    "GL_KHR_shader_subgroup_basic",
+];
+
+fn segment_holes(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    (tile, bn, groups): (Tile, u32, String),
+    buffers: &[usize],
+    text: &mut String,
+) -> Result<Hole, CodegenError> {
+    e.open(); // the segment
+    e.open(); // a slice of k
+    let mut left = pieces(e, form, form.lhs, ("m", &form.m), Along::K, &mut |e, row, k| {
+        left_at(e, form, batch, &row, &k)
+    })?;
+    if left.is_none() {
+        left = pieces(e, form, form.lhs, ("m", &form.m), Along::None, &mut |e, row, k| {
+            left_at(e, form, batch, &row, &k)
+        })?;
+    }
+    let left = left.unwrap_or_default();
+    text.push_str(&left);
+    let mut anchors = vec![];
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let (load, along) = right(e, form, batch, e.body.node(*id).operands[1])?;
+        text.push_str(&load);
+        let i = i as u32;
+        anchors.push(context! {
+            comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => load, rows => along == Along::Own,
+            first => i * bn / tile.pass(), at => i * bn * STRIDE, sum => i * bn / GRID / matrix::SIDE * tile.matrices(),
+            row => i * GRID * matrix::SIDE,
+        });
+    }
+    let k_lines = e.close().join("\n");
+    e.open(); // the epilogue
+    let depth = e.depth();
+    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let row = format!("({}u + r) * {bn}u", i as u32 * GRID * matrix::SIDE);
+        let anchor = Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
+        e.anchors.insert(*id, anchor);
+    }
+    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    let store = e.close().join("\n");
+    let prelude = e.close().join("\n");
+    let n = e.dim(&segment.n);
+    for part in [&k_lines, &store, &prelude] {
+        text.push_str(part);
+    }
+    let wide = bn / GRID / matrix::SIDE;
+    Ok(context! {
+        groups => groups, bn => bn, k_lines => k_lines, left => left, anchors => anchors, store => store,
+        prelude => prelude, n => n, passes => bn / tile.pass(), wide => wide,
+        right => segment.anchors.len() as u32 * bn / tile.pass(),
+        sums => segment.anchors.len() as u32 * wide * tile.matrices(),
+    })
+}
+
+/// Along which extent of an operand eight neighbours can be loaded at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Along {
+    /// The inner one.
+    K,
+    /// Columns of the right operand.
+    Own,
+    /// Neither: elements are loaded one by one, in runs along the inner extent.
+    None,
+}
+
+/// Lines that set `piece` for the right operand, and how its slice lies in shared memory.
+fn right(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    batch: &Index,
+    rhs: Value,
+) -> Result<(String, Along), CodegenError> {
+    let shape = e.body.ty(rhs).shape.clone();
+    let columns = shape.dims()[shape.rank() - 1].clone();
+    let mut at = |e: &mut Emitter<'_>, column: Index, k: Index| {
+        let mut at = batch_at(e, &form.batch, &shape, batch);
+        at.extend([k, column]);
+        at
+    };
+    for along in [Along::K, Along::Own, Along::None] {
+        if let Some(lines) = pieces(e, form, rhs, ("n", &columns), along, &mut at)? {
+            return Ok((lines, along));
+        }
+    }
+    Err(CodegenError::Node(e.body.node_text(rhs.node)))
+}
+
+/// Lines that set `piece` to eight elements of an operand that are neighbours along `along`, at inner position `k` and
+/// row or column `own`, if they can be loaded so. Beyond the inner extent `piece` stays as it is.
+fn pieces(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    value: Value,
+    (name, extent): (&str, &Dim),
+    along: Along,
+    at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
+) -> Result<Option<String>, CodegenError> {
+    // Packing rounds to f16 itself.
+    let value = matrix::rounded(e.body, value).unwrap_or(value);
+    let divides = |dim: &Dim, by: i64| dim.as_const().is_some_and(|d| d % by == 0);
+    let k_end = e.dim(&form.k);
+    e.open();
+    let (own, probe) = match along {
+        Along::K | Along::None => (e.atom(extent, name), e.atoms.fresh(&form.k, AtomDef::Free)),
+        Along::Own => (e.atom(&form.k, "k"), e.atoms.fresh(extent, AtomDef::Free)),
+    };
+    let probed = e.atoms.index(probe);
+    let (found, last) = match along {
+        Along::None => (None, ""),
+        Along::K if !divides(&form.k, operand::WIDE) => (None, ""),
+        Along::Own if !divides(extent, operand::WIDE) => (None, ""),
+        Along::K => {
+            let at = at(e, own.clone(), probed);
+            (operand::wide(e, value, &at, probe), "k")
+        }
+        Along::Own => {
+            let at = at(e, probed, own.clone());
+            (operand::wide(e, value, &at, probe), name)
+        }
+    };
+    let mut lines = vec![];
+    match (found, along) {
+        (Some((buffer, offset)), _) => {
+            let offset = e.index(&offset)?.text;
+            let b = e.buffers[buffer].binding;
+            lines.extend(e.close());
+            // The bits of f16 elements go to shared memory as they are.
+            if e.buffers[buffer].dtype == DType::F16 {
+                lines.push(format!("piece = wide{b}(({offset} + {last}) >> 3);"));
+            } else {
+                lines.push("float w[8];".into());
+                lines.push(format!("load8_{b}({offset} + {last}, w);"));
+                lines.push("piece = packed(w);".into());
+            }
+            if !divides(&form.k, i64::from(BK)) {
+                lines = block(&format!("if (k < {k_end})"), lines);
+            }
+        }
+        (None, Along::K | Along::Own) => {
+            e.close();
+            return Ok(None);
+        }
+        (None, Along::None) => {
+            e.open();
+            let k = e.atom(&form.k, "at");
+            let at = at(e, own, k);
+            let x = e.value(value, &at)?;
+            let mut each = e.close();
+            lines.extend(e.close());
+            each.push(format!("w[j] = float({});", x.text));
+            if !divides(&form.k, i64::from(BK)) {
+                each = block(&format!("if (at < {k_end})"), each);
+                each.insert(0, "w[j] = 0.0;".into());
+            }
+            each.insert(0, "const uint at = k + j;".into());
+            lines.push("float w[8];".into());
+            lines.extend(block("[[unroll]] for (uint j = 0u; j < 8u; ++j)", each));
+            lines.push("piece = packed(w);".into());
+        }
+    }
+    Ok(Some(lines.join("\n")))
+}
+
+fn block(head: &str, lines: Vec<String>) -> Vec<String> {
+    let mut all = vec![format!("{head} {{")];
+    all.extend(lines.into_iter().map(|l| format!("    {l}")));
+    all.push("}".into());
+    all
+}

@@ -1,0 +1,110 @@
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
+${ functions }
+// Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
+// eight more so that neighbouring rows lie in different banks. Later a strip of the results in f32.
+shared uvec4 slices[${ words }];
+float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
+uvec4 packed(float w[8]) {
+    uvec4 p;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = packFloat2x16(f16vec2(w[2u * i], w[2u * i + 1u]));
+    return p;
+}
+void main() {
+    const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
+    const uint row0 = gl_WorkGroupID.x * ${ bm }u;
+    uint group = gl_WorkGroupID.y;
+    // Four invocations load a row. Those that store together take rows four apart, which lie in different banks.
+    const uint quad = lane / 4u, part = lane % 4u;
+    const uint own = (quad & ~7u) | (quad & 1u) << 2 | (quad >> 1 & 3u);
+    const uint left0 = gl_SubgroupID / 2u * ${ bm // 2 * stride }u;
+    ${ prelude | indent(4) }
+//% for s in segments
+    if (group < ${ s.groups }) {
+        const uint column0 = group * ${ s.bn }u;
+        ${ s.prelude | indent(8) }
+        coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[${ s.sums }];
+        [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+        // A slice is loaded while the one before it is multiplied; before the first there is one of zeros, as a branch around
+        // the products would make drivers keep the sums in memory.
+        uvec4 left[${ pieces }], right[${ s.right }];
+        [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) left[t] = uvec4(0u);
+        [[unroll]] for (uint t = 0u; t < ${ s.right }u; ++t) right[t] = uvec4(0u);
+        for (uint k0 = 0u; k0 < ${ k } + ${ bk }u; k0 += ${ bk }u) {
+            [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) slices[(t * ${ pass }u + own) * ${ stride }u + part] = left[t];
+//% for a in s.anchors
+            [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t)
+//% if a.rows
+                slices[${ right0 + a.at }u + (t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u) * ${ s.bn // 8 + 1 }u + lane % ${ s.bn // 8 }u] = right[${ a.first }u + t];
+//% else
+                slices[${ right0 + a.at }u + (t * ${ pass }u + own) * ${ stride }u + part] = right[${ a.first }u + t];
+//% endif
+//% endfor
+            barrier();
+            if (k0 < ${ k }) {
+                ${ s.k_lines | indent(16) }
+                [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) {
+                    const uint m = min(row0 + t * ${ pass }u + own, ${ m } - 1u), k = k0 + part * 8u;
+                    uvec4 piece = uvec4(0u);
+                    ${ s.left | indent(20) }
+                    left[t] = piece;
+                }
+//% for a in s.anchors
+                // ${ a.comment }
+                [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
+//% if a.rows
+                    const uint n = min(column0 + lane % ${ s.bn // 8 }u * 8u, ${ s.n } - 8u), k = k0 + t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u;
+//% else
+                    const uint n = min(column0 + t * ${ pass }u + own, ${ s.n } - 1u), k = k0 + part * 8u;
+//% endif
+                    uvec4 piece = uvec4(0u);
+                    ${ a.load | indent(20) }
+                    right[${ a.first }u + t] = piece;
+                }
+//% endfor
+            }
+            [[unroll]] for (uint kk = 0u; kk < ${ bk // 16 }u; ++kk) {
+                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[${ matrices }];
+                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+                [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i)
+                    coopMatLoad(a[i], slices, left0 + i * ${ 16 * stride }u + kk * 2u, ${ stride }u, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
+                    const uint column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * 16u;
+//% for a in s.anchors
+//% if a.rows
+                    coopMatLoad(b, slices, ${ right0 + a.at }u + kk * ${ 16 * (s.bn // 8 + 1) }u + column / 8u, ${ s.bn // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
+//% else
+                    coopMatLoad(b, slices, ${ right0 + a.at }u + column * ${ stride }u + kk * 2u, ${ stride }u, gl_CooperativeMatrixLayoutColumnMajor);
+//% endif
+                    [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i)
+                        sums[${ a.sum }u + j * ${ matrices }u + i] = coopMatMulAdd(a[i], b, sums[${ a.sum }u + j * ${ matrices }u + i]);
+//% endfor
+                }
+            }
+            barrier();
+        }
+        // Strips of 16 rows of each half of the tile: [anchor][row][column].
+        [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i) {
+            [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
+                const uint row = gl_SubgroupID / 2u * 16u, column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * 16u;
+//% for a in s.anchors
+                coopMatStore(sums[${ a.sum }u + j * ${ matrices }u + i], slices, ((${ a.row }u + row) * ${ s.bn }u + column) / 4u, ${ s.bn // 4 }u, gl_CooperativeMatrixLayoutRowMajor);
+//% endfor
+            }
+            barrier();
+            for (uint t = lane; t < ${ 32 * s.bn }u; t += ${ workgroup }u) {
+                const uint r = t / ${ s.bn }u, m = row0 + r / 16u * ${ bm // 2 }u + i * 16u + r % 16u, n = column0 + t % ${ s.bn }u;
+                if (m < ${ m } && n < ${ s.n }) {
+                    ${ s.store | indent(20) }
+                }
+            }
+            barrier();
+        }
+        return;
+    }
+    group -= ${ s.groups };
+//% endfor
+}

@@ -1,0 +1,187 @@
+//! Matrix hardware: which matmuls can be products of f16 matrices that a subgroup computes together.
+//!
+//! Products of two f16 are exact in f32 and are added in f32, so such a kernel computes what one of f32 multiply-adds
+//! would, provided that every element of both operands *is* an f16: it has that type, or was cast from it, or is a
+//! weight stored in it. That is a property of the graph ([`is_exact`]), so kernels never round in silence; where callers
+//! accept the rounding, [`round_operands`] writes it into the graph as casts.
+
+use crate::access::neighbours;
+use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
+use crate::dtype::{DType, Format};
+use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
+use crate::graph::{Graph, GraphError, Value};
+use crate::index::{AtomDef, Atoms, Index};
+use crate::op::Op;
+use crate::rewrite::rebuild;
+
+/// Rows, columns and inner extent of the products that kernels are made of.
+pub const SIDE: u32 = 16;
+
+/// Neighbouring elements along the inner extent that kernels load together.
+const PIECE: i64 = 8;
+
+/// Whether subgroups multiply f16 matrices of [`SIDE`] into f32, with what kernels need around that.
+pub fn has_instructions(caps: &DeviceCaps) -> bool {
+    let fits = |s: &MatrixShape| {
+        (s.m, s.n, s.k) == (SIDE, SIDE, SIDE)
+            && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
+    };
+    caps.f16
+        && caps.storage_16bit
+        && caps.memory_model
+        && caps.subgroup_size_min == caps.subgroup_size_max
+        && caps.cooperative_matrix.iter().any(fits)
+}
+
+/// Whether every element of `value` is exact in f16.
+pub fn is_exact(graph: &Graph, value: Value) -> bool {
+    let mut value = value;
+    loop {
+        if graph.ty(value).dtype == DType::F16 {
+            return true;
+        }
+        let node = graph.node(value.node);
+        value = match &node.op {
+            // Both have fewer bits than an f16 and no wider range.
+            Op::Cast(DType::F32) if matches!(graph.ty(node.operands[0]).dtype, DType::F8E4M3 | DType::U8) => {
+                return true;
+            }
+            Op::Cast(DType::F32) if graph.ty(node.operands[0]).dtype == DType::F16 => return true,
+            Op::Dequantize(_) => return graph.ty(node.operands[0]).dtype == DType::Block(Format::F16),
+            Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. }
+            | Op::Window { .. }
+            | Op::Gather { .. } => node.operands[0],
+            _ => return false,
+        };
+    }
+}
+
+/// Whether a contraction can be computed by products of f16 matrices: its operands are exact in f16, its results f32 or
+/// f16.
+pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+    let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
+    has_instructions(caps)
+        && form.prologue.is_empty()
+        && is_exact(body, form.lhs)
+        && anchors.all(|id| {
+            let node = body.node(*id);
+            matches!(node.types[0].dtype, DType::F32 | DType::F16) && is_exact(body, node.operands[1])
+        })
+}
+
+/// What `value` rounds, if it does nothing else: `cast(cast(x, f16), f32)` is `x` rounded to f16.
+pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
+    let outer = graph.node(value.node);
+    let narrow = *outer.operands.first()?;
+    let inner = graph.node(narrow.node);
+    let wide = *inner.operands.first()?;
+    let casts = matches!(outer.op, Op::Cast(DType::F32))
+        && matches!(inner.op, Op::Cast(DType::F16))
+        && graph.ty(wide).dtype == DType::F32;
+    casts.then_some(wide)
+}
+
+/// Whether a matmul's right operand is a weight that is read in runs along the inner extent, and that may be rounded.
+fn reads_weight(graph: &Graph, rhs: Value) -> bool {
+    let shape = graph.ty(rhs).shape.clone();
+    let rank = shape.rank();
+    let mut atoms = Atoms::default();
+    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
+    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
+    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
+    let Some((leaf, _)) = neighbours(graph, rhs, &at, k, PIECE, &mut atoms) else { return false };
+    // What is stored as f32 was meant to have its bits, and bf16 has a range that f16 has not.
+    let narrow = match graph.ty(leaf).dtype {
+        DType::Block(f) => !matches!(f, Format::F32 | Format::F64 | Format::BF16 | Format::I64 | Format::I32),
+        other => other == DType::F16,
+    };
+    narrow && matches!(graph.op(leaf), Op::Weight { .. } | Op::Param { .. })
+}
+
+/// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
+/// on devices that multiply those by matrix hardware. Elsewhere nothing happens.
+///
+/// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
+/// about 5e-8), and activations beyond 65504 become infinite, so callers decide.
+///
+/// # Errors
+/// Only of a graph that is not valid.
+pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    if !has_instructions(caps) {
+        return Ok(graph.clone());
+    }
+    rebuild(graph, |new, node, operands| {
+        if !matches!(node.op, Op::Matmul) {
+            return Ok(None);
+        }
+        let ty = new.ty(operands[0]).clone();
+        let [.., m, k] = ty.shape.dims() else { return Ok(None) };
+        let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
+        let pieces = k.as_const().is_some_and(|k| k > 0 && k % PIECE == 0);
+        if few || !pieces || ty.dtype != DType::F32 || !reads_weight(new, operands[1]) {
+            return Ok(None);
+        }
+        let mut rounded = vec![];
+        for operand in operands {
+            rounded.push(if is_exact(new, *operand) {
+                *operand
+            } else {
+                let narrow = new.add(Op::Cast(DType::F16), &[*operand])?;
+                new.add(Op::Cast(DType::F32), &[narrow])?
+            });
+        }
+        new.add(Op::Matmul, &rounded).map(Some)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps;
+
+    /// A matmul of `rows` rows with a weight in `format`.
+    fn linear(rows: i64, format: Format) -> Graph {
+        let mut graph = Graph::new("linear");
+        let x = graph.input("x", DType::F32, [rows, 256]).expect("a type");
+        let w = graph.weight("w", DType::Block(format), [16, 256]).expect("whole blocks");
+        let w = graph.add(Op::Dequantize(DType::F32), &[w]).expect("blocks");
+        let w = graph.permute(w, &[1, 0]).expect("a matrix");
+        let y = graph.add(Op::Matmul, &[x, w]).expect("fits");
+        graph.output("y", y).expect("new");
+        graph
+    }
+
+    #[test]
+    fn operands_are_rounded_where_matrices_multiply_them() {
+        let casts = |graph: &Graph, caps: &DeviceCaps| {
+            let found = round_operands(graph, caps).expect("valid");
+            found.nodes().filter(|(_, n)| matches!(n.op, Op::Cast(DType::F16))).count()
+        };
+        let h200 = caps::h200();
+        assert_eq!(casts(&linear(9, Format::Q4_0), &h200), 2);
+        // Weights that are f16 need no rounding.
+        assert_eq!(casts(&linear(512, Format::F16), &h200), 1);
+        // Few rows, weights with more bits or range, no instructions.
+        assert_eq!(casts(&linear(8, Format::Q4_0), &h200), 0);
+        assert_eq!(casts(&linear(512, Format::F32), &h200), 0);
+        assert_eq!(casts(&linear(512, Format::BF16), &h200), 0);
+        assert_eq!(casts(&linear(512, Format::Q4_0), &caps::lavapipe()), 0);
+    }
+
+    #[test]
+    fn exact_values_are_those_that_were_f16() {
+        let mut graph = Graph::new("exact");
+        let x = graph.input("x", DType::F32, [4, 8]).expect("a type");
+        let narrow = graph.add(Op::Cast(DType::F16), &[x]).expect("a float");
+        let wide = graph.add(Op::Cast(DType::F32), &[narrow]).expect("a float");
+        let view = graph.permute(wide, &[1, 0]).expect("a matrix");
+        let sum = graph.elementwise(crate::ElementwiseOp::Add, &[wide, wide]).expect("same shapes");
+        assert!(is_exact(&graph, narrow) && is_exact(&graph, wide) && is_exact(&graph, view));
+        assert!(!is_exact(&graph, x) && !is_exact(&graph, sum));
+        assert_eq!((rounded(&graph, wide), rounded(&graph, view)), (Some(x), None));
+    }
+}

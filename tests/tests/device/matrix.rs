@@ -1,0 +1,154 @@
+//! Matmuls of f16 operands against the interpreter: by matrix hardware where the device has it, by multiply-adds
+//! elsewhere. Extents lie around those of tiles, slices and pieces.
+
+use tallow_ir::{DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix};
+
+use crate::differential::{check, report};
+
+/// Rows: few more than a matvec takes, and around the sides of tiles.
+const ROWS: [i64; 8] = [9, 31, 64, 65, 127, 128, 129, 200];
+
+/// Operand `[rows, k]` of f32 that was rounded to f16.
+fn activations(g: &mut Graph, rows: Dim, k: i64) -> Result<Value, GraphError> {
+    let x = g.input("x", DType::F32, [rows, k.into()])?;
+    let x = g.add(Op::Cast(DType::F16), &[x])?;
+    g.add(Op::Cast(DType::F32), &[x])
+}
+
+/// The transpose of a weight `[n, k]` in `format` as f32.
+fn transposed(g: &mut Graph, name: &str, format: Format, n: i64, k: i64) -> Result<Value, GraphError> {
+    let w = g.weight(name, DType::Block(format), [n, k])?;
+    let w = g.add(Op::Dequantize(DType::F32), &[w])?;
+    g.permute(w, &[1, 0])
+}
+
+fn linear(rows: Dim, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("linear");
+    let x = activations(&mut g, rows.clone(), k)?;
+    let w = transposed(&mut g, "w", format, n, k)?;
+    let y = g.add(Op::Matmul, &[x, w])?;
+    let bias = g.weight("bias", DType::F32, [n])?;
+    let bias = g.add(Op::Broadcast([rows, n.into()].into_iter().collect()), &[bias])?;
+    let y = g.elementwise(E::Add, &[y, bias])?;
+    g.output("y", y)?;
+    // As callers write the rounding of weights, also for devices that would not ask for it.
+    matrix::round_operands(&g, &caps::h200())
+}
+
+fn checked(graphs: impl IntoIterator<Item = Result<Graph, GraphError>>) {
+    let mut of = 0;
+    let found = graphs.into_iter().enumerate().filter_map(|(i, graph)| {
+        of += 1;
+        let graph = graph.expect("a graph of this test");
+        check(&graph, 4000 + i as u64).map(|why| format!("{graph}\n{why}"))
+    });
+    let failures = found.collect();
+    report(failures, of);
+}
+
+#[test]
+fn rows_columns_and_inner_extents_match_the_interpreter() {
+    let extents = [(8, 1), (40, 33), (24, 64), (96, 130), (36, 66), (257, 40), (32, 257), (512, 96)];
+    checked(
+        ROWS.into_iter()
+            .flat_map(|m| extents.into_iter().map(move |(k, n)| linear(m.into(), k, n, Format::F16))),
+    );
+}
+
+#[test]
+fn quantized_weights_match_the_interpreter() {
+    let blocks = Format::ALL.iter().copied();
+    let blocks = blocks.filter(|f| !f.is_plain() && !matches!(f, Format::Q8_1 | Format::Q8_K));
+    checked(blocks.map(|format| {
+        let seq = Dim::from(Symbol::new("seq", 150));
+        linear(seq, 256 + 512 * i64::from(format == Format::Q4_0), 72, format)
+    }));
+}
+
+/// Several products of one left operand, and an epilogue that reads other columns than its own.
+#[test]
+fn products_that_share_a_kernel_match_the_interpreter() {
+    let several = |count: i64, n: i64| -> Result<Graph, GraphError> {
+        let mut g = Graph::new("several");
+        let x = activations(&mut g, 70.into(), 64)?;
+        let mut y = None;
+        for i in 0..count {
+            let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, 64)?;
+            let own = g.add(Op::Matmul, &[x, w])?;
+            y = Some(match y {
+                None => own,
+                Some(y) => g.elementwise(E::Mul, &[y, own])?,
+            });
+        }
+        let y = g.reshape(y.expect("one at least"), [70.into(), Dim::from(n / 4), 4.into()])?;
+        // The halves of each four columns change places.
+        let half =
+            |g: &mut Graph, at: i64| g.add(Op::Slice { axis: 2, start: at.into(), len: 2.into() }, &[y]);
+        let (low, high) = (half(&mut g, 0)?, half(&mut g, 2)?);
+        let turned = g.add(Op::Concat { axis: 2 }, &[high, low])?;
+        let sum = g.elementwise(E::Add, &[turned, y])?;
+        g.output("y", sum)?;
+        Ok(g)
+    };
+    // Side by side: segments of different widths.
+    let siblings = || -> Result<Graph, GraphError> {
+        let mut g = Graph::new("siblings");
+        let x = activations(&mut g, 200.into(), 96)?;
+        for (i, n) in [128, 32, 40].into_iter().enumerate() {
+            let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, 96)?;
+            let y = g.add(Op::Matmul, &[x, w])?;
+            g.output(&format!("y{i}"), y)?;
+        }
+        Ok(g)
+    };
+    checked((1..=5).flat_map(|count| [several(count, 64), several(count, 132)]).chain([siblings()]));
+}
+
+#[test]
+fn f16_tensors_in_either_order_match_the_interpreter() {
+    let product = |b: [i64; 2], m: i64, k: i64, n: i64, orders: [bool; 2]| -> Result<Graph, GraphError> {
+        let mut g = Graph::new("product");
+        let mut operand = |name: &str, b: i64, rows: i64, columns: i64, turned: bool| {
+            if turned {
+                let x = g.input(name, DType::F16, [b, columns, rows])?;
+                g.permute(x, &[0, 2, 1])
+            } else {
+                g.input(name, DType::F16, [b, rows, columns])
+            }
+        };
+        let x = operand("a", b[0], m, k, orders[0])?;
+        let y = operand("b", b[1], k, n, orders[1])?;
+        let y = g.add(Op::Matmul, &[x, y])?;
+        g.output("y", y)?;
+        Ok(g)
+    };
+    let extents = [(9, 16, 8), (64, 40, 136), (130, 33, 72), (70, 64, 33), (129, 7, 5), (257, 96, 264)];
+    let mut graphs = vec![];
+    for (m, k, n) in extents {
+        for orders in [[false, false], [false, true], [true, false], [true, true]] {
+            graphs.push(product([1, 1], m, k, n, orders));
+            graphs.push(product([3, 1], m, k, n, orders));
+            graphs.push(product([2, 2], m, k, n, orders));
+        }
+    }
+    checked(graphs);
+}
+
+/// Convolutions as products: the inner extent is read through windows, so that no neighbours can be loaded at once.
+#[test]
+fn operands_read_through_index_maps_match_the_interpreter() {
+    let mixed = |m: i64, parts: [i64; 3], n: i64| -> Result<Graph, GraphError> {
+        let mut g = Graph::new("mixed");
+        let k: i64 = parts.iter().product();
+        let x = g.input("x", DType::F16, [parts[2], m, parts[0], parts[1]])?;
+        let x = g.permute(x, &[1, 3, 0, 2])?;
+        let x = g.reshape(x, [m, k])?;
+        let w = g.weight("w", DType::F16, [parts[1], n, parts[0], parts[2]])?;
+        let w = g.permute(w, &[0, 3, 2, 1])?;
+        let w = g.reshape(w, [k, n])?;
+        let y = g.add(Op::Matmul, &[x, w])?;
+        g.output("y", y)?;
+        Ok(g)
+    };
+    checked([mixed(40, [3, 3, 16], 24), mixed(130, [5, 2, 7], 66), mixed(64, [4, 8, 8], 128)]);
+}
