@@ -1,6 +1,7 @@
 //! One file a kernel kind: from a form to a rendered template.
 
 pub(crate) mod attention;
+pub(crate) mod attention_matrix;
 pub(crate) mod custom;
 pub(crate) mod map;
 pub(crate) mod matmul;
@@ -38,6 +39,9 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         }
         form::Form::Contraction(f) if matmul_matrix::fits(&emitter, &f) => matmul_matrix::kernel(emitter, &f),
         form::Form::Contraction(f) => matmul::kernel(emitter, &f),
+        form::Form::Attention(f) if attention_matrix::fits(&emitter, &f) => {
+            attention_matrix::kernel(emitter, &f)
+        }
         form::Form::Attention(f) => attention::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Quantize => {
             quantize::kernel(emitter, &f)

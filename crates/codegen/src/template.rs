@@ -68,6 +68,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("short_rows.comp", include_str!("templates/short_rows.comp")),
     ("matvec.comp", include_str!("templates/matvec.comp")),
     ("matmul.comp", include_str!("templates/matmul.comp")),
+    ("attention_matrix.comp", include_str!("templates/attention_matrix.comp")),
     ("matmul_matrix.comp", include_str!("templates/matmul_matrix.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_split.comp", include_str!("templates/attention_split.comp")),

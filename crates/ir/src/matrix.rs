@@ -9,7 +9,7 @@ use crate::access::neighbours;
 use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
-use crate::graph::{Graph, GraphError, Value};
+use crate::graph::{Graph, GraphError, Node, Value};
 use crate::index::{AtomDef, Atoms, Index};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -102,8 +102,40 @@ fn reads_weight(graph: &Graph, rhs: Value) -> bool {
     narrow && matches!(graph.op(leaf), Op::Weight { .. } | Op::Param { .. })
 }
 
+/// An f32 value rounded to f16, in f32 again.
+fn round(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
+    let narrow = graph.add(Op::Cast(DType::F16), &[value])?;
+    graph.add(Op::Cast(DType::F32), &[narrow])
+}
+
+/// Activations rounded to f16. The casts go before views that only lay elements out anew, to the kernel that computes the
+/// activations.
+fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
+    let (mut source, mut views) = (value, vec![]);
+    while let op @ (Op::Reshape(_) | Op::Permute(_)) = graph.op(source) {
+        views.push(op.clone());
+        source = graph.node(source.node).operands[0];
+    }
+    let rounded = round(graph, source)?;
+    views.into_iter().rev().try_fold(rounded, |value, view| graph.add(view, &[value]))
+}
+
+/// Attention with its f32 queries rounded, if they are many and keys and values are f16.
+fn round_queries(graph: &mut Graph, node: &Node, operands: &[Value]) -> Result<Option<Value>, GraphError> {
+    let ty = graph.ty(operands[0]);
+    let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
+    let narrow = operands[1..3].iter().all(|v| is_exact(graph, *v));
+    if few || !narrow || ty.dtype != DType::F32 || is_exact(graph, operands[0]) {
+        return Ok(None);
+    }
+    let mut operands = operands.to_vec();
+    operands[0] = round_activations(graph, operands[0])?;
+    graph.add(node.op.clone(), &operands).map(Some)
+}
+
 /// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
-/// on devices that multiply those by matrix hardware. Elsewhere nothing happens.
+/// on devices that multiply those by matrix hardware, and the queries of attention over f16 keys and values. Elsewhere
+/// nothing happens.
 ///
 /// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
 /// about 5e-8), and activations beyond 65504 become infinite, so callers decide.
@@ -115,6 +147,9 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         return Ok(graph.clone());
     }
     rebuild(graph, |new, node, operands| {
+        if matches!(node.op, Op::Attention(_)) {
+            return round_queries(new, node, operands);
+        }
         if !matches!(node.op, Op::Matmul) {
             return Ok(None);
         }
@@ -125,16 +160,10 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         if few || !pieces || ty.dtype != DType::F32 || !reads_weight(new, operands[1]) {
             return Ok(None);
         }
-        let mut rounded = vec![];
-        for operand in operands {
-            rounded.push(if is_exact(new, *operand) {
-                *operand
-            } else {
-                let narrow = new.add(Op::Cast(DType::F16), &[*operand])?;
-                new.add(Op::Cast(DType::F32), &[narrow])?
-            });
-        }
-        new.add(Op::Matmul, &rounded).map(Some)
+        let [left, right] = [operands[0], operands[1]];
+        let left = if is_exact(new, left) { left } else { round_activations(new, left)? };
+        let right = if is_exact(new, right) { right } else { round(new, right)? };
+        new.add(Op::Matmul, &[left, right]).map(Some)
     })
 }
 

@@ -1,7 +1,9 @@
 //! Matmuls of f16 operands against the interpreter: by matrix hardware where the device has it, by multiply-adds
 //! elsewhere. Extents lie around those of tiles, slices and pieces.
 
-use tallow_ir::{DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix};
+use tallow_ir::{
+    Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix,
+};
 
 use crate::differential::{check, report};
 
@@ -151,4 +153,65 @@ fn operands_read_through_index_maps_match_the_interpreter() {
         Ok(g)
     };
     checked([mixed(40, [3, 3, 16], 24), mixed(130, [5, 2, 7], 66), mixed(64, [4, 8, 8], 128)]);
+}
+
+/// Attention of many queries over f16 keys and values: groups of heads, causal and windowed, capped, with a bias, around
+/// the sides of tiles; and queries that see nothing.
+#[test]
+fn attention_of_many_queries_matches_the_interpreter() {
+    // Heads, key heads, queries, keys, depth, width.
+    let shapes = [
+        [4, 2, 16, 32, 16, 16],
+        [2, 1, 130, 130, 64, 32],
+        [6, 2, 33, 97, 128, 128],
+        [1, 1, 200, 40, 32, 48],
+        [3, 3, 17, 300, 16, 112],
+        [2, 2, 128, 0, 16, 16],
+    ];
+    let kinds = [
+        Attention::new(0.25),
+        Attention::new(0.25).causal(true),
+        Attention::new(0.5).causal(true).window(Some(40)),
+        Attention::new(0.25).softcap(Some(3.0)),
+        Attention::new(0.125).window(Some(7)),
+    ];
+    let mut graphs = vec![];
+    for [heads, key_heads, s, t, d, e] in shapes {
+        for (i, attention) in kinds.into_iter().enumerate() {
+            let graph = || -> Result<Graph, GraphError> {
+                let mut g = Graph::new("attention");
+                let narrow = |g: &mut Graph, name: &str, dims: [i64; 3]| g.input(name, DType::F16, dims);
+                let k = narrow(&mut g, "k", [key_heads, t, d])?;
+                // As a cache holds them: positions before heads.
+                let v = narrow(&mut g, "v", [t, key_heads, e])?;
+                let v = g.permute(v, &[1, 0, 2])?;
+                let mut operands = if i % 2 == 0 {
+                    vec![narrow(&mut g, "q", [heads, s, d])?, k, v]
+                } else {
+                    let q = g.input("q", DType::F32, [heads, s, d])?;
+                    let q = g.add(Op::Cast(DType::F16), &[q])?;
+                    vec![g.add(Op::Cast(DType::F32), &[q])?, k, v]
+                };
+                if i > 2 {
+                    operands.push(g.input("bias", DType::F32, [heads, s, t])?);
+                }
+                let y = g.add(Op::Attention(attention), &operands)?;
+                let y = g.permute(y, &[1, 0, 2])?;
+                g.output("y", y)?;
+                Ok(g)
+            };
+            graphs.push(graph());
+        }
+    }
+    let seq = Dim::from(Symbol::new("seq", 150));
+    graphs.push((|| {
+        let mut g = Graph::new("prefill");
+        let q = g.input("q", DType::F16, [8.into(), seq.clone(), 64.into()])?;
+        let k = g.input("k", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+        let v = g.input("v", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+        let y = g.add(Op::Attention(Attention::new(0.125).causal(true)), &[q, k, v])?;
+        g.output("y", y)?;
+        Ok(g)
+    })());
+    checked(graphs);
 }

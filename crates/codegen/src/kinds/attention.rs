@@ -188,7 +188,7 @@ fn widened(e: &mut Emitter<'_>, wide: DType, value: Value, at: &[Index]) -> Resu
 }
 
 /// The result in its own type; floats narrower than f32 stay in its precision where they can.
-fn narrow(wide: DType, dtype: DType) -> String {
+pub(super) fn narrow(wide: DType, dtype: DType) -> String {
     if wide == DType::F64 {
         scalar::cast(wide, dtype, "result")
     } else {

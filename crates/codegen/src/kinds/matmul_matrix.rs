@@ -6,6 +6,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Value, matrix};
 
+use super::attention_matrix::matrix_extensions;
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
 use super::{Parts, finish, operand, whole};
 use crate::emit::{Anchor, Emitter};
@@ -93,7 +94,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         let groups = segment_groups(&mut e, segment, bn);
         segments.push(segment_holes(&mut e, form, segment, &batch, (tile, bn, groups), &buffers, &mut text)?);
     }
-    for extension in EXTENSIONS {
+    for extension in matrix_extensions() {
         e.extensions.insert(extension);
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
@@ -112,14 +113,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     };
     finish(e, parts)
 }
-
-const EXTENSIONS: [&str; 5] = [
-    "GL_EXT_shader_explicit_arithmetic_types_float16",
-    "GL_EXT_shader_16bit_storage",
-    "GL_KHR_memory_scope_semantics",
-    "GL_KHR_cooperative_matrix",
-    "GL_KHR_shader_subgroup_basic",
-];
 
 fn segment_holes(
     e: &mut Emitter<'_>,

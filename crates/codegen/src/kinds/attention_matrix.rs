@@ -1,0 +1,178 @@
+//! Attention of many queries by matrix hardware: a workgroup takes 16 queries a subgroup, keys in tiles through shared
+//! memory, softmax online.
+
+use minijinja::context;
+use tallow_ir::access::neighbours;
+use tallow_ir::form::{AttentionForm, output_root};
+use tallow_ir::index::{AtomDef, Atoms, Index};
+use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
+
+use super::attention::narrow;
+use super::{Parts, finish, operand, whole};
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::{self, Glsl};
+
+/// Subgroups of a workgroup: each has 16 queries, and all share the tiles of keys and values.
+const SUBGROUPS: u32 = 8;
+
+/// Invocations of a subgroup: two for each of its queries.
+const LANES: u32 = 2 * matrix::SIDE;
+
+/// Keys of a tile.
+const KEYS: u32 = 32;
+
+/// Widest head and value, whose queries and sums a subgroup keeps in registers.
+const WIDEST: i64 = 128;
+
+/// Words of 16 bytes between rows of scores: 32 of f32, and one more against bank conflicts.
+const STRIDE: u32 = KEYS / 4 + 1;
+
+/// Whether `value [heads, rows, width]` is a buffer of f16 in which the elements of a row are neighbours.
+fn rows_of_f16(body: &Graph, value: Value) -> bool {
+    let dims = body.ty(value).shape.dims();
+    let mut atoms = Atoms::default();
+    let (head, row) = (atoms.free(&dims[0]), atoms.free(&dims[1]));
+    let probe = atoms.fresh(&dims[2], AtomDef::Free);
+    let at = [head, row, atoms.index(probe)];
+    let leaf = neighbours(body, value, &at, probe, operand::WIDE, &mut atoms);
+    leaf.is_some_and(|(leaf, _)| {
+        body.ty(leaf).dtype == DType::F16 && matches!(body.op(leaf), Op::Param { .. })
+    })
+}
+
+/// Words of shared memory: tiles of keys and values, and for each subgroup scores and factors.
+fn words(d: u32, e: u32) -> u32 {
+    KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (matrix::SIDE * STRIDE + 64)
+}
+
+/// Whether this kernel computes an attention.
+pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
+    let node = e.body.node(form.node);
+    let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
+    let side = i64::from(matrix::SIDE);
+    let width = |dim: &Dim| dim.as_const().filter(|d| *d > 0 && d % side == 0 && *d <= WIDEST);
+    let (Some(d), Some(width)) = (width(&q[2]), width(&v[2])) else { return false };
+    let caps = e.caps;
+    matrix::has_instructions(caps)
+        && caps.subgroup_shuffle
+        && caps.subgroup_size == LANES
+        && caps.max_workgroup_invocations >= SUBGROUPS * LANES
+        && 16 * words(d as u32, width as u32) <= caps.shared_memory_bytes
+        && q[1].max_value() >= side
+        && q[1].as_const().is_none_or(|s| s >= side)
+        && matches!(node.types[0].dtype, DType::F32 | DType::F16)
+        && node.operands.get(3).is_none_or(|b| Glsl::of(e.body.ty(*b).dtype, caps) == Some(Glsl::Float))
+        && node.operands[..3].iter().all(|v| rows_of_f16(e.body, *v))
+}
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel, CodegenError> {
+    let node = e.body.node(form.node);
+    let Op::Attention(attrs) = node.op else {
+        return Err(CodegenError::Node(e.body.node_text(form.node)));
+    };
+    let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
+    let dtype = node.types[0].dtype;
+    let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
+    let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
+    let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
+    let (t_text, s_text) = (e.dim(t), e.dim(s));
+    let (hi, gi) = (e.atom(h, "h"), e.atom(&vs.dims()[0], "g"));
+    // The lines that load eight elements of a row, once they stand in the loop over rows.
+    let mut piece = |value: Value, head: &Index, name: &str, extent: &Dim| -> Result<_, CodegenError> {
+        e.open();
+        let row = e.atom(extent, name);
+        let probe = e.atoms.fresh(&e.body.ty(value).shape.dims()[2].clone(), AtomDef::Free);
+        let at = [head.clone(), row, e.atoms.index(probe)];
+        let found = operand::wide(&mut e, value, &at, probe);
+        let (buffer, offset) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+        let offset = e.index(&offset)?.text;
+        let load = format!("wide{}(({offset} + part * 8u) >> 3)", e.buffers[buffer].binding);
+        Ok((e.close().join("\n"), load))
+    };
+    let (q_lines, query) = piece(q, &hi, "s", s)?;
+    let (k_lines, key) = piece(k, &gi, "t", t)?;
+    let (v_lines, value) = piece(v, &gi, "t", t)?;
+    e.open();
+    let (si, ti) = (e.atom(s, "s"), e.atom(t, "t"));
+    let bias = match node.operands.get(3) {
+        Some(bias) => {
+            let extents = e.body.ty(*bias).shape.dims().to_vec();
+            let repeated =
+                |(extent, at): (&Dim, &Index)| if extent.is(1) { Index::default() } else { at.clone() };
+            let at: Vec<Index> = extents.iter().zip([&hi, &si, &ti]).map(repeated).collect();
+            e.value(*bias, &at)?.text
+        }
+        None => String::new(),
+    };
+    let t_lines = e.close().join("\n");
+
+    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    e.open();
+    let (si, ei) = (e.atom(s, "s"), e.atom(width, "e"));
+    let depth = e.depth();
+    let result = if dtype == DType::F32 { "result".into() } else { narrow(DType::F32, dtype) };
+    e.anchors.insert(form.node, Anchor::Var(Expr { text: result, depth }));
+    let shape = e.body.node(form.node).types[0].shape.clone();
+    let linear = e.atoms.flatten(&[hi, si, ei], &shape);
+    for (output, buffer) in buffers.iter().enumerate() {
+        let to = e.body.ty(output_root(e.body, output)).shape.clone();
+        let at = e.atoms.unflatten(&linear, &to);
+        e.store(output as u32, *buffer, &at)?;
+    }
+    let store = e.close().join("\n");
+
+    let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
+    let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
+    let capped = call(ElementwiseOp::Tanh, format!("score[c] / {cap}"));
+    let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
+    let text = format!(
+        "{q_lines}{k_lines}{v_lines}{t_lines}{store}{bias} max_of( {} {}",
+        exp("score[c]"),
+        if attrs.softcap.is_some() { capped.as_str() } else { "" },
+    );
+    let limits = e.caps.max_workgroup_count;
+    let grid = [
+        Count { value: s.clone(), per: SUBGROUPS * matrix::SIDE, limit: limits[0] },
+        Count { value: h.clone(), per: 1, limit: limits[1] },
+        Count::constant(1),
+    ];
+    whole("attention", &grid)?;
+    for extension in matrix_extensions() {
+        e.extensions.insert(extension);
+    }
+    e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+    e.extensions.insert("GL_KHR_shader_subgroup_vote");
+    let (d, width) = (number(d), number(width));
+    let parts = Parts {
+        kind: "attention",
+        template: "attention_matrix.comp",
+        workgroup: SUBGROUPS * LANES,
+        grid,
+        functions: String::new(),
+        text,
+        holes: context! {
+            hidden => Glsl::Float.literal(f64::NEG_INFINITY), d => d, e => width, t => t_text, s_extent => s_text,
+            causal => attrs.causal, window => attrs.window, cap => cap, capped => capped,
+            group => number(h) / number(&vs.dims()[0]).max(1), scale => Glsl::Float.literal(attrs.scale.as_f64()),
+            exp_score => exp("score[c]"), exp_top => exp("top"), keys => KEYS, subgroups => SUBGROUPS,
+            stride => STRIDE, words => words(d, width), values0 => KEYS * (d / 8 + 1),
+            own0 => KEYS * (d / 8 + 1) + KEYS * (width / 8 + 1), own => matrix::SIDE * STRIDE + 64,
+            factors => matrix::SIDE * STRIDE,
+            q_lines => q_lines, q => query, k_lines => k_lines, k => key, v_lines => v_lines, v => value,
+            t_lines => t_lines, bias => bias, store => store,
+        },
+    };
+    finish(e, parts)
+}
+
+/// What kernels with products of matrices demand of a shader compiler.
+pub(super) fn matrix_extensions() -> [&'static str; 5] {
+    [
+        "GL_EXT_shader_explicit_arithmetic_types_float16",
+        "GL_EXT_shader_16bit_storage",
+        "GL_KHR_memory_scope_semantics",
+        "GL_KHR_cooperative_matrix",
+        "GL_KHR_shader_subgroup_basic",
+    ]
+}
