@@ -168,7 +168,9 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
 
 /// Activations rounded to bytes, which kernels multiply as integers.
 fn rounded(b: &mut Builder, x: Item) -> Item {
-    let blocks = b.add(Op::Quantize(Format::Q8_1), &[x.value]);
+    // Mostly to what kernels multiply as integers.
+    let format = if b.rng.chance(80) { Format::Q8_1 } else { *b.rng.pick(&Op::QUANTIZED) };
+    let blocks = b.add(Op::Quantize(format), &[x.value]);
     Item { value: b.add(Op::Dequantize(DType::F32), &[blocks]), exact: false, ..x }
 }
 

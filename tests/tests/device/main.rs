@@ -14,5 +14,6 @@ mod functions;
 mod harness;
 mod models;
 mod random;
+mod rounding;
 mod structure;
 mod windows;

@@ -8,7 +8,7 @@ use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, NodeId};
 
 use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups, stores};
-use super::{Parts, finish, floor_pow2, operand, reduction, whole};
+use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -70,6 +70,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut text = format!("to_int( round_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
     let mut segments = vec![];
     let mut tile_floats = 0;
+    let waiting = rounding::waiting(&e, form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
         segments.push(segment_holes(
@@ -83,7 +84,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         )?);
     }
     let rounded = dot::shared_bytes(m.into(), k) as u32;
-    let needs = rounded + 4 * tile_floats + used.shared_bytes(workgroup);
+    let needs = rounded + 4 * (tile_floats + waiting.iter().sum::<u32>()) + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         return Err(CodegenError::SharedMemory {
             what: "matvec".into(),
@@ -104,7 +105,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
-    let functions = used.render(workgroup, e.caps)?;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_dot.comp",
@@ -115,7 +116,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, m_lines => m_lines,
             x_lines => x_lines, x => x.text, size => size, subgroups => subgroups,
-            steps => steps, whole => whole,
+            steps => steps, whole => whole, rounded => waiting, block => dot::BLOCK,
         },
     };
     finish(e, parts)
@@ -162,6 +163,7 @@ fn segment_holes(
     }
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
+    let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let prelude = e.close().join("\n");
     let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
     let n = e.dim(&segment.n);
@@ -169,7 +171,7 @@ fn segment_holes(
     text.push_str(&prelude);
     Ok(context! {
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
-        anchors => anchors, store => store, prelude => prelude, last => last, n => n,
+        anchors => anchors, store => store, prelude => prelude, last => last, n => n, blocks => blocks,
     })
 }
 
