@@ -2,6 +2,7 @@
 //! memory, then its subgroups take columns in turn, an invocation 32 weights at a time.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::caps::DeviceType;
 use tallow_ir::dot::{self, Packing};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
@@ -42,7 +43,20 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = floor_pow2((m * blocks * 4).clamp(MIN_WORKGROUP, MAX_WORKGROUP));
+    let least = match e.caps.device_type {
+        // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other
+            if !rounding::formats(&e).is_empty() =>
+        {
+            MAX_WORKGROUP
+        }
+        DeviceType::Cpu
+        | DeviceType::Discrete
+        | DeviceType::Integrated
+        | DeviceType::Virtual
+        | DeviceType::Other => MIN_WORKGROUP,
+    };
+    let workgroup = floor_pow2((m * blocks * 4).clamp(least, MAX_WORKGROUP));
     let workgroup = workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");

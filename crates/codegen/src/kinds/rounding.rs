@@ -113,7 +113,7 @@ pub(crate) fn store(
             (_, 0) => {
                 let store =
                     buffer.store(&format!("{start}u + {name} * {count}u + word"), "words[word]", e.caps);
-                format!("for (uint word = 0u; word < {count}u; ++word) {store}")
+                format!("[[unroll]] for (uint word = 0u; word < {count}u; ++word) {store}")
             }
             (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
         };

@@ -105,7 +105,7 @@ void main() {
                 float x[${ block }];
 //% for r in s.blocks
                 {
-                    for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
+                    [[unroll]] for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
                     uint words[${ r.words }];
                     ${ r.function }(x, words);
                     ${ r.store | indent(20) }

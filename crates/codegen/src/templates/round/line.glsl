@@ -1,13 +1,13 @@
 // ${ name }: ${ top + 1 } levels from the smallest value to the largest.
 void round_${ name }(float x[32], out uint words[${ words }]) {
     float low = x[0], high = x[0];
-    for (uint j = 1u; j < 32u; ++j) {
+    [[unroll]] for (uint j = 1u; j < 32u; ++j) {
         low = min(low, x[j]);
         high = max(high, x[j]);
     }
     const float scale = (high - low) / ${ top }.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
     uint levels[32];
-    for (uint j = 0u; j < 32u; ++j) {
+    [[unroll]] for (uint j = 0u; j < 32u; ++j) {
         precise const float level = (x[j] - low) * inverse + 0.5;
         levels[j] = uint(clamp(to_int(level), 0, ${ top }));
     }

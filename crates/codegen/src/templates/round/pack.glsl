@@ -9,7 +9,7 @@ uint nibbles_of(uint levels[32], uint word) {
 // The fifth bits of 32 levels.
 uint fifth_bits(uint levels[32]) {
     uint bits = 0u;
-    for (uint j = 0u; j < 32u; ++j) bits |= (levels[j] >> 4) << j;
+    [[unroll]] for (uint j = 0u; j < 32u; ++j) bits |= (levels[j] >> 4) << j;
     return bits;
 }
 //% endif

@@ -1,10 +1,10 @@
 // ${ name }: the first value of the largest magnitude becomes -${ half }, the end of the range.
 void round_${ name }(float x[32], out uint words[${ words }]) {
     float largest = 0.0;
-    for (uint j = 0u; j < 32u; ++j) largest = abs(x[j]) > abs(largest) ? x[j] : largest;
+    [[unroll]] for (uint j = 0u; j < 32u; ++j) largest = abs(x[j]) > abs(largest) ? x[j] : largest;
     const float scale = largest * ${ -1.0 / half }, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
     uint levels[32];
-    for (uint j = 0u; j < 32u; ++j) {
+    [[unroll]] for (uint j = 0u; j < 32u; ++j) {
         precise const float level = x[j] * inverse + ${ half }.5;
         levels[j] = uint(clamp(to_int(level), 0, ${ 2 * half - 1 }));
     }
