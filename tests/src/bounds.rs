@@ -77,9 +77,9 @@ impl Bounds {
     pub fn run(&mut self, inputs: &Inputs) -> Result<Vec<(String, Interval)>, String> {
         let mut env = inputs.env();
         for (name, state) in std::mem::take(&mut env.states) {
-            let wide = if state.ty.is_float() { DType::F64 } else { state.ty };
+            let wide = if is_real(state.ty) { DType::F64 } else { state.ty };
             let wide = if wide == state.ty { Ok(state.clone()) } else { widened(&state) }?;
-            for end in if state.ty.is_float() { ends(&name).to_vec() } else { vec![name] } {
+            for end in if is_real(state.ty) { ends(&name).to_vec() } else { vec![name] } {
                 let array = self.states.get(&end).unwrap_or(&wide).clone();
                 env.states.insert(end, array);
             }
@@ -193,7 +193,7 @@ impl Intervals {
                 let leaf = self.graph.weight(name, ty.dtype, ty.shape.clone())?;
                 Ok(Range::exact(self.wide(leaf)?))
             }
-            Op::State { name, ty } if ty.dtype.is_float() => {
+            Op::State { name, ty } if is_real(ty.dtype) => {
                 let [low, high] = ends(name);
                 let mut end = |name: &str| self.graph.state(name, DType::F64, ty.shape.clone());
                 Ok(Range { low: end(&low)?, high: end(&high)? })
@@ -222,7 +222,7 @@ impl Intervals {
             | Op::Flip { .. }
             | Op::Window { .. }
             | Op::Concat { .. } => self.both(op, operands),
-            Op::StateUpdate { .. } if ty.dtype.is_float() || operands.iter().all(|r| r.is_exact()) => {
+            Op::StateUpdate { .. } if is_real(ty.dtype) || operands.iter().all(|r| r.is_exact()) => {
                 self.both(op, operands)
             }
             Op::StateUpdate { .. } => self.any(ty),
@@ -272,6 +272,11 @@ impl Intervals {
         let highs: Vec<Value> = operands.iter().map(|r| r.high).collect();
         Ok(Range { low: self.graph.add(op.clone(), &lows)?, high: self.graph.add(op.clone(), &highs)? })
     }
+}
+
+/// True for types of real numbers, in themselves or as blocks; the interval of those is of what they mean.
+fn is_real(dtype: DType) -> bool {
+    dtype.is_float() || matches!(dtype, DType::Block(_))
 }
 
 /// The type of the ends of an interval.

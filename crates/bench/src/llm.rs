@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
+use tallow_models::CacheTypes;
 use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 use tallow_models::rope::frequencies;
 use tallow_models::weights::{WeightTypes, dtype};
@@ -275,7 +276,7 @@ fn llama(shape: &Shape, format: Format) -> Llama {
     }
     let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
     types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
-    Llama { config, types, rope, vocabulary: shape.vocabulary }
+    Llama { config, types, rope, vocabulary: shape.vocabulary, cache: CacheTypes::default() }
 }
 
 /// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tallow_models::CacheType;
 
 /// Run quantized language models that were fused and compiled to Vulkan.
 #[derive(Debug, Parser)]
@@ -50,6 +51,20 @@ pub struct LoadArgs {
     /// What quantized weights are multiplied by.
     #[arg(long, value_enum, default_value_t)]
     pub activations: Activations,
+    /// How keys and values are kept.
+    #[command(flatten)]
+    pub cache: CacheArgs,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct CacheArgs {
+    /// How keys are kept: f32, f16, q8_0 or q4_0.
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    pub cache_type_k: CacheType,
+    /// How values are kept: f32, f16, q8_0 or q4_0.
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    pub cache_type_v: CacheType,
 }
 
 /// What quantized weights are multiplied by.
@@ -143,6 +158,9 @@ pub struct PerplexityArgs {
     /// Where to run, as for `generate`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// How keys and values are kept.
+    #[command(flatten)]
+    pub cache: CacheArgs,
 }
 
 /// Options of `inspect`.

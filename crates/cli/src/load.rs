@@ -4,9 +4,9 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::GgufError;
-use tallow_models::{Activations, LoadOptions, Model, ModelFile, Progress};
+use tallow_models::{Activations, CacheTypes, LoadOptions, Model, ModelFile, Progress};
 
-use crate::args::{self, LoadArgs};
+use crate::args::{self, CacheArgs, LoadArgs};
 use crate::device::choose;
 use crate::error::{Error, Result};
 
@@ -30,7 +30,13 @@ pub fn options(args: &LoadArgs) -> LoadOptions {
         args::Activations::Exact => Activations::Exact,
         args::Activations::Rounded => Activations::Rounded,
     };
-    LoadOptions { context: args.context, activations, ..LoadOptions::default() }
+    let cache = cache_types(&args.cache);
+    LoadOptions { context: args.context, activations, cache, ..LoadOptions::default() }
+}
+
+/// How the command line says that keys and values are kept.
+pub fn cache_types(args: &CacheArgs) -> CacheTypes {
+    CacheTypes { keys: args.cache_type_k, values: args.cache_type_v }
 }
 
 /// Copies weights to the device and compiles, showing how far it is on a terminal.

@@ -11,7 +11,7 @@ use tallow_models::{DEFAULT_CHUNK, LoadOptions, Scorer};
 use crate::args::PerplexityArgs;
 use crate::device::choose;
 use crate::error::{Error, Result};
-use crate::load::{open, with_bar};
+use crate::load::{cache_types, open, with_bar};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -43,7 +43,8 @@ pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let chunks = options.count(tokens.len())?;
     // Each half of a chunk is one run, and the arena has room for no more.
     let half = args.ctx.div_ceil(2).min(DEFAULT_CHUNK);
-    let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), ..LoadOptions::default() };
+    let cache = cache_types(&args.cache);
+    let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), cache, ..LoadOptions::default() };
     file.context(&load)?;
     let device = choose(args.device.as_deref())?;
     let mut scorer = with_bar(|progress| Scorer::load(&file, &device, &load, progress))?;

@@ -11,6 +11,7 @@ pub(crate) mod matvec_dot;
 pub(crate) mod operand;
 pub(crate) mod quantize;
 pub(crate) mod reduction;
+pub(crate) mod rounding;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;

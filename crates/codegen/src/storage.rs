@@ -111,7 +111,8 @@ impl Buffer {
         let b = self.binding;
         // What a kernel writes it never reads, except through the atomics that write parts of words;
         // saying so lets the validation layer see true hazards only.
-        let access = match (self.written, self.typed(caps) && self.atomic.is_none()) {
+        let whole = self.typed(caps) && self.atomic.is_none() && !self.has_halves();
+        let access = match (self.written, whole) {
             (false, _) => "readonly ",
             (true, true) => "writeonly ",
             (true, false) => "",
@@ -209,6 +210,17 @@ impl Buffer {
             }
             _ => format!("store{b}({i}, {value});"),
         }
+    }
+
+    /// Whether blocks have a plane of two bytes each, so that neighbours share its words.
+    fn has_halves(&self) -> bool {
+        let DType::Block(format) = self.dtype else { return false };
+        format.spec().planes.iter().any(|plane| plane.bytes_per_block == 2)
+    }
+
+    /// The statement that stores the lower half of `value` to the 16-bit element `i` of blocks.
+    pub fn store_half(&self, i: &str, value: &str) -> String {
+        format!("store16_{}({i}, {value});", self.binding)
     }
 
     /// `value` as an element of the declared array; `None` where an element is part of a word.
@@ -316,12 +328,21 @@ impl Buffer {
             return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
         }
         if let Some(value) = self.stored("x", caps) {
-            if self.windows == 1 {
-                return String::new();
+            let mut text = String::new();
+            if self.windows > 1 {
+                let body = self
+                    .by_window("b", self.array_bytes(caps), |array, at| format!("{array}[{at}] = {value};"));
+                text = format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
             }
-            let body =
-                self.by_window("b", self.array_bytes(caps), |array, at| format!("{array}[{at}] = {value};"));
-            return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
+            if self.has_halves() {
+                let body = self.by_window("b", 4, |array, at| {
+                    format!("atomicAnd({array}[{at}], ~(0xffffu << s)); atomicOr({array}[{at}], x << s);")
+                });
+                text += &format!(
+                    "void store16_{b}(uint e, uint x) {{\n    uint i = e >> 1, s = 16u * (e & 1u);\n{body}}}\n"
+                );
+            }
+            return text;
         }
         // Word, shift in it, mask and bits of element `e`, which is part of a word.
         let (word, shift, mask, bits) = match self.dtype {

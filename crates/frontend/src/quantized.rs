@@ -19,6 +19,23 @@ use crate::resident::Weight;
 use crate::shape::D;
 use crate::tensor::{Expr, Tensor};
 
+/// A known value of a type: elements, or blocks as they lie in a GGUF file.
+pub(crate) fn known(dtype: DType, bytes: Arc<Vec<u8>>) -> Expr {
+    match dtype {
+        DType::Block(_) => Expr::Blocks(Arc::new(Blocks::new(bytes))),
+        DType::U8
+        | DType::U32
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::F8E4M3
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64 => Expr::Data(bytes),
+    }
+}
+
 /// The blocks of a tensor, as they lie in a GGUF file, and on its device once they are needed there.
 pub(crate) struct Blocks {
     bytes: Arc<Vec<u8>>,
@@ -46,8 +63,12 @@ impl Blocks {
 }
 
 impl Tensor {
-    /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it, on
-    /// the CPU. Values should be finite: what a block with others becomes is open.
+    /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it. Values
+    /// should be finite: what a block with others becomes is open.
+    ///
+    /// What a Vulkan device is still to compute it rounds itself, to the formats of [`Op::QUANTIZED`], in the kernel that
+    /// computes it where that can: quotients next to a half may then round the other way. All else is computed and
+    /// rounded on the CPU.
     ///
     /// ```
     /// use tallow::{Device, Format, Tensor};
@@ -68,6 +89,9 @@ impl Tensor {
         if dims.last().is_none_or(|row| !row.is_multiple_of(per)) {
             let why = format!("rows of {} are no whole {} blocks of {per}", self.shape(), format.name());
             return Err(Error::InvalidArgument { op: "quantize", why });
+        }
+        if Op::QUANTIZED.contains(&format) && self.data().is_none() && self.device() != &Device::Cpu {
+            return self.to_dtype(DType::F32)?.unary(Op::Quantize(format));
         }
         let values = self.to_dtype(DType::F32)?.to_flat_vec::<f32>()?;
         let bytes = tallow_quant::quantize(format, &values)
@@ -109,7 +133,10 @@ impl QTensor {
     /// # Errors
     /// As there.
     pub fn quantize(src: &Tensor, dtype: GgmlDType) -> Result<QTensor> {
-        Ok(QTensor { tensor: src.quantize(dtype)?, format: dtype })
+        let tensor = src.quantize(dtype)?;
+        // Rounded now, and not again by each expression that reads it.
+        tensor.bytes("quantize")?;
+        Ok(QTensor { tensor, format: dtype })
     }
 
     /// Blocks as they lie in a GGUF file.
@@ -169,7 +196,8 @@ impl QTensor {
 
     /// Bytes of all blocks.
     pub fn storage_size_in_bytes(&self) -> usize {
-        self.tensor.data().map_or(0, |bytes| bytes.len())
+        let bytes = self.tensor.elem_count().ok().and_then(|n| self.format.row_bytes(n).ok());
+        bytes.unwrap_or(0)
     }
 
     /// The blocks, as they lie in a GGUF file.

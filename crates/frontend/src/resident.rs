@@ -80,13 +80,14 @@ enum StateData {
 impl State {
     pub(crate) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<State> {
         let ty = TensorType::new(dtype, shape);
-        let Some(size) = dtype.size() else {
-            let expected = "a scalar type".to_string();
-            return Err(Error::UnexpectedDType { op: "state", expected, got: dtype });
-        };
+        let bytes = byte_count(dtype, shape);
+        if bytes.is_none() && matches!(dtype, DType::Block(_)) {
+            let why = format!("rows of {ty} are no whole blocks");
+            return Err(Error::InvalidArgument { op: "state", why });
+        }
         let data = match device {
             Device::Cpu => {
-                StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros(dtype, size, shape)?)?)))
+                StateData::Cpu(Arc::new(Mutex::new(array(dtype, shape, &zeros(dtype, shape, bytes)?)?)))
             }
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => StateData::Vulkan(device.state(&ty)?),
@@ -99,7 +100,7 @@ impl State {
         &self.ty
     }
 
-    /// The current content, row-major and little-endian.
+    /// The current content, row-major and little-endian; blocks as they lie in a GGUF file.
     ///
     /// # Errors
     /// When the device fails.
@@ -144,8 +145,8 @@ impl State {
 
 /// The bytes of a state before the first run. Its extents may come from a file that lies, so they are an error and not
 /// an abort where the memory is not to be had.
-fn zeros(dtype: DType, size: usize, shape: &[usize]) -> Result<Vec<u8>> {
-    let bytes = shape.iter().try_fold(size, |product, extent| product.checked_mul(*extent));
+/// A block of zeros means zeros.
+fn zeros(dtype: DType, shape: &[usize], bytes: Option<usize>) -> Result<Vec<u8>> {
     // Asked for once without being touched, since what fails to be allocated below ends the process.
     match bytes.filter(|bytes| Vec::<u8>::new().try_reserve_exact(*bytes).is_ok()) {
         Some(bytes) => Ok(vec![0; bytes]),

@@ -9,7 +9,7 @@ use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::quantized::Blocks;
+use crate::quantized::{Blocks, known};
 
 /// A multi-dimensional array on a device. Cheap to clone; clones are the same tensor.
 ///
@@ -125,7 +125,7 @@ impl Tensor {
 
     /// Replaces the expression by its value.
     pub(crate) fn set_data(&self, bytes: Vec<u8>) {
-        let old = std::mem::replace(&mut *self.expr(), Expr::Data(Arc::new(bytes)));
+        let old = std::mem::replace(&mut *self.expr(), known(self.dtype(), Arc::new(bytes)));
         // Freed only now that the lock is released: the operands may be many.
         drop(old);
     }
@@ -272,19 +272,7 @@ impl Tensor {
         }
         self.dims()?;
         let bytes = self.bytes("to_device")?;
-        let expr = match self.dtype() {
-            DType::Block(_) => Expr::Blocks(Arc::new(Blocks::new(bytes))),
-            DType::U8
-            | DType::U32
-            | DType::I16
-            | DType::I32
-            | DType::I64
-            | DType::F8E4M3
-            | DType::F16
-            | DType::BF16
-            | DType::F32
-            | DType::F64 => Expr::Data(bytes),
-        };
+        let expr = known(self.dtype(), bytes);
         Ok(Tensor::node(self.ty().clone(), device, expr))
     }
 

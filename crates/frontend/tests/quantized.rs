@@ -175,3 +175,28 @@ fn blocks_are_read_by_dequantization_alone() -> Result<()> {
     assert!(QMatMul::from_qtensor(row).is_err());
     Ok(())
 }
+
+/// What is still to be computed is rounded where it is computed: blocks are returned, and read without being.
+#[test]
+fn expressions_are_quantized_on_their_device() -> Result<()> {
+    for device in devices() {
+        let x = wave(3, 64, &device)?;
+        for format in tallow_ir::Op::QUANTIZED {
+            let twice = (&x + &x)?;
+            let blocks = twice.quantize(format)?;
+            let known = wave(3, 64, &CPU)?;
+            let known = (&known + &known)?.quantize(format)?.dequantize()?;
+            // Within one graph, then from the blocks that a run has returned.
+            for _ in 0..2 {
+                let got = blocks.dequantize()?.to_device(&CPU)?;
+                let off = (&got - &known)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                // Next to a half a level may be the other one: none are further apart than 24 of 127.
+                assert!(off <= 2.0 * 24.0 / 127.0 * 1.01, "{format} on {device}: off by {off}");
+                let stored = QTensor::quantize(&twice, format)?;
+                assert_eq!(stored.data()?.len(), stored.storage_size_in_bytes());
+                tallow::eval(&[&blocks])?;
+            }
+        }
+    }
+    Ok(())
+}

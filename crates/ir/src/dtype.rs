@@ -1,5 +1,5 @@
-//! Element types. Quantized blocks are an element type of *weights* only: nothing computes in them,
-//! `dequantize` is the one op that reads them.
+//! Element types. Quantized blocks are an element type of weights and states: nothing computes in them, `dequantize` is
+//! the one op that reads them, and `quantize` makes them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::access::anchor_reads;
 use crate::dim::{Bindings, Dim};
+use crate::dot;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, Node, NodeId, Value};
 use crate::index::{AtomId, Atoms, Index};
@@ -160,6 +161,12 @@ pub fn output_root(body: &Graph, output: usize) -> Value {
     if matches!(node.op, Op::StateUpdate { .. }) { node.operands[1] } else { value }
 }
 
+/// If an output of a body is blocks that the kernel makes (perhaps written to a state), what is rounded to them.
+pub fn rounded_root(body: &Graph, output: usize) -> Option<Value> {
+    let root = output_root(body, output);
+    matches!(body.op(root), Op::Quantize(_)).then(|| body.node(root.node).operands[0])
+}
+
 /// The loop structure of `body` as a kernel of `kind`, or why it has none.
 pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     if body.outputs().is_empty() {
@@ -172,7 +179,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     let attentions = anchors(|op| matches!(op, Op::Attention(_)));
     state_updates_are_outputs(body)?;
-    // A matvec rounds its left operand itself.
+    // A matvec rounds its left operand and its results itself.
     let inside = |op: &Op| kind == FusionKind::Matvec && matches!(op, Op::Quantize(_));
     let singles = |(id, n): (NodeId, &Node)| Some((id, single_kind(&n.op).filter(|_| !inside(&n.op))?));
     if let Some((id, own)) = body.nodes().find_map(singles) {
@@ -411,7 +418,7 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
     }
     at.extend([row.clone(), inner]);
     // Rounding to blocks reads a row's own elements.
-    let source = crate::dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
+    let source = dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
     reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
 }
@@ -427,7 +434,8 @@ fn segments(
     let (b, row) = (atoms.free(&batch.numel()), atoms.free(m));
     let mut groups: Vec<(BTreeSet<NodeId>, Segment)> = vec![];
     for output in 0..body.outputs().len() {
-        let root = output_root(body, output);
+        let rounded = rounded_root(body, output);
+        let root = rounded.unwrap_or_else(|| output_root(body, output));
         let shape = body.ty(root).shape.clone();
         let n = match shape.numel().div_exact(&(&batch.numel() * m)) {
             Some(n) => n,
@@ -439,6 +447,13 @@ fn segments(
         let at = atoms.unflatten(&linear, &shape);
         let mut members = BTreeSet::new();
         let (mut tile, mut staged) = (1, false);
+        if rounded.is_some() {
+            // Neighbours in memory are neighbours in a row only where rows are whole blocks.
+            if n.div_exact(&dot::BLOCK.into()).is_none() {
+                return no(format!("rows of {n} columns are no whole blocks"));
+            }
+            (tile, staged) = (dot::BLOCK, true);
+        }
         for (id, at) in anchor_reads(body, root, &at, atoms) {
             if prologue.iter().any(|(p, _)| *p == id) {
                 if atoms.flatten(&at, &body.node(id).types[0].shape) != row {
@@ -544,7 +559,10 @@ fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
         return no("a custom kernel reads something that is not an operand of the fusion");
     }
     let results = (0..node.types.len() as u32).map(|result| Value { node: id, result });
-    if body.outputs().iter().map(|o| o.value).eq(results) {
+    // Blocks may be written several times, also to states.
+    let rounds = matches!(node.op, Op::Quantize(_));
+    let blocks = || (0..body.outputs().len()).all(|output| output_root(body, output).node == id);
+    if (rounds && blocks()) || body.outputs().iter().map(|o| o.value).eq(results) {
         Ok(SingleForm { node: id })
     } else {
         no(format!("{} is not all that the kernel writes", node.op.name()))

@@ -247,7 +247,7 @@ impl Graph {
         if clash { Err(GraphError::Duplicate { what, name }) } else { Ok(()) }
     }
 
-    /// Names `value` as a result. Blocks leave a kernel (in a body, outputs have no names), but not a graph.
+    /// Names `value` as a result. Of blocks, those leave a graph that it makes, but not those of a leaf.
     pub fn output(&mut self, name: &str, value: impl Into<Value>) -> Result<(), GraphError> {
         if !name.is_empty() && self.outputs.iter().any(|o| o.name == name) {
             return Err(GraphError::Duplicate { what: "output", name: name.into() });
@@ -258,8 +258,8 @@ impl Graph {
             return Err(GraphError::NoSuchValue { op: "output", node: value.node.0, result: value.result });
         }
         let ty = self.ty(value);
-        if !name.is_empty() && matches!(ty.dtype, DType::Block(_)) {
-            let why = "blocks are not returned (dequantize first)".into();
+        if !name.is_empty() && matches!(ty.dtype, DType::Block(_)) && self.op(value).is_leaf() {
+            let why = "blocks of a leaf are not returned (dequantize first)".into();
             return Err(GraphError::Type { op: "output", why, operands: ty.to_string() });
         }
         self.outputs.push(Output { name: name.into(), value });

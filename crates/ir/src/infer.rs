@@ -20,14 +20,14 @@ pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Graph
 fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, String> {
     let one = |ty: Result<TensorType, String>| ty.map(|t| vec![t]);
     match op {
-        Op::Input { name, ty } | Op::State { name, ty } => {
+        Op::Input { name, ty } => {
             arity(operands, 0)?;
             match ty.dtype {
-                DType::Block(_) => Err(format!("'{name}' cannot hold blocks, only a weight can")),
+                DType::Block(_) => Err(format!("'{name}' cannot hold blocks, only a weight or a state can")),
                 _ => one(checked(ty.clone())),
             }
         }
-        Op::Weight { ty, .. } => {
+        Op::Weight { ty, .. } | Op::State { ty, .. } => {
             arity(operands, 0)?;
             one(blocks_fit(ty).and_then(|()| checked(ty.clone())))
         }
@@ -305,7 +305,7 @@ fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, 
     let ([h, s, d], [g, t, dk], [gv, tv, e]) = (q.shape.dims(), k.shape.dims(), v.shape.dims()) else {
         return Err("needs three operands of rank 3".into());
     };
-    if d != dk || g != gv || t != tv || k.dtype != v.dtype {
+    if d != dk || g != gv || t != tv {
         return Err("q, k and v do not fit each other".into());
     }
     match (h.as_const(), g.as_const(), d.as_const(), e.as_const()) {
@@ -330,7 +330,7 @@ fn quantize(format: Format, operands: &[&TensorType]) -> Result<TensorType, Stri
     if a.dtype != DType::F32 {
         return Err(format!("quantizes f32, not {}", a.dtype));
     }
-    if format != Format::Q8_1 {
+    if !Op::QUANTIZED.contains(&format) {
         return Err(format!("no kernel quantizes to {}", format.spec().name));
     }
     let ty = TensorType::new(DType::Block(format), a.shape.clone());
@@ -348,6 +348,12 @@ fn state_update(offsets: &[Dim], operands: &[&TensorType]) -> Result<TensorType,
         let end = offset + len;
         if !offset.is_nonnegative() || !may_fit(&end, extent) {
             return Err(format!("{offset}..{end} is outside extent {extent}"));
+        }
+    }
+    if let (DType::Block(format), Some(offset)) = (state.dtype, offsets.last()) {
+        let per = format.block_elements() as i64;
+        if offset.div_exact(&per.into()).is_none() {
+            return Err(format!("{offset} is not the start of a block of {per}"));
         }
     }
     Ok(state.clone())

@@ -283,12 +283,13 @@ pub enum Op {
     Scatter(ScatterKind),
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),
-    /// `(a: f32)`: rows as blocks of the format, as [`tallow_quant::quantize`] makes them.
+    /// `(a: f32)`: rows as blocks of the format, one of [`Op::QUANTIZED`], as [`tallow_quant::quantize`] makes them.
     Quantize(Format),
     /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1])` -> `[H, S, E]`, `H` a multiple of `G`;
     /// the bias may be left out. `softmax(scale * q k^T + bias) v` per head, head `h` using key head `h / (H/G)`.
     Attention(Attention),
-    /// `(state, src)`: the next version of `state`, with `src` written at `offsets`.
+    /// `(state, src)`: the next version of `state`, with `src` written at `offsets`. To a state of blocks, only what
+    /// `quantize` made is written, and to whole blocks.
     StateUpdate {
         /// Start of the written box, one per axis.
         offsets: Vec<Dim>,
@@ -300,6 +301,10 @@ pub enum Op {
 }
 
 impl Op {
+    /// The formats that [`Op::Quantize`] rounds to; all have blocks of 32 elements.
+    pub const QUANTIZED: [Format; 7] =
+        [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::Q8_1, Format::IQ4_NL];
+
     /// The name in the text form and in messages.
     pub fn name(&self) -> &'static str {
         match self {

@@ -7,15 +7,16 @@
 //! - fusion bodies hold no fusions, inputs, weights or states, and are verified like any graph;
 //! - a fusion's kind accepts its body ([`crate::form`]);
 //! - a state version is updated at most once, and no node that depends on the update reads the old version;
-//! - only states (and their versions) are updated.
+//! - only states (and their versions) are updated, and those of blocks only by what `quantize` makes.
 //!
 //! Hold by construction ([`Graph::add_node`], [`Graph::output`]): no two nodes are equal, names of leaves and
 //! outputs are unique, outputs exist.
 //!
 //! Not checked: numeric ranges, and bounds that depend on symbol values ([`Graph::constraints`]).
 
+use crate::dtype::DType;
 use crate::fusion::Fusion;
-use crate::graph::{Graph, NodeId, Value};
+use crate::graph::{Graph, Node, NodeId, Value};
 use crate::infer::infer;
 use crate::op::Op;
 
@@ -82,6 +83,9 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
                 report(id, format!("{} inside a fusion body", node.op.name()));
             }
             Op::Fusion(fusion) => bodies.push((id, fusion)),
+            Op::StateUpdate { .. } if copies_blocks(graph, node) => {
+                report(id, "writes blocks that are not quantized here".into());
+            }
             Op::StateUpdate { .. } if !is_state(graph, node.operands[0]) => {
                 report(id, "updates something that is not a state".into());
             }
@@ -108,6 +112,12 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
             });
         }
     }
+}
+
+/// True for an update of a state of blocks from anything but the op that makes them: no kernel copies blocks.
+fn copies_blocks(graph: &Graph, update: &Node) -> bool {
+    let source = update.operands[1];
+    matches!(graph.ty(source).dtype, DType::Block(_)) && !matches!(graph.op(source), Op::Quantize(_))
 }
 
 /// True for a state leaf, a version of one, or a param (whose operand the outer graph checks).

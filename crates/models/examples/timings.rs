@@ -1,8 +1,9 @@
-//! Time of each kernel of one decode step, medians over steps: `TALLOW_TIMINGS=1 timings MODEL.gguf [STEPS]`.
+//! Time of each kernel of one decode step, medians over steps, with a cache of some type:
+//! `TALLOW_TIMINGS=1 timings MODEL.gguf [STEPS [TYPE]]`.
 #![allow(clippy::print_stdout)]
 
 use tallow::Device;
-use tallow_models::{LoadOptions, ModelFile};
+use tallow_models::{CacheType, CacheTypes, LoadOptions, ModelFile};
 
 fn median(mut all: Vec<u64>) -> u64 {
     all.sort_unstable();
@@ -10,10 +11,12 @@ fn median(mut all: Vec<u64>) -> u64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: timings MODEL.gguf [STEPS]")?;
+    let path = std::env::args().nth(1).ok_or("usage: timings MODEL.gguf [STEPS [TYPE]]")?;
     let steps: u32 = std::env::args().nth(2).unwrap_or_else(|| "100".into()).parse()?;
+    let kind: CacheType = std::env::args().nth(3).unwrap_or_else(|| "f16".into()).parse()?;
+    let options = LoadOptions { cache: CacheTypes { keys: kind, values: kind }, ..LoadOptions::default() };
     let device = Device::best_vulkan()?;
-    let mut model = ModelFile::open(path)?.load(&device, &LoadOptions::default(), &mut |_| {})?;
+    let mut model = ModelFile::open(path)?.load(&device, &options, &mut |_| {})?;
     model.feed(&[0, 10, 20, 30])?;
     let (mut kernels, mut totals, mut walls) = (vec![], vec![], vec![]);
     for step in 0..steps {

@@ -82,6 +82,20 @@ pub enum Error {
         /// Positions of the cache.
         context: usize,
     },
+    /// A quantized cache whose blocks would lie across heads.
+    #[error(
+        "a {what} cache of {kind} holds blocks of {per}, and heads of {length} are no whole ones; take f16"
+    )]
+    CacheBlocks {
+        /// "key" or "value".
+        what: &'static str,
+        /// The type.
+        kind: &'static str,
+        /// Elements of a head.
+        length: usize,
+        /// Elements of a block.
+        per: usize,
+    },
     /// A sampling option out of its range.
     #[error("sampling option {option} is {value}: {why}")]
     SamplingOption {

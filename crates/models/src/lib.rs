@@ -26,6 +26,7 @@
 //!
 //! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
 
+pub mod cache;
 pub mod config;
 pub mod error;
 pub mod generate;
@@ -39,6 +40,7 @@ pub mod sampler;
 pub mod score;
 pub mod weights;
 
+pub use cache::{CacheType, CacheTypes};
 pub use error::{Error, Result};
 pub use importance::Measurement;
 pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};

@@ -9,6 +9,7 @@
 use tallow_gguf::GgufFile;
 use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Graph, GraphError, Op, Symbol, TensorType, Value};
 
+use crate::cache::{CacheType, CacheTypes};
 use crate::config::LlamaConfig;
 use crate::error::Result;
 use crate::layers::{last_row, linear, log_probability, rms_norm, silu, times_transposed};
@@ -41,6 +42,8 @@ pub struct Llama {
     pub rope: RopeFrequencies,
     /// Number of tokens in the vocabulary.
     pub vocabulary: usize,
+    /// How keys and values are kept.
+    pub cache: CacheTypes,
 }
 
 /// How many tokens a graph takes.
@@ -75,16 +78,20 @@ impl Llama {
         let rope =
             frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, divisors.as_deref());
         types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [pairs]));
-        Ok(Llama { config, types, rope, vocabulary })
+        Ok(Llama { config, types, rope, vocabulary, cache: CacheTypes::default() })
     }
 
     /// The key-value cache for `context` positions: name, element type and shape of each state.
     pub fn cache(&self, context: usize) -> Vec<(String, DType, Vec<usize>)> {
         let c = &self.config;
-        let state = |name: String, length: usize| (name, DType::F16, vec![context, c.kv_heads * length]);
-        (0..c.layers)
-            .flat_map(|i| [state(format!("k.{i}"), c.key_length), state(format!("v.{i}"), c.value_length)])
-            .collect()
+        let state = |name: String, kind: CacheType, length: usize| {
+            (name, kind.dtype(), vec![context, c.kv_heads * length])
+        };
+        let layer = |i| {
+            let keys = state(format!("k.{i}"), self.cache.keys, c.key_length);
+            [keys, state(format!("v.{i}"), self.cache.values, c.value_length)]
+        };
+        (0..c.layers).flat_map(layer).collect()
     }
 
     /// The graph of one step: input [`TOKENS`], output [`LOGITS`] of the last token, cache updated.
@@ -175,8 +182,8 @@ impl Llama {
         let k = heads(g, k, c.kv_heads, c.key_length)?;
         let k = rotate(g, k, step.turn)?;
         let k = g.reshape(k, [step.seq.clone(), (c.kv_heads * c.key_length).into()])?;
-        let k = step.through_cache(g, &format!("k.{layer}"), k, c.kv_heads)?;
-        let v = step.through_cache(g, &format!("v.{layer}"), v, c.kv_heads)?;
+        let k = step.through_cache(g, &format!("k.{layer}"), self.cache.keys, k, c.kv_heads)?;
+        let v = step.through_cache(g, &format!("v.{layer}"), self.cache.values, v, c.kv_heads)?;
 
         let attention = Attention::new(1.0 / (c.key_length as f64).sqrt()).causal(true);
         let mixed = g.add(Op::Attention(attention), &[q, k, v])?;
@@ -217,14 +224,16 @@ impl Step {
         &self,
         g: &mut Graph,
         name: &str,
+        kind: CacheType,
         rows: Value,
         heads: usize,
     ) -> Result<Value, GraphError> {
         let width = g.ty(rows).shape.dims()[1].clone();
-        let state = g.state(name, DType::F16, [self.context.into(), width.clone()])?;
-        let rows = g.add(Op::Cast(DType::F16), &[rows])?;
+        let state = g.state(name, kind.dtype(), [self.context.into(), width.clone()])?;
+        let rows = kind.store(g, rows)?;
         let offsets = vec![self.pos.clone(), Dim::zero()];
         let state = g.add(Op::StateUpdate { offsets }, &[state, rows])?;
+        let state = kind.load(g, state)?;
         let total = &self.pos + &self.seq;
         let seen = g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
         // The width was made of `heads` parts.

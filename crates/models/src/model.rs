@@ -8,6 +8,7 @@ use tallow::{DType, Device, ExecStats, Executable, State, Weight};
 use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
+use crate::cache::CacheTypes;
 use crate::error::{Error, Result};
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 
@@ -34,6 +35,8 @@ pub struct LoadOptions {
     pub chunk: Option<usize>,
     /// What weights are multiplied by.
     pub activations: Activations,
+    /// How keys and values are kept.
+    pub cache: CacheTypes,
 }
 
 /// The graph with activations rounded as asked: to 8 bits for integer products with few rows, to f16 for matrix hardware
@@ -160,8 +163,9 @@ impl ModelFile {
     ) -> Result<Model> {
         let context = self.context(options)?;
         let chunk = options.chunk_within(context);
+        let llama = self.llama_with(options)?;
         let graph = |rows, name| {
-            let step = self.llama.step(rows, context);
+            let step = llama.step(rows, context);
             let rounded = step.and_then(|step| match device.caps() {
                 Some(caps) => round(&step, options.activations, caps),
                 None => Ok(step),
@@ -171,7 +175,7 @@ impl ModelFile {
         let prefill = graph(Rows::UpTo(chunk), "prefill")?;
         let decode = graph(Rows::One, "decode")?;
         let weights = self.upload(device, &decode, progress)?;
-        let states = self.cache(device, context)?;
+        let states = cache(&llama, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "decode" });
@@ -188,23 +192,13 @@ impl ModelFile {
         })
     }
 
-    /// An empty cache for `context` positions.
-    pub(crate) fn cache(&self, device: &Device, context: usize) -> Result<HashMap<String, State>> {
-        let cache = self.llama.cache(context);
-        let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
-            let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
-            sum.checked_add(elements.checked_mul(dtype.size()?)?)
-        });
-        // The context comes from the file where nobody asked for less, and the interpreter's memory is the
-        // system's, which ends the process when it runs out. A Vulkan device says so by itself.
-        if matches!(device, Device::Cpu) && !fits(bytes) {
-            return Err(Error::CacheTooLarge { context });
-        }
-        let mut states = HashMap::new();
-        for (name, dtype, shape) in cache {
-            states.insert(name, device.state(dtype, &shape)?);
-        }
-        Ok(states)
+    /// The architecture with what `options` choose for its graphs.
+    ///
+    /// # Errors
+    /// When the cache's types do not fit the heads.
+    pub(crate) fn llama_with(&self, options: &LoadOptions) -> Result<Llama> {
+        options.cache.check(&self.llama.config)?;
+        Ok(Llama { cache: options.cache, ..self.llama.clone() })
     }
 
     /// Makes every weight of `graph` resident; all graphs of a model have the same ones.
@@ -238,6 +232,28 @@ impl ModelFile {
         progress(Progress::Upload { done, total });
         Ok(weights)
     }
+}
+
+/// An empty cache for `context` positions.
+pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+    let cache = llama.cache(context);
+    let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
+        let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
+        sum.checked_add(match dtype {
+            DType::Block(format) => format.row_bytes(elements).ok()?,
+            scalar => elements.checked_mul(scalar.size()?)?,
+        })
+    });
+    // The context comes from the file where nobody asked for less, and the interpreter's memory is the
+    // system's, which ends the process when it runs out. A Vulkan device says so by itself.
+    if matches!(device, Device::Cpu) && !fits(bytes) {
+        return Err(Error::CacheTooLarge { context });
+    }
+    let mut states = HashMap::new();
+    for (name, dtype, shape) in cache {
+        states.insert(name, device.state(dtype, &shape)?);
+    }
+    Ok(states)
 }
 
 /// A model on a device, with the text that its cache holds.

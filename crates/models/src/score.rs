@@ -4,7 +4,7 @@ use tallow::{Device, ExecStats, Executable};
 
 use crate::error::{Error, Result};
 use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
-use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, to_bytes, to_f32};
+use crate::model::{LoadOptions, ModelFile, Progress, cache, check_tokens, to_bytes, to_f32};
 
 /// A model on a device that scores text: weights resident, two graphs compiled, a cache.
 ///
@@ -33,11 +33,12 @@ impl Scorer {
     ) -> Result<Scorer> {
         let context = file.context(options)?;
         let chunk = options.chunk_within(context);
+        let llama = file.llama_with(options)?;
         let invalid = |graph| move |source| Error::Graph { graph, source };
-        let prefill = file.llama.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
-        let score = file.llama.score(chunk, context).map_err(invalid("score"))?;
+        let prefill = llama.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
+        let score = llama.score(chunk, context).map_err(invalid("score"))?;
         let weights = file.upload(device, &score, progress)?;
-        let states = file.cache(device, context)?;
+        let states = cache(&llama, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "score" });

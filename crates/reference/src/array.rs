@@ -27,6 +27,7 @@ pub enum Data {
 /// Quantized blocks as they lie in a GGUF file, with their values once somebody has asked for them.
 ///
 /// The values stay for as long as the blocks, so that a weight is dequantized once and not at each run.
+#[derive(Clone)]
 pub struct Blocks {
     format: Format,
     bytes: Vec<u8>,
@@ -40,6 +41,20 @@ impl Blocks {
         let bytes = tallow_quant::quantize(format, values)
             .expect("invariant: type inference asks for whole blocks of a format that has a quantizer");
         Blocks { format, bytes, elements: values.len(), values: OnceLock::new() }
+    }
+
+    /// Overwrites the blocks from element `at` on with those of `count` elements of `from`, from its element `start` on;
+    /// all three are whole blocks of one format. Values that are known stay known.
+    pub(crate) fn overwrite(&mut self, at: usize, from: &Blocks, start: usize, count: usize) {
+        let per = self.format.block_elements();
+        let bytes = |elements: usize| elements / per * self.format.block_bytes();
+        let source = &from.bytes[bytes(start)..bytes(start + count)];
+        let (first, last) = (bytes(at), bytes(at + count));
+        self.bytes[first..last].copy_from_slice(source);
+        if let Some(values) = self.values.get_mut() {
+            tallow_quant::dequantize(self.format, source, &mut Arc::make_mut(values)[at..at + count])
+                .expect("invariant: whole blocks, as many values as they mean");
+        }
     }
 
     /// The format of the blocks.

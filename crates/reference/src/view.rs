@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use tallow_ir::DType;
 
-use crate::array::{Array, Data};
+use crate::array::{Array, Blocks, Data};
 use crate::layout::Layout;
 
 /// Elements that are computed at a time: a few buffers of this length stay in the first-level cache.
@@ -180,9 +180,26 @@ pub fn write_box(data: &mut Data, to: &Layout, from: &View) {
         (Data::F32(out), Data::F32(src)) => write(out, to, src, &from.layout),
         (Data::F64(out), Data::F64(src)) => write(out, to, src, &from.layout),
         (Data::Int(out), Data::Int(src)) => write(out, to, src, &from.layout),
+        (Data::Blocks(out), Data::Blocks(src)) => write_blocks(out, to, src),
         (Data::F32(_) | Data::F64(_) | Data::Int(_) | Data::Blocks(_), _) => {
-            unreachable!("invariant: both are of one computable type")
+            unreachable!("invariant: both are of one type")
         }
+    }
+}
+
+/// Blocks have no layout but the packed one, and the box is of whole blocks along the last axis.
+fn write_blocks(out: &mut Arc<Blocks>, to: &Layout, src: &Blocks) {
+    let row = to.shape.last().copied().unwrap_or(1);
+    if row == 0 {
+        return;
+    }
+    let out = Arc::make_mut(out);
+    for start in (0..to.len()).step_by(row) {
+        let mut done = start;
+        to.runs(start, row, |run| {
+            out.overwrite(run.at(0), src, done, run.count);
+            done += run.count;
+        });
     }
 }
 

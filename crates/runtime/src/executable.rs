@@ -4,6 +4,7 @@
 //! [`Executable`] is an instance of it with its own arena, symbol table, inputs, outputs and recording, so
 //! two instances can be in flight at once. Weights and states live outside and are shared.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::time::Instant;
 use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_kernels};
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Graph, TensorType};
+use tallow_quant::QuantError;
 
 use crate::error::Error;
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
@@ -29,7 +31,7 @@ pub enum ExecError {
     /// A leaf without data, or data of another type.
     #[error("{what} '{name}': {why}")]
     Leaf {
-        /// "weight", "state", "input" or "symbol".
+        /// "weight", "state", "input", "output" or "symbol".
         what: &'static str,
         /// Its name.
         name: String,
@@ -77,6 +79,22 @@ fn buffer_bytes(ty: &TensorType) -> u64 {
     ty.max_bytes().max(1).next_multiple_of(16)
 }
 
+/// `bytes`, row-major elements or blocks as they lie in a GGUF file, as kernels read them: blocks repacked to planes.
+fn as_on_device(dtype: DType, bytes: &[u8]) -> Result<Cow<'_, [u8]>, QuantError> {
+    match dtype {
+        DType::Block(format) => tallow_quant::repack(format, bytes).map(Cow::Owned),
+        _ => Ok(Cow::Borrowed(bytes)),
+    }
+}
+
+/// The inverse of [`as_on_device`] for all elements of a type.
+fn as_in_file(ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>, QuantError> {
+    match ty.dtype {
+        DType::Block(format) => tallow_quant::unpack(format, &bytes, ty.shape.max_numel() as usize),
+        _ => Ok(bytes),
+    }
+}
+
 impl DeviceWeight {
     /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which are repacked to planes.
     /// `progress` is told the bytes done and the bytes in all.
@@ -91,20 +109,13 @@ impl DeviceWeight {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<DeviceWeight, ExecError> {
         let fail = |why: String| ExecError::Leaf { what: "weight", name: name.into(), why };
-        let repacked;
-        let data = match ty.dtype {
-            DType::Block(format) => {
-                repacked = tallow_quant::repack(format, bytes).map_err(|e| fail(e.to_string()))?;
-                repacked.as_slice()
-            }
-            _ => bytes,
-        };
+        let data = as_on_device(ty.dtype, bytes).map_err(|e| fail(e.to_string()))?;
         if data.len() as u64 != ty.max_bytes() {
             return Err(fail(format!("{} bytes for {ty}", bytes.len())));
         }
         let size = buffer_bytes(ty);
         let buffer = context.buffer(name, size, MemoryUse::Device)?;
-        context.upload_with_progress(&buffer, 0, data, progress)?;
+        context.upload_with_progress(&buffer, 0, &data, progress)?;
         Ok(DeviceWeight { ty: ty.clone(), buffer })
     }
 
@@ -125,14 +136,18 @@ impl DeviceState {
         Ok(DeviceState { ty: ty.clone(), buffer })
     }
 
-    /// The elements, row-major and little-endian.
+    /// The elements, row-major and little-endian; blocks as they lie in a GGUF file.
     ///
     /// # Errors
     /// When the device fails.
     pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
         let mut bytes = vec![0; self.ty.max_bytes() as usize];
         context.download(&self.buffer, 0, &mut bytes)?;
-        Ok(bytes)
+        as_in_file(&self.ty, bytes).map_err(|e| self.fail(e.to_string()))
+    }
+
+    fn fail(&self, why: String) -> ExecError {
+        ExecError::Leaf { what: "state", name: self.buffer.name().into(), why }
     }
 
     /// Replaces the elements.
@@ -140,11 +155,11 @@ impl DeviceState {
     /// # Errors
     /// When the byte count is not that of the type, or the device fails.
     pub fn write(&self, context: &Context, bytes: &[u8]) -> Result<(), ExecError> {
-        if bytes.len() as u64 != self.ty.max_bytes() {
-            let why = format!("{} bytes for {}", bytes.len(), self.ty);
-            return Err(ExecError::Leaf { what: "state", name: self.buffer.name().into(), why });
+        let data = as_on_device(self.ty.dtype, bytes).map_err(|e| self.fail(e.to_string()))?;
+        if data.len() as u64 != self.ty.max_bytes() {
+            return Err(self.fail(format!("{} bytes for {}", bytes.len(), self.ty)));
         }
-        Ok(context.upload(&self.buffer, 0, bytes)?)
+        Ok(context.upload(&self.buffer, 0, &data)?)
     }
 }
 
@@ -409,7 +424,10 @@ impl Executable {
         let mut results = vec![];
         for output in &module.outputs {
             let shape = output.ty.shape.eval(bindings).unwrap_or_default();
-            let mut bytes = vec![0; shape.iter().product::<usize>() * output.ty.dtype.size().unwrap_or(1)];
+            let elements = shape.iter().product::<usize>();
+            // Where the planes of blocks lie follows from the most elements that there can be.
+            let mut bytes =
+                vec![0; output.ty.dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n)];
             if !bytes.is_empty() {
                 let (buffer, _) = &self.places[output.buffer];
                 match buffer.memory_use() {
@@ -418,6 +436,15 @@ impl Executable {
                         self.compiled.context.download(buffer, 0, &mut bytes)?;
                     }
                 }
+            }
+            if let DType::Block(format) = output.ty.dtype {
+                let fail = |e: QuantError| ExecError::Leaf {
+                    what: "output",
+                    name: output.name.clone(),
+                    why: e.to_string(),
+                };
+                bytes = as_in_file(&output.ty, bytes).map_err(fail)?;
+                bytes.truncate(format.row_bytes(elements).map_err(fail)?);
             }
             results.push((output.name.clone(), shape, output.ty.dtype, bytes));
         }

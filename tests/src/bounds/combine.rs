@@ -165,51 +165,50 @@ impl Intervals {
         self.around(values, by)
     }
 
-    /// The values of blocks of signed bytes that values are rounded to: `d q` with `q = round(x / d)`, `d` a 127th of a
-    /// block's largest magnitude `a`. If `x` moves by at most `r` and `a` too, `q` stays what it is where `x / d` is further
-    /// than `2 r / d` (and the thousandth part of a step that divisions may lose) from a half; then the value moves as
-    /// `d` does, by `r / a` and one step of f16, in which `d` is kept. Elsewhere `x` is rounded by half a step, and by
-    /// the 127 half steps of f16 that `d` may be off: together `0.57 d`.
+    /// The values of blocks that values are rounded to, `d q` with `q` the integer nearest to `x / d`, where `d` is a part
+    /// of the block's largest magnitude `a` ([`Rounding`]). If `x` moves by at most `r` and `a` too, `q` stays what it is
+    /// where `x / d` is further than `2 r / d` (and the thousandth part of a step that divisions may lose) from a half; then
+    /// the value moves as `d` does, by `r / a` and one step of f16, in which `d` is kept. Elsewhere `x` is off by what
+    /// rounding in that format may lose.
     pub fn quantize(&mut self, format: Format, x: Range) -> Result<Range, GraphError> {
+        let rounding = Rounding::of(format);
         let middle = self.ball(x)?.middle;
-        let shape = self.graph.ty(middle).shape.clone();
         let radius = self.e(E::Sub, &[x.high, x.low])?;
         let radius = self.largest_of_32(radius)?;
         let size = self.e(E::Abs, &[middle])?;
         let most = self.largest_of_32(size)?;
         let tiny = self.graph.full_like(most, 1e-30)?;
         let most = self.max(most, tiny)?;
-        let step = self.times(most, 1.0 / 127.0)?;
+        // A scale below the least of f16 is none.
+        let least = rounding.levels * 2f64.powi(-24);
+        let largest = self.e(E::Add, &[most, radius])?;
+        let by = self.times(largest, rounding.error)?;
+        let by = self.plus(by, least)?;
+        let low = self.e(E::Sub, &[x.low, by])?;
+        let high = self.e(E::Add, &[x.high, by])?;
+        let Some(certain) = rounding.certain else { return Ok(Range { low, high }) };
         let narrow = self.graph.add(Op::Cast(DType::F32), &[middle])?;
         let blocks = self.graph.add(Op::Quantize(format), &[narrow])?;
         let value = self.graph.add(Op::Dequantize(DType::F64), &[blocks])?;
-        // Where the byte is certain.
         let moved = self.e(E::Div, &[radius, most])?;
         let moved = self.plus(moved, 2f64.powi(-10))?;
         let size_of_value = self.e(E::Abs, &[value])?;
         let by = self.e(E::Mul, &[size_of_value, moved])?;
-        // A scale below the least of f16 is none.
-        let by = self.plus(by, 127.0 * 2f64.powi(-24))?;
-        let certain = self.around(value, by)?;
-        // Where it is not.
-        let largest = self.e(E::Add, &[most, radius])?;
-        let by = self.times(largest, 0.57 / 127.0)?;
-        let by = self.plus(by, 127.0 * 2f64.powi(-24))?;
-        let low = self.e(E::Sub, &[x.low, by])?;
-        let high = self.e(E::Add, &[x.high, by])?;
+        let by = self.plus(by, least)?;
+        let found = self.around(value, by)?;
+        let step = self.times(most, 1.0 / rounding.levels)?;
         let steps = self.e(E::Div, &[size, step])?;
         let whole = self.e(E::Floor, &[steps])?;
         let rest = self.e(E::Sub, &[steps, whole])?;
         let rest = self.plus(rest, -0.5)?;
         let distance = self.e(E::Abs, &[rest])?;
         let reach = self.e(E::Div, &[radius, step])?;
-        let reach = self.times(reach, 2.0)?;
+        let reach = self.times(reach, certain)?;
         let reach = self.plus(reach, 1e-3)?;
         let uncertain = self.e(E::Le, &[distance, reach])?;
-        debug_assert_eq!(self.graph.ty(certain.low).shape, shape);
         Ok(Range {
-            low: self.e(E::Select, &[uncertain, low, certain.low])?,
-            high: self.e(E::Select, &[uncertain, high, certain.high])?,
+            low: self.e(E::Select, &[uncertain, low, found.low])?,
+            high: self.e(E::Select, &[uncertain, high, found.high])?,
         })
     }
 
@@ -327,5 +326,38 @@ impl Intervals {
         let order = self.graph.add(Op::Flip { axis: 0 }, &[order])?;
         let order = Range::exact(self.graph.reshape(order, types[1].shape.clone())?);
         Ok(vec![mixed, order])
+    }
+}
+
+/// What rounding to a format may lose.
+struct Rounding {
+    /// Levels on the longer side of zero: the largest magnitude in steps of the scale.
+    levels: f64,
+    /// How far a value may be from what it is rounded to, in parts of the block's largest magnitude.
+    error: f64,
+    /// How many times further than the values move a quotient must be from a half for its level to be certain; none where
+    /// levels are not counted from zero or scales are searched.
+    certain: Option<f64>,
+}
+
+impl Rounding {
+    fn of(format: Format) -> Rounding {
+        let row = |levels: f64, error: f64, certain| Rounding { levels, error, certain };
+        match format {
+            // Half a step, and the 127 half steps of f16 that the scale may be off: 0.57 steps.
+            Format::Q8_0 | Format::Q8_1 => row(127.0, 0.57 / 127.0, Some(2.0)),
+            // The levels end one before the largest magnitude on the other side of zero: a step, and what f16 makes of the
+            // scale. If two values of opposite signs are largest, any move may turn the block around.
+            Format::Q4_0 => row(8.0, 1.01 / 8.0, Some(1e30)),
+            Format::Q5_0 => row(16.0, 1.01 / 16.0, Some(1e30)),
+            // Half a step of up to twice the largest magnitude, what f16 makes of the scale, and of the offset.
+            Format::Q4_1 => row(16.0, 1.04 / 15.0 + 2f64.powi(-10), None),
+            Format::Q5_1 => row(32.0, 1.08 / 31.0 + 2f64.powi(-10), None),
+            // One of the scales that are tried is a 127th of the largest magnitude, with which no value is off by more than
+            // 14 of it. What is chosen leaves no larger sum of 32 squares: each is off by less than sqrt(32) times that,
+            // and by what f16 makes of the scale.
+            Format::IQ4_NL => row(127.0, 32f64.sqrt() * 14.0 / 127.0 + 2f64.powi(-10), None),
+            other => panic!("no kernel rounds to {other}"),
+        }
     }
 }

@@ -168,7 +168,9 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
 
 /// Activations rounded to bytes, which kernels multiply as integers.
 fn rounded(b: &mut Builder, x: Item) -> Item {
-    let blocks = b.add(Op::Quantize(Format::Q8_1), &[x.value]);
+    // Mostly to what kernels multiply as integers.
+    let format = if b.rng.chance(80) { Format::Q8_1 } else { *b.rng.pick(&Op::QUANTIZED) };
+    let blocks = b.add(Op::Quantize(format), &[x.value]);
     Item { value: b.add(Op::Dequantize(DType::F32), &[blocks]), exact: false, ..x }
 }
 
@@ -201,7 +203,8 @@ pub fn rounded_weights(b: &mut Builder) -> Option<Item> {
         let turned = b.view(Op::Permute(vec![1, 0]), w);
         let y = product(b, x, turned)?;
         let y = if b.rng.chance(50) { b.apply(ElementwiseOp::Tanh, &[y]) } else { y };
-        last = Some(b.push(y));
+        let y = b.push(y);
+        last = Some(y);
         b.want(y.value);
     }
     last
@@ -217,8 +220,13 @@ fn weight_matrix(b: &mut Builder, rows: i64, depth: i64, dtype: DType) -> Item {
     let fits =
         |f: &Format| depth % f.block_elements() as i64 == 0 && (b.options.plain_blocks || !f.is_plain());
     let formats: Vec<Format> = Format::ALL.iter().copied().filter(fits).collect();
+    // Quantization moves a value by less than the spread of its block; blocks of integers hold some up to 8.
+    let mut most = 1.0;
     let value: Value = if b.rng.chance(75) {
         let format = *b.rng.pick(&formats);
+        if matches!(format, Format::I8 | Format::I16 | Format::I32 | Format::I64) {
+            most = 8.0;
+        }
         let w = b.graph.weight(&name, DType::Block(format), [rows, depth]).expect("whole blocks");
         b.add(Op::Dequantize(dtype), &[w])
     } else {
@@ -226,8 +234,7 @@ fn weight_matrix(b: &mut Builder, rows: i64, depth: i64, dtype: DType) -> Item {
         let w = b.graph.weight(&name, stored, [rows, depth]).expect("a plain type");
         if stored == dtype { w } else { b.add(Op::Cast(dtype), &[w]) }
     };
-    // Quantization moves a value by less than the spread of its block.
-    Item { value, low: -1.0, high: 1.0, exact: false }
+    Item { value, low: -most, high: most, exact: false }
 }
 
 /// Rows of a matrix at random positions, as an embedding takes them.

@@ -1,6 +1,6 @@
 //! Steps with states: updates, chains of them, and a key-value cache.
 
-use tallow_ir::{Dim, ElementwiseOp, Op, Value};
+use tallow_ir::{DType, Dim, ElementwiseOp, Op, Value};
 
 use super::builder::{Builder, Item};
 use super::contractions::attend;
@@ -57,7 +57,10 @@ pub fn cache(b: &mut Builder) -> Option<Item> {
     if !b.options.states {
         return None;
     }
-    let (heads, group, depth) = (b.rng.between(1, 2), b.rng.between(1, 3), 4 * b.rng.between(1, 2));
+    // Blocks hold 32 elements of a head.
+    let blocks = b.rng.chance(30);
+    let depth = if blocks { 32 } else { 4 * b.rng.between(1, 2) };
+    let (heads, group) = (b.rng.between(1, 2), b.rng.between(1, 3));
     let capacity = i64::from(seq.limit() + pos.limit());
     let new = if b.rng.chance(50) { Dim::one() } else { Dim::from(&seq) };
     let rows = [Dim::from(heads), new.clone(), Dim::from(depth)];
@@ -66,14 +69,17 @@ pub fn cache(b: &mut Builder) -> Option<Item> {
     if !b.fits(&all) || !b.fits(&queries) {
         return None;
     }
-    let dtype = b.random_float();
+    let dtype = if blocks { DType::F32 } else { b.random_float() };
     let keys = &new + &Dim::from(&pos);
     let side = |b: &mut Builder| {
-        let state = b.state(dtype, all.clone());
+        let format = *b.rng.pick(&Op::QUANTIZED);
+        let state = b.state(if blocks { DType::Block(format) } else { dtype }, all.clone());
         let src = b.input(dtype, rows.clone());
         let src = b.apply(ElementwiseOp::Neg, &[src]);
-        let version = updated(b, state, src, vec![Dim::zero(), Dim::from(&pos), Dim::zero()]);
+        let made = if blocks { b.view(Op::Quantize(format), src) } else { src };
+        let version = updated(b, state, made, vec![Dim::zero(), Dim::from(&pos), Dim::zero()]);
         b.want(version.value);
+        let version = if blocks { b.view(Op::Dequantize(DType::F32), version) } else { version };
         b.view(Op::Slice { axis: 1, start: Dim::zero(), len: keys.clone() }, version)
     };
     let (k, v) = (side(b), side(b));

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod attention;
+mod cache;
 mod custom;
 mod differential;
 mod formats;
@@ -15,5 +16,6 @@ mod harness;
 mod matrix;
 mod models;
 mod random;
+mod rounding;
 mod structure;
 mod windows;

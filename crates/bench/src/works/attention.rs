@@ -1,29 +1,36 @@
 //! Attention: one query over a cache, and prefill with and without a causal mask.
 
-use tallow::{DType, Tensor, nn};
+use tallow::{DType, Format, Tensor, nn};
 
 use super::{sampled, whole};
-use crate::work::{Bound, F16_LIMIT, Operand, Work};
+use crate::work::{Bound, F16_LIMIT, F32_LIMIT, Operand, Work};
 
 pub(super) fn works(quick: bool) -> Vec<Work> {
     let (keys, queries) = if quick { (160, 48) } else { (4096, 2048) };
     let (groups, per_group) = if quick { (2, 3) } else { (8, 4) };
     let heads = if quick { 3 } else { 32 };
     let d = if quick { 32 } else { 128 };
+    let f16 = DType::F16;
+    let decode = |name: &str, cache| {
+        let name = format!("attention/{name}/{}x{d}-{keys}", groups * per_group);
+        work(&name, [groups, per_group, 1, keys, d], false, cache)
+    };
     vec![
-        work(
-            &format!("attention/decode/{}x{d}-{keys}", groups * per_group),
-            [groups, per_group, 1, keys, d],
-            false,
-        ),
-        work(&format!("attention/full/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], false),
-        work(&format!("attention/causal/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], true),
+        decode("decode", f16),
+        decode("decode-q8_0", DType::Block(Format::Q8_0)),
+        decode("decode-q4_0", DType::Block(Format::Q4_0)),
+        work(&format!("attention/full/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], false, f16),
+        work(&format!("attention/causal/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], true, f16),
     ]
 }
 
-/// `[groups, per_group, queries, d]` over keys and values `[groups, keys, d]`, all f16.
-fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: bool) -> Work {
-    let f16 = DType::F16;
+/// `[groups, per_group, queries, d]` over keys and values `[groups, keys, d]`: all f16, or f32 over blocks.
+fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: bool, cache: DType) -> Work {
+    let (computed, limit) = match cache {
+        DType::Block(_) => (DType::F32, F32_LIMIT),
+        scalar => (scalar, F16_LIMIT),
+    };
+    let kept = |name| Operand { stored: cache, ..Operand::new(name, computed, &["g", "t", "d"]) };
     // What a causal mask leaves.
     let pairs = if causal { queries * (queries + 1) / 2 } else { queries * keys };
     Work {
@@ -36,17 +43,13 @@ fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: b
             whole("t", keys),
             whole("d", d),
         ],
-        operands: vec![
-            Operand::new("q", f16, &["g", "r", "s", "d"]),
-            Operand::new("k", f16, &["g", "t", "d"]),
-            Operand::new("v", f16, &["g", "t", "d"]),
-        ],
+        operands: vec![Operand::new("q", computed, &["g", "r", "s", "d"]), kept("k"), kept("v")],
         result: vec!["g", "r", "s", "d"],
         body: if causal { causal_attention } else { full_attention },
         chained: false,
         flops: 4 * (groups * per_group * pairs * d) as u64,
         bound: if queries == 1 { Bound::Read } else { Bound::Matrix },
-        limit: F16_LIMIT,
+        limit,
     }
 }
 

@@ -59,6 +59,21 @@ fn json_has_exactly_the_promised_keys() {
 }
 
 #[test]
+fn caches_of_every_type() {
+    let model = model("nano-Q4_0");
+    for (keys, values) in [("f32", "f16"), ("q8_0", "q4_0")] {
+        let more = ["--cache-type-k", keys, "--cache-type-v", values, "--json"];
+        let report: serde_json::Value = serde_json::from_str(&success(&generate(&model, &more))).unwrap();
+        assert_eq!(report["tokens"].as_array().unwrap().len(), 20, "{keys} {values}");
+        // The story's first words are not close to others.
+        assert_eq!(report["tokens"][0], 689, "{keys} {values}");
+    }
+    let output = tallow(&generate(&model, &["--cache-type-k", "q5_9"]));
+    let error = stderr(&output);
+    assert!(!output.status.success() && error.contains("there are f32, f16, q8_0, q4_0"), "{error}");
+}
+
+#[test]
 fn a_seed_is_a_text() {
     let model = model("nano-Q4_0");
     let text = |seed| {

@@ -1,15 +1,17 @@
 //! Attention with online softmax: one workgroup a head and query.
 //!
-//! Where subgroups can add, each takes its own share of the keys, and its lanes read one key together; elsewhere each
-//! invocation has a key of its own.
+//! Where subgroups can add, each takes its own share of the keys, and a team of its lanes reads one key together: eight
+//! elements a lane where they lie beside each other, so that several teams have keys under way, else one. Elsewhere each
+//! invocation has a key of its own. Keys and values in blocks are read as they are; what they mean is never in memory.
 
 use minijinja::context;
 use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{AttentionForm, output_root};
-use tallow_ir::index::Index;
+use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op, ReduceKind, Value};
 
-use super::{Parts, finish, floor_pow2, reduction, whole};
+use super::operand::WIDE;
+use super::{Parts, finish, floor_pow2, operand, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
@@ -86,12 +88,22 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let di = e.atom(d, "d");
     let query = widened(&mut e, wide, q, &[hi.clone(), si.clone(), di])?;
     let q_lines = e.close().join("\n");
+    let team = team(e.caps, number(d).max(number(width)));
+    let eights = wide == DType::F32 && (split.is_none() || team.is_some());
+    // Teams read eight elements of keys and of values, or one of both; without them only keys are read by one invocation.
+    let eights = eights && has_eights(&mut e, k) && (split.is_none() || has_eights(&mut e, v));
+    let (step, team) = if eights { (WIDE as u32, team) } else { (1, None) };
+    let team = team.unwrap_or(e.caps.subgroup_size);
     e.open();
     let ti = e.atom(t, "t");
     e.open();
-    let di = e.atom(d, "d");
-    let key = widened(&mut e, wide, k, &[gi.clone(), ti.clone(), di])?;
-    let k_lines = e.close().join("\n");
+    let (key, load) = if eights {
+        (String::new(), eight(&mut e, k, &[gi.clone(), ti.clone()], "d")?)
+    } else {
+        let di = e.atom(d, "d");
+        (widened(&mut e, wide, k, &[gi.clone(), ti.clone(), di])?, vec![])
+    };
+    let k_lines = e.close().into_iter().chain(load).collect::<Vec<_>>().join("\n");
     let bias = match node.operands.get(3) {
         Some(bias) => {
             let extents = e.body.ty(*bias).shape.dims();
@@ -104,9 +116,14 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     };
     let t_lines = e.close().join("\n");
     e.open();
-    let (ti, ei) = (e.atom(t, "t"), e.atom(width, "e"));
-    let value = widened(&mut e, wide, v, &[gi, ti, ei])?;
-    let v_lines = e.close().join("\n");
+    let ti = e.atom(t, "t");
+    let (value, load) = if eights && split.is_some() {
+        (String::new(), eight(&mut e, v, &[gi, ti], "e")?)
+    } else {
+        let ei = e.atom(width, "e");
+        (widened(&mut e, wide, v, &[gi, ti, ei])?, vec![])
+    };
+    let v_lines = e.close().into_iter().chain(load).collect::<Vec<_>>().join("\n");
 
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     e.open();
@@ -136,6 +153,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
     let (limits, size) = (e.caps.max_workgroup_count, e.caps.subgroup_size.max(1));
+    if split.is_some() && team < size {
+        e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+    }
     let grid = [
         Count { value: s.clone(), per: 1, limit: limits[0] },
         Count { value: h.clone(), per: 1, limit: limits[1] },
@@ -157,12 +177,44 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
             slots => number(width).div_ceil(workgroup), max => max, total => total,
             exp_score => exp(score), exp_top => exp("top"), exp_part => exp("tops[i]"), keys => KEYS,
             subgroups => split.as_ref().map_or(1, |split| split.subgroups), size => size,
-            queries => number(d).div_ceil(size), values => number(width).div_ceil(size),
+            step => step, team => team,
+            queries => number(d).div_ceil(team * step), values => number(width).div_ceil(team * step),
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, kv => key, bias => bias,
             v_lines => v_lines, v => value, store => store,
         },
     };
     finish(e, parts)
+}
+
+/// Lanes that read a key or value of up to `elements` together, eight each, if the device can bring several teams of a
+/// subgroup together.
+fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
+    let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.subgroup_size);
+    (lanes == caps.subgroup_size || caps.subgroup_shuffle).then_some(lanes)
+}
+
+/// Whether eight neighbours of a row of `value` lie beside each other in a buffer, from each multiple of eight on.
+fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
+    let dims = e.body.ty(value).shape.dims().to_vec();
+    let Some((last, rows)) = dims.split_last() else { return false };
+    let rows: Vec<Index> = rows.iter().map(|n| e.atoms.free(n)).collect();
+    last.div_exact(&WIDE.into()).is_some() && neighbours_of(e, value, &rows, last).is_some()
+}
+
+/// The line that loads eight neighbours of a row of `value` from element `name` on; [`has_eights`] was asked.
+fn eight(e: &mut Emitter<'_>, value: Value, row: &[Index], name: &str) -> Result<Vec<String>, CodegenError> {
+    let last = e.body.ty(value).shape.dims()[row.len()].clone();
+    let found = neighbours_of(e, value, row, &last);
+    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    let base = e.index(&base)?.text;
+    Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
+}
+
+fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -> Option<(usize, Index)> {
+    let probe = e.atoms.fresh(last, AtomDef::Free);
+    let mut at = row.to_vec();
+    at.push(e.atoms.index(probe));
+    operand::wide(e, value, &at, probe)
 }
 
 /// The type of scores and sums: f64 if an operand is, else f32.

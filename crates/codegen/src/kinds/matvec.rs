@@ -2,12 +2,12 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::DeviceType;
-use tallow_ir::form::{ContractionForm, Segment, output_root};
+use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, Dim, ReduceKind, Shape};
+use tallow_ir::{DType, Dim, ReduceKind, Shape, dot};
 
 use super::reduction::Share;
-use super::{Parts, finish, floor_pow2, operand, reduction, whole};
+use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -79,6 +79,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
     let (mut segments, mut text) = (vec![], String::new());
     let mut tile_floats = 0;
+    let rounded = rounding::waiting(&e, form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let n_groups = segment_groups(&mut e, segment, tile);
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
@@ -92,12 +93,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &mut text,
         )?);
     }
-    let (needs, has) = (ty.bytes() * tile_floats + used.shared_bytes(workgroup), e.caps.shared_memory_bytes);
+    let (needs, has) = (
+        ty.bytes() * tile_floats + 4 * rounded.iter().sum::<u32>() + used.shared_bytes(workgroup),
+        e.caps.shared_memory_bytes,
+    );
     if needs > has {
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let k = e.dim(&form.k);
-    let functions = used.render(workgroup, e.caps)?;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
     let parts = Parts {
         kind: "matvec",
         template: "matvec.comp",
@@ -107,6 +111,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, step => step, k => k, tile_floats => tile_floats, folded => folded,
+            rounded => rounded, block => dot::BLOCK,
             batches => batches, type => ty.name(), zero => ty.int_literal(0), sum => sum,
         },
     };
@@ -206,7 +211,8 @@ pub(super) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, line
     at.into_iter().zip(operand.dims()).map(pick).collect()
 }
 
-/// Stores all outputs of a segment at the loops' batch, row and column.
+/// Stores all outputs of a segment at the loops' batch, row and column; what is rounded to blocks waits for the others of
+/// its block in shared memory, element `t` of the tile.
 pub(super) fn stores(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -216,7 +222,15 @@ pub(super) fn stores(
 ) -> Result<(), CodegenError> {
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
     let linear = e.atoms.flatten(&[at[0].clone(), at[1].clone(), at[2].clone()], &all);
+    let mut waiting = 0;
     for output in &segment.outputs {
+        if let Some(rounded) = rounded_root(e.body, *output) {
+            let at = e.atoms.unflatten(&linear, &e.body.ty(rounded).shape);
+            let x = e.value(rounded, &at)?;
+            e.line(format!("rounded{waiting}[t] = {};", x.text));
+            waiting += 1;
+            continue;
+        }
         let shape = e.body.ty(output_root(e.body, *output)).shape.clone();
         let at = e.atoms.unflatten(&linear, &shape);
         e.store(*output as u32, buffers[*output], &at)?;
@@ -265,6 +279,7 @@ fn segment_holes(
     }
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
+    let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let prelude = e.close().join("\n");
     let last = e.dim(&(&segment.n - &Dim::one()));
     let n = e.dim(&segment.n);
@@ -274,7 +289,7 @@ fn segment_holes(
     Ok(context! {
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
         x_lines => x_lines, m_lines => m_lines, k_lines => k_lines, x => x.text, anchors => anchors,
-        store => store, prelude => prelude, last => last, n => n,
+        store => store, prelude => prelude, last => last, n => n, blocks => blocks,
     })
 }
 

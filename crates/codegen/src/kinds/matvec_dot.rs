@@ -2,13 +2,14 @@
 //! memory, then its subgroups take columns in turn, an invocation 32 weights at a time.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::caps::DeviceType;
 use tallow_ir::dot::{self, Packing};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, NodeId};
 
 use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups, stores};
-use super::{Parts, finish, floor_pow2, operand, reduction, whole};
+use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -42,7 +43,20 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = floor_pow2((m * blocks * 4).clamp(MIN_WORKGROUP, MAX_WORKGROUP));
+    let least = match e.caps.device_type {
+        // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other
+            if !rounding::formats(&e).is_empty() =>
+        {
+            MAX_WORKGROUP
+        }
+        DeviceType::Cpu
+        | DeviceType::Discrete
+        | DeviceType::Integrated
+        | DeviceType::Virtual
+        | DeviceType::Other => MIN_WORKGROUP,
+    };
+    let workgroup = floor_pow2((m * blocks * 4).clamp(least, MAX_WORKGROUP));
     let workgroup = workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
@@ -70,6 +84,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut text = format!("to_int( round_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
     let mut segments = vec![];
     let mut tile_floats = 0;
+    let waiting = rounding::waiting(&e, form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
         segments.push(segment_holes(
@@ -83,7 +98,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         )?);
     }
     let rounded = dot::shared_bytes(m.into(), k) as u32;
-    let needs = rounded + 4 * tile_floats + used.shared_bytes(workgroup);
+    let needs = rounded + 4 * (tile_floats + waiting.iter().sum::<u32>()) + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         return Err(CodegenError::SharedMemory {
             what: "matvec".into(),
@@ -104,7 +119,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
-    let functions = used.render(workgroup, e.caps)?;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_dot.comp",
@@ -115,7 +130,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, m_lines => m_lines,
             x_lines => x_lines, x => x.text, size => size, subgroups => subgroups,
-            steps => steps, whole => whole,
+            steps => steps, whole => whole, rounded => waiting, block => dot::BLOCK,
         },
     };
     finish(e, parts)
@@ -162,6 +177,7 @@ fn segment_holes(
     }
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
+    let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let prelude = e.close().join("\n");
     let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
     let n = e.dim(&segment.n);
@@ -169,7 +185,7 @@ fn segment_holes(
     text.push_str(&prelude);
     Ok(context! {
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
-        anchors => anchors, store => store, prelude => prelude, last => last, n => n,
+        anchors => anchors, store => store, prelude => prelude, last => last, n => n, blocks => blocks,
     })
 }
 

@@ -35,10 +35,18 @@ void main() {
         if (t < end) {
             score = ${ zero };
             ${ t_lines | indent(12) }
+//% if step > 1
+            for (uint d = 0u; d < ${ d }u; d += ${ step }u) {
+                float w[${ step }];
+                ${ k_lines | indent(16) }
+                [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) score = fma(query[d + c], w[c], score);
+            }
+//% else
             for (uint d = 0u; d < ${ d }u; ++d) {
                 ${ k_lines | indent(16) }
                 score = fma(query[d], ${ kv }, score);
             }
+//% endif
 //% if cap
             score = ${ cap } * ${ capped };
 //% endif

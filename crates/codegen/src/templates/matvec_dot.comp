@@ -11,6 +11,12 @@ shared float x_scale[${ m * blocks }];
 shared vec2 x_sum[${ m * blocks }];
 // Results of the workgroup's columns: [anchor][row][column].
 shared float tile[${ tile_floats }];
+//% for floats in rounded
+//% if loop.first
+// Results that are rounded once their block is whole: [row][column].
+//% endif
+shared float rounded${ loop.index0 }[${ floats }];
+//% endfor
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     uint group = gl_WorkGroupID.x;
@@ -91,6 +97,23 @@ void main() {
                 ${ s.store | indent(16) }
             }
         }
+//% if s.blocks
+        barrier();
+        for (uint t = lane * ${ block }u; t < ${ m * s.tile }u; t += ${ workgroup * block }u) {
+            const uint m = t / ${ s.tile }u, n0 = column0 + t % ${ s.tile }u;
+            if (n0 < ${ s.n }) {
+                float x[${ block }];
+//% for r in s.blocks
+                {
+                    [[unroll]] for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
+                    uint words[${ r.words }];
+                    ${ r.function }(x, words);
+                    ${ r.store | indent(20) }
+                }
+//% endfor
+            }
+        }
+//% endif
         return;
     }
     group -= ${ s.groups };

@@ -12,9 +12,10 @@
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
 //! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
-//! 6. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
+//! 6. `results_to_blocks`: what a matvec computes it rounds to blocks itself, as a quantized cache wants them.
+//! 7. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
 //!    a level.
-//! 7. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
+//! 8. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
 //!    which read that row anyway, and so saves a level.
 //!
 //! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
@@ -29,6 +30,7 @@ mod prune;
 use std::collections::BTreeSet;
 
 use crate::caps::DeviceCaps;
+use crate::dtype::DType;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError};
 use crate::op::Op;
@@ -42,9 +44,16 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     let graph = build::copy_leaf_outputs(&build::copy_scatter_targets(graph)?)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
-    for (id, _) in graph.nodes() {
+    for (id, node) in graph.nodes() {
         match clusters.class[id.index()] {
             cluster::Class::Leaf | cluster::Class::Inline => {}
+            // No kernel copies blocks: they go into a state as they are made.
+            cluster::Class::Point if matches!(node.types[0].dtype, DType::Block(_)) => {
+                let made =
+                    node.operands.get(1).and_then(|v| clusters.member[v.node.index()].first().copied());
+                let rounding = made.and_then(|id| clusters.remove(id)).map(|c| c.nodes).unwrap_or_default();
+                clusters.add(FusionKind::Quantize, rounding.into_iter().chain([id]).collect());
+            }
             cluster::Class::Point => _ = clusters.add(FusionKind::Map, BTreeSet::from([id])),
             cluster::Class::Anchor(kind) => _ = clusters.add(kind, BTreeSet::from([id])),
         }
@@ -65,6 +74,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     absorb::maps(&mut clusters)?;
     absorb::shared_reads(&mut clusters)?;
     absorb::siblings(&mut clusters)?;
+    absorb::results_to_blocks(&mut clusters)?;
     absorb::rounding_into_matvecs(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;
     let log = std::mem::take(&mut clusters.log);

@@ -11,8 +11,9 @@ use crate::rewrite::rebuild;
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
-        // A tensor without elements is any tensor without elements.
+        // A tensor without elements is any tensor without elements. (There are no constants of blocks.)
         op if is_empty(node)
+            && !matches!(node.types[0].dtype, DType::Block(_))
             && !matches!(op, Op::Broadcast(_) | Op::StateUpdate { .. } | Op::Fusion(_))
             && !op.is_leaf() =>
         {

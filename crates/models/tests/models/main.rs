@@ -4,6 +4,7 @@
 // clippy knows test functions, not their helpers.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod caches;
 mod expected;
 mod naive;
 mod quantized_here;

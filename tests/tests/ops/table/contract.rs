@@ -37,6 +37,9 @@ pub fn rows() -> Vec<Row> {
     for format in FORMATS {
         rows.push(dequantize(format));
     }
+    for format in Op::QUANTIZED {
+        rows.push(quantize(format));
+    }
     for causal in [false, true] {
         rows.push(attention(causal));
     }
@@ -101,6 +104,32 @@ fn dequantize(format: Format) -> Row {
         .bound(Bound::Steps(2.0))
         .word("")
         .lacks("formats are compared bit by bit with ggml's in crates/quant")
+}
+
+/// Values rounded to blocks, and what those mean.
+fn quantize(format: Format) -> Row {
+    // Where a quotient is next to a half, a kernel may take the other level: one of so many on the longer side of zero,
+    // or a gap of 24 of 127. (`device/rounding.rs` compares level by level, and asks whether the quotient is.)
+    let levels: f64 = match format {
+        Format::Q8_0 | Format::Q8_1 => 127.0,
+        Format::Q4_0 => 8.0,
+        Format::Q5_0 => 16.0,
+        Format::Q4_1 => 15.0 / 2.0,
+        Format::Q5_1 => 31.0 / 2.0,
+        _ => 127.0 / 24.0,
+    };
+    let row = Row::new(
+        "Contractions",
+        &format!("quantize {}", format.spec().name),
+        |d, dtype| vec![Operand::new(d, dtype)],
+        move |g, v| {
+            let blocks = add(g, Op::Quantize(format), v)?;
+            add(g, Op::Dequantize(DType::F32), &[blocks])
+        },
+    );
+    Row { dims: Class::blocks, ..row }
+        .bound(Bound::Steps(1.0 / f64::from(f32::EPSILON) / levels))
+        .lacks("formats are compared byte by byte with ggml's in crates/quant")
 }
 
 fn attention(causal: bool) -> Row {

@@ -1,4 +1,4 @@
-//! Phases 3 to 5: prologues and siblings.
+//! Phases 3 to 7: prologues, siblings and rounding.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -273,7 +273,31 @@ pub(super) fn siblings(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Phase 5: rounding of activations that only matvecs read is repeated in each of them.
+/// Phase 5: blocks of a matvec's results are made where the results are.
+pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    for id in c.live() {
+        if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
+            continue;
+        }
+        let mut producers = BTreeSet::new();
+        for source in external(c, id) {
+            producers.extend(c.member[source.node.index()].iter().copied());
+        }
+        let Some(only) = producers.first().copied().filter(|_| producers.len() == 1) else { continue };
+        // Activations that matvecs read are rounded by these, in the next phase.
+        if c.get(only).kind == FusionKind::Matvec && !feeds_matvecs_only(c, id) {
+            unite(c, only, id)?;
+        }
+    }
+    Ok(())
+}
+
+fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {
+    let consumers = c.consumers(id);
+    !consumers.is_empty() && consumers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
+}
+
+/// Phase 6: rounding of activations that only matvecs read is repeated in each of them.
 pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -287,7 +311,7 @@ pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphErr
     Ok(())
 }
 
-/// Phase 6: a row kernel that feeds only a matvec becomes its prologue.
+/// Phase 7: a row kernel that feeds only a matvec becomes its prologue.
 pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row {

@@ -6,6 +6,7 @@ use super::cluster::{Class, Clusters};
 use crate::form;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
+use crate::op::Op;
 
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     // Row kernels by the buffers that they read, so that independent reductions of one tensor meet.
@@ -53,6 +54,8 @@ fn merge(c: &mut Clusters<'_>, a: usize, b: usize, kind: FusionKind) -> usize {
 fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
     let (a, b) = (c.get(own), c.get(other));
     let kind = match (a.kind, b.kind) {
+        // Blocks go into a state as they are made.
+        (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, own, other) => FusionKind::Quantize,
         // These write their result as it is, nothing after it.
         (
             FusionKind::Map,
@@ -93,6 +96,17 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         }
     }
     Ok(if c.cyclic(&[own, other]) { None } else { Some(kind) })
+}
+
+/// True if all that `own` does is to write what `other` rounds to blocks into states that `other` does not write.
+fn writes_blocks(c: &Clusters<'_>, own: usize, other: usize) -> bool {
+    let blocks = &c.get(other).nodes;
+    c.get(own).nodes.iter().all(|n| {
+        let node = c.graph.node(*n);
+        matches!(node.op, Op::StateUpdate { .. })
+            && blocks.contains(&node.operands[1].node)
+            && !blocks.contains(&node.operands[0].node)
+    })
 }
 
 /// True if an anchor of `own` reads from `other`.

@@ -1,0 +1,169 @@
+//! Values rounded to blocks: the function of each format, and how its words are stored.
+//!
+//! A format is a row of [`row`]: a template with its holes. What comes out of the function are the words of the block's
+//! planes, in their order; where they lie follows from the format's table. A plane of two bytes a block shares its words
+//! with the neighbours, so these are stored by the atomics that leave the other half as it is (decision 0007).
+
+use std::collections::BTreeMap;
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
+use tallow_ir::index::Index;
+use tallow_ir::{DType, Dim, Format, Op, Shape, dot};
+use tallow_quant::IQ4_LEVELS;
+
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::template::render;
+
+/// The template of a format's function and its holes.
+fn row(format: Format) -> Option<(&'static str, Hole)> {
+    let none = || context! {};
+    Some(match format {
+        Format::Q8_0 => ("round/bytes.glsl", context! { sum => false }),
+        Format::Q8_1 => ("round/bytes.glsl", context! { sum => true }),
+        Format::Q4_0 => ("round/signed.glsl", context! { half => 8 }),
+        Format::Q5_0 => ("round/signed.glsl", context! { half => 16 }),
+        Format::Q4_1 => ("round/line.glsl", context! { top => 15 }),
+        Format::Q5_1 => ("round/line.glsl", context! { top => 31 }),
+        Format::IQ4_NL => ("round/iq4_nl.glsl", none()),
+        Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::Q8_K => {
+            return None;
+        }
+        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => return None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::IQ4_XS | Format::TQ1_0 | Format::TQ2_0 => return None,
+        Format::MXFP4 | Format::NVFP4 => return None,
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
+    })
+}
+
+/// Words that the function of a format gives.
+pub(crate) fn words(format: Format) -> usize {
+    format.spec().planes.iter().map(|plane| plane.bytes_per_block.div_ceil(4)).sum()
+}
+
+/// The name of a format's function.
+pub(crate) fn function(format: Format) -> String {
+    format!("round_{}", format.spec().name)
+}
+
+/// The functions `round_..` of formats, each once, and what they share.
+pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
+    let mut rendered: BTreeMap<Format, String> = BTreeMap::new();
+    for format in formats {
+        let dtype = DType::Block(*format);
+        let unknown = || CodegenError::Dtype { what: format!("rounding to {}", format.name()), dtype };
+        let (template, holes) = row(*format).ok_or_else(unknown)?;
+        let borders: Vec<(f64, f64)> = IQ4_LEVELS
+            .windows(2)
+            .map(|w| (f64::from(w[0]) / 2.0 + f64::from(w[1]) / 2.0, f64::from(w[1]) - f64::from(w[0])))
+            .collect();
+        let gap = borders[0].1;
+        let own =
+            context! { name => format.spec().name, words => words(*format), borders => borders, gap => gap };
+        rendered.insert(*format, render(template, context! { ..holes, ..own })?);
+    }
+    let mut text: String = rendered.into_values().map(|function| function + "\n").collect();
+    if text.contains("nibbles_of(") {
+        let fifth = text.contains("fifth_bits(");
+        text = render("round/pack.glsl", context! { fifth => fifth })? + "\n" + &text;
+    }
+    Ok(text)
+}
+
+/// The format that a kernel's output is rounded to, if it is.
+pub(crate) fn format_of(e: &Emitter<'_>, output: usize) -> Option<Format> {
+    match e.body.op(output_root(e.body, output)) {
+        Op::Quantize(format) => Some(*format),
+        _ => None,
+    }
+}
+
+/// Emits the lines that store `words` as the block of output `output` (a tensor of blocks, or a state of them) whose first
+/// element has the linear index `first` in what is rounded.
+pub(crate) fn store(
+    e: &mut Emitter<'_>,
+    output: usize,
+    buffer: usize,
+    first: &Index,
+) -> Result<(), CodegenError> {
+    let root = output_root(e.body, output);
+    let DType::Block(format) = e.body.ty(root).dtype else {
+        return Err(CodegenError::Node(e.body.node_text(root.node)));
+    };
+    let mut at = e.atoms.unflatten(first, &e.body.ty(root).shape);
+    let value = e.body.outputs()[output].value;
+    if let Op::StateUpdate { offsets } = &e.body.node(value.node).op {
+        at = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
+    }
+    let to = e.atoms.flatten(&at, &e.body.ty(value).shape);
+    let to = e.index(&to)?.text;
+    let name = e.fresh_name("to");
+    let to = if to.contains(' ') { format!("({to})") } else { to };
+    e.line(format!("const uint {name} = {to} / {}u;", dot::BLOCK));
+    let planes: Vec<usize> = e.buffers[buffer].planes().iter().map(|(_, at)| *at).collect();
+    let mut word = 0;
+    for (plane, start) in format.spec().planes.iter().zip(planes) {
+        let count = plane.bytes_per_block / 4;
+        let (buffer, start) = (&e.buffers[buffer], start / 4);
+        let line = match (count, word) {
+            (0, _) => buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("words[{word}]")),
+            (1, _) => buffer.store(&format!("{start}u + {name}"), &format!("words[{word}]"), e.caps),
+            (_, 0) => {
+                let store =
+                    buffer.store(&format!("{start}u + {name} * {count}u + word"), "words[word]", e.caps);
+                format!("[[unroll]] for (uint word = 0u; word < {count}u; ++word) {store}")
+            }
+            (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
+        };
+        e.line(line);
+        word += count.max(1);
+    }
+    Ok(())
+}
+
+/// What a matvec's template needs to round results of a segment: for each output that is blocks the function and
+/// the lines that store its words.
+pub(crate) fn of_segment(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    buffers: &[usize],
+) -> Result<Vec<Hole>, CodegenError> {
+    let mut found = vec![];
+    for output in &segment.outputs {
+        let Some(format) = format_of(e, *output) else { continue };
+        e.open();
+        let row = e.atom(&form.m, "m");
+        let column = e.atom(&segment.n, "n0");
+        let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+        let first = e.atoms.flatten(&[batch.clone(), row, column], &all);
+        store(e, *output, buffers[*output], &first)?;
+        let lines = e.close().join("\n");
+        found.push(context! { words => words(format), function => function(format), store => lines });
+    }
+    Ok(found)
+}
+
+/// Floats of shared memory in which results of a tile wait to be rounded, for each output of a segment that is.
+pub(crate) fn waiting(e: &Emitter<'_>, form: &ContractionForm, m: u32, tiles: &[u32]) -> Vec<u32> {
+    let mut floats: Vec<u32> = vec![];
+    for (segment, tile) in form.segments.iter().zip(tiles) {
+        let count = segment.outputs.iter().filter(|o| rounded_root(e.body, **o).is_some()).count();
+        floats.resize(floats.len().max(count), 0);
+        floats[..count].iter_mut().for_each(|floats| *floats = (*floats).max(m * tile));
+    }
+    floats
+}
+
+/// The formats that outputs of a kernel are rounded to.
+pub(crate) fn formats(e: &Emitter<'_>) -> Vec<Format> {
+    (0..e.body.outputs().len()).filter_map(|output| format_of(e, output)).collect()
+}
+
+/// Blocks of a tensor of `numel` elements.
+pub(crate) fn blocks(numel: &Dim) -> Option<Dim> {
+    numel.div_exact(&dot::BLOCK.into())
+}
