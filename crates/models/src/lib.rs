@@ -27,6 +27,7 @@
 //! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
 
 pub mod config;
+pub mod decoder;
 pub mod error;
 pub mod generate;
 pub mod importance;
@@ -39,6 +40,7 @@ pub mod sampler;
 pub mod score;
 pub mod weights;
 
+pub use decoder::Decoder;
 pub use error::{Error, Result};
 pub use importance::Measurement;
 pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};
