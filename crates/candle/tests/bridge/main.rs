@@ -10,4 +10,5 @@ mod models;
 mod ops;
 mod quantized;
 mod refused;
+mod relied;
 mod support;
