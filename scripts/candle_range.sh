@@ -7,24 +7,23 @@
 # crates/candle/tests/bridge/relied.rs and docs/candle.md.
 set -eu
 cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- 0.11.0 newest
 
 saved=$(mktemp)
 cp Cargo.lock "$saved"
 trap 'cp "$saved" Cargo.lock; rm -f "$saved"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# All of Candle's crates are of one version; those that depend on others move first.
-for version in "${@:-}"; do
-    for version in ${version:-0.11.0 newest}; do
-        cp "$saved" Cargo.lock
-        if [ "$version" = newest ]; then
-            cargo update -p candle-core -p candle-nn -p candle-transformers
-        else
-            for crate in candle-transformers candle-nn candle-core; do
-                cargo update -p "$crate" --precise "$version"
-            done
-        fi
-        grep -A 1 '^name = "candle-' Cargo.lock
-        cargo test -p tallow-candle
-    done
+for version; do
+    cp "$saved" Cargo.lock
+    if [ "$version" = newest ]; then
+        cargo update -p candle-core -p candle-nn -p candle-transformers
+    else
+        # All of Candle's crates are of one version; those that depend on others move first.
+        for crate in candle-transformers candle-nn candle-core; do
+            cargo update -p "$crate" --precise "$version"
+        done
+    fi
+    grep -A 1 '^name = "candle-' Cargo.lock
+    cargo test -p tallow-candle
 done

@@ -110,8 +110,11 @@ fn candle_embedding(model: &BertModel, ids: &Tensor) -> Result<Tensor> {
     x.broadcast_div(&x.sqr()?.sum_keepdim(1)?.sqrt()?)
 }
 
-/// Configuration, weights and sentences, as token numbers.
-fn open(folder: Option<&Path>) -> Result<(Config, VarBuilder<'static>, Vec<(String, Vec<u32>)>)> {
+/// A text and its token numbers.
+type Sentence = (String, Vec<u32>);
+
+/// Configuration, weights and sentences.
+fn open(folder: Option<&Path>) -> Result<(Config, VarBuilder<'static>, Vec<Sentence>)> {
     let Some(folder) = folder else {
         let config = Config {
             vocab_size: 200,

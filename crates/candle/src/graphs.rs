@@ -13,6 +13,9 @@ use crate::storage;
 /// Builds the results of a function from its operands; a result that is `None` is none.
 pub(crate) type Build = dyn Fn(&[Tensor]) -> tallow::Result<Vec<Option<Tensor>>> + Send + Sync;
 
+/// A result: its elements and extents.
+pub(crate) type Found = (CpuStorage, Vec<usize>);
+
 /// Compiled forms that are kept; the one unused for longest makes room.
 const KEPT: usize = 64;
 
@@ -225,10 +228,7 @@ impl Graphs {
     }
 
     /// [`Graphs::run`] with results as new storage; `None` for those that the function does not give.
-    pub fn results(
-        &self,
-        operands: &[Operand],
-    ) -> candle_core::Result<Vec<Option<(CpuStorage, Vec<usize>)>>> {
+    pub fn results(&self, operands: &[Operand]) -> candle_core::Result<Vec<Option<Found>>> {
         let mut results = Vec::new();
         self.run(operands, &mut |number, view| {
             results.resize_with(number, || None);

@@ -21,7 +21,7 @@ use tallow::Device;
 
 use crate::dtype::weight_dtype;
 use crate::error::{fail, wrap};
-use crate::nn::{resident_weight, times_transposed};
+use crate::qmatmul::{resident_weight, times_transposed};
 use crate::rows::RowOp;
 
 /// What wrapped tensors say that they are: a format without a kernel of Candle's own, in no version of 0.11 and on no

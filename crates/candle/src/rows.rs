@@ -8,6 +8,22 @@ use tallow::{Device, Tensor};
 use crate::error::fail;
 use crate::graphs::{Build, Extents, Graphs, Operand};
 
+/// An op that Candle's graph for gradients can hold, and whose `bwd` is an error.
+pub(crate) type Op = Arc<Box<dyn CustomOp1 + Send + Sync>>;
+
+pub(crate) fn op(op: impl CustomOp1 + Send + Sync + 'static) -> Op {
+    Arc::new(Box::new(op))
+}
+
+/// Fails unless every number is below `entries`: on the device it would be clamped.
+pub(crate) fn check_ids(ids: &candle_core::Tensor, entries: usize) -> candle_core::Result<()> {
+    let flat = ids.flatten_all()?.to_dtype(candle_core::DType::I64)?.to_vec1::<i64>()?;
+    match flat.iter().find(|id| usize::try_from(**id).is_ok_and(|id| id < entries).eq(&false)) {
+        None => Ok(()),
+        Some(id) => fail(format!("embedding: number {id} of a table of {entries}")),
+    }
+}
+
 /// A function of rows. Candle's tensors have any number of axes before those of a row; they are counted as one.
 pub(crate) struct RowOp {
     name: &'static str,

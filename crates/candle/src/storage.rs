@@ -115,6 +115,9 @@ fn scatter<T: Element>(values: &mut [T], layout: &Layout, bytes: &[u8]) -> candl
     if layout.shape().elem_count() * T::SIZE != bytes.len() {
         return fail(OUTSIDE);
     }
+    if layout.dims().iter().zip(layout.stride()).any(|(extent, stride)| *extent > 1 && *stride == 0) {
+        return fail("a tensor that repeats its elements is not written in place");
+    }
     // Looked at once before, so that a wrong layout leaves the tensor as it is.
     runs(layout, |run| if last_of(&run) < values.len() { Ok(()) } else { fail(OUTSIDE) })?;
     let mut from = bytes.chunks_exact(T::SIZE);
@@ -152,29 +155,14 @@ pub(crate) fn dtype_of(storage: &CpuStorage) -> candle_core::Result<DType> {
     crate::dtype::dtype(storage.dtype())
 }
 
-/// Copies the elements that a layout picks, in row-major order and little-endian.
-pub(crate) fn write_to(storage: &CpuStorage, layout: &Layout, bytes: &mut [u8]) -> candle_core::Result<()> {
-    for_storage!(storage, values => gather(values, layout, bytes))
-}
-
-/// [`write_to`] of a slice.
-pub(crate) fn write_floats(values: &[f32], layout: &Layout, bytes: &mut [u8]) -> candle_core::Result<()> {
-    gather(values, layout, bytes)
-}
-
-/// Replaces the elements that a layout picks.
-pub(crate) fn replace(storage: &mut CpuStorage, layout: &Layout, bytes: &[u8]) -> candle_core::Result<()> {
-    for_storage!(storage, values => scatter(values, layout, bytes))
-}
-
 fn borrowed<'a, T: NoUninit>(values: &'a [T], layout: &Layout) -> Option<&'a [u8]> {
     let (start, end) = layout.contiguous_offsets().filter(|_| cfg!(target_endian = "little"))?;
     values.get(start..end).map(bytemuck::cast_slice)
 }
 
-/// The bytes of the elements that a layout picks, row-major and little-endian; not copied if they lie so.
-pub(crate) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<Cow<'a, [u8]>> {
-    let there = match storage {
+/// The bytes where they are, if they lie as they are wanted.
+fn in_place<'a>(storage: &'a CpuStorage, layout: &Layout) -> Option<&'a [u8]> {
+    match storage {
         CpuStorage::U8(values) => borrowed(values, layout),
         CpuStorage::U32(values) => borrowed(values, layout),
         CpuStorage::I16(values) => borrowed(values, layout),
@@ -189,8 +177,31 @@ pub(crate) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core
         | CpuStorage::F6E3M2(_)
         | CpuStorage::F4(_)
         | CpuStorage::F8E8M0(_) => None,
-    };
-    if let Some(there) = there {
+    }
+}
+
+/// Copies the elements that a layout picks, in row-major order and little-endian.
+pub(crate) fn write_to(storage: &CpuStorage, layout: &Layout, bytes: &mut [u8]) -> candle_core::Result<()> {
+    if let Some(there) = in_place(storage, layout).filter(|there| there.len() == bytes.len()) {
+        bytes.copy_from_slice(there);
+        return Ok(());
+    }
+    for_storage!(storage, values => gather(values, layout, bytes))
+}
+
+/// [`write_to`] of a slice.
+pub(crate) fn write_floats(values: &[f32], layout: &Layout, bytes: &mut [u8]) -> candle_core::Result<()> {
+    gather(values, layout, bytes)
+}
+
+/// Replaces the elements that a layout picks.
+pub(crate) fn replace(storage: &mut CpuStorage, layout: &Layout, bytes: &[u8]) -> candle_core::Result<()> {
+    for_storage!(storage, values => scatter(values, layout, bytes))
+}
+
+/// The bytes of the elements that a layout picks, row-major and little-endian; not copied if they lie so.
+pub(crate) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<Cow<'a, [u8]>> {
+    if let Some(there) = in_place(storage, layout) {
         return Ok(Cow::Borrowed(there));
     }
     let size = dtype_of(storage)?.size().unwrap_or(1);

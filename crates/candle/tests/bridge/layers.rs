@@ -83,8 +83,13 @@ fn layers_from_a_builder_are_those_of_candle() {
         let (_map, vb) = builder(ty);
         let cast = |x: Tensor| x.to_dtype(ty).unwrap();
         let check = |name: &str, ours: &dyn Module, candle: &dyn Module, x: &Tensor| {
-            let (got, expected) = (ours.forward(x).unwrap(), candle.forward(x).unwrap());
+            let got = ours.forward(x).unwrap();
             assert_eq!(got.dtype(), ty, "{name}");
+            let expected = match candle.forward(x) {
+                // Candle's CPU lacks some products of bf16, which ones depends on its version.
+                Err(error) if ty == DType::BF16 && error.to_string().contains("BF16") => return,
+                expected => expected.unwrap(),
+            };
             let wide = |t: Tensor| t.to_dtype(DType::F32).unwrap();
             let apart = distance(&wide(got), &wide(expected));
             assert!(apart < bound, "{name} {ty:?} {:?}: {apart}", x.dims());
@@ -111,10 +116,6 @@ fn layers_from_a_builder_are_those_of_candle() {
         let (ours, candle) = (nn::embedding(9, 5, vb.pp("e")), candle_nn::embedding(9, 5, vb.pp("e")));
         check("embedding", &ours.unwrap(), &candle.unwrap(), &ids);
 
-        if ty == DType::BF16 {
-            // Candle's convolutions on the CPU have no bf16.
-            continue;
-        }
         let config = Conv1dConfig { padding: 2, stride: 2, groups: 2, ..Conv1dConfig::default() };
         let x = cast(Numbers(13).tensor(&[2, 4, 15]));
         let (ours, candle) =

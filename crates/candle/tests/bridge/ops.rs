@@ -82,6 +82,10 @@ fn in_place_writes_through_strides_and_nothing_else() {
         x.inplace_op3(&y, &whole(), &three).unwrap();
         assert_eq!(values(&x), values(&((whole().sqr().unwrap() * 2.0).unwrap() - whole()).unwrap()));
 
+        let repeated = x.narrow(0, 0, 1).unwrap().broadcast_as((3, 6)).unwrap();
+        let before = values(&x);
+        assert!(repeated.inplace_op1(&one).is_err() && values(&x) == before);
+
         // A result of another shape or type leaves the tensor as it was.
         let before = values(&x);
         for wrong in [compile(|[x]| x.sum(0)), compile(|[x]| x.to_dtype(tallow::DType::F16))] {
