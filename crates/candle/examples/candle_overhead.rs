@@ -25,18 +25,15 @@ fn median(mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Parts of a call of `silu(x) * y` on `n` elements, in microseconds: copies in, submit, wait, copy out, all.
-fn parts(n: usize) -> Result<[f64; 5]> {
-    let wrap = |error: tallow::Error| candle_core::Error::wrap(error);
-    let inputs = ["x", "y"].map(|name| Input::new(name, DType::F32, n));
-    let build = |x: &[tallow::Tensor]| Ok(vec![x[0].silu()?.mul(&x[1])?]);
-    let function = tallow::compile(&device(), &inputs, build).map_err(wrap)?;
+/// Parts of a call of `silu(x) * y` on `n` elements, in microseconds: copies in, submission and wait, copy out, all.
+fn parts(n: usize) -> Result<[f64; 4]> {
+    let function = function(n)?;
     let data = vec![0u8; 4 * n];
+    let mut to = vec![0u8; 4 * n];
     let types = [(DType::F32, &[n][..]), (DType::F32, &[n][..])];
-    let mut all: Vec<[f64; 5]> = vec![];
+    let mut all: Vec<[f64; 4]> = vec![];
     for _ in 0..if n > 1 << 22 { 10 } else { 100 } {
         let (start, mut copied_in, mut read_at, mut copied_out) = (Instant::now(), 0.0, 0.0, 0.0);
-        let micros = |t: Instant| t.elapsed().as_secs_f64() * 1e6;
         let mut write = |_: usize, to: &mut [u8]| {
             let at = Instant::now();
             to.copy_from_slice(&data);
@@ -46,24 +43,48 @@ fn parts(n: usize) -> Result<[f64; 5]> {
         let mut read = |view: tallow::OutputView| {
             read_at = micros(start);
             let at = Instant::now();
-            std::hint::black_box(view.bytes.to_vec());
+            to.copy_from_slice(view.bytes);
             copied_out = micros(at);
         };
-        function.run_with(&types, &mut write, &mut read).map_err(wrap)?;
-        let total = micros(start);
-        // The same again, not waiting at once: what starting takes beyond its copies is the submission.
-        let inputs = [("x", data.as_slice()), ("y", data.as_slice())];
-        let at = Instant::now();
-        let run = function.executable().run_async(&[], &inputs).map_err(wrap)?;
-        let submit = (micros(at) - copied_in).max(0.0);
-        run.wait().map_err(wrap)?;
-        all.push([copied_in, submit, (read_at - copied_in - submit).max(0.0), copied_out, total]);
+        function.run_with(&types, &mut write, &mut read).map_err(candle_core::Error::wrap)?;
+        all.push([copied_in, read_at - copied_in, copied_out, micros(start)]);
     }
-    Ok(std::array::from_fn(|i| {
-        let mut column: Vec<f64> = all.iter().map(|row| row[i]).collect();
+    Ok(medians(&all))
+}
+
+/// `silu(x) * y` of `n` elements.
+fn function(n: usize) -> Result<tallow::Function> {
+    let inputs = ["x", "y"].map(|name| Input::new(name, DType::F32, n));
+    let build = |x: &[tallow::Tensor]| Ok(vec![x[0].silu()?.mul(&x[1])?]);
+    tallow::compile(&device(), &inputs, build).map_err(candle_core::Error::wrap)
+}
+
+/// Microseconds of submitting a run that has nothing to copy, and of waiting for it.
+fn submission() -> Result<[f64; 2]> {
+    let function = function(1)?;
+    let inputs = [("x", &[0u8; 4][..]), ("y", &[0u8; 4][..])];
+    let mut all = vec![];
+    for _ in 0..200 {
+        let start = Instant::now();
+        let run = function.executable().run_async(&[], &inputs).map_err(candle_core::Error::wrap)?;
+        let submitted = micros(start);
+        run.wait().map_err(candle_core::Error::wrap)?;
+        all.push([submitted, micros(start) - submitted]);
+    }
+    Ok(medians(&all))
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}
+
+/// The median of each column.
+fn medians<const N: usize>(rows: &[[f64; N]]) -> [f64; N] {
+    std::array::from_fn(|i| {
+        let mut column: Vec<f64> = rows.iter().map(|row| row[i]).collect();
         column.sort_by(f64::total_cmp);
         column[column.len() / 2]
-    }))
+    })
 }
 
 fn compare(what: &str, ours: f64, candle: f64) {
@@ -74,11 +95,13 @@ fn main() -> Result<()> {
     let cpu = &Device::Cpu;
     let largest = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(24u32);
     println!("{} against Candle on {} threads\n", device().name(), candle_core::utils::get_num_threads());
-    println!("| elements | copies in, us | submit, us | wait, us | copy out, us | call, us |");
-    println!("|---|---|---|---|---|---|");
+    let [submit, wait] = submission()?;
+    println!("A run with nothing to copy: submission {submit:.1} us, wait {wait:.1} us.\n");
+    println!("| elements | copies in, us | submission and wait, us | copy out, us | all, us |");
+    println!("|---|---|---|---|---|");
     for power in (0..=largest).step_by(4) {
-        let [copied_in, submit, wait, copied_out, total] = parts(1 << power)?;
-        println!("| 2^{power} | {copied_in:.1} | {submit:.1} | {wait:.1} | {copied_out:.1} | {total:.1} |");
+        let [copied_in, run, copied_out, total] = parts(1 << power)?;
+        println!("| 2^{power} | {copied_in:.1} | {run:.1} | {copied_out:.1} | {total:.1} |");
     }
     println!("\n| op | Tallow, us | Candle's CPU, us | ratio |");
     println!("|---|---|---|---|");

@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 
-use bytemuck::NoUninit;
+use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
 use candle_core::{CpuStorage, Layout};
 use float8::F8E4M3;
 use half::{bf16, f16};
-use tallow::{DType, WithDType};
+use tallow::DType;
 
 use crate::error::fail;
 
@@ -53,11 +53,14 @@ fn runs(layout: &Layout, mut each: impl FnMut(Run) -> candle_core::Result<()>) -
 }
 
 /// A type of elements in Candle's storage.
-trait Element: WithDType {
+trait Element: Copy {
     const SIZE: usize;
 
     /// Writes the little-endian bytes, of which there is room for [`Element::SIZE`].
     fn put(self, bytes: &mut [u8]);
+
+    /// The element of [`Element::SIZE`] little-endian bytes.
+    fn get(bytes: &[u8]) -> Self;
 }
 
 macro_rules! elements {
@@ -67,6 +70,12 @@ macro_rules! elements {
 
             fn put(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
+            }
+
+            fn get(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$rust>()];
+                own.copy_from_slice(bytes);
+                <$rust>::from_le_bytes(own)
             }
         }
     )*};
@@ -78,6 +87,10 @@ impl Element for F8E4M3 {
 
     fn put(self, bytes: &mut [u8]) {
         bytes.copy_from_slice(&[self.to_bits()]);
+    }
+
+    fn get(bytes: &[u8]) -> Self {
+        F8E4M3::from_bits(bytes[0])
     }
 }
 
@@ -123,7 +136,7 @@ fn scatter<T: Element>(values: &mut [T], layout: &Layout, bytes: &[u8]) -> candl
     let mut from = bytes.chunks_exact(T::SIZE);
     runs(layout, |run| {
         let to = values[run.start..].iter_mut().step_by(run.stride.max(1)).take(run.count);
-        to.zip(&mut from).for_each(|(value, bytes)| *value = T::read(bytes));
+        to.zip(&mut from).for_each(|(value, bytes)| *value = T::get(bytes));
         Ok(())
     })
 }
@@ -183,7 +196,7 @@ fn in_place<'a>(storage: &'a CpuStorage, layout: &Layout) -> Option<&'a [u8]> {
 /// Copies the elements that a layout picks, in row-major order and little-endian.
 pub(crate) fn write_to(storage: &CpuStorage, layout: &Layout, bytes: &mut [u8]) -> candle_core::Result<()> {
     if let Some(there) = in_place(storage, layout).filter(|there| there.len() == bytes.len()) {
-        bytes.copy_from_slice(there);
+        copy(bytes, there);
         return Ok(());
     }
     for_storage!(storage, values => gather(values, layout, bytes))
@@ -210,15 +223,42 @@ pub(crate) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core
     Ok(Cow::Owned(bytes))
 }
 
+/// Bytes that are worth a thread.
+const PARALLEL_STEP: usize = 1 << 20;
+
+/// Threads that fill the bandwidth of a host's memory.
+const MAX_THREADS: usize = 8;
+
+/// Copies by several threads where there is much: one alone fills neither the memory's bandwidth nor, with pages that
+/// are touched for the first time, its own.
+fn copy(to: &mut [u8], from: &[u8]) {
+    if from.len() <= PARALLEL_STEP {
+        to.copy_from_slice(from);
+        return;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let step = from.len().div_ceil(cores).max(PARALLEL_STEP);
+    std::thread::scope(|scope| {
+        for (to, from) in to.chunks_mut(step).zip(from.chunks(step)) {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+    });
+}
+
 /// Elements of row-major little-endian bytes.
-fn read<T: Element>(bytes: &[u8]) -> Vec<T> {
-    bytes.chunks_exact(T::SIZE).map(T::read).collect()
+fn read<T: Element + NoUninit + AnyBitPattern + Zeroable>(bytes: &[u8]) -> Vec<T> {
+    if cfg!(target_endian = "big") {
+        return bytes.chunks_exact(T::SIZE).map(T::get).collect();
+    }
+    let mut values = vec![T::zeroed(); bytes.len() / T::SIZE];
+    copy(bytemuck::cast_slice_mut(&mut values), bytes);
+    values
 }
 
 /// Storage of row-major little-endian bytes.
 pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> candle_core::Result<CpuStorage> {
     Ok(match dtype {
-        DType::U8 => CpuStorage::U8(bytes.to_vec()),
+        DType::U8 => CpuStorage::U8(read(bytes)),
         DType::U32 => CpuStorage::U32(read(bytes)),
         DType::I16 => CpuStorage::I16(read(bytes)),
         DType::I32 => CpuStorage::I32(read(bytes)),
@@ -227,7 +267,7 @@ pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> candle_core::Result<CpuS
         DType::F16 => CpuStorage::F16(read(bytes)),
         DType::F32 => CpuStorage::F32(read(bytes)),
         DType::F64 => CpuStorage::F64(read(bytes)),
-        DType::F8E4M3 => CpuStorage::F8E4M3(read(bytes)),
+        DType::F8E4M3 => CpuStorage::F8E4M3(bytes.iter().map(|b| F8E4M3::from_bits(*b)).collect()),
         DType::Block(format) => return fail(format!("a Candle tensor holds no {format} blocks")),
     })
 }
