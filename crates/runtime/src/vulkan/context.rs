@@ -144,7 +144,7 @@ impl Context {
     }
 
     /// Waits for what was submitted, and takes no more: who submits a run or a transfer, or wants memory, from now on
-    /// gets [`Error::Closed`](crate::Error::Closed). Results that are there can still be read.
+    /// gets [`Error::Closed`]. Results that are there can still be read.
     pub fn close(&self) -> Result<()> {
         self.device.close()
     }
