@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow_ir::{DType, Dim, Shape, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Shape, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -89,10 +89,8 @@ impl Function {
             let why = format!("the function takes {} tensors, got {}", self.inputs.len(), tensors.len());
             return Err(Error::InvalidArgument { op: "run", why });
         }
-        let mut symbols: Vec<(String, u64)> = Vec::new();
-        for (input, tensor) in self.inputs.iter().zip(tensors) {
-            bind(input, tensor.dtype(), tensor.dims()?, &mut symbols)?;
-        }
+        let types = tensors.iter().map(|t| Ok((t.dtype(), t.dims()?))).collect::<Result<Vec<_>>>()?;
+        let symbols = bind_all(&self.inputs, &types)?;
         crate::eval::eval_for("run", tensors)?;
         let bytes = tensors.iter().map(|t| t.bytes("run")).collect::<Result<Vec<_>>>()?;
         let given: Vec<(&str, &[u8])> =
@@ -121,10 +119,7 @@ impl Function {
             let why = format!("the function takes {} tensors, got {}", self.inputs.len(), types.len());
             return Err(Error::InvalidArgument { op: "run", why });
         }
-        let mut symbols: Vec<(String, u64)> = Vec::new();
-        for (input, (dtype, dims)) in self.inputs.iter().zip(types) {
-            bind(input, *dtype, dims, &mut symbols)?;
-        }
+        let symbols = bind_all(&self.inputs, types)?;
         let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let mut by_name = |name: &str, bytes: &mut [u8]| {
             let unknown = || Error::Unknown { graph: "compiled".into(), what: "input", name: name.into() };
@@ -139,14 +134,34 @@ impl Function {
     }
 }
 
-/// Checks a tensor's type against an input and learns the values of symbols that stand alone as an extent.
-fn bind(input: &Input, dtype: DType, dims: &[usize], symbols: &mut Vec<(String, u64)>) -> Result<()> {
-    let mismatch = || Error::TypeMismatch {
+/// The values of the symbols in the inputs' extents, learned from the tensors' extents, which are checked against them.
+fn bind_all(inputs: &[Input], types: &[(DType, &[usize])]) -> Result<Vec<(String, u64)>> {
+    let mut symbols: Vec<(String, u64)> = Vec::new();
+    for (input, (dtype, dims)) in inputs.iter().zip(types) {
+        bind(input, *dtype, dims, &mut symbols)?;
+    }
+    // Expressions of several symbols, now that all those have values that stand alone somewhere.
+    let bindings: Bindings = symbols.iter().cloned().collect();
+    for (input, (dtype, dims)) in inputs.iter().zip(types) {
+        if input.ty.shape.eval(&bindings).is_some_and(|extents| extents != *dims) {
+            return Err(mismatch(input, *dtype, dims));
+        }
+    }
+    Ok(symbols)
+}
+
+fn mismatch(input: &Input, dtype: DType, dims: &[usize]) -> Error {
+    Error::TypeMismatch {
         what: "input",
         name: input.name.clone(),
         expected: Box::new(input.ty.clone()),
         got: Box::new(TensorType::new(dtype, dims)),
-    };
+    }
+}
+
+/// Checks a tensor's type against an input and learns the values of symbols that stand alone as an extent.
+fn bind(input: &Input, dtype: DType, dims: &[usize], symbols: &mut Vec<(String, u64)>) -> Result<()> {
+    let mismatch = || mismatch(input, dtype, dims);
     if dtype != input.ty.dtype || dims.len() != input.ty.shape.rank() {
         return Err(mismatch());
     }

@@ -124,6 +124,29 @@ fn symbols_take_the_extents_of_the_operands() {
     }
 }
 
+/// As many elements as declared in other extents are no operand.
+#[test]
+fn extents_that_are_expressions_are_checked() {
+    for device in devices() {
+        let n = tallow::Dim::from(Symbol::new("n", 8));
+        let input = |name, dims: [tallow::Dim; 2]| Input::new(name, tallow::DType::F32, dims);
+        let op: CompiledOp<2> = compile(|[x, y]| x.matmul(y));
+        let inputs = [input("x", [n.clone(), 1.into()]), input("y", [1.into(), &n * &2.into()])];
+        let op = op.on(&device).with_inputs(inputs).unwrap();
+        let x = Numbers(1).tensor(&[3, 1]);
+        assert_eq!(x.apply_op2_no_bwd(&Numbers(2).tensor(&[1, 6]), &op).unwrap().dims(), [3, 6]);
+        for dims in [[1, 5], [1, 12], [6, 1]] {
+            assert!(x.apply_op2_no_bwd(&Numbers(2).tensor(&dims), &op).is_err(), "{dims:?}");
+        }
+        let square: CompiledOp<2> = compile(|[x, y]| x.broadcast_add(&y.sum_all()?));
+        let inputs = [input("x", [n.clone(), 1.into()]), input("y", [&n * &2.into(), &n * &3.into()])];
+        let op = square.on(&device).with_inputs(inputs).unwrap();
+        assert!(x.apply_op2_no_bwd(&Numbers(2).tensor(&[6, 9]), &op).is_ok());
+        let error = x.apply_op2_no_bwd(&Numbers(2).tensor(&[9, 6]), &op).unwrap_err().to_string();
+        assert!(error.contains("\"y\""), "{error}");
+    }
+}
+
 #[test]
 fn a_form_is_compiled_once_and_constants_are_shared() {
     for device in devices() {
