@@ -105,7 +105,8 @@ test-plain-device: ## the device suite with every optional device feature switch
 	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 TALLOW_DISABLE=all cargo test $(LOCKED) --workspace $(DEVICE_SUITE)
 
 # What the build without Vulkan may not depend on, and what not even its tests may. (Criterion, for the
-# benchmarks, compiles a little C; a C compiler is also what rustc links with.)
+# benchmarks, compiles a little C, and so does Candle, to which crates/candle is a bridge; a C compiler is also what
+# rustc links with.)
 NOT_IN_BUILD := ash|cc|cmake|gpu-allocator|link-cplusplus|shaderc|shaderc-sys
 NOT_IN_TESTS := ash|cmake|gpu-allocator|link-cplusplus|shaderc|shaderc-sys
 no_crate = @tree=$$(cargo tree $(LOCKED) --workspace --no-default-features --prefix none -e $(1)) && \
@@ -116,6 +117,6 @@ comma := ,
 
 test-no-vulkan: ## build and test without Vulkan, on the interpreter, with no C++ in it
 	$(call step,tests without Vulkan)
-	$(call no_crate,normal$(comma)build,$(NOT_IN_BUILD))
+	$(call no_crate,normal$(comma)build --exclude tallow-candle,$(NOT_IN_BUILD))
 	$(call no_crate,normal$(comma)build$(comma)dev,$(NOT_IN_TESTS))
 	cargo test $(LOCKED) --workspace --no-default-features

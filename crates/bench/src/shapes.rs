@@ -56,6 +56,7 @@ impl Shape {
     /// Hyperparameters of a model of this shape.
     pub fn config(&self) -> LlamaConfig {
         LlamaConfig {
+            architecture: tallow_models::config::Architecture::Llama,
             layers: self.layers,
             width: self.width,
             heads: self.heads,

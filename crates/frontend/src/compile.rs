@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use tallow_ir::{DType, Dim, Shape, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Shape, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::executable::Executable;
+use crate::executable::{Executable, OutputView};
 use crate::lower::{KnownAs, Lowered, lower};
 use crate::shape::IntoShape;
 use crate::tensor::{Expr, Tensor};
@@ -89,10 +89,8 @@ impl Function {
             let why = format!("the function takes {} tensors, got {}", self.inputs.len(), tensors.len());
             return Err(Error::InvalidArgument { op: "run", why });
         }
-        let mut symbols: Vec<(String, u64)> = Vec::new();
-        for (input, tensor) in self.inputs.iter().zip(tensors) {
-            bind(input, tensor, &mut symbols)?;
-        }
+        let types = tensors.iter().map(|t| Ok((t.dtype(), t.dims()?))).collect::<Result<Vec<_>>>()?;
+        let symbols = bind_all(&self.inputs, &types)?;
         crate::eval::eval_for("run", tensors)?;
         let bytes = tensors.iter().map(|t| t.bytes("run")).collect::<Result<Vec<_>>>()?;
         let given: Vec<(&str, &[u8])> =
@@ -105,22 +103,66 @@ impl Function {
         outputs.into_iter().map(tensor).collect()
     }
 
+    /// [`Function::run`] for data that lies elsewhere: `types` are the element types and extents of the inputs,
+    /// `write` puts the elements of the input of each number straight into memory that the device reads, and `read`
+    /// sees each result where the device wrote it; see [`Executable::run_with`].
+    ///
+    /// # Errors
+    /// As [`Function::run`], and those of `write`.
+    pub fn run_with(
+        &self,
+        types: &[(DType, &[usize])],
+        write: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>,
+        read: &mut dyn FnMut(OutputView),
+    ) -> Result<()> {
+        if types.len() != self.inputs.len() {
+            let why = format!("the function takes {} tensors, got {}", self.inputs.len(), types.len());
+            return Err(Error::InvalidArgument { op: "run", why });
+        }
+        let symbols = bind_all(&self.inputs, types)?;
+        let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let mut by_name = |name: &str, bytes: &mut [u8]| {
+            let unknown = || Error::Unknown { graph: "compiled".into(), what: "input", name: name.into() };
+            write(self.inputs.iter().position(|i| i.name == name).ok_or_else(unknown)?, bytes)
+        };
+        self.executable.run_with(&symbols, &mut by_name, read)
+    }
+
     /// The executable below, with its figures and its plan.
     pub fn executable(&self) -> &Executable {
         &self.executable
     }
 }
 
-/// Checks a tensor against an input and learns the values of symbols that stand alone as an extent.
-fn bind(input: &Input, tensor: &Tensor, symbols: &mut Vec<(String, u64)>) -> Result<()> {
-    let mismatch = || Error::TypeMismatch {
+/// The values of the symbols in the inputs' extents, learned from the tensors' extents, which are checked against them.
+fn bind_all(inputs: &[Input], types: &[(DType, &[usize])]) -> Result<Vec<(String, u64)>> {
+    let mut symbols: Vec<(String, u64)> = Vec::new();
+    for (input, (dtype, dims)) in inputs.iter().zip(types) {
+        bind(input, *dtype, dims, &mut symbols)?;
+    }
+    // Expressions of several symbols, now that all those have values that stand alone somewhere.
+    let bindings: Bindings = symbols.iter().cloned().collect();
+    for (input, (dtype, dims)) in inputs.iter().zip(types) {
+        if input.ty.shape.eval(&bindings).is_some_and(|extents| extents != *dims) {
+            return Err(mismatch(input, *dtype, dims));
+        }
+    }
+    Ok(symbols)
+}
+
+fn mismatch(input: &Input, dtype: DType, dims: &[usize]) -> Error {
+    Error::TypeMismatch {
         what: "input",
         name: input.name.clone(),
         expected: Box::new(input.ty.clone()),
-        got: Box::new(tensor.ty().clone()),
-    };
-    let dims = tensor.dims()?;
-    if tensor.dtype() != input.ty.dtype || dims.len() != input.ty.shape.rank() {
+        got: Box::new(TensorType::new(dtype, dims)),
+    }
+}
+
+/// Checks a tensor's type against an input and learns the values of symbols that stand alone as an extent.
+fn bind(input: &Input, dtype: DType, dims: &[usize], symbols: &mut Vec<(String, u64)>) -> Result<()> {
+    let mismatch = || mismatch(input, dtype, dims);
+    if dtype != input.ty.dtype || dims.len() != input.ty.shape.rank() {
         return Err(mismatch());
     }
     for (extent, value) in input.ty.shape.dims().iter().zip(dims) {

@@ -86,6 +86,19 @@ impl Tensor {
         Tensor::from_raw(dtype, shape.into_shape(), bytes.to_vec(), device)
     }
 
+    /// [`Tensor::from_raw_bytes`] that takes the bytes over instead of copying them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_raw_vec(
+        bytes: Vec<u8>,
+        dtype: DType,
+        shape: impl IntoShape,
+        device: &Device,
+    ) -> Result<Tensor> {
+        Tensor::from_raw(dtype, shape.into_shape(), bytes, device)
+    }
+
     /// [`Tensor::from_raw_bytes`] under Candle's name.
     ///
     /// # Errors

@@ -103,6 +103,19 @@ impl Device {
         Ok(())
     }
 
+    /// Waits for what runs, and takes no more: from now on runs and uploads are errors, on every clone and for
+    /// everything compiled for this device. The CPU is never closed.
+    ///
+    /// # Errors
+    /// When what ran failed.
+    pub fn close(&self) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.close(),
+        }
+    }
+
     /// The name that figures and messages show.
     pub fn name(&self) -> String {
         match self {

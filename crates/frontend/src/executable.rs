@@ -7,7 +7,7 @@ use tallow_ir::{Bindings, DType, Graph, Op, TensorType};
 use crate::cpu::CpuExecutable;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::resident::{State, Weight, check_bytes};
+use crate::resident::{State, Weight, byte_count, check_bytes};
 
 /// One result of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,19 @@ pub struct RunOutput {
     pub dtype: DType,
     /// Its elements, row-major and little-endian.
     pub bytes: Vec<u8>,
+}
+
+/// One result of a run, where it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OutputView<'a> {
+    /// The output's name in the graph.
+    pub name: &'a str,
+    /// Its extents under the symbol values of the run.
+    pub shape: &'a [usize],
+    /// Its element type.
+    pub dtype: DType,
+    /// Its elements, row-major and little-endian.
+    pub bytes: &'a [u8],
 }
 
 /// Figures of a compiled graph. Those of commands and memory are 0 on the interpreter, which has neither.
@@ -123,6 +136,46 @@ impl Executable {
             Program::Vulkan(program) => {
                 let run = program.start(&bindings, inputs)?;
                 Ok(Pending { run: Run::Vulkan(program.clone(), run, bindings) })
+            }
+        }
+    }
+
+    /// Runs once and waits, without copies on the way: `write` puts the elements of the input of each name straight
+    /// into memory that the device reads (row-major, little-endian; each byte once and in order), `read` sees each
+    /// output where the device wrote it. An error of `write` ends the run before anything is computed.
+    ///
+    /// # Errors
+    /// When a symbol is missing, unknown or out of range, a run is in flight, `write` fails, or the device does.
+    pub fn run_with(
+        &self,
+        symbols: &[(&str, u64)],
+        write: &mut dyn FnMut(&str, &mut [u8]) -> Result<()>,
+        read: &mut dyn FnMut(OutputView),
+    ) -> Result<()> {
+        let bindings = bind_symbols(&self.graph, symbols)?;
+        match &self.program {
+            Program::Cpu(program) => {
+                let mut given = Vec::new();
+                for (_, node) in self.graph.nodes() {
+                    let Op::Input { name, ty } = &node.op else { continue };
+                    let shape = run_shape(ty, &bindings)?;
+                    let no_size =
+                        || Error::InvalidArgument { op: "run", why: format!("{ty} has no byte size") };
+                    let mut bytes = vec![0; byte_count(ty.dtype, &shape).ok_or_else(no_size)?];
+                    write(name, &mut bytes)?;
+                    given.push((name.as_str(), bytes));
+                }
+                let inputs: Vec<(&str, &[u8])> = given.iter().map(|(n, b)| (*n, b.as_slice())).collect();
+                for output in program.run(&self.graph, &bindings, &inputs)? {
+                    let RunOutput { name, shape, dtype, bytes } = &output;
+                    read(OutputView { name, shape, dtype: *dtype, bytes });
+                }
+                Ok(())
+            }
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(program) => {
+                let run = program.start_with(&bindings, write)?;
+                program.finish_with(run, &bindings, read)
             }
         }
     }

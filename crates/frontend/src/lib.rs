@@ -76,7 +76,7 @@ pub use element::WithDType;
 pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
-pub use executable::{ExecStats, Executable, Pending, RunOutput};
+pub use executable::{ExecStats, Executable, OutputView, Pending, RunOutput};
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use resident::{State, Weight};

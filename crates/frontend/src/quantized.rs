@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::module::Module;
 use crate::resident::Weight;
-use crate::shape::D;
+use crate::shape::{D, IntoShape};
 use crate::tensor::{Expr, Tensor};
 
 /// A known value of a type: elements, or blocks as they lie in a GGUF file.
@@ -36,33 +36,66 @@ pub(crate) fn known(dtype: DType, bytes: Arc<Vec<u8>>) -> Expr {
     }
 }
 
-/// The blocks of a tensor, as they lie in a GGUF file, and on its device once they are needed there.
+/// Constant data of a tensor: blocks as they lie in a GGUF file, or plain elements; on its device once a graph has
+/// read it, or there from the start.
 pub(crate) struct Blocks {
-    bytes: Arc<Vec<u8>>,
+    /// Absent where the host keeps none.
+    bytes: Option<Arc<Vec<u8>>>,
     weight: OnceLock<Weight>,
 }
 
 impl Blocks {
     pub fn new(bytes: Arc<Vec<u8>>) -> Blocks {
-        Blocks { bytes, weight: OnceLock::new() }
+        Blocks { bytes: Some(bytes), weight: OnceLock::new() }
     }
 
-    pub fn bytes(&self) -> &Arc<Vec<u8>> {
-        &self.bytes
+    /// The host's bytes, or those that the device gives back; `None` for blocks that only the device has, in a layout
+    /// of its own, and where it fails.
+    pub fn bytes(&self, device: &Device) -> Option<Arc<Vec<u8>>> {
+        match (&self.bytes, self.weight.get()) {
+            (Some(bytes), _) => Some(bytes.clone()),
+            (None, Some(weight)) => weight.read_bytes(device).map(Arc::new),
+            (None, None) => None,
+        }
     }
 
-    /// The blocks on the device of `tensor`, which they belong to.
+    /// The data on the device of `tensor`, which it belongs to.
     pub fn weight(&self, tensor: &Tensor) -> Result<Weight> {
         if let Some(weight) = self.weight.get() {
             return Ok(weight.clone());
         }
-        let made = tensor.device().weight(tensor.dtype(), tensor.dims()?, &self.bytes)?;
+        let none = || Error::Invalid { graph: "weight".into(), why: "it has no data".into() };
+        let bytes = self.bytes.as_ref().ok_or_else(none)?;
+        let made = tensor.device().weight(tensor.dtype(), tensor.dims()?, bytes)?;
         // If another thread was faster, its weight serves.
         Ok(self.weight.get_or_init(|| made).clone())
     }
 }
 
 impl Tensor {
+    /// A constant that is uploaded now and stays on its device: elements row-major and little-endian, or blocks as they
+    /// lie in a GGUF file. Graphs read it as a weight, the host keeps no copy.
+    ///
+    /// ```
+    /// use tallow::{DType, Device, Tensor};
+    /// let w = Tensor::resident(&2f32.to_le_bytes(), DType::F32, 1, &Device::Cpu)?;
+    /// assert_eq!(w.add(&w)?.to_vec1::<f32>()?, [4.0]);
+    /// assert_eq!(w.to_vec1::<f32>()?, [2.0]);
+    /// # Ok::<(), tallow::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the shape is symbolic, the number of bytes is not the type's, or the device's memory does not suffice.
+    pub fn resident(bytes: &[u8], dtype: DType, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        let ty = TensorType { dtype, shape: shape.into_shape() };
+        // The IR's own limits (rank, number of elements) hold for tensors that are only data too.
+        tallow_ir::infer::infer(&Op::Weight { name: String::new(), ty: ty.clone() }, &[])?;
+        let symbolic = || Error::SymbolicShape { shape: ty.shape.clone() };
+        let weight = device.weight(dtype, &ty.shape.as_const().ok_or_else(symbolic)?, bytes)?;
+        let blocks = Blocks { bytes: None, weight: OnceLock::from(weight) };
+        Ok(Tensor::node(ty, device, Expr::Blocks(Arc::new(blocks))))
+    }
+
     /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it. Values
     /// should be finite: what a block with others becomes is open.
     ///

@@ -73,6 +73,14 @@ impl Tensor {
         Ok(self.elements("to_flat_vec", self.rank())?.0)
     }
 
+    /// The elements' bytes, row-major and little-endian; blocks as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When computing fails.
+    pub fn raw_bytes(&self) -> Result<std::sync::Arc<Vec<u8>>> {
+        self.bytes("raw_bytes")
+    }
+
     /// Writes the elements' bytes: row-major, little-endian.
     ///
     /// # Errors

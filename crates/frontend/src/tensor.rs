@@ -118,7 +118,7 @@ impl Tensor {
     pub(crate) fn data(&self) -> Option<Arc<Vec<u8>>> {
         match &*self.expr() {
             Expr::Data(bytes) => Some(bytes.clone()),
-            Expr::Blocks(blocks) => Some(blocks.bytes().clone()),
+            Expr::Blocks(blocks) => blocks.bytes(self.device()),
             Expr::Op(..) | Expr::Input(_) => None,
         }
     }

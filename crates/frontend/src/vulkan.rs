@@ -12,7 +12,7 @@ use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device::VulkanDeviceInfo;
 use crate::error::{Error, Result};
-use crate::executable::{ExecStats, RunOutput};
+use crate::executable::{ExecStats, OutputView, RunOutput};
 use crate::resident::{State, Weight};
 
 /// An open Vulkan device; clones are the same device.
@@ -74,8 +74,17 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    pub(crate) fn close(&self) -> Result<()> {
+        self.context.close().map_err(|error| Error::Device(error.to_string()))
+    }
+
     pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
+    }
+
+    /// `None` for blocks and where the device fails.
+    pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Option<Vec<u8>> {
+        weight.read(&self.context).ok().flatten()
     }
 
     pub(crate) fn state(&self, ty: &TensorType) -> Result<StateOnDevice> {
@@ -182,6 +191,31 @@ impl VulkanExecutable {
 
     pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64> {
         self.recorded.start(bindings, inputs).map_err(device_error)
+    }
+
+    pub fn start_with(
+        &self,
+        bindings: &Bindings,
+        write: &mut dyn FnMut(&str, &mut [u8]) -> Result<()>,
+    ) -> Result<u64> {
+        // The runtime knows no errors but its own; the caller's comes back as it was.
+        let mut failed = None;
+        let run = self.recorded.start_with(bindings, &mut |name, bytes| {
+            write(name, bytes).map_err(|error| {
+                let why = error.to_string();
+                failed = Some(error);
+                why
+            })
+        });
+        run.map_err(|error| failed.unwrap_or_else(|| device_error(error)))
+    }
+
+    pub fn finish_with(&self, run: u64, bindings: &Bindings, read: &mut dyn FnMut(OutputView)) -> Result<()> {
+        self.recorded
+            .finish_with(run, bindings, &mut |name, shape, dtype, bytes| {
+                read(OutputView { name, shape, dtype, bytes });
+            })
+            .map_err(device_error)
     }
 
     pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunOutput>> {

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use memmap2::Mmap;
 
 use crate::header::{self, Header};
-use crate::{GgufError, Metadata, TensorInfo, mmap};
+use crate::{GgufError, Metadata, TensorInfo, TensorSpec, mmap};
 
 /// A GGUF file whose head has been read and checked.
 ///
@@ -19,15 +19,8 @@ pub struct GgufFile {
 enum Bytes {
     Mapped(Mmap),
     Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Owned(vec) => vec,
-        }
-    }
+    /// By tensor, in place of a file.
+    Parts(IndexMap<String, Vec<u8>>),
 }
 
 impl GgufFile {
@@ -58,6 +51,40 @@ impl GgufFile {
         Ok(GgufFile { bytes: Bytes::Owned(bytes), header })
     }
 
+    /// A file of parts that were read elsewhere: metadata, and each tensor with its data.
+    ///
+    /// # Errors
+    /// When two tensors have one name, or data is not as long as its shape and format ask.
+    pub fn from_parts(
+        metadata: Metadata,
+        parts: impl IntoIterator<Item = (TensorSpec, Vec<u8>)>,
+    ) -> Result<GgufFile, GgufError> {
+        let (mut bytes, mut tensors, mut offset) = (IndexMap::new(), IndexMap::new(), 0);
+        for (TensorSpec { name, shape, format }, data) in parts {
+            let refuse = |problem: String| GgufError::Malformed { what: format!("tensor {name}"), problem };
+            let whole = shape.last().is_none_or(|row| row.is_multiple_of(format.block_elements()));
+            let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|_| whole);
+            let expected = elements.and_then(|n| format.row_bytes(n).ok());
+            if expected != Some(data.len()) {
+                return Err(refuse(format!("{} bytes for {shape:?} in {format}", data.len())));
+            }
+            let info = TensorInfo {
+                name: name.clone(),
+                ggml_id: format.spec().ggml_id,
+                shape,
+                offset,
+                bytes: data.len(),
+            };
+            offset += data.len() as u64;
+            bytes.insert(name.clone(), data);
+            if tensors.insert(name.clone(), info).is_some() {
+                return Err(refuse("is there twice".to_owned()));
+            }
+        }
+        let header = Header { version: 3, metadata, tensors, alignment: 1 };
+        Ok(GgufFile { bytes: Bytes::Parts(bytes), header })
+    }
+
     /// Version of the format, 2 or 3.
     pub fn version(&self) -> u32 {
         self.header.version
@@ -73,9 +100,13 @@ impl GgufFile {
         &self.header.metadata
     }
 
-    /// Size of the file in bytes.
+    /// Size of the file in bytes; of its data, where it was made of parts.
     pub fn file_bytes(&self) -> usize {
-        self.bytes.as_slice().len()
+        match &self.bytes {
+            Bytes::Mapped(map) => map.len(),
+            Bytes::Owned(bytes) => bytes.len(),
+            Bytes::Parts(parts) => parts.values().map(Vec::len).sum(),
+        }
     }
 
     /// The tensors, in the order of the file's table.
@@ -109,7 +140,15 @@ impl GgufFile {
             return Ok(&[]);
         }
         // Checked against the file's length when the head was read.
-        Ok(&self.bytes.as_slice()[info.offset as usize..][..info.bytes])
+        let range = info.offset as usize..info.offset as usize + info.bytes;
+        match &self.bytes {
+            Bytes::Mapped(map) => Ok(&map[range]),
+            Bytes::Owned(bytes) => Ok(&bytes[range]),
+            Bytes::Parts(parts) => parts
+                .get(&info.name)
+                .map(Vec::as_slice)
+                .ok_or_else(|| GgufError::MissingTensor(info.name.clone())),
+        }
     }
 
     fn table(&self) -> &IndexMap<String, TensorInfo> {

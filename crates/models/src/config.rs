@@ -1,15 +1,73 @@
-//! Hyperparameters of the `llama` architecture, read from GGUF metadata and checked.
+//! Hyperparameters of the `llama` architecture and its kin, read from GGUF metadata and checked.
 //!
 //! Key names are those of the GGUF specification (ggml's `docs/gguf.md`, section "LLM").
 
 use tallow_gguf::{Metadata, Value, optional};
 
 use crate::error::{Error, Result};
-use crate::rope::RopeScaling;
+use crate::rope::{Pairing, RopeScaling};
 
-/// Hyperparameters of a `llama` model.
+/// A value of `general.architecture`: `llama`, or one that differs from it in few places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// `llama`.
+    Llama,
+    /// `qwen2`: rope pairs the halves of a head; queries, keys and values have biases.
+    Qwen2,
+    /// `qwen3`: rope pairs the halves of a head; each head of queries and keys goes through an RMS norm before it.
+    Qwen3,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Architecture; 3] = [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3];
+
+    /// The name in files, which starts the names of their keys too.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Architecture::Llama => "llama",
+            Architecture::Qwen2 => "qwen2",
+            Architecture::Qwen3 => "qwen3",
+        }
+    }
+
+    /// Which elements of a head rope rotates together.
+    pub fn pairing(self) -> Pairing {
+        match self {
+            Architecture::Llama => Pairing::Neighbours,
+            Architecture::Qwen2 | Architecture::Qwen3 => Pairing::Halves,
+        }
+    }
+
+    /// Whether each head of queries and keys goes through a norm.
+    pub fn norms_heads(self) -> bool {
+        match self {
+            Architecture::Llama | Architecture::Qwen2 => false,
+            Architecture::Qwen3 => true,
+        }
+    }
+
+    /// What a file says; `llama` where it says nothing.
+    ///
+    /// # Errors
+    /// When that is not among [`Architecture::ALL`].
+    pub fn of(metadata: &Metadata) -> Result<Architecture> {
+        let Some(found) = optional(metadata.get_str("general.architecture"))? else {
+            return Ok(Architecture::Llama);
+        };
+        let unknown = || Error::UnsupportedArchitecture {
+            found: found.into(),
+            known: Architecture::ALL.map(Architecture::name).to_vec(),
+        };
+        Architecture::ALL.into_iter().find(|a| a.name() == found).ok_or_else(unknown)
+    }
+}
+
+/// Hyperparameters of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LlamaConfig {
+    /// The architecture.
+    pub architecture: Architecture,
     /// Decoder layers.
     pub layers: usize,
     /// Width of the residual stream.
@@ -37,66 +95,70 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// Reads the keys `llama.*`.
+    /// Reads the keys that start with the architecture's name.
     ///
     /// # Errors
     /// When a key is missing, of the wrong type, or contradicts another one.
     pub fn from_metadata(metadata: &Metadata) -> Result<LlamaConfig> {
-        let bad = |key: &str, why: &str| Error::Hyperparameter { key: key.into(), why: why.into() };
-        let number = |key: &str| match metadata.get_u32(key)? {
+        let architecture = Architecture::of(metadata)?;
+        let named = |key: &str| format!("{}.{key}", architecture.name());
+        let bad = |key: &str, why: &str| Error::Hyperparameter { key: named(key), why: why.into() };
+        let has = |key: &str| metadata.contains(&named(key));
+        let number = |key: &str| match metadata.get_u32(&named(key))? {
             0 => Err(bad(key, "is 0")),
             // Extents beyond this overflow index arithmetic long before memory runs out.
             n if n > 1 << 24 => Err(bad(key, &format!("{n} is not plausible"))),
             n => Ok(n as usize),
         };
-        let or = |key: &str, default: usize| if metadata.contains(key) { number(key) } else { Ok(default) };
+        let or = |key: &str, default: usize| if has(key) { number(key) } else { Ok(default) };
         let float = |key: &str, default: f32| -> Result<f32> {
-            match optional(metadata.get_f32(key))?.unwrap_or(default) {
+            match optional(metadata.get_f32(&named(key)))?.unwrap_or(default) {
                 x if x.is_finite() && x > 0.0 => Ok(x),
                 x => Err(bad(key, &format!("{x} is not a positive number"))),
             }
         };
 
-        let width = number("llama.embedding_length")?;
-        let heads = number("llama.attention.head_count")?;
-        let kv_heads = or("llama.attention.head_count_kv", heads)?;
+        let width = number("embedding_length")?;
+        let heads = number("attention.head_count")?;
+        let kv_heads = or("attention.head_count_kv", heads)?;
         if !heads.is_multiple_of(kv_heads) {
-            return Err(bad("llama.attention.head_count_kv", "does not divide head_count"));
+            return Err(bad("attention.head_count_kv", "does not divide head_count"));
         }
-        if !metadata.contains("llama.attention.key_length") && !width.is_multiple_of(heads) {
-            return Err(bad("llama.attention.head_count", "does not divide embedding_length"));
+        if !has("attention.key_length") && !width.is_multiple_of(heads) {
+            return Err(bad("attention.head_count", "does not divide embedding_length"));
         }
-        let key_length = or("llama.attention.key_length", width / heads)?;
-        let rope_dimensions = or("llama.rope.dimension_count", key_length)?;
+        let key_length = or("attention.key_length", width / heads)?;
+        let rope_dimensions = or("rope.dimension_count", key_length)?;
         if rope_dimensions > key_length || !rope_dimensions.is_multiple_of(2) {
-            return Err(bad("llama.rope.dimension_count", "is odd or more than a head has"));
+            return Err(bad("rope.dimension_count", "is odd or more than a head has"));
         }
-        if matches!(optional(metadata.get_u32("llama.expert_count"))?, Some(n) if n > 0) {
-            return Err(bad("llama.expert_count", "mixtures of experts are not supported"));
+        if matches!(optional(metadata.get_u32(&named("expert_count")))?, Some(n) if n > 0) {
+            return Err(bad("expert_count", "mixtures of experts are not supported"));
         }
-        let epsilon = "llama.attention.layer_norm_rms_epsilon";
-        metadata.get_f32(epsilon)?;
-        let context = number("llama.context_length")?;
+        let epsilon = "attention.layer_norm_rms_epsilon";
+        metadata.get_f32(&named(epsilon))?;
+        let context = number("context_length")?;
         Ok(LlamaConfig {
-            layers: number("llama.block_count")?,
+            architecture,
+            layers: number("block_count")?,
             width,
             heads,
             kv_heads,
             key_length,
-            value_length: or("llama.attention.value_length", key_length)?,
-            feed_forward: number("llama.feed_forward_length")?,
+            value_length: or("attention.value_length", key_length)?,
+            feed_forward: number("feed_forward_length")?,
             context,
             norm_epsilon: float(epsilon, 1e-5)?,
             rope_dimensions,
-            rope_base: float("llama.rope.freq_base", 10000.0)?,
-            rope_scaling: scaling(metadata, context)?,
+            rope_base: float("rope.freq_base", 10000.0)?,
+            rope_scaling: scaling(metadata, architecture, context)?,
         })
     }
 }
 
-/// The keys `llama.rope.scaling.*` and the older `llama.rope.scale_linear`.
-fn scaling(metadata: &Metadata, context: usize) -> Result<RopeScaling> {
-    let key = |name: &str| format!("llama.rope.scaling.{name}");
+/// The keys `rope.scaling.*` and the older `rope.scale_linear`.
+fn scaling(metadata: &Metadata, architecture: Architecture, context: usize) -> Result<RopeScaling> {
+    let key = |name: &str| format!("{}.rope.scaling.{name}", architecture.name());
     let float = |name: &str, default: f32| -> Result<f32> {
         let key = key(name);
         let value = optional(metadata.get_f32(&key))?.unwrap_or(default);
@@ -105,7 +167,8 @@ fn scaling(metadata: &Metadata, context: usize) -> Result<RopeScaling> {
         }
         Err(Error::Hyperparameter { key, why: format!("{value} is not a number of 0 or more") })
     };
-    let older = optional(metadata.get_f32("llama.rope.scale_linear"))?.unwrap_or(0.0);
+    let older =
+        optional(metadata.get_f32(&format!("{}.rope.scale_linear", architecture.name())))?.unwrap_or(0.0);
     // 0 stands for "not given", as in llama.cpp.
     let factor = match float("factor", older)? {
         0.0 => 1.0,

@@ -76,6 +76,14 @@ pub enum Error {
         /// The model's own context.
         max: usize,
     },
+    /// A position that the cache does not reach.
+    #[error("position {asked} was asked for; the cache holds {held} tokens")]
+    Rewind {
+        /// The position.
+        asked: usize,
+        /// Tokens in the cache.
+        held: usize,
+    },
     /// A cache that there is no memory for.
     #[error("there is no memory for a cache of {context} positions; ask for a smaller context")]
     CacheTooLarge {

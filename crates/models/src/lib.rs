@@ -28,6 +28,7 @@
 
 pub mod cache;
 pub mod config;
+pub mod decoder;
 pub mod error;
 pub mod generate;
 pub mod importance;
@@ -41,6 +42,7 @@ pub mod score;
 pub mod weights;
 
 pub use cache::{CacheType, CacheTypes};
+pub use decoder::Decoder;
 pub use error::{Error, Result};
 pub use importance::Measurement;
 pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};

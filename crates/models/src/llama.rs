@@ -1,4 +1,4 @@
-//! The `llama` architecture as a graph: token embedding, decoder layers of grouped-query attention and
+//! The `llama` architecture and its kin (`qwen2`, `qwen3`) as a graph: token embedding, decoder layers of grouped-query attention and
 //! SwiGLU, a norm and the output projection (Touvron et al., arXiv 2302.13971 and 2307.09288).
 //!
 //! Three graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens and
@@ -165,6 +165,18 @@ impl Llama {
         rms_norm(g, x, w, self.config.norm_epsilon)
     }
 
+    /// The norm of each head of `x: [rows, heads, length]`, where the architecture has one.
+    fn head_norm(&self, g: &mut Graph, x: Value, name: &str) -> Result<Value, GraphError> {
+        if !self.config.architecture.norms_heads() {
+            return Ok(x);
+        }
+        let shape = g.ty(x).shape.clone();
+        let [rows, heads, length] = shape.dims() else { return Ok(x) };
+        let flat = g.reshape(x, [rows * heads, length.clone()])?;
+        let normal = self.norm(g, flat, name)?;
+        g.reshape(normal, shape)
+    }
+
     fn attention(&self, g: &mut Graph, step: &Step, x: Value, layer: usize) -> Result<Value, GraphError> {
         let c = &self.config;
         let name = |part: &str| format!("blk.{layer}.{part}");
@@ -177,10 +189,12 @@ impl Llama {
             g.reshape(x, [step.seq.clone(), count.into(), length.into()])
         };
         let q = heads(g, q, c.heads, c.key_length)?;
-        let q = rotate(g, q, step.turn)?;
+        let q = self.head_norm(g, q, &name("attn_q_norm.weight"))?;
+        let q = rotate(g, q, step.turn, c.architecture.pairing())?;
         let q = g.permute(q, &[1, 0, 2])?;
         let k = heads(g, k, c.kv_heads, c.key_length)?;
-        let k = rotate(g, k, step.turn)?;
+        let k = self.head_norm(g, k, &name("attn_k_norm.weight"))?;
+        let k = rotate(g, k, step.turn, c.architecture.pairing())?;
         let k = g.reshape(k, [step.seq.clone(), (c.kv_heads * c.key_length).into()])?;
         let k = step.through_cache(g, &format!("k.{layer}"), self.cache.keys, k, c.kv_heads)?;
         let v = step.through_cache(g, &format!("v.{layer}"), self.cache.values, v, c.kv_heads)?;
@@ -254,6 +268,11 @@ fn check_weights(c: &LlamaConfig, types: &WeightTypes, file: &GgufFile, vocabula
     for layer in 0..c.layers {
         for norm in ["attn_norm", "ffn_norm"] {
             types.require(file, &format!("blk.{layer}.{norm}.weight"), &[c.width])?;
+        }
+        if c.architecture.norms_heads() {
+            for norm in ["attn_q_norm", "attn_k_norm"] {
+                types.require(file, &format!("blk.{layer}.{norm}.weight"), &[c.key_length])?;
+            }
         }
         for (part, out, width) in [
             ("attn_q", q, c.width),

@@ -4,16 +4,19 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use tallow::{DType, Device, ExecStats, Executable, State, Weight};
+use tallow::{Device, ExecStats, Executable, Weight};
 use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
-use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
+use tallow_ir::Graph;
 
 use crate::cache::CacheTypes;
+use crate::config::Architecture;
+use crate::decoder::{Decoder, context, upload};
 use crate::error::{Error, Result};
-use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use crate::llama::Llama;
 
 /// The values of `general.architecture` that can be loaded.
-pub const ARCHITECTURES: &[&str] = &["llama"];
+pub const ARCHITECTURES: &[&str] =
+    &[Architecture::Llama.name(), Architecture::Qwen2.name(), Architecture::Qwen3.name()];
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
 pub const DEFAULT_CHUNK: usize = 512;
@@ -37,22 +40,6 @@ pub struct LoadOptions {
     pub activations: Activations,
     /// How keys and values are kept.
     pub cache: CacheTypes,
-}
-
-/// The graph with activations rounded as asked: to 8 bits for integer products with few rows, to f16 for matrix hardware
-/// with many.
-fn round(
-    graph: &Graph,
-    activations: Activations,
-    caps: &DeviceCaps,
-) -> std::result::Result<Graph, GraphError> {
-    let integers = match activations {
-        Activations::Exact => return Ok(graph.clone()),
-        Activations::Auto => caps.int_dot_accelerated,
-        Activations::Rounded => true,
-    };
-    let graph = if integers { dot::quantize_activations(graph, caps)? } else { graph.clone() };
-    matrix::round_operands(&graph, caps)
 }
 
 /// What weights are multiplied by.
@@ -108,13 +95,7 @@ impl ModelFile {
     /// # Errors
     /// As there.
     pub fn new(file: GgufFile) -> Result<ModelFile> {
-        let found = file.metadata().get_str("general.architecture")?;
-        if !ARCHITECTURES.contains(&found) {
-            return Err(Error::UnsupportedArchitecture {
-                found: found.into(),
-                known: ARCHITECTURES.to_vec(),
-            });
-        }
+        file.metadata().get_str("general.architecture")?;
         let llama = Llama::from_file(&file)?;
         let tokenizer = Tokenizer::from_metadata(file.metadata())?;
         Ok(ModelFile { file, llama, tokenizer })
@@ -135,12 +116,7 @@ impl ModelFile {
     /// # Errors
     /// When it is 0 or more than the model was trained for.
     pub fn context(&self, options: &LoadOptions) -> Result<usize> {
-        let max = self.llama.config.context;
-        match options.context {
-            None => Ok(max),
-            Some(asked) if (1..=max).contains(&asked) => Ok(asked),
-            Some(asked) => Err(Error::Context { asked, max }),
-        }
+        context(&self.llama, options)
     }
 
     /// Checks, before any work, that a prompt is not empty, fits the context and is in the vocabulary.
@@ -161,44 +137,8 @@ impl ModelFile {
         options: &LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Model> {
-        let context = self.context(options)?;
-        let chunk = options.chunk_within(context);
-        let llama = self.llama_with(options)?;
-        let graph = |rows, name| {
-            let step = llama.step(rows, context);
-            let rounded = step.and_then(|step| match device.caps() {
-                Some(caps) => round(&step, options.activations, caps),
-                None => Ok(step),
-            });
-            rounded.map_err(|source| Error::Graph { graph: name, source })
-        };
-        let prefill = graph(Rows::UpTo(chunk), "prefill")?;
-        let decode = graph(Rows::One, "decode")?;
-        let weights = self.upload(device, &decode, progress)?;
-        let states = cache(&llama, device, context)?;
-        progress(Progress::Compile { graph: "prefill" });
-        let prefill = device.compile(&prefill, &weights, &states)?;
-        progress(Progress::Compile { graph: "decode" });
-        let decode = device.compile(&decode, &weights, &states)?;
-        Ok(Model {
-            tokenizer: Arc::new(self.tokenizer),
-            vocabulary: self.llama.vocabulary,
-            layers: self.llama.config.layers,
-            context,
-            chunk,
-            prefill,
-            decode,
-            position: 0,
-        })
-    }
-
-    /// The architecture with what `options` choose for its graphs.
-    ///
-    /// # Errors
-    /// When the cache's types do not fit the heads.
-    pub(crate) fn llama_with(&self, options: &LoadOptions) -> Result<Llama> {
-        options.cache.check(&self.llama.config)?;
-        Ok(Llama { cache: options.cache, ..self.llama.clone() })
+        let decoder = Decoder::load(&self.file, &self.llama, device, options, progress)?;
+        Ok(Model { tokenizer: Arc::new(self.tokenizer), decoder })
     }
 
     /// Makes every weight of `graph` resident; all graphs of a model have the same ones.
@@ -208,66 +148,15 @@ impl ModelFile {
         graph: &Graph,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<HashMap<String, Weight>> {
-        let names: Vec<&String> = graph
-            .nodes()
-            .filter_map(|(_, n)| if let Op::Weight { name, .. } = &n.op { Some(name) } else { None })
-            .collect();
-        let size = |name: &&String| self.file.tensor(name).map_or(0, |t| t.bytes as u64);
-        let total = names.iter().map(size).sum();
-        let (mut weights, mut done) = (HashMap::new(), 0);
-        for name in names {
-            progress(Progress::Upload { done, total });
-            let weight = if name == ROPE_WEIGHT {
-                let per_pair = &self.llama.rope.per_pair;
-                let bytes: Vec<u8> = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
-                device.weight(DType::F32, &[per_pair.len()], &bytes)?
-            } else {
-                let info = self.file.require(name)?;
-                let dtype = crate::weights::dtype(info.format()?);
-                device.weight(dtype, &info.shape, self.file.tensor_data(info)?)?
-            };
-            done += size(&name);
-            weights.insert(name.clone(), weight);
-        }
-        progress(Progress::Upload { done, total });
-        Ok(weights)
+        upload(&self.file, &self.llama, device, graph, progress)
     }
-}
-
-/// An empty cache for `context` positions.
-pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
-    let cache = llama.cache(context);
-    let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
-        let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
-        sum.checked_add(match dtype {
-            DType::Block(format) => format.row_bytes(elements).ok()?,
-            scalar => elements.checked_mul(scalar.size()?)?,
-        })
-    });
-    // The context comes from the file where nobody asked for less, and the interpreter's memory is the
-    // system's, which ends the process when it runs out. A Vulkan device says so by itself.
-    if matches!(device, Device::Cpu) && !fits(bytes) {
-        return Err(Error::CacheTooLarge { context });
-    }
-    let mut states = HashMap::new();
-    for (name, dtype, shape) in cache {
-        states.insert(name, device.state(dtype, &shape)?);
-    }
-    Ok(states)
 }
 
 /// A model on a device, with the text that its cache holds.
 #[derive(Debug)]
 pub struct Model {
     tokenizer: Arc<Tokenizer>,
-    vocabulary: usize,
-    layers: usize,
-    context: usize,
-    chunk: usize,
-    prefill: Executable,
-    decode: Executable,
-    /// Tokens in the cache.
-    position: usize,
+    decoder: Decoder,
 }
 
 impl Model {
@@ -278,28 +167,27 @@ impl Model {
 
     /// Positions of the cache.
     pub fn context(&self) -> usize {
-        self.context
+        self.decoder.context()
     }
 
     /// Number of tokens in the vocabulary.
     pub fn vocabulary(&self) -> usize {
-        self.vocabulary
+        self.decoder.vocabulary()
     }
 
     /// Number of decoder layers.
     pub fn layers(&self) -> usize {
-        self.layers
+        self.decoder.layers()
     }
 
     /// Tokens that the cache holds.
     pub fn position(&self) -> usize {
-        self.position
+        self.decoder.position()
     }
 
     /// Forgets the text.
     pub fn reset(&mut self) {
-        // Rows beyond the position are never read, so the cache need not be cleared.
-        self.position = 0;
+        self.decoder.reset();
     }
 
     /// Continues the text by `tokens` and gives the logits of the token after them.
@@ -307,41 +195,27 @@ impl Model {
     /// # Errors
     /// When there are none, they do not fit the context or the vocabulary, or the device fails.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        check_tokens(tokens, self.position, self.context, self.vocabulary)?;
-        let mut logits = Vec::new();
-        for part in tokens.chunks(self.chunk) {
-            let bytes = to_bytes(part);
-            let pos = (POS, self.position as u64);
-            let inputs = [(TOKENS, bytes.as_slice())];
-            let outputs = match part.len() {
-                1 => self.decode.run(&[pos], &inputs)?,
-                n => self.prefill.run(&[pos, (SEQ, n as u64)], &inputs)?,
-            };
-            self.position += part.len();
-            let found = outputs.into_iter().find(|o| o.name == LOGITS);
-            logits = found.ok_or(Error::NoLogits)?.bytes;
-        }
-        Ok(to_f32(&logits))
+        self.decoder.feed(tokens)
     }
 
     /// Figures of the decode step.
     pub fn decode_stats(&self) -> ExecStats {
-        self.decode.stats()
+        self.decoder.decode().stats()
     }
 
     /// Figures of the prefill step.
     pub fn prefill_stats(&self) -> ExecStats {
-        self.prefill.stats()
+        self.decoder.prefill().stats()
     }
 
     /// The compiled decode step.
     pub fn decode(&self) -> &Executable {
-        &self.decode
+        self.decoder.decode()
     }
 
     /// The compiled prefill step.
     pub fn prefill(&self) -> &Executable {
-        &self.prefill
+        self.decoder.prefill()
     }
 }
 
@@ -368,11 +242,6 @@ pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-/// Whether the system would give so many bytes at once. None are kept.
-fn fits(bytes: Option<usize>) -> bool {
-    bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
-}
-
 /// Token ids as a graph's input.
 pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
@@ -381,15 +250,4 @@ pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
 /// The floats of an output.
 pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_no_system_gives_does_not_fit() {
-        assert!(fits(Some(0)) && fits(Some(1 << 20)));
-        assert!(!fits(None) && !fits(Some(1 << 60)) && !fits(Some(usize::MAX)));
-    }
 }

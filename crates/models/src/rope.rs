@@ -135,8 +135,17 @@ pub fn rotation(
     Ok(Rotation { cos, sin })
 }
 
-/// Rotates pairs `(2i, 2i+1)` of the leading elements of each head of `x: [rows, heads, length]`.
-pub fn rotate(g: &mut Graph, x: Value, rotation: Rotation) -> Result<Value, GraphError> {
+/// Which elements of a head are a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// `2i` and `2i + 1`.
+    Neighbours,
+    /// `i` and `i + d/2`, of the `d` that are rotated (GPT-NeoX).
+    Halves,
+}
+
+/// Rotates the pairs of the leading elements of each head of `x: [rows, heads, length]`.
+pub fn rotate(g: &mut Graph, x: Value, rotation: Rotation, pairing: Pairing) -> Result<Value, GraphError> {
     let [rows, heads, length] = g.ty(x).shape.dims() else {
         let operands = g.ty(x).to_string();
         return Err(GraphError::Type { op: "rope", why: "needs rows, heads and elements".into(), operands });
@@ -149,14 +158,23 @@ pub fn rotate(g: &mut Graph, x: Value, rotation: Rotation) -> Result<Value, Grap
     } else {
         g.add(Op::Slice { axis: 2, start: Dim::zero(), len: rotated.clone() }, &[x])?
     };
-    let split = g.reshape(head, [rows.clone(), heads.clone(), pairs.clone(), Dim::constant(2)])?;
-    let half = |g: &mut Graph, start: i64| {
-        g.add(Op::Slice { axis: 3, start: start.into(), len: Dim::one() }, &[split])
+    // The axis that tells the elements of a pair apart, and the extents with that axis split off.
+    let (axis, [a, b]) = match pairing {
+        Pairing::Neighbours => (3, [pairs.clone(), Dim::constant(2)]),
+        Pairing::Halves => (2, [Dim::constant(2), pairs.clone()]),
     };
+    let one = match pairing {
+        Pairing::Neighbours => [pairs.clone(), Dim::one()],
+        Pairing::Halves => [Dim::one(), pairs.clone()],
+    };
+    let split = g.reshape(head, [rows.clone(), heads.clone(), a, b])?;
+    let half =
+        |g: &mut Graph, start: i64| g.add(Op::Slice { axis, start: start.into(), len: Dim::one() }, &[split]);
     let (even, odd) = (half(g, 0)?, half(g, 1)?);
     let spread = |g: &mut Graph, v: Value| {
-        let v = g.reshape(v, [rows.clone(), Dim::one(), pairs.clone(), Dim::one()])?;
-        g.broadcast(v, [rows.clone(), heads.clone(), pairs.clone(), Dim::one()])
+        let [a, b] = one.clone();
+        let v = g.reshape(v, [rows.clone(), Dim::one(), a.clone(), b.clone()])?;
+        g.broadcast(v, [rows.clone(), heads.clone(), a, b])
     };
     let (cos, sin) = (spread(g, rotation.cos)?, spread(g, rotation.sin)?);
     let mul = |g: &mut Graph, a, b| g.elementwise(ElementwiseOp::Mul, &[a, b]);
@@ -164,7 +182,7 @@ pub fn rotate(g: &mut Graph, x: Value, rotation: Rotation) -> Result<Value, Grap
     let (es, oc) = (mul(g, even, sin)?, mul(g, odd, cos)?);
     let new_even = g.elementwise(ElementwiseOp::Sub, &[ec, os])?;
     let new_odd = g.elementwise(ElementwiseOp::Add, &[es, oc])?;
-    let joined = g.add(Op::Concat { axis: 3 }, &[new_even, new_odd])?;
+    let joined = g.add(Op::Concat { axis }, &[new_even, new_odd])?;
     let turned = g.reshape(joined, [rows, heads, rotated.clone()])?;
     if rotated == length {
         return Ok(turned);

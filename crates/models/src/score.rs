@@ -2,9 +2,10 @@
 
 use tallow::{Device, ExecStats, Executable};
 
+use crate::decoder::{cache, with_cache};
 use crate::error::{Error, Result};
 use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
-use crate::model::{LoadOptions, ModelFile, Progress, cache, check_tokens, to_bytes, to_f32};
+use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, to_bytes, to_f32};
 
 /// A model on a device that scores text: weights resident, two graphs compiled, a cache.
 ///
@@ -33,7 +34,7 @@ impl Scorer {
     ) -> Result<Scorer> {
         let context = file.context(options)?;
         let chunk = options.chunk_within(context);
-        let llama = file.llama_with(options)?;
+        let llama = with_cache(&file.llama, options)?;
         let invalid = |graph| move |source| Error::Graph { graph, source };
         let prefill = llama.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
         let score = llama.score(chunk, context).map_err(invalid("score"))?;

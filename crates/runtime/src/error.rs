@@ -76,6 +76,9 @@ pub enum Error {
         /// Name of the Vulkan command that noticed.
         during: &'static str,
     },
+    /// The device was closed.
+    #[error("the device was closed")]
+    Closed,
     /// Memory ran out.
     #[error("out of memory for {what} ({bytes} bytes): {reason}")]
     OutOfMemory {

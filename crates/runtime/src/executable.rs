@@ -88,10 +88,12 @@ fn as_on_device(dtype: DType, bytes: &[u8]) -> Result<Cow<'_, [u8]>, QuantError>
 }
 
 /// The inverse of [`as_on_device`] for all elements of a type.
-fn as_in_file(ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>, QuantError> {
+fn as_in_file<'a>(ty: &TensorType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, QuantError> {
     match ty.dtype {
-        DType::Block(format) => tallow_quant::unpack(format, &bytes, ty.shape.max_numel() as usize),
-        _ => Ok(bytes),
+        DType::Block(format) => {
+            tallow_quant::unpack(format, bytes, ty.shape.max_numel() as usize).map(Cow::Owned)
+        }
+        _ => Ok(Cow::Borrowed(bytes)),
     }
 }
 
@@ -123,6 +125,21 @@ impl DeviceWeight {
     pub fn bytes(&self) -> u64 {
         self.buffer.size()
     }
+
+    /// The elements, row-major and little-endian; `None` for blocks, which lie repacked.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(&self, context: &Context) -> Result<Option<Vec<u8>>, ExecError> {
+        if self.ty.dtype.size().is_none() {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; self.ty.max_bytes() as usize];
+        if !bytes.is_empty() {
+            context.download(&self.buffer, 0, &mut bytes)?;
+        }
+        Ok(Some(bytes))
+    }
 }
 
 impl DeviceState {
@@ -143,7 +160,7 @@ impl DeviceState {
     pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
         let mut bytes = vec![0; self.ty.max_bytes() as usize];
         context.download(&self.buffer, 0, &mut bytes)?;
-        as_in_file(&self.ty, bytes).map_err(|e| self.fail(e.to_string()))
+        as_in_file(&self.ty, &bytes).map(Cow::into_owned).map_err(|e| self.fail(e.to_string()))
     }
 
     fn fail(&self, why: String) -> ExecError {
@@ -232,6 +249,12 @@ impl Compiled {
 
 /// One result of a run: name, extents, element type and row-major little-endian elements.
 pub type RunResult = (String, Vec<usize>, DType, Vec<u8>);
+
+/// Writes the elements of the input of a name; the error says why it cannot.
+pub type InputWriter<'a> = dyn FnMut(&str, &mut [u8]) -> Result<(), String> + 'a;
+
+/// Is shown a result of a run: name, extents, element type and row-major little-endian elements.
+pub type OutputReader<'a> = dyn FnMut(&str, &[usize], DType, &[u8]) + 'a;
 
 /// A recorded instance of a compiled graph.
 pub struct Executable {
@@ -337,6 +360,23 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64, ExecError> {
+        self.start_with(bindings, &mut |name, bytes| {
+            let data = inputs.iter().find(|(n, _)| *n == name).map(|(_, d)| *d).ok_or("has no data")?;
+            if data.len() != bytes.len() {
+                return Err(format!("{} bytes where {} are needed", data.len(), bytes.len()));
+            }
+            bytes.copy_from_slice(data);
+            Ok(())
+        })
+    }
+
+    /// [`Executable::start`] with a function that writes the elements of the input of each name, row-major and
+    /// little-endian, straight into the memory that kernels read: each byte once, in order. Its error ends the run
+    /// before anything is submitted.
+    ///
+    /// # Errors
+    /// As [`Executable::run`], and what `write` says.
+    pub fn start_with(&self, bindings: &Bindings, write: &mut InputWriter<'_>) -> Result<u64, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &last.1
             && !handle.is_done()?
@@ -357,16 +397,13 @@ impl Executable {
         }
         for input in &module.inputs {
             let fail = |why: String| ExecError::Leaf { what: "input", name: input.name.clone(), why };
-            let data = inputs.iter().find(|(n, _)| *n == input.name).map(|(_, d)| *d);
-            let data = data.ok_or_else(|| fail("has no data".into()))?;
             let shape = input.ty.shape.eval(bindings).ok_or_else(|| fail("has an unbound extent".into()))?;
             let need = shape.iter().product::<usize>() * input.ty.dtype.size().unwrap_or(1);
-            if data.len() != need {
-                return Err(fail(format!("{} bytes where {need} are needed", data.len())));
-            }
-            if need > 0 {
-                self.places[input.buffer].0.write(0, data)?;
-            }
+            let written = match need {
+                0 => write(&input.name, &mut []),
+                _ => self.places[input.buffer].0.write_with(0, need, |bytes| write(&input.name, bytes))?,
+            };
+            written.map_err(fail)?;
         }
         *last = (last.0 + 1, Some(self.recording.submit()?));
         Ok(last.0)
@@ -412,6 +449,24 @@ impl Executable {
     /// # Errors
     /// When a later run has overwritten them or the device fails.
     pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
+        let mut results = vec![];
+        self.finish_with(run, bindings, &mut |name, shape, dtype, bytes| {
+            results.push((name.to_string(), shape.to_vec(), dtype, bytes.to_vec()));
+        })?;
+        Ok(results)
+    }
+
+    /// [`Executable::finish`] with a function that reads each result where it lies: its name, extents, element type,
+    /// and elements, row-major and little-endian.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish_with(
+        &self,
+        run: u64,
+        bindings: &Bindings,
+        read: &mut OutputReader<'_>,
+    ) -> Result<(), ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != run {
             return Err(ExecError::Overwritten { run, last: last.0 });
@@ -420,35 +475,37 @@ impl Executable {
         if let Some(handle) = last.1.take() {
             handle.wait(None)?;
         }
-        let module = &self.compiled.module;
-        let mut results = vec![];
-        for output in &module.outputs {
+        for output in &self.compiled.module.outputs {
             let shape = output.ty.shape.eval(bindings).unwrap_or_default();
+            let (name, dtype) = (output.name.as_str(), output.ty.dtype);
             let elements = shape.iter().product::<usize>();
             // Where the planes of blocks lie follows from the most elements that there can be.
-            let mut bytes =
-                vec![0; output.ty.dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n)];
-            if !bytes.is_empty() {
-                let (buffer, _) = &self.places[output.buffer];
-                match buffer.memory_use() {
-                    MemoryUse::Readback => buffer.read(0, &mut bytes)?,
-                    MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
-                        self.compiled.context.download(buffer, 0, &mut bytes)?;
+            let size = dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n);
+            let fail =
+                |e: QuantError| ExecError::Leaf { what: "output", name: name.into(), why: e.to_string() };
+            let mut give = |bytes: &[u8]| -> Result<(), QuantError> {
+                match dtype {
+                    DType::Block(format) => {
+                        let rows = as_in_file(&output.ty, bytes)?;
+                        read(name, &shape, dtype, &rows[..format.row_bytes(elements)?]);
                     }
+                    _ => read(name, &shape, dtype, bytes),
                 }
-            }
-            if let DType::Block(format) = output.ty.dtype {
-                let fail = |e: QuantError| ExecError::Leaf {
-                    what: "output",
-                    name: output.name.clone(),
-                    why: e.to_string(),
-                };
-                bytes = as_in_file(&output.ty, bytes).map_err(fail)?;
-                bytes.truncate(format.row_bytes(elements).map_err(fail)?);
-            }
-            results.push((output.name.clone(), shape, output.ty.dtype, bytes));
+                Ok(())
+            };
+            let (buffer, _) = &self.places[output.buffer];
+            let given = match (size, buffer.memory_use()) {
+                (0, _) => give(&[]),
+                (_, MemoryUse::Readback) => buffer.read_with(0, size, |bytes| give(bytes))?,
+                (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
+                    let mut bytes = vec![0; size];
+                    self.compiled.context.download(buffer, 0, &mut bytes)?;
+                    give(&bytes)
+                }
+            };
+            given.map_err(fail)?;
         }
-        Ok(results)
+        Ok(())
     }
 
     /// What was compiled.

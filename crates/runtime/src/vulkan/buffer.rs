@@ -86,6 +86,7 @@ impl Buffer {
     /// Creates a buffer of `size` bytes; its contents are undefined.
     pub(super) fn new(device: &Arc<Device>, name: &str, size: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
         let refuse = |reason: String| Error::BadBuffer { name: name.to_string(), bytes: size, reason };
+        device.check_open()?;
         if size == 0 {
             return Err(refuse("a buffer has at least one byte".to_string()));
         }
@@ -207,6 +208,27 @@ impl Buffer {
         // SAFETY: as in `write`.
         unsafe { source.copy_to_nonoverlapping(data.as_mut_ptr(), data.len()) };
         Ok(())
+    }
+
+    /// Lets `fill` write bytes `offset..offset + bytes` where they lie, without a copy of them elsewhere. Write each
+    /// byte once and in order: the memory may be a write-combined window into the device, which is slow to read.
+    ///
+    /// What a run in flight sees is as for [`Buffer::write`].
+    pub fn write_with<T>(&self, offset: u64, bytes: usize, fill: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        let target = self.host_range(offset, bytes)?;
+        let _guard = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as in `write`; the lock makes the slice the only way to these bytes on this side.
+        let target = unsafe { std::slice::from_raw_parts_mut(target, bytes) };
+        Ok(fill(target))
+    }
+
+    /// Lets `look` read bytes `offset..offset + bytes` where they lie; see [`Buffer::read`] for when.
+    pub fn read_with<T>(&self, offset: u64, bytes: usize, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let source = self.host_range(offset, bytes)?;
+        let _guard = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as in `write`; the lock keeps writers on this side away.
+        let source = unsafe { std::slice::from_raw_parts(source, bytes) };
+        Ok(look(source))
     }
 
     /// `write` by several threads, for bulk data: one alone does not fill the memory's bandwidth.

@@ -143,6 +143,12 @@ impl Context {
         self.device.check_validation()
     }
 
+    /// Waits for what was submitted, and takes no more: who submits a run or a transfer, or wants memory, from now on
+    /// gets [`Error::Closed`]. Results that are there can still be read.
+    pub fn close(&self) -> Result<()> {
+        self.device.close()
+    }
+
     /// Waits until everything that was submitted is done.
     pub fn wait_idle(&self) -> Result<()> {
         self.device.wait_for_all()?;

@@ -4,7 +4,7 @@
 //! timeline therefore stands for everything submitted up to it, and "is it done" is one comparison.
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ pub(super) struct Device {
     /// Nanoseconds per timestamp tick, and the mask of the bits that count.
     pub(super) timestamps: (f64, u64),
     pub(super) counts: Counts,
+    /// Set by `close`: nothing is submitted or allocated any more.
+    closed: AtomicBool,
     pub(super) allocator: Mutex<ManuallyDrop<Allocator>>,
     timeline: vk::Semaphore,
     queue: Mutex<QueueState>,
@@ -155,6 +157,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         full_subgroups: enabled.full_subgroups,
         timestamps: (f64::from(queried.timestamp_period), low_bits(timestamp_bits)),
         counts: Counts::default(),
+        closed: AtomicBool::new(false),
         allocator: Mutex::new(ManuallyDrop::new(allocator)),
         timeline,
         queue: Mutex::new(QueueState { queue, submitted: 0 }),
@@ -226,6 +229,7 @@ impl Device {
     /// Every command buffer is recorded, not in use by a submission that is not done, and lives, with all
     /// that it uses, until the returned value is reached.
     pub(super) unsafe fn submit(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
+        self.check_open()?;
         let mut state = lock(&self.queue);
         let value = [state.submitted + 1];
         let semaphores = [self.timeline];
@@ -272,6 +276,17 @@ impl Device {
         unsafe { self.raw.get_semaphore_counter_value(self.timeline) }
             .map(|reached| reached >= value)
             .map_err(|code| vulkan("vkGetSemaphoreCounterValue", code))
+    }
+
+    /// Takes no more work, and waits for what there is.
+    pub(super) fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        self.wait_for_all()
+    }
+
+    /// Fails once the device is closed.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Waits for everything submitted so far.

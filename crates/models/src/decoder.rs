@@ -1,0 +1,237 @@
+//! A model that is ready to run, without its tokenizer: weights resident, two graphs compiled, a cache.
+
+use std::collections::HashMap;
+
+use tallow::{DType, Device, Executable, State, Weight};
+use tallow_gguf::GgufFile;
+use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
+
+use crate::error::{Error, Result};
+use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use crate::model::{Activations, LoadOptions, Progress, check_tokens, to_bytes, to_f32};
+
+/// A model on a device: tokens in, logits out. The cache of keys and values stays there.
+#[derive(Debug)]
+pub struct Decoder {
+    vocabulary: usize,
+    layers: usize,
+    context: usize,
+    chunk: usize,
+    prefill: Executable,
+    decode: Executable,
+    /// Tokens in the cache.
+    position: usize,
+}
+
+impl Decoder {
+    /// Copies the weights of a file to the device and compiles the graphs of its model, which is
+    /// [`Llama::from_file`] of that file.
+    ///
+    /// # Errors
+    /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
+    pub fn load(
+        file: &GgufFile,
+        llama: &Llama,
+        device: &Device,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Decoder> {
+        let context = context(llama, options)?;
+        let llama = &with_cache(llama, options)?;
+        let chunk = options.chunk_within(context);
+        let graph = |rows, name| {
+            let step = llama.step(rows, context);
+            let rounded = step.and_then(|step| match device.caps() {
+                Some(caps) => round(&step, options.activations, caps),
+                None => Ok(step),
+            });
+            rounded.map_err(|source| Error::Graph { graph: name, source })
+        };
+        let prefill = graph(Rows::UpTo(chunk), "prefill")?;
+        let decode = graph(Rows::One, "decode")?;
+        let weights = upload(file, llama, device, &decode, progress)?;
+        let states = cache(llama, device, context)?;
+        progress(Progress::Compile { graph: "prefill" });
+        let prefill = device.compile(&prefill, &weights, &states)?;
+        progress(Progress::Compile { graph: "decode" });
+        let decode = device.compile(&decode, &weights, &states)?;
+        let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
+        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, position: 0 })
+    }
+
+    /// Positions of the cache.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Number of tokens in the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// Number of decoder layers.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Tokens that the cache holds.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Forgets the text.
+    pub fn reset(&mut self) {
+        // Rows beyond the position are never read, so the cache need not be cleared.
+        self.position = 0;
+    }
+
+    /// Forgets what follows the first `position` tokens.
+    ///
+    /// # Errors
+    /// When the cache holds fewer.
+    pub fn rewind(&mut self, position: usize) -> Result<()> {
+        if position > self.position {
+            return Err(Error::Rewind { asked: position, held: self.position });
+        }
+        self.position = position;
+        Ok(())
+    }
+
+    /// Continues the text by `tokens` and gives the logits of the token after them.
+    ///
+    /// # Errors
+    /// When there are none, they do not fit the context or the vocabulary, or the device fails.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        check_tokens(tokens, self.position, self.context, self.vocabulary)?;
+        let mut logits = Vec::new();
+        for part in tokens.chunks(self.chunk) {
+            let bytes = to_bytes(part);
+            let pos = (POS, self.position as u64);
+            let inputs = [(TOKENS, bytes.as_slice())];
+            let outputs = match part.len() {
+                1 => self.decode.run(&[pos], &inputs)?,
+                n => self.prefill.run(&[pos, (SEQ, n as u64)], &inputs)?,
+            };
+            self.position += part.len();
+            let found = outputs.into_iter().find(|o| o.name == LOGITS);
+            logits = found.ok_or(Error::NoLogits)?.bytes;
+        }
+        Ok(to_f32(&logits))
+    }
+
+    /// The compiled decode step.
+    pub fn decode(&self) -> &Executable {
+        &self.decode
+    }
+
+    /// The compiled prefill step.
+    pub fn prefill(&self) -> &Executable {
+        &self.prefill
+    }
+}
+
+/// The context that `options` give.
+pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
+    let max = llama.config.context;
+    match options.context {
+        None => Ok(max),
+        Some(asked) if (1..=max).contains(&asked) => Ok(asked),
+        Some(asked) => Err(Error::Context { asked, max }),
+    }
+}
+
+/// The architecture with what `options` choose for its graphs.
+///
+/// # Errors
+/// When the cache's types do not fit the heads.
+pub(crate) fn with_cache(llama: &Llama, options: &LoadOptions) -> Result<Llama> {
+    options.cache.check(&llama.config)?;
+    Ok(Llama { cache: options.cache, ..llama.clone() })
+}
+
+/// The graph with activations rounded as asked: to 8 bits for integer products with few rows, to f16 for matrix hardware
+/// with many.
+fn round(
+    graph: &Graph,
+    activations: Activations,
+    caps: &DeviceCaps,
+) -> std::result::Result<Graph, GraphError> {
+    let integers = match activations {
+        Activations::Exact => return Ok(graph.clone()),
+        Activations::Auto => caps.int_dot_accelerated,
+        Activations::Rounded => true,
+    };
+    let graph = if integers { dot::quantize_activations(graph, caps)? } else { graph.clone() };
+    matrix::round_operands(&graph, caps)
+}
+
+/// An empty cache for `context` positions.
+pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+    let cache = llama.cache(context);
+    let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
+        let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
+        sum.checked_add(match dtype {
+            DType::Block(format) => format.row_bytes(elements).ok()?,
+            scalar => elements.checked_mul(scalar.size()?)?,
+        })
+    });
+    // The context comes from the file where nobody asked for less, and the interpreter's memory is the
+    // system's, which ends the process when it runs out. A Vulkan device says so by itself.
+    if matches!(device, Device::Cpu) && !fits(bytes) {
+        return Err(Error::CacheTooLarge { context });
+    }
+    let mut states = HashMap::new();
+    for (name, dtype, shape) in cache {
+        states.insert(name, device.state(dtype, &shape)?);
+    }
+    Ok(states)
+}
+
+/// Makes every weight of `graph` resident; all graphs of a model have the same ones.
+pub(crate) fn upload(
+    file: &GgufFile,
+    llama: &Llama,
+    device: &Device,
+    graph: &Graph,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<HashMap<String, Weight>> {
+    let names: Vec<&String> = graph
+        .nodes()
+        .filter_map(|(_, n)| if let Op::Weight { name, .. } = &n.op { Some(name) } else { None })
+        .collect();
+    let size = |name: &&String| file.tensor(name).map_or(0, |t| t.bytes as u64);
+    let total = names.iter().map(size).sum();
+    let (mut weights, mut done) = (HashMap::new(), 0);
+    for name in names {
+        progress(Progress::Upload { done, total });
+        let weight = if name == ROPE_WEIGHT {
+            let per_pair = &llama.rope.per_pair;
+            let bytes: Vec<u8> = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
+            device.weight(DType::F32, &[per_pair.len()], &bytes)?
+        } else {
+            let info = file.require(name)?;
+            let dtype = crate::weights::dtype(info.format()?);
+            device.weight(dtype, &info.shape, file.tensor_data(info)?)?
+        };
+        done += size(&name);
+        weights.insert(name.clone(), weight);
+    }
+    progress(Progress::Upload { done, total });
+    Ok(weights)
+}
+
+/// Whether the system would give so many bytes at once. None are kept.
+fn fits(bytes: Option<usize>) -> bool {
+    bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_system_gives_does_not_fit() {
+        assert!(fits(Some(0)) && fits(Some(1 << 20)));
+        assert!(!fits(None) && !fits(Some(1 << 60)) && !fits(Some(usize::MAX)));
+    }
+}
