@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod custom;
+pub(crate) mod group;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matvec;

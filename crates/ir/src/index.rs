@@ -317,6 +317,34 @@ impl Atoms {
         at
     }
 
+    /// `base` if `index` is `base + k` with `base` a multiple of `multiple` that does not depend on `k`.
+    pub fn base(&self, index: &Index, k: AtomId, multiple: i64) -> Option<Index> {
+        let mut base = self.expand(index);
+        let own = |(d, c): &(Digit, Dim)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1);
+        base.terms.remove(base.terms.iter().position(own)?);
+        let whole = Dim::constant(multiple);
+        let aligned = base.constant.div_exact(&whole).is_some()
+            && base.terms.iter().all(|(_, c)| c.div_exact(&whole).is_some());
+        (aligned && !self.roots(&base).contains(&k)).then_some(base)
+    }
+
+    /// `index` with the sums in place of the atoms that were defined as equal to them.
+    fn expand(&self, index: &Index) -> Index {
+        let mut sum = Index::constant(index.constant.clone());
+        for (digit, coef) in &index.terms {
+            let part = match &self.get(digit.atom).def {
+                AtomDef::Equal(whole) if digit.div.is(1) && digit.modulo.is_none() => {
+                    self.expand(whole).scale(coef)
+                }
+                AtomDef::Equal(_) | AtomDef::Free | AtomDef::Window { .. } | AtomDef::Data => {
+                    Index { terms: vec![(digit.clone(), coef.clone())], constant: Dim::zero() }
+                }
+            };
+            sum = self.add(&sum, &part);
+        }
+        sum
+    }
+
     /// The free and data atoms that an index depends on, through definitions.
     pub fn roots(&self, index: &Index) -> Vec<AtomId> {
         let mut found = vec![];
