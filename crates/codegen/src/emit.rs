@@ -33,6 +33,8 @@ pub(crate) enum Anchor {
     Tile { array: String, row: String, base: String, depth: usize },
     /// An array with one element a row.
     Rows { array: String },
+    /// An array with the results of neighbouring columns, those of the group's loop.
+    Group { array: String },
 }
 
 struct Scope {
@@ -57,6 +59,8 @@ pub(crate) struct Emitter<'a> {
     names: HashMap<AtomId, Expr>,
     /// Positions relative to the start of a pad or concat part, by index and start.
     positions: HashMap<(Index, Dim), Expr>,
+    /// Arrays of the groups that an invocation keeps of its row in all its loops, by buffer and position.
+    pub kept: HashMap<(usize, Index), String>,
     /// Arrays of loaded groups, by buffer and position of the first element.
     arrays: HashMap<(usize, Index), Expr>,
     param_binding: HashMap<u32, usize>,
@@ -84,6 +88,7 @@ impl<'a> Emitter<'a> {
             memo: HashMap::new(),
             names: HashMap::new(),
             positions: HashMap::new(),
+            kept: HashMap::new(),
             arrays: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,
@@ -522,6 +527,11 @@ impl<'a> Emitter<'a> {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
                 Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
+            }
+            Anchor::Group { array } => {
+                let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();
+                let j = j.ok_or_else(|| CodegenError::Node(self.body.node_text(value.node)))?;
+                Ok(Expr { text: format!("{array}[{}]", j.text), depth: j.depth })
             }
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sort;
+pub(crate) mod walk;
 
 use minijinja::context;
 use tallow_ir::{DeviceCaps, Fusion, dot, form};

@@ -11,6 +11,7 @@ mod custom;
 mod differential;
 mod formats;
 mod functions;
+mod groups;
 mod harness;
 mod models;
 mod random;

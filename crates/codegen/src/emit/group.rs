@@ -31,6 +31,9 @@ impl Emitter<'_> {
         let base = self.atoms.base(linear, group.atom, group.size.into());
         let Some(base) = base.filter(|_| Buffer::groups(dtype, group.size)) else { return Ok(None) };
         let key = (buffer, base);
+        if let Some(array) = self.kept.get(&key) {
+            return Ok(Some(Expr { text: format!("{array}[{}]", j.text), depth: j.depth }));
+        }
         let array = match self.arrays.get(&key) {
             Some(e) => e.clone(),
             None => {
