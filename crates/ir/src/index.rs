@@ -440,6 +440,31 @@ mod tests {
     }
 
     #[test]
+    fn groups_start_at_multiples_of_their_size() {
+        // Element `4 g + j` of tensors of several shapes, moved by several offsets: whole groups stay whole.
+        for (shape, offset, whole) in [
+            ([6i64, 8], 0i64, true),
+            ([6, 8], 8, true),
+            ([6, 8], 2, false),
+            // The last axis does not divide, but rows follow each other.
+            ([16, 3], 0, true),
+            ([16, 3], 3, false),
+        ] {
+            let mut a = Atoms::default();
+            let (g, j) = (a.fresh(&12.into(), AtomDef::Free), a.fresh(&4.into(), AtomDef::Free));
+            let linear = a.add(&a.index(g).scale(&4.into()), &a.index(j));
+            let shape: Shape = shape.into_iter().collect();
+            let at = a.unflatten(&linear, &shape);
+            let read = a.flatten(&at, &shape).offset(&offset.into());
+            let base = a.index(g).scale(&4.into()).offset(&offset.into());
+            assert_eq!(a.base(&read, j, 4), whole.then_some(base), "{shape} at {offset}");
+            // Along another axis nothing lies side by side.
+            let turned = a.flatten(&[at[1].clone(), at[0].clone()], &Shape::from([64, 64]));
+            assert_eq!(a.base(&turned, j, 4), None);
+        }
+    }
+
+    #[test]
     fn sums_of_windows_agree_with_arithmetic() {
         // Windows of a reshaped axis that is split again: sums of digits that are no decomposition, so that
         // the same position is reached from several pairs and a remainder may carry.
