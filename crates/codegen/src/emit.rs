@@ -59,7 +59,8 @@ pub(crate) struct Emitter<'a> {
     names: HashMap<AtomId, Expr>,
     /// Positions relative to the start of a pad or concat part, by index and start.
     positions: HashMap<(Index, Dim), Expr>,
-    /// Arrays of the groups that an invocation keeps of its row in all its loops, by buffer and position.
+    /// Arrays of the groups, or variables of the elements, that an invocation keeps of its row in all its loops, by buffer
+    /// and position.
     pub kept: HashMap<(usize, Index), String>,
     /// Arrays of loaded groups, by buffer and position of the first element.
     arrays: HashMap<(usize, Index), Expr>,

@@ -24,7 +24,14 @@ impl Emitter<'_> {
         index: u32,
         linear: &Index,
     ) -> Result<Option<Expr>, CodegenError> {
-        let Some(group) = self.group else { return Ok(None) };
+        let Some(group) = self.group else {
+            if self.kept.is_empty() {
+                return Ok(None);
+            }
+            let key = (self.param(index), linear.clone());
+            let depth = self.depth();
+            return Ok(self.kept.get(&key).map(|kept| Expr { text: kept.clone(), depth }));
+        };
         let Some(j) = self.names.get(&group.atom).cloned() else { return Ok(None) };
         let buffer = self.param(index);
         let dtype = self.buffers[buffer].dtype;
@@ -57,7 +64,7 @@ impl Emitter<'_> {
         Ok(Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?.name())
     }
 
-    /// A line that loads the group at `base` to the array `to`.
+    /// A line that loads the group at `base` to the array `to`, or where there are no groups, the element.
     pub fn load_group(
         &mut self,
         node: NodeId,
@@ -65,10 +72,16 @@ impl Emitter<'_> {
         base: &Index,
         to: &str,
     ) -> Result<(), CodegenError> {
-        let size = self.group.map_or(1, |g| g.size);
         let at = self.index(base)?;
+        let what = self.body.node_text(node);
+        let Some(Group { size, .. }) = self.group else {
+            self.buffers[buffer].single = true;
+            let text = self.buffers[buffer].load(&at.text, self.caps);
+            self.line_at(at.depth, format!("{to} = {text};  // %{} = {what}", node.0));
+            return Ok(());
+        };
         self.buffers[buffer].group = size;
-        let (b, what) = (self.buffers[buffer].binding, self.body.node_text(node));
+        let b = self.buffers[buffer].binding;
         self.line_at(at.depth, format!("load{size}_{b}({}, {to});  // %{} = {what}", at.text, node.0));
         Ok(())
     }

@@ -20,7 +20,7 @@ pub(crate) struct Used {
     args: BTreeMap<String, Hole>,
     types: BTreeSet<Glsl>,
     /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
-    pub columns: u32,
+    columns: u32,
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -67,6 +67,11 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
 }
 
 impl Used {
+    /// For workgroups that take so many neighbouring columns (0: one row).
+    pub fn of_columns(columns: u32) -> Self {
+        Used { columns, ..Used::default() }
+    }
+
     /// The name of the workgroup function for a value reduction.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
         let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());

@@ -51,8 +51,7 @@ const COLUMNS_WORKGROUP: u32 = 512;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm) -> Result<Kernel, CodegenError> {
     let layout = layout(&e, form);
-    let mut used = reduction::Used::default();
-    used.columns = layout.columns;
+    let mut used = reduction::Used::of_columns(layout.columns);
     e.open();
     let size = Dim::constant(layout.group.into());
     let groups = |n: &Dim| n.div_exact(&size).unwrap_or_else(|| n.clone());
@@ -121,21 +120,16 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let slices = floor_pow2(inner).min(most / columns).max(1);
         return Layout { share: Share::Slices(slices), workgroup: columns * slices, group, columns };
     }
-    let workgroup = workgroup_size(e, form.inner.max_value(), along_row);
+    let workgroup = workgroup_size(e, form.inner.max_value());
     Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0 }
 }
 
 /// Invocations for rows of `inner` elements, at least one subgroup.
-fn workgroup_size(e: &Emitter<'_>, inner: i64, group: u32) -> u32 {
+fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     let device = e.caps.max_workgroup_invocations;
-    // One by one, four elements each.
-    let (elements, most) = match group {
-        1 => (4, WORKGROUP),
-        _ if inner > ELEMENTS * i64::from(WORKGROUP) => (ELEMENTS, device),
-        _ => (ELEMENTS, WORKGROUP),
-    };
+    let most = if inner > ELEMENTS * i64::from(WORKGROUP) { device } else { WORKGROUP };
     let most = floor_pow2(device.min(most));
-    let wanted = u32::try_from(inner / elements).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
+    let wanted = u32::try_from(inner / ELEMENTS).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
     wanted.clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most)
 }
 
@@ -221,16 +215,27 @@ fn inner_at(
 /// Loads the groups that the loops read to registers, where a row fits: then memory is read once, and all loads of an
 /// invocation are on their way before the first is needed.
 fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), CodegenError> {
-    let (Some((j, size)), Some(steps)) = (walk.group(), walk.steps_each()) else { return Ok(()) };
+    let kept = match walk.share {
+        Share::Workgroup(_) => true,
+        // One by one, it is what an index map like a window's makes of it that costs, not the loads.
+        Share::Alone => walk.group().is_some(),
+        Share::Slices(_) => false,
+    };
+    let Some(steps) = walk.steps_each().filter(|_| kept) else { return Ok(()) };
+    let size = walk.group().map_or(1, |(_, size)| size);
     let each = (steps * size) as usize;
-    if each > MOST_ELEMENTS as usize || matches!(walk.share, Share::Slices(_)) {
+    if each == 0 || each > MOST_ELEMENTS as usize {
         return Ok(());
     }
     let mut atoms = std::mem::take(&mut e.atoms);
     let mut reads: Vec<(Value, Index)> = vec![];
     for root in roots(e, form, &walk.row, &walk.i, &mut atoms, false) {
         for (param, linear) in param_reads(e.body, root.value, &root.at, &mut atoms) {
-            let Some(base) = atoms.base(&linear, j, size.into()) else { continue };
+            let base = match walk.group() {
+                Some((j, size)) => atoms.base(&linear, j, size.into()),
+                None => Some(linear),
+            };
+            let Some(base) = base else { continue };
             let of_row = atoms.roots(&base);
             let data = of_row.iter().any(|a| atoms.get(*a).def == AtomDef::Data);
             if of_row.contains(&walk.variable()) && !data && !reads.contains(&(param, base.clone())) {
@@ -239,7 +244,7 @@ fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), Code
         }
     }
     e.atoms = atoms;
-    reads.truncate(KEPT / each.max(1));
+    reads.truncate(KEPT / each);
     if reads.is_empty() {
         return Ok(());
     }

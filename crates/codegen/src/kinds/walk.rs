@@ -86,22 +86,23 @@ impl Walk {
 
     fn name(&self) -> &'static str {
         match (self.share, self.group) {
-            (Share::Workgroup(_), Some((_, _, false))) if self.steps == Some(1) => "lane",
+            (Share::Workgroup(_), Some((_, _, false)) | None) if self.steps == Some(1) => "lane",
             (_, Some((_, _, false))) => "g",
             (_, Some((_, _, true)) | None) => "i",
         }
     }
 
-    /// The array of a step's group, if `name` keeps those of all steps, and its declaration.
+    /// What `name` keeps for a step, a group's array or an element, and the declaration for all steps.
     pub fn kept(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
+        let group = if size == 1 { String::new() } else { format!("[{size}]") };
         let step = match self.share {
             Share::Workgroup(_) if steps == 1 => {
-                return (name.to_string(), format!("{ty} {name}[{size}];"));
+                return (name.to_string(), format!("{ty} {name}{group};"));
             }
             Share::Workgroup(_) => "k",
             Share::Alone | Share::Slices(_) => self.name(),
         };
-        (format!("{name}[{step}]"), format!("{ty} {name}[{steps}][{size}];"))
+        (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
     }
 
     /// The variable of the loop.
