@@ -4,15 +4,18 @@
 //! change the coordinates, everything else becomes one SSA line that names its node. Lines go to the
 //! outermost loop in which all they depend on is known, so what a loop repeats is hoisted by construction.
 
+mod group;
+
 use std::collections::HashMap;
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Format, Graph, NodeId, Op, TensorType, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, TensorType, Value};
 
+pub(crate) use self::group::{Group, written_at};
 use crate::kernel::{Binding, CodegenError, Source, Table};
 use crate::scalar::{self, Glsl};
-use crate::storage::{Buffer, Extensions};
+use crate::storage::{Buffer, Extensions, plain};
 
 /// A GLSL expression (a name or literal) and the loop depth from which it is known.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub(crate) enum Anchor {
     Tile { array: String, row: String, base: String, depth: usize, call: bool },
     /// An array with one element a row.
     Rows { array: String },
+    /// An array with the results of neighbouring columns, those of the group's loop.
+    Group { array: String },
 }
 
 struct Scope {
@@ -48,11 +53,18 @@ pub(crate) struct Emitter<'a> {
     pub buffers: Vec<Buffer>,
     pub bindings: Vec<Binding>,
     pub anchors: HashMap<NodeId, Anchor>,
+    /// The loop over neighbouring elements that are loaded and stored together, if there is one.
+    pub group: Option<Group>,
     scopes: Vec<Scope>,
     memo: HashMap<Key, Expr>,
     names: HashMap<AtomId, Expr>,
     /// Positions relative to the start of a pad or concat part, by index and start.
     positions: HashMap<(Index, Dim), Expr>,
+    /// Arrays of the groups, or variables of the elements, that an invocation keeps of its row in all its loops, by buffer
+    /// and position.
+    pub kept: HashMap<(usize, Index), String>,
+    /// Arrays of loaded groups, by buffer and position of the first element.
+    arrays: HashMap<(usize, Index), Expr>,
     param_binding: HashMap<u32, usize>,
     table_binding: Option<usize>,
     /// Extents that were read from the table.
@@ -73,10 +85,13 @@ impl<'a> Emitter<'a> {
             buffers: vec![],
             bindings: vec![],
             anchors: HashMap::new(),
+            group: None,
             scopes: vec![Scope { lines: vec![] }],
             memo: HashMap::new(),
             names: HashMap::new(),
             positions: HashMap::new(),
+            kept: HashMap::new(),
+            arrays: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,
             dims: HashMap::new(),
@@ -110,6 +125,7 @@ impl<'a> Emitter<'a> {
         self.memo.retain(|_, e| e.depth < depth);
         self.names.retain(|_, e| e.depth < depth);
         self.positions.retain(|_, e| e.depth < depth);
+        self.arrays.retain(|_, e| e.depth < depth);
         self.scopes.pop().map(|s| s.lines).unwrap_or_default()
     }
 
@@ -126,6 +142,18 @@ impl<'a> Emitter<'a> {
     /// Names an iteration variable of the innermost scope.
     pub fn atom(&mut self, extent: &Dim, name: &str) -> Index {
         let id = self.atoms.fresh(extent, AtomDef::Free);
+        self.bind_atom(id, name)
+    }
+
+    /// Makes the variable of the loop over groups of `size` elements.
+    pub fn set_group(&mut self, size: u32) -> AtomId {
+        let atom = self.atoms.fresh(&Dim::constant(size.into()), AtomDef::Free);
+        self.group = Some(Group { atom, size });
+        atom
+    }
+
+    /// Names an atom for the innermost scope.
+    pub fn bind_atom(&mut self, id: AtomId, name: &str) -> Index {
         let depth = self.depth();
         self.names.insert(id, Expr { text: name.into(), depth });
         self.atoms.index(id)
@@ -163,17 +191,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn bind(&mut self, source: Source, written: bool, ty: &TensorType) -> usize {
-        // A block format of one plain element a block is that element type.
-        let dtype = match ty.dtype {
-            DType::Block(Format::F32) => DType::F32,
-            DType::Block(Format::F16) => DType::F16,
-            DType::Block(Format::BF16) => DType::BF16,
-            DType::Block(Format::F64) => DType::F64,
-            DType::Block(Format::I16) => DType::I16,
-            DType::Block(Format::I32) => DType::I32,
-            DType::Block(Format::I64) => DType::I64,
-            other => other,
-        };
+        let dtype = plain(ty.dtype);
         let window_bytes = self.caps.window_bytes();
         let windows = self.caps.windows(ty.max_bytes());
         self.buffers.push(Buffer {
@@ -186,6 +204,8 @@ impl<'a> Emitter<'a> {
             wide: false,
             packed: false,
             atomic: None,
+            group: 0,
+            single: false,
         });
         for window in 0..windows {
             let range = (window * window_bytes, (window + 1) * window_bytes);
@@ -336,15 +356,19 @@ impl<'a> Emitter<'a> {
             Op::Param { index, .. } => {
                 let ty_name = glsl(ty.dtype)?.name();
                 let linear = self.atoms.flatten(at, &ty.shape);
-                let i = self.index(&linear)?;
                 let buffer = self.param(*index);
-                let mut text = self.buffers[buffer].load(&i.text, self.caps);
                 let stored = self.buffers[buffer].dtype;
-                if stored != ty.dtype {
-                    // Blocks of plain elements: their values are f32, like those of all blocks.
-                    glsl(stored)?;
-                    text = scalar::cast(stored, DType::F32, &text);
+                // Blocks of plain elements: their values are f32, like those of all blocks.
+                let as_read = |text: String| match stored == ty.dtype {
+                    true => Ok(text),
+                    false => glsl(stored).map(|_| scalar::cast(stored, DType::F32, &text)),
+                };
+                if let Some(e) = self.grouped(value.node, *index, &linear)? {
+                    return Ok(Expr { text: as_read(e.text)?, depth: e.depth });
                 }
+                let i = self.index(&linear)?;
+                self.buffers[buffer].single = true;
+                let text = as_read(self.buffers[buffer].load(&i.text, self.caps))?;
                 Ok(self.define(ty_name, text, i.depth, value.node))
             }
             Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
@@ -507,6 +531,11 @@ impl<'a> Emitter<'a> {
                 let row = self.index(&row)?;
                 Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
             }
+            Anchor::Group { array } => {
+                let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();
+                let j = j.ok_or_else(|| CodegenError::Node(self.body.node_text(value.node)))?;
+                Ok(Expr { text: format!("{array}[{}]", j.text), depth: j.depth })
+            }
         }
     }
 
@@ -520,19 +549,10 @@ impl<'a> Emitter<'a> {
 
     /// Stores output `index` at element coordinates `at` of its root (for a state update, of the box).
     pub fn store(&mut self, index: u32, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
-        let body = self.body;
-        let output = body.outputs()[index as usize].value;
-        let root = tallow_ir::form::output_root(body, index as usize);
+        let (root, linear) = self.written(index, at);
         let e = self.value(root, at)?;
-        let (shape, at) = match &body.node(output.node).op {
-            Op::StateUpdate { offsets } => {
-                let at: Vec<Index> = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
-                (body.ty(output).shape.clone(), at)
-            }
-            _ => (body.ty(root).shape.clone(), at.to_vec()),
-        };
-        let linear = self.atoms.flatten(&at, &shape);
         let i = self.index(&linear)?;
+        self.buffers[buffer].single = true;
         let text = self.buffers[buffer].store(&i.text, &e.text, self.caps);
         self.line(text);
         Ok(())

@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod attention_matrix;
 pub(crate) mod custom;
+pub(crate) mod group;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matmul_matrix;
@@ -16,6 +17,7 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sort;
+pub(crate) mod walk;
 
 use minijinja::context;
 use tallow_ir::{DeviceCaps, Fusion, dot, form};

@@ -7,9 +7,13 @@
 //! A tensor larger than one binding may span is bound as several *windows*, one binding each. Then accesses
 //! go through functions that pick the window by the element's position.
 
+mod group;
+
 use std::collections::BTreeSet;
 
 use tallow_ir::{DType, DeviceCaps, Format};
+
+pub(crate) use self::group::bytes;
 
 /// One declared buffer.
 #[derive(Clone, Debug)]
@@ -30,6 +34,24 @@ pub(crate) struct Buffer {
     pub packed: bool,
     /// Stores combine with what is there.
     pub atomic: Option<Atomic>,
+    /// Elements that are loaded or stored together; 0 if none are.
+    pub group: u32,
+    /// Elements are loaded one at a time (also).
+    pub single: bool,
+}
+
+/// The type of the elements in memory: a block format of one plain element a block is that element's type.
+pub(crate) fn plain(dtype: DType) -> DType {
+    match dtype {
+        DType::Block(Format::F32) => DType::F32,
+        DType::Block(Format::F16) => DType::F16,
+        DType::Block(Format::BF16) => DType::BF16,
+        DType::Block(Format::F64) => DType::F64,
+        DType::Block(Format::I16) => DType::I16,
+        DType::Block(Format::I32) => DType::I32,
+        DType::Block(Format::I64) => DType::I64,
+        other => other,
+    }
 }
 
 /// How a store combines with what is there.
@@ -123,7 +145,17 @@ impl Buffer {
             ext.insert("GL_EXT_shader_atomic_int64");
         }
         let mut text = String::new();
+        let vectors = self.group_vector();
         for b in b..b + self.windows {
+            if let Some((vector, _)) = vectors {
+                let access = if self.written { "writeonly" } else { "readonly" };
+                text += &format!(
+                    "layout(set = 0, binding = {b}, std430) {access} buffer V{b} {{ {vector} v{b}[]; }};\n"
+                );
+            }
+            if vectors.is_some() && !self.single {
+                continue;
+            }
             text += &format!(
                 "layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n"
             );
@@ -251,7 +283,11 @@ impl Buffer {
 
     /// Definitions of the functions that `load` and `store` call.
     pub fn functions(&self, caps: &DeviceCaps) -> String {
-        if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
+        let groups = self.group_functions(caps);
+        if self.group_vector().is_some() && !self.single {
+            return groups;
+        }
+        groups + &if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
     }
 
     fn load_functions(&self, caps: &DeviceCaps) -> String {

@@ -69,6 +69,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("quantize.comp", include_str!("templates/quantize.comp")),
     ("matvec_dot.comp", include_str!("templates/matvec_dot.comp")),
     ("map.comp", include_str!("templates/map.comp")),
+    ("columns.comp", include_str!("templates/columns.comp")),
     ("row.comp", include_str!("templates/row.comp")),
     ("short_rows.comp", include_str!("templates/short_rows.comp")),
     ("matvec.comp", include_str!("templates/matvec.comp")),

@@ -114,16 +114,8 @@ pub fn neighbours(
         let node = graph.node(value.node);
         match &node.op {
             Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. } => {
-                let mut linear = atoms.flatten(&at, &graph.ty(value).shape);
-                let own = linear
-                    .terms
-                    .iter()
-                    .position(|(d, c)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1))?;
-                linear.terms.remove(own);
-                let whole = multiple.into();
-                let aligned = linear.constant.div_exact(&whole).is_some()
-                    && linear.terms.iter().all(|(d, c)| d.atom != k && c.div_exact(&whole).is_some());
-                return aligned.then_some((value, linear));
+                let linear = atoms.flatten(&at, &graph.ty(value).shape);
+                return Some((value, atoms.base(&linear, k, multiple)?));
             }
             Op::Cast(to) => {
                 let from = graph.ty(node.operands[0]).dtype;
@@ -142,6 +134,30 @@ pub fn neighbours(
         at = operand_indices(graph, value.node, &at, atoms)?.into_iter().next()?;
         value = node.operands[0];
     }
+}
+
+/// The elements that `root` at `at` reads: params with the position of the element in each. Stops at anchors, like
+/// [`anchor_reads`].
+pub fn param_reads(graph: &Graph, root: Value, at: &[Index], atoms: &mut Atoms) -> Vec<(Value, Index)> {
+    let mut seen: HashSet<(Value, Vec<Index>)> = HashSet::new();
+    let mut found = vec![];
+    let mut todo = vec![(root, at.to_vec())];
+    while let Some((value, at)) = todo.pop() {
+        if !seen.insert((value, at.clone())) {
+            continue;
+        }
+        let node = graph.node(value.node);
+        if matches!(node.op, Op::Param { .. }) {
+            let linear = atoms.flatten(&at, &graph.ty(value).shape);
+            if !found.contains(&(value, linear.clone())) {
+                found.push((value, linear));
+            }
+        } else if let Some(reads) = operand_indices(graph, value.node, &at, atoms) {
+            let skip = usize::from(matches!(node.op, Op::StateUpdate { .. }));
+            todo.extend(node.operands.iter().copied().zip(reads).skip(skip).rev());
+        }
+    }
+    found
 }
 
 /// The first coordinates at which each anchor among the dependencies of `root` at `at` is read.

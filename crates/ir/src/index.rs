@@ -317,6 +317,34 @@ impl Atoms {
         at
     }
 
+    /// `base` if `index` is `base + k` with `base` a multiple of `multiple` that does not depend on `k`.
+    pub fn base(&self, index: &Index, k: AtomId, multiple: i64) -> Option<Index> {
+        let mut base = self.expand(index);
+        let own = |(d, c): &(Digit, Dim)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1);
+        base.terms.remove(base.terms.iter().position(own)?);
+        let whole = Dim::constant(multiple);
+        let aligned = base.constant.div_exact(&whole).is_some()
+            && base.terms.iter().all(|(_, c)| c.div_exact(&whole).is_some());
+        (aligned && !self.roots(&base).contains(&k)).then_some(base)
+    }
+
+    /// `index` with the sums in place of the atoms that were defined as equal to them.
+    fn expand(&self, index: &Index) -> Index {
+        let mut sum = Index::constant(index.constant.clone());
+        for (digit, coef) in &index.terms {
+            let part = match &self.get(digit.atom).def {
+                AtomDef::Equal(whole) if digit.div.is(1) && digit.modulo.is_none() => {
+                    self.expand(whole).scale(coef)
+                }
+                AtomDef::Equal(_) | AtomDef::Free | AtomDef::Window { .. } | AtomDef::Data => {
+                    Index { terms: vec![(digit.clone(), coef.clone())], constant: Dim::zero() }
+                }
+            };
+            sum = self.add(&sum, &part);
+        }
+        sum
+    }
+
     /// The free and data atoms that an index depends on, through definitions.
     pub fn roots(&self, index: &Index) -> Vec<AtomId> {
         let mut found = vec![];
@@ -408,6 +436,31 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn groups_start_at_multiples_of_their_size() {
+        // Element `4 g + j` of tensors of several shapes, moved by several offsets: whole groups stay whole.
+        for (shape, offset, whole) in [
+            ([6i64, 8], 0i64, true),
+            ([6, 8], 8, true),
+            ([6, 8], 2, false),
+            // The last axis does not divide, but rows follow each other.
+            ([16, 3], 0, true),
+            ([16, 3], 3, false),
+        ] {
+            let mut a = Atoms::default();
+            let (g, j) = (a.fresh(&12.into(), AtomDef::Free), a.fresh(&4.into(), AtomDef::Free));
+            let linear = a.add(&a.index(g).scale(&4.into()), &a.index(j));
+            let shape: Shape = shape.into_iter().collect();
+            let at = a.unflatten(&linear, &shape);
+            let read = a.flatten(&at, &shape).offset(&offset.into());
+            let base = a.index(g).scale(&4.into()).offset(&offset.into());
+            assert_eq!(a.base(&read, j, 4), whole.then_some(base), "{shape} at {offset}");
+            // Along another axis nothing lies side by side.
+            let turned = a.flatten(&[at[1].clone(), at[0].clone()], &Shape::from([64, 64]));
+            assert_eq!(a.base(&turned, j, 4), None);
         }
     }
 

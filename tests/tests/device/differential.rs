@@ -52,7 +52,7 @@ pub fn check(graph: &Graph, seed: u64) -> Option<String> {
 }
 
 /// The interpreter against `device`.
-fn check_on(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<(), String> {
+pub fn check_on(device: &Device, graph: &Graph, inputs: &Inputs) -> Result<(), String> {
     judge(run(device, graph, inputs).map(|got| differences(graph, inputs, &got)), graph, inputs)
 }
 

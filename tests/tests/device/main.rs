@@ -12,6 +12,7 @@ mod custom;
 mod differential;
 mod formats;
 mod functions;
+mod groups;
 mod harness;
 mod matrix;
 mod models;

@@ -3,11 +3,12 @@
 use tallow::{DType, Tensor, nn};
 
 use super::{sampled, whole};
-use crate::work::{Axis, Bound, F32_LIMIT, Operand, Work};
+use crate::work::{Axis, Bound, F16_LIMIT, F32_LIMIT, Operand, Work};
 
 pub(super) fn works(quick: bool) -> Vec<Work> {
     let (rows, columns) = if quick { (20, 200) } else { (8192, 4096) };
-    let x = || Operand::new("x", DType::F32, &["rows", "columns"]);
+    let matrix = |dtype| Operand::new("x", dtype, &["rows", "columns"]);
+    let x = || matrix(DType::F32);
     let w = |name| Operand::new(name, DType::F32, &["columns"]);
     let row = |name: &str, operands, body| Work {
         name: format!("row/{name}/{rows}x{columns}"),
@@ -22,6 +23,17 @@ pub(super) fn works(quick: bool) -> Vec<Work> {
             nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)
         }),
     ];
+    works.push(Work {
+        limit: F16_LIMIT,
+        ..row("softmax-f16", vec![matrix(DType::F16)], |t| nn::softmax(&t[0], 1))
+    });
+    let odd = if quick { 201 } else { 4095 };
+    works.push(Work {
+        name: format!("row/softmax/{rows}x{odd}"),
+        operands: vec![x()],
+        body: |t| nn::softmax(&t[0], 1),
+        ..work(sampled("rows", rows, 16), whole("columns", odd), &["rows", "columns"], Bound::Copy)
+    });
     let (rows, columns) = if quick { (48, 160) } else { (16384, 4096) };
     let sum = |name: &str, rows: Axis, columns: Axis, kept, body| Work {
         name: format!("sum/{name}/{}x{}", rows.size, columns.size),

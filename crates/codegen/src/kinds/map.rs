@@ -1,8 +1,10 @@
-//! One invocation per element of the outputs, looping where the grid is smaller.
+//! One invocation per element of the outputs, or per group of neighbours; they loop where the grid is smaller.
 
 use minijinja::context;
+use tallow_ir::Dim;
 use tallow_ir::form::{MapForm, output_root};
 
+use super::group::{self, Root};
 use super::{Parts, finish};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
@@ -11,19 +13,32 @@ const WORKGROUP: u32 = 256;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm) -> Result<Kernel, CodegenError> {
     let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);
-    let numel = e.dim(&form.numel);
+    let size = group_size(&e, form);
+    let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
+    let count = e.dim(&groups);
     e.open();
-    let i = e.atom(&form.numel, "i");
+    let name = if size > 1 { "g" } else { "i" };
+    let mut i = e.atom(&groups, name);
+    let mut after = vec![];
+    if size > 1 {
+        e.open();
+        let j = e.set_group(size);
+        let j = e.bind_atom(j, "j");
+        i = e.atoms.add(&i.scale(&Dim::constant(size.into())), &j);
+    }
     for output in 0..e.body.outputs().len() {
         let shape = e.body.ty(output_root(e.body, output)).shape.clone();
         let at = e.atoms.unflatten(&i, &shape);
         let buffer = e.result(output as u32);
-        e.store(output as u32, buffer, &at)?;
+        after.extend(e.store_grouped(output as u32, buffer, &at)?);
+    }
+    if size > 1 {
+        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+        after.into_iter().for_each(|line| e.line(line));
     }
     let body = e.close().join("\n");
     let limit = e.caps.max_workgroup_count[0];
-    let grid =
-        [Count { value: form.numel.clone(), per: workgroup, limit }, Count::constant(1), Count::constant(1)];
+    let grid = [Count { value: groups, per: workgroup, limit }, Count::constant(1), Count::constant(1)];
     let parts = Parts {
         kind: "map",
         template: "map.comp",
@@ -31,7 +46,23 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm) -> Result<Kernel, Codeg
         grid,
         functions: String::new(),
         text: body.clone(),
-        holes: context! { body => body, numel => numel },
+        holes: context! { body => body, count => count, name => name },
     };
     finish(e, parts)
+}
+
+/// Elements of a group of the map's elements in order.
+fn group_size(e: &Emitter<'_>, form: &MapForm) -> u32 {
+    group::size(e.body, |atoms, j, size| {
+        let size = Dim::constant(size.into());
+        let groups = form.numel.div_exact(&size).filter(|n| !n.is(0))?;
+        let g = atoms.free(&groups);
+        let i = atoms.add(&g.scale(&size), &atoms.index(j));
+        let root = |output| {
+            let value = output_root(e.body, output);
+            let at = atoms.unflatten(&i, &e.body.ty(value).shape.clone());
+            Root { value, at, output: Some(output) }
+        };
+        Some((0..e.body.outputs().len()).map(root).collect())
+    })
 }

@@ -6,7 +6,7 @@ use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ReduceKind, Shape, dot};
 
-use super::reduction::Share;
+use super::walk::Share;
 use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};

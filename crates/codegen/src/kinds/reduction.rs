@@ -7,6 +7,7 @@ use tallow_ir::form::Rows;
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Graph, NodeId, Op, ReduceKind};
 
+use super::walk::{Share, Walk};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
@@ -18,6 +19,8 @@ pub(crate) struct Used {
     functions: BTreeMap<String, Hole>,
     args: BTreeMap<String, Hole>,
     types: BTreeSet<Glsl>,
+    /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
+    columns: u32,
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -64,10 +67,17 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
 }
 
 impl Used {
+    /// For workgroups that take so many neighbouring columns (0: one row).
+    pub fn of_columns(columns: u32) -> Self {
+        Used { columns, ..Used::default() }
+    }
+
     /// The name of the workgroup function for a value reduction.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
-        let name = format!("workgroup_{}_{}", word(kind), ty.word());
+        let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
         let subgroup = match kind {
+            // Neighbouring invocations hold different columns.
+            _ if self.columns > 1 => "",
             // Subgroup operations on 64 bits are a feature of their own.
             _ if ty.bytes() > 4 => "",
             ReduceKind::Sum => "subgroupAdd",
@@ -88,7 +98,7 @@ impl Used {
 
     /// The name of the workgroup function for an index reduction.
     pub fn arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
-        let name = format!("workgroup_arg_{}_{}", word(kind), ty.word());
+        let name = format!("{}_arg_{}_{}", self.prefix(), word(kind), ty.word());
         self.types.insert(ty);
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
@@ -97,6 +107,10 @@ impl Used {
         };
         self.args.insert(name.clone(), hole);
         name
+    }
+
+    fn prefix(&self) -> &'static str {
+        if self.columns > 1 { "columns" } else { "workgroup" }
     }
 
     /// Bytes of shared memory that the functions use.
@@ -122,6 +136,12 @@ impl Used {
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
         let holes = context! {
             slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,
+            columns => self.columns.max(1),
+            while => if self.columns > 1 { format!("s >= {}u", self.columns) } else { "s > 0u".to_string() },
+            own => match self.columns {
+                0 | 1 => "0".to_string(),
+                columns => format!("gl_LocalInvocationIndex % {columns}u"),
+            },
             types => self.scratches().into_keys().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
             args => self.args.values().cloned().collect::<Vec<_>>(),
         };
@@ -161,34 +181,32 @@ fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
-/// Who reduces a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
-    /// All invocations of a workgroup of this size; each gets the result.
-    Workgroup(u32),
-    /// One invocation.
-    Alone,
-}
-
-impl Share {
-    /// The head of a loop over the elements of a row.
-    pub fn each(self, end: &str) -> String {
-        match self {
-            Share::Workgroup(size) => format!("for (uint i = lane; i < {end}; i += {size}u)"),
-            Share::Alone => format!("for (uint i = 0u; i < {end}; ++i)"),
-        }
-    }
-}
-
 /// Emits the passes over one row and binds each reduction to the variable that holds its result.
-///
-/// Reductions of one level share a loop, so a row is read as few times as their dependencies allow.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
     row: &Index,
     share: Share,
+) -> Result<(), CodegenError> {
+    match reduces.first() {
+        Some((_, rows)) => {
+            let walk = Walk::each(e, row, &rows.inner(), share);
+            emit_walk(e, used, reduces, &walk)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Emits the passes over the row of `walk` (or over its group of columns) and binds each reduction to what holds its
+/// result.
+///
+/// Reductions of one level share a loop, so a row is read as few times as their dependencies allow.
+pub(crate) fn emit_walk(
+    e: &mut Emitter<'_>,
+    used: &mut Used,
+    reduces: &[(NodeId, Rows)],
+    walk: &Walk,
 ) -> Result<(), CodegenError> {
     let levels = passes(e.body, reduces);
     for level in 1..=levels.iter().copied().max().unwrap_or(0) {
@@ -198,54 +216,57 @@ pub(crate) fn emit(
         for (id, _) in &now {
             let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
             let acc = e.fresh_name("acc");
-            let start = identity(kind, ty, dtype);
-            e.line(format!("{} {acc} = {start};", ty.name()));
+            walk.declare(e, ty.name(), &acc, &identity(kind, ty, dtype));
             if kind.is_arg() {
-                e.line(format!("uint {acc}_at = 0xffffffffu;"));
+                walk.declare(e, "uint", &format!("{acc}_at"), "0xffffffffu");
             }
             results.push((*id, kind, ty, dtype, acc));
         }
-        let inner = now[0].1.inner();
-        e.open();
-        let i = e.atom(&inner, "i");
+        walk.open(e);
         for ((id, kind, ty, _, acc), (_, rows)) in results.iter().zip(&now) {
-            let at = rows.at(row, &i, &mut e.atoms);
+            let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
             let operand = e.body.node(*id).operands[0];
             let x = e.value(operand, &at)?;
+            let value = walk.column(acc);
             if kind.is_arg() {
-                let test = better(*kind, *ty, &x.text, acc);
+                let (test, at) = (better(*kind, *ty, &x.text, &value), walk.column(&format!("{acc}_at")));
+                let i = e.index(&walk.i)?;
                 e.line(format!(
-                    "if ({test} || {acc}_at == 0xffffffffu) {{ {acc} = {}; {acc}_at = i; }}",
-                    x.text
+                    "if ({test} || {at} == 0xffffffffu) {{ {value} = {}; {at} = {}; }}",
+                    x.text, i.text
                 ));
             } else {
-                e.line(format!("{acc} = {};", combine(*kind, *ty, acc, &x.text)));
+                e.line(format!("{value} = {};", combine(*kind, *ty, &value, &x.text)));
             }
         }
-        let end = e.dim(&inner);
-        e.close_block(&share.each(&end));
+        walk.close(e, vec![], None);
         for (id, kind, ty, dtype, acc) in results {
             let name = e.fresh_name("r");
             let comment = format!("%{} = {}", id.0, e.body.node_text(id));
-            let alone = share == Share::Alone;
-            if kind.is_arg() {
-                let text = if alone {
-                    format!("{acc}_at")
-                } else {
-                    format!("{}({acc}, {acc}_at)", used.arg(kind, ty))
-                };
-                e.line(format!("uint {name} = {text};  // {comment}"));
-                // Of nothing, the position is 0.
-                if inner.min_value() < 1 {
-                    e.line(format!("{name} = {name} == 0xffffffffu ? 0u : {name};"));
-                }
+            let (value, alone) = (walk.column(&acc), walk.share == Share::Alone);
+            let (result, text) = if kind.is_arg() {
+                let at = walk.column(&format!("{acc}_at"));
+                ("uint", if alone { at } else { format!("{}({value}, {at})", used.arg(kind, ty)) })
             } else {
-                let text = if alone { acc } else { format!("{}({acc})", used.value(kind, ty, dtype)) };
-                let text = scalar::held(dtype, text);
-                e.line(format!("{} {name} = {text};  // {comment}", ty.name()));
+                let text = if alone { value } else { format!("{}({value})", used.value(kind, ty, dtype)) };
+                (ty.name(), scalar::held(dtype, text))
+            };
+            // Of nothing, the position is 0.
+            let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
+                .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
+            if let Some(columns) = walk.columns_at_once() {
+                e.line(format!("{result} {name}[{columns}];  // {comment}"));
+                walk.open_group(e);
+                e.line(format!("{} = {text};", walk.column(&name)));
+                nothing.into_iter().for_each(|line| e.line(line));
+                walk.close_group(e, vec![]);
+                e.anchors.insert(id, Anchor::Group { array: name });
+            } else {
+                e.line(format!("{result} {name} = {text};  // {comment}"));
+                nothing.into_iter().for_each(|line| e.line(line));
+                let depth = e.depth();
+                e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
             }
-            let depth = e.depth();
-            e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
         }
     }
     Ok(())

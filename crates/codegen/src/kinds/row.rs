@@ -1,9 +1,17 @@
-//! One workgroup a row, or one invocation where rows are short: passes with reductions, then a loop that writes.
+//! Reductions over rows, and what is computed from them: passes with reductions, then a loop that writes.
+//!
+//! One workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; and where
+//! elements of neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it.
 
 use minijinja::context;
+use tallow_ir::Dim;
+use tallow_ir::access::param_reads;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
+use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
+use tallow_ir::{NodeId, Op, Value};
 
-use super::reduction::Share;
+use super::group::{self, Root};
+use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, reduction};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
@@ -19,10 +27,109 @@ const SHORT_STRIDED_ROW: i64 = 64;
 /// Invocations of a workgroup that takes a short row each.
 const SHORT_ROWS: u32 = 64;
 
-/// Invocations for rows of `inner` elements: four elements each, at least one subgroup, at most 256.
+/// Elements of a row that an invocation takes.
+const ELEMENTS: i64 = 16;
+
+/// Most elements of a row that it keeps, where the largest workgroup leaves it more.
+const MOST_ELEMENTS: i64 = 32;
+
+/// Most elements that it keeps of all operands together.
+const KEPT: usize = 48;
+
+/// Invocations of a workgroup, but for rows so long that each would take more than [`ELEMENTS`].
+const WORKGROUP: u32 = 256;
+
+/// Workgroups wanted of a kernel over columns, about one for each core of the largest devices: with more columns each
+/// takes more of them, side by side.
+const WANTED_WORKGROUPS: u32 = 128;
+
+/// Fewest and most groups of columns of a workgroup: 128 to 512 bytes of f32.
+const COLUMNS: (u32, u32) = (8, 32);
+
+/// Invocations of a workgroup that takes columns.
+const COLUMNS_WORKGROUP: u32 = 512;
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm) -> Result<Kernel, CodegenError> {
+    let layout = layout(&e, form);
+    let mut used = reduction::Used::of_columns(layout.columns);
+    e.open();
+    let size = Dim::constant(layout.group.into());
+    let groups = |n: &Dim| n.div_exact(&size).unwrap_or_else(|| n.clone());
+    let rows = if layout.columns > 0 { groups(&form.rows) } else { form.rows.clone() };
+    let row = e.atom(&rows, if layout.columns > 0 { "r" } else { "row" });
+    let mut walk = match (layout.columns, layout.group) {
+        (0, 1) => Walk::each(&mut e, &row, &form.inner, layout.share),
+        (0, _) => Walk::groups(&mut e, &row, &groups(&form.inner), layout.group, layout.share),
+        _ => Walk::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
+    };
+    keep(&mut e, form, &mut walk)?;
+    reduction::emit_walk(&mut e, &mut used, &form.reduces, &walk)?;
+    let count = e.dim(&rows);
+    let tiles = Tiles::of(&rows, &count, layout.columns);
+    outputs(&mut e, form, &walk, &tiles)?;
+    let body = e.close().join("\n");
+    let limit = e.caps.max_workgroup_count[0];
+    let (template, per) = match layout.share {
+        Share::Alone => ("short_rows.comp", layout.workgroup),
+        Share::Workgroup(_) => ("row.comp", 1),
+        Share::Slices(_) => ("columns.comp", layout.columns),
+    };
+    let parts = Parts {
+        kind: "row",
+        template,
+        workgroup: layout.workgroup,
+        grid: [Count { value: rows, per, limit }, Count::constant(1), Count::constant(1)],
+        functions: used.render(layout.workgroup, e.caps)?,
+        text: body.clone(),
+        holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r },
+    };
+    finish(e, parts)
+}
+
+/// How a kernel's invocations share its rows.
+struct Layout {
+    share: Share,
+    workgroup: u32,
+    /// Elements that an invocation takes side by side.
+    group: u32,
+    /// Groups of rows side by side that a workgroup takes; 0 if it takes one row at a time.
+    columns: u32,
+}
+
+fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
+    let along_row = group::size(e.body, |atoms, j, size| {
+        let i = grouped(atoms, &form.inner, size, j)?;
+        let row = atoms.free(&form.rows);
+        Some(roots(e, form, &row, &i, atoms, false))
+    });
+    if is_short(form) {
+        let workgroup = SHORT_ROWS.min(e.caps.max_workgroup_invocations);
+        return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0 };
+    }
+    if along_row == 1 && side_by_side(e, form) {
+        let group = group::size(e.body, |atoms, j, size| {
+            let row = grouped(atoms, &form.rows, size, j)?;
+            let i = atoms.free(&form.inner);
+            Some(roots(e, form, &row, &i, atoms, true))
+        });
+        let groups = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX).div_ceil(group);
+        let columns = floor_pow2(groups / WANTED_WORKGROUPS).clamp(COLUMNS.0, COLUMNS.1);
+        let columns = columns.min(groups.checked_next_power_of_two().unwrap_or(columns));
+        let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
+        let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
+        let slices = floor_pow2(inner).min(most / columns).max(1);
+        return Layout { share: Share::Slices(slices), workgroup: columns * slices, group, columns };
+    }
+    let workgroup = workgroup_size(e, form.inner.max_value());
+    Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0 }
+}
+
+/// Invocations for rows of `inner` elements, at least one subgroup.
 fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
-    let wanted = u32::try_from(inner / 4).unwrap_or(u32::MAX).clamp(1, 256).next_power_of_two();
-    let most = floor_pow2(e.caps.max_workgroup_invocations.min(256));
+    let device = e.caps.max_workgroup_invocations;
+    let most = if inner > ELEMENTS * i64::from(WORKGROUP) { device } else { WORKGROUP };
+    let most = floor_pow2(device.min(most));
+    let wanted = u32::try_from(inner / ELEMENTS).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
     wanted.clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most)
 }
 
@@ -36,62 +143,201 @@ fn is_short(form: &RowForm) -> bool {
     form.inner.as_const().is_some_and(|n| (1..=limit).contains(&n))
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm) -> Result<Kernel, CodegenError> {
-    let short = is_short(form);
-    let workgroup = if short {
-        SHORT_ROWS.min(e.caps.max_workgroup_invocations)
-    } else {
-        workgroup_size(&e, form.inner.max_value())
+/// Whether what the reductions read lies side by side from row to row rather than along a row.
+fn side_by_side(e: &Emitter<'_>, form: &RowForm) -> bool {
+    let mut atoms = Atoms::default();
+    let row = atoms.fresh(&form.rows, AtomDef::Free);
+    let element = atoms.fresh(&form.inner, AtomDef::Free);
+    let (r, i) = (atoms.index(row), atoms.index(element));
+    let (mut along_row, mut across) = (0, 0);
+    for root in roots(e, form, &r, &i, &mut atoms, false) {
+        for (_, at) in param_reads(e.body, root.value, &root.at, &mut atoms) {
+            let steps = |atom| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
+            along_row += usize::from(steps(element));
+            across += usize::from(steps(row));
+        }
+    }
+    across > along_row
+}
+
+/// The index of an axis of extent `n` as a group of `size` and element `j` of it.
+fn grouped(atoms: &mut Atoms, n: &Dim, size: u32, j: AtomId) -> Option<Index> {
+    let size = Dim::constant(size.into());
+    let groups = n.div_exact(&size).filter(|n| !n.is(0))?;
+    let g = atoms.free(&groups);
+    Some(atoms.add(&g.scale(&size), &atoms.index(j)))
+}
+
+/// What the loops compute at element `i` of row `row`, and for each row if `each_row`.
+fn roots(
+    e: &Emitter<'_>,
+    form: &RowForm,
+    row: &Index,
+    i: &Index,
+    atoms: &mut Atoms,
+    each_row: bool,
+) -> Vec<Root> {
+    let mut all = vec![];
+    for (id, rows) in &form.reduces {
+        all.push(Root { value: e.body.node(*id).operands[0], at: rows.at(row, i, atoms), output: None });
+    }
+    for (output, kind) in form.outputs.iter().enumerate() {
+        let value = output_root(e.body, output);
+        let shape = e.body.ty(value).shape.clone();
+        match kind {
+            RowOutput::Inner => {
+                let at = inner_at(form, row, i, &shape, atoms);
+                all.push(Root { value, at, output: Some(output) });
+            }
+            RowOutput::Row if each_row => {
+                let at = atoms.unflatten(row, &shape);
+                all.push(Root { value, at, output: Some(output) });
+            }
+            RowOutput::Row => {}
+        }
+    }
+    all
+}
+
+/// Coordinates in `shape` of element `i` of row `row`.
+fn inner_at(
+    form: &RowForm,
+    row: &Index,
+    i: &Index,
+    shape: &tallow_ir::Shape,
+    atoms: &mut Atoms,
+) -> Vec<Index> {
+    let at = form.domain.at(row, i, atoms);
+    let linear = atoms.flatten(&at, &form.domain.shape);
+    atoms.unflatten(&linear, shape)
+}
+
+/// Loads the groups that the loops read to registers, where a row fits: then memory is read once, and all loads of an
+/// invocation are on their way before the first is needed.
+fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), CodegenError> {
+    let kept = match walk.share {
+        Share::Workgroup(_) => true,
+        // One by one, it is what an index map like a window's makes of it that costs, not the loads.
+        Share::Alone => walk.group().is_some(),
+        Share::Slices(_) => false,
     };
-    let share = if short { Share::Alone } else { Share::Workgroup(workgroup) };
-    let rows = e.dim(&form.rows);
-    let mut used = reduction::Used::default();
-    e.open();
-    let row = e.atom(&form.rows, "row");
-    reduction::emit(&mut e, &mut used, &form.reduces, &row, share)?;
+    let Some(steps) = walk.steps_each().filter(|_| kept) else { return Ok(()) };
+    let size = walk.group().map_or(1, |(_, size)| size);
+    let each = (steps * size) as usize;
+    if each == 0 || each > MOST_ELEMENTS as usize {
+        return Ok(());
+    }
+    let mut atoms = std::mem::take(&mut e.atoms);
+    let mut reads: Vec<(Value, Index)> = vec![];
+    for root in roots(e, form, &walk.row, &walk.i, &mut atoms, false) {
+        for (param, linear) in param_reads(e.body, root.value, &root.at, &mut atoms) {
+            let base = match walk.group() {
+                Some((j, size)) => atoms.base(&linear, j, size.into()),
+                None => Some(linear),
+            };
+            let Some(base) = base else { continue };
+            let of_row = atoms.roots(&base);
+            let data = of_row.iter().any(|a| atoms.get(*a).def == AtomDef::Data);
+            if of_row.contains(&walk.variable()) && !data && !reads.contains(&(param, base.clone())) {
+                reads.push((param, base));
+            }
+        }
+    }
+    e.atoms = atoms;
+    reads.truncate(KEPT / each);
+    if reads.is_empty() {
+        return Ok(());
+    }
+    walk.steps = Some(steps);
+    let mut loads: Vec<(NodeId, usize, Index, String)> = vec![];
+    for (param, base) in reads {
+        let Op::Param { index, .. } = e.body.op(param) else { continue };
+        let (buffer, name) = (e.param(*index), e.fresh_name("x"));
+        let ty = e.group_type(param.node, buffer)?;
+        let (array, declaration) = walk.kept(ty, &name, size, steps);
+        e.line(declaration);
+        loads.push((param.node, buffer, base, array));
+    }
+    walk.open_steps(e);
+    for (node, buffer, base, name) in &loads {
+        e.load_group(*node, *buffer, base, name)?;
+    }
+    walk.close_steps(e, None);
+    e.kept.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
+    Ok(())
+}
+
+/// How the groups of columns of a kernel are numbered.
+struct Tiles {
+    /// Tiles of neighbouring columns.
+    count: String,
+    /// The group of columns of an invocation.
+    r: String,
+    /// When that is none but its own.
+    inside: Option<String>,
+}
+
+impl Tiles {
+    fn of(rows: &Dim, count: &str, columns: u32) -> Tiles {
+        let own = format!("tile * {columns}u + lane");
+        let per = i64::from(columns.max(1));
+        let Some(n) = rows.as_const().filter(|n| *n > 0) else {
+            return Tiles {
+                count: format!("({count} + {}u) / {columns}u", columns.saturating_sub(1)),
+                r: format!("min({own}, {count} - 1u)"),
+                inside: Some(format!("{own} < {count}")),
+            };
+        };
+        let (r, inside) = match n % per {
+            0 => (own, None),
+            _ => (format!("min({own}, {}u)", n - 1), Some(format!("{own} < {n}u"))),
+        };
+        Tiles { count: format!("{}u", (n + per - 1) / per), r, inside }
+    }
+}
+
+/// The loop that writes an element for each element, and what writes one for each row.
+fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &Walk, tiles: &Tiles) -> Result<(), CodegenError> {
     let buffers: Vec<usize> = (0..form.outputs.len()).map(|o| e.result(o as u32)).collect();
     let of_kind =
         |kind: RowOutput| form.outputs.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(o, _)| o);
+    let inside = tiles.inside.as_deref().filter(|_| matches!(walk.share, Share::Slices(_)));
     if of_kind(RowOutput::Inner).next().is_some() {
-        e.open();
-        let i = e.atom(&form.inner, "i");
-        let at = form.domain.at(&row, &i, &mut e.atoms);
-        let linear = e.atoms.flatten(&at, &form.domain.shape);
+        walk.open(e);
+        let mut after = vec![];
         for output in of_kind(RowOutput::Inner) {
             let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-            let at = e.atoms.unflatten(&linear, &shape);
-            e.store(output as u32, buffers[output], &at)?;
+            let at = inner_at(form, &walk.row, &walk.i, &shape, &mut e.atoms);
+            after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
         }
-        let end = e.dim(&form.inner);
-        e.close_block(&share.each(&end));
+        walk.close(e, after, inside);
     }
     if of_kind(RowOutput::Row).next().is_some() {
-        if !short {
+        let first = match (walk.share, inside) {
+            (Share::Alone, _) => None,
+            (Share::Workgroup(_), _) => Some("if (lane == 0u)".to_string()),
+            (Share::Slices(_), None) => Some("if (slice == 0u)".to_string()),
+            (Share::Slices(_), Some(inside)) => Some(format!("if (slice == 0u && {inside})")),
+        };
+        if first.is_some() {
             e.open();
         }
+        let columns = walk.columns_at_once().is_some();
+        if columns {
+            walk.open_group(e);
+        }
+        let mut after = vec![];
         for output in of_kind(RowOutput::Row) {
             let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-            let at = e.atoms.unflatten(&row, &shape);
-            e.store(output as u32, buffers[output], &at)?;
+            let at = e.atoms.unflatten(&walk.row, &shape);
+            after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
         }
-        if !short {
-            e.close_block("if (lane == 0u)");
+        if columns {
+            walk.close_group(e, after);
+        }
+        if let Some(head) = first {
+            e.close_block(&head);
         }
     }
-    let body = e.close().join("\n");
-    let limit = e.caps.max_workgroup_count[0];
-    let parts = Parts {
-        kind: "row",
-        template: if short { "short_rows.comp" } else { "row.comp" },
-        workgroup,
-        grid: [
-            Count { value: form.rows.clone(), per: if short { workgroup } else { 1 }, limit },
-            Count::constant(1),
-            Count::constant(1),
-        ],
-        functions: used.render(workgroup, e.caps)?,
-        text: body.clone(),
-        holes: context! { body => body, rows => rows },
-    };
-    finish(e, parts)
+    Ok(())
 }

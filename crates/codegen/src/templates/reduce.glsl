@@ -1,4 +1,8 @@
+//% if columns > 1
+// Reductions over the slices of ${ columns } neighbouring columns; every invocation gets the result of its column.
+//% else
 // Reductions over the workgroup; every invocation gets the result.
+//% endif
 shared float scratch_float[${ slots }];
 //% if "arg" in kinds
 shared uint scratch_index[${ slots }];
@@ -38,7 +42,7 @@ ${ r.type } ${ r.name }(${ r.type } x) {
     barrier();
     ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
     barrier();
-    for (uint s = ${ half }u; s > 0u; s >>= 1) {
+    for (uint s = ${ half }u; ${ while }; s >>= 1) {
         if (gl_LocalInvocationIndex < s) {
             ${ r.type } y = ${ r.from }(${ r.scratch }[gl_LocalInvocationIndex + s]);
             x = ${ r.combine };
@@ -46,7 +50,7 @@ ${ r.type } ${ r.name }(${ r.type } x) {
         }
         barrier();
     }
-    return ${ r.from }(${ r.scratch }[0]);
+    return ${ r.from }(${ r.scratch }[${ own }]);
 }
 //% endif
 //% endfor
@@ -57,7 +61,7 @@ uint ${ r.name }(${ r.type } x, uint at) {
     ${ r.scratch }[gl_LocalInvocationIndex] = ${ r.to }(x);
     scratch_index[gl_LocalInvocationIndex] = at;
     barrier();
-    for (uint s = ${ half }u; s > 0u; s >>= 1) {
+    for (uint s = ${ half }u; ${ while }; s >>= 1) {
         if (gl_LocalInvocationIndex < s) {
             ${ r.type } y = ${ r.from }(${ r.scratch }[gl_LocalInvocationIndex + s]);
             uint b = scratch_index[gl_LocalInvocationIndex + s];
@@ -67,6 +71,6 @@ uint ${ r.name }(${ r.type } x, uint at) {
         }
         barrier();
     }
-    return scratch_index[0];
+    return scratch_index[${ own }];
 }
 //% endfor

@@ -1,0 +1,142 @@
+//! Groups of neighbouring elements: the body stands once in a loop over the elements of a group, and what lies side
+//! by side in memory goes through arrays that are loaded before the loop, or stored after it.
+
+use tallow_ir::index::{AtomId, Index};
+use tallow_ir::{NodeId, Op, Value};
+
+use super::{Emitter, Expr};
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+use crate::storage::Buffer;
+
+/// The variable of the loop over the elements of a group, and how many they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub atom: AtomId,
+    pub size: u32,
+}
+
+impl Emitter<'_> {
+    /// Element `linear` of param `index` out of the array of its group, if that lies side by side.
+    pub(super) fn grouped(
+        &mut self,
+        node: NodeId,
+        index: u32,
+        linear: &Index,
+    ) -> Result<Option<Expr>, CodegenError> {
+        let Some(group) = self.group else {
+            if self.kept.is_empty() {
+                return Ok(None);
+            }
+            let key = (self.param(index), linear.clone());
+            let depth = self.depth();
+            return Ok(self.kept.get(&key).map(|kept| Expr { text: kept.clone(), depth }));
+        };
+        let Some(j) = self.names.get(&group.atom).cloned() else { return Ok(None) };
+        let buffer = self.param(index);
+        let dtype = self.buffers[buffer].dtype;
+        let base = self.atoms.base(linear, group.atom, group.size.into());
+        let Some(base) = base.filter(|_| Buffer::groups(dtype, group.size)) else { return Ok(None) };
+        let key = (buffer, base);
+        if let Some(array) = self.kept.get(&key) {
+            return Ok(Some(Expr { text: format!("{array}[{}]", j.text), depth: j.depth }));
+        }
+        let array = match self.arrays.get(&key) {
+            Some(e) => e.clone(),
+            None => {
+                let name = self.fresh_name("x");
+                let ty = self.group_type(node, buffer)?;
+                let depth = self.index(&key.1)?.depth;
+                self.line_at(depth, format!("{ty} {name}[{}];", group.size));
+                self.load_group(node, buffer, &key.1, &name)?;
+                let array = Expr { text: name, depth };
+                self.arrays.insert(key, array.clone());
+                array
+            }
+        };
+        Ok(Some(Expr { text: format!("{}[{}]", array.text, j.text), depth: j.depth }))
+    }
+
+    /// The type of the elements of groups of a buffer, which `node` reads.
+    pub fn group_type(&self, node: NodeId, buffer: usize) -> Result<&'static str, CodegenError> {
+        let dtype = self.buffers[buffer].dtype;
+        let what = self.body.node_text(node);
+        Ok(Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?.name())
+    }
+
+    /// A line that loads the group at `base` to the array `to`, or where there are no groups, the element.
+    pub fn load_group(
+        &mut self,
+        node: NodeId,
+        buffer: usize,
+        base: &Index,
+        to: &str,
+    ) -> Result<(), CodegenError> {
+        let at = self.index(base)?;
+        let what = self.body.node_text(node);
+        let Some(Group { size, .. }) = self.group else {
+            self.buffers[buffer].single = true;
+            let text = self.buffers[buffer].load(&at.text, self.caps);
+            self.line_at(at.depth, format!("{to} = {text};  // %{} = {what}", node.0));
+            return Ok(());
+        };
+        self.buffers[buffer].group = size;
+        let b = self.buffers[buffer].binding;
+        self.line_at(at.depth, format!("load{size}_{b}({}, {to});  // %{} = {what}", at.text, node.0));
+        Ok(())
+    }
+
+    /// Sets an element of output `index`'s group in the loop over it; the line that stores the group after that loop.
+    /// (A group is stored element by element where it does not lie side by side.)
+    pub fn store_grouped(
+        &mut self,
+        index: u32,
+        buffer: usize,
+        at: &[Index],
+    ) -> Result<Option<String>, CodegenError> {
+        let (root, linear) = self.written(index, at);
+        let dtype = self.buffers[buffer].dtype;
+        let base = self.group.and_then(|g| Some((g, self.atoms.base(&linear, g.atom, g.size.into())?)));
+        let Some((group, base)) = base.filter(|(g, _)| Buffer::groups(dtype, g.size)) else {
+            self.store(index, buffer, at)?;
+            return Ok(None);
+        };
+        let e = self.value(root, at)?;
+        let j = self.names.get(&group.atom).map(|e| e.text.clone()).unwrap_or_default();
+        let what = self.body.node_text(root.node);
+        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
+        let array = self.fresh_name("y");
+        let outer = self.depth() - 1;
+        self.line_at(outer, format!("{} {array}[{}];", ty.name(), group.size));
+        self.line(format!("{array}[{j}] = {};", e.text));
+        self.buffers[buffer].group = group.size;
+        let at = self.index(&base)?;
+        let b = self.buffers[buffer].binding;
+        Ok(Some(format!("store{}_{b}({}, {array});", group.size, at.text)))
+    }
+
+    /// What output `index` stores at coordinates `at` of its root (for a state update, of the box), and where.
+    pub fn written(&self, index: u32, at: &[Index]) -> (Value, Index) {
+        let output = self.body.outputs()[index as usize].value;
+        let root = tallow_ir::form::output_root(self.body, index as usize);
+        let linear = written_at(self.body, output, root, at, &self.atoms);
+        (root, linear)
+    }
+}
+
+/// The position at which the element `at` of `root` is stored as `output`.
+pub(crate) fn written_at(
+    body: &tallow_ir::Graph,
+    output: Value,
+    root: Value,
+    at: &[Index],
+    atoms: &tallow_ir::index::Atoms,
+) -> Index {
+    match &body.node(output.node).op {
+        Op::StateUpdate { offsets } => {
+            let at: Vec<Index> = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
+            atoms.flatten(&at, &body.ty(output).shape)
+        }
+        _ => atoms.flatten(at, &body.ty(root).shape),
+    }
+}

@@ -1,0 +1,207 @@
+//! How the invocations of a workgroup go over the elements of a row, or of several columns side by side.
+
+use tallow_ir::Dim;
+use tallow_ir::index::{AtomDef, AtomId, Index};
+
+use crate::emit::Emitter;
+
+/// Who reduces a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// All invocations of a workgroup of this size; each gets the result.
+    Workgroup(u32),
+    /// One invocation.
+    Alone,
+    /// This many slices of a workgroup, each beside others of neighbouring columns.
+    Slices(u32),
+}
+
+/// The loop over the elements of a row. Its variables are the same in all loops of a kernel, so that they find what is
+/// kept of the row.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    pub share: Share,
+    /// Elements of a row.
+    pub inner: Dim,
+    /// The row that the loop stands at.
+    pub row: Index,
+    /// The element of it that the loop stands at.
+    pub i: Index,
+    /// Steps of the loop, where they are unrolled because the row is kept in registers.
+    pub steps: Option<u32>,
+    /// The variable of the loop, and how many values it takes.
+    step: (AtomId, Dim),
+    /// The variable of the loop over a group's elements, and whether they are columns.
+    group: Option<(AtomId, u32, bool)>,
+}
+
+impl Walk {
+    /// Over the elements one by one.
+    pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> Walk {
+        let id = e.atoms.fresh(inner, AtomDef::Free);
+        let (i, step) = (e.atoms.index(id), (id, inner.clone()));
+        Walk { share, inner: inner.clone(), row: row.clone(), i, steps: None, step, group: None }
+    }
+
+    /// Over `groups` groups of `size` neighbouring elements.
+    pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> Walk {
+        let inner = groups * &Dim::constant(size.into());
+        let (g, j) = (e.atoms.fresh(groups, AtomDef::Free), e.set_group(size));
+        let i = e.atoms.add(&e.atoms.index(g).scale(&Dim::constant(size.into())), &e.atoms.index(j));
+        let group = Some((j, size, false));
+        Walk { share, inner, row: row.clone(), i, steps: None, step: (g, groups.clone()), group }
+    }
+
+    /// Over the elements of `size` neighbouring columns, those of group `r`.
+    pub fn columns(e: &mut Emitter<'_>, r: &Index, inner: &Dim, size: u32, slices: u32) -> Walk {
+        let plain = Walk::each(e, r, inner, Share::Slices(slices));
+        if size == 1 {
+            return plain;
+        }
+        let j = e.set_group(size);
+        let row = e.atoms.add(&r.scale(&Dim::constant(size.into())), &e.atoms.index(j));
+        Walk { row, group: Some((j, size, true)), ..plain }
+    }
+
+    /// Columns that one invocation holds, if they are several.
+    pub fn columns_at_once(&self) -> Option<u32> {
+        self.group.filter(|(_, _, columns)| *columns).map(|(_, size, _)| size)
+    }
+
+    /// Declares a variable for each column.
+    pub fn declare(&self, e: &mut Emitter<'_>, ty: &str, name: &str, start: &str) {
+        match self.columns_at_once() {
+            None => e.line(format!("{ty} {name} = {start};")),
+            Some(n) => {
+                e.line(format!("{ty} {name}[{n}];"));
+                e.line(format!("[[unroll]] for (uint j = 0u; j < {n}u; ++j) {name}[j] = {start};"));
+            }
+        }
+    }
+
+    /// That variable in the loop.
+    pub fn column(&self, name: &str) -> String {
+        if self.columns_at_once().is_some() { format!("{name}[j]") } else { name.to_string() }
+    }
+
+    fn name(&self) -> &'static str {
+        match (self.share, self.group) {
+            (Share::Workgroup(_), Some((_, _, false)) | None) if self.steps == Some(1) => "lane",
+            (_, Some((_, _, false))) => "g",
+            (_, Some((_, _, true)) | None) => "i",
+        }
+    }
+
+    /// What `name` keeps for a step, a group's array or an element, and the declaration for all steps.
+    pub fn kept(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
+        let group = if size == 1 { String::new() } else { format!("[{size}]") };
+        let step = match self.share {
+            Share::Workgroup(_) if steps == 1 => {
+                return (name.to_string(), format!("{ty} {name}{group};"));
+            }
+            Share::Workgroup(_) => "k",
+            Share::Alone | Share::Slices(_) => self.name(),
+        };
+        (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
+    }
+
+    /// The variable of the loop.
+    pub fn variable(&self) -> AtomId {
+        self.step.0
+    }
+
+    /// Steps that each invocation takes, if a constant number.
+    pub fn steps_each(&self) -> Option<u32> {
+        let groups = u32::try_from(self.step.1.as_const()?).ok()?;
+        match self.share {
+            Share::Workgroup(size) => Some(groups.div_ceil(size)),
+            Share::Slices(slices) => Some(groups.div_ceil(slices)),
+            Share::Alone => Some(groups),
+        }
+    }
+
+    /// The variable of the loop over a group's elements, and how many they are.
+    pub fn group(&self) -> Option<(AtomId, u32)> {
+        self.group.map(|(j, size, _)| (j, size))
+    }
+
+    /// Opens the scopes of the loop.
+    pub fn open(&self, e: &mut Emitter<'_>) {
+        self.open_steps(e);
+        self.open_group(e);
+    }
+
+    /// Opens the scope of the loop over groups.
+    pub fn open_steps(&self, e: &mut Emitter<'_>) {
+        e.open();
+        e.bind_atom(self.step.0, self.name());
+    }
+
+    /// Closes them. Lines of `after` stand behind the loop over a group's elements; what they do is done `only_if`.
+    pub fn close(&self, e: &mut Emitter<'_>, after: Vec<String>, only_if: Option<&str>) {
+        self.close_group(e, after);
+        self.close_steps(e, only_if);
+    }
+
+    /// Closes the loop over groups.
+    pub fn close_steps(&self, e: &mut Emitter<'_>, only_if: Option<&str>) {
+        let (mut lines, name, end) = (e.close(), self.name(), e.dim(&self.step.1));
+        let head = match (self.share, self.steps) {
+            (Share::Workgroup(size), Some(steps)) => {
+                let whole = self.step.1.as_const() == Some(i64::from(steps) * i64::from(size));
+                let test = format!("if ({name} < {end})");
+                if steps == 1 && whole {
+                    lines.into_iter().for_each(|line| e.line(line));
+                    return;
+                }
+                if steps == 1 {
+                    test
+                } else {
+                    if !whole {
+                        lines.iter_mut().for_each(|line| line.insert_str(0, "    "));
+                        lines.insert(0, format!("{test} {{"));
+                        lines.push("}".into());
+                    }
+                    let word = |line: &String| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == name);
+                    if lines.iter().any(word) {
+                        lines.insert(0, format!("const uint {name} = k * {size}u + lane;"));
+                    }
+                    format!("[[unroll]] for (uint k = 0u; k < {steps}u; ++k)")
+                }
+            }
+            (Share::Workgroup(size), None) => {
+                format!("for (uint {name} = lane; {name} < {end}; {name} += {size}u)")
+            }
+            (Share::Slices(slices), _) => {
+                format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")
+            }
+            (Share::Alone, Some(_)) => format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"),
+            (Share::Alone, None) => format!("for (uint {name} = 0u; {name} < {end}; ++{name})"),
+        };
+        if only_if.is_some() {
+            e.open();
+        }
+        e.open();
+        lines.into_iter().for_each(|line| e.line(line));
+        e.close_block(&head);
+        if let Some(test) = only_if {
+            e.close_block(&format!("if ({test})"));
+        }
+    }
+
+    /// Opens the scope of the loop over a group's elements, if there is one.
+    pub fn open_group(&self, e: &mut Emitter<'_>) {
+        if let Some((j, _, _)) = self.group {
+            e.open();
+            e.bind_atom(j, "j");
+        }
+    }
+
+    /// Closes it; `after` are lines that stand behind.
+    pub fn close_group(&self, e: &mut Emitter<'_>, after: Vec<String>) {
+        if let Some((_, size, _)) = self.group {
+            e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+        }
+        after.into_iter().for_each(|line| e.line(line));
+    }
+}
