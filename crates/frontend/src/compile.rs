@@ -99,7 +99,7 @@ impl Function {
             self.inputs.iter().zip(&bytes).map(|(i, b)| (i.name.as_str(), b.as_slice())).collect();
         let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let outputs = self.executable.run(&symbols, &given)?;
-        let tensor = |o: crate::executable::RunOutput| {
+        let tensor = |o: crate::outputs::RunOutput| {
             Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, self.executable.device())
         };
         outputs.into_iter().map(tensor).collect()

@@ -12,7 +12,8 @@ use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device::VulkanDeviceInfo;
 use crate::error::{Error, Result};
-use crate::executable::{ExecStats, RunOutput};
+use crate::executable::ExecStats;
+use crate::outputs::RunOutput;
 use crate::resident::{State, Weight};
 
 /// An open Vulkan device; clones are the same device.
@@ -67,6 +68,11 @@ impl VulkanDevice {
     pub fn work_done(&self) -> (u64, u64) {
         let counters = self.context.counters();
         (counters.recordings, counters.pipelines_created)
+    }
+
+    /// Calls of `vkQueueSubmit` on this device so far.
+    pub fn submissions(&self) -> u64 {
+        self.context.counters().submits
     }
 
     /// What the device can do, less what `TALLOW_DISABLE` took away.
@@ -184,10 +190,19 @@ impl VulkanExecutable {
         self.recorded.start(bindings, inputs).map_err(device_error)
     }
 
-    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunOutput>> {
-        let results = self.recorded.finish(run, bindings).map_err(device_error)?;
-        let output = |(name, shape, dtype, bytes)| RunOutput { name, shape, dtype, bytes };
-        Ok(results.into_iter().map(output).collect())
+    /// Waits for the run and reads its results into `outputs`, which is empty or holds those of an earlier run.
+    pub fn finish(&self, run: u64, bindings: &Bindings, outputs: &mut Vec<RunOutput>) -> Result<()> {
+        let results = self.recorded.results(run).map_err(device_error)?;
+        let first = outputs.len().min(results.tensors().len());
+        outputs.truncate(first);
+        for output in &results.tensors()[first..] {
+            let (name, dtype) = (output.name.clone(), output.ty.dtype);
+            outputs.push(RunOutput { name, shape: vec![], dtype, bytes: vec![] });
+        }
+        for (at, output) in outputs.iter_mut().enumerate() {
+            results.read(at, bindings, &mut output.shape, &mut output.bytes).map_err(device_error)?;
+        }
+        Ok(())
     }
 
     pub fn stats(&self) -> ExecStats {

@@ -41,6 +41,6 @@ pub mod weights;
 
 pub use error::{Error, Result};
 pub use importance::Measurement;
-pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};
+pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, Decode, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};
 pub use score::Scorer;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tallow::{DType, Device, ExecStats, Executable, State, Weight};
 use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
-use tallow_ir::{DeviceCaps, Graph, Op, dot};
+use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot};
 
 use crate::error::{Error, Result};
-use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use crate::llama::{BEST, BEST_LOGIT, LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 
 /// The values of `general.architecture` that can be loaded.
 pub const ARCHITECTURES: &[&str] = &["llama"];
@@ -34,6 +34,19 @@ pub struct LoadOptions {
     pub chunk: Option<usize>,
     /// What quantized weights are multiplied by in decode steps.
     pub activations: Activations,
+    /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
+    /// for.
+    pub decode: Decode,
+}
+
+/// What a decode step gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decode {
+    /// Logits, for [`Model::feed`].
+    #[default]
+    Logits,
+    /// The token with the largest logit, chosen on the device, for [`Model::feed_greedy`]. The logits stay there.
+    Token,
 }
 
 /// What quantized weights are multiplied by.
@@ -143,35 +156,33 @@ impl ModelFile {
     ) -> Result<Model> {
         let context = self.context(options)?;
         let chunk = options.chunk_within(context);
-        let graph = |rows, name| {
-            let step = self.llama.step(rows, context);
-            let rounds = |caps: &DeviceCaps| match options.activations {
-                Activations::Auto => caps.int_dot_accelerated,
-                Activations::Exact => false,
-                Activations::Rounded => true,
-            };
-            let rounded = step.and_then(|step| match device.caps() {
-                Some(caps) if rounds(caps) => dot::quantize_activations(&step, caps),
-                _ => Ok(step),
-            });
-            rounded.map_err(|source| Error::Graph { graph: name, source })
-        };
-        let prefill = graph(Rows::UpTo(chunk), "prefill")?;
-        let decode = graph(Rows::One, "decode")?;
-        let weights = self.upload(device, &decode, progress)?;
+        let prefill = graph(&self.llama, device, options.activations, "prefill", |llama| {
+            llama.step(Rows::UpTo(chunk), context)
+        })?;
+        let weights = self.upload(device, &prefill, progress)?;
         let states = self.cache(device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
-        progress(Progress::Compile { graph: "decode" });
-        let decode = device.compile(&decode, &weights, &states)?;
+        let parts = Parts {
+            device: device.clone(),
+            activations: options.activations,
+            llama: self.llama,
+            context,
+            weights,
+            states,
+        };
+        progress(Progress::Compile { graph: options.decode.name() });
+        let decode = (options.decode, parts.compile(options.decode)?);
         Ok(Model {
             tokenizer: Arc::new(self.tokenizer),
-            vocabulary: self.llama.vocabulary,
-            layers: self.llama.config.layers,
+            vocabulary: parts.llama.vocabulary,
+            layers: parts.llama.config.layers,
             context,
             chunk,
             prefill,
             decode,
+            other: None,
+            parts,
             position: 0,
         })
     }
@@ -228,6 +239,57 @@ impl ModelFile {
     }
 }
 
+impl Decode {
+    /// The name of its graph.
+    fn name(self) -> &'static str {
+        match self {
+            Decode::Logits => "decode",
+            Decode::Token => "greedy",
+        }
+    }
+}
+
+/// A graph of the model, its activations rounded where `activations` and the device ask for that.
+fn graph(
+    llama: &Llama,
+    device: &Device,
+    activations: Activations,
+    name: &'static str,
+    build: impl FnOnce(&Llama) -> Result<Graph, GraphError>,
+) -> Result<Graph> {
+    let rounds = |caps: &DeviceCaps| match activations {
+        Activations::Auto => caps.int_dot_accelerated,
+        Activations::Exact => false,
+        Activations::Rounded => true,
+    };
+    let rounded = build(llama).and_then(|step| match device.caps() {
+        Some(caps) if rounds(caps) => dot::quantize_activations(&step, caps),
+        _ => Ok(step),
+    });
+    rounded.map_err(|source| Error::Graph { graph: name, source })
+}
+
+/// What further steps of a model are compiled from.
+#[derive(Debug)]
+struct Parts {
+    device: Device,
+    activations: Activations,
+    llama: Llama,
+    context: usize,
+    weights: HashMap<String, Weight>,
+    states: HashMap<String, State>,
+}
+
+impl Parts {
+    fn compile(&self, decode: Decode) -> Result<Executable> {
+        let step = graph(&self.llama, &self.device, self.activations, decode.name(), |llama| match decode {
+            Decode::Logits => llama.step(Rows::One, self.context),
+            Decode::Token => llama.greedy(self.context),
+        })?;
+        Ok(self.device.compile(&step, &self.weights, &self.states)?)
+    }
+}
+
 /// A model on a device, with the text that its cache holds.
 #[derive(Debug)]
 pub struct Model {
@@ -237,7 +299,11 @@ pub struct Model {
     context: usize,
     chunk: usize,
     prefill: Executable,
-    decode: Executable,
+    /// The decode step that was compiled with the model.
+    decode: (Decode, Executable),
+    /// The other one, once it was asked for.
+    other: Option<Executable>,
+    parts: Parts,
     /// Tokens in the cache.
     position: usize,
 }
@@ -285,9 +351,11 @@ impl Model {
             let bytes = to_bytes(part);
             let pos = (POS, self.position as u64);
             let inputs = [(TOKENS, bytes.as_slice())];
-            let outputs = match part.len() {
-                1 => self.decode.run(&[pos], &inputs)?,
-                n => self.prefill.run(&[pos, (SEQ, n as u64)], &inputs)?,
+            // A prompt of one token is no reason to compile a decode step that no later token may take.
+            let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
+            let outputs = match decodes {
+                true => self.step(Decode::Logits)?.run(&[pos], &inputs)?,
+                false => self.prefill.run(&[pos, (SEQ, part.len() as u64)], &inputs)?,
             };
             self.position += part.len();
             let found = outputs.into_iter().find(|o| o.name == LOGITS);
@@ -296,9 +364,41 @@ impl Model {
         Ok(to_f32(&logits))
     }
 
-    /// Figures of the decode step.
+    /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
+    /// device chooses: one submission, and no logits are read.
+    ///
+    /// # Errors
+    /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
+    pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
+        check_tokens(&[token], self.position, self.context, self.vocabulary)?;
+        let pos = (POS, self.position as u64);
+        let outputs = self.step(Decode::Token)?.run(&[pos], &[(TOKENS, &token.to_le_bytes())])?;
+        self.position += 1;
+        let word = |name| {
+            let found = outputs.iter().find(|o| o.name == name);
+            found.and_then(|o| o.bytes.first_chunk::<4>()).copied().ok_or(Error::NoLogits)
+        };
+        let best = u32::from_le_bytes(word(BEST)?);
+        match f32::from_le_bytes(word(BEST_LOGIT)?).is_nan() {
+            true => Err(Error::NanLogit { token: best as usize }),
+            false => Ok(best),
+        }
+    }
+
+    /// The decode step that gives `what`, compiled if it was not yet.
+    fn step(&mut self, what: Decode) -> Result<&Executable> {
+        if self.decode.0 == what {
+            return Ok(&self.decode.1);
+        }
+        match &mut self.other {
+            Some(other) => Ok(other),
+            none => Ok(none.insert(self.parts.compile(what)?)),
+        }
+    }
+
+    /// Figures of the decode step that was compiled with the model.
     pub fn decode_stats(&self) -> ExecStats {
-        self.decode.stats()
+        self.decode.1.stats()
     }
 
     /// Figures of the prefill step.
@@ -306,9 +406,9 @@ impl Model {
         self.prefill.stats()
     }
 
-    /// The compiled decode step.
+    /// The decode step that was compiled with the model.
     pub fn decode(&self) -> &Executable {
-        &self.decode
+        &self.decode.1
     }
 
     /// The compiled prefill step.

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_kernels};
+use tallow_codegen::{
+    CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, Tensor, compile_kernels,
+};
 use tallow_ir::schedule::{Access, Command, Place};
-use tallow_ir::{Bindings, DType, Graph, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
 
 use crate::error::Error;
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
@@ -218,14 +220,66 @@ impl Compiled {
 /// One result of a run: name, extents, element type and row-major little-endian elements.
 pub type RunResult = (String, Vec<usize>, DType, Vec<u8>);
 
+/// The last run of an executable.
+struct Last {
+    /// Its number.
+    number: u64,
+    /// Its handle, until its results are read.
+    handle: Option<Handle>,
+    /// The table as bytes, kept so that no run allocates.
+    table: Vec<u8>,
+}
+
+/// The results of a run that is done. While it lives, no other run of its executable starts.
+pub struct Results<'a> {
+    executable: &'a Executable,
+    _last: MutexGuard<'a, Last>,
+}
+
+impl Results<'_> {
+    /// Names and types of the results.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.executable.compiled.module.outputs
+    }
+
+    /// Replaces `shape` and `bytes` by extents and row-major little-endian elements of the result of this number, in
+    /// the order of [`Results::tensors`]. Allocates only where the two are too small.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(
+        &self,
+        number: usize,
+        bindings: &Bindings,
+        shape: &mut Vec<usize>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), ExecError> {
+        let output = &self.tensors()[number];
+        shape.clear();
+        let extent = |d: &Dim| usize::try_from(d.eval(bindings).unwrap_or(0)).unwrap_or(0);
+        shape.extend(output.ty.shape.dims().iter().map(extent));
+        bytes.resize(shape.iter().product::<usize>() * output.ty.dtype.size().unwrap_or(1), 0);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (buffer, _) = &self.executable.places[output.buffer];
+        match buffer.memory_use() {
+            MemoryUse::Readback => buffer.read(0, bytes)?,
+            MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
+                self.executable.compiled.context.download(buffer, 0, bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A recorded instance of a compiled graph.
 pub struct Executable {
     compiled: Compiled,
     /// Buffer of each program buffer, and where it starts in it.
     places: Vec<(Arc<Buffer>, u64)>,
     recording: Recording,
-    /// The last run: its number, and its handle until its results are read.
-    last: Mutex<(u64, Option<Handle>)>,
+    last: Mutex<Last>,
     /// Held by [`Executable::run`] from start to finish.
     whole_run: Mutex<()>,
     recordings: usize,
@@ -302,7 +356,8 @@ impl Executable {
         }
         let spec = physical(spec, &number, &places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
-        let (last, whole_run) = (Mutex::new((0, None)), Mutex::new(()));
+        let last = Mutex::new(Last { number: 0, handle: None, table: vec![] });
+        let whole_run = Mutex::new(());
         Ok(Executable { compiled, places, recording, last, whole_run, recordings: 1, weight_bytes })
     }
 
@@ -323,7 +378,7 @@ impl Executable {
     /// As [`Executable::run`].
     pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &last.1
+        if let Some(handle) = &last.handle
             && !handle.is_done()?
         {
             return Err(Error::Busy.into());
@@ -336,16 +391,21 @@ impl Executable {
                 name: String::new(),
                 why: "an expression has no value".into(),
             };
-            let words = module.table.eval(bindings).ok_or_else(unbound)?;
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            self.places[buffer].0.write(0, &bytes)?;
+            last.table.clear();
+            for entry in module.table.entries() {
+                last.table.extend_from_slice(&entry.eval(bindings).ok_or_else(unbound)?.to_le_bytes());
+            }
+            self.places[buffer].0.write(0, &last.table)?;
         }
         for input in &module.inputs {
             let fail = |why: String| ExecError::Leaf { what: "input", name: input.name.clone(), why };
             let data = inputs.iter().find(|(n, _)| *n == input.name).map(|(_, d)| *d);
             let data = data.ok_or_else(|| fail("has no data".into()))?;
-            let shape = input.ty.shape.eval(bindings).ok_or_else(|| fail("has an unbound extent".into()))?;
-            let need = shape.iter().product::<usize>() * input.ty.dtype.size().unwrap_or(1);
+            let extent = |d: &Dim| usize::try_from(d.eval(bindings)?).ok();
+            let mut extents = input.ty.shape.dims().iter().map(extent);
+            let elements = extents.try_fold(1, |n: usize, d| n.checked_mul(d?));
+            let elements = elements.ok_or_else(|| fail("has an unbound extent".into()))?;
+            let need = elements * input.ty.dtype.size().unwrap_or(1);
             if data.len() != need {
                 return Err(fail(format!("{} bytes where {need} are needed", data.len())));
             }
@@ -353,8 +413,9 @@ impl Executable {
                 self.places[input.buffer].0.write(0, data)?;
             }
         }
-        *last = (last.0 + 1, Some(self.recording.submit()?));
-        Ok(last.0)
+        last.handle = Some(self.recording.submit()?);
+        last.number += 1;
+        Ok(last.number)
     }
 
     fn check(&self, bindings: &Bindings) -> Result<(), ExecError> {
@@ -386,42 +447,39 @@ impl Executable {
     /// When the device fails.
     pub fn wait(&self) -> Result<(), ExecError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &last.1 {
+        match &last.handle {
             Some(handle) => Ok(handle.wait(None)?),
             None => Ok(()),
         }
     }
 
-    /// Waits for run number `run` and reads its results.
+    /// Waits for run number `run` and gives its results, to be read into memory of the caller's.
     ///
     /// # Errors
     /// When a later run has overwritten them or the device fails.
-    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
+    pub fn results(&self, run: u64) -> Result<Results<'_>, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != run {
-            return Err(ExecError::Overwritten { run, last: last.0 });
+        if last.number != run {
+            return Err(ExecError::Overwritten { run, last: last.number });
         }
-        // Held while the results are read, so that no run starts meanwhile.
-        if let Some(handle) = last.1.take() {
+        if let Some(handle) = last.handle.take() {
             handle.wait(None)?;
         }
-        let module = &self.compiled.module;
-        let mut results = vec![];
-        for output in &module.outputs {
-            let shape = output.ty.shape.eval(bindings).unwrap_or_default();
-            let mut bytes = vec![0; shape.iter().product::<usize>() * output.ty.dtype.size().unwrap_or(1)];
-            if !bytes.is_empty() {
-                let (buffer, _) = &self.places[output.buffer];
-                match buffer.memory_use() {
-                    MemoryUse::Readback => buffer.read(0, &mut bytes)?,
-                    MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
-                        self.compiled.context.download(buffer, 0, &mut bytes)?;
-                    }
-                }
-            }
-            results.push((output.name.clone(), shape, output.ty.dtype, bytes));
-        }
-        Ok(results)
+        Ok(Results { executable: self, _last: last })
+    }
+
+    /// Waits for run number `run` and reads its results.
+    ///
+    /// # Errors
+    /// As [`Executable::results`].
+    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
+        let results = self.results(run)?;
+        let read = |(number, output): (usize, &Tensor)| {
+            let (mut shape, mut bytes) = (vec![], vec![]);
+            results.read(number, bindings, &mut shape, &mut bytes)?;
+            Ok((output.name.clone(), shape, output.ty.dtype, bytes))
+        };
+        results.tensors().iter().enumerate().map(read).collect()
     }
 
     /// What was compiled.
