@@ -65,7 +65,11 @@ fn the_device_chooses_as_the_host_does() {
         // Either model has either step, on one cache.
         let expected = best(&on_host.feed(&[token]).unwrap());
         assert_eq!(best(&on_device.feed(&[token]).unwrap()), expected, "{name}");
-        assert_eq!(on_host.feed_greedy(expected).unwrap(), on_device.feed_greedy(expected).unwrap(), "{name}");
+        assert_eq!(
+            on_host.feed_greedy(expected).unwrap(),
+            on_device.feed_greedy(expected).unwrap(),
+            "{name}"
+        );
         assert_eq!(on_host.position(), prompt.len() + 42);
     }
 }

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
 use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
-use tallow_models::rope::frequencies;
-use tallow_models::weights::{WeightTypes, dtype};
+use tallow_models::weights::dtype;
 use tallow_quant::Format;
 use tallow_reference::{Array, Env, evaluate};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable};
@@ -81,7 +80,7 @@ struct Model {
 impl Model {
     fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
         let ModelPlan { shape, format, .. } = *planned;
-        let llama = llama(shape, format);
+        let llama = shape.llama(format);
         let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
         let decode = llama.step(Rows::One, shape.context())?;
         let mut states = HashMap::new();
@@ -153,7 +152,7 @@ impl Model {
         if self.multiply_adds() > INTERPRETED {
             return Ok(None);
         }
-        let llama = llama(self.shape, self.format);
+        let llama = self.shape.llama(self.format);
         let graph = llama.step(Rows::One, self.shape.context())?;
         let mut env = Env::default();
         for number in 0..count(self.shape) {
@@ -262,20 +261,6 @@ fn run(executable: &Executable, symbols: &[(&str, u64)], tokens: &[u8]) -> Resul
     let logits = results.into_iter().find(|(name, ..)| name == LOGITS);
     let (_, _, _, logits) = logits.ok_or_else(|| BenchError::Wrong("there are no logits".into()))?;
     Ok((device, wall, logits))
-}
-
-fn llama(shape: &Shape, format: Format) -> Llama {
-    let config = shape.config();
-    let mut types = WeightTypes::default();
-    for (name, extents) in shape.matrices() {
-        types.insert(&name, TensorType::new(dtype(format), extents));
-    }
-    for name in shape.norms() {
-        types.insert(&name, TensorType::new(DType::F32, [shape.width]));
-    }
-    let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
-    types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
-    Llama { config, types, rope, vocabulary: shape.vocabulary }
 }
 
 /// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.

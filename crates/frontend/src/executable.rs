@@ -253,7 +253,8 @@ impl Wants {
                 },
             }
         }
-        if let Some((unknown, _)) = symbols.iter().find(|(k, _)| self.symbols.iter().all(|s| s.name() != *k)) {
+        if let Some((unknown, _)) = symbols.iter().find(|(k, _)| self.symbols.iter().all(|s| s.name() != *k))
+        {
             let (graph, what, name) = named("symbol", unknown);
             return Err(Error::Unknown { graph, what, name });
         }

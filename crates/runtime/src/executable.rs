@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tallow_codegen::{
-    CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, Tensor, compile_kernels,
-};
+use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, Tensor, compile_kernels};
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
 

@@ -57,7 +57,7 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
     let moved = c.get(id).nodes.clone();
     let mut unions = vec![];
     for consumer in consumers {
-        let Cluster { kind, nodes } = c.get(*consumer).clone();
+        let Cluster { kind, nodes, .. } = c.get(*consumer).clone();
         // Escapes are asked as if the cluster were gone: what only consumers read does not escape.
         let outputs: Vec<NodeId> = c.escapes(&nodes);
         let union: BTreeSet<NodeId> = nodes.union(&moved).copied().collect();
@@ -75,8 +75,11 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
     }
     c.remove(id);
     for (consumer, (kind, union)) in consumers.iter().zip(unions) {
-        c.remove(*consumer);
-        c.add(kind, union);
+        c.replace(*consumer, kind, union);
+    }
+    // The copies that read an old version wait for less than its update, but may stand behind it.
+    if !overwriters.is_empty() {
+        c.put_in_order();
     }
     Ok(())
 }
@@ -325,12 +328,10 @@ fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, Grap
     let nodes: BTreeSet<NodeId> = c.get(a).nodes.union(&c.get(b).nodes).copied().collect();
     let why = match c.legal(kind, &nodes)? {
         Err(why) => why.to_string(),
-        Ok(()) if c.cyclic(&[a, b]) => "one waits for the other".into(),
-        Ok(()) => {
-            c.remove(a);
-            c.remove(b);
-            return Ok(Some(c.add(kind, nodes)));
-        }
+        Ok(()) => match c.unite(a, b, kind, nodes) {
+            Some(united) => return Ok(Some(united)),
+            None => "one waits for the other".into(),
+        },
     };
     let line = format!("{} and {} stay apart: {why}", c.name(a), c.name(b));
     c.log.push(line);
