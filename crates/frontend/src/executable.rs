@@ -63,6 +63,65 @@ enum Program {
     Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>),
 }
 
+/// A graph compiled for one device, whose weights and states need not be there yet: kernels and plan, no memory.
+#[derive(Debug)]
+pub struct Prepared {
+    graph: Graph,
+    device: Device,
+    #[cfg(feature = "vulkan")]
+    kernels: Option<tallow_runtime::executable::Compiled>,
+}
+
+impl Prepared {
+    pub(crate) fn new(device: &Device, graph: &Graph) -> Result<Prepared> {
+        Prepared::of_verified(device, verified(graph)?)
+    }
+
+    fn of_verified(device: &Device, graph: Graph) -> Result<Prepared> {
+        Ok(Prepared {
+            #[cfg(feature = "vulkan")]
+            kernels: match device {
+                Device::Cpu => None,
+                Device::Vulkan(device) => Some(device.kernels(&graph)?),
+            },
+            graph,
+            device: device.clone(),
+        })
+    }
+
+    /// Binds weights and states by name, as [`Device::compile`] does.
+    ///
+    /// # Errors
+    /// When one is missing, of another type or on another device, or memory runs out.
+    pub fn bind(
+        self,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, State>,
+    ) -> Result<Executable> {
+        check_leaves(&self.graph, weights, states)?;
+        let program = match &self.device {
+            Device::Cpu => Program::Cpu(CpuExecutable::new(&self.graph, weights, states)?),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => {
+                let kernels = self.kernels.map_or_else(|| device.kernels(&self.graph), Ok)?;
+                let executable =
+                    crate::vulkan::VulkanExecutable::new(device, &self.graph, &kernels, weights, states)?;
+                Program::Vulkan(std::sync::Arc::new(executable))
+            }
+        };
+        let wants = Wants::of(&self.graph);
+        Ok(Executable { graph: self.graph, wants, device: self.device, program, spare: Spare::default() })
+    }
+}
+
+fn verified(graph: &Graph) -> Result<Graph> {
+    let verified = tallow_ir::verify(graph.clone()).map_err(|found| Error::Invalid {
+        graph: graph.name().into(),
+        why: found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    })?;
+    Ok(verified.into_graph())
+}
+
 impl Executable {
     pub(crate) fn compile(
         device: &Device,
@@ -70,22 +129,10 @@ impl Executable {
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<Executable> {
-        let verified = tallow_ir::verify(graph.clone()).map_err(|found| Error::Invalid {
-            graph: graph.name().into(),
-            why: found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-        })?;
-        let graph = verified.into_graph();
+        let graph = verified(graph)?;
+        // Before the work, not after it.
         check_leaves(&graph, weights, states)?;
-        let program = match device {
-            Device::Cpu => Program::Cpu(CpuExecutable::new(&graph, weights, states)?),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                let executable = crate::vulkan::VulkanExecutable::new(device, &graph, weights, states)?;
-                Program::Vulkan(std::sync::Arc::new(executable))
-            }
-        };
-        let wants = Wants::of(&graph);
-        Ok(Executable { graph, wants, device: device.clone(), program, spare: Spare::default() })
+        Prepared::of_verified(device, graph)?.bind(weights, states)
     }
 
     /// The graph as it was given.

@@ -77,7 +77,7 @@ pub use element::WithDType;
 pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
-pub use executable::{ExecStats, Executable, Pending};
+pub use executable::{ExecStats, Executable, Pending, Prepared};
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use outputs::{Outputs, RunOutput};

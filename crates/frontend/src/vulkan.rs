@@ -80,6 +80,11 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    /// Kernels and plan of a graph.
+    pub(crate) fn kernels(&self, graph: &Graph) -> Result<Compiled> {
+        Compiled::new(&self.context, graph).map_err(device_error)
+    }
+
     pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
@@ -162,6 +167,7 @@ impl VulkanExecutable {
     pub fn new(
         device: &VulkanDevice,
         graph: &Graph,
+        kernels: &Compiled,
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<VulkanExecutable> {
@@ -181,8 +187,7 @@ impl VulkanExecutable {
                 _ => {}
             }
         }
-        let compiled = Compiled::new(&device.context, graph).map_err(device_error)?;
-        let recorded = compiled.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
+        let recorded = kernels.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
         Ok(VulkanExecutable { device: device.clone(), recorded })
     }
 

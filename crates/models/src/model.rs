@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
-use tallow::{DType, Device, ExecStats, Executable, State, Weight};
+use tallow::{DType, Device, ExecStats, Executable, Prepared, State, Weight};
 use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot};
 
@@ -159,10 +160,22 @@ impl ModelFile {
         let prefill = graph(&self.llama, device, options.activations, "prefill", |llama| {
             llama.step(Rows::UpTo(chunk), context)
         })?;
-        let weights = self.upload(device, &prefill, progress)?;
-        let states = self.cache(device, context)?;
-        progress(Progress::Compile { graph: "prefill" });
-        let prefill = device.compile(&prefill, &weights, &states)?;
+        let step = decode_step(&self.llama, device, options.activations, context, options.decode)?;
+        // Kernels are made while weights stream in.
+        let (prefill, step, weights) = std::thread::scope(|scope| {
+            let compile = |graph| scope.spawn(move || device.prepare(graph));
+            let (prefill_kernels, step_kernels) = (compile(&prefill), compile(&step));
+            let weights = self.upload(device, &prefill, progress);
+            let mut done = |kernels: ScopedJoinHandle<'_, tallow::Result<Prepared>>, graph| {
+                progress(Progress::Compile { graph });
+                // What panicked there goes on here.
+                kernels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            (done(prefill_kernels, "prefill"), done(step_kernels, options.decode.name()), weights)
+        });
+        let (weights, states) = (weights?, self.cache(device, context)?);
+        let prefill = prefill?.bind(&weights, &states)?;
+        let decode = (options.decode, step?.bind(&weights, &states)?);
         let parts = Parts {
             device: device.clone(),
             activations: options.activations,
@@ -171,8 +184,6 @@ impl ModelFile {
             weights,
             states,
         };
-        progress(Progress::Compile { graph: options.decode.name() });
-        let decode = (options.decode, parts.compile(options.decode)?);
         Ok(Model {
             tokenizer: Arc::new(self.tokenizer),
             vocabulary: parts.llama.vocabulary,
@@ -282,12 +293,23 @@ struct Parts {
 
 impl Parts {
     fn compile(&self, decode: Decode) -> Result<Executable> {
-        let step = graph(&self.llama, &self.device, self.activations, decode.name(), |llama| match decode {
-            Decode::Logits => llama.step(Rows::One, self.context),
-            Decode::Token => llama.greedy(self.context),
-        })?;
+        let step = decode_step(&self.llama, &self.device, self.activations, self.context, decode)?;
         Ok(self.device.compile(&step, &self.weights, &self.states)?)
     }
+}
+
+/// The graph of a decode step.
+fn decode_step(
+    llama: &Llama,
+    device: &Device,
+    activations: Activations,
+    context: usize,
+    decode: Decode,
+) -> Result<Graph> {
+    graph(llama, device, activations, decode.name(), |llama| match decode {
+        Decode::Logits => llama.step(Rows::One, context),
+        Decode::Token => llama.greedy(context),
+    })
 }
 
 /// A model on a device, with the text that its cache holds.

@@ -5,11 +5,15 @@
 //! two instances can be in flight at once. Weights and states live outside and are shared.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, Tensor, compile_kernels};
+use tallow_codegen::{
+    CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Target, Tensor, compile_kernels,
+    compile_observed,
+};
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
 
@@ -158,6 +162,29 @@ pub struct Compiled {
     pub spirv: SpirvStats,
     /// Wall time of passes, shaders and pipelines, in milliseconds.
     pub millis: f64,
+    /// The same by phase.
+    pub phases: Phases,
+}
+
+/// Wall time of what makes kernels of a graph, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Phases {
+    /// Rewriting and fusing.
+    pub passes: f64,
+    /// Generating GLSL.
+    pub glsl: f64,
+    /// Levels, barriers, offsets.
+    pub plan: f64,
+    /// From GLSL to SPIR-V, or finding that on disk.
+    pub spirv: f64,
+    /// From SPIR-V to pipelines, and keeping the driver's cache.
+    pub pipelines: f64,
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Compiled({} kernels, {:?})", self.module.kernels.len(), self.phases)
+    }
 }
 
 impl Compiled {
@@ -167,7 +194,13 @@ impl Compiled {
     /// When the graph is invalid or needs what the device lacks.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
         let start = Instant::now();
-        let module = tallow_codegen::compile(graph, context.caps())?;
+        let mut phases = Phases::default();
+        let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+        let module = compile_observed(graph, context.caps(), &mut |stage, _| match stage {
+            KERNELS => phases.glsl = since(start) - phases.passes,
+            PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
+            _ => phases.passes = since(start),
+        })?;
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
         let target = Target::Vulkan12;
@@ -184,15 +217,19 @@ impl Compiled {
                 required_subgroup_size: None,
             })
             .collect();
+        phases.spirv = stats.millis;
+        let made = Instant::now();
         let pipelines = context.create_pipelines(&descs)?;
         context.save_pipeline_cache()?;
-        let millis = start.elapsed().as_secs_f64() * 1e3;
+        phases.pipelines = since(made);
+        let millis = since(start);
         Ok(Compiled {
             context: context.clone(),
             module: Arc::new(module),
             pipelines: Arc::new(pipelines),
             spirv: stats,
             millis,
+            phases,
         })
     }
 

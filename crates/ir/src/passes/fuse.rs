@@ -11,7 +11,8 @@
 //!    (it saves bytes to compute it in the consumer) is split off.
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
-//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
+//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one
+//!    waits for another, the part that waits becomes the epilogue of what it waits for.
 //! 6. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
 //!    a level.
 //! 7. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
@@ -25,6 +26,7 @@ mod build;
 mod cluster;
 mod grow;
 mod prune;
+mod siblings;
 
 use std::collections::BTreeSet;
 
@@ -64,7 +66,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     prune::run(&mut clusters)?;
     absorb::maps(&mut clusters)?;
     absorb::shared_reads(&mut clusters)?;
-    absorb::siblings(&mut clusters)?;
+    siblings::run(&mut clusters)?;
     absorb::rounding_into_matvecs(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;
     let log = std::mem::take(&mut clusters.log);

@@ -1,4 +1,4 @@
-//! Phases 3 to 5: prologues and siblings.
+//! Phases 3, 4, 6 and 7: what moves into its consumers, and what reads the same.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -246,36 +246,6 @@ fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     all.filter(|v| !nodes.contains(&v.node)).collect()
 }
 
-/// The left operand of a cluster's matmuls.
-fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
-    let matmul = cluster.nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Matmul))?;
-    Some(c.graph.node(*matmul).operands[0])
-}
-
-/// Phase 4: matmuls of one left operand become one kernel.
-pub(super) fn siblings(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
-    let mut order = c.live();
-    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
-    for id in order {
-        let cluster = c.get(id);
-        if !matches!(cluster.kind, FusionKind::Matvec | FusionKind::Matmul) {
-            continue;
-        }
-        let Some(left) = left_operand(c, cluster) else { continue };
-        let key = (cluster.kind, left);
-        let Some(first) = by_left.get(&key).copied() else {
-            by_left.insert(key, id);
-            continue;
-        };
-        match unite(c, first, id)? {
-            Some(united) => by_left.insert(key, united),
-            None => by_left.insert(key, id),
-        };
-    }
-    Ok(())
-}
-
 /// Phase 5: rounding of activations that only matvecs read is repeated in each of them.
 pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
@@ -323,7 +293,7 @@ pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 }
 
 /// Makes one cluster of two if that is legal, and logs why not.
-fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
+pub(super) fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
     let kind = c.get(a).kind.max(c.get(b).kind);
     let nodes: BTreeSet<NodeId> = c.get(a).nodes.union(&c.get(b).nodes).copied().collect();
     let why = match c.legal(kind, &nodes)? {

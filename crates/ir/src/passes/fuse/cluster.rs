@@ -152,6 +152,18 @@ impl<'a> Clusters<'a> {
         new
     }
 
+    /// Puts two clusters in the place of cluster `id`. They have one place in the order, until that is found anew.
+    pub fn split(
+        &mut self,
+        id: usize,
+        first: (FusionKind, BTreeSet<NodeId>),
+        second: (FusionKind, BTreeSet<NodeId>),
+    ) -> (usize, usize) {
+        let first = self.replace(id, first.0, first.1);
+        let second = self.replace(id, second.0, second.1);
+        (first, second)
+    }
+
     /// Makes one cluster of `kind` of two that share no node, unless kernels would then wait for each other: unless a
     /// chain of others leads from one to the other. Returns the id, which is that of the larger one.
     ///
