@@ -2,7 +2,7 @@
 //! device chooses.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use tallow_ir::Bindings;
@@ -69,6 +69,8 @@ struct Replay<'a> {
     bindings: Bindings,
     shape: Vec<usize>,
     best: Vec<u8>,
+    /// Thread CPU time until a run was submitted, since it was last taken.
+    submitting: Duration,
 }
 
 impl Replay<'_> {
@@ -77,7 +79,9 @@ impl Replay<'_> {
         if let Some(pos) = self.bindings.get_mut(POS) {
             *pos = position as u64;
         }
+        let clock = ThreadTime::now();
         let run = self.executable.start(&self.bindings, &[(TOKENS, &token.to_le_bytes())])?;
+        self.submitting += clock.elapsed();
         let results = self.executable.results(run)?;
         results.read(0, &self.bindings, &mut self.shape, &mut self.best)?;
         let missing = || BenchError::Wrong("there is no token".into());
@@ -90,10 +94,11 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
     let Some(compiled) = &model.greedy else { return Ok(vec![]) };
     let executable = model.instance(compiled, Timing::Run)?;
     let bindings = Bindings::from([(POS.to_string(), 0)]);
-    let mut replay = Replay { executable: &executable, bindings, shape: vec![], best: vec![] };
+    let mut replay =
+        Replay { executable: &executable, bindings, shape: vec![], best: vec![], submitting: Duration::ZERO };
     check(model, &mut replay)?;
     let steps = model.shape.decode;
-    let mut cpu = vec![];
+    let (mut cpu, mut submitting) = (vec![], vec![]);
     let times = repeat(options.seconds, || {
         let (mut device, mut wall, mut busy) = (0.0, 0.0, 0.0);
         let mut token = 1;
@@ -105,6 +110,7 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
             device += executable.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
         }
         cpu.push(busy / steps as f64);
+        submitting.push(std::mem::take(&mut replay.submitting).as_secs_f64() * 1e6 / steps as f64);
         Ok(Took { device: device / steps as f64, wall: wall / steps as f64 })
     })?;
     let cpu = Spread::of(cpu);
@@ -114,7 +120,11 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
     row.cpu_us = Some(cpu.median);
     row.tokens_per_s = Some(1e6 / times.wall.median);
     model.counts(&executable, row);
-    let mut lines = vec![("thread CPU time of a token".to_string(), 1, cpu.median)];
+    let submitting = Spread::of(submitting).median;
+    let mut lines = vec![
+        ("thread CPU time of a token".to_string(), 1, cpu.median),
+        ("of it until it is submitted".to_string(), 1, submitting),
+    ];
     lines.extend(model.dispatches(options, compiled, &[(POS, steps as u64 - 1)], &1u32.to_le_bytes())?);
     Ok(lines)
 }
