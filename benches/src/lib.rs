@@ -48,10 +48,10 @@ impl Family {
     /// When the builder is wrong.
     pub fn graph(self, nodes: usize) -> Result<Graph, GraphError> {
         match self {
-            // A layer has 73 nodes.
-            Family::Decoder => decoder(nodes.div_ceil(73)),
+            // A layer has 100 nodes, and 45 are outside the layers.
+            Family::Decoder => decoder(nodes.saturating_sub(45).div_ceil(100)),
             Family::Rows => rows(nodes.div_ceil(9)),
-            Family::Chain => chain(nodes.div_ceil(2)),
+            Family::Chain => chain(nodes.div_ceil(3)),
         }
     }
 }
