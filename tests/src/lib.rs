@@ -1,5 +1,6 @@
 //! Test support: seeded random graphs with data for them, and comparison of tensors.
 
+pub mod blocks;
 pub mod bounds;
 pub mod case;
 pub mod compare;

@@ -150,3 +150,11 @@ fn large_random_graphs_keep_their_meaning() {
 fn row_programs_keep_their_meaning() {
     check_seeds("row program", random_row_program);
 }
+
+#[test]
+fn drawn_blocks_keep_their_meaning() {
+    let draw = |seed| tallow_tests::blocks::Block::draw(seed).graph().expect("the builder is right");
+    let wrong = |seed: &u64| caught(|| check(&draw(*seed), &random_inputs(&draw(*seed), *seed))).err();
+    let failed: Vec<String> = (1..=20u64).filter_map(|s| wrong(&s)).collect();
+    assert!(failed.is_empty(), "{} of 20 blocks:\n{}", failed.len(), failed[0]);
+}

@@ -7,7 +7,8 @@
 //! the device's ceilings (`ceilings`: what plain kernels reach that only read, copy, or multiply), measured in the
 //! same process.
 //!
-//! `llm` measures steps of a synthetic language model: the graphs of `tallow-models`, random weights, no file.
+//! `llm` measures steps of a synthetic language model: the graphs of `tallow-models`, random weights, no file; decode
+//! with logits read back and with tokens that the device chooses, and what compiling takes before the first step.
 //!
 //! What this crate never does: choose kernels. Works are graphs like a user's.
 
@@ -27,6 +28,8 @@ pub mod works;
 mod ceilings;
 #[cfg(feature = "vulkan")]
 mod llm;
+#[cfg(feature = "vulkan")]
+mod llm_host;
 #[cfg(feature = "vulkan")]
 mod measure;
 #[cfg(feature = "vulkan")]
@@ -54,7 +57,7 @@ pub const CEILINGS: &[&str] = &[
 ];
 
 /// The works of a synthetic language model, before their shape and type.
-pub const LLM: &[&str] = &["llm/decode", "llm/prefill"];
+pub const LLM: &[&str] = &["llm/decode", "llm/prefill", "llm/greedy", "llm/start"];
 
 /// What is measured, and how.
 #[derive(Clone, Debug)]

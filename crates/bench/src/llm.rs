@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
-use tallow_models::CacheTypes;
 use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
-use tallow_models::rope::frequencies;
-use tallow_models::weights::{WeightTypes, dtype};
+use tallow_models::weights::dtype;
 use tallow_quant::Format;
 use tallow_reference::{Array, Env, evaluate};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable};
@@ -19,6 +17,7 @@ use crate::Options;
 use crate::check::nmse;
 use crate::data::random;
 use crate::error::{BenchError, Result};
+use crate::llm_host;
 use crate::measure::{Took, micros_since, repeat};
 use crate::plan::ModelPlan;
 use crate::report::Row;
@@ -37,29 +36,39 @@ pub fn measure(
     options: &Options,
     ceilings: &[Row],
 ) -> Vec<(Row, Dispatches)> {
+    let mut rows = vec![];
+    if planned.start {
+        rows.push(llm_host::start(context, planned, options));
+    }
+    if !(planned.decode || planned.prefill || planned.greedy) {
+        return rows;
+    }
     let model = match Model::load(context, planned, options) {
         Ok(model) => model,
         Err(error) => {
             let row = Row { name: planned.name("load"), failed: Some(error.to_string()), ..Row::default() };
-            return vec![(row, vec![])];
+            rows.push((row, vec![]));
+            return rows;
         }
     };
-    let mut rows = vec![];
     let checked = model.check();
-    let steps = [("decode", planned.decode), ("prefill", planned.prefill)];
+    let steps = [("decode", planned.decode), ("prefill", planned.prefill), ("greedy", planned.greedy)];
     for (step, _) in steps.into_iter().filter(|(_, asked)| *asked) {
         let mut row = Row { name: planned.name(step), ..Row::default() };
         let done = match &checked {
             Ok((error, elements)) => {
                 (row.nmse, row.checked) = (Some(*error), *elements);
-                let is_decode = step == "decode";
-                if is_decode { model.decode(options, &mut row) } else { model.prefill(options, &mut row) }
+                match step {
+                    "decode" => model.decode(options, &mut row),
+                    "prefill" => model.prefill(options, &mut row),
+                    _ => llm_host::greedy(&model, options, &mut row),
+                }
             }
             Err(error) => Err(BenchError::Wrong(error.to_string())),
         };
         match done {
             Ok(dispatches) => {
-                let bound = if step == "decode" { Bound::Read } else { Bound::Matrix };
+                let bound = if step == "prefill" { Bound::Matrix } else { Bound::Read };
                 row.share_of(bound.ceilings(), ceilings);
                 rows.push((row, dispatches));
             }
@@ -70,21 +79,24 @@ pub fn measure(
 }
 
 /// A model on the device.
-struct Model {
-    shape: &'static Shape,
+pub(crate) struct Model {
+    pub(crate) shape: &'static Shape,
     format: Format,
     weights: HashMap<String, DeviceWeight>,
     states: HashMap<String, DeviceState>,
     prefill: Compiled,
     decode: Compiled,
+    /// The decode step that ends in a token, if it is asked for.
+    pub(crate) greedy: Option<Compiled>,
 }
 
 impl Model {
     fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
         let ModelPlan { shape, format, .. } = *planned;
-        let llama = llama(shape, format);
+        let llama = shape.llama(format);
         let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
         let decode = llama.step(Rows::One, shape.context())?;
+        let greedy = planned.greedy.then(|| llama.greedy(shape.context())).transpose()?;
         let mut states = HashMap::new();
         for (name, dtype, extents) in llama.cache(shape.context()) {
             let state = DeviceState::zeroed(context, &name, &TensorType::new(dtype, extents))?;
@@ -98,16 +110,24 @@ impl Model {
             states,
             prefill: Compiled::new(context, &rounded(context, prefill, options)?)?,
             decode: Compiled::new(context, &rounded(context, decode, options)?)?,
+            greedy: match greedy {
+                Some(graph) => Some(Compiled::new(context, &rounded(context, graph, options)?)?),
+                None => None,
+            },
         })
     }
 
-    fn instance(&self, compiled: &Compiled, timing: Timing) -> Result<Executable> {
+    pub(crate) fn decode_step(&self) -> &Compiled {
+        &self.decode
+    }
+
+    pub(crate) fn instance(&self, compiled: &Compiled, timing: Timing) -> Result<Executable> {
         let options = RecordOptions { timing, ..RecordOptions::default() };
         Ok(compiled.instance(&self.weights, &self.states, options)?)
     }
 
     /// Tokens to feed, always the same.
-    fn tokens(&self, count: usize) -> Vec<u8> {
+    pub(crate) fn tokens(&self, count: usize) -> Vec<u8> {
         let token = |i: usize| ((i * 7919 + 13) % self.shape.vocabulary) as u32;
         (0..count).flat_map(|i| token(i).to_le_bytes()).collect()
     }
@@ -154,7 +174,7 @@ impl Model {
         if self.multiply_adds() > INTERPRETED {
             return Ok(None);
         }
-        let llama = llama(self.shape, self.format);
+        let llama = self.shape.llama(self.format);
         let graph = llama.step(Rows::One, self.shape.context())?;
         let mut env = Env::default();
         for number in 0..count(self.shape) {
@@ -175,7 +195,7 @@ impl Model {
     }
 
     /// Bytes of matrices that a step reads: all but the embedding, of which it reads rows.
-    fn matrix_bytes(&self) -> u64 {
+    pub(crate) fn matrix_bytes(&self) -> u64 {
         let bytes = |name: &String| self.weights.get(name).map_or(0, DeviceWeight::bytes);
         self.shape.matrices().iter().map(|(n, _)| n).filter(|n| *n != "token_embd.weight").map(bytes).sum()
     }
@@ -226,14 +246,14 @@ impl Model {
         self.dispatches(options, &self.prefill, &symbols, &tokens)
     }
 
-    fn counts(&self, executable: &Executable, row: &mut Row) {
+    pub(crate) fn counts(&self, executable: &Executable, row: &mut Row) {
         row.instances = 1;
         row.dispatches = executable.counts().dispatches;
         row.barriers = executable.counts().barriers_between;
         row.working_set = executable.weight_bytes();
     }
 
-    fn dispatches(
+    pub(crate) fn dispatches(
         &self,
         options: &Options,
         compiled: &Compiled,
@@ -263,20 +283,6 @@ fn run(executable: &Executable, symbols: &[(&str, u64)], tokens: &[u8]) -> Resul
     let logits = results.into_iter().find(|(name, ..)| name == LOGITS);
     let (_, _, _, logits) = logits.ok_or_else(|| BenchError::Wrong("there are no logits".into()))?;
     Ok((device, wall, logits))
-}
-
-fn llama(shape: &Shape, format: Format) -> Llama {
-    let config = shape.config();
-    let mut types = WeightTypes::default();
-    for (name, extents) in shape.matrices() {
-        types.insert(&name, TensorType::new(dtype(format), extents));
-    }
-    for name in shape.norms() {
-        types.insert(&name, TensorType::new(DType::F32, [shape.width]));
-    }
-    let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
-    types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
-    Llama { config, types, rope, vocabulary: shape.vocabulary, cache: CacheTypes::default() }
 }
 
 /// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.

@@ -35,6 +35,10 @@ pub struct ModelPlan {
     pub decode: bool,
     /// Whether prefill is measured.
     pub prefill: bool,
+    /// Whether decode is measured whose tokens the device chooses.
+    pub greedy: bool,
+    /// Whether compiling is measured.
+    pub start: bool,
 }
 
 impl ModelPlan {
@@ -69,8 +73,9 @@ impl Plan {
 
 fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
     let asked = |work: &str| selected.iter().any(|name| name == work);
-    let (decode, prefill) = (asked(LLM[0]), asked(LLM[1]));
-    if !decode && !prefill {
+    let [decode, prefill, greedy, start] =
+        ["decode", "prefill", "greedy", "start"].map(|s| asked(&format!("llm/{s}")));
+    if !LLM.iter().any(|name| asked(name)) {
         return Ok(vec![]);
     }
     let default = if options.quick { "tiny" } else { "llama3-8b" };
@@ -90,7 +95,7 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
             let why = format!("{matrix} has rows of {columns}, which are no whole blocks of {block}");
             return Err(wrong("--type", name, why));
         }
-        Ok(ModelPlan { shape, format, decode, prefill })
+        Ok(ModelPlan { shape, format, decode, prefill, greedy, start })
     };
     options.types.iter().map(one).collect()
 }

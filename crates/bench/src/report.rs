@@ -49,6 +49,9 @@ pub struct Row {
     /// Microseconds of one instance or token by the host's clock: median over runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_us: Option<f64>,
+    /// Microseconds of one token by the clock of the thread that runs it: what the host computes, without waiting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_us: Option<f64>,
     /// The ceiling that the share is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<String>,

@@ -1,7 +1,12 @@
 //! Shapes of language models.
 
+use tallow_ir::{DType, TensorType};
+use tallow_models::CacheTypes;
 use tallow_models::config::LlamaConfig;
-use tallow_models::rope::RopeScaling;
+use tallow_models::llama::{Llama, ROPE_WEIGHT};
+use tallow_models::rope::{RopeScaling, frequencies};
+use tallow_models::weights::{WeightTypes, dtype};
+use tallow_quant::Format;
 
 /// A decoder of the `llama` architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +44,11 @@ pub const SHAPES: &[Shape] = &[
     shape("llama3-3b", [28, 3072, 8192, 24, 8, 128, 32000]),
     shape("llama3-1b", [16, 2048, 8192, 32, 8, 64, 32000]),
     shape("tinyllama-1b", [22, 2048, 5632, 32, 4, 64, 32000]),
-    Shape { decode: 6, prefill: 24, ..shape("tiny", [2, 256, 512, 4, 2, 64, 512]) },
+    TINY,
 ];
+
+/// A shape for tests of what is around a model.
+pub const TINY: Shape = Shape { decode: 6, prefill: 24, ..shape("tiny", [2, 256, 512, 4, 2, 64, 512]) };
 
 impl Shape {
     /// The shape of this name.
@@ -70,6 +78,21 @@ impl Shape {
             rope_base: 500_000.0,
             rope_scaling: RopeScaling::None,
         }
+    }
+
+    /// The model of this shape whose matrices are all in `format`.
+    pub fn llama(&self, format: Format) -> Llama {
+        let config = self.config();
+        let mut types = WeightTypes::default();
+        for (name, extents) in self.matrices() {
+            types.insert(&name, TensorType::new(dtype(format), extents));
+        }
+        for name in self.norms() {
+            types.insert(&name, TensorType::new(DType::F32, [self.width]));
+        }
+        let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
+        types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
+        Llama { config, types, rope, vocabulary: self.vocabulary, cache: CacheTypes::default() }
     }
 
     /// Name and shape of every matrix, `[out, in]`.

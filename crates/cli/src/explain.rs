@@ -8,7 +8,7 @@ use crate::load::{load, open};
 
 /// Runs the command.
 pub fn explain(args: &ExplainArgs) -> Result<()> {
-    let model = load(open(&args.model)?, &args.load)?;
+    let model = load(open(&args.model)?, &args.load, tallow_models::Decode::Logits)?;
     let step = match args.step {
         Step::Decode => model.decode(),
         Step::Prefill => model.prefill(),

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 use tallow_models::generate::{GenerateOptions, Generation, generate as generate_text};
-use tallow_models::{Model, SamplingOptions};
+use tallow_models::{Decode, Model, SamplingOptions};
 
 use crate::args::GenerateArgs;
 use crate::error::{Error, Result};
@@ -46,7 +46,8 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     let encoded = file.tokenizer().encode(&args.prompt, true);
     let prompt = encoded.map_err(|source| Error::Run(source.into()))?;
     file.check_prompt(&prompt, &options(&args.load))?;
-    let mut model = load(file, &args.load)?;
+    let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
+    let mut model = load(file, &args.load, decode)?;
     let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
     if args.json {
         print_json(&mut model, &prompt, &options)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::GgufError;
-use tallow_models::{Activations, CacheTypes, LoadOptions, Model, ModelFile, Progress};
+use tallow_models::{Activations, CacheTypes, Decode, LoadOptions, Model, ModelFile, Progress};
 
 use crate::args::{self, CacheArgs, LoadArgs};
 use crate::device::choose;
@@ -39,10 +39,11 @@ pub fn cache_types(args: &CacheArgs) -> CacheTypes {
     CacheTypes { keys: args.cache_type_k, values: args.cache_type_v }
 }
 
-/// Copies weights to the device and compiles, showing how far it is on a terminal.
-pub fn load(file: ModelFile, args: &LoadArgs) -> Result<Model> {
+/// Copies weights to the device and compiles prefill and this decode step, showing how far it is on a terminal.
+pub fn load(file: ModelFile, args: &LoadArgs, decode: Decode) -> Result<Model> {
     let device = choose(args.device.as_deref())?;
-    Ok(with_bar(|progress| file.load(&device, &options(args), progress))?)
+    let options = LoadOptions { decode, ..options(args) };
+    Ok(with_bar(|progress| file.load(&device, &options, progress))?)
 }
 
 /// Shows how far `load` is while it runs. Draws to standard error, and nothing if that is no terminal.

@@ -9,7 +9,7 @@ use crate::npy;
 pub fn logits(args: &LogitsArgs) -> Result<()> {
     let file = open(&args.model)?;
     file.check_prompt(&args.tokens, &options(&args.load))?;
-    let mut model = load(file, &args.load)?;
+    let mut model = load(file, &args.load, tallow_models::Decode::Logits)?;
     let logits = model.feed(&args.tokens)?;
     let write = |source| Error::Write { path: args.out.clone(), source };
     std::fs::write(&args.out, npy::vector(&logits)).map_err(write)

@@ -24,7 +24,7 @@ mod template;
 
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Source, Table, divisor};
 pub use kinds::kernel;
-pub use module::{Grid, Launch, Module, Tensor, compile, compile_observed, limits};
+pub use module::{Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, limits};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]
 pub use spirv::{SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};

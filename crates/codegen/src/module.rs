@@ -91,28 +91,26 @@ pub fn compile(graph: &Graph, caps: &DeviceCaps) -> Result<Module, CodegenError>
     compile_observed(graph, caps, &mut |_, _| {})
 }
 
-/// As [`compile`]; `observer` sees the graph after each pass.
+/// What the observer is told when kernels are generated.
+pub const KERNELS: &str = "kernels";
+/// What the observer is told when the schedule is made.
+pub const PLAN: &str = "plan";
+
+/// As [`compile`]; `observer` sees the graph after each pass, and after [`KERNELS`] and [`PLAN`].
 pub fn compile_observed(
     graph: &Graph,
     caps: &DeviceCaps,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Module, CodegenError> {
     let mut decisions = vec![];
-    let mut before: Option<Graph> = None;
-    let fused = passes::run(graph, caps, &mut |name, g| {
-        observer(name, g);
-        if name != "fuse" {
-            before = Some(g.clone());
-        }
-    })?;
-    if let Some(unfused) = before {
-        decisions = passes::fuse::explain(&unfused, caps).map(|(_, log)| log)?;
-    }
+    let fused = passes::run_logged(graph, caps, &mut decisions, observer)?;
     let mut builder = Builder::default();
     builder.build(fused.graph(), caps)?;
     builder.size_table();
+    observer(KERNELS, fused.graph());
     let plan =
         schedule::plan(&builder.program, &limits(caps)).map_err(|e| CodegenError::Schedule(e.to_string()))?;
+    observer(PLAN, fused.graph());
     let symbols = fused.graph().symbols().cloned().collect();
     // What the caller's graph demands, also of nodes that no output needs any more.
     let constraints = graph.constraints();

@@ -6,8 +6,9 @@ use tallow_ir::{Bindings, DType, Dim, Shape, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::executable::{Executable, OutputView};
+use crate::executable::Executable;
 use crate::lower::{KnownAs, Lowered, lower};
+use crate::outputs::OutputView;
 use crate::shape::IntoShape;
 use crate::tensor::{Expr, Tensor};
 
@@ -97,7 +98,7 @@ impl Function {
             self.inputs.iter().zip(&bytes).map(|(i, b)| (i.name.as_str(), b.as_slice())).collect();
         let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let outputs = self.executable.run(&symbols, &given)?;
-        let tensor = |o: crate::executable::RunOutput| {
+        let tensor = |o: crate::outputs::RunOutput| {
             Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, self.executable.device())
         };
         outputs.into_iter().map(tensor).collect()

@@ -7,7 +7,8 @@ use tallow_ir::{Bindings, DType, Graph, Op, TensorType};
 use tallow_reference::{Array, Data, Env, evaluate};
 
 use crate::error::{Error, Result};
-use crate::executable::{ExecStats, RunOutput, run_shape};
+use crate::executable::{ExecStats, run_shape};
+use crate::outputs::RunOutput;
 use crate::resident::{State, Weight, array, lock};
 
 /// A graph's weights and states, ready to be interpreted.

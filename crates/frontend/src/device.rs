@@ -7,7 +7,7 @@ use tallow_ir::{DType, Graph};
 #[cfg(not(feature = "vulkan"))]
 use crate::error::Error;
 use crate::error::Result;
-use crate::executable::Executable;
+use crate::executable::{Executable, Prepared};
 use crate::resident::{State, Weight};
 
 /// A device. Cheap to clone; clones are the same device.
@@ -162,6 +162,14 @@ impl Device {
         states: &HashMap<String, State>,
     ) -> Result<Executable> {
         Executable::compile(self, graph, weights, states)
+    }
+
+    /// Compiles a graph whose weights and states are bound later, so that they can be loaded meanwhile.
+    ///
+    /// # Errors
+    /// When the graph is invalid or needs what the device lacks.
+    pub fn prepare(&self, graph: &Graph) -> Result<Prepared> {
+        Prepared::new(self, graph)
     }
 }
 

@@ -2,38 +2,13 @@
 
 use std::collections::HashMap;
 
-use tallow_ir::{Bindings, DType, Graph, Op, TensorType};
+use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 
 use crate::cpu::CpuExecutable;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::outputs::{OutputView, Outputs, RunOutput, Spare};
 use crate::resident::{State, Weight, byte_count, check_bytes};
-
-/// One result of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunOutput {
-    /// The output's name in the graph.
-    pub name: String,
-    /// Its extents under the symbol values of the run.
-    pub shape: Vec<usize>,
-    /// Its element type.
-    pub dtype: DType,
-    /// Its elements, row-major and little-endian.
-    pub bytes: Vec<u8>,
-}
-
-/// One result of a run, where it lies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OutputView<'a> {
-    /// The output's name in the graph.
-    pub name: &'a str,
-    /// Its extents under the symbol values of the run.
-    pub shape: &'a [usize],
-    /// Its element type.
-    pub dtype: DType,
-    /// Its elements, row-major and little-endian.
-    pub bytes: &'a [u8],
-}
 
 /// Figures of a compiled graph. Those of commands and memory are 0 on the interpreter, which has neither.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,8 +41,19 @@ pub struct ExecStats {
 #[derive(Debug)]
 pub struct Executable {
     graph: Graph,
+    wants: Wants,
     device: Device,
     program: Program,
+    spare: Spare,
+}
+
+/// What a run must give, found once, since a run neither searches the graph nor allocates.
+#[derive(Debug)]
+struct Wants {
+    symbols: Vec<Symbol>,
+    /// Pairs of an end and the extent that it may not exceed.
+    constraints: Vec<(Dim, Dim)>,
+    inputs: Vec<(String, TensorType)>,
 }
 
 #[derive(Debug)]
@@ -77,6 +63,65 @@ enum Program {
     Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>),
 }
 
+/// A graph compiled for one device, whose weights and states need not be there yet: kernels and plan, no memory.
+#[derive(Debug)]
+pub struct Prepared {
+    graph: Graph,
+    device: Device,
+    #[cfg(feature = "vulkan")]
+    kernels: Option<tallow_runtime::executable::Compiled>,
+}
+
+impl Prepared {
+    pub(crate) fn new(device: &Device, graph: &Graph) -> Result<Prepared> {
+        Prepared::of_verified(device, verified(graph)?)
+    }
+
+    fn of_verified(device: &Device, graph: Graph) -> Result<Prepared> {
+        Ok(Prepared {
+            #[cfg(feature = "vulkan")]
+            kernels: match device {
+                Device::Cpu => None,
+                Device::Vulkan(device) => Some(device.kernels(&graph)?),
+            },
+            graph,
+            device: device.clone(),
+        })
+    }
+
+    /// Binds weights and states by name, as [`Device::compile`] does.
+    ///
+    /// # Errors
+    /// When one is missing, of another type or on another device, or memory runs out.
+    pub fn bind(
+        self,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, State>,
+    ) -> Result<Executable> {
+        check_leaves(&self.graph, weights, states)?;
+        let program = match &self.device {
+            Device::Cpu => Program::Cpu(CpuExecutable::new(&self.graph, weights, states)?),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => {
+                let kernels = self.kernels.map_or_else(|| device.kernels(&self.graph), Ok)?;
+                let executable =
+                    crate::vulkan::VulkanExecutable::new(device, &self.graph, &kernels, weights, states)?;
+                Program::Vulkan(std::sync::Arc::new(executable))
+            }
+        };
+        let wants = Wants::of(&self.graph);
+        Ok(Executable { graph: self.graph, wants, device: self.device, program, spare: Spare::default() })
+    }
+}
+
+fn verified(graph: &Graph) -> Result<Graph> {
+    let verified = tallow_ir::verify(graph.clone()).map_err(|found| Error::Invalid {
+        graph: graph.name().into(),
+        why: found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    })?;
+    Ok(verified.into_graph())
+}
+
 impl Executable {
     pub(crate) fn compile(
         device: &Device,
@@ -84,21 +129,10 @@ impl Executable {
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<Executable> {
-        let verified = tallow_ir::verify(graph.clone()).map_err(|found| Error::Invalid {
-            graph: graph.name().into(),
-            why: found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-        })?;
-        let graph = verified.into_graph();
+        let graph = verified(graph)?;
+        // Before the work, not after it.
         check_leaves(&graph, weights, states)?;
-        let program = match device {
-            Device::Cpu => Program::Cpu(CpuExecutable::new(&graph, weights, states)?),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                let executable = crate::vulkan::VulkanExecutable::new(device, &graph, weights, states)?;
-                Program::Vulkan(std::sync::Arc::new(executable))
-            }
-        };
-        Ok(Executable { graph, device: device.clone(), program })
+        Prepared::of_verified(device, graph)?.bind(weights, states)
     }
 
     /// The graph as it was given.
@@ -114,9 +148,11 @@ impl Executable {
     /// Runs once and waits. Every symbol and every input of the graph needs a value; inputs are row-major
     /// and little-endian.
     ///
+    /// On a GPU, a run allocates nothing on the heap where earlier results were dropped ([`Outputs`]).
+    ///
     /// # Errors
     /// When a value is missing, unknown, of the wrong size or out of range, or the device fails.
-    pub fn run(&self, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Vec<RunOutput>> {
+    pub fn run(&self, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Outputs> {
         self.run_async(symbols, inputs)?.wait()
     }
 
@@ -125,17 +161,19 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn run_async(&self, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Pending> {
-        let bindings = bind_symbols(&self.graph, symbols)?;
-        check_inputs(&self.graph, &bindings, inputs)?;
+        let mut outputs = self.spare.take();
+        let memory = outputs.memory();
+        self.wants.bind_symbols(&self.graph, symbols, &mut memory.bindings)?;
+        self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
         match &self.program {
             Program::Cpu(program) => {
-                let outputs = program.run(&self.graph, &bindings, inputs)?;
+                memory.outputs = program.run(&self.graph, &memory.bindings, inputs)?;
                 Ok(Pending { run: Run::Done(outputs) })
             }
             #[cfg(feature = "vulkan")]
             Program::Vulkan(program) => {
-                let run = program.start(&bindings, inputs)?;
-                Ok(Pending { run: Run::Vulkan(program.clone(), run, bindings) })
+                let run = program.start(&memory.bindings, inputs)?;
+                Ok(Pending { run: Run::Vulkan(program.clone(), run, outputs) })
             }
         }
     }
@@ -152,7 +190,8 @@ impl Executable {
         write: &mut dyn FnMut(&str, &mut [u8]) -> Result<()>,
         read: &mut dyn FnMut(OutputView),
     ) -> Result<()> {
-        let bindings = bind_symbols(&self.graph, symbols)?;
+        let mut bindings = Bindings::new();
+        self.wants.bind_symbols(&self.graph, symbols, &mut bindings)?;
         match &self.program {
             Program::Cpu(program) => {
                 let mut given = Vec::new();
@@ -221,9 +260,9 @@ pub struct Pending {
 
 #[derive(Debug)]
 enum Run {
-    Done(Vec<RunOutput>),
+    Done(Outputs),
     #[cfg(feature = "vulkan")]
-    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, u64, Bindings),
+    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, u64, Outputs),
 }
 
 impl Pending {
@@ -231,11 +270,15 @@ impl Pending {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn wait(self) -> Result<Vec<RunOutput>> {
+    pub fn wait(self) -> Result<Outputs> {
         match self.run {
             Run::Done(outputs) => Ok(outputs),
             #[cfg(feature = "vulkan")]
-            Run::Vulkan(program, run, bindings) => program.finish(run, &bindings),
+            Run::Vulkan(program, run, mut outputs) => {
+                let memory = outputs.memory();
+                program.finish(run, &memory.bindings, &mut memory.outputs)?;
+                Ok(outputs)
+            }
         }
     }
 }
@@ -265,57 +308,80 @@ fn check_leaves(
     Ok(())
 }
 
-/// Checks symbol values against the graph: all there, none unknown, in range, no access out of bounds.
-fn bind_symbols(graph: &Graph, symbols: &[(&str, u64)]) -> Result<Bindings> {
-    let bindings: Bindings = symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect();
-    let named = |what, name: &str| (graph.name().to_string(), what, name.to_string());
-    for symbol in graph.symbols() {
-        match bindings.get(symbol.name()) {
-            None => {
-                let (graph, what, name) = named("symbol", symbol.name());
-                return Err(Error::Missing { graph, what, name });
-            }
-            Some(value) if *value > u64::from(symbol.limit()) => {
-                let (name, max) = (symbol.name().to_string(), symbol.limit());
-                return Err(Error::SymbolRange { name, value: *value, max });
-            }
-            Some(_) => {}
+impl Wants {
+    fn of(graph: &Graph) -> Wants {
+        let input = |node: &tallow_ir::Node| match &node.op {
+            Op::Input { name, ty } => Some((name.clone(), ty.clone())),
+            _ => None,
+        };
+        Wants {
+            symbols: graph.symbols().cloned().collect(),
+            constraints: graph.constraints(),
+            inputs: graph.nodes().filter_map(|(_, node)| input(node)).collect(),
         }
     }
-    if let Some(unknown) = bindings.keys().find(|k| graph.symbols().all(|s| s.name() != k.as_str())) {
-        let (graph, what, name) = named("symbol", unknown);
-        return Err(Error::Unknown { graph, what, name });
+
+    /// Checks symbol values (all there, none unknown, in range, no access out of bounds) and leaves them in `bindings`,
+    /// which is empty or holds values of these symbols.
+    fn bind_symbols(&self, graph: &Graph, symbols: &[(&str, u64)], bindings: &mut Bindings) -> Result<()> {
+        let named = |what, name: &str| (graph.name().to_string(), what, name.to_string());
+        for symbol in &self.symbols {
+            match symbols.iter().rev().find(|(name, _)| *name == symbol.name()) {
+                None => {
+                    let (graph, what, name) = named("symbol", symbol.name());
+                    return Err(Error::Missing { graph, what, name });
+                }
+                Some((_, value)) if *value > u64::from(symbol.limit()) => {
+                    let (name, max) = (symbol.name().to_string(), symbol.limit());
+                    return Err(Error::SymbolRange { name, value: *value, max });
+                }
+                Some((_, value)) => match bindings.get_mut(symbol.name()) {
+                    Some(bound) => *bound = *value,
+                    None => _ = bindings.insert(symbol.name().to_string(), *value),
+                },
+            }
+        }
+        if let Some((unknown, _)) = symbols.iter().find(|(k, _)| self.symbols.iter().all(|s| s.name() != *k))
+        {
+            let (graph, what, name) = named("symbol", unknown);
+            return Err(Error::Unknown { graph, what, name });
+        }
+        for (end, extent) in &self.constraints {
+            let value = |d: &Dim| d.eval(bindings).unwrap_or(i64::MAX);
+            let (end_value, extent_value) = (value(end), value(extent));
+            if end_value > extent_value {
+                let (end, extent) = (end.clone(), extent.clone());
+                return Err(Error::OutOfBounds { end, end_value, extent, extent_value });
+            }
+        }
+        Ok(())
     }
-    for (end, extent) in graph.constraints() {
-        let value = |d: &tallow_ir::Dim| d.eval(&bindings).unwrap_or(i64::MAX);
-        let (end_value, extent_value) = (value(&end), value(&extent));
-        if end_value > extent_value {
-            return Err(Error::OutOfBounds { end, end_value, extent, extent_value });
+
+    /// Checks inputs: all there, none unknown, each of its type's size under the bindings.
+    fn check_inputs(&self, graph: &Graph, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<()> {
+        for (name, ty) in &self.inputs {
+            let Some((_, bytes)) = inputs.iter().find(|(n, _)| n == name) else {
+                return Err(Error::Missing { graph: graph.name().into(), what: "input", name: name.clone() });
+            };
+            if plain_bytes(ty, bindings) != Some(bytes.len()) {
+                check_bytes("input", name, ty, &run_shape(ty, bindings)?, bytes.len())?;
+            }
+        }
+        let is_input = |name: &str| self.inputs.iter().any(|(n, _)| n == name);
+        match inputs.iter().find(|(name, _)| !is_input(name)) {
+            Some((name, _)) => {
+                Err(Error::Unknown { graph: graph.name().into(), what: "input", name: name.to_string() })
+            }
+            None => Ok(()),
         }
     }
-    Ok(bindings)
 }
 
-/// Checks inputs against the graph: all there, none unknown, each of its type's size under the bindings.
-fn check_inputs(graph: &Graph, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<()> {
-    let mut used = 0;
-    for (_, node) in graph.nodes() {
-        let Op::Input { name, ty } = &node.op else { continue };
-        let Some((_, bytes)) = inputs.iter().find(|(n, _)| n == name) else {
-            return Err(Error::Missing { graph: graph.name().into(), what: "input", name: name.clone() });
-        };
-        used += 1;
-        let shape = run_shape(ty, bindings)?;
-        check_bytes("input", name, ty, &shape, bytes.len())?;
-    }
-    let is_input =
-        |name: &str| graph.nodes().any(|(_, n)| matches!(&n.op, Op::Input { name: n, .. } if n == name));
-    match inputs.iter().find(|(name, _)| used < inputs.len() && !is_input(name)) {
-        Some((name, _)) => {
-            Err(Error::Unknown { graph: graph.name().into(), what: "input", name: name.to_string() })
-        }
-        None => Ok(()),
-    }
+/// Bytes of a tensor whose elements have a size each; `None` where they overflow or a symbol has no value.
+fn plain_bytes(ty: &TensorType, bindings: &Bindings) -> Option<usize> {
+    let extent = |d: &Dim| usize::try_from(d.eval(bindings)?).ok();
+    let times = |bytes: usize, d: &Dim| bytes.checked_mul(extent(d)?);
+    ty.shape.dims().iter().try_fold(ty.dtype.size()?, times)
 }
 
 /// The extents of a type under symbol values.

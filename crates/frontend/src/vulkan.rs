@@ -12,7 +12,8 @@ use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device::VulkanDeviceInfo;
 use crate::error::{Error, Result};
-use crate::executable::{ExecStats, OutputView, RunOutput};
+use crate::executable::ExecStats;
+use crate::outputs::{OutputView, RunOutput};
 use crate::resident::{State, Weight};
 
 /// An open Vulkan device; clones are the same device.
@@ -69,6 +70,11 @@ impl VulkanDevice {
         (counters.recordings, counters.pipelines_created)
     }
 
+    /// Calls of `vkQueueSubmit` on this device so far.
+    pub fn submissions(&self) -> u64 {
+        self.context.counters().submits
+    }
+
     /// What the device can do, less what `TALLOW_DISABLE` took away.
     pub fn caps(&self) -> &tallow_ir::DeviceCaps {
         self.context.caps()
@@ -76,6 +82,11 @@ impl VulkanDevice {
 
     pub(crate) fn close(&self) -> Result<()> {
         self.context.close().map_err(|error| Error::Device(error.to_string()))
+    }
+
+    /// Kernels and plan of a graph.
+    pub(crate) fn kernels(&self, graph: &Graph) -> Result<Compiled> {
+        Compiled::new(&self.context, graph).map_err(device_error)
     }
 
     pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
@@ -165,6 +176,7 @@ impl VulkanExecutable {
     pub fn new(
         device: &VulkanDevice,
         graph: &Graph,
+        kernels: &Compiled,
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<VulkanExecutable> {
@@ -184,8 +196,7 @@ impl VulkanExecutable {
                 _ => {}
             }
         }
-        let compiled = Compiled::new(&device.context, graph).map_err(device_error)?;
-        let recorded = compiled.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
+        let recorded = kernels.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
         Ok(VulkanExecutable { device: device.clone(), recorded })
     }
 
@@ -218,10 +229,19 @@ impl VulkanExecutable {
             .map_err(device_error)
     }
 
-    pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunOutput>> {
-        let results = self.recorded.finish(run, bindings).map_err(device_error)?;
-        let output = |(name, shape, dtype, bytes)| RunOutput { name, shape, dtype, bytes };
-        Ok(results.into_iter().map(output).collect())
+    /// Waits for the run and reads its results into `outputs`, which is empty or holds those of an earlier run.
+    pub fn finish(&self, run: u64, bindings: &Bindings, outputs: &mut Vec<RunOutput>) -> Result<()> {
+        let results = self.recorded.results(run).map_err(device_error)?;
+        let first = outputs.len().min(results.tensors().len());
+        outputs.truncate(first);
+        for output in &results.tensors()[first..] {
+            let (name, dtype) = (output.name.clone(), output.ty.dtype);
+            outputs.push(RunOutput { name, shape: vec![], dtype, bytes: vec![] });
+        }
+        for (at, output) in outputs.iter_mut().enumerate() {
+            results.read(at, bindings, &mut output.shape, &mut output.bytes).map_err(device_error)?;
+        }
+        Ok(())
     }
 
     pub fn stats(&self) -> ExecStats {

@@ -3,6 +3,7 @@
 //! Invariant: node order is a topological order. Invariant: no two nodes are equal, so common
 //! subexpressions are one node by construction. A node has one or more results; a [`Value`] names one.
 
+use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 
 use indexmap::{IndexMap, IndexSet};
@@ -110,6 +111,8 @@ pub struct Graph {
     nodes: IndexSet<Node>,
     outputs: Vec<Output>,
     symbols: IndexMap<String, Symbol>,
+    /// Kind and name of every leaf: each name stands for one leaf of its kind.
+    leaves: HashSet<(&'static str, String)>,
 }
 
 impl PartialEq for Graph {
@@ -202,9 +205,13 @@ impl Graph {
         }
         let types: Vec<&TensorType> = operands.iter().map(|v| self.ty(*v)).collect();
         let types = infer(&op, &types)?;
-        self.declare_symbols(&op, &types)?;
-        self.check_leaf_name(&op)?;
-        let (index, _) = self.nodes.insert_full(Node { op, operands: operands.to_vec(), types });
+        let node = Node { op, operands: operands.to_vec(), types };
+        if let Some(index) = self.nodes.get_index_of(&node) {
+            return Ok(NodeId(index as u32));
+        }
+        self.declare_symbols(&node.op, &node.types)?;
+        self.name_leaf(&node.op)?;
+        let (index, _) = self.nodes.insert_full(node);
         Ok(NodeId(index as u32))
     }
 
@@ -234,17 +241,19 @@ impl Graph {
         Ok(())
     }
 
-    fn check_leaf_name(&self, op: &Op) -> Result<(), GraphError> {
-        let leaf = |op: &Op| match op {
-            Op::Input { name, .. } => Some(("input", name.clone())),
-            Op::Weight { name, .. } => Some(("weight", name.clone())),
-            Op::State { name, .. } => Some(("state", name.clone())),
-            Op::Param { index, .. } => Some(("param", index.to_string())),
-            _ => None,
+    /// Takes the name of a leaf that is new; an equal leaf would have been found.
+    fn name_leaf(&mut self, op: &Op) -> Result<(), GraphError> {
+        let (what, name) = match op {
+            Op::Input { name, .. } => ("input", name.clone()),
+            Op::Weight { name, .. } => ("weight", name.clone()),
+            Op::State { name, .. } => ("state", name.clone()),
+            Op::Param { index, .. } => ("param", index.to_string()),
+            _ => return Ok(()),
         };
-        let Some((what, name)) = leaf(op) else { return Ok(()) };
-        let clash = self.nodes.iter().any(|n| n.op != *op && leaf(&n.op) == Some((what, name.clone())));
-        if clash { Err(GraphError::Duplicate { what, name }) } else { Ok(()) }
+        match self.leaves.insert((what, name.clone())) {
+            true => Ok(()),
+            false => Err(GraphError::Duplicate { what, name }),
+        }
     }
 
     /// Names `value` as a result. Of blocks, those leave a graph that it makes, but not those of a leaf.

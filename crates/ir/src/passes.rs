@@ -10,6 +10,9 @@ use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError};
 use crate::verify::{Diagnostic, Verified, verify};
 
+/// A pass that says what it decided against.
+pub type Explain = fn(&Graph, &DeviceCaps) -> Result<(Graph, Vec<String>), GraphError>;
+
 /// A named function from a graph to an equivalent one.
 #[derive(Clone, Copy)]
 pub struct Pass {
@@ -17,19 +20,21 @@ pub struct Pass {
     pub name: &'static str,
     /// The rewrite; it never changes what the outputs mean.
     pub run: fn(&Graph, &DeviceCaps) -> Result<Graph, GraphError>,
+    /// As `run`, with a line for each rewrite that was considered and not made; for a pass that weighs some.
+    pub explain: Option<Explain>,
 }
 
 /// All passes in the order in which they run.
 pub const PASSES: &[Pass] = &[
     // First, so that no later pass spends time on what nobody reads.
-    Pass { name: "dead_code", run: dead_code::run },
+    Pass { name: "dead_code", run: dead_code::run, explain: None },
     // Constants before rules: the rules look for constant operands.
-    Pass { name: "fold_constants", run: fold_constants::run },
-    Pass { name: "simplify", run: simplify::run },
+    Pass { name: "fold_constants", run: fold_constants::run, explain: None },
+    Pass { name: "simplify", run: simplify::run, explain: None },
     // After the rules, which leave views of views behind.
-    Pass { name: "fold_views", run: fold_views::run },
+    Pass { name: "fold_views", run: fold_views::run, explain: None },
     // Last: everything after it sees kernels.
-    Pass { name: "fuse", run: fuse::run },
+    Pass { name: "fuse", run: fuse::run, explain: Some(fuse::explain) },
 ];
 
 /// Why the pass list failed.
@@ -67,11 +72,28 @@ pub fn run(
     caps: &DeviceCaps,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Verified, PassError> {
+    run_logged(graph, caps, &mut vec![], observer)
+}
+
+/// As [`run`]; `log` gets a line for each rewrite that a pass considered and did not make.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_logged(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    log: &mut Vec<String>,
+    observer: &mut dyn FnMut(&str, &Graph),
+) -> Result<Verified, PassError> {
     let mut now = verify(graph.clone()).map_err(PassError::Invalid)?;
     observer("input", now.graph());
     for (i, pass) in PASSES.iter().enumerate() {
-        let next =
-            (pass.run)(now.graph(), caps).map_err(|source| PassError::Build { pass: pass.name, source })?;
+        let (next, lines) = match pass.explain {
+            Some(explain) => explain(now.graph(), caps),
+            None => (pass.run)(now.graph(), caps).map(|next| (next, vec![])),
+        }
+        .map_err(|source| PassError::Build { pass: pass.name, source })?;
+        log.extend(lines);
         observer(pass.name, &next);
         now = if cfg!(debug_assertions) || i + 1 == PASSES.len() {
             verify(next).map_err(|diagnostics| PassError::Verify { pass: pass.name, diagnostics })?

@@ -1,5 +1,7 @@
 //! Rebuilding: a pass walks the old graph in order and builds a new one; ids of the old graph never leave.
 
+use std::collections::HashSet;
+
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 
@@ -16,22 +18,27 @@ pub fn rebuild(
     let mut new = Graph::new(graph.name());
     let mut map: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
     let updates = graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }));
-    let overwritten: Vec<Value> = updates.map(|(_, n)| n.operands[0]).collect();
+    let overwritten: HashSet<Value> = updates.map(|(_, n)| n.operands[0]).collect();
+    // The same in the new graph, as far as it is built.
+    let mut overwritten_there: HashSet<Value> = HashSet::new();
     for (id, node) in graph.nodes() {
         if !needed[id.index()] {
             continue;
         }
         let operands: Vec<Value> = node.operands.iter().map(|v| mapped(&map, *v)).collect();
-        let is_overwritten = |value: Value| {
-            overwritten.iter().any(|v| map[v.node.index()].is_some() && mapped(&map, *v) == value)
-        };
-        map[id.index()] = Some(match rule(&mut new, node, &operands)? {
-            Some(value) if !is_overwritten(value) => vec![value],
+        let to: Vec<Value> = match rule(&mut new, node, &operands)? {
+            Some(value) if !overwritten_there.contains(&value) => vec![value],
             Some(_) | None => {
                 let copy = new.add_node(node.op.clone(), &operands)?;
                 (0..node.types.len() as u32).map(|result| Value { node: copy, result }).collect()
             }
-        });
+        };
+        for (result, value) in to.iter().enumerate() {
+            if overwritten.contains(&Value { node: id, result: result as u32 }) {
+                overwritten_there.insert(*value);
+            }
+        }
+        map[id.index()] = Some(to);
     }
     for output in graph.outputs() {
         new.output(&output.name, mapped(&map, output.value))?;

@@ -14,6 +14,8 @@
 //!
 //! Not checked: numeric ranges, and bounds that depend on symbol values ([`Graph::constraints`]).
 
+use std::collections::{HashMap, HashSet};
+
 use crate::dtype::DType;
 use crate::fusion::Fusion;
 use crate::graph::{Graph, Node, NodeId, Value};
@@ -159,18 +161,39 @@ pub fn updates(graph: &Graph) -> Vec<(Value, NodeId)> {
 /// At most one update per version, and no read of a version after its update.
 fn states(graph: &Graph, report: &mut impl FnMut(NodeId, String)) {
     let updates = updates(graph);
-    for (i, (version, id)) in updates.iter().enumerate() {
-        if updates[..i].iter().any(|(v, _)| v == version) {
+    if updates.is_empty() {
+        return;
+    }
+    let mut readers: HashMap<Value, Vec<NodeId>> = updates.iter().map(|(v, _)| (*v, vec![])).collect();
+    for (id, node) in graph.nodes() {
+        for v in node.operands.iter().enumerate().filter(|(i, v)| !node.operands[..*i].contains(v)) {
+            readers.get_mut(v.1).into_iter().for_each(|all| all.push(id));
+        }
+    }
+    let mut updated: HashSet<Value> = HashSet::new();
+    for (version, id) in &updates {
+        if !updated.insert(*version) {
             report(*id, format!("updates %{}, which another node updates too", version.node.0));
         }
-        // Nodes that depend on the update, found forwards: operands point backwards.
-        let mut depends = vec![false; graph.len()];
-        depends[id.index()] = true;
-        for (other, node) in graph.nodes().skip(id.index() + 1) {
-            depends[other.index()] = node.operands.iter().any(|v| depends[v.node.index()]);
-            if depends[other.index()] && node.operands.contains(version) {
-                report(other, format!("reads %{} after %{} overwrote it", version.node.0, id.0));
+        for reader in readers[version].iter().filter(|reader| **reader > *id && depends(graph, **reader, *id))
+        {
+            report(*reader, format!("reads %{} after %{} overwrote it", version.node.0, id.0));
+        }
+    }
+}
+
+/// Whether `node` needs `on`, a node before it: searched backwards, and not beyond `on`, since operands point there.
+fn depends(graph: &Graph, node: NodeId, on: NodeId) -> bool {
+    let (mut seen, mut todo) = (HashSet::new(), vec![node]);
+    while let Some(id) = todo.pop() {
+        for v in &graph.node(id).operands {
+            if v.node == on {
+                return true;
+            }
+            if v.node > on && seen.insert(v.node) {
+                todo.push(v.node);
             }
         }
     }
+    false
 }

@@ -1,14 +1,15 @@
 //! A model that is ready to run, without its tokenizer: weights resident, two graphs compiled, a cache.
 
 use std::collections::HashMap;
+use std::thread::ScopedJoinHandle;
 
-use tallow::{DType, Device, Executable, State, Weight};
+use tallow::{DType, Device, Executable, Prepared, State, Weight};
 use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
 use crate::error::{Error, Result};
-use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
-use crate::model::{Activations, LoadOptions, Progress, check_tokens, to_bytes, to_f32};
+use crate::llama::{BEST, BEST_LOGIT, LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, to_bytes, to_f32};
 
 /// A model on a device: tokens in, logits out. The cache of keys and values stays there.
 #[derive(Debug)]
@@ -18,7 +19,11 @@ pub struct Decoder {
     context: usize,
     chunk: usize,
     prefill: Executable,
-    decode: Executable,
+    /// The decode step that was compiled with the model.
+    decode: (Decode, Executable),
+    /// The other one, once it was asked for.
+    other: Option<Executable>,
+    parts: Parts,
     /// Tokens in the cache.
     position: usize,
 }
@@ -39,24 +44,29 @@ impl Decoder {
         let context = context(llama, options)?;
         let llama = &with_cache(llama, options)?;
         let chunk = options.chunk_within(context);
-        let graph = |rows, name| {
-            let step = llama.step(rows, context);
-            let rounded = step.and_then(|step| match device.caps() {
-                Some(caps) => round(&step, options.activations, caps),
-                None => Ok(step),
-            });
-            rounded.map_err(|source| Error::Graph { graph: name, source })
-        };
-        let prefill = graph(Rows::UpTo(chunk), "prefill")?;
-        let decode = graph(Rows::One, "decode")?;
-        let weights = upload(file, llama, device, &decode, progress)?;
-        let states = cache(llama, device, context)?;
-        progress(Progress::Compile { graph: "prefill" });
-        let prefill = device.compile(&prefill, &weights, &states)?;
-        progress(Progress::Compile { graph: "decode" });
-        let decode = device.compile(&decode, &weights, &states)?;
+        let prefill = graph(llama, device, options.activations, "prefill", |llama| {
+            llama.step(Rows::UpTo(chunk), context)
+        })?;
+        let step = decode_step(llama, device, options.activations, context, options.decode)?;
+        // Kernels are made while weights stream in.
+        let (prefill, step, weights) = std::thread::scope(|scope| {
+            let compile = |graph| scope.spawn(move || device.prepare(graph));
+            let (prefill_kernels, step_kernels) = (compile(&prefill), compile(&step));
+            let weights = upload(file, llama, device, &prefill, progress);
+            let mut done = |kernels: ScopedJoinHandle<'_, tallow::Result<Prepared>>, graph| {
+                progress(Progress::Compile { graph });
+                // What panicked there goes on here.
+                kernels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            (done(prefill_kernels, "prefill"), done(step_kernels, name(options.decode)), weights)
+        });
+        let (weights, states) = (weights?, cache(llama, device, context)?);
+        let prefill = prefill?.bind(&weights, &states)?;
+        let decode = (options.decode, step?.bind(&weights, &states)?);
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
-        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, position: 0 })
+        let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
+        let parts = Parts { device, activations, llama, context, weights, states };
+        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, position: 0 })
     }
 
     /// Positions of the cache.
@@ -108,9 +118,11 @@ impl Decoder {
             let bytes = to_bytes(part);
             let pos = (POS, self.position as u64);
             let inputs = [(TOKENS, bytes.as_slice())];
-            let outputs = match part.len() {
-                1 => self.decode.run(&[pos], &inputs)?,
-                n => self.prefill.run(&[pos, (SEQ, n as u64)], &inputs)?,
+            // A prompt of one token is no reason to compile a decode step that no later token may take.
+            let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
+            let outputs = match decodes {
+                true => self.step(Decode::Logits)?.run(&[pos], &inputs)?,
+                false => self.prefill.run(&[pos, (SEQ, part.len() as u64)], &inputs)?,
             };
             self.position += part.len();
             let found = outputs.into_iter().find(|o| o.name == LOGITS);
@@ -119,15 +131,102 @@ impl Decoder {
         Ok(to_f32(&logits))
     }
 
-    /// The compiled decode step.
+    /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
+    /// device chooses: one submission, and no logits are read.
+    ///
+    /// # Errors
+    /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
+    pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
+        check_tokens(&[token], self.position, self.context, self.vocabulary)?;
+        let pos = (POS, self.position as u64);
+        let outputs = self.step(Decode::Token)?.run(&[pos], &[(TOKENS, &token.to_le_bytes())])?;
+        self.position += 1;
+        let word = |name| {
+            let found = outputs.iter().find(|o| o.name == name);
+            found.and_then(|o| o.bytes.first_chunk::<4>()).copied().ok_or(Error::NoLogits)
+        };
+        let best = u32::from_le_bytes(word(BEST)?);
+        match f32::from_le_bytes(word(BEST_LOGIT)?).is_nan() {
+            true => Err(Error::NanLogit { token: best as usize }),
+            false => Ok(best),
+        }
+    }
+
+    /// The decode step that gives `what`, compiled if it was not yet.
+    fn step(&mut self, what: Decode) -> Result<&Executable> {
+        if self.decode.0 == what {
+            return Ok(&self.decode.1);
+        }
+        match &mut self.other {
+            Some(other) => Ok(other),
+            none => Ok(none.insert(self.parts.compile(what)?)),
+        }
+    }
+
+    /// The decode step that was compiled with the model.
     pub fn decode(&self) -> &Executable {
-        &self.decode
+        &self.decode.1
     }
 
     /// The compiled prefill step.
     pub fn prefill(&self) -> &Executable {
         &self.prefill
     }
+}
+
+/// The name of the graph that gives `decode`.
+fn name(decode: Decode) -> &'static str {
+    match decode {
+        Decode::Logits => "decode",
+        Decode::Token => "greedy",
+    }
+}
+
+/// A graph of the model, its activations rounded where `activations` and the device ask for that.
+fn graph(
+    llama: &Llama,
+    device: &Device,
+    activations: Activations,
+    name: &'static str,
+    build: impl FnOnce(&Llama) -> std::result::Result<Graph, GraphError>,
+) -> Result<Graph> {
+    let rounded = build(llama).and_then(|step| match device.caps() {
+        Some(caps) => round(&step, activations, caps),
+        None => Ok(step),
+    });
+    rounded.map_err(|source| Error::Graph { graph: name, source })
+}
+
+/// What further steps of a model are compiled from.
+#[derive(Debug)]
+struct Parts {
+    device: Device,
+    activations: Activations,
+    llama: Llama,
+    context: usize,
+    weights: HashMap<String, Weight>,
+    states: HashMap<String, State>,
+}
+
+impl Parts {
+    fn compile(&self, decode: Decode) -> Result<Executable> {
+        let step = decode_step(&self.llama, &self.device, self.activations, self.context, decode)?;
+        Ok(self.device.compile(&step, &self.weights, &self.states)?)
+    }
+}
+
+/// The graph of a decode step.
+fn decode_step(
+    llama: &Llama,
+    device: &Device,
+    activations: Activations,
+    context: usize,
+    decode: Decode,
+) -> Result<Graph> {
+    graph(llama, device, activations, name(decode), |llama| match decode {
+        Decode::Logits => llama.step(Rows::One, context),
+        Decode::Token => llama.greedy(context),
+    })
 }
 
 /// The context that `options` give.

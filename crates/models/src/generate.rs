@@ -1,4 +1,5 @@
-//! Generating text: feed the prompt, then draw and feed one token at a time.
+//! Generating text: feed the prompt, then draw and feed one token at a time. Where the best token is always the next
+//! one, the device chooses it, and no logits are read.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -79,7 +80,9 @@ pub fn generate(
     let mut sampler = Sampler::new(options.sampling.clone())?;
     model.reset();
     let start = Instant::now();
-    let mut logits = model.feed(prompt)?;
+    let on_device = options.sampling.is_greedy();
+    let logits = model.feed(prompt)?;
+    let mut next = sampler.sample(&logits, prompt)?;
     let prompt_time = start.elapsed();
 
     let start = Instant::now();
@@ -92,7 +95,7 @@ pub fn generate(
         if all.len() - prompt.len() >= options.max_tokens {
             break Stop::MaxTokens;
         }
-        let token = sampler.sample(&logits, &all)?;
+        let token = next;
         if tokenizer.is_end(token) {
             break Stop::End;
         }
@@ -109,7 +112,10 @@ pub fn generate(
         if model.position() == model.context() {
             break Stop::Context;
         }
-        logits = model.feed(&[token])?;
+        next = match on_device {
+            true => model.feed_greedy(token)?,
+            false => sampler.sample(&model.feed(&[token])?, &all)?,
+        };
         decode_steps += 1;
     };
     let decode_time = start.elapsed();

@@ -45,6 +45,6 @@ pub use cache::{CacheType, CacheTypes};
 pub use decoder::Decoder;
 pub use error::{Error, Result};
 pub use importance::Measurement;
-pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, LoadOptions, Model, ModelFile, Progress};
+pub use model::{ARCHITECTURES, Activations, DEFAULT_CHUNK, Decode, LoadOptions, Model, ModelFile, Progress};
 pub use sampler::{Sampler, SamplingOptions};
 pub use score::Scorer;

@@ -1,13 +1,15 @@
 //! The `llama` architecture and its kin (`qwen2`, `qwen3`) as a graph: token embedding, decoder layers of grouped-query attention and
 //! SwiGLU, a norm and the output projection (Touvron et al., arXiv 2302.13971 and 2307.09288).
 //!
-//! Three graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens and
-//! *decode* one, for the logits after the last of them; *score* takes `seq` tokens and gives the probability of
-//! the token that follows each. All take the position of their first token as the symbol `pos`, so that none
+//! Four graphs are made of it, which share weights and the key-value cache: *prefill* takes `seq` tokens and
+//! *decode* one, for the logits after the last of them; *greedy* takes one and gives the most probable next one;
+//! *score* takes `seq` tokens and gives the probability of the token that follows each. All take the position of their first token as the symbol `pos`, so that none
 //! is compiled or recorded again as the text grows.
 
 use tallow_gguf::GgufFile;
-use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Graph, GraphError, Op, Symbol, TensorType, Value};
+use tallow_ir::{
+    Attention, DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value,
+};
 
 use crate::cache::{CacheType, CacheTypes};
 use crate::config::LlamaConfig;
@@ -22,6 +24,10 @@ pub const ROPE_WEIGHT: &str = "rope.frequencies";
 pub const TOKENS: &str = "tokens";
 /// Name of the output of prefill and decode: one logit per token of the vocabulary, after the last input token.
 pub const LOGITS: &str = "logits";
+/// Name of the greedy graph's first output: the token with the largest logit, the first of equals; u32.
+pub const BEST: &str = "best";
+/// Name of the greedy graph's other output: the logit of [`BEST`], NaN if any is.
+pub const BEST_LOGIT: &str = "best_logit";
 /// Name of the score graph's other input: for each input token the id of the one that follows, u32.
 pub const NEXT: &str = "next";
 /// Name of the score graph's output: the logarithm of the probability of each token of [`NEXT`].
@@ -110,6 +116,23 @@ impl Llama {
         let logits = self.head(g, last)?;
         let logits = g.reshape(logits, [self.vocabulary])?;
         g.output(LOGITS, logits)?;
+        Ok(graph)
+    }
+
+    /// The graph of a decode step that ends in a choice: input [`TOKENS`] of one token, outputs [`BEST`] and
+    /// [`BEST_LOGIT`], cache updated. The logits stay on the device.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub fn greedy(&self, context: usize) -> Result<Graph, GraphError> {
+        let mut graph = Graph::new("greedy");
+        let g = &mut graph;
+        let x = self.decoder(g, Dim::one(), context)?;
+        let logits = self.head(g, x)?;
+        let best = g.add(Op::Reduce { kind: ReduceKind::ArgMax, axes: vec![1] }, &[logits])?;
+        let logit = g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[logits])?;
+        g.output(BEST, best)?;
+        g.output(BEST_LOGIT, logit)?;
         Ok(graph)
     }
 

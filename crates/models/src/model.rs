@@ -40,6 +40,19 @@ pub struct LoadOptions {
     pub activations: Activations,
     /// How keys and values are kept.
     pub cache: CacheTypes,
+    /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
+    /// for.
+    pub decode: Decode,
+}
+
+/// What a decode step gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decode {
+    /// Logits, for [`Model::feed`].
+    #[default]
+    Logits,
+    /// The token with the largest logit, chosen on the device, for [`Model::feed_greedy`]. The logits stay there.
+    Token,
 }
 
 /// What weights are multiplied by.
@@ -198,7 +211,16 @@ impl Model {
         self.decoder.feed(tokens)
     }
 
-    /// Figures of the decode step.
+    /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
+    /// device chooses: one submission, and no logits are read.
+    ///
+    /// # Errors
+    /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
+    pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
+        self.decoder.feed_greedy(token)
+    }
+
+    /// Figures of the decode step that was compiled with the model.
     pub fn decode_stats(&self) -> ExecStats {
         self.decoder.decode().stats()
     }
@@ -208,7 +230,7 @@ impl Model {
         self.decoder.prefill().stats()
     }
 
-    /// The compiled decode step.
+    /// The decode step that was compiled with the model.
     pub fn decode(&self) -> &Executable {
         self.decoder.decode()
     }

@@ -48,6 +48,11 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
+    /// Whether the token with the largest logit is taken, whatever came before: what a device can choose by itself.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0 && (self.repetition_penalty == 1.0 || self.repetition_last_n == 0)
+    }
+
     /// Checks that every option is in its range.
     ///
     /// # Errors

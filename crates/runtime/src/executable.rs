@@ -6,13 +6,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tallow_codegen::{CodegenError, Grid as ModuleGrid, Module, SpirvStats, Target, compile_kernels};
+use tallow_codegen::{
+    CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Target, Tensor, compile_kernels,
+    compile_observed,
+};
 use tallow_ir::schedule::{Access, Command, Place};
-use tallow_ir::{Bindings, DType, Graph, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
 use tallow_quant::QuantError;
 
 use crate::error::Error;
@@ -190,6 +194,29 @@ pub struct Compiled {
     pub spirv: SpirvStats,
     /// Wall time of passes, shaders and pipelines, in milliseconds.
     pub millis: f64,
+    /// The same by phase.
+    pub phases: Phases,
+}
+
+/// Wall time of what makes kernels of a graph, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Phases {
+    /// Rewriting and fusing.
+    pub passes: f64,
+    /// Generating GLSL.
+    pub glsl: f64,
+    /// Levels, barriers, offsets.
+    pub plan: f64,
+    /// From GLSL to SPIR-V, or finding that on disk.
+    pub spirv: f64,
+    /// From SPIR-V to pipelines, and keeping the driver's cache.
+    pub pipelines: f64,
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Compiled({} kernels, {:?})", self.module.kernels.len(), self.phases)
+    }
 }
 
 impl Compiled {
@@ -199,7 +226,13 @@ impl Compiled {
     /// When the graph is invalid or needs what the device lacks.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
         let start = Instant::now();
-        let module = tallow_codegen::compile(graph, context.caps())?;
+        let mut phases = Phases::default();
+        let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+        let module = compile_observed(graph, context.caps(), &mut |stage, _| match stage {
+            KERNELS => phases.glsl = since(start) - phases.passes,
+            PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
+            _ => phases.passes = since(start),
+        })?;
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
         let target = Target::Vulkan12;
@@ -216,15 +249,19 @@ impl Compiled {
                 required_subgroup_size: None,
             })
             .collect();
+        phases.spirv = stats.millis;
+        let made = Instant::now();
         let pipelines = context.create_pipelines(&descs)?;
         context.save_pipeline_cache()?;
-        let millis = start.elapsed().as_secs_f64() * 1e3;
+        phases.pipelines = since(made);
+        let millis = since(start);
         Ok(Compiled {
             context: context.clone(),
             module: Arc::new(module),
             pipelines: Arc::new(pipelines),
             spirv: stats,
             millis,
+            phases,
         })
     }
 
@@ -256,14 +293,111 @@ pub type InputWriter<'a> = dyn FnMut(&str, &mut [u8]) -> Result<(), String> + 'a
 /// Is shown a result of a run: name, extents, element type and row-major little-endian elements.
 pub type OutputReader<'a> = dyn FnMut(&str, &[usize], DType, &[u8]) + 'a;
 
+/// The last run of an executable.
+struct Last {
+    /// Its number.
+    number: u64,
+    /// Its handle, until its results are read.
+    handle: Option<Handle>,
+    /// The table as bytes, kept so that no run allocates.
+    table: Vec<u8>,
+}
+
+/// The results of a run that is done. While it lives, no other run of its executable starts.
+pub struct Results<'a> {
+    executable: &'a Executable,
+    _last: MutexGuard<'a, Last>,
+}
+
+impl Results<'_> {
+    /// Names and types of the results.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.executable.compiled.module.outputs
+    }
+
+    /// Replaces `shape` and `bytes` by extents and row-major little-endian elements of the result of this number, in
+    /// the order of [`Results::tensors`]. Allocates only where the two are too small.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(
+        &self,
+        number: usize,
+        bindings: &Bindings,
+        shape: &mut Vec<usize>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), ExecError> {
+        let output = &self.tensors()[number];
+        let size = self.extents(output, bindings, shape);
+        let (buffer, _) = &self.executable.places[output.buffer];
+        bytes.resize(size, 0);
+        if size > 0 {
+            match buffer.memory_use() {
+                MemoryUse::Readback => buffer.read(0, bytes)?,
+                MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
+                    self.executable.compiled.context.download(buffer, 0, bytes)?;
+                }
+            }
+        }
+        if matches!(output.ty.dtype, DType::Block(_)) {
+            let rows = rows_of_file(output, shape, bytes)?.into_owned();
+            *bytes = rows;
+        }
+        Ok(())
+    }
+
+    /// Shows the result of this number where it lies.
+    fn show(&self, number: usize, bindings: &Bindings, read: &mut OutputReader<'_>) -> Result<(), ExecError> {
+        let output = &self.tensors()[number];
+        let (name, dtype, mut shape) = (output.name.as_str(), output.ty.dtype, vec![]);
+        let size = self.extents(output, bindings, &mut shape);
+        let mut give = |bytes: &[u8]| -> Result<(), ExecError> {
+            read(name, &shape, dtype, &rows_of_file(output, &shape, bytes)?);
+            Ok(())
+        };
+        let (buffer, _) = &self.executable.places[output.buffer];
+        match (size, buffer.memory_use()) {
+            (0, _) => give(&[]),
+            (_, MemoryUse::Readback) => buffer.read_with(0, size, give)?,
+            (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
+                let mut bytes = vec![0; size];
+                self.executable.compiled.context.download(buffer, 0, &mut bytes)?;
+                give(&bytes)
+            }
+        }
+    }
+
+    /// The extents of a result, and the bytes that it takes on the device.
+    fn extents(&self, output: &Tensor, bindings: &Bindings, shape: &mut Vec<usize>) -> usize {
+        shape.clear();
+        let extent = |d: &Dim| usize::try_from(d.eval(bindings).unwrap_or(0)).unwrap_or(0);
+        shape.extend(output.ty.shape.dims().iter().map(extent));
+        // Where the planes of blocks lie follows from the most elements that there can be.
+        let elements = shape.iter().product::<usize>();
+        output.ty.dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n)
+    }
+}
+
+/// The elements of a result as a file has them, of the bytes that the device has.
+fn rows_of_file<'a>(output: &Tensor, shape: &[usize], bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, ExecError> {
+    let DType::Block(format) = output.ty.dtype else { return Ok(Cow::Borrowed(bytes)) };
+    let rows = || {
+        let mut all = as_in_file(&output.ty, bytes)?.into_owned();
+        all.truncate(format.row_bytes(shape.iter().product())?);
+        Ok(Cow::Owned(all))
+    };
+    let fail =
+        |e: QuantError| ExecError::Leaf { what: "output", name: output.name.clone(), why: e.to_string() };
+    rows().map_err(fail)
+}
+
 /// A recorded instance of a compiled graph.
 pub struct Executable {
     compiled: Compiled,
     /// Buffer of each program buffer, and where it starts in it.
     places: Vec<(Arc<Buffer>, u64)>,
     recording: Recording,
-    /// The last run: its number, and its handle until its results are read.
-    last: Mutex<(u64, Option<Handle>)>,
+    last: Mutex<Last>,
     /// Held by [`Executable::run`] from start to finish.
     whole_run: Mutex<()>,
     recordings: usize,
@@ -340,7 +474,8 @@ impl Executable {
         }
         let spec = physical(spec, &number, &places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
-        let (last, whole_run) = (Mutex::new((0, None)), Mutex::new(()));
+        let last = Mutex::new(Last { number: 0, handle: None, table: vec![] });
+        let whole_run = Mutex::new(());
         Ok(Executable { compiled, places, recording, last, whole_run, recordings: 1, weight_bytes })
     }
 
@@ -378,7 +513,7 @@ impl Executable {
     /// As [`Executable::run`], and what `write` says.
     pub fn start_with(&self, bindings: &Bindings, write: &mut InputWriter<'_>) -> Result<u64, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &last.1
+        if let Some(handle) = &last.handle
             && !handle.is_done()?
         {
             return Err(Error::Busy.into());
@@ -391,22 +526,28 @@ impl Executable {
                 name: String::new(),
                 why: "an expression has no value".into(),
             };
-            let words = module.table.eval(bindings).ok_or_else(unbound)?;
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            self.places[buffer].0.write(0, &bytes)?;
+            last.table.clear();
+            for entry in module.table.entries() {
+                last.table.extend_from_slice(&entry.eval(bindings).ok_or_else(unbound)?.to_le_bytes());
+            }
+            self.places[buffer].0.write(0, &last.table)?;
         }
         for input in &module.inputs {
             let fail = |why: String| ExecError::Leaf { what: "input", name: input.name.clone(), why };
-            let shape = input.ty.shape.eval(bindings).ok_or_else(|| fail("has an unbound extent".into()))?;
-            let need = shape.iter().product::<usize>() * input.ty.dtype.size().unwrap_or(1);
+            let extent = |d: &Dim| usize::try_from(d.eval(bindings)?).ok();
+            let mut extents = input.ty.shape.dims().iter().map(extent);
+            let elements = extents.try_fold(1, |n: usize, d| n.checked_mul(d?));
+            let elements = elements.ok_or_else(|| fail("has an unbound extent".into()))?;
+            let need = elements * input.ty.dtype.size().unwrap_or(1);
             let written = match need {
                 0 => write(&input.name, &mut []),
                 _ => self.places[input.buffer].0.write_with(0, need, |bytes| write(&input.name, bytes))?,
             };
             written.map_err(fail)?;
         }
-        *last = (last.0 + 1, Some(self.recording.submit()?));
-        Ok(last.0)
+        last.handle = Some(self.recording.submit()?);
+        last.number += 1;
+        Ok(last.number)
     }
 
     fn check(&self, bindings: &Bindings) -> Result<(), ExecError> {
@@ -438,22 +579,39 @@ impl Executable {
     /// When the device fails.
     pub fn wait(&self) -> Result<(), ExecError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &last.1 {
+        match &last.handle {
             Some(handle) => Ok(handle.wait(None)?),
             None => Ok(()),
         }
     }
 
-    /// Waits for run number `run` and reads its results.
+    /// Waits for run number `run` and gives its results, to be read into memory of the caller's.
     ///
     /// # Errors
     /// When a later run has overwritten them or the device fails.
+    pub fn results(&self, run: u64) -> Result<Results<'_>, ExecError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.number != run {
+            return Err(ExecError::Overwritten { run, last: last.number });
+        }
+        if let Some(handle) = last.handle.take() {
+            handle.wait(None)?;
+        }
+        Ok(Results { executable: self, _last: last })
+    }
+
+    /// Waits for run number `run` and reads its results.
+    ///
+    /// # Errors
+    /// As [`Executable::results`].
     pub fn finish(&self, run: u64, bindings: &Bindings) -> Result<Vec<RunResult>, ExecError> {
-        let mut results = vec![];
-        self.finish_with(run, bindings, &mut |name, shape, dtype, bytes| {
-            results.push((name.to_string(), shape.to_vec(), dtype, bytes.to_vec()));
-        })?;
-        Ok(results)
+        let results = self.results(run)?;
+        let read = |(number, output): (usize, &Tensor)| {
+            let (mut shape, mut bytes) = (vec![], vec![]);
+            results.read(number, bindings, &mut shape, &mut bytes)?;
+            Ok((output.name.clone(), shape, output.ty.dtype, bytes))
+        };
+        results.tensors().iter().enumerate().map(read).collect()
     }
 
     /// [`Executable::finish`] with a function that reads each result where it lies: its name, extents, element type,
@@ -467,45 +625,8 @@ impl Executable {
         bindings: &Bindings,
         read: &mut OutputReader<'_>,
     ) -> Result<(), ExecError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != run {
-            return Err(ExecError::Overwritten { run, last: last.0 });
-        }
-        // Held while the results are read, so that no run starts meanwhile.
-        if let Some(handle) = last.1.take() {
-            handle.wait(None)?;
-        }
-        for output in &self.compiled.module.outputs {
-            let shape = output.ty.shape.eval(bindings).unwrap_or_default();
-            let (name, dtype) = (output.name.as_str(), output.ty.dtype);
-            let elements = shape.iter().product::<usize>();
-            // Where the planes of blocks lie follows from the most elements that there can be.
-            let size = dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n);
-            let fail =
-                |e: QuantError| ExecError::Leaf { what: "output", name: name.into(), why: e.to_string() };
-            let mut give = |bytes: &[u8]| -> Result<(), QuantError> {
-                match dtype {
-                    DType::Block(format) => {
-                        let rows = as_in_file(&output.ty, bytes)?;
-                        read(name, &shape, dtype, &rows[..format.row_bytes(elements)?]);
-                    }
-                    _ => read(name, &shape, dtype, bytes),
-                }
-                Ok(())
-            };
-            let (buffer, _) = &self.places[output.buffer];
-            let given = match (size, buffer.memory_use()) {
-                (0, _) => give(&[]),
-                (_, MemoryUse::Readback) => buffer.read_with(0, size, |bytes| give(bytes))?,
-                (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
-                    let mut bytes = vec![0; size];
-                    self.compiled.context.download(buffer, 0, &mut bytes)?;
-                    give(&bytes)
-                }
-            };
-            given.map_err(fail)?;
-        }
-        Ok(())
+        let results = self.results(run)?;
+        (0..results.tensors().len()).try_for_each(|number| results.show(number, bindings, read))
     }
 
     /// What was compiled.

@@ -206,7 +206,7 @@ pub fn outputs(device: &Device, graph: &Graph, inputs: &Inputs) -> tallow::Resul
     let executable = device.compile(graph, &weights, &states)?;
     let data: Vec<(&str, &[u8])> =
         inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
-    executable.run(&[], &data)
+    Ok(executable.run(&[], &data)?.into_iter().collect())
 }
 
 fn run(device: &Device, graph: &Graph, inputs: &Inputs) -> tallow::Result<Vec<Array>> {

@@ -11,7 +11,8 @@
 //!    (it saves bytes to compute it in the consumer) is split off.
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
-//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats.
+//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one
+//!    waits for another, the part that waits becomes the epilogue of what it waits for.
 //! 6. `results_to_blocks`: what a matvec computes it rounds to blocks itself, as a quantized cache wants them.
 //! 7. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
 //!    a level.
@@ -26,6 +27,7 @@ mod build;
 mod cluster;
 mod grow;
 mod prune;
+mod siblings;
 
 use std::collections::BTreeSet;
 
@@ -73,7 +75,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     prune::run(&mut clusters)?;
     absorb::maps(&mut clusters)?;
     absorb::shared_reads(&mut clusters)?;
-    absorb::siblings(&mut clusters)?;
+    siblings::run(&mut clusters)?;
     absorb::results_to_blocks(&mut clusters)?;
     absorb::rounding_into_matvecs(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;

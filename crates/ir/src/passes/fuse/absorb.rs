@@ -1,4 +1,4 @@
-//! Phases 3 to 7: prologues, siblings and rounding.
+//! Phases 3, 4 and 6 to 8: what moves into its consumers or its producer, and what reads the same.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -57,7 +57,7 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
     let moved = c.get(id).nodes.clone();
     let mut unions = vec![];
     for consumer in consumers {
-        let Cluster { kind, nodes } = c.get(*consumer).clone();
+        let Cluster { kind, nodes, .. } = c.get(*consumer).clone();
         // Escapes are asked as if the cluster were gone: what only consumers read does not escape.
         let outputs: Vec<NodeId> = c.escapes(&nodes);
         let union: BTreeSet<NodeId> = nodes.union(&moved).copied().collect();
@@ -75,8 +75,11 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
     }
     c.remove(id);
     for (consumer, (kind, union)) in consumers.iter().zip(unions) {
-        c.remove(*consumer);
-        c.add(kind, union);
+        c.replace(*consumer, kind, union);
+    }
+    // The copies that read an old version wait for less than its update, but may stand behind it.
+    if !overwriters.is_empty() {
+        c.put_in_order();
     }
     Ok(())
 }
@@ -243,37 +246,7 @@ fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     all.filter(|v| !nodes.contains(&v.node)).collect()
 }
 
-/// The left operand of a cluster's matmuls.
-fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
-    let matmul = cluster.nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Matmul))?;
-    Some(c.graph.node(*matmul).operands[0])
-}
-
-/// Phase 4: matmuls of one left operand become one kernel.
-pub(super) fn siblings(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
-    let mut order = c.live();
-    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
-    for id in order {
-        let cluster = c.get(id);
-        if !matches!(cluster.kind, FusionKind::Matvec | FusionKind::Matmul) {
-            continue;
-        }
-        let Some(left) = left_operand(c, cluster) else { continue };
-        let key = (cluster.kind, left);
-        let Some(first) = by_left.get(&key).copied() else {
-            by_left.insert(key, id);
-            continue;
-        };
-        match unite(c, first, id)? {
-            Some(united) => by_left.insert(key, united),
-            None => by_left.insert(key, id),
-        };
-    }
-    Ok(())
-}
-
-/// Phase 5: blocks of a matvec's results are made where the results are.
+/// Phase 6: blocks of a matvec's results are made where the results are.
 pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -297,7 +270,7 @@ fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {
     !consumers.is_empty() && consumers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
 }
 
-/// Phase 6: rounding of activations that only matvecs read is repeated in each of them.
+/// Phase 7: rounding of activations that only matvecs read is repeated in each of them.
 pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -344,17 +317,15 @@ pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 }
 
 /// Makes one cluster of two if that is legal, and logs why not.
-fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
+pub(super) fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
     let kind = c.get(a).kind.max(c.get(b).kind);
     let nodes: BTreeSet<NodeId> = c.get(a).nodes.union(&c.get(b).nodes).copied().collect();
     let why = match c.legal(kind, &nodes)? {
         Err(why) => why.to_string(),
-        Ok(()) if c.cyclic(&[a, b]) => "one waits for the other".into(),
-        Ok(()) => {
-            c.remove(a);
-            c.remove(b);
-            return Ok(Some(c.add(kind, nodes)));
-        }
+        Ok(()) => match c.unite(a, b, kind, nodes) {
+            Some(united) => return Ok(Some(united)),
+            None => "one waits for the other".into(),
+        },
     };
     let line = format!("{} and {} stay apart: {why}", c.name(a), c.name(b));
     c.log.push(line);

@@ -1,6 +1,7 @@
 //! The state of the fuser: nodes in clusters, with the questions that all phases ask.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
@@ -25,6 +26,10 @@ pub(super) enum Class {
     Anchor(FusionKind),
 }
 
+/// Nodes of one kernel, at most: the drivers' compilers take more than in proportion to a kernel's length, and a buffer
+/// that is written and read once is nothing beside so much work.
+pub(super) const LONGEST_KERNEL: usize = 1024;
+
 /// Nodes that become one kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
@@ -42,6 +47,13 @@ pub(super) struct Clusters<'a> {
     pub users: Vec<Vec<NodeId>>,
     /// By node: updates in place that must come after it, since it reads the old version.
     before: Vec<Vec<NodeId>>,
+    /// The inverse: by update, the readers of the old version.
+    after: Vec<Vec<NodeId>>,
+    /// By node: its place in an order in which everything comes after what it waits for.
+    pub rank: Vec<u32>,
+    /// The same by cluster, except while `prune` splits them. What leads from one cluster to another lies between the
+    /// two, so that a search for a cycle stays near them, whatever the size of the graph.
+    order: Vec<u32>,
     /// By node: whether a graph output needs its buffer.
     pub is_output: Vec<bool>,
     pub clusters: Vec<Option<Cluster>>,
@@ -93,7 +105,7 @@ impl<'a> Clusters<'a> {
                 sources[id.index()].iter().for_each(|v| users[v.node.index()].push(id));
             }
         }
-        let mut before = vec![vec![]; graph.len()];
+        let (mut before, mut after) = (vec![vec![]; graph.len()], vec![vec![]; graph.len()]);
         // A scatter writes its target in place, see `build::copy_scatter_targets`.
         let scatters = graph.nodes().filter(|(_, n)| matches!(n.op, Op::Scatter(_)));
         let scatters = scatters.map(|(id, n)| (n.operands[0], id));
@@ -101,10 +113,13 @@ impl<'a> Clusters<'a> {
             for reader in users[version.node.index()].clone() {
                 if reader != update {
                     before[reader.index()].push(update);
+                    after[update.index()].push(reader);
                 }
             }
         }
         let member = vec![vec![]; graph.len()];
+        let next = |n: usize| users[n].iter().chain(&before[n]).map(|n: &NodeId| n.index()).collect();
+        let rank = topological(&(0..graph.len()).map(next).collect::<Vec<Vec<usize>>>());
         Clusters {
             graph,
             caps,
@@ -112,6 +127,9 @@ impl<'a> Clusters<'a> {
             sources,
             users,
             before,
+            after,
+            rank,
+            order: vec![],
             is_output,
             clusters: vec![],
             member,
@@ -122,8 +140,122 @@ impl<'a> Clusters<'a> {
     pub fn add(&mut self, kind: FusionKind, nodes: BTreeSet<NodeId>) -> usize {
         let id = self.clusters.len();
         nodes.iter().for_each(|n| self.member[n.index()].push(id));
+        self.order.push(nodes.last().map_or(0, |n| self.rank[n.index()]));
         self.clusters.push(Some(Cluster { kind, nodes }));
         id
+    }
+
+    /// Puts a cluster of these nodes in the place of cluster `id`, and returns its id.
+    pub fn replace(&mut self, id: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> usize {
+        self.remove(id);
+        let new = self.add(kind, nodes);
+        self.order[new] = self.order[id];
+        new
+    }
+
+    /// Puts two clusters in the place of cluster `id`. They have one place in the order, until that is found anew.
+    pub fn split(
+        &mut self,
+        id: usize,
+        first: (FusionKind, BTreeSet<NodeId>),
+        second: (FusionKind, BTreeSet<NodeId>),
+    ) -> (usize, usize) {
+        let first = self.replace(id, first.0, first.1);
+        let second = self.replace(id, second.0, second.1);
+        (first, second)
+    }
+
+    /// Makes one cluster of `kind` of two that share no node, unless kernels would then wait for each other: unless a
+    /// chain of others leads from one to the other. Returns the id, which is that of the larger one.
+    ///
+    /// Between the two in the order lie some that the later one waits for and some that wait for the earlier one. None
+    /// is both, or it would be on such a chain. So the first kind, the union, and the second kind can take the places
+    /// of them all, in this sequence: the first move forwards and have all that they wait for before them still, the
+    /// second backwards (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs", 2006).
+    pub fn merge(&mut self, a: usize, b: usize, kind: FusionKind) -> Option<usize> {
+        let place = self.place_of_union(a, b)?;
+        let (to, from) = if self.get(a).nodes.len() >= self.get(b).nodes.len() { (a, b) } else { (b, a) };
+        let moved = self.remove(from)?;
+        moved.nodes.iter().for_each(|n| self.member[n.index()].push(to));
+        if let Some(cluster) = &mut self.clusters[to] {
+            cluster.kind = kind;
+            cluster.nodes.extend(moved.nodes);
+        }
+        self.order[to] = place;
+        Some(to)
+    }
+
+    /// As [`Clusters::merge`], of clusters that may share nodes, and with a new id; `nodes` are those of both.
+    pub fn unite(&mut self, a: usize, b: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> Option<usize> {
+        let place = self.place_of_union(a, b)?;
+        self.remove(a);
+        self.remove(b);
+        let id = self.add(kind, nodes);
+        self.order[id] = place;
+        Some(id)
+    }
+
+    /// Makes room in the order for the union of two clusters, and says where; `None` if a chain leads from one to the
+    /// other through others.
+    fn place_of_union(&mut self, a: usize, b: usize) -> Option<u32> {
+        let (early, late) = if self.order[a] < self.order[b] { (a, b) } else { (b, a) };
+        // The smaller one's neighbours are soon found. Where it has none in between, there is nothing to move.
+        if self.get(early).nodes.len() > self.get(late).nodes.len() {
+            if self.between(late, early, Clusters::predecessors)?.is_empty() {
+                return Some(self.order[early]);
+            }
+        } else if self.between(early, late, Clusters::successors)?.is_empty() {
+            return Some(self.order[late]);
+        }
+        let mut first = self.between(late, early, Clusters::predecessors)?;
+        let mut second = self.between(early, late, Clusters::successors)?;
+        let by_order = |ids: &mut Vec<usize>| ids.sort_by_key(|c| self.order[*c]);
+        by_order(&mut first);
+        by_order(&mut second);
+        let all = first.iter().chain([&early, &late]).chain(&second);
+        let mut places: Vec<u32> = all.map(|c| self.order[*c]).collect();
+        places.sort_unstable();
+        let middle = places[first.len()];
+        for (id, place) in first.iter().zip(&places).chain(second.iter().rev().zip(places.iter().rev())) {
+            self.order[*id] = *place;
+        }
+        Some(middle)
+    }
+
+    /// Clusters between `from` and `to` in the order that `neighbours` lead to from `from`, if not through `to`. `None`
+    /// if these lead to `to`.
+    fn between(
+        &self,
+        from: usize,
+        to: usize,
+        neighbours: fn(&Self, usize) -> BTreeSet<usize>,
+    ) -> Option<Vec<usize>> {
+        let (one, other) = (self.order[from], self.order[to]);
+        let is_between = |c: &usize| (one.min(other) + 1..one.max(other)).contains(&self.order[*c]);
+        let mut seen = HashSet::new();
+        let mut todo: Vec<usize> = neighbours(self, from).into_iter().filter(|c| is_between(c)).collect();
+        while let Some(cluster) = todo.pop() {
+            if !seen.insert(cluster) {
+                continue;
+            }
+            for next in neighbours(self, cluster) {
+                if next == to {
+                    return None;
+                }
+                if is_between(&next) {
+                    todo.push(next);
+                }
+            }
+        }
+        Some(seen.into_iter().collect())
+    }
+
+    /// Finds an order of the clusters.
+    pub fn put_in_order(&mut self) {
+        let live = self.live();
+        let mut next: Vec<Vec<usize>> = vec![vec![]; self.clusters.len()];
+        live.iter().for_each(|c| next[*c] = self.successors(*c).into_iter().collect());
+        self.order = topological(&next);
     }
 
     pub fn remove(&mut self, id: usize) -> Option<Cluster> {
@@ -165,18 +297,21 @@ impl<'a> Clusters<'a> {
         found
     }
 
+    /// Clusters that `id` must come after.
+    fn predecessors(&self, id: usize) -> BTreeSet<usize> {
+        let nodes = &self.get(id).nodes;
+        let computed = nodes.iter().flat_map(|n| &self.sources[n.index()]).map(|v| v.node);
+        let computed = computed.filter(|n| !nodes.contains(n));
+        let readers = nodes.iter().flat_map(|n| &self.after[n.index()]).copied();
+        let all = computed.chain(readers).flat_map(|n| &self.member[n.index()]);
+        all.copied().filter(|c| *c != id).collect()
+    }
+
     /// True if `to` is `from` or must come after it.
     pub fn reaches(&self, from: usize, to: usize) -> bool {
-        let (mut seen, mut todo) = (HashSet::new(), vec![from]);
-        while let Some(cluster) = todo.pop() {
-            if cluster == to {
-                return true;
-            }
-            if seen.insert(cluster) {
-                todo.extend(self.successors(cluster));
-            }
-        }
-        false
+        let waits = self.order[from] < self.order[to];
+        let direct = || self.successors(from).contains(&to);
+        from == to || waits && (direct() || self.between(from, to, Clusters::successors).is_none())
     }
 
     /// Nodes of `nodes` whose value something else needs: a node that computes from it elsewhere, or a
@@ -191,22 +326,6 @@ impl<'a> Clusters<'a> {
         };
         let is_update = |node: &NodeId| matches!(self.graph.node(*node).op, Op::StateUpdate { .. });
         nodes.iter().copied().filter(|n| self.is_output[n.index()] || outside(n) || is_update(n)).collect()
-    }
-
-    /// True if making one cluster of `parts` would make kernels wait for each other.
-    pub fn cyclic(&self, parts: &[usize]) -> bool {
-        let mut seen: HashSet<usize> = HashSet::new();
-        let mut todo: Vec<usize> =
-            parts.iter().flat_map(|p| self.successors(*p)).filter(|c| !parts.contains(c)).collect();
-        while let Some(cluster) = todo.pop() {
-            if parts.contains(&cluster) {
-                return true;
-            }
-            if seen.insert(cluster) {
-                todo.extend(self.successors(cluster));
-            }
-        }
-        false
     }
 
     /// All results of `nodes`: of a node with several, a kernel returns all or none.
@@ -252,6 +371,9 @@ impl<'a> Clusters<'a> {
         nodes: &BTreeSet<NodeId>,
         outputs: &[NodeId],
     ) -> Result<Result<(), Reason>, GraphError> {
+        if nodes.len() > LONGEST_KERNEL {
+            return Ok(Err(Reason(format!("{} nodes are too many for one kernel", nodes.len()))));
+        }
         let (body, externals) = self.body(nodes, outputs)?;
         let windows = |v: Value| self.caps.windows(self.graph.ty(v).max_bytes());
         let all = externals.iter().copied().chain(self.results(outputs));
@@ -337,18 +459,38 @@ pub(super) fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item =
     found
 }
 
-/// For each version of a state that is overwritten, which nodes wait for that.
-fn after_updates(graph: &Graph) -> Vec<(Value, Vec<bool>)> {
-    let updates = graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }));
-    let after = |update: NodeId| {
-        let mut waits = vec![false; graph.len()];
-        waits[update.index()] = true;
-        for (id, node) in graph.nodes() {
-            waits[id.index()] |= node.operands.iter().any(|v| waits[v.node.index()]);
+/// The place of each in an order that every edge follows, the least first where several could come next. Where edges
+/// make a cycle (which the verifier rejects), those on it and behind it come last.
+fn topological(next: &[Vec<usize>]) -> Vec<u32> {
+    let mut waits = vec![0u32; next.len()];
+    next.iter().flatten().for_each(|n| waits[*n] += 1);
+    let ready = (0..next.len()).filter(|n| waits[*n] == 0);
+    let mut ready: BinaryHeap<Reverse<usize>> = ready.map(Reverse).collect();
+    let mut place = vec![u32::MAX; next.len()];
+    let mut count = 0;
+    while let Some(Reverse(one)) = ready.pop() {
+        place[one] = count;
+        count += 1;
+        for later in &next[one] {
+            waits[*later] -= 1;
+            if waits[*later] == 0 {
+                ready.push(Reverse(*later));
+            }
         }
-        waits
-    };
-    updates.map(|(id, n)| (n.operands[0], after(id))).collect()
+    }
+    let left = place.iter_mut().filter(|p| **p == u32::MAX);
+    left.zip(count..).for_each(|(p, n)| *p = n);
+    place
+}
+
+/// Which nodes wait for `update`.
+fn waits_for(graph: &Graph, update: NodeId) -> Vec<bool> {
+    let mut waits = vec![false; graph.len()];
+    waits[update.index()] = true;
+    for (id, node) in graph.nodes().skip(update.index()) {
+        waits[id.index()] |= node.operands.iter().any(|v| waits[v.node.index()]);
+    }
+    waits
 }
 
 /// Whether a cast gives every value a longer encoding of itself.
@@ -361,8 +503,16 @@ fn widens(from: DType, to: DType) -> bool {
 }
 
 fn classes(graph: &Graph) -> Vec<Class> {
-    let (users, after) = (graph.users(), after_updates(graph));
+    let users = graph.users();
+    let mut updates: HashMap<Value, Vec<NodeId>> = HashMap::new();
+    for (id, node) in graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. })) {
+        updates.entry(node.operands[0]).or_default().push(id);
+    }
+    // Who waits for an update is asked of few, since hardly anything but the update reads an old version.
+    let mut waits: HashMap<NodeId, Vec<bool>> = HashMap::new();
     let mut class: Vec<Class> = vec![];
+    // By node: if it is inline, the overwritten versions that it is read from.
+    let mut old: Vec<Vec<Value>> = vec![];
     for (id, node) in graph.nodes() {
         // Anything that is a weight in another element type is read as the weight.
         let of_weight = |class: &[Class]| {
@@ -406,14 +556,27 @@ fn classes(graph: &Graph) -> Vec<Class> {
                 Class::Anchor(if few { FusionKind::Matvec } else { FusionKind::Matmul })
             }
         };
+        let mut read: Vec<Value> = vec![];
+        if one == Class::Inline && !updates.is_empty() {
+            for v in &node.operands {
+                let through =
+                    if class[v.node.index()] == Class::Inline { &old[v.node.index()][..] } else { &[] };
+                let own = updates.contains_key(v).then_some(v);
+                for version in through.iter().chain(own) {
+                    if !read.contains(version) {
+                        read.push(*version);
+                    }
+                }
+            }
+        }
         // A view of an old version of a state cannot be read in place by what waits for the update.
-        let is_late = |class: &[Class]| {
-            let old = sources(graph, class, node.operands.iter().copied());
-            let waits = |w: &[bool]| users[id.index()].iter().any(|u| w[u.index()]);
-            after.iter().any(|(version, w)| old.contains(version) && waits(w))
+        let mut is_late = |update: &NodeId| {
+            let waits = waits.entry(*update).or_insert_with(|| waits_for(graph, *update));
+            users[id.index()].iter().any(|u| waits[u.index()])
         };
-        let copied = one == Class::Inline && !after.is_empty() && is_late(&class);
+        let copied = read.iter().flat_map(|version| &updates[version]).any(&mut is_late);
         class.push(if copied { Class::Point } else { one });
+        old.push(if copied { vec![] } else { read });
     }
     class
 }

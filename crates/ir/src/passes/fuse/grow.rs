@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::cluster::{Class, Clusters};
+use super::cluster::{Class, Clusters, LONGEST_KERNEL};
 use crate::form;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
@@ -11,7 +11,10 @@ use crate::op::Op;
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     // Row kernels by the buffers that they read, so that independent reductions of one tensor meet.
     let mut rows_by_source: HashMap<Value, Vec<NodeId>> = HashMap::new();
-    for (id, _) in c.graph.nodes() {
+    // What must come later by an update in place only comes later here, too.
+    let mut order: Vec<NodeId> = c.graph.nodes().map(|(id, _)| id).collect();
+    order.sort_by_key(|id| c.rank[id.index()]);
+    for id in order {
         let (kind, joins) = match c.class[id.index()] {
             Class::Leaf | Class::Inline => continue,
             Class::Point => (FusionKind::Map, true),
@@ -36,23 +39,21 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
             if other != own
                 && let Some(kind) = mergeable(c, own, other)?
+                && let Some(merged) = c.merge(own, other, kind)
             {
-                own = merge(c, own, other, kind);
+                own = merged;
             }
         }
     }
     Ok(())
 }
 
-fn merge(c: &mut Clusters<'_>, a: usize, b: usize, kind: FusionKind) -> usize {
-    let mut nodes = c.remove(a).map(|x| x.nodes).unwrap_or_default();
-    nodes.extend(c.remove(b).map(|x| x.nodes).unwrap_or_default());
-    c.add(kind, nodes)
-}
-
-/// The kind of the union, if the anchors of both can share a kernel and no cycle arises.
+/// The kind of the union, if the anchors of both can share a kernel.
 fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
     let (a, b) = (c.get(own), c.get(other));
+    if a.nodes.len() + b.nodes.len() > LONGEST_KERNEL {
+        return Ok(None);
+    }
     let kind = match (a.kind, b.kind) {
         // Blocks go into a state as they are made.
         (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, own, other) => FusionKind::Quantize,
@@ -86,8 +87,8 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         (FusionKind::Matmul, FusionKind::Matmul) => FusionKind::Matmul,
         _ => return Ok(None),
     };
-    let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();
     if a.kind == b.kind && kind != FusionKind::Map {
+        let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();
         let (body, _) = c.body(&nodes, &[])?;
         if let Err(why) = form::anchors_fit(kind, &body) {
             let line = format!("{} and {} stay apart: {why}", c.name(own), c.name(other));
@@ -95,7 +96,7 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
             return Ok(None);
         }
     }
-    Ok(if c.cyclic(&[own, other]) { None } else { Some(kind) })
+    Ok(Some(kind))
 }
 
 /// True if all that `own` does is to write what `other` rounds to blocks into states that `other` does not write.

@@ -17,8 +17,9 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         let rest: BTreeSet<NodeId> = whole.nodes.difference(&out).copied().collect();
         let parts: Vec<usize> = [rest, out].into_iter().map(|part| c.add(c.kind_of(&part), part)).collect();
         // A part may hold an update and the other a read of the old version: then neither can go first, and
-        // single nodes, which the graph orders, take their place.
-        if parts.iter().any(|p| c.cyclic(&[*p])) {
+        // single nodes, which the graph orders, take their place. No longer cycle arises: through other clusters, it
+        // would have been one of the whole.
+        if c.successors(parts[0]).contains(&parts[1]) && c.successors(parts[1]).contains(&parts[0]) {
             for part in parts {
                 for node in c.remove(part).map(|p| p.nodes).unwrap_or_default() {
                     let alone = BTreeSet::from([node]);
@@ -30,6 +31,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             todo.extend(parts);
         }
     }
+    c.put_in_order();
     Ok(())
 }
 

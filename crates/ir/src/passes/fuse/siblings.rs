@@ -1,0 +1,129 @@
+//! Phase 5: matmuls of one left operand become one kernel.
+//!
+//! Two of them may wait for each other: in `x + sigmoid(n W) * f(n V)` all that follows the first matmul became its
+//! epilogue, and with that it waits for `f`, which is made of the second. Then the epilogue is cut where the waiting
+//! begins, and what waits becomes the epilogue of a kernel that it waits for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::absorb::unite;
+use super::cluster::{Class, Cluster, Clusters};
+use crate::fusion::FusionKind;
+use crate::graph::{GraphError, NodeId, Value};
+use crate::op::Op;
+
+pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut parts = vec![];
+    for (first, later) in meet(c)? {
+        parts.extend(cut(c, first, later));
+    }
+    if parts.is_empty() {
+        return Ok(());
+    }
+    c.put_in_order();
+    for Cut { first, rest, waiting } in parts {
+        settle(c, [first, rest], waiting)?;
+    }
+    meet(c).map(|_| ())
+}
+
+/// An epilogue that was cut.
+struct Cut {
+    /// The cluster that it waited for.
+    first: usize,
+    /// The matmuls and what does not wait.
+    rest: usize,
+    /// What waits.
+    waiting: usize,
+}
+
+/// The left operand of a cluster's matmuls.
+fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
+    let matmul = cluster.nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Matmul))?;
+    Some(c.graph.node(*matmul).operands[0])
+}
+
+/// Unites what can be united; the pairs of which the later one waits for the first.
+fn meet(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
+    let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
+    let mut order = c.live();
+    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
+    let mut apart = vec![];
+    for id in order {
+        let cluster = c.get(id);
+        if !matches!(cluster.kind, FusionKind::Matvec | FusionKind::Matmul) {
+            continue;
+        }
+        let Some(left) = left_operand(c, cluster) else { continue };
+        let key = (cluster.kind, left);
+        let Some(first) = by_left.get(&key).copied() else {
+            by_left.insert(key, id);
+            continue;
+        };
+        match unite(c, first, id)? {
+            Some(united) => by_left.insert(key, united),
+            None => {
+                apart.push((first, id));
+                by_left.insert(key, id)
+            }
+        };
+    }
+    // Uniting others may have given the first one another id: then it is found again by its left operand, later.
+    Ok(apart.into_iter().filter(|(a, b)| c.clusters[*a].is_some() && c.clusters[*b].is_some()).collect())
+}
+
+/// Cuts off the part of the epilogue of `later` that waits for `first`, if all its matmuls are before that.
+fn cut(c: &mut Clusters<'_>, first: usize, later: usize) -> Option<Cut> {
+    let (Some(_), Some(whole)) = (&c.clusters[first], &c.clusters[later]) else { return None };
+    let mut waits: BTreeSet<NodeId> = BTreeSet::new();
+    // Operands point backwards, so that those within come before.
+    for node in &whole.nodes {
+        let is_late = |v: &Value| {
+            let others = c.member[v.node.index()].iter().filter(|m| **m != first && **m != later);
+            waits.contains(&v.node)
+                || !whole.nodes.contains(&v.node) && others.into_iter().any(|m| c.reaches(first, *m))
+        };
+        if c.sources[node.index()].iter().any(is_late) {
+            waits.insert(*node);
+        }
+    }
+    let anchored = waits.iter().any(|n| matches!(c.class[n.index()], Class::Anchor(_)));
+    if waits.is_empty() || anchored {
+        return None;
+    }
+    let rest: BTreeSet<NodeId> = whole.nodes.difference(&waits).copied().collect();
+    let home = home(c, &waits, &[first, later])?;
+    let kind = whole.kind;
+    let line = format!("{} gives what waits for {} to {}", c.name(later), c.name(first), c.name(home));
+    c.log.push(line);
+    let (rest, waiting) = c.split(later, (kind, rest), (FusionKind::Map, waits));
+    Some(Cut { first, rest, waiting })
+}
+
+/// A kernel whose epilogue `nodes` could become: one that they read, not one of `without`.
+fn home(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, without: &[usize]) -> Option<usize> {
+    let sources = nodes.iter().flat_map(|n| &c.sources[n.index()]);
+    let computed = sources.flat_map(|v| &c.member[v.node.index()]).copied();
+    let fits = |id: &usize| {
+        let kind = c.get(*id).kind;
+        !without.contains(id) && matches!(kind, FusionKind::Matvec | FusionKind::Matmul | FusionKind::Row)
+    };
+    // The latest: the others are done by then.
+    computed.filter(fits).max_by_key(|id| c.get(*id).nodes.last().copied())
+}
+
+/// Makes a part that was cut off the epilogue of the latest kernel that it reads and that can take it; if there is none,
+/// of the one that it was.
+fn settle(c: &mut Clusters<'_>, [first, rest]: [usize; 2], waiting: usize) -> Result<(), GraphError> {
+    let mut without = vec![first, rest, waiting];
+    while let Some(home) = home(c, &c.get(waiting).nodes, &without) {
+        if unite(c, home, waiting)?.is_some() {
+            return Ok(());
+        }
+        without.push(home);
+    }
+    if c.clusters[rest].is_some() {
+        unite(c, rest, waiting)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Decode steps as they are replayed: what the device chooses, what is submitted, what the host allocates.
+//!
+//! A target of its own, because the crate that counts allocations replaces the allocator of the whole program.
+
+#![cfg(feature = "vulkan")]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::path::PathBuf;
+
+use allocation_counter::measure;
+use tallow::Device;
+use tallow_gguf::GgufFile;
+use tallow_models::llama::{POS, TOKENS};
+use tallow_models::{Activations, Decode, LoadOptions, Model, ModelFile};
+
+/// The environment's Vulkan device; `None` after saying that the test skips.
+fn device() -> Option<Device> {
+    match Device::best_vulkan() {
+        Ok(device) => Some(device),
+        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
+            panic!("REQUIRE_VULKAN=1, but {why}")
+        }
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../models/{name}.gguf"))
+}
+
+fn load(device: &Device, file: ModelFile, decode: Decode, activations: Activations) -> Model {
+    let options = LoadOptions { context: Some(96), decode, activations, ..LoadOptions::default() };
+    file.load(device, &options, &mut |_| {}).unwrap()
+}
+
+/// The first of the largest, as the sampler has it.
+fn best(logits: &[f32]) -> u32 {
+    (0..logits.len()).reduce(|a, b| if logits[b] > logits[a] { b } else { a }).unwrap() as u32
+}
+
+/// A text whose tokens the device chooses is the text that the host would choose from the same logits.
+#[test]
+fn the_device_chooses_as_the_host_does() {
+    let Some(device) = device() else { return };
+    for (name, activations) in [
+        ("storyteller-nano-f16", Activations::Auto),
+        ("storyteller-nano-Q4_0", Activations::Exact),
+        ("storyteller-nano-Q4_K_M", Activations::Rounded),
+    ] {
+        let open = || ModelFile::open(path(name)).unwrap();
+        let mut on_host = load(&device, open(), Decode::Logits, activations);
+        let mut on_device = load(&device, open(), Decode::Token, activations);
+        let prompt = on_host.tokenizer().encode("Once upon a time", true).unwrap();
+        let first = best(&on_host.feed(&prompt).unwrap());
+        assert_eq!(best(&on_device.feed(&prompt).unwrap()), first, "{name}");
+        let mut token = first;
+        for at in 0..40 {
+            let expected = best(&on_host.feed(&[token]).unwrap());
+            assert_eq!(on_device.feed_greedy(token).unwrap(), expected, "{name}, token {at}");
+            token = expected;
+        }
+        // Either model has either step, on one cache.
+        let expected = best(&on_host.feed(&[token]).unwrap());
+        assert_eq!(best(&on_device.feed(&[token]).unwrap()), expected, "{name}");
+        assert_eq!(
+            on_host.feed_greedy(expected).unwrap(),
+            on_device.feed_greedy(expected).unwrap(),
+            "{name}"
+        );
+        assert_eq!(on_host.position(), prompt.len() + 42);
+    }
+}
+
+/// One submission a token, nothing recorded, nothing allocated: neither where the device chooses nor where logits are
+/// read and dropped.
+#[test]
+fn a_decode_step_submits_once_and_allocates_nothing() {
+    let Some(device) = device() else { return };
+    let Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
+    let file = || ModelFile::open(path("storyteller-nano-Q4_K_M")).unwrap();
+
+    let mut model = load(&device, file(), Decode::Token, Activations::Auto);
+    let mut token = best(&model.feed(&[1, 5, 6]).unwrap());
+    token = model.feed_greedy(token).unwrap();
+    token = model.feed_greedy(token).unwrap();
+    let before = (vulkan.submissions(), vulkan.work_done());
+    let info = measure(|| {
+        for _ in 0..64 {
+            token = model.feed_greedy(token).unwrap();
+        }
+    });
+    assert_eq!(info.count_total, 0, "{info:?}");
+    assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 64, before.1));
+    assert_eq!(model.position(), 69);
+
+    let model = load(&device, file(), Decode::Logits, Activations::Auto);
+    let step = |pos: u64| {
+        let token = 5u32.to_le_bytes();
+        let logits = model.decode().run(&[(POS, pos)], &[(TOKENS, &token)]).unwrap();
+        assert_eq!(logits[0].bytes.len(), 4 * model.vocabulary());
+    };
+    (0..3).for_each(step);
+    let info = measure(|| (3..67).for_each(step));
+    assert_eq!(info.count_total, 0, "{info:?}");
+    // The counter counts: results that are kept are memory that the next run has not.
+    let run = |pos| model.decode().run(&[(POS, pos)], &[(TOKENS, &[5, 0, 0, 0])]).unwrap();
+    let info = measure(|| drop((67..72).map(run).collect::<Vec<_>>()));
+    assert!(info.count_total > 0, "{info:?}");
+}
+
+/// A model that computes NaN says so, on the device as from logits.
+#[test]
+fn a_logit_that_is_nan_is_an_error() {
+    let Some(device) = device() else { return };
+    let mut bytes = std::fs::read(path("storyteller-nano-f16")).unwrap();
+    let file = GgufFile::parse(bytes.clone()).unwrap();
+    let norm = file.tensor_data(file.require("output_norm.weight").unwrap()).unwrap();
+    let at = bytes.windows(norm.len()).position(|w| w == norm).unwrap();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    for on in [Device::Cpu, device] {
+        let file = ModelFile::new(GgufFile::parse(bytes.clone()).unwrap()).unwrap();
+        let mut model = load(&on, file, Decode::Token, Activations::Auto);
+        let error = model.feed_greedy(5).unwrap_err();
+        assert!(matches!(error, tallow_models::Error::NanLogit { token: 0 }), "{on}: {error}");
+    }
+}
