@@ -27,7 +27,7 @@ const HEAD: usize = WIDTH / HEADS;
 /// A llama model whose matrices, embedding and output among them, are random blocks of `format`. Its metadata, and so
 /// its tokenizer, are nano's.
 fn file(format: Format) -> ModelFile {
-    let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_0.gguf");
+    let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
     let mut metadata: Metadata = GgufFile::open(nano).unwrap().metadata().clone();
     for (key, value) in [
         ("block_count", LAYERS),

@@ -47,7 +47,7 @@ fn cases(model: &str) -> Vec<Case> {
 }
 
 fn open(name: &str) -> ModelFile {
-    ModelFile::open(folder().join(format!("{name}.gguf"))).unwrap()
+    ModelFile::open(tallow_testmodels::model(name)).unwrap()
 }
 
 /// The largest logit's position; the smallest position on a tie.

@@ -11,15 +11,11 @@ use tallow_candle::models::{self, Options};
 
 use crate::support::{Numbers, devices, fastest, nmse};
 
-const FILES: [&str; 4] = [
-    "storyteller-nano-f16.gguf",
-    "storyteller-nano-Q4_0.gguf",
-    "storyteller-nano-Q4_K_M.gguf",
-    "storyteller-main-Q4_K_M.gguf",
-];
+const FILES: [&str; 4] =
+    ["storyteller-nano-f16", "storyteller-nano-Q4_0", "storyteller-nano-Q4_K_M", "storyteller-main-Q4_K_M"];
 
 fn read(name: &str) -> Vec<u8> {
-    std::fs::read(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    std::fs::read(tallow_testmodels::model(name)).unwrap()
 }
 
 fn content(bytes: &[u8]) -> gguf_file::Content {

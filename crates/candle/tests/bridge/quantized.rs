@@ -65,10 +65,9 @@ fn every_format_is_intercepted_for_one_row_and_many() {
     }
 }
 
-/// A file's content as `from_ggml` takes it, and the number of its matrices.
+/// The content of a model's file as `from_ggml` takes it, and the number of its matrices.
 fn file(name: &str, interceptor: &Interceptor) -> (ModelWeights, usize) {
-    let path = format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = std::fs::read(path).unwrap();
+    let bytes = std::fs::read(tallow_testmodels::model(name)).unwrap();
     let content = gguf_file::Content::read(&mut Cursor::new(&bytes)).unwrap();
     let layers = content.metadata["llama.block_count"].to_u32().unwrap() as usize;
     let (content, groups) = interceptor.ggml_content(&content, &mut Cursor::new(&bytes)).unwrap();
@@ -79,7 +78,7 @@ fn file(name: &str, interceptor: &Interceptor) -> (ModelWeights, usize) {
 #[test]
 fn candles_model_code_runs_unmodified() {
     // The mix has matrices of Q4_K and Q6_K, which Candle would multiply by itself.
-    for name in ["storyteller-nano-Q4_K_M.gguf", "storyteller-nano-Q4_0.gguf"] {
+    for name in ["storyteller-nano-Q4_K_M", "storyteller-nano-Q4_0"] {
         let interceptor = Interceptor::new(&fastest());
         let (mut model, matrices) = file(name, &interceptor);
         let mut exact = crate::models::exact(name);

@@ -1,12 +1,10 @@
 //! Running the built `tallow` program.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A model file of the repository.
+/// The file of a model of the repository.
 pub fn model(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    folder.join(format!("storyteller-{name}.gguf")).to_str().unwrap().into()
+    tallow_testmodels::model(&format!("storyteller-{name}")).to_str().unwrap().into()
 }
 
 /// The program, with no environment variable of its own set.

@@ -3,11 +3,13 @@
 use tallow::Device;
 use tallow_models::{CacheType, CacheTypes, LoadOptions, Model, ModelFile};
 
-use crate::support::{expected, models, nmse};
+use tallow_testmodels::model;
+
+use crate::support::{expected, nmse};
 
 fn load(name: &str, keys: CacheType, values: CacheType, chunk: Option<usize>) -> Model {
     let options = LoadOptions { cache: CacheTypes { keys, values }, chunk, ..LoadOptions::default() };
-    let file = ModelFile::open(models().join(format!("{name}.gguf"))).unwrap();
+    let file = ModelFile::open(model(name)).unwrap();
     file.load(&Device::Cpu, &options, &mut |_| {}).unwrap()
 }
 
@@ -84,7 +86,7 @@ fn chunks_agree() {
 
 #[test]
 fn heads_are_whole_blocks() {
-    let file = ModelFile::open(models().join("storyteller-nano-Q4_0.gguf")).unwrap();
+    let file = ModelFile::open(model("storyteller-nano-Q4_K_M")).unwrap();
     let mut config = file.llama().config.clone();
     let types = |keys, values| CacheTypes { keys, values };
     assert!(types(CacheType::Q4_0, CacheType::Q8_0).check(&config).is_ok());

@@ -3,13 +3,13 @@
 
 use std::ops::ControlFlow;
 
-use crate::support::{MAX_NMSE, check, expected, models, nmse};
+use crate::support::{MAX_NMSE, check, expected, nmse};
 use tallow::Device;
 use tallow_models::generate::{GenerateOptions, Stop, generate};
 use tallow_models::{LoadOptions, Model, ModelFile, SamplingOptions};
 
 fn open(name: &str) -> ModelFile {
-    ModelFile::open(models().join(format!("{name}.gguf"))).unwrap()
+    ModelFile::open(tallow_testmodels::model(name)).unwrap()
 }
 
 fn load(name: &str, options: &LoadOptions) -> Model {
