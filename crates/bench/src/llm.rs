@@ -266,16 +266,20 @@ impl Model {
         let executable = self.instance(compiled, Timing::Dispatches)?;
         let mut runs = vec![];
         for _ in 0..5 {
-            run(&executable, symbols, tokens)?;
+            executable.run(&values(symbols), &[(TOKENS, tokens)])?;
             runs.push(executable.timings()?);
         }
         Ok(by_kernel(&runs))
     }
 }
 
+fn values(symbols: &[(&str, u64)]) -> Bindings {
+    symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+}
+
 /// One step: microseconds by the device's clock (0 if it is not timed as a whole) and by the host's, and the logits.
 fn run(executable: &Executable, symbols: &[(&str, u64)], tokens: &[u8]) -> Result<(f64, f64, Vec<u8>)> {
-    let bindings: Bindings = symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+    let bindings = values(symbols);
     let start = Instant::now();
     let results = executable.run(&bindings, &[(TOKENS, tokens)])?;
     let wall = micros_since(start);
