@@ -45,7 +45,11 @@ fn dequantized(bytes: &[u8]) -> Vec<u8> {
 
 /// Candle's model of the dequantized weights.
 pub fn exact(name: &str) -> quantized_llama::ModelWeights {
-    let bytes = dequantized(&read(name));
+    exact_of(&read(name))
+}
+
+fn exact_of(bytes: &[u8]) -> quantized_llama::ModelWeights {
+    let bytes = dequantized(bytes);
     quantized_llama::ModelWeights::from_gguf(content(&bytes), &mut Cursor::new(&bytes), &Device::Cpu).unwrap()
 }
 
@@ -95,56 +99,76 @@ const NMSE_OF_ROUNDING: f64 = 2.9e-3;
 /// prints both errors.
 #[test]
 fn every_file_writes_what_candle_writes() {
-    let steps = if fastest().is_cpu() { 10 } else { 100 };
     for name in FILES {
-        // Candle's products are not optimized in this build, and slow.
-        let with_candle = if name.contains("main") { 25 } else { steps };
-        let bytes = read(name);
-        let options = Options { device: Some(fastest()), ..Options::default() };
-        let mut ours = models::quantized_llama::ModelWeights::from_gguf_with(
-            content(&bytes),
-            &mut Cursor::new(&bytes),
-            &Device::Cpu,
-            &options,
-        )
-        .unwrap();
-        let mut exact = exact(name);
-        let mut candle =
-            quantized_llama::ModelWeights::from_gguf(content(&bytes), &mut Cursor::new(&bytes), &Device::Cpu)
-                .unwrap();
-        let (mut at, mut tokens) = (0, story(&bytes));
-        let (mut nmse_exact, mut nmse_rounded, mut largest) = (0.0f64, 0.0f64, 0.0f32);
-        let started = std::time::Instant::now();
-        // For each token: whether Candle's products choose it too, and by how much.
-        let mut choices = vec![];
-        for step in 0..steps {
-            let x = tensor(&tokens);
-            let got = floats(&ours.forward(&x, at).unwrap());
-            let expected = floats(&exact.forward(&x, at).unwrap());
-            nmse_exact = nmse_exact.max(nmse(&got, &expected));
-            assert!(nmse_exact < 1e-5, "{name}, token {step}: NMSE {nmse_exact}");
-            assert_eq!(greedy(&got), greedy(&expected), "{name}, token {step}");
-            if step < with_candle {
-                let rounded = floats(&candle.forward(&x, at).unwrap());
-                nmse_rounded = nmse_rounded.max(nmse(&rounded, &expected));
-                largest = largest.max(worst(&got, &rounded));
-                choices.push((greedy(&got) == greedy(&rounded), lead(&rounded)));
-            }
-            at += tokens.len();
-            tokens = vec![greedy(&got)];
-        }
-        assert!(nmse_rounded < NMSE_OF_ROUNDING, "{name}: NMSE {nmse_rounded}");
-        let close = choices.iter().position(|(_, lead)| *lead < 2.0 * largest).unwrap_or(choices.len());
-        assert!(choices[..close].iter().all(|(same, _)| *same), "{name}: {choices:?}");
-        let same = choices.iter().filter(|(same, _)| *same).count();
-        println!(
-            "{name}: {steps} tokens, the same as of dequantized weights, NMSE {nmse_exact:.1e} at most; Candle's own \
-             products over {}: NMSE {nmse_rounded:.1e}, {largest:.1e} apart at most, {same} the same tokens, {close} until \
-             the lead is less than twice that; {:.0} s",
-            choices.len(),
-            started.elapsed().as_secs_f64()
+        writes_what_candle_writes(name, &read(name));
+    }
+}
+
+/// The same of other files, such as those that are too large for the repository.
+#[test]
+#[ignore = "reads the GGUF files of the folder that TALLOW_MODELS names"]
+fn files_of_a_folder_write_what_candle_writes() {
+    let folder = std::env::var_os("TALLOW_MODELS").expect("TALLOW_MODELS names a folder");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    paths.sort();
+    assert!(!paths.is_empty(), "no GGUF files");
+    for path in paths {
+        writes_what_candle_writes(
+            &path.file_stem().unwrap().to_string_lossy(),
+            &std::fs::read(&path).unwrap(),
         );
     }
+}
+
+fn writes_what_candle_writes(name: &str, bytes: &[u8]) {
+    let steps = if fastest().is_cpu() { 10 } else { 100 };
+    // Candle's products are not optimized in this build, and slow.
+    let with_candle = if name.contains("main") { 25 } else { steps };
+    let options = Options { device: Some(fastest()), ..Options::default() };
+    let mut ours = models::quantized_llama::ModelWeights::from_gguf_with(
+        content(bytes),
+        &mut Cursor::new(bytes),
+        &Device::Cpu,
+        &options,
+    )
+    .unwrap();
+    let mut exact = exact_of(bytes);
+    let mut candle =
+        quantized_llama::ModelWeights::from_gguf(content(bytes), &mut Cursor::new(bytes), &Device::Cpu)
+            .unwrap();
+    let (mut at, mut tokens) = (0, story(bytes));
+    let (mut nmse_exact, mut nmse_rounded, mut largest) = (0.0f64, 0.0f64, 0.0f32);
+    let started = std::time::Instant::now();
+    // For each token: whether Candle's products choose it too, and by how much.
+    let mut choices = vec![];
+    for step in 0..steps {
+        let x = tensor(&tokens);
+        let got = floats(&ours.forward(&x, at).unwrap());
+        let expected = floats(&exact.forward(&x, at).unwrap());
+        nmse_exact = nmse_exact.max(nmse(&got, &expected));
+        assert!(nmse_exact < 1e-5, "{name}, token {step}: NMSE {nmse_exact}");
+        assert_eq!(greedy(&got), greedy(&expected), "{name}, token {step}");
+        if step < with_candle {
+            let rounded = floats(&candle.forward(&x, at).unwrap());
+            nmse_rounded = nmse_rounded.max(nmse(&rounded, &expected));
+            largest = largest.max(worst(&got, &rounded));
+            choices.push((greedy(&got) == greedy(&rounded), lead(&rounded)));
+        }
+        at += tokens.len();
+        tokens = vec![greedy(&got)];
+    }
+    assert!(nmse_rounded < NMSE_OF_ROUNDING, "{name}: NMSE {nmse_rounded}");
+    let close = choices.iter().position(|(_, lead)| *lead < 2.0 * largest).unwrap_or(choices.len());
+    assert!(choices[..close].iter().all(|(same, _)| *same), "{name}: {choices:?}");
+    let same = choices.iter().filter(|(same, _)| *same).count();
+    println!(
+        "{name}: {steps} tokens, the same as of dequantized weights, NMSE {nmse_exact:.1e} at most; Candle's own \
+         products over {}: NMSE {nmse_rounded:.1e}, {largest:.1e} apart at most, {same} the same tokens, {close} until \
+         the lead is less than twice that; {:.0} s",
+        choices.len(),
+        started.elapsed().as_secs_f64()
+    );
 }
 
 #[test]
