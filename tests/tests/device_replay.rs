@@ -28,7 +28,7 @@ fn device() -> Option<Device> {
 }
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../models/{name}.gguf"))
+    tallow_testmodels::model(name)
 }
 
 fn load(device: &Device, file: ModelFile, decode: Decode, activations: Activations) -> Model {
