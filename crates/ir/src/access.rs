@@ -97,6 +97,17 @@ pub fn operand_indices(
     })
 }
 
+/// The buffer from which a matmul's right operand reads runs of `multiple` neighbours along the inner extent, if it does.
+pub fn inner_runs(graph: &Graph, rhs: Value, multiple: i64) -> Option<Value> {
+    let shape = graph.ty(rhs).shape.clone();
+    let rank = shape.rank();
+    let mut atoms = Atoms::default();
+    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
+    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
+    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
+    neighbours(graph, rhs, &at, k, multiple, &mut atoms).map(|(leaf, _)| leaf)
+}
+
 /// If element `k` of `value` at `at` is element `base + k` of a leaf, with `base` a multiple of `multiple`: the leaf
 /// and `base`. Then whole groups of neighbours can be loaded (and dequantized) at once.
 ///

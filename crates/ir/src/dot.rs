@@ -4,12 +4,11 @@
 //! a block of weights `w = s q + o` the product is then `d (s sum(q x) + o sum(x))`: sums of integers, which dot
 //! product instructions compute exactly, four products at a time.
 
-use crate::access::neighbours;
+use crate::access::inner_runs;
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, NodeId, Value};
-use crate::index::{AtomDef, Atoms, Index};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
@@ -64,13 +63,7 @@ pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
 }
 
 fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
-    let shape = graph.ty(rhs).shape.clone();
-    let rank = shape.rank();
-    let mut atoms = Atoms::default();
-    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
-    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
-    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
-    let (leaf, _) = neighbours(graph, rhs, &at, k, BLOCK, &mut atoms)?;
+    let leaf = inner_runs(graph, rhs, BLOCK)?;
     match graph.ty(leaf).dtype {
         DType::Block(format) => packing(format).map(|_| (leaf, format)),
         _ => None,

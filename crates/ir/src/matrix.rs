@@ -5,12 +5,11 @@
 //! weight stored in it. That is a property of the graph ([`is_exact`]), so kernels never round in silence; where callers
 //! accept the rounding, [`round_operands`] writes it into the graph as casts.
 
-use crate::access::neighbours;
+use crate::access::inner_runs;
 use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, Node, Value};
-use crate::index::{AtomDef, Atoms, Index};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
@@ -87,13 +86,7 @@ pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
 
 /// Whether a matmul's right operand is a weight that is read in runs along the inner extent, and that may be rounded.
 fn reads_weight(graph: &Graph, rhs: Value) -> bool {
-    let shape = graph.ty(rhs).shape.clone();
-    let rank = shape.rank();
-    let mut atoms = Atoms::default();
-    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
-    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
-    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
-    let Some((leaf, _)) = neighbours(graph, rhs, &at, k, PIECE, &mut atoms) else { return false };
+    let Some(leaf) = inner_runs(graph, rhs, PIECE) else { return false };
     // What is stored as f32 was meant to have its bits, and bf16 has a range that f16 has not.
     let narrow = match graph.ty(leaf).dtype {
         DType::Block(f) => !matches!(f, Format::F32 | Format::F64 | Format::BF16 | Format::I64 | Format::I32),

@@ -61,7 +61,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
     let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
-    let dtype = node.types[0].dtype;
     let wide = accumulator(&e, form)?;
     let ty = Glsl::of(wide, e.caps)
         .ok_or(CodegenError::Dtype { what: e.body.node_text(form.node), dtype: wide })?;
@@ -125,20 +124,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     };
     let v_lines = e.close().into_iter().chain(load).collect::<Vec<_>>().join("\n");
 
-    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     e.open();
     let ei = e.atom(width, "e");
-    let depth = e.depth();
-    let result = if dtype == wide { "result".into() } else { narrow(wide, dtype) };
-    e.anchors.insert(form.node, Anchor::Var(Expr { text: result, depth }));
-    let shape = e.body.node(form.node).types[0].shape.clone();
-    let linear = e.atoms.flatten(&[hi, si, ei], &shape);
-    for (output, buffer) in buffers.iter().enumerate() {
-        let to = e.body.ty(output_root(e.body, output)).shape.clone();
-        let at = e.atoms.unflatten(&linear, &to);
-        e.store(output as u32, *buffer, &at)?;
-    }
-    let store = e.close().join("\n");
+    let store = store(&mut e, form, wide, [hi, si, ei])?;
 
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, ty, wide, &[x]);
     let cap = attrs.softcap.map(|c| ty.literal(c.as_f64())).unwrap_or_default();
@@ -217,6 +205,28 @@ fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -
     operand::wide(e, value, &at, probe)
 }
 
+/// Lines that write `result`, of type `wide`, as the attention's element at head, query and column `at` to all outputs,
+/// in a scope that is open and ends here.
+pub(super) fn store(
+    e: &mut Emitter<'_>,
+    form: &AttentionForm,
+    wide: DType,
+    at: [Index; 3],
+) -> Result<String, CodegenError> {
+    let ty = e.body.node(form.node).types[0].clone();
+    let text = if ty.dtype == wide { "result".into() } else { narrow(wide, ty.dtype) };
+    let depth = e.depth();
+    e.anchors.insert(form.node, Anchor::Var(Expr { text, depth }));
+    let linear = e.atoms.flatten(&at, &ty.shape);
+    for output in 0..e.body.outputs().len() {
+        let buffer = e.result(output as u32);
+        let to = e.body.ty(output_root(e.body, output)).shape.clone();
+        let at = e.atoms.unflatten(&linear, &to);
+        e.store(output as u32, buffer, &at)?;
+    }
+    Ok(e.close().join("\n"))
+}
+
 /// The type of scores and sums: f64 if an operand is, else f32.
 fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
     let mut wide = DType::F32;
@@ -240,7 +250,7 @@ fn widened(e: &mut Emitter<'_>, wide: DType, value: Value, at: &[Index]) -> Resu
 }
 
 /// The result in its own type; floats narrower than f32 stay in its precision where they can.
-pub(super) fn narrow(wide: DType, dtype: DType) -> String {
+fn narrow(wide: DType, dtype: DType) -> String {
     if wide == DType::F64 {
         scalar::cast(wide, dtype, "result")
     } else {

@@ -3,13 +3,13 @@
 
 use minijinja::context;
 use tallow_ir::access::neighbours;
-use tallow_ir::form::{AttentionForm, output_root};
+use tallow_ir::form::AttentionForm;
 use tallow_ir::index::{AtomDef, Atoms, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
 
-use super::attention::narrow;
+use super::attention::store;
 use super::{Parts, finish, operand, whole};
-use crate::emit::{Anchor, Emitter, Expr};
+use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 
@@ -72,7 +72,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
     let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
-    let dtype = node.types[0].dtype;
     let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
     let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
     let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
@@ -107,20 +106,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     };
     let t_lines = e.close().join("\n");
 
-    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     e.open();
     let (si, ei) = (e.atom(s, "s"), e.atom(width, "e"));
-    let depth = e.depth();
-    let result = if dtype == DType::F32 { "result".into() } else { narrow(DType::F32, dtype) };
-    e.anchors.insert(form.node, Anchor::Var(Expr { text: result, depth }));
-    let shape = e.body.node(form.node).types[0].shape.clone();
-    let linear = e.atoms.flatten(&[hi, si, ei], &shape);
-    for (output, buffer) in buffers.iter().enumerate() {
-        let to = e.body.ty(output_root(e.body, output)).shape.clone();
-        let at = e.atoms.unflatten(&linear, &to);
-        e.store(output as u32, *buffer, &at)?;
-    }
-    let store = e.close().join("\n");
+    let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
 
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
