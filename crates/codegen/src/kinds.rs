@@ -9,6 +9,7 @@ pub(crate) mod matmul;
 pub(crate) mod matmul_matrix;
 pub(crate) mod matvec;
 pub(crate) mod matvec_dot;
+pub(crate) mod matvec_staged;
 pub(crate) mod operand;
 pub(crate) mod quantize;
 pub(crate) mod reduction;
@@ -16,6 +17,7 @@ pub(crate) mod rounding;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;
+pub(crate) mod sharing;
 pub(crate) mod sort;
 pub(crate) mod walk;
 
@@ -37,6 +39,7 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         form::Form::Contraction(f) if fusion.kind == tallow_ir::FusionKind::Matvec => {
             match dot::rounding(&fusion.body, f.lhs) {
                 Some(_) => matvec_dot::kernel(emitter, &f),
+                None if matvec_staged::fits(&emitter, &f) => matvec_staged::kernel(emitter, &f),
                 None => matvec::kernel(emitter, &f),
             }
         }

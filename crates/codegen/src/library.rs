@@ -13,6 +13,7 @@ const FUNCTIONS: &[&str] = &[
     "atan_of",
     "bits_bf16",
     "bits_f8",
+    "byte_of",
     "cos_of",
     "cosh_of",
     "div_by",

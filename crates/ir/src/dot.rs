@@ -30,6 +30,19 @@ pub enum Packing {
     Offset,
     /// A scale and an offset for each half.
     Halves,
+    /// Halves of two neighbouring groups of 32, which share the bytes that hold them, a scale and an offset for each.
+    /// Of 64 weights the first such 32 are `0..16` and `32..48`, the second the rest.
+    Pairs,
+}
+
+impl Packing {
+    /// Neighbouring weights that are unpacked whole, by one invocation or two.
+    pub fn run(self) -> i64 {
+        match self {
+            Packing::Scale | Packing::Offset | Packing::Halves => BLOCK,
+            Packing::Pairs => 2 * BLOCK,
+        }
+    }
 }
 
 /// As what kernels unpack weights of `format`, if they do.
@@ -37,8 +50,10 @@ pub fn packing(format: Format) -> Option<Packing> {
     match format {
         Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 => Some(Packing::Scale),
         Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Some(Packing::Offset),
-        Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Offset),
-        Format::Q2_K | Format::Q3_K | Format::Q6_K | Format::NVFP4 => Some(Packing::Halves),
+        Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::TQ2_0 => {
+            Some(Packing::Pairs)
+        }
+        Format::NVFP4 => Some(Packing::Halves),
         // Values from codebooks in memory, and powers of 3: finding each costs more than the products.
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
         Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 => None,
@@ -57,17 +72,18 @@ pub fn has_instructions(caps: &DeviceCaps) -> bool {
         && caps.subgroup_size.is_power_of_two()
 }
 
-/// The weights that a matmul's right operand reads in runs of whole activation blocks along the inner extent.
+/// The weights that a matmul's right operand reads in whole [runs](Packing::run) along the inner extent.
 pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
     weights_of(graph, graph.node(matmul).operands[1])
 }
 
 fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
     let leaf = inner_runs(graph, rhs, BLOCK)?;
-    match graph.ty(leaf).dtype {
-        DType::Block(format) => packing(format).map(|_| (leaf, format)),
-        _ => None,
-    }
+    let DType::Block(format) = graph.ty(leaf).dtype else { return None };
+    let run = packing(format)?.run();
+    let shape = &graph.ty(rhs).shape;
+    let whole = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % run == 0);
+    (whole && inner_runs(graph, rhs, run).is_some()).then_some((leaf, format))
 }
 
 /// The node that rounds a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
@@ -80,7 +96,14 @@ pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
 /// Bytes of shared memory that hold `rows` rounded rows of `k` elements: the bytes, and for each block a scale and
 /// the sums of its halves.
 pub fn shared_bytes(rows: i64, k: i64) -> u64 {
-    (rows.max(0) * (k + k / BLOCK * 12)) as u64
+    let blocks = rows.max(0) * k / BLOCK;
+    ((upper(rows.max(0), k / BLOCK) + blocks) * (BLOCK / 2) + blocks * 12) as u64
+}
+
+/// Where upper halves of `rows` rows of `blocks` blocks lie, in halves: behind the lower ones, and an odd number, so that
+/// invocations that read both kinds of even blocks ([`Packing::Pairs`]) find them in different banks.
+pub fn upper(rows: i64, blocks: i64) -> i64 {
+    (rows * blocks) | 1
 }
 
 /// Whether so many rounded rows fit into the shared memory of a workgroup.

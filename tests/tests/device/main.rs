@@ -16,6 +16,7 @@ mod functions;
 mod groups;
 mod harness;
 mod matrix;
+mod matvec;
 mod models;
 mod random;
 mod rounding;

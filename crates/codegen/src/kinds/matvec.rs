@@ -4,8 +4,9 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, Dim, ReduceKind, Shape, dot};
+use tallow_ir::{DType, Dim, ReduceKind, Shape};
 
+use super::sharing::{self, Sums};
 use super::walk::Share;
 use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
 use crate::emit::{Anchor, Emitter, Expr};
@@ -88,7 +89,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             form,
             segment,
             &batch,
-            (ty, m, step, tile, n_groups),
+            (ty, m, step, tile, workgroup, n_groups),
             &buffers,
             &mut text,
         )?);
@@ -111,7 +112,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, step => step, k => k, tile_floats => tile_floats, folded => folded,
-            rounded => rounded, block => dot::BLOCK,
+            rounded => rounded,
             batches => batches, type => ty.name(), zero => ty.int_literal(0), sum => sum,
         },
     };
@@ -243,7 +244,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (ty, m, step, tile, groups): (Glsl, u32, u32, u32, String),
+    (ty, m, step, tile, workgroup, groups): (Glsl, u32, u32, u32, u32, String),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
@@ -268,33 +269,21 @@ fn segment_holes(
         let step = ty.multiply_add("w[j]", &format!("x[m * {step}u + j]"), &acc);
         anchors.push(context! { load => load, comment => comment, acc => acc, step => step });
     }
-    e.open(); // the epilogue
-    let depth = e.depth();
-    let row = e.atom(&form.m, "m");
-    let column = e.atom(&segment.n, "n");
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
-        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
-        e.anchors.insert(*id, anchor);
-    }
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
-    let store = e.close().join("\n");
-    let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
-    let prelude = e.close().join("\n");
+    let sums = Sums { m, tile, workgroup, parts: 1, part_floats: 0 };
+    let (prelude, end) = sharing::end(e, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
-    let n = e.dim(&segment.n);
-    for part in [&x_lines, &m_lines, &k_lines, &x.text, &store, &prelude] {
+    for part in [&x_lines, &m_lines, &k_lines, &x.text, &end, &prelude] {
         text.push_str(part);
     }
     Ok(context! {
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
         x_lines => x_lines, m_lines => m_lines, k_lines => k_lines, x => x.text, anchors => anchors,
-        store => store, prelude => prelude, last => last, n => n, blocks => blocks,
+        prelude => prelude, last => last, end => end,
     })
 }
 
 /// Lines that fill `w` with the right operand's elements `k0 .. k0 + step` of column `n`.
-fn right(
+pub(super) fn right(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     id: tallow_ir::NodeId,

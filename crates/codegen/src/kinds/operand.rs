@@ -2,9 +2,9 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::neighbours;
+use tallow_ir::access::{inner_runs, neighbours};
 use tallow_ir::index::{AtomId, Index};
-use tallow_ir::{DType, Format, Op, Value, dot};
+use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
@@ -13,19 +13,28 @@ use crate::template::render;
 /// Elements of a wide load.
 pub(crate) const WIDE: i64 = 8;
 
-/// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
-/// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
-pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
-    let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
-    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
-    let fits = match ty.dtype {
+/// Whether eight neighbours of such elements can be loaded at once.
+fn loads_wide(dtype: DType) -> bool {
+    match dtype {
         // Plain elements that are no floats of 16 or 32 bits have no wide loads.
         DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
         DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
         DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
         DType::F8E4M3 | DType::F64 => false,
-    };
-    if !fits {
+    }
+}
+
+/// Whether a right operand is read by [`wide`] loads along the inner extent.
+pub(crate) fn reads_wide(body: &Graph, rhs: Value) -> bool {
+    inner_runs(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
+}
+
+/// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
+/// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
+pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
+    let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
+    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
+    if !loads_wide(ty.dtype) {
         return None;
     }
     let buffer = e.param(*index);
@@ -33,13 +42,17 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     Some((buffer, base))
 }
 
-/// If element `k` of `value` at `at` is element `base + k` of blocks, with `base` a multiple of 32: the buffer, of which
-/// 32 neighbours are then unpacked to bytes at once, and `base`.
-pub(crate) fn packed(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
-    let (leaf, base) = neighbours(e.body, value, at, k, dot::BLOCK, &mut e.atoms)?;
-    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
-    let DType::Block(format) = ty.dtype else { return None };
-    dot::packing(format)?;
+/// If element `k` of `value` at `at` is element `base + k` of blocks of `format`, with `base` a multiple of its run: the
+/// buffer, of which 32 elements are then unpacked to bytes at once, and `base`.
+pub(crate) fn packed(
+    e: &mut Emitter<'_>,
+    value: Value,
+    format: Format,
+    at: &[Index],
+    k: AtomId,
+) -> Option<(usize, Index)> {
+    let (leaf, base) = neighbours(e.body, value, at, k, dot::packing(format)?.run(), &mut e.atoms)?;
+    let Op::Param { index, .. } = e.body.op(leaf) else { return None };
     let buffer = e.param(*index);
     e.buffers[buffer].packed = true;
     e.buffers[buffer].wide = true;
@@ -50,12 +63,14 @@ pub(crate) fn packed(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId)
 /// statements are `calls`.
 pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
     let mut text = String::new();
+    let words = packed_words(e);
     // Functions that weights of several formats share.
     let mut shared = BTreeSet::new();
     for buffer in e.buffers.iter().filter(|b| !b.written) {
         let mut holes: BTreeMap<&str, Hole> =
             buffer.planes().into_iter().map(|(name, bytes)| (name, Hole::from(bytes / 4))).collect();
         holes.insert("b", buffer.binding.into());
+        holes.insert("words", words.into());
         let mut own = vec![];
         match buffer.dtype {
             DType::Block(format) => {
@@ -65,7 +80,7 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                 };
                 let mut needs = vec![];
                 if buffer.packed {
-                    let (template, functions) = packed_template(format).ok_or_else(|| unknown("bytes"))?;
+                    let (template, _, functions) = packed_row(format).ok_or_else(|| unknown("bytes"))?;
                     needs.extend(functions);
                     own.push(template);
                 }
@@ -132,27 +147,41 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     Some((template, None))
 }
 
-/// The template of the function that unpacks 32 elements to bytes, for each format that [`dot::packing`] knows, and those
-/// of the functions that it shares with other weights.
-fn packed_template(format: Format) -> Option<(&'static str, &'static [&'static str])> {
+/// Words that hold 32 elements of any weight that a kernel unpacks to bytes.
+pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
+    let words = |dtype: DType| match dtype {
+        DType::Block(format) => words_of(format),
+        _ => 0,
+    };
+    e.buffers.iter().filter(|b| b.packed).map(|b| words(b.dtype)).max().unwrap_or(0)
+}
+
+/// Words that hold 32 elements of a format.
+pub(crate) fn words_of(format: Format) -> u32 {
+    packed_row(format).map_or(0, |(_, words, _)| words)
+}
+
+/// The template of the functions that fetch 32 elements and unpack them to bytes, for each format that [`dot::packing`] knows,
+/// the words that the elements take, and the templates of functions that it shares with other weights.
+fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static str])> {
     const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
     const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
     match format {
-        Format::Q4_0 => Some(("packed/q4_0.glsl", &[])),
-        Format::Q4_1 => Some(("packed/q4_1.glsl", &[])),
-        Format::Q5_0 => Some(("packed/q5_0.glsl", &[])),
-        Format::Q5_1 => Some(("packed/q5_1.glsl", &[])),
-        Format::Q8_0 => Some(("packed/q8_0.glsl", &[])),
-        Format::Q2_K => Some(("packed/q2_k.glsl", &[])),
-        Format::Q3_K => Some(("packed/q3_k.glsl", &[])),
-        Format::Q4_K => Some(("packed/q4_k.glsl", &[])),
-        Format::Q5_K => Some(("packed/q5_k.glsl", &[])),
-        Format::Q6_K => Some(("packed/q6_k.glsl", &[])),
-        Format::TQ2_0 => Some(("packed/tq2_0.glsl", &[])),
-        Format::IQ4_NL => Some(("packed/iq4_nl.glsl", IQ4)),
-        Format::IQ4_XS => Some(("packed/iq4_xs.glsl", IQ4)),
-        Format::MXFP4 => Some(("packed/mxfp4.glsl", FP4)),
-        Format::NVFP4 => Some(("packed/nvfp4.glsl", FP4)),
+        Format::Q4_0 => Some(("packed/q4_0.glsl", 5, &[])),
+        Format::Q4_1 => Some(("packed/q4_1.glsl", 5, &[])),
+        Format::Q5_0 => Some(("packed/q5_0.glsl", 6, &[])),
+        Format::Q5_1 => Some(("packed/q5_1.glsl", 6, &[])),
+        Format::Q8_0 => Some(("packed/q8_0.glsl", 9, &[])),
+        Format::Q2_K => Some(("packed/q2_k.glsl", 6, &[])),
+        Format::Q3_K => Some(("packed/q3_k.glsl", 11, &[])),
+        Format::Q4_K => Some(("packed/q4_k.glsl", 8, &[])),
+        Format::Q5_K => Some(("packed/q5_k.glsl", 12, &[])),
+        Format::Q6_K => Some(("packed/q6_k.glsl", 14, &[])),
+        Format::TQ2_0 => Some(("packed/tq2_0.glsl", 5, &[])),
+        Format::IQ4_NL => Some(("packed/iq4_nl.glsl", 5, IQ4)),
+        Format::IQ4_XS => Some(("packed/iq4_xs.glsl", 6, IQ4)),
+        Format::MXFP4 => Some(("packed/mxfp4.glsl", 5, FP4)),
+        Format::NVFP4 => Some(("packed/nvfp4.glsl", 5, FP4)),
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
         Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,

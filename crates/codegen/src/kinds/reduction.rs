@@ -86,10 +86,12 @@ impl Used {
             ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
         };
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
+        // Over a subgroup: its own function where that takes care of NaN.
+        let part = if nan { format!("subgroup_{}", word(kind)) } else { subgroup.to_string() };
         self.types.insert(ty);
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
-            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, scratch => scratch, to => to,
+            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, part => part, scratch => scratch, to => to,
             from => from, identity => identity(kind, ty, dtype), combine => combine(kind, ty, "x", "y"),
         };
         self.functions.insert(name.clone(), hole);
@@ -134,7 +136,11 @@ impl Used {
             return Ok(String::new());
         }
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
+        // Subgroups that one subgroup sums up, if they all have the same size.
+        let few = caps.subgroup_size_min == caps.subgroup_size_max
+            && workgroup / caps.subgroup_size <= caps.subgroup_size;
         let holes = context! {
+            few => few,
             slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,
             columns => self.columns.max(1),
             while => if self.columns > 1 { format!("s >= {}u", self.columns) } else { "s > 0u".to_string() },

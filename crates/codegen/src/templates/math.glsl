@@ -93,6 +93,16 @@ float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sig
 double round_of(double x) { double t = trunc(x); return abs(x - t) >= 0.5lf ? t + sign(x) : t; }
 //% endif
 //% endif
+//% if "byte_of" in used
+// Of at most 127 in magnitude, halves away from zero. From 2^23 on floats are whole: the sum is rounded to even, and a half
+// that went down is one short.
+int byte_of(float x) {
+    float size = abs(x);
+    precise float even = size + 8388608.0, rest = size - (even - 8388608.0);
+    int n = int(floatBitsToUint(even) & 255u) + (rest == 0.5 ? 1 : 0);
+    return is_nan(x) ? 0 : x < 0.0 ? -n : n;
+}
+//% endif
 //% if "min_of" in used
 float min_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : min(a, b); }
 //% if double

@@ -57,30 +57,7 @@ void main() {
                 if (lane == 0u) tile[i / ${ s.columns }u * ${ s.tile }u + c + i % ${ s.columns }u] = total;
             }
         }
-        barrier();
-        for (uint t = lane; t < ${ m * s.tile }u; t += ${ workgroup }u) {
-            const uint m = t / ${ s.tile }u, n = column0 + t % ${ s.tile }u;
-            if (n < ${ s.n }) {
-                ${ s.store | indent(16) }
-            }
-        }
-//% if s.blocks
-        barrier();
-        for (uint t = lane * ${ block }u; t < ${ m * s.tile }u; t += ${ workgroup * block }u) {
-            const uint m = t / ${ s.tile }u, n0 = column0 + t % ${ s.tile }u;
-            if (n0 < ${ s.n }) {
-                float x[${ block }];
-//% for r in s.blocks
-                {
-                    [[unroll]] for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
-                    uint words[${ r.words }];
-                    ${ r.function }(x, words);
-                    ${ r.store | indent(20) }
-                }
-//% endfor
-            }
-        }
-//% endif
+        ${ s.end | indent(8) }
         return;
     }
     group -= ${ s.groups };

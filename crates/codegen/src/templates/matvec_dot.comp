@@ -4,12 +4,16 @@ ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
-// The activations, rounded to blocks of 32 bytes: [row][block]; the lower halves of all blocks, then the upper.
-shared ivec4 x_bytes[${ 2 * m * blocks }];
+// The activations, rounded to blocks of 32 bytes: [row][block]; the lower halves of all blocks, then from ${ upper } on the upper.
+shared ivec4 x_bytes[${ upper + m * blocks }];
 // The scale of a block, and it times the sums of the block's halves.
 shared float x_scale[${ m * blocks }];
 shared vec2 x_sum[${ m * blocks }];
+//% if parts > 1
+// Results of the workgroup's columns: [part of the inner extent][anchor][row][column].
+//% else
 // Results of the workgroup's columns: [anchor][row][column].
+//% endif
 shared float tile[${ tile_floats }];
 //% for floats in rounded
 //% if loop.first
@@ -18,8 +22,7 @@ shared float tile[${ tile_floats }];
 shared float rounded${ loop.index0 }[${ floats }];
 //% endfor
 void main() {
-    const uint lane = gl_LocalInvocationIndex;
-    uint group = gl_WorkGroupID.x;
+    const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
     // Eight invocations round a block. Counted through subgroups, so that the eight are in one.
     for (uint quad = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID; quad < ${ m * blocks * 8 }u; quad += ${ workgroup }u) {
@@ -37,11 +40,11 @@ void main() {
         most = max(most, subgroupShuffleXor(most, 4u));
         const float scale = most / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
         const vec4 y = x * inverse;
-        const ivec4 q = ivec4(to_int(round_of(y.x)), to_int(round_of(y.y)), to_int(round_of(y.z)), to_int(round_of(y.w)));
+        const ivec4 q = ivec4(byte_of(y.x), byte_of(y.y), byte_of(y.z), byte_of(y.w));
         int sum = q.x + q.y + q.z + q.w;
         sum += subgroupShuffleXor(sum, 1u);
         sum += subgroupShuffleXor(sum, 2u);
-        const uint half_at = (part < 4u ? 0u : ${ m * blocks }u) + block;
+        const uint half_at = (part < 4u ? 0u : ${ upper }u) + block;
         x_bytes[half_at][part & 3u] = (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
         const float d = round_f16(scale);
         if (part == 0u) x_scale[block] = d;
@@ -49,73 +52,70 @@ void main() {
     }
     barrier();
 //% for s in segments
-    if (group < ${ s.groups }) {
-        const uint column0 = group * ${ s.tile }u;
+    if (${ s.here }) {
+        const uint column0 = ${ s.column0 };
         ${ s.prelude | indent(8) }
-        // Each subgroup takes ${ s.columns } of the tile's columns at a time.
-        for (uint c = gl_SubgroupID * ${ s.columns }u; c < ${ s.tile }u; c += ${ subgroups } * ${ s.columns }u) {
-            float acc[${ s.accs }];
-            [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) acc[i] = 0.0;
-            for (uint step = 0u; step < ${ steps }; ++step) {
-                const uint block = step * ${ size } + gl_SubgroupInvocationID, k0 = block * 32u;
-//% if not whole
-                if (block >= ${ blocks }u) break;
-//% endif
-                [[unroll]] for (uint r = 0u; r < ${ s.columns }u; ++r) {
-                    const uint n = min(column0 + c + r, ${ s.last });
-                    int q[8];
+        float acc[${ s.accs }];
+        [[unroll]] for (uint j = 0u; j < ${ s.accs }u; ++j) acc[j] = 0.0;
+        // ${ s.comment }
+        const uint total = ${ s.total };
+        for (uint i0 = 0u; i0 < total; i0 += ${ s.depth }u) {
+            [[unroll]] for (uint ahead = 0u; ahead < ${ s.depth }u; ++ahead) {
+                const uint i = i0 + ahead;
+                const uint block = ${ s.block }, c = ${ s.column };
+                const uint n = min(column0 + c, ${ s.last }), k0 = ${ s.k0 };
+                int q[8];
 //% for a in s.anchors
-                    // ${ a.comment }
-                    ${ a.load | indent(20) }
+                // ${ a.comment }
+                {
+                    const uint slot = ahead${ s.slots }${ a.slot };
+                    ${ a.unpack | indent(20) }
+                    if (i + ${ s.depth }u < total) {
+                        const uint i = i + ${ s.depth }u, block = ${ s.block }, c = ${ s.column };
+                        const uint n = min(column0 + c, ${ s.last }), k0 = ${ s.k0 };
+                        ${ a.fetch | indent(24) }next[slot]);
+                    }
+//% if not whole
+                    if (block < ${ blocks }u)
+//% endif
                     [[unroll]] for (uint m = 0u; m < ${ m }u; ++m) {
+//% if a.pairs
+                        const uint at = m * ${ blocks }u + (block & ~1u), part = block & 1u;
+                        const ivec4 lo = x_bytes[part * ${ upper }u + at], hi = x_bytes[part * ${ upper }u + at + 1u];
+//% else
                         const uint at = m * ${ blocks }u + block;
-                        const ivec4 lo = x_bytes[at], hi = x_bytes[at + ${ m * blocks }u];
+                        const ivec4 lo = x_bytes[at], hi = x_bytes[${ upper }u + at];
+//% endif
                         const int low = dotPacked4x8EXT(q[0], lo.x) + dotPacked4x8EXT(q[1], lo.y)
                             + dotPacked4x8EXT(q[2], lo.z) + dotPacked4x8EXT(q[3], lo.w);
                         const int high = dotPacked4x8EXT(q[4], hi.x) + dotPacked4x8EXT(q[5], hi.y)
                             + dotPacked4x8EXT(q[6], hi.z) + dotPacked4x8EXT(q[7], hi.w);
-//% if a.halves
-                        ${ a.acc } += x_scale[at] * dot(${ a.weight }.xy, vec2(low, high)) + dot(${ a.weight }.zw, x_sum[at]);
+//% if a.pairs
+                        ${ a.acc } += x_scale[at] * w.x * float(low) + x_scale[at + 1u] * w.y * float(high)
+                            + w.z * x_sum[at][part] + w.w * x_sum[at + 1u][part];
+//% elif a.halves
+                        ${ a.acc } += x_scale[at] * dot(w.xy, vec2(low, high)) + dot(w.zw, x_sum[at]);
 //% elif a.offset
-                        ${ a.acc } += x_scale[at] * ${ a.weight }.x * float(low + high) + ${ a.weight }.y * (x_sum[at].x + x_sum[at].y);
+                        ${ a.acc } += x_scale[at] * w.x * float(low + high) + w.y * (x_sum[at].x + x_sum[at].y);
 //% else
-                        ${ a.acc } += x_scale[at] * ${ a.weight } * float(low + high);
+                        ${ a.acc } += x_scale[at] * w * float(low + high);
 //% endif
                     }
-//% endfor
-                }
-            }
-            [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) {
-                const float total = subgroupAdd(acc[i]);
-                if (gl_SubgroupInvocationID == 0u) tile[i / ${ s.columns }u * ${ s.tile }u + c + i % ${ s.columns }u] = total;
-            }
-        }
-        barrier();
-        for (uint t = lane; t < ${ m * s.tile }u; t += ${ workgroup }u) {
-            const uint m = t / ${ s.tile }u, n = column0 + t % ${ s.tile }u;
-            if (n < ${ s.n }) {
-                ${ s.store | indent(16) }
-            }
-        }
-//% if s.blocks
-        barrier();
-        for (uint t = lane * ${ block }u; t < ${ m * s.tile }u; t += ${ workgroup * block }u) {
-            const uint m = t / ${ s.tile }u, n0 = column0 + t % ${ s.tile }u;
-            if (n0 < ${ s.n }) {
-                float x[${ block }];
-//% for r in s.blocks
-                {
-                    [[unroll]] for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
-                    uint words[${ r.words }];
-                    ${ r.function }(x, words);
-                    ${ r.store | indent(20) }
                 }
 //% endfor
+                ${ s.ends }{
+                    [[unroll]] for (uint j = 0u; j < ${ s.accs }u; ++j) {
+                        const float sum = subgroupAdd(acc[j]);
+                        if (gl_SubgroupInvocationID == 0u) tile[${ s.part_at }j * ${ s.tile }u + c] = sum;
+                        acc[j] = 0.0;
+                    }
+                }
             }
         }
-//% endif
+        ${ s.end | indent(8) }
+//% if not loop.last
         return;
+//% endif
     }
-    group -= ${ s.groups };
 //% endfor
 }

@@ -18,24 +18,29 @@ shared double scratch_double[${ slots }];
 //% endif
 //% for r in reductions
 //% if subgroup and r.subgroup
-${ r.type } ${ r.name }(${ r.type } x) {
 //% if r.nan
+${ r.type } ${ r.part }(${ r.type } x) {
     bool nan = subgroupAny(is_nan(x));
     x = ${ r.subgroup }(nan ? ${ r.identity } : x);
-    if (nan) x = uintBitsToFloat(0x7fc00000u);
-//% else
-    x = ${ r.subgroup }(x);
+    return nan ? uintBitsToFloat(0x7fc00000u) : x;
+}
 //% endif
+${ r.type } ${ r.name }(${ r.type } x) {
+    x = ${ r.part }(x);
     if (gl_NumSubgroups == 1u) return x;
     barrier();
     if (subgroupElect()) ${ r.scratch }[gl_SubgroupID] = ${ r.to }(x);
     barrier();
+//% if few
+    return ${ r.part }(gl_SubgroupInvocationID < gl_NumSubgroups ? ${ r.from }(${ r.scratch }[gl_SubgroupInvocationID]) : ${ r.identity });
+//% else
     x = ${ r.from }(${ r.scratch }[0]);
     for (uint s = 1u; s < gl_NumSubgroups; ++s) {
         ${ r.type } y = ${ r.from }(${ r.scratch }[s]);
         x = ${ r.combine };
     }
     return x;
+//% endif
 }
 //% else
 ${ r.type } ${ r.name }(${ r.type } x) {

@@ -1,10 +1,13 @@
-// Elements e .. e + 31 of iq4_nl as signed bytes and their scale: w = d * level.
-float packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 5;
-    uvec4 qs = quad${ b }(${ qs // 4 }u + block);
+// Elements e .. e + 31 of iq4_nl: their words, and as signed bytes with their scale: w = d * level.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 5));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    raw[4] = at${ b }(${ d }u + (e >> 6));
+}
+float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = iq4_bytes(qs[i]);
-        q[i + 4u] = iq4_bytes(qs[i] >> 4);
+        q[i] = iq4_bytes(raw[i]);
+        q[i + 4u] = iq4_bytes(raw[i] >> 4);
     }
-    return unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
+    return unpackHalf2x16(raw[4] >> (16u * ((e >> 5) & 1u))).x;
 }

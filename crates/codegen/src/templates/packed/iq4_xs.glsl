@@ -1,12 +1,16 @@
-// Elements e .. e + 31 of iq4_xs as signed bytes and their scale: w = d * (sc - 32) * level.
-float packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 8, group = (e >> 5) & 7u;
-    uvec4 qs = quad${ b }(${ qs // 4 }u + block * 8u + group);
+// Elements e .. e + 31 of iq4_xs: their words, and as signed bytes with their scale: w = d * (sc - 32) * level.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 5));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    raw[4] = at${ b }(${ head }u + (e >> 8) * 2u);
+    raw[5] = at${ b }(${ head }u + (e >> 8) * 2u + 1u);
+}
+float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = iq4_bytes(qs[i]);
-        q[i + 4u] = iq4_bytes(qs[i] >> 4);
+        q[i] = iq4_bytes(raw[i]);
+        q[i + 4u] = iq4_bytes(raw[i] >> 4);
     }
-    uint head = at${ b }(${ head }u + block * 2u), lows = at${ b }(${ head }u + block * 2u + 1u);
-    uint sc = bitfieldExtract(lows, int(4u * group), 4) | (bitfieldExtract(head, int(16u + 2u * group), 2) << 4);
-    return unpackHalf2x16(head).x * (float(sc) - 32.0);
+    uint group = (e >> 5) & 7u;
+    uint sc = bitfieldExtract(raw[5], int(4u * group), 4) | (bitfieldExtract(raw[4], int(16u + 2u * group), 2) << 4);
+    return unpackHalf2x16(raw[4]).x * (float(sc) - 32.0);
 }

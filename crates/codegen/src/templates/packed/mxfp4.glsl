@@ -1,11 +1,15 @@
-// Elements e .. e + 31 of mxfp4 as signed bytes and their scale: w = 2^(e - 128) * level, a power below 2^-126 being 0.
-float packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 5;
-    uvec4 qs = quad${ b }(${ qs // 4 }u + block);
+// Elements e .. e + 31 of mxfp4: their words, and as signed bytes with their scale: w = 2^(e - 128) * level, a power below
+// 2^-126 being 0.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 5));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    raw[4] = at${ b }(${ e }u + (e >> 7));
+}
+float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = fp4_bytes(qs[i]);
-        q[i + 4u] = fp4_bytes(qs[i] >> 4);
+        q[i] = fp4_bytes(raw[i]);
+        q[i + 4u] = fp4_bytes(raw[i] >> 4);
     }
-    uint power = bitfieldExtract(at${ b }(${ e }u + (block >> 2)), int(8u * (block & 3u)), 8);
+    uint power = bitfieldExtract(raw[4], int((e >> 2) & 24u), 8);
     return uintBitsToFloat((max(power, 1u) - 1u) << 23);
 }

@@ -1,11 +1,14 @@
-// Elements e .. e + 31 of q4_0 as signed bytes and (scale, offset): w = d * q - 8 * d.
-vec2 packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 5;
-    uvec4 qs = quad${ b }(${ qs // 4 }u + block);
+// Elements e .. e + 31 of q4_0: their words, and as signed bytes with (scale, offset): w = d * q - 8 * d.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 5));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    raw[4] = at${ b }(${ d }u + (e >> 6));
+}
+vec2 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = int(qs[i] & 0x0f0f0f0fu);
-        q[i + 4u] = int((qs[i] >> 4) & 0x0f0f0f0fu);
+        q[i] = int(raw[i] & 0x0f0f0f0fu);
+        q[i + 4u] = int((raw[i] >> 4) & 0x0f0f0f0fu);
     }
-    float d = unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
+    float d = unpackHalf2x16(raw[4] >> (16u * ((e >> 5) & 1u))).x;
     return vec2(d, -8.0 * d);
 }

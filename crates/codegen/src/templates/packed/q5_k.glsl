@@ -1,15 +1,23 @@
-// Elements e .. e + 31 of q5_k as signed bytes and (scale, offset): w = d * sc * q - dmin * m.
-vec2 packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 8, group = (e >> 5) & 7u, at = ${ qs // 4 }u + block * 8u + (group >> 1) * 2u;
-    uvec4 lo = quad${ b }(at), hi = quad${ b }(at + 1u), head = quad${ b }(${ head // 4 }u + block);
-    uvec4 lo_bit = quad${ b }(${ qh // 4 }u + block * 2u), hi_bit = quad${ b }(${ qh // 4 }u + block * 2u + 1u);
+// Two halves of neighbouring groups of q5_k, those from element e & ~63 + (e & 32) / 2 on: their words,
+// and as signed bytes with (scales, offsets): w = d * sc * q - dmin * m.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 5)), head = quad${ b }(${ head // 4 }u + (e >> 8));
+    uvec4 bit = quad${ b }(${ qh // 4 }u + (e >> 8) * 2u + ((e >> 5) & 1u));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 4u] = bit[i];
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 8u] = head[i];
+}
+vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = int(((lo[i] >> (4u * (group & 1u))) & 0x0f0f0f0fu) | (((lo_bit[i] >> group) & 0x01010101u) << 4));
-        q[i + 4u] = int(((hi[i] >> (4u * (group & 1u))) & 0x0f0f0f0fu) | (((hi_bit[i] >> group) & 0x01010101u) << 4));
+        uint bits = raw[i + 4u] >> ((e >> 5) & 6u);
+        q[i] = int((raw[i] & 0x0f0f0f0fu) | ((bits & 0x01010101u) << 4));
+        q[i + 4u] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | ((bits & 0x02020202u) << 3));
     }
-    vec2 d = unpackHalf2x16(head.x);
-    uvec3 s = head.yzw >> (8u * (group & 3u));
-    uint sc = group < 4u ? s.x & 63u : (s.z & 15u) | ((s.x >> 2) & 48u);
-    uint m = group < 4u ? s.y & 63u : ((s.z >> 4) & 15u) | ((s.y >> 2) & 48u);
-    return vec2(d.x * float(sc), -d.y * float(m));
+    vec2 d = unpackHalf2x16(raw[8]);
+    // Six bits each, of two groups at once: those of the upper four groups lie in two places.
+    uint at = (e >> 2) & 16u, x = raw[9] >> at, y = raw[10] >> at, z = raw[11] >> at;
+    bool lower = (e & 128u) == 0u;
+    uint sc = lower ? x & 0x3f3fu : (z & 0x0f0fu) | ((x >> 2) & 0x3030u);
+    uint m = lower ? y & 0x3f3fu : ((z >> 4) & 0x0f0fu) | ((y >> 2) & 0x3030u);
+    return vec4(d.x * vec2(sc & 255u, sc >> 8), -d.y * vec2(m & 255u, m >> 8));
 }

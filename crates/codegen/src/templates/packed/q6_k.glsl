@@ -1,17 +1,22 @@
-// Elements e .. e + 31 of q6_k as signed bytes and (scales, offsets) of their halves: w = d * sc * (q - 32).
-vec4 packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 8, group = (e >> 5) & 7u;
-    uint low = ${ ql // 4 }u + block * 8u + (group >> 2) * 4u + (group & 1u) * 2u;
-    uint high = ${ qh // 4 }u + block * 4u + (group >> 2) * 2u;
-    uvec4 lo = quad${ b }(low), hi = quad${ b }(low + 1u), lo_bits = quad${ b }(high), hi_bits = quad${ b }(high + 1u);
-    uint shift = 2u * (group & 2u), bits = 2u * (group & 3u);
+// Two halves of neighbouring groups of q6_k, those from element e & ~63 + (e & 32) / 2 on: their words,
+// and as signed bytes with (scales, offsets): w = d * sc * (q - 32).
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uint low = ${ ql // 4 }u + (e >> 7) * 4u + ((e >> 5) & 1u);
+    uvec4 lo = quad${ b }(low), hi = quad${ b }(low + 2u), bits = quad${ b }(${ qh // 4 }u + (e >> 7) * 2u + ((e >> 5) & 1u));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = lo[i];
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 4u] = hi[i];
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 8u] = bits[i];
+    raw[12] = at${ b }(${ d }u + (e >> 9));
+    raw[13] = at${ b }(${ sc }u + (e >> 6));
+}
+vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+    uint shift = (e >> 4) & 4u;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = int(((lo[i] >> shift) & 0x0f0f0f0fu) | (((lo_bits[i] >> bits) & 0x03030303u) << 4));
-        q[i + 4u] = int(((hi[i] >> shift) & 0x0f0f0f0fu) | (((hi_bits[i] >> bits) & 0x03030303u) << 4));
+        q[i] = int(((raw[i] >> shift) & 0x0f0f0f0fu) | (((raw[i + 8u] >> shift) & 0x03030303u) << 4));
+        q[i + 4u] = int(((raw[i + 4u] >> shift) & 0x0f0f0f0fu) | (((raw[i + 8u] >> shift) & 0x0c0c0c0cu) << 2));
     }
-    float d = unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
-    int sc = int(at${ b }(${ sc }u + block * 4u + (group >> 1)));
-    int first = 16 * int(group & 1u);
-    vec2 scale = d * vec2(bitfieldExtract(sc, first, 8), bitfieldExtract(sc, first + 8, 8));
+    float d = unpackHalf2x16(raw[12] >> (16u * ((e >> 8) & 1u))).x;
+    int sc = int(raw[13]), first = int((e >> 2) & 8u);
+    vec2 scale = d * vec2(bitfieldExtract(sc, first, 8), bitfieldExtract(sc, first + 16, 8));
     return vec4(scale, -32.0 * scale);
 }

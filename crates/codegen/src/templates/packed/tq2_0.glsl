@@ -1,11 +1,16 @@
-// Elements e .. e + 31 of tq2_0 as signed bytes and (scale, offset): w = d * q - d.
-vec2 packed${ b }(uint e, out int q[8]) {
-    uint block = e >> 8, group = (e >> 5) & 7u, at = ${ qs // 4 }u + block * 4u + (group >> 2) * 2u;
-    uvec4 lo = quad${ b }(at), hi = quad${ b }(at + 1u);
+// Two halves of neighbouring groups of tq2_0, those from element e & ~63 + (e & 32) / 2 on: their words,
+// and as signed bytes with (scales, offsets): w = d * q - d.
+void fetch${ b }(uint e, out uint raw[${ words }]) {
+    uvec4 qs = quad${ b }(${ qs // 4 }u + (e >> 7) * 2u + ((e >> 5) & 1u));
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
+    raw[4] = at${ b }(${ d }u + (e >> 9));
+}
+vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+    uint shift = (e >> 4) & 4u;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = int((lo[i] >> (2u * (group & 3u))) & 0x03030303u);
-        q[i + 4u] = int((hi[i] >> (2u * (group & 3u))) & 0x03030303u);
+        q[i] = int((raw[i] >> shift) & 0x03030303u);
+        q[i + 4u] = int((raw[i] >> (shift + 2u)) & 0x03030303u);
     }
-    float d = unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
-    return vec2(d, -d);
+    float d = unpackHalf2x16(raw[4] >> (16u * ((e >> 8) & 1u))).x;
+    return vec4(d, d, -d, -d);
 }

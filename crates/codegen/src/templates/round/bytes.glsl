@@ -9,7 +9,7 @@ void round_${ name }(float x[32], out uint words[${ words }]) {
     [[unroll]] for (uint word = 0u; word < 8u; ++word) {
         words[word] = 0u;
         [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-            const int q = to_int(round_of(x[4u * word + j] * inverse));
+            const int q = byte_of(x[4u * word + j] * inverse);
 //% if sum
             sum += q;
 //% endif

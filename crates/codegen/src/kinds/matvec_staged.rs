@@ -1,0 +1,159 @@
+//! Few rows times weights behind a prologue, in floats: each workgroup prepares the rows in shared memory, then its
+//! subgroups take columns in turn, an invocation eight weights at a time.
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::index::Index;
+
+use super::matvec::{accumulator, columns_grid, left_at, prologue, right, segment_groups};
+use super::sharing::{self, Shape, Sums, Walk};
+use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
+use crate::emit::Emitter;
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::scalar::Glsl;
+
+/// Invocations of a workgroup, at most and at least: preparing the rows is repeated in each workgroup.
+const MAX_WORKGROUP: u32 = 1024;
+const MIN_WORKGROUP: u32 = 128;
+
+/// Steps that are written out: as many loads of 16 bytes are on their way at once.
+const DEPTH: u32 = 4;
+
+/// Whether rows are prepared by reductions, and fit into shared memory, and weights are read in eights.
+pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
+    let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return false };
+    let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
+    let possible = !form.prologue.is_empty()
+        && m > 0
+        && k > 0
+        && k % operand::WIDE == 0
+        && m.saturating_mul(k) <= i64::from(e.caps.shared_memory_bytes)
+        && form.batch.numel().is(1)
+        && e.caps.subgroup_arithmetic
+        && e.caps.max_workgroup_invocations >= MIN_WORKGROUP
+        && accumulator(e, form).is_ok_and(|(ty, _)| ty == Glsl::Float)
+        && anchors().all(|id| operand::reads_wide(e.body, e.body.node(*id).operands[1]));
+    if !possible {
+        return false;
+    }
+    let (m, items) = (m as u32, (k / operand::WIDE) as u32);
+    let workgroup = workgroup(e, m * items);
+    let shape = Shape::new(e, form, items, workgroup);
+    let tiles = shape.tiles(e, form);
+    // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
+    let scratch = 4 + 12
+        * form
+            .prologue
+            .iter()
+            .filter(|(id, _)| Glsl::of(e.body.node(*id).types[0].dtype, e.caps) != Some(Glsl::Float))
+            .count() as u32;
+    let waiting: u32 = rounding::waiting(e, form, m, &tiles).iter().sum();
+    let floats = m * items * 8 + part_floats(form, m, &tiles) * shape.parts + waiting;
+    4 * floats + workgroup * scratch <= e.caps.shared_memory_bytes
+}
+
+/// Invocations of a workgroup for so many eights of activations.
+fn workgroup(e: &Emitter<'_>, eights: u32) -> u32 {
+    let workgroup = floor_pow2(eights.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
+    workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size)
+}
+
+/// Sums of a tile, of the segment that has most.
+fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
+    let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
+    floats.max().unwrap_or(0)
+}
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+    let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else {
+        return Err(CodegenError::Node(e.body.node_text(form.lhs.node)));
+    };
+    let (m, items) = (m as u32, (k / operand::WIDE) as u32);
+    let workgroup = workgroup(&e, m * items);
+    let shape = Shape::new(&e, form, items, workgroup);
+    let mut used = reduction::Used::default();
+    let batch = e.atom(&form.batch.numel(), "0u");
+    prologue(&mut e, &mut used, form, m, workgroup)?;
+    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let tiles = shape.tiles(&e, form);
+    let limits = e.caps.max_workgroup_count;
+    let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
+    whole("matvec", &grid)?;
+    e.open(); // a row
+    let row = e.atom(&form.m, "m");
+    e.open(); // an element
+    let inner = e.atom(&form.k, "k");
+    let at = left_at(&mut e, form, &batch, &row, &inner);
+    let x = e.value(form.lhs, &at)?;
+    let x_lines = e.close().join("\n");
+    let m_lines = e.close().join("\n");
+    let mut text = format!("subgroup {x_lines}{m_lines}{}", x.text);
+    let (mut segments, mut before) = (vec![], vec![]);
+    let waiting = rounding::waiting(&e, form, m, &tiles);
+    let part_floats = part_floats(form, m, &tiles);
+    for (segment, &tile) in form.segments.iter().zip(&tiles) {
+        let groups = segment_groups(&mut e, segment, tile);
+        let walk = shape.walk(tile, DEPTH, &before, &groups);
+        before.push(groups);
+        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats };
+        segments.push(segment_holes(
+            &mut e,
+            form,
+            segment,
+            &batch,
+            (&shape, &walk, &sums),
+            &buffers,
+            &mut text,
+        )?);
+    }
+    let tile_floats = part_floats * shape.parts;
+    let needs =
+        4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>()) + used.shared_bytes(workgroup);
+    if needs > e.caps.shared_memory_bytes {
+        let has = e.caps.shared_memory_bytes;
+        return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
+    }
+    let whole = shape.whole();
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
+    let parts = Parts {
+        kind: "matvec",
+        template: "matvec_staged.comp",
+        workgroup,
+        grid,
+        functions,
+        text,
+        holes: context! {
+            segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, x => x.text, whole, rounded => waiting,
+        },
+    };
+    finish(e, parts)
+}
+
+fn segment_holes(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    (shape, walk, sums): (&Shape, &Walk, &Sums),
+    buffers: &[usize],
+    text: &mut String,
+) -> Result<Hole, CodegenError> {
+    e.open(); // the segment
+    let mut anchors = vec![];
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let load = right(e, form, *id, batch, operand::WIDE as u32)?;
+        text.push_str(&load);
+        let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
+        anchors.push(context! { load, comment, acc => format!("acc[{}u + m]", i as u32 * sums.m) });
+    }
+    let (prelude, end) = sharing::end(e, form, segment, batch, buffers, sums)?;
+    let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
+    text.push_str(&prelude);
+    text.push_str(&end);
+    Ok(context! {
+        here => &walk.here, column0 => &walk.column0, tile => walk.tile, accs => segment.anchors.len() as u32 * sums.m,
+        depth => walk.depth, item => &walk.item, column => &walk.column, ends => &walk.ends,
+        total => &walk.total, k0 => shape.first("item", 8), comment => shape.comment(),
+        part_at => shape.part_at(sums.part_floats), anchors, prelude, last, end,
+    })
+}

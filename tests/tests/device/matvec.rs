@@ -1,0 +1,151 @@
+//! Matmuls of few rows with weights in blocks against the interpreter: activations rounded in the kernel or prepared in
+//! shared memory, columns that leave tiles and passes unfilled, rows of an inner extent in parts.
+
+use tallow_ir::{DType, ElementwiseOp as E, Format, Graph, GraphError, Op, ReduceKind, Value, caps, dot};
+
+use crate::differential::{check, report};
+use crate::harness::device;
+
+/// Columns: fewer than a tile has, more, and of tiles that passes leave unfilled.
+const COLUMNS: [i64; 5] = [1, 5, 130, 1030, 3000];
+
+/// Formats that are unpacked in each way that there is, and whose blocks have each size.
+const FORMATS: [Format; 8] = [
+    Format::Q4_0,
+    Format::Q5_1,
+    Format::Q8_0,
+    Format::Q3_K,
+    Format::Q4_K,
+    Format::Q6_K,
+    Format::NVFP4,
+    Format::TQ2_0,
+];
+
+/// Each row over the root of the sum of its squares.
+fn normed(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
+    let square = g.elementwise(E::Mul, &[x, x])?;
+    let sum = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[square])?;
+    let scale = g.elementwise(E::Rsqrt, &[sum])?;
+    let shape = g.ty(x).shape.clone();
+    let scale = g.reshape(scale, [shape.dims()[0].clone(), 1.into()])?;
+    let scale = g.broadcast(scale, shape)?;
+    g.elementwise(E::Mul, &[x, scale])
+}
+
+/// `x`, or its norm, times each weight; products of neighbours are multiplied where `paired`.
+struct Case {
+    rows: i64,
+    k: i64,
+    weights: Vec<(Format, i64)>,
+    norm: bool,
+    paired: bool,
+    rounded: bool,
+}
+
+impl Case {
+    fn graph(&self) -> Result<Graph, GraphError> {
+        let mut g = Graph::new("matvec");
+        let mut x = g.input("x", DType::F32, [self.rows, self.k])?;
+        if self.norm {
+            x = normed(&mut g, x)?;
+        }
+        let mut products = vec![];
+        for (i, &(format, n)) in self.weights.iter().enumerate() {
+            let w = g.weight(&format!("w{i}"), DType::Block(format), [n, self.k])?;
+            let w = g.add(Op::Dequantize(DType::F32), &[w])?;
+            let w = g.permute(w, &[1, 0])?;
+            products.push(g.add(Op::Matmul, &[x, w])?);
+        }
+        if self.paired {
+            products = vec![g.elementwise(E::Mul, &[products[0], products[1]])?];
+        }
+        for (i, y) in products.into_iter().enumerate() {
+            g.output(&format!("y{i}"), y)?;
+        }
+        match self.rounded {
+            // As callers write it, also for devices that would not ask for it.
+            true => dot::quantize_activations(&g, &caps::h200()),
+            false => Ok(g),
+        }
+    }
+}
+
+fn checked(cases: Vec<Case>) {
+    if device().is_none() {
+        return;
+    }
+    let of = cases.len();
+    let failures = cases.iter().enumerate().filter_map(|(i, case)| {
+        let graph = case.graph().expect("a graph of this test");
+        check(&graph, 5000 + i as u64).map(|why| format!("{graph}\n{why}"))
+    });
+    report(failures.collect(), of);
+}
+
+/// The inner extent nearest to `k` that is whole blocks.
+fn whole(format: Format, k: i64) -> i64 {
+    let block = format.block_elements() as i64;
+    (k / block).max(1) * block
+}
+
+#[test]
+fn columns_and_rows_of_all_counts_match_the_interpreter() {
+    let mut cases = vec![];
+    for (i, format) in FORMATS.into_iter().enumerate() {
+        for (j, n) in COLUMNS.into_iter().enumerate() {
+            let rows = [1, 2, 3, 8, 1][(i + j) % 5];
+            let k = whole(format, [256, 96, 800, 1536, 32][(i + 2 * j) % 5]);
+            let (rounded, norm) = ((i + j) % 3 != 0, j % 2 == 0);
+            cases.push(Case { rows, k, weights: vec![(format, n)], norm, paired: false, rounded });
+        }
+    }
+    checked(cases);
+}
+
+#[test]
+fn long_rows_in_parts_match_the_interpreter() {
+    let case = |format, k, n, rounded| Case {
+        rows: 1,
+        k,
+        weights: vec![(format, n)],
+        norm: true,
+        paired: false,
+        rounded,
+    };
+    checked(vec![
+        case(Format::Q4_0, 4096, 40, true),
+        case(Format::Q4_0, 4096 + 96, 200, true),
+        case(Format::Q4_K, 4096 + 256, 9, true),
+        case(Format::Q6_K, 8192, 33, true),
+        case(Format::F16, 4096 + 8, 40, false),
+        case(Format::F16, 5000, 200, false),
+        case(Format::IQ2_XXS, 2048, 37, false),
+    ]);
+}
+
+#[test]
+fn several_weights_in_a_kernel_match_the_interpreter() {
+    let mut cases = vec![];
+    for rounded in [true, false] {
+        for norm in [true, false] {
+            let case = |rows, k, weights: &[(Format, i64)], paired| Case {
+                rows,
+                k,
+                weights: weights.to_vec(),
+                norm,
+                paired,
+                rounded,
+            };
+            cases.extend([
+                case(1, 512, &[(Format::Q4_K, 256), (Format::Q4_K, 64), (Format::Q6_K, 64)], false),
+                case(3, 256, &[(Format::Q8_0, 70), (Format::Q4_0, 35), (Format::Q5_0, 7)], false),
+                case(1, 768, &[(Format::Q4_0, 1500), (Format::Q4_0, 1500)], true),
+                case(2, 256, &[(Format::Q5_K, 300), (Format::Q2_K, 300)], true),
+                case(1, 264, &[(Format::F16, 300), (Format::F16, 300)], true),
+            ]);
+        }
+    }
+    // What is not in blocks is not rounded.
+    cases.retain(|case| !(case.rounded && case.weights[0].0 == Format::F16));
+    checked(cases);
+}
