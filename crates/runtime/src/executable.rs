@@ -430,6 +430,7 @@ impl Executable {
                     Some(slot) => (windows[slot.window].clone(), slot.offset),
                     None => (own(MemoryUse::Device)?, 0),
                 },
+                Place::Codebooks => (context.codebooks()?, 0),
                 Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
                 Place::Output(_) if options.outputs_on_device => (own(MemoryUse::Device)?, 0),
                 Place::Output(_) => (own(MemoryUse::Readback)?, 0),

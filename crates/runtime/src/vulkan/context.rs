@@ -21,6 +21,8 @@ const MAPPED_STEP: usize = 8 << 20;
 /// An open device. Shared between threads; everything made from it keeps it open.
 pub struct Context {
     staging: Mutex<Option<Staging>>,
+    /// The codebooks of block formats, once a kernel reads them.
+    codebooks: Mutex<Option<Arc<Buffer>>>,
     cache: PipelineCache,
     /// Pipelines that the cache file holds.
     pipelines_saved: AtomicU64,
@@ -35,6 +37,7 @@ impl Context {
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
         Ok(Arc::new(Context {
             staging: Mutex::new(None),
+            codebooks: Mutex::new(None),
             cache,
             pipelines_saved: AtomicU64::new(0),
             device: opened.device,
@@ -113,6 +116,18 @@ impl Context {
         }
         Counts::add(&self.device.counts.bytes_uploaded, total);
         self.device.check_validation()
+    }
+
+    /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them: one buffer for all that read them.
+    pub(crate) fn codebooks(&self) -> Result<Arc<Buffer>> {
+        let mut kept = lock(&self.codebooks);
+        if let Some(buffer) = &*kept {
+            return Ok(buffer.clone());
+        }
+        let data = tallow_quant::codebooks();
+        let buffer = self.buffer("codebooks", data.len() as u64, MemoryUse::Device)?;
+        self.upload(&buffer, 0, &data)?;
+        Ok(kept.insert(buffer).clone())
     }
 
     /// Copies from byte `offset` of `source` on into `data`, after everything that was submitted before.
