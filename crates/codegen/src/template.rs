@@ -82,6 +82,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("scatter.comp", include_str!("templates/scatter.comp")),
+    ("repack.comp", include_str!("templates/repack.comp")),
 ];
 
 /// Renders the template `name` with `context`.

@@ -93,9 +93,9 @@ impl VulkanDevice {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
 
-    /// `None` for blocks and where the device fails.
+    /// `None` where the device fails.
     pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Option<Vec<u8>> {
-        weight.read(&self.context).ok().flatten()
+        weight.read(&self.context).ok()
     }
 
     pub(crate) fn state(&self, ty: &TensorType) -> Result<StateOnDevice> {
