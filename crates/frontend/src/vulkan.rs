@@ -80,6 +80,10 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    pub(crate) fn release_staging(&self) {
+        self.context.release_staging();
+    }
+
     pub(crate) fn close(&self) -> Result<()> {
         self.context.close().map_err(|error| Error::Device(error.to_string()))
     }

@@ -162,8 +162,8 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// The kernel that rearranges blocks. It is made without the lock, because rayon makes it, whose threads may all wait
-    /// for the lock; if another thread was faster, its pipeline serves.
+    /// The kernel that rearranges blocks. It is made without the lock, so that no thread of rayon's ever waits for one that
+    /// needs rayon; if another thread was faster, its pipeline serves.
     fn repack_pipeline(&self) -> Result<Arc<Pipeline>> {
         let known = lock(&self.repack).clone();
         match known {
@@ -219,6 +219,12 @@ impl Context {
     /// gets [`Error::Closed`]. Results that are there can still be read.
     pub fn close(&self) -> Result<()> {
         self.device.close()
+    }
+
+    /// Gives back the host memory through which transfers go; the next one takes it again.
+    pub fn release_staging(&self) {
+        // Every transfer waits for its end before the lock is free again.
+        *lock(&self.staging) = None;
     }
 
     /// Waits until everything that was submitted is done.
