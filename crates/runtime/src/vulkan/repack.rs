@@ -140,3 +140,59 @@ fn commands(
     commands.push(RecordCommand::Barrier(BarrierKind::Tail));
     commands
 }
+
+#[cfg(test)]
+mod tests {
+    use tallow_ir::caps;
+    use tallow_quant::repack;
+
+    use super::*;
+    use crate::record::PipelineShape;
+
+    /// What the kernel does, word by word, with the bytes that its bindings see.
+    fn dispatch(push: &[u8], blocks: &[u8], words: &mut [u8]) {
+        let run: Vec<usize> =
+            push.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) as usize).collect();
+        let [block_bytes, start, field, bytes, first, count] = run[..] else { panic!("six numbers") };
+        for i in 0..4 * count {
+            let from = i / field * block_bytes + start + i % field;
+            words[4 * first + i] = if i < bytes { blocks[from] } else { 0 };
+        }
+    }
+
+    /// Devices differ in where a binding may start, and no machine of the tests has an alignment above 16: there a
+    /// binding also sees bytes of the plane before, which stay as they are.
+    #[test]
+    fn runs_are_legal_and_right_at_every_alignment() {
+        let shape = PipelineShape { name: NAME.into(), bindings: 2, push_bytes: REPACK_PUSH_BYTES };
+        for alignment in [1, 16, 64, 256] {
+            let mut caps = caps::minimum();
+            (caps.storage_offset_alignment, caps.max_storage_buffer_range) = (alignment, 8192);
+            for &format in Format::ALL {
+                let spec = format.spec();
+                let file: Vec<u8> = (0..20_000 / spec.block_bytes * spec.block_bytes)
+                    .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
+                    .collect();
+                let expected = repack(format, &file).unwrap();
+                let elements = file.len() / spec.block_bytes * spec.block_elements;
+                let planes = plane_offsets(format, elements);
+                let mut found = vec![0xaa; expected.len()];
+                let run_bytes = run_bytes(&caps, spec).unwrap();
+                for (number, run) in file.chunks(run_bytes).enumerate() {
+                    let first = number * run_bytes / spec.block_bytes;
+                    let commands = commands(&caps, spec, &planes, first, run.len(), true);
+                    let sizes = [found.len() as u64, SLOT_BYTES, binding_bytes(run_bytes)];
+                    RecordSpec { commands: commands.clone() }
+                        .check(std::slice::from_ref(&shape), &sizes, &caps)
+                        .unwrap();
+                    for command in &commands {
+                        let RecordCommand::Dispatch { bindings, push, .. } = command else { continue };
+                        let words = &mut found[bindings[1].offset as usize..][..bindings[1].bytes as usize];
+                        dispatch(push, run, words);
+                    }
+                }
+                assert!(found == expected, "{format} at multiples of {alignment}");
+            }
+        }
+    }
+}
