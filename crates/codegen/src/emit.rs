@@ -67,6 +67,8 @@ pub(crate) struct Emitter<'a> {
     arrays: HashMap<(usize, Index), Expr>,
     param_binding: HashMap<u32, usize>,
     table_binding: Option<usize>,
+    /// The buffer of the codebooks, where a weight refers to one.
+    pub codebooks: Option<usize>,
     /// Extents that were read from the table.
     dims: HashMap<Dim, String>,
     /// Divisors that were read from the table.
@@ -94,6 +96,7 @@ impl<'a> Emitter<'a> {
             arrays: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,
+            codebooks: None,
             dims: HashMap::new(),
             divisors: HashMap::new(),
             counter: 0,
@@ -222,6 +225,12 @@ impl<'a> Emitter<'a> {
         let ty = self.body.params()[index as usize].clone();
         let b = self.bind(Source::Operand(index), false, &ty);
         self.param_binding.insert(index, b);
+        let refers = matches!(ty.dtype, DType::Block(format) if format.codebook().is_some());
+        if refers && self.codebooks.is_none() {
+            let words = tallow_quant::codebooks_bytes() / 4;
+            let all = TensorType::new(DType::U32, [words]);
+            self.codebooks = Some(self.bind(Source::Codebooks, false, &all));
+        }
         b
     }
 

@@ -31,6 +31,8 @@ pub enum Source {
     Result(u32),
     /// The table of symbol expressions.
     Table,
+    /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them.
+    Codebooks,
 }
 
 /// A storage buffer of a kernel, or a window of one that is larger than a binding may span.

@@ -16,6 +16,7 @@ mod kernel;
 mod kinds;
 mod library;
 mod module;
+mod repack;
 mod scalar;
 #[cfg(feature = "spirv")]
 mod spirv;
@@ -25,6 +26,7 @@ mod template;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Source, Table, divisor};
 pub use kinds::kernel;
 pub use module::{Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, limits};
+pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]
 pub use spirv::{SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};

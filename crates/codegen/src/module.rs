@@ -60,6 +60,8 @@ pub struct Module {
     pub table: Table,
     /// Position of the table in [`Program::buffers`], if anything reads it.
     pub table_buffer: Option<usize>,
+    /// Position of the codebooks of block formats in [`Program::buffers`], if any kernel reads them.
+    pub codebooks_buffer: Option<usize>,
     /// Inputs of a run.
     pub inputs: Vec<Tensor>,
     /// Resident weights.
@@ -122,6 +124,7 @@ pub fn compile_observed(
         plan,
         table: builder.table,
         table_buffer: builder.table_buffer,
+        codebooks_buffer: builder.codebooks_buffer,
         inputs: builder.inputs,
         weights: builder.weights,
         states: builder.states,
@@ -145,6 +148,7 @@ struct Builder {
     program: Program,
     table: Table,
     table_buffer: Option<usize>,
+    codebooks_buffer: Option<usize>,
     inputs: Vec<Tensor>,
     weights: Vec<Tensor>,
     states: Vec<Tensor>,
@@ -250,6 +254,7 @@ impl Builder {
                 Source::Operand(i) => self.buffer_of[&operands[i as usize]],
                 Source::Result(r) => self.buffer_of[&Value { node: id, result: r }],
                 Source::Table => self.table_place(),
+                Source::Codebooks => self.codebooks_place(),
             };
             let end = binding.range.1.min(self.program.buffers[buffer].bytes);
             let access = Access { buffer, start: binding.range.0, end };
@@ -284,6 +289,16 @@ impl Builder {
         // `size_table` sets its size once all entries are known.
         let buffer = self.buffer("symbols".into(), 0, Place::Symbols);
         self.table_buffer = Some(buffer);
+        buffer
+    }
+
+    fn codebooks_place(&mut self) -> usize {
+        if let Some(buffer) = self.codebooks_buffer {
+            return buffer;
+        }
+        let bytes = tallow_quant::codebooks_bytes() as u64;
+        let buffer = self.buffer("codebooks".into(), bytes, Place::Codebooks);
+        self.codebooks_buffer = Some(buffer);
         buffer
     }
 }

@@ -76,9 +76,9 @@ pub struct SpirvStats {
 /// Compiles compute shaders, given as (name, GLSL), to SPIR-V modules in the same order; equal texts share
 /// one module.
 ///
-/// Distinct texts that are not in the cache below directory `cache` compile in parallel on rayon's pool and
-/// are then kept there. The entry point is `main`, and modules are optimized for speed. A shader that does
-/// not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
+/// Distinct texts that are not in the cache below directory `cache` compile in parallel on rayon's pool (one alone
+/// on the calling thread) and are then kept there. The entry point is `main`, and modules are optimized for speed. A
+/// shader that does not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
 pub fn compile_spirv(
     shaders: &[(&str, &str)],
     target: Target,
@@ -200,17 +200,18 @@ fn compile_all(
     // the last: 0.2 s and more each time, against 2 ms for a small kernel.
     static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
     KEPT.get_or_init(|| Compiler::new().ok());
+    let one = |compiler: &mut Result<Compiler, shaderc::Error>, &at: &usize| {
+        let Shader { name, glsl, .. } = modules[at];
+        let compiler = compiler.as_ref().map_err(|e| failure(name, e.to_string()))?;
+        compile(compiler, name, glsl, target)
+    };
+    // Not on the pool, which may be busy for seconds with shaders of a model whose weights wait for this one.
+    if let [at] = which {
+        return vec![one(&mut Compiler::new(), at)];
+    }
     // A compiler serves one piece of the list; two pieces a thread even out shaders of unequal size.
     let piece = which.len().div_ceil(2 * rayon::current_num_threads());
-    which
-        .par_iter()
-        .with_min_len(piece)
-        .map_init(Compiler::new, |compiler, &at| {
-            let Shader { name, glsl, .. } = modules[at];
-            let compiler = compiler.as_ref().map_err(|e| failure(name, e.to_string()))?;
-            compile(compiler, name, glsl, target)
-        })
-        .collect()
+    which.par_iter().with_min_len(piece).map_init(Compiler::new, one).collect()
 }
 
 fn compile(compiler: &Compiler, name: &str, glsl: &str, target: Target) -> Result<Vec<u32>, CodegenError> {

@@ -406,6 +406,5 @@ impl Buffer {
 
 fn planes(format: Format, elements: u64) -> Vec<(&'static str, usize)> {
     let offsets = tallow_quant::plane_offsets(format, elements as usize);
-    let names = format.spec().planes.iter().map(|p| p.name);
-    names.chain(format.codebook().map(|_| "codebook")).zip(offsets).collect()
+    format.spec().planes.iter().map(|p| p.name).zip(offsets).collect()
 }

@@ -26,6 +26,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("dequant/tq2_0.glsl", include_str!("templates/dequant/tq2_0.glsl")),
     ("dequant/mxfp4.glsl", include_str!("templates/dequant/mxfp4.glsl")),
     ("dequant/nvfp4.glsl", include_str!("templates/dequant/nvfp4.glsl")),
+    ("dequant/entry.glsl", include_str!("templates/dequant/entry.glsl")),
     ("dequant/iq4_levels.glsl", include_str!("templates/dequant/iq4_levels.glsl")),
     ("dequant/fp4_levels.glsl", include_str!("templates/dequant/fp4_levels.glsl")),
     ("dequant/powers_of_3.glsl", include_str!("templates/dequant/powers_of_3.glsl")),
@@ -84,6 +85,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("scatter.comp", include_str!("templates/scatter.comp")),
+    ("repack.comp", include_str!("templates/repack.comp")),
 ];
 
 /// Renders the template `name` with `context`.

@@ -103,6 +103,16 @@ impl Device {
         Ok(())
     }
 
+    /// Gives back the host memory (32 MiB) through which weights and states come to the device and back, when all that was
+    /// loaded is there. The next transfer takes it again.
+    pub fn release_staging(&self) {
+        match self {
+            Device::Cpu => {}
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.release_staging(),
+        }
+    }
+
     /// Waits for what runs, and takes no more: from now on runs and uploads are errors, on every clone and for
     /// everything compiled for this device. The CPU is never closed.
     ///

@@ -47,7 +47,7 @@ pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
 
 /// The device of the tensors whose value is not known; `None` if there are none.
 fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>> {
-    let mut lazy = tensors.iter().filter(|t| t.data().is_none()).map(|t| t.device());
+    let mut lazy = tensors.iter().filter(|t| !t.is_known()).map(|t| t.device());
     let Some(device) = lazy.next() else { return Ok(None) };
     match lazy.find(|other| *other != device) {
         Some(other) => Err(Error::DeviceMismatchBinaryOp { op, lhs: device.name(), rhs: other.name() }),
@@ -151,7 +151,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor depends on an input of [`crate::compile`], or the device fails.
     pub fn explain(&self) -> Result<String> {
-        if self.data().is_some() {
+        if self.is_known() {
             return Ok(format!("{self:?} is known, nothing runs\n"));
         }
         let order = pending("explain", &[self])?;

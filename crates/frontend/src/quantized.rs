@@ -49,8 +49,7 @@ impl Blocks {
         Blocks { bytes: Some(bytes), weight: OnceLock::new() }
     }
 
-    /// The host's bytes, or those that the device gives back; `None` for blocks that only the device has, in a layout
-    /// of its own, and where it fails.
+    /// The host's bytes, or those that the device gives back; `None` where it fails.
     pub fn bytes(&self, device: &Device) -> Option<Arc<Vec<u8>>> {
         match (&self.bytes, self.weight.get()) {
             (Some(bytes), _) => Some(bytes.clone()),
@@ -123,7 +122,7 @@ impl Tensor {
             let why = format!("rows of {} are no whole {} blocks of {per}", self.shape(), format.name());
             return Err(Error::InvalidArgument { op: "quantize", why });
         }
-        if Op::QUANTIZED.contains(&format) && self.data().is_none() && self.device() != &Device::Cpu {
+        if Op::QUANTIZED.contains(&format) && !self.is_known() && self.device() != &Device::Cpu {
             return self.to_dtype(DType::F32)?.unary(Op::Quantize(format));
         }
         let values = self.to_dtype(DType::F32)?.to_flat_vec::<f32>()?;

@@ -45,14 +45,11 @@ impl Weight {
         self.bytes
     }
 
-    /// The elements, row-major and little-endian; `None` for blocks, which lie in a layout of the device's, and where
-    /// the device fails. `device` is the weight's own.
+    /// The elements, row-major and little-endian, or blocks as they lie in a GGUF file; `None` where the device fails.
+    /// `device` is the weight's own.
     pub(crate) fn read_bytes(&self, device: &Device) -> Option<Vec<u8>> {
         match (&self.data, device) {
-            (WeightData::Cpu(array), _) => {
-                self.ty.dtype.size()?;
-                Some(array.to_bytes())
-            }
+            (WeightData::Cpu(array), _) => Some(array.to_bytes()),
             #[cfg(feature = "vulkan")]
             (WeightData::Vulkan(weight), Device::Vulkan(device)) => device.read_weight(weight),
             #[cfg(feature = "vulkan")]

@@ -114,7 +114,15 @@ impl Tensor {
         self.0.expr.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes, where they are known.
+    /// Whether there is nothing to compute, and without reading anything back.
+    pub(crate) fn is_known(&self) -> bool {
+        match &*self.expr() {
+            Expr::Data(_) | Expr::Blocks(_) => true,
+            Expr::Op(..) | Expr::Input(_) => false,
+        }
+    }
+
+    /// The bytes, where they are known; what only the device has is read back.
     pub(crate) fn data(&self) -> Option<Arc<Vec<u8>>> {
         match &*self.expr() {
             Expr::Data(bytes) => Some(bytes.clone()),

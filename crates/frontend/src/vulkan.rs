@@ -80,6 +80,10 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    pub(crate) fn release_staging(&self) {
+        self.context.release_staging();
+    }
+
     pub(crate) fn close(&self) -> Result<()> {
         self.context.close().map_err(|error| Error::Device(error.to_string()))
     }
@@ -93,9 +97,9 @@ impl VulkanDevice {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
 
-    /// `None` for blocks and where the device fails.
+    /// `None` where the device fails.
     pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Option<Vec<u8>> {
-        weight.read(&self.context).ok().flatten()
+        weight.read(&self.context).ok()
     }
 
     pub(crate) fn state(&self, ty: &TensorType) -> Result<StateOnDevice> {

@@ -50,6 +50,20 @@ fn every_format_means_what_its_blocks_say() -> Result<()> {
     Ok(())
 }
 
+/// Blocks that only the device has come back as they went there.
+#[test]
+fn resident_blocks_are_read_back() -> Result<()> {
+    for device in devices() {
+        for &format in Format::ALL {
+            let (rows, columns) = (5, 3 * format.block_elements());
+            let bytes: Vec<u8> = (0..5 * 3 * format.block_bytes()).map(|i| (i * 37 % 251) as u8).collect();
+            let w = Tensor::resident(&bytes, DType::Block(format), (rows, columns), &device)?;
+            assert_eq!(*w.raw_bytes()?, bytes, "{format:?} on {device}");
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of a fixture that `scripts/quant_fixtures.py` made.
 fn fixture(format: Format, what: &str) -> Vec<u8> {
     let name = format!("../../tests/fixtures/quant/{format}.{what}");

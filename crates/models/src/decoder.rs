@@ -63,6 +63,7 @@ impl Decoder {
         let (weights, states) = (weights?, cache(llama, device, context)?);
         let prefill = prefill?.bind(&weights, &states)?;
         let decode = (options.decode, step?.bind(&weights, &states)?);
+        device.release_staging();
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
         let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
         let parts = Parts { device, activations, llama, context, weights, states };

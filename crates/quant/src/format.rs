@@ -308,6 +308,15 @@ mod tests {
         }
     }
 
+    /// What the kernel that rearranges blocks relies on: a word of a plane is made of whole fields, or is part of one.
+    #[test]
+    fn fields_fill_words_evenly() {
+        for plane in Format::ALL.iter().flat_map(|format| format.spec().planes) {
+            let bytes = plane.bytes_per_block;
+            assert!(bytes == 1 || bytes == 2 || (bytes > 0 && bytes.is_multiple_of(4)), "{plane:?}");
+        }
+    }
+
     #[test]
     fn names_and_ids_are_found_again() {
         for &format in Format::ALL {

@@ -33,6 +33,6 @@ pub use blocks::iq4_nl::LEVELS as IQ4_LEVELS;
 pub use convert::{dequantize, dequantize_at, quantize, quantize_weighted};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};
-pub use grids::Codebook;
-pub use planes::{PLANE_ALIGNMENT, plane_offsets, repack, repacked_bytes, unpack};
+pub use grids::{Codebook, codebooks, codebooks_bytes};
+pub use planes::{PLANE_ALIGNMENT, RUN_BLOCKS, plane_offsets, repack, repacked_bytes, unpack};
 pub use random::random_blocks;

@@ -7,16 +7,19 @@
 //! `plane_offsets[p] + b * bytes_per_block`. The bytes themselves are unchanged, and the way back
 //! ([`unpack`]) is exact.
 //!
-//! Behind the planes of a format with a codebook lies the codebook, at most 4 KiB, so that kernels read it like the
-//! weight itself. (As a constant array in the shader it would be copied by each invocation on some devices.)
+//! Codebooks lie elsewhere, once for all weights ([`codebooks`](crate::codebooks)). A device that rearranges blocks
+//! itself does so in runs of [`RUN_BLOCKS`], each of which starts every plane anew on an aligned byte.
 
 use crate::{Format, QuantError};
 
 /// Every plane starts on a multiple of so many bytes: the widest load of a GPU.
 pub const PLANE_ALIGNMENT: usize = 16;
 
-/// Where each plane starts in a repacked weight of `elements` elements, in bytes; last the codebook, if the format
-/// has one.
+/// The fewest blocks that fill whole multiples of [`PLANE_ALIGNMENT`] in every plane, the narrowest having one byte a
+/// block. So a multiple of these can be rearranged apart from the blocks before and behind.
+pub const RUN_BLOCKS: usize = PLANE_ALIGNMENT;
+
+/// Where each plane starts in a repacked weight of `elements` elements, in bytes.
 ///
 /// `elements` counts the whole tensor and is one that [`Format::row_bytes`] accepts; a partial
 /// block would be given a whole block's room.
@@ -24,7 +27,7 @@ pub fn plane_offsets(format: Format, elements: usize) -> Vec<usize> {
     layout(format, elements).0
 }
 
-/// Bytes of a repacked weight: the file's, less than [`PLANE_ALIGNMENT`] of padding a plane, and the codebook.
+/// Bytes of a repacked weight: the file's, and less than [`PLANE_ALIGNMENT`] of padding a plane.
 ///
 /// The size is a multiple of [`PLANE_ALIGNMENT`], so that the last element can be read in a wide load.
 pub fn repacked_bytes(format: Format, elements: usize) -> usize {
@@ -44,11 +47,6 @@ pub fn repack(format: Format, bytes: &[u8]) -> Result<Vec<u8>, QuantError> {
         let blocks = bytes.chunks_exact(spec.block_bytes);
         for (to, block) in out[offset..].chunks_exact_mut(plane.bytes_per_block).zip(blocks) {
             to.copy_from_slice(&block[plane.offset_in_block..][..plane.bytes_per_block]);
-        }
-    }
-    if let (Some(codebook), Some(&offset)) = (format.codebook(), offsets.last()) {
-        for (to, point) in out[offset..].chunks_exact_mut(2).zip(codebook.points) {
-            to.copy_from_slice(&point.to_le_bytes());
         }
     }
     Ok(out)
@@ -96,11 +94,12 @@ fn layout(format: Format, elements: usize) -> (Vec<usize>, usize) {
     let blocks = elements.div_ceil(spec.block_elements);
     let mut end = 0usize;
     // Saturating: a size beyond the address space stays one, and cannot be allocated.
-    let planes = spec.planes.iter().map(|plane| blocks.saturating_mul(plane.bytes_per_block));
-    let offsets = planes
-        .chain(format.codebook().map(|codebook| codebook.points.len() * 2))
-        .map(|bytes| {
+    let offsets = spec
+        .planes
+        .iter()
+        .map(|plane| {
             let start = end;
+            let bytes = blocks.saturating_mul(plane.bytes_per_block);
             end = start.saturating_add(bytes).checked_next_multiple_of(PLANE_ALIGNMENT).unwrap_or(usize::MAX);
             start
         })
@@ -126,10 +125,47 @@ mod tests {
                 let file = pattern(blocks * spec.block_bytes);
                 let planes = repack(format, &file).expect("whole blocks");
                 assert_eq!(planes.len(), repacked_bytes(format, elements));
-                let codebook = format.codebook().map_or(0, |codebook| codebook.points.len() * 2);
-                assert!(codebook <= 4096 && planes.len() <= file.len() + 16 * spec.planes.len() + codebook);
                 assert!(plane_offsets(format, elements).iter().all(|o| o % PLANE_ALIGNMENT == 0));
                 assert_eq!(unpack(format, &planes, elements).as_deref(), Ok(&file[..]), "{format} {blocks}");
+            }
+        }
+    }
+
+    /// What a weight takes on a device, exactly: each plane's bytes, padded to sixteen; that is at most 1.02 times the
+    /// file's from 4 KiB on. No plane has fewer than 0 bytes of padding or more than 15 and there are five at most, so it
+    /// is 75 bytes at worst; 2 % of 3750 bytes.
+    #[test]
+    fn a_weight_takes_little_more_than_in_its_file() {
+        for &format in Format::ALL {
+            let spec = format.spec();
+            let smallest = 4096usize.div_ceil(spec.block_bytes);
+            let sizes =
+                (smallest..smallest + 300).chain([65_536, 1_000_003].map(|n| n / spec.block_bytes + 1));
+            for blocks in sizes {
+                let file = blocks * spec.block_bytes;
+                let padded = |plane: &crate::Plane| (blocks * plane.bytes_per_block).div_ceil(16) * 16;
+                let device: usize = spec.planes.iter().map(padded).sum();
+                assert_eq!(repacked_bytes(format, blocks * spec.block_elements), device, "{format} {blocks}");
+                assert!(device * 100 <= file * 102, "{format}: {device} bytes for {file}");
+            }
+        }
+    }
+
+    /// A run that starts at a multiple of [`RUN_BLOCKS`] can be rearranged alone.
+    #[test]
+    fn runs_of_blocks_lie_apart() {
+        for &format in Format::ALL {
+            let spec = format.spec();
+            let file = pattern((2 * RUN_BLOCKS + 5) * spec.block_bytes);
+            let whole = repack(format, &file).expect("whole blocks");
+            let offsets = plane_offsets(format, (2 * RUN_BLOCKS + 5) * spec.block_elements);
+            let tail = repack(format, &file[2 * RUN_BLOCKS * spec.block_bytes..]).expect("whole blocks");
+            let in_tail = plane_offsets(format, 5 * spec.block_elements);
+            for ((plane, start), from) in spec.planes.iter().zip(offsets).zip(in_tail) {
+                let at = start + 2 * RUN_BLOCKS * plane.bytes_per_block;
+                assert_eq!(at % PLANE_ALIGNMENT, 0);
+                let bytes = (5 * plane.bytes_per_block).next_multiple_of(PLANE_ALIGNMENT);
+                assert_eq!(whole[at..][..bytes], tail[from..][..bytes], "{format} {}", plane.name);
             }
         }
     }

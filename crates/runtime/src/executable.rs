@@ -16,11 +16,13 @@ use tallow_codegen::{
     compile_observed,
 };
 use tallow_ir::schedule::{Access, Command, Place};
-use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Graph};
 use tallow_quant::QuantError;
 
 use crate::error::Error;
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
+use crate::resident::as_in_file;
+pub use crate::resident::{DeviceState, DeviceWeight};
 use crate::vulkan::{Buffer, Context, Handle, MemoryUse, Pipeline, PipelineDesc, Recording};
 
 /// What can go wrong between a graph and its results.
@@ -62,126 +64,6 @@ pub enum ExecError {
         /// Its value in this run.
         limit: i64,
     },
-}
-
-/// A constant tensor on the device, in the layout that kernels read.
-#[derive(Clone, Debug)]
-pub struct DeviceWeight {
-    ty: TensorType,
-    buffer: Arc<Buffer>,
-}
-
-/// A tensor on the device that outlives runs.
-#[derive(Clone, Debug)]
-pub struct DeviceState {
-    ty: TensorType,
-    buffer: Arc<Buffer>,
-}
-
-/// Bytes of a tensor, as whole vectors of sixteen bytes, which wide loads read.
-fn buffer_bytes(ty: &TensorType) -> u64 {
-    ty.max_bytes().max(1).next_multiple_of(16)
-}
-
-/// `bytes`, row-major elements or blocks as they lie in a GGUF file, as kernels read them: blocks repacked to planes.
-fn as_on_device(dtype: DType, bytes: &[u8]) -> Result<Cow<'_, [u8]>, QuantError> {
-    match dtype {
-        DType::Block(format) => tallow_quant::repack(format, bytes).map(Cow::Owned),
-        _ => Ok(Cow::Borrowed(bytes)),
-    }
-}
-
-/// The inverse of [`as_on_device`] for all elements of a type.
-fn as_in_file<'a>(ty: &TensorType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, QuantError> {
-    match ty.dtype {
-        DType::Block(format) => {
-            tallow_quant::unpack(format, bytes, ty.shape.max_numel() as usize).map(Cow::Owned)
-        }
-        _ => Ok(Cow::Borrowed(bytes)),
-    }
-}
-
-impl DeviceWeight {
-    /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which are repacked to planes.
-    /// `progress` is told the bytes done and the bytes in all.
-    ///
-    /// # Errors
-    /// When the byte count is not that of the type, or the device's memory does not suffice.
-    pub fn upload(
-        context: &Arc<Context>,
-        name: &str,
-        ty: &TensorType,
-        bytes: &[u8],
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<DeviceWeight, ExecError> {
-        let fail = |why: String| ExecError::Leaf { what: "weight", name: name.into(), why };
-        let data = as_on_device(ty.dtype, bytes).map_err(|e| fail(e.to_string()))?;
-        if data.len() as u64 != ty.max_bytes() {
-            return Err(fail(format!("{} bytes for {ty}", bytes.len())));
-        }
-        let size = buffer_bytes(ty);
-        let buffer = context.buffer(name, size, MemoryUse::Device)?;
-        context.upload_with_progress(&buffer, 0, &data, progress)?;
-        Ok(DeviceWeight { ty: ty.clone(), buffer })
-    }
-
-    /// Bytes on the device.
-    pub fn bytes(&self) -> u64 {
-        self.buffer.size()
-    }
-
-    /// The elements, row-major and little-endian; `None` for blocks, which lie repacked.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn read(&self, context: &Context) -> Result<Option<Vec<u8>>, ExecError> {
-        if self.ty.dtype.size().is_none() {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; self.ty.max_bytes() as usize];
-        if !bytes.is_empty() {
-            context.download(&self.buffer, 0, &mut bytes)?;
-        }
-        Ok(Some(bytes))
-    }
-}
-
-impl DeviceState {
-    /// A tensor of zeros.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub fn zeroed(context: &Arc<Context>, name: &str, ty: &TensorType) -> Result<DeviceState, ExecError> {
-        let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
-        context.fill(&buffer, 0, buffer.size(), 0)?;
-        Ok(DeviceState { ty: ty.clone(), buffer })
-    }
-
-    /// The elements, row-major and little-endian; blocks as they lie in a GGUF file.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
-        let mut bytes = vec![0; self.ty.max_bytes() as usize];
-        context.download(&self.buffer, 0, &mut bytes)?;
-        as_in_file(&self.ty, &bytes).map(Cow::into_owned).map_err(|e| self.fail(e.to_string()))
-    }
-
-    fn fail(&self, why: String) -> ExecError {
-        ExecError::Leaf { what: "state", name: self.buffer.name().into(), why }
-    }
-
-    /// Replaces the elements.
-    ///
-    /// # Errors
-    /// When the byte count is not that of the type, or the device fails.
-    pub fn write(&self, context: &Context, bytes: &[u8]) -> Result<(), ExecError> {
-        let data = as_on_device(self.ty.dtype, bytes).map_err(|e| self.fail(e.to_string()))?;
-        if data.len() as u64 != self.ty.max_bytes() {
-            return Err(self.fail(format!("{} bytes for {}", bytes.len(), self.ty)));
-        }
-        Ok(context.upload(&self.buffer, 0, &data)?)
-    }
 }
 
 /// A graph compiled for a device, without buffers.
@@ -430,6 +312,7 @@ impl Executable {
                     Some(slot) => (windows[slot.window].clone(), slot.offset),
                     None => (own(MemoryUse::Device)?, 0),
                 },
+                Place::Codebooks => (context.codebooks()?, 0),
                 Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
                 Place::Output(_) if options.outputs_on_device => (own(MemoryUse::Device)?, 0),
                 Place::Output(_) => (own(MemoryUse::Readback)?, 0),

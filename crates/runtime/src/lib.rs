@@ -31,6 +31,8 @@ pub mod executable;
 pub mod options;
 pub mod record;
 #[cfg(feature = "vulkan")]
+pub mod resident;
+#[cfg(feature = "vulkan")]
 pub mod vulkan;
 
 pub use error::{Error, Result};

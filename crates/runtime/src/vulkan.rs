@@ -21,6 +21,7 @@ pub mod instance;
 pub mod pipeline;
 mod pipeline_cache;
 pub mod record;
+mod repack;
 mod spirv;
 mod staging;
 pub mod submit;

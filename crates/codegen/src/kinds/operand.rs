@@ -90,6 +90,14 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     let (template, table) = templates(format).ok_or_else(|| unknown("a weight"))?;
                     needs.extend(table);
                     own.push(template);
+                    if let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
+                        && shared.insert(codebook.name)
+                    {
+                        let word = format!("{}u + (i >> 1)", codebook.offset() / 4);
+                        let word = e.buffers[all].load(&word, e.caps);
+                        text += &render("dequant/entry.glsl", context! { name => codebook.name, word })?;
+                        text.push('\n');
+                    }
                 }
                 for template in needs.into_iter().filter(|template| shared.insert(*template)) {
                     text += &render(template, context! {})?;

@@ -16,7 +16,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
-use tallow_codegen::{CodegenError, Kernel, Table, Target, Words, compile_spirv, kernel};
+use tallow_codegen::{
+    CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Table, Target, Words, compile_spirv, kernel,
+    repack_kernel,
+};
 use tallow_ir::caps::PROFILES;
 use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
 
@@ -245,4 +248,18 @@ fn demands_beyond_the_device_are_found() {
     broken.truncate(words[0].len() - 1);
     assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
     assert!(spirv_val(&broken).is_none_or(|v| v.is_err()));
+}
+
+/// The kernel of no graph: it needs no feature, and no more invocations and push constants than every device has.
+#[test]
+fn the_kernel_that_rearranges_blocks_is_valid() {
+    let glsl = repack_kernel().unwrap();
+    let (words, _) = compile_spirv(&[("repack", &glsl)], Target::Vulkan12, None).unwrap();
+    assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
+    assert!(!glsl.contains("#extension") && glsl.contains(&format!("local_size_x = {REPACK_WORKGROUP})")));
+    for (_, caps) in PROFILES {
+        let caps = caps();
+        assert!(REPACK_WORKGROUP <= caps.max_workgroup_invocations.min(caps.max_workgroup_size[0]));
+        assert!(REPACK_PUSH_BYTES <= caps.push_constant_bytes);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow_codegen::Kernel;
+use tallow_codegen::{Kernel, Source};
 use tallow_ir::DeviceCaps;
 
 const OP_EXECUTION_MODE: u32 = 16;
@@ -101,8 +101,14 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
         wrong.push(format!("{shared} bytes of shared memory, the device has {}", caps.shared_memory_bytes));
     }
     // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, a bias, the result and the
-    // table; no device is known to have as few as four.
-    let needed = if kernel.name.starts_with("attention") { 6 } else { 0 };
+    // table. Neither can one product or gather, which over a symbolic number of rows of a format with a codebook needs
+    // two operands, the codebooks, the result and the table. No device is known to have as few as four.
+    let codebooks = kernel.bindings.iter().any(|binding| binding.source == Source::Codebooks);
+    let needed = match (kernel.name.starts_with("attention"), codebooks) {
+        (true, _) => 6,
+        (false, true) => 5,
+        (false, false) => 0,
+    };
     let (count, limit) = (kernel.bindings.len(), caps.max_storage_buffers.max(needed) as usize);
     if count > limit {
         wrong.push(format!("{count} storage buffers, the device binds {limit}"));

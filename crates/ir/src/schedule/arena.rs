@@ -71,9 +71,8 @@ fn lifetimes(program: &Program, levels: &[Vec<usize>]) -> Vec<Item> {
         let (first, last) = match buffer.place {
             Place::Arena => (first, last),
             Place::Scratch { .. } => (0, levels.len() - 1),
-            Place::Input(_) | Place::Output(_) | Place::Weight(_) | Place::State(_) | Place::Symbols => {
-                continue;
-            }
+            Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => continue,
+            Place::Weight(_) | Place::Codebooks => continue,
         };
         items.push(Item { buffer: index, bytes: buffer.bytes, first, last });
     }

@@ -50,7 +50,7 @@ pub(super) fn seams(program: &Program) -> (Vec<SeamReason>, Vec<SeamReason>) {
         let (subject, sees_old) = match buffer.place {
             // A run reads only what it wrote itself there.
             Place::Arena => (SeamSubject::Arena, false),
-            Place::Weight(_) => continue,
+            Place::Weight(_) | Place::Codebooks => continue,
             Place::Scratch { .. } | Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => {
                 (SeamSubject::Buffer(index), true)
             }

@@ -274,9 +274,8 @@ fn lifetimes(program: &Program, epochs: &[usize]) -> Vec<Option<(usize, usize)>>
                     Some(span.map_or((epoch, epoch), |(from, to)| (from.min(epoch), to.max(epoch))))
                 }
                 Place::Scratch { .. } => Some((0, last)),
-                Place::Input(_) | Place::Output(_) | Place::Weight(_) | Place::State(_) | Place::Symbols => {
-                    None
-                }
+                Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => None,
+                Place::Weight(_) | Place::Codebooks => None,
             };
         }
     }
@@ -419,8 +418,8 @@ fn check_seams(program: &Program, plan: &Plan, found: &mut Vec<Violation>) {
             let buffer = SeamSubject::Buffer(access.buffer);
             let overwritten = [Hazard::ReadWrite, Hazard::WriteWrite];
             match (program.buffers[access.buffer].place, writes) {
-                // Nobody writes weights, and a run sees only its own intermediates.
-                (Place::Weight(_), _) | (Place::Arena, false) => {}
+                // Nobody writes weights and codebooks, and a run sees only its own intermediates.
+                (Place::Weight(_) | Place::Codebooks, _) | (Place::Arena, false) => {}
                 (Place::Arena, true) => {
                     head.extend(overwritten.map(|hazard| (SeamSubject::Arena, hazard)));
                 }

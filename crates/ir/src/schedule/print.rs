@@ -11,7 +11,7 @@
 //! ```
 //!
 //! An access is printed as the buffer's name and, in brackets, its physical place: `w` for an arena window,
-//! `in`, `out`, `weight`, `state` with their number, or `symbols`, and the bytes there.
+//! `in`, `out`, `weight`, `state` with their number, `symbols` or `codebooks`, and the bytes there.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -120,6 +120,7 @@ impl PlanText<'_> {
             Place::Weight(number) => write!(f, " [weight{number} ")?,
             Place::State(number) => write!(f, " [state{number} ")?,
             Place::Symbols => f.write_str(" [symbols ")?,
+            Place::Codebooks => f.write_str(" [codebooks ")?,
         }
         write!(f, "{}..{}]", base.saturating_add(access.start), base.saturating_add(access.end))
     }

@@ -25,6 +25,8 @@ pub enum Place {
     State(u32),
     /// The symbol table: symbol values and what is computed from them (extents, grids).
     Symbols,
+    /// The codebooks of block formats: resident once a device, read only.
+    Codebooks,
 }
 
 impl Place {
@@ -32,7 +34,8 @@ impl Place {
     pub fn is_in_arena(self) -> bool {
         match self {
             Place::Arena | Place::Scratch { .. } => true,
-            Place::Input(_) | Place::Output(_) | Place::Weight(_) | Place::State(_) | Place::Symbols => false,
+            Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => false,
+            Place::Weight(_) | Place::Codebooks => false,
         }
     }
 }
@@ -200,7 +203,7 @@ impl Program {
                 let buffer = &self.buffers[write.buffer];
                 match buffer.place {
                     Place::Arena => cover(&mut written[write.buffer], write.start, write.end),
-                    Place::Input(_) | Place::Weight(_) => {
+                    Place::Input(_) | Place::Weight(_) | Place::Codebooks => {
                         return Err(ScheduleError::WriteToReadOnly {
                             dispatch: dispatch.name.clone(),
                             buffer: buffer.name.clone(),

@@ -73,9 +73,12 @@ impl Device {
         let mut random = Random(seed);
         let outside = |buffer: &super::Buffer| match buffer.place {
             Place::Arena | Place::Scratch { .. } => Vec::new(),
-            Place::Input(_) | Place::Output(_) | Place::Weight(_) | Place::State(_) | Place::Symbols => {
-                vec![0; buffer.bytes as usize]
-            }
+            Place::Input(_)
+            | Place::Output(_)
+            | Place::Weight(_)
+            | Place::State(_)
+            | Place::Symbols
+            | Place::Codebooks => vec![0; buffer.bytes as usize],
         };
         let buffers: Vec<Vec<u8>> = program.buffers.iter().map(outside).collect();
         let windows = plan.arena.windows.iter().map(|&bytes| random.noise(bytes as usize)).collect();
@@ -177,7 +180,8 @@ pub fn replay(
             | Place::Input(_)
             | Place::Weight(_)
             | Place::State(_)
-            | Place::Symbols => &device.buffers[index],
+            | Place::Symbols
+            | Place::Codebooks => &device.buffers[index],
         };
         device.host[index].clone_from(visible);
     }
@@ -229,7 +233,8 @@ pub fn sequential_memory(program: &Program) -> Vec<Vec<u8>> {
         | Place::Output(_)
         | Place::Weight(_)
         | Place::State(_)
-        | Place::Symbols => vec![0; buffer.bytes as usize],
+        | Place::Symbols
+        | Place::Codebooks => vec![0; buffer.bytes as usize],
     };
     program.buffers.iter().map(memory).collect()
 }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tallow_ir::caps::DeviceCaps;
+use tallow_quant::Format;
 
 use super::buffer::{Buffer, MemoryUse};
 use super::device::{self, Counters, Counts, Device};
 use super::lock;
 use super::pipeline::{self, Pipeline, PipelineDesc};
 use super::pipeline_cache::{PipelineCache, PipelineCacheState};
+use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
@@ -21,6 +23,10 @@ const MAPPED_STEP: usize = 8 << 20;
 /// An open device. Shared between threads; everything made from it keeps it open.
 pub struct Context {
     staging: Mutex<Option<Staging>>,
+    /// The kernel that rearranges blocks, once blocks were uploaded.
+    repack: Mutex<Option<Arc<Pipeline>>>,
+    /// The codebooks of block formats, once a kernel reads them.
+    codebooks: Mutex<Option<Arc<Buffer>>>,
     cache: PipelineCache,
     /// Pipelines that the cache file holds.
     pipelines_saved: AtomicU64,
@@ -35,6 +41,8 @@ impl Context {
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
         Ok(Arc::new(Context {
             staging: Mutex::new(None),
+            repack: Mutex::new(None),
+            codebooks: Mutex::new(None),
             cache,
             pipelines_saved: AtomicU64::new(0),
             device: opened.device,
@@ -115,6 +123,70 @@ impl Context {
         self.device.check_validation()
     }
 
+    /// Writes `data`, blocks of `format` as a file holds them, to `target` in the layout that kernels read
+    /// ([`tallow_quant::repack`]), into which the device brings them; over when it returns. `progress` is told the bytes
+    /// taken so far and the bytes in all.
+    ///
+    /// It waits for its turn behind everything that was submitted before.
+    ///
+    /// # Errors
+    /// When `data` are not whole blocks, `target` is too small, or the device fails.
+    pub fn upload_blocks(
+        &self,
+        target: &Arc<Buffer>,
+        format: Format,
+        data: &[u8],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        self.check_owner(target)?;
+        let (spec, total) = (format.spec(), data.len() as u64);
+        let refuse =
+            |reason| Error::BadBuffer { name: target.name().to_string(), bytes: target.size(), reason };
+        let blocks = data.len() / spec.block_bytes;
+        if blocks * spec.block_bytes != data.len() {
+            return Err(refuse(format!("{total} bytes are no whole blocks of {format}")));
+        }
+        let planes = tallow_quant::repacked_bytes(format, blocks.saturating_mul(spec.block_elements));
+        target.check_range(0, planes as u64)?;
+        let Some(run_bytes) = repack::run_bytes(self.caps(), spec) else {
+            let planes = tallow_quant::repack(format, data).map_err(|e| refuse(e.to_string()))?;
+            return self
+                .upload_with_progress(target, 0, &planes, &mut |done, _| progress(done.min(total), total));
+        };
+        let pipeline = self.repack_pipeline()?;
+        self.with_staging(|staging| {
+            let progress = &mut |done| progress(done, total);
+            staging.upload_blocks(&pipeline, target, format, data, run_bytes, progress)
+        })?;
+        Counts::add(&self.device.counts.bytes_uploaded, total);
+        self.device.check_validation()
+    }
+
+    /// The kernel that rearranges blocks. It is made without the lock, so that no thread of rayon's ever waits for one that
+    /// needs rayon; if another thread was faster, its pipeline serves.
+    fn repack_pipeline(&self) -> Result<Arc<Pipeline>> {
+        let known = lock(&self.repack).clone();
+        match known {
+            Some(pipeline) => Ok(pipeline),
+            None => {
+                let made = repack::pipeline(self)?;
+                Ok(lock(&self.repack).get_or_insert(made).clone())
+            }
+        }
+    }
+
+    /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them: one buffer for all that read them.
+    pub(crate) fn codebooks(&self) -> Result<Arc<Buffer>> {
+        let mut kept = lock(&self.codebooks);
+        if let Some(buffer) = &*kept {
+            return Ok(buffer.clone());
+        }
+        let data = tallow_quant::codebooks();
+        let buffer = self.buffer("codebooks", data.len() as u64, MemoryUse::Device)?;
+        self.upload(&buffer, 0, &data)?;
+        Ok(kept.insert(buffer).clone())
+    }
+
     /// Copies from byte `offset` of `source` on into `data`, after everything that was submitted before.
     pub fn download(&self, source: &Buffer, offset: u64, data: &mut [u8]) -> Result<()> {
         self.check_owner(source)?;
@@ -147,6 +219,12 @@ impl Context {
     /// gets [`Error::Closed`]. Results that are there can still be read.
     pub fn close(&self) -> Result<()> {
         self.device.close()
+    }
+
+    /// Gives back the host memory through which transfers go; the next one takes it again.
+    pub fn release_staging(&self) {
+        // Every transfer waits for its end before the lock is free again.
+        *lock(&self.staging) = None;
     }
 
     /// Waits until everything that was submitted is done.

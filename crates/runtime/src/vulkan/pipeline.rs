@@ -170,7 +170,12 @@ pub(super) fn create_all(
     descs: &[PipelineDesc<'_>],
 ) -> Result<Vec<Arc<Pipeline>>> {
     let handle = cache.handle;
-    let pipelines = descs.par_iter().map(|desc| Pipeline::new(device, handle, desc)).collect();
+    let one = |desc| Pipeline::new(device, handle, desc);
+    let pipelines = match descs {
+        // Not on rayon's pool, which may be busy for seconds: see `compile_spirv`.
+        [desc] => one(desc).map(|pipeline| vec![pipeline]),
+        _ => descs.par_iter().map(one).collect(),
+    };
     // What the layer says of a module explains a refusal better than the driver does.
     device.check_validation()?;
     pipelines

@@ -51,7 +51,19 @@ impl Recording {
         buffers: &[Arc<Buffer>],
         options: RecordOptions,
     ) -> Result<Recording> {
-        let device = context.device();
+        let recording = Recording::of_transfer(context.device(), spec, pipelines, buffers, options)?;
+        Counts::add(&context.device().counts.recordings, 1);
+        Ok(recording)
+    }
+
+    /// [`Recording::new`] for one run of a transfer, which is not counted.
+    pub(super) fn of_transfer(
+        device: &Arc<Device>,
+        spec: &RecordSpec,
+        pipelines: &[Arc<Pipeline>],
+        buffers: &[Arc<Buffer>],
+        options: RecordOptions,
+    ) -> Result<Recording> {
         check_owners(device, pipelines, buffers)?;
         let shapes: Vec<_> = pipelines.iter().map(|pipeline| pipeline.shape().clone()).collect();
         let sizes: Vec<_> = buffers.iter().map(|buffer| buffer.size()).collect();
@@ -80,7 +92,6 @@ impl Recording {
             _buffers: buffers.to_vec(),
         };
         recorded.record(spec, pipelines, buffers, options)?;
-        Counts::add(&device.counts.recordings, 1);
         device.check_validation()?;
         Ok(Recording { inner: Arc::new(recorded) })
     }

@@ -18,7 +18,7 @@ use crate::error::Result;
 
 /// Bytes of one host buffer; large enough that the cost of a submission does not show.
 pub(super) const SLOT_BYTES: u64 = 8 << 20;
-const SLOTS: usize = 4;
+pub(super) const SLOTS: usize = 4;
 
 /// The ring.
 pub(super) struct Staging {
@@ -140,8 +140,23 @@ impl Staging {
         device.wait_for_all()
     }
 
+    /// The device that it serves.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The host's buffer of a slot.
+    pub(super) fn slot(&self, index: usize) -> &Arc<Buffer> {
+        &self.slots[index].buffer
+    }
+
+    /// Keeps a slot until the timeline reaches `value`.
+    pub(super) fn in_use_until(&mut self, index: usize, value: u64) {
+        self.slots[index].free_at = value;
+    }
+
     /// The next slot of the ring, when the device is done with it.
-    fn free_slot(&mut self) -> Result<usize> {
+    pub(super) fn free_slot(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.slots.len() {
             let slot = self.new_slot()?;

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 #[must_use = "a run's errors are seen by waiting for it"]
 pub struct Handle {
     recorded: Arc<Recorded>,
-    value: u64,
+    /// What the timeline reaches when the run is done.
+    pub(super) value: u64,
 }
 
 impl Recording {
@@ -22,6 +23,13 @@ impl Recording {
     /// recordings may be submitted one after the other; they execute in that order, ordered against each
     /// other by their head barriers.
     pub fn submit(&self) -> Result<Handle> {
+        let handle = self.submit_transfer()?;
+        Counts::add(&self.inner.device.counts.runs, 1);
+        Ok(handle)
+    }
+
+    /// [`Recording::submit`] for one run of a transfer, which is not counted.
+    pub(super) fn submit_transfer(&self) -> Result<Handle> {
         let recorded = &self.inner;
         let mut last_run = lock(&recorded.last_run);
         if !recorded.device.is_done(*last_run)? {
@@ -30,7 +38,6 @@ impl Recording {
         // SAFETY: the command buffers are recorded, the last run is done, and `Recorded` waits for the value
         // before it frees them and what they use.
         *last_run = unsafe { recorded.device.submit(&recorded.command_buffers) }?;
-        Counts::add(&recorded.device.counts.runs, 1);
         Ok(Handle { recorded: recorded.clone(), value: *last_run })
     }
 

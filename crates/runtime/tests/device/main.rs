@@ -11,5 +11,6 @@ mod figures;
 mod harness;
 mod memory;
 mod pipelines;
+mod repack;
 mod replay;
 mod validation;

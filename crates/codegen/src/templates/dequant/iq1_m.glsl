@@ -2,8 +2,6 @@
 // each 8 elements 8 low and 3 high bits that choose a point, and the sign of the shift. The upper quarters of four
 // 16-bit words are d.
 uint byte${ b }(uint plane, uint i) { return bitfieldExtract(at${ b }(plane + (i >> 2)), int(8u * (i & 3u)), 8); }
-// A point of the codebook, two a word.
-uint entry${ b }(uint i) { return bitfieldExtract(at${ b }(${ codebook }u + (i >> 1)), int(16u * (i & 1u)), 16); }
 // The point and the shift's sign of the 8 elements with element e, and their scale.
 uvec2 point${ b }(uint e, out float s) {
     uint block = e >> 8, j = (e & 255u) >> 3;
@@ -12,7 +10,7 @@ uvec2 point${ b }(uint e, out float s) {
     uint sc = (j < 16u ? s0 : s1) >> (2u * (j & 8u) + 3u * ((j >> 1) & 3u));
     uint nibble = byte${ b }(${ qh }u, block * 16u + (j >> 1)) >> (4u * (j & 1u));
     s = unpackHalf2x16(d).x * float(2u * (sc & 7u) + 1u);
-    return uvec2(entry${ b }(byte${ b }(${ qs }u, block * 32u + j) | ((nibble & 7u) << 8)), (nibble >> 3) & 1u);
+    return uvec2(iq1_entry(byte${ b }(${ qs }u, block * 32u + j) | ((nibble & 7u) << 8)), (nibble >> 3) & 1u);
 }
 float load${ b }(uint e) {
     float s;

@@ -2,15 +2,13 @@
 // elements 9 bits that choose a point and 7 signs. The eighth sign makes their number even.
 float scale${ b }(uint block) { return unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x; }
 uint byte${ b }(uint plane, uint i) { return bitfieldExtract(at${ b }(plane + (i >> 2)), int(8u * (i & 3u)), 8); }
-// A point of the codebook, two a word.
-uint entry${ b }(uint i) { return bitfieldExtract(at${ b }(${ codebook }u + (i >> 1)), int(16u * (i & 1u)), 16); }
 // The point and the signs of the 8 elements with element e, and their scale.
 uvec2 point${ b }(uint e, out float s) {
     uint block = e >> 8, j = (e & 255u) >> 3;
     uint word = at${ b }(${ qs }u + block * 16u + (j >> 1)) >> (16u * (j & 1u)), signs = bitfieldExtract(word, 9, 7);
     uint sc = bitfieldExtract(byte${ b }(${ sc }u, block * 8u + (j >> 2)), int(2u * (j & 2u)), 4);
     s = scale${ b }(block) * (0.5 + float(sc)) * 0.25;
-    return uvec2(entry${ b }(word & 511u), signs | (uint(bitCount(signs)) << 7));
+    return uvec2(iq2_xs_entry(word & 511u), signs | (uint(bitCount(signs)) << 7));
 }
 float load${ b }(uint e) {
     float s;

@@ -2,8 +2,6 @@
 // elements 8 low bits and a high one that choose a point; a sign an element.
 float scale${ b }(uint block) { return unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x; }
 uint byte${ b }(uint plane, uint i) { return bitfieldExtract(at${ b }(plane + (i >> 2)), int(8u * (i & 3u)), 8); }
-// A point of the codebook, two a word.
-uint entry${ b }(uint i) { return bitfieldExtract(at${ b }(${ codebook }u + (i >> 1)), int(16u * (i & 1u)), 16); }
 // The point and the signs of the 8 elements with element e, and their scale.
 uvec2 point${ b }(uint e, out float s) {
     uint block = e >> 8, j = (e & 255u) >> 3;
@@ -11,8 +9,8 @@ uvec2 point${ b }(uint e, out float s) {
     uint high = byte${ b }(${ qh }u, block * 8u + (j >> 2)) >> (2u * (j & 3u));
     uint sc = bitfieldExtract(at${ b }(${ sc }u + block), int(4u * (j >> 2)), 4);
     s = scale${ b }(block) * float(1u + 2u * sc);
-    uint first = entry${ b }((pair & 255u) | ((high & 1u) << 8));
-    uint second = entry${ b }(((pair >> 8) & 255u) | ((high & 2u) << 7));
+    uint first = iq3_s_entry((pair & 255u) | ((high & 1u) << 8));
+    uint second = iq3_s_entry(((pair >> 8) & 255u) | ((high & 2u) << 7));
     return uvec2(first | (second << 12), byte${ b }(${ signs }u, block * 32u + j));
 }
 float load${ b }(uint e) {

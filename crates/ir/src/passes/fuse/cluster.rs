@@ -377,13 +377,24 @@ impl<'a> Clusters<'a> {
         let (body, externals) = self.body(nodes, outputs)?;
         let windows = |v: Value| self.caps.windows(self.graph.ty(v).max_bytes());
         let all = externals.iter().copied().chain(self.results(outputs));
-        let bindings = all.map(windows).sum::<u64>() + u64::from(body.symbols().next().is_some());
+        let bindings = all.map(windows).sum::<u64>()
+            + u64::from(body.symbols().next().is_some())
+            + self.codebook_windows(&externals);
         let limit = u64::from(self.caps.max_storage_buffers);
         // A kernel of one node cannot be split further; it must do with what it needs.
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
         Ok(form::form(kind, &body).and_then(|form| self.computable(&body, &form)))
+    }
+
+    /// Bindings of the codebooks, where one of `externals` refers to one: all of them lie in one buffer.
+    fn codebook_windows(&self, externals: &[Value]) -> u64 {
+        let refers = |v: &Value| matches!(self.graph.ty(*v).dtype, DType::Block(f) if f.codebook().is_some());
+        match externals.iter().any(refers) {
+            true => self.caps.windows(tallow_quant::codebooks_bytes() as u64),
+            false => 0,
+        }
     }
 
     /// Whether the device has what a kernel that rounds its left operand needs.

@@ -1,0 +1,35 @@
+#version 450
+// Rearranges a run of blocks, as a file holds them, into one plane of the device's layout: what a group of fields has of
+// block after block. Each invocation writes a word. The field of a block has 1, 2 or a multiple of 4 bytes, so a word is
+// made of 4 pieces, 2 or 1; a piece lies anywhere in the file's words.
+layout(local_size_x = ${ workgroup }) in;
+layout(set = 0, binding = 0, std430) readonly buffer B0 { uint b0[]; };
+layout(set = 0, binding = 1, std430) writeonly buffer B1 { uint b1[]; };
+layout(push_constant) uniform Run {
+    uint block_bytes;  // of the file's blocks
+    uint start;        // of the field in a block
+    uint field_bytes;
+    uint bytes;        // of the field in all blocks of the run; behind them the plane is padded with zeros
+    uint first;        // the word of b1 at which the run starts
+    uint words;        // to be written
+} run;
+// The four bytes of b0 from this one on.
+uint bytes_at(uint i) {
+    uint low = b0[i >> 2], high = b0[(i >> 2) + 1u], shift = 8u * (i & 3u);
+    return shift == 0u ? low : (low >> shift) | (high << (32u - shift));
+}
+void main() {
+    const uint word = gl_GlobalInvocationID.x, field = run.field_bytes, bytes = run.bytes;
+    const uint piece = min(field, 4u), mask = 0xffffffffu >> (32u - 8u * piece);
+    if (word < run.words) {
+        uint value = 0u;
+        for (uint at = 0u; at < 4u; at += piece) {
+            const uint i = 4u * word + at, block = i / field;
+            if (i < bytes) {
+                const uint from = block * run.block_bytes + run.start + (i - block * field);
+                value |= (bytes_at(from) & mask) << (8u * at);
+            }
+        }
+        b1[run.first + word] = value;
+    }
+}

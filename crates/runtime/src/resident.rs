@@ -1,0 +1,153 @@
+//! Tensors that stay on the device between runs: weights, which never change, and states, which graphs update.
+//!
+//! A file's blocks lie on the device as planes ([`tallow_quant::plane_offsets`]). The device rearranges them when they are
+//! uploaded; the host does when they are read back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use tallow_ir::{DType, TensorType};
+use tallow_quant::QuantError;
+
+use crate::error::Error;
+use crate::executable::ExecError;
+use crate::vulkan::{Buffer, Context, MemoryUse};
+
+/// A constant tensor on the device, in the layout that kernels read.
+#[derive(Clone, Debug)]
+pub struct DeviceWeight {
+    pub(crate) ty: TensorType,
+    pub(crate) buffer: Arc<Buffer>,
+}
+
+/// A tensor on the device that outlives runs.
+#[derive(Clone, Debug)]
+pub struct DeviceState {
+    pub(crate) ty: TensorType,
+    pub(crate) buffer: Arc<Buffer>,
+}
+
+impl DeviceWeight {
+    /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which the device rearranges to planes.
+    /// `progress` is told the bytes done and the bytes in all.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or the device's memory does not suffice.
+    pub fn upload(
+        context: &Arc<Context>,
+        name: &str,
+        ty: &TensorType,
+        bytes: &[u8],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<DeviceWeight, ExecError> {
+        let fail = |why: String| ExecError::Leaf { what: "weight", name: name.into(), why };
+        check_bytes(ty, bytes).map_err(fail)?;
+        let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
+        write(context, ty, &buffer, bytes, progress)?;
+        Ok(DeviceWeight { ty: ty.clone(), buffer })
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.buffer.size()
+    }
+
+    /// The bytes that it was uploaded from: row-major little-endian elements, or blocks as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
+        read("weight", context, &self.ty, &self.buffer)
+    }
+}
+
+impl DeviceState {
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn zeroed(context: &Arc<Context>, name: &str, ty: &TensorType) -> Result<DeviceState, ExecError> {
+        let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
+        context.fill(&buffer, 0, buffer.size(), 0)?;
+        Ok(DeviceState { ty: ty.clone(), buffer })
+    }
+
+    /// The elements, row-major and little-endian; blocks as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
+        read("state", context, &self.ty, &self.buffer)
+    }
+
+    /// Replaces the elements.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or the device fails.
+    pub fn write(&self, context: &Context, bytes: &[u8]) -> Result<(), ExecError> {
+        let fail = |why: String| ExecError::Leaf { what: "state", name: self.buffer.name().into(), why };
+        check_bytes(&self.ty, bytes).map_err(fail)?;
+        Ok(write(context, &self.ty, &self.buffer, bytes, &mut |_, _| {})?)
+    }
+}
+
+/// Bytes of a tensor, as whole vectors of sixteen bytes, which wide loads read.
+fn buffer_bytes(ty: &TensorType) -> u64 {
+    ty.max_bytes().max(1).next_multiple_of(16)
+}
+
+/// Refuses bytes that are not as many as a file has for a type.
+fn check_bytes(ty: &TensorType, bytes: &[u8]) -> Result<(), String> {
+    let expected = match ty.dtype {
+        DType::Block(format) => {
+            format.row_bytes(ty.shape.max_numel() as usize).map_err(|e| e.to_string())? as u64
+        }
+        _ => ty.max_bytes(),
+    };
+    match bytes.len() as u64 {
+        got if got == expected => Ok(()),
+        got => Err(format!("{got} bytes for {ty}")),
+    }
+}
+
+/// Writes bytes of a file, which were checked, to a tensor's buffer.
+fn write(
+    context: &Context,
+    ty: &TensorType,
+    buffer: &Arc<Buffer>,
+    bytes: &[u8],
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    match ty.dtype {
+        DType::Block(format) => context.upload_blocks(buffer, format, bytes, progress),
+        _ => context.upload_with_progress(buffer, 0, bytes, progress),
+    }
+}
+
+/// Reads what [`write`] writes.
+fn read(
+    what: &'static str,
+    context: &Context,
+    ty: &TensorType,
+    buffer: &Buffer,
+) -> Result<Vec<u8>, ExecError> {
+    let mut bytes = vec![0; ty.max_bytes() as usize];
+    if !bytes.is_empty() {
+        context.download(buffer, 0, &mut bytes)?;
+    }
+    let fail = |e: QuantError| ExecError::Leaf { what, name: buffer.name().into(), why: e.to_string() };
+    match as_in_file(ty, &bytes).map_err(fail)? {
+        Cow::Owned(rows) => Ok(rows),
+        Cow::Borrowed(_) => Ok(bytes),
+    }
+}
+
+/// All elements of a type, whose bytes on the device are these, as a file has them.
+pub(crate) fn as_in_file<'a>(ty: &TensorType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, QuantError> {
+    match ty.dtype {
+        DType::Block(format) => {
+            tallow_quant::unpack(format, bytes, ty.shape.max_numel() as usize).map(Cow::Owned)
+        }
+        _ => Ok(Cow::Borrowed(bytes)),
+    }
+}
