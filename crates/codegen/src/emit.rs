@@ -13,7 +13,7 @@ use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, TensorType, Value};
 
 pub(crate) use self::group::{Group, written_at};
-use crate::kernel::{Binding, CodegenError, Source, Table};
+use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
 use crate::scalar::{self, Glsl};
 use crate::storage::{Buffer, Extensions, plain};
 
@@ -52,6 +52,7 @@ pub(crate) struct Emitter<'a> {
     pub extensions: Extensions,
     pub buffers: Vec<Buffer>,
     pub bindings: Vec<Binding>,
+    pub scratch: Vec<Scratch>,
     pub anchors: HashMap<NodeId, Anchor>,
     /// The loop over neighbouring elements that are loaded and stored together, if there is one.
     pub group: Option<Group>,
@@ -86,6 +87,7 @@ impl<'a> Emitter<'a> {
             extensions: Extensions::new(),
             buffers: vec![],
             bindings: vec![],
+            scratch: vec![],
             anchors: HashMap::new(),
             group: None,
             scopes: vec![Scope { lines: vec![] }],
@@ -239,6 +241,14 @@ impl<'a> Emitter<'a> {
         let value = self.body.outputs()[index as usize].value;
         let ty = self.body.ty(value).clone();
         self.bind(Source::Result(index), true, &ty)
+    }
+
+    /// The binding of memory through which workgroups meet, which the template declares. It comes after all others.
+    pub fn scratch(&mut self, scratch: Scratch) -> usize {
+        let source = Source::Scratch(self.scratch.len() as u32);
+        self.scratch.push(scratch);
+        self.bindings.push(Binding { source, written: true, range: (0, scratch.bytes) });
+        self.bindings.len() - 1
     }
 
     /// An index as a uint expression.

@@ -18,8 +18,19 @@ pub struct Kernel {
     pub workgroup: [u32; 3],
     /// Workgroups along x, y, z.
     pub grid: [Count; 3],
+    /// Memory of its own, by the number of its [`Source::Scratch`].
+    pub scratch: Vec<Scratch>,
     /// The user's kernel that this is, if it is one.
     pub custom: Option<Arc<CustomKernel>>,
+}
+
+/// Memory through which the workgroups of one dispatch meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scratch {
+    /// What each dispatch needs.
+    pub bytes: u64,
+    /// What every word holds before the kernel runs, which restores it; `None` if it writes all that it reads.
+    pub fill: Option<u32>,
 }
 
 /// Which buffer a binding is.
@@ -33,6 +44,8 @@ pub enum Source {
     Table,
     /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them.
     Codebooks,
+    /// Memory of the kernel's own, see [`Kernel::scratch`].
+    Scratch(u32),
 }
 
 /// A storage buffer of a kernel, or a window of one that is larger than a binding may span.

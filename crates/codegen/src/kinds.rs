@@ -1,6 +1,7 @@
 //! One file a kernel kind: from a form to a rendered template.
 
 pub(crate) mod attention;
+pub(crate) mod attention_group;
 pub(crate) mod attention_matrix;
 pub(crate) mod custom;
 pub(crate) mod group;
@@ -32,7 +33,7 @@ use crate::template::render;
 /// The kernel for one fusion; symbol expressions that it reads go into `table`.
 pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<Kernel, CodegenError> {
     let form = form::form(fusion.kind, &fusion.body)?;
-    let emitter = Emitter::new(&fusion.body, caps, table);
+    let mut emitter = Emitter::new(&fusion.body, caps, table);
     match form {
         form::Form::Map(f) => map::kernel(emitter, &f),
         form::Form::Row(f) => row::kernel(emitter, &f),
@@ -47,6 +48,9 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
         form::Form::Contraction(f) => matmul::kernel(emitter, &f),
         form::Form::Attention(f) if attention_matrix::fits(&emitter, &f) => {
             attention_matrix::kernel(emitter, &f)
+        }
+        form::Form::Attention(f) if attention_group::fits(&mut emitter, &f) => {
+            attention_group::kernel(emitter, &f)
         }
         form::Form::Attention(f) => attention::kernel(emitter, &f),
         form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Quantize => {
@@ -113,7 +117,15 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
     let workgroup = [parts.workgroup, 1, 1];
-    Ok(Kernel { name, glsl, bindings: e.bindings, workgroup, grid: parts.grid, custom: None })
+    Ok(Kernel {
+        name,
+        glsl,
+        bindings: e.bindings,
+        workgroup,
+        grid: parts.grid,
+        scratch: e.scratch,
+        custom: None,
+    })
 }
 
 /// Execution modes by which NaN, infinities and signed zeros are kept: without, compilers may take `x * 0` for 0

@@ -23,7 +23,7 @@ mod spirv;
 mod storage;
 mod template;
 
-pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Source, Table, divisor};
+pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, divisor};
 pub use kinds::kernel;
 pub use module::{Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, limits};
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};

@@ -7,7 +7,7 @@ use tallow_ir::schedule::{self, Access, Buffer, Dispatch, Limits, Place, Plan, P
 use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
-use crate::kernel::{CodegenError, Count, Kernel, Source, Table};
+use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
 
 /// A named tensor and the buffer of the program that holds it.
@@ -255,10 +255,19 @@ impl Builder {
                 Source::Result(r) => self.buffer_of[&Value { node: id, result: r }],
                 Source::Table => self.table_place(),
                 Source::Codebooks => self.codebooks_place(),
+                Source::Scratch(i) => {
+                    let Scratch { bytes, fill } = k.scratch[i as usize];
+                    let place = fill.map_or(Place::Arena, |fill| Place::Scratch { fill });
+                    self.buffer(format!("%{}.scratch{i}", id.0), bytes, place)
+                }
             };
             let end = binding.range.1.min(self.program.buffers[buffer].bytes);
             let access = Access { buffer, start: binding.range.0, end };
             if binding.written { &mut dispatch.writes } else { &mut dispatch.reads }.push(access);
+            // What scratch holds before is what the run before left.
+            if matches!(self.program.buffers[buffer].place, Place::Scratch { .. }) {
+                dispatch.reads.push(access);
+            }
             bindings.push(access);
         }
         if indirect && !k.bindings.iter().any(|b| b.source == Source::Table) {

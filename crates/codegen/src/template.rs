@@ -81,6 +81,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_matrix.comp", include_str!("templates/attention_matrix.comp")),
     ("matmul_matrix.comp", include_str!("templates/matmul_matrix.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),
+    ("attention_group.comp", include_str!("templates/attention_group.comp")),
     ("attention_split.comp", include_str!("templates/attention_split.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),

@@ -345,6 +345,11 @@ impl Executable {
                 }
             });
         }
+        for (buffer, (memory, offset)) in module.program.buffers.iter().zip(&places) {
+            if let Place::Scratch { fill } = buffer.place {
+                context.fill(memory, *offset, buffer.bytes, fill)?;
+            }
+        }
         let spec = record_spec(&module);
         // The recorder numbers program buffers, several of which may lie in one device buffer.
         let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);

@@ -1,10 +1,14 @@
 //! Attention against the interpreter: every float type, biases repeated along every axis, windows, capped scores,
 //! queries that see nothing, more keys than a workgroup takes in a step.
 
-use tallow_ir::{Attention, DType, ElementwiseOp, Graph, Op, Value};
+use std::collections::HashMap;
+
+use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Format, Graph, GraphError, Op, Symbol, Value};
+use tallow_reference::Array;
+use tallow_tests::random_inputs;
 
 use crate::differential::{check, computed, report};
-use crate::harness::device;
+use crate::harness::{device, run};
 
 /// Heads, key heads, queries, keys, depth, width.
 const SHAPES: [[usize; 6]; 7] = [
@@ -72,4 +76,109 @@ fn attention_matches_the_interpreter() {
         failures.extend(check(&g, 5));
     }
     report(failures, floats.len());
+}
+
+/// Heads, key heads, keys, depth, width of a single query: heads that share keys by every number up to 8, one key to more than
+/// several workgroups take, parts of a query that no team divides.
+const ONE_QUERY: [[i64; 5]; 12] = [
+    [1, 1, 1, 8, 8],
+    [3, 1, 2, 64, 64],
+    [4, 1, 17, 128, 128],
+    [8, 1, 40, 80, 16],
+    [5, 1, 49, 16, 8],
+    [6, 2, 33, 256, 256],
+    [14, 2, 90, 24, 72],
+    [8, 2, 100, 64, 128],
+    [4, 4, 300, 40, 40],
+    [12, 4, 700, 32, 64],
+    [4, 2, 1100, 128, 128],
+    [2, 1, 0, 16, 16],
+];
+
+/// A query over a cache `[positions, key heads, width]` of `stored`, whose first `keys` positions are read.
+fn one_query(
+    [heads, groups, most, d, e]: [i64; 5],
+    keys: &Dim,
+    stored: DType,
+    attention: Attention,
+    biased: bool,
+) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("one query");
+    let q = g.input("q", DType::F32, [heads, 1, d])?;
+    let mut cache = |name: &str, width: i64| -> Result<Value, GraphError> {
+        let all = match stored {
+            DType::Block(_) => {
+                let blocks = g.weight(name, stored, [most.max(1), groups * width])?;
+                g.add(Op::Dequantize(DType::F32), &[blocks])?
+            }
+            _ => {
+                let narrow = g.input(name, stored, [most.max(1), groups * width])?;
+                if stored == DType::F32 { narrow } else { g.add(Op::Cast(DType::F32), &[narrow])? }
+            }
+        };
+        let seen = g.add(Op::Slice { axis: 0, start: 0.into(), len: keys.clone() }, &[all])?;
+        let split = g.reshape(seen, [keys.clone(), groups.into(), width.into()])?;
+        g.permute(split, &[1, 0, 2])
+    };
+    let mut operands = vec![q, cache("k", d)?, cache("v", e)?];
+    if biased {
+        let whole = g.input("bias", DType::F32, [heads, 1, most.max(1)])?;
+        operands.push(g.add(Op::Slice { axis: 2, start: 0.into(), len: keys.clone() }, &[whole])?);
+    }
+    let y = g.add(Op::Attention(attention), &operands)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn attention_of_one_query_matches_the_interpreter() {
+    let Some(_) = device() else { return };
+    let kinds = [
+        Attention::new(0.3),
+        Attention::new(0.3).causal(true),
+        Attention::new(0.3).causal(true).window(Some(30)),
+        Attention::new(0.3).softcap(Some(2.0)),
+    ];
+    let types = [DType::F16, DType::F32, DType::Block(Format::Q8_0), DType::Block(Format::Q4_0), DType::BF16];
+    let (mut failures, mut of) = (vec![], 0);
+    for (i, shape) in ONE_QUERY.into_iter().enumerate() {
+        for (j, kind) in kinds.into_iter().enumerate() {
+            // Rows of whole blocks, where there are blocks.
+            let whole = shape[1] * shape[3] % 32 == 0 && shape[1] * shape[4] % 32 == 0;
+            let mut stored = types.into_iter().cycle().skip(i + j);
+            let stored = stored.find(|ty| whole || !matches!(ty, DType::Block(_)));
+            let pos = Dim::from(Symbol::new("pos", shape[2].max(1) as u32 - 1));
+            // As many keys as a run says, or as the graph does.
+            let keys = if (i + j) % 2 == 0 && shape[2] > 1 { &pos + &Dim::one() } else { shape[2].into() };
+            let graph = one_query(shape, &keys, stored.unwrap_or(DType::F32), kind, (i + j) % 3 == 0);
+            let graph = graph.expect("a graph of this test");
+            for seed in 0..3 {
+                of += 1;
+                failures.extend(check(&graph, 700 + seed).map(|why| format!("{shape:?} {kind:?}: {why}")));
+            }
+        }
+    }
+    report(failures, of);
+}
+
+/// Runs of one recording: what workgroups count is as it was when the next begins, for few keys and for many.
+#[test]
+fn attention_of_one_query_is_replayed() {
+    let Some(device) = device() else { return };
+    let pos = Dim::from(Symbol::new("pos", 1199));
+    let graph =
+        one_query([6, 2, 1200, 64, 64], &(&pos + &Dim::one()), DType::F16, Attention::new(0.2), false);
+    let graph = graph.expect("a graph of this test");
+    let mut inputs = random_inputs(&graph, 3);
+    let executable = device.compile(&graph, &HashMap::new(), &HashMap::new()).unwrap();
+    for pos in [1199, 1199, 3, 700, 1000, 40, 1199] {
+        inputs.symbols.insert("pos".into(), pos);
+        let data: Vec<(&str, &[u8])> =
+            inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
+        let again = executable.run(&[("pos", pos)], &data).unwrap();
+        let first = run(&device, &graph, &inputs).unwrap();
+        let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let again = Array::from_bytes(again[0].dtype, &again[0].shape, &again[0].bytes).unwrap();
+        assert_eq!(bits(&again.to_f64s()), bits(&first[0].1.to_f64s()), "{pos}");
+    }
 }

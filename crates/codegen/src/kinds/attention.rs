@@ -176,13 +176,13 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
 
 /// Lanes that read a key or value of up to `elements` together, eight each, if the device can bring several teams of a
 /// subgroup together.
-fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
+pub(super) fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
     let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.subgroup_size);
     (lanes == caps.subgroup_size || caps.subgroup_shuffle).then_some(lanes)
 }
 
 /// Whether eight neighbours of a row of `value` lie beside each other in a buffer, from each multiple of eight on.
-fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
+pub(super) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
     let dims = e.body.ty(value).shape.dims().to_vec();
     let Some((last, rows)) = dims.split_last() else { return false };
     let rows: Vec<Index> = rows.iter().map(|n| e.atoms.free(n)).collect();
@@ -190,7 +190,12 @@ fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
 }
 
 /// The line that loads eight neighbours of a row of `value` from element `name` on; [`has_eights`] was asked.
-fn eight(e: &mut Emitter<'_>, value: Value, row: &[Index], name: &str) -> Result<Vec<String>, CodegenError> {
+pub(super) fn eight(
+    e: &mut Emitter<'_>,
+    value: Value,
+    row: &[Index],
+    name: &str,
+) -> Result<Vec<String>, CodegenError> {
     let last = e.body.ty(value).shape.dims()[row.len()].clone();
     let found = neighbours_of(e, value, row, &last);
     let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
@@ -228,7 +233,7 @@ pub(super) fn store(
 }
 
 /// The type of scores and sums: f64 if an operand is, else f32.
-fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
+pub(super) fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
     let mut wide = DType::F32;
     for v in &e.body.node(form.node).operands {
         let dtype = e.body.ty(*v).dtype;
@@ -244,7 +249,12 @@ fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenEr
 }
 
 /// An element in the type of the sums.
-fn widened(e: &mut Emitter<'_>, wide: DType, value: Value, at: &[Index]) -> Result<String, CodegenError> {
+pub(super) fn widened(
+    e: &mut Emitter<'_>,
+    wide: DType,
+    value: Value,
+    at: &[Index],
+) -> Result<String, CodegenError> {
     let text = e.value(value, at)?.text;
     Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text) } else { text })
 }

@@ -59,5 +59,5 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Codege
         CustomCode::Spirv(words) => format!("// SPIR-V, {} words\n", words.len()),
     };
     let name = format!("custom .. {}", kernel.name);
-    Ok(Kernel { name, glsl, bindings, workgroup, grid, custom: Some(kernel) })
+    Ok(Kernel { name, glsl, bindings, workgroup, grid, scratch: vec![], custom: Some(kernel) })
 }

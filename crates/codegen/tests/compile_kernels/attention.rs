@@ -58,7 +58,11 @@ fn shapes_and_types() {
         }
         cases.push(attention("all heads of one", (8, 1), ("1", "pos+1"), (128, 128), ("f32", "f16"), causal));
         cases.push(attention("odd widths", (3, 3), ("seq", "seq"), (7, 67), ("f32", "f32"), causal));
-        let many = attention("many heads", (70000, 2), ("1", "3"), (8, 8), ("f32", "f32"), causal);
+        // Keys that several workgroups share, in parts of a team's lanes or more.
+        cases.push(attention("long", (8, 2), ("1", "2000"), (128, 128), ("f32", "f16"), causal));
+        cases.push(attention("long, narrow", (3, 1), ("1", "700"), (8, 24), ("f16", "bf16"), causal));
+        // Heads lie along y, except those of a single query.
+        let many = attention("many heads", (70000, 2), ("2", "3"), (8, 8), ("f32", "f32"), causal);
         cases.push(Case { expect: Expect::NoGrid, ..many });
         cases.push(attention("wide", (2, 1), ("1", "pos+1"), (256, 512), ("f32", "f16"), causal));
     }

@@ -225,6 +225,7 @@ fn demands_beyond_the_device_are_found() {
     let (words, _) = compile_spirv(&[("k", glsl)], Target::Vulkan12, None).unwrap();
     let one = tallow_codegen::Count::constant(1);
     let kernel = |workgroup| Kernel {
+        scratch: vec![],
         custom: None,
         name: "k".into(),
         glsl: glsl.into(),

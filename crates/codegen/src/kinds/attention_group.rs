@@ -1,0 +1,234 @@
+//! Attention of one query: a workgroup takes heads that share their keys, so that each key is read and unpacked once for
+//! all of them, and a part of the keys; the last that is done brings the parts together.
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::caps::DeviceType;
+use tallow_ir::form::AttentionForm;
+use tallow_ir::index::Index;
+use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
+
+use super::attention::{accumulator, eight, has_eights, store, team, widened};
+use super::operand::WIDE;
+use super::{Parts, finish, floor_pow2, whole};
+use crate::emit::Emitter;
+use crate::kernel::{CodegenError, Count, Kernel, Scratch};
+use crate::scalar::{self, Glsl};
+
+/// Elements that a lane reads side by side.
+const STEP: u32 = WIDE as u32;
+
+/// Heads of a workgroup at most, and elements of their queries that a lane holds.
+const HEADS: u32 = 2;
+const HELD: u32 = 32;
+
+/// Keys that a team takes at a time: their loads are under way together.
+const KEYS: u32 = 4;
+
+/// Extents of a kernel that follow from the device and the shape.
+struct Sizes {
+    /// Invocations, of which each `team` reads a key together.
+    workgroup: u32,
+    subgroups: u32,
+    team: u32,
+    teams: u32,
+    heads: u32,
+    /// Parts of the keys, and up to how many keys are one workgroup's.
+    splits: u32,
+    least: u32,
+}
+
+/// The sizes for one query of `d` elements and values of `width` over at most `keys` keys, `group` heads to a key head; `None`
+/// where the device lacks what the kernel needs.
+fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64) -> Option<Sizes> {
+    let size = caps.subgroup_size;
+    let fixed = caps.subgroup_size_min == caps.subgroup_size_max && size.is_power_of_two();
+    let able = fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
+    let team = team(caps, d.max(width)).filter(|_| able)?;
+    let (workgroup, splits, least) = match caps.device_type {
+        // Few and small, so that tests without a GPU meet all of them.
+        DeviceType::Cpu => (2 * size, 3, 16),
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
+            (256, 16, 512)
+        }
+    };
+    let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
+    let pieces = d.max(width).div_ceil(team * STEP);
+    let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
+    let heads = (1..=HEADS.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
+    let sizes = Sizes {
+        workgroup,
+        subgroups: workgroup / size,
+        team,
+        teams: workgroup / team,
+        heads,
+        splits: if keys > u64::from(least) { splits } else { 1 },
+        least,
+    };
+    let floats =
+        u64::from(heads * d) + u64::from(heads * sizes.subgroups) * u64::from(2 + sizes.row(width)) + 1;
+    (workgroup >= size && 4 * floats <= u64::from(caps.shared_memory_bytes)).then_some(sizes)
+}
+
+impl Sizes {
+    /// Elements of a value of `width`, or of a query, that a lane holds in pieces.
+    fn pieces(&self, width: u32) -> u32 {
+        width.div_ceil(self.team * STEP)
+    }
+
+    /// Floats between the results of subgroups in shared memory.
+    fn row(&self, width: u32) -> u32 {
+        self.pieces(width) * STEP * (self.team + 1)
+    }
+}
+
+/// Sums over lanes in which each step leaves a lane half of `count` sums, by the masks of the steps: those that halve, with
+/// what they leave, then those for which one is left.
+fn halving(mut count: u32, masks: &[u32]) -> (Vec<Hole>, Vec<u32>, u32) {
+    let (mut halves, mut rest) = (vec![], vec![]);
+    for mask in masks {
+        if count.is_multiple_of(2) {
+            count /= 2;
+            halves.push(context! { mask => mask, count => count });
+        } else {
+            rest.push(*mask);
+        }
+    }
+    (halves, rest, count)
+}
+
+/// The powers of two below `to` from half of it down to `from`.
+fn masks(from: u32, to: u32) -> Vec<u32> {
+    std::iter::successors(Some(to / 2), |m| Some(m / 2)).take_while(|m| *m >= from.max(1)).collect()
+}
+
+/// The sizes of this kernel for an attention that it can compute.
+fn planned(e: &Emitter<'_>, form: &AttentionForm) -> Option<Sizes> {
+    let node = e.body.node(form.node);
+    let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
+    let number = |dim: &Dim| dim.as_const().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+    let (heads, d, groups, width) = (number(&q[0])?, number(&q[2])?, number(&v[0])?, number(&v[2])?);
+    let keys = u64::try_from(v[1].max_value()).unwrap_or(0);
+    sizes(e.caps, heads / groups, d, width, keys).filter(|_| q[1].is(1))
+}
+
+/// Whether this kernel computes an attention.
+pub(crate) fn fits(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
+    let (k, v) = (e.body.node(form.node).operands[1], e.body.node(form.node).operands[2]);
+    planned(e, form).is_some()
+        && accumulator(e, form).is_ok_and(|wide| wide == DType::F32)
+        && has_eights(e, k)
+        && has_eights(e, v)
+}
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel, CodegenError> {
+    let node = e.body.node(form.node);
+    let (Op::Attention(attrs), Some(mut sizes)) = (&node.op, planned(&e, form)) else {
+        return Err(CodegenError::Node(e.body.node_text(form.node)));
+    };
+    let attrs = *attrs;
+    let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
+    let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
+    let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
+    let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
+
+    let t_text = e.dim(t);
+    let gi = e.atom(&vs.dims()[0], "g");
+    e.open();
+    let (hi, si, di) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(d, "d"));
+    let query = widened(&mut e, DType::F32, q, &[hi, si, di])?;
+    let q_lines = e.close().join("\n");
+    let mut lines = |value, name: &str| -> Result<String, CodegenError> {
+        e.open();
+        let ti = e.atom(t, "t");
+        let load = eight(&mut e, value, &[gi.clone(), ti], name)?;
+        Ok(e.close().into_iter().chain(load).collect::<Vec<_>>().join("\n"))
+    };
+    let (k_lines, v_lines) = (lines(k, "d")?, lines(v, "e")?);
+    e.open();
+    let (hi, si, ti) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(t, "t"));
+    let bias = match node.operands.get(3) {
+        Some(bias) => {
+            let extents = e.body.ty(*bias).shape.dims();
+            let repeated =
+                |(extent, at): (&Dim, &Index)| if extent.is(1) { Index::default() } else { at.clone() };
+            let at: Vec<Index> = extents.iter().zip([&hi, &si, &ti]).map(repeated).collect();
+            widened(&mut e, DType::F32, *bias, &at)?
+        }
+        None => String::new(),
+    };
+    let t_lines = e.close().join("\n");
+    e.open();
+    let (hi, si, ei) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(width, "e"));
+    let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
+
+    let (heads, d, width) = (number(h), number(d), number(width));
+    // What splits meet in takes two bindings more, which a device may not have.
+    if e.bindings.len() as u64 + 2 > u64::from(e.caps.max_storage_buffers) {
+        sizes.splits = 1;
+    }
+    let groups = heads / sizes.heads;
+    let (mut found, mut done) = (0, 0);
+    if sizes.splits > 1 {
+        let bytes = 4 * u64::from(heads) * u64::from(sizes.splits) * u64::from(width + 2);
+        found = e.scratch(Scratch { bytes, fill: None });
+        done = e.scratch(Scratch { bytes: 4 * u64::from(groups), fill: Some(0) });
+    }
+    let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
+    let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
+    let capped = call(ElementwiseOp::Tanh, format!("score[i] / {cap}"));
+    let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
+    let text = format!(
+        "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{bias} max_of( subgroup {} {}",
+        exp("score[i]"),
+        if attrs.softcap.is_some() { capped.as_str() } else { "" },
+    );
+    e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+    let (limits, size) = (e.caps.max_workgroup_count, e.caps.subgroup_size);
+    let grid = [
+        Count { value: i64::from(groups).into(), per: 1, limit: limits[0] },
+        Count::constant(sizes.splits),
+        Count::constant(1),
+    ];
+    whole("attention", &grid)?;
+    // Products of a team, as many as there are lanes or a power of two of them, so that they can be halved.
+    let products = sizes.heads.next_power_of_two() * KEYS;
+    let (halves, rest, per) = halving(products, &masks(1, sizes.team));
+    let held = sizes.heads * sizes.pieces(width) * STEP;
+    let (team_halves, team_rest, team_per) = halving(held, &masks(sizes.team, size));
+    let same_head = masks(1, sizes.team).into_iter().enumerate();
+    let same_head: Vec<u32> = same_head.filter(|(i, _)| products >> (i + 1) < KEYS).map(|(_, m)| m).collect();
+    let same_head: Vec<u32> = same_head.into_iter().filter(|m| !rest.contains(m)).collect();
+    // A lane holds several sums, or several lanes hold the same: sum `at` is in lane `lane_of_at` at `place`.
+    let apart = 1u32 << rest.len();
+    let scaled = |x: &str, times: u32, by: u32| match (times, by) {
+        (1, 1) => x.to_string(),
+        (_, 1) => format!("{x} * {times}u"),
+        _ => format!("{x} / {by}u"),
+    };
+    let parts = Parts {
+        kind: "attention",
+        template: "attention_group.comp",
+        workgroup: sizes.workgroup,
+        grid,
+        functions: String::new(),
+        text,
+        holes: context! {
+            hidden => Glsl::Float.literal(f64::NEG_INFINITY), scale => Glsl::Float.literal(attrs.scale.as_f64()),
+            d => d, e => width, t => t_text, window => attrs.window, cap => cap, capped => capped,
+            all_heads => heads, heads => sizes.heads, group => heads / number(&vs.dims()[0]).max(1),
+            splits => sizes.splits, least => sizes.least, found => found, done => done,
+            size => size, subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams,
+            keys => KEYS, step => STEP, stride => KEYS * sizes.teams,
+            queries => sizes.pieces(d), values => sizes.pieces(width), row => sizes.row(width),
+            products => products, halves => halves, per => per,
+            apart => apart, lane_of_at => scaled("at", apart, per), product => scaled("own", per, apart),
+            place => if per == 1 { "0u".into() } else { format!("at % {per}u") }, rest => rest, same_head => same_head,
+            other_teams => masks(sizes.team, size), team_halves => team_halves, team_per => team_per,
+            team_apart => 1u32 << team_rest.len(), team_rest => team_rest,
+            exp_score => exp("score[i]"), exp_top => exp("top"),
+            q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, bias => bias,
+            v_lines => v_lines, store => store,
+        },
+    };
+    finish(e, parts)
+}
