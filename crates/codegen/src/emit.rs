@@ -207,6 +207,7 @@ impl<'a> Emitter<'a> {
             written,
             elements: ty.shape.max_numel(),
             wide: false,
+            pairs: false,
             packed: false,
             atomic: None,
             group: 0,

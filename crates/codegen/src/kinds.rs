@@ -5,6 +5,7 @@ pub(crate) mod attention_group;
 pub(crate) mod attention_matrix;
 pub(crate) mod custom;
 pub(crate) mod group;
+pub(crate) mod halves;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matmul_matrix;

@@ -30,6 +30,8 @@ pub(crate) struct Buffer {
     pub elements: u64,
     /// Also declared as 16-byte vectors for wide loads.
     pub wide: bool,
+    /// Also declared as 8-byte vectors, from which blocks are unpacked to f16.
+    pub pairs: bool,
     /// A weight whose blocks are unpacked to bytes instead of floats.
     pub packed: bool,
     /// Stores combine with what is there.
@@ -162,6 +164,11 @@ impl Buffer {
             if self.wide {
                 text += &format!(
                     "layout(set = 0, binding = {b}, std430) readonly buffer V{b} {{ uvec4 v{b}[]; }};\n"
+                );
+            }
+            if self.pairs {
+                text += &format!(
+                    "layout(set = 0, binding = {b}, std430) readonly buffer P{b} {{ uvec2 p{b}[]; }};\n"
                 );
             }
         }
@@ -305,6 +312,9 @@ impl Buffer {
         if self.wide {
             let name = if self.packed { "quad" } else { "wide" };
             text += &self.reader(name, "uvec4", "v", 16);
+        }
+        if self.pairs {
+            text += &self.reader("pair", "uvec2", "p", 8);
         }
         let bytes = matches!(self.dtype, DType::U8 | DType::F8E4M3);
         let word = self.read(if bytes { "i >> 2" } else { "i >> 1" });

@@ -8,7 +8,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, Value, matrix};
 
 use super::attention_matrix::matrix_extensions;
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
-use super::{Parts, finish, operand, whole};
+use super::{Parts, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -98,6 +98,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         e.extensions.insert(extension);
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    // Loads behind the last slice that is multiplied stay within the operands.
+    let next =
+        if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
     let parts = Parts {
         kind: "matmul",
         template: "matmul_matrix.comp",
@@ -108,10 +111,16 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         holes: context! {
             segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
             pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
+            next => next,
             words => 2 * tile.side * STRIDE, right0 => tile.side * STRIDE,
         },
     };
     finish(e, parts)
+}
+
+/// Whether the inner extent is a number of whole slices, so that no load needs to ask where it ends.
+fn slices_divide(form: &ContractionForm) -> bool {
+    form.k.as_const().is_some_and(|k| k > 0 && k % i64::from(BK) == 0)
 }
 
 fn segment_holes(
@@ -125,24 +134,25 @@ fn segment_holes(
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
     e.open(); // a slice of k
-    let mut left = pieces(e, form, form.lhs, ("m", &form.m), Along::K, &mut |e, row, k| {
-        left_at(e, form, batch, &row, &k)
-    })?;
-    if left.is_none() {
-        left = pieces(e, form, form.lhs, ("m", &form.m), Along::None, &mut |e, row, k| {
-            left_at(e, form, batch, &row, &k)
-        })?;
+    let own = |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
+    let mut left = None;
+    for along in [Along::K, Along::None] {
+        if left.is_none() {
+            let at = &mut |e: &mut Emitter<'_>, row, k| own(e, row, k);
+            left = pieces(e, form, form.lhs, ("m", &form.m), (along, "left"), at)?;
+        }
     }
-    let left = left.unwrap_or_default();
-    text.push_str(&left);
+    let left = left.ok_or_else(|| CodegenError::Node(e.body.node_text(form.lhs.node)))?;
     let mut anchors = vec![];
     for (i, id) in segment.anchors.iter().enumerate() {
-        let (load, along) = right(e, form, batch, e.body.node(*id).operands[1])?;
-        text.push_str(&load);
+        let name = format!("right{i}");
+        let (pieces, along) = right(e, form, batch, e.body.node(*id).operands[1], &name)?;
+        text.extend([pieces.load.as_str(), pieces.lines.as_str(), pieces.value.as_str()]);
         let i = i as u32;
         anchors.push(context! {
-            comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => load, rows => along == Along::Own,
-            first => i * bn / tile.pass(), at => i * bn * STRIDE, sum => i * bn / GRID / matrix::SIDE * tile.matrices(),
+            comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => pieces.load, name => name,
+            type => pieces.ty, lines => pieces.lines, value => pieces.value, rows => along == Along::Own,
+            at => i * bn * STRIDE, sum => i * bn / GRID / matrix::SIDE * tile.matrices(),
             row => i * GRID * matrix::SIDE,
         });
     }
@@ -159,15 +169,14 @@ fn segment_holes(
     let store = e.close().join("\n");
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
-    for part in [&k_lines, &store, &prelude] {
+    for part in [&k_lines, &left.load, &store, &prelude] {
         text.push_str(part);
     }
-    let wide = bn / GRID / matrix::SIDE;
+    let matrices = bn / GRID / matrix::SIDE;
     Ok(context! {
-        groups => groups, bn => bn, k_lines => k_lines, left => left, anchors => anchors, store => store,
-        prelude => prelude, n => n, passes => bn / tile.pass(), wide => wide,
-        right => segment.anchors.len() as u32 * bn / tile.pass(),
-        sums => segment.anchors.len() as u32 * wide * tile.matrices(),
+        groups => groups, bn => bn, k_lines => k_lines, left => left.load, anchors => anchors, store => store,
+        prelude => prelude, n => n, passes => bn / tile.pass(), wide => matrices,
+        sums => segment.anchors.len() as u32 * matrices * tile.matrices(),
     })
 }
 
@@ -182,13 +191,25 @@ enum Along {
     None,
 }
 
-/// Lines that set `piece` for the right operand, and how its slice lies in shared memory.
+/// How eight elements of an operand, at inner position `k` and row or column `m` or `n`, get to shared memory.
+struct Pieces {
+    /// The type of what is loaded.
+    ty: String,
+    /// Lines that load it. Beyond the inner extent it is zero.
+    load: String,
+    /// What is stored, after these lines.
+    lines: String,
+    value: String,
+}
+
+/// How the right operand is loaded, and how its slice lies in shared memory.
 fn right(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     batch: &Index,
     rhs: Value,
-) -> Result<(String, Along), CodegenError> {
+    array: &str,
+) -> Result<(Pieces, Along), CodegenError> {
     let shape = e.body.ty(rhs).shape.clone();
     let columns = shape.dims()[shape.rank() - 1].clone();
     let mut at = |e: &mut Emitter<'_>, column: Index, k: Index| {
@@ -197,27 +218,30 @@ fn right(
         at
     };
     for along in [Along::K, Along::Own, Along::None] {
-        if let Some(lines) = pieces(e, form, rhs, ("n", &columns), along, &mut at)? {
-            return Ok((lines, along));
+        if let Some(pieces) = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)? {
+            return Ok((pieces, along));
         }
     }
     Err(CodegenError::Node(e.body.node_text(rhs.node)))
 }
 
-/// Lines that set `piece` to eight elements of an operand that are neighbours along `along`, at inner position `k` and
-/// row or column `own`, if they can be loaded so. Beyond the inner extent `piece` stays as it is.
+/// How eight elements of an operand that are neighbours along `along` are loaded into element `t` of an array, if they can
+/// be loaded so.
 fn pieces(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     value: Value,
     (name, extent): (&str, &Dim),
-    along: Along,
+    (along, array): (Along, &str),
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
-) -> Result<Option<String>, CodegenError> {
+) -> Result<Option<Pieces>, CodegenError> {
     // Packing rounds to f16 itself.
     let value = matrix::rounded(e.body, value).unwrap_or(value);
     let divides = |dim: &Dim, by: i64| dim.as_const().is_some_and(|d| d % by == 0);
     let k_end = e.dim(&form.k);
+    let item = format!("{array}[t]");
+    let mut pieces =
+        Pieces { ty: "uvec4".into(), load: String::new(), lines: String::new(), value: item.clone() };
     e.open();
     let (own, probe) = match along {
         Along::K | Along::None => (e.atom(extent, name), e.atoms.fresh(&form.k, AtomDef::Free)),
@@ -243,16 +267,28 @@ fn pieces(
             let offset = e.index(&offset)?.text;
             let b = e.buffers[buffer].binding;
             lines.extend(e.close());
-            // The bits of f16 elements go to shared memory as they are.
-            if e.buffers[buffer].dtype == DType::F16 {
-                lines.push(format!("piece = wide{b}(({offset} + {last}) >> 3);"));
+            let raw = match e.buffers[buffer].dtype {
+                DType::Block(format) if slices_divide(form) => halves::of(format),
+                _ => None,
+            };
+            if let Some(halves) = raw {
+                e.buffers[buffer].pairs = true;
+                e.buffers[buffer].wide |= halves.wide;
+                pieces.ty = format!("Raw{b}");
+                pieces.lines = lines.join("\n");
+                pieces.value = format!("halves{b}({item}, {offset} + {last})");
+                lines.push(format!("{item} = raw{b}({offset} + {last});"));
+            } else if e.buffers[buffer].dtype == DType::F16 {
+                // The bits of f16 elements go to shared memory as they are.
+                lines.push(format!("{item} = wide{b}(({offset} + {last}) >> 3);"));
             } else {
                 lines.push("float w[8];".into());
                 lines.push(format!("load8_{b}({offset} + {last}, w);"));
-                lines.push("piece = packed(w);".into());
+                lines.push(format!("{item} = packed(w);"));
             }
-            if !divides(&form.k, i64::from(BK)) {
+            if !slices_divide(form) {
                 lines = block(&format!("if (k < {k_end})"), lines);
+                lines.insert(0, format!("{item} = uvec4(0u);"));
             }
         }
         (None, Along::K | Along::Own) => {
@@ -267,17 +303,18 @@ fn pieces(
             let mut each = e.close();
             lines.extend(e.close());
             each.push(format!("w[j] = float({});", x.text));
-            if !divides(&form.k, i64::from(BK)) {
+            if !slices_divide(form) {
                 each = block(&format!("if (at < {k_end})"), each);
                 each.insert(0, "w[j] = 0.0;".into());
             }
             each.insert(0, "const uint at = k + j;".into());
             lines.push("float w[8];".into());
             lines.extend(block("[[unroll]] for (uint j = 0u; j < 8u; ++j)", each));
-            lines.push("piece = packed(w);".into());
+            lines.push(format!("{item} = packed(w);"));
         }
     }
-    Ok(Some(lines.join("\n")))
+    pieces.load = lines.join("\n");
+    Ok(Some(pieces))
 }
 
 fn block(head: &str, lines: Vec<String>) -> Vec<String> {

@@ -6,6 +6,7 @@ use tallow_ir::access::{inner_runs, neighbours};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
+use super::halves;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::template::render;
@@ -85,8 +86,14 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     own.push(template);
                 }
                 let b = buffer.binding;
+                if buffer.pairs
+                    && let Some(halves) = halves::of(format)
+                {
+                    needs.extend(halves.shared);
+                    own.push(halves.template);
+                }
                 let called = [format!("load{b}("), format!("load8_{b}(")].iter().any(|f| calls.contains(f));
-                if called || !buffer.packed {
+                if called || !(buffer.packed || buffer.pairs) {
                     let (template, table) = templates(format).ok_or_else(|| unknown("a weight"))?;
                     needs.extend(table);
                     own.push(template);

@@ -3,16 +3,16 @@ ${ extensions }
 ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
-${ functions }
-// Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
-// eight more so that neighbouring rows lie in different banks. Later a strip of the results in f32.
-shared uvec4 slices[${ words }];
-float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
 uvec4 packed(float w[8]) {
     uvec4 p;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = packFloat2x16(f16vec2(w[2u * i], w[2u * i + 1u]));
     return p;
 }
+${ functions }
+// Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
+// eight more so that neighbouring rows lie in different banks. Later a strip of the results in f32.
+shared uvec4 slices[${ words }];
+float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
 void main() {
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
     const uint row0 = gl_WorkGroupID.x * ${ bm }u;
@@ -23,49 +23,53 @@ void main() {
     const uint left0 = gl_SubgroupID / 2u * ${ bm // 2 * stride }u;
     ${ prelude | indent(4) }
 //% for s in segments
+//% macro load(from)
+${ s.k_lines }
+[[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) {
+    const uint m = min(row0 + t * ${ pass }u + own, ${ m } - 1u), k = ${ from }part * 8u;
+    ${ s.left | indent(4) }
+}
+//% for a in s.anchors
+// ${ a.comment }
+[[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
+//% if a.rows
+    const uint n = min(column0 + lane % ${ s.bn // 8 }u * 8u, ${ s.n } - 8u), k = ${ from }t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u;
+//% else
+    const uint n = min(column0 + t * ${ pass }u + own, ${ s.n } - 1u), k = ${ from }part * 8u;
+//% endif
+    ${ a.load | indent(4) }
+}
+//% endfor
+//% endmacro
     if (group < ${ s.groups }) {
         const uint column0 = group * ${ s.bn }u;
         ${ s.prelude | indent(8) }
         coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[${ s.sums }];
         [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-        // A slice is loaded while the one before it is multiplied; before the first there is one of zeros, as a branch around
-        // the products would make drivers keep the sums in memory.
-        uvec4 left[${ pieces }], right[${ s.right }];
-        [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) left[t] = uvec4(0u);
-        [[unroll]] for (uint t = 0u; t < ${ s.right }u; ++t) right[t] = uvec4(0u);
-        for (uint k0 = 0u; k0 < ${ k } + ${ bk }u; k0 += ${ bk }u) {
+        uvec4 left[${ pieces }];
+//% for a in s.anchors
+        ${ a.type } ${ a.name }[${ s.passes }];
+//% endfor
+        ${ load("") | indent(8) }
+        // A slice is loaded while the one before it is multiplied. Unrolled, the loop would take more registers than there are.
+        [[dont_unroll]] for (uint k0 = 0u; k0 < ${ k }; k0 += ${ bk }u) {
             [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) slices[(t * ${ pass }u + own) * ${ stride }u + part] = left[t];
 //% for a in s.anchors
-            [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t)
-//% if a.rows
-                slices[${ right0 + a.at }u + (t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u) * ${ s.bn // 8 + 1 }u + lane % ${ s.bn // 8 }u] = right[${ a.first }u + t];
-//% else
-                slices[${ right0 + a.at }u + (t * ${ pass }u + own) * ${ stride }u + part] = right[${ a.first }u + t];
+            [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
+//% if a.value != a.name + "[t]"
+                const uint n = min(column0 + t * ${ pass }u + own, ${ s.n } - 1u), k = k0 + part * 8u;
+                ${ a.lines | indent(16) }
 //% endif
+//% if a.rows
+                slices[${ right0 + a.at }u + (t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u) * ${ s.bn // 8 + 1 }u + lane % ${ s.bn // 8 }u] = ${ a.value };
+//% else
+                slices[${ right0 + a.at }u + (t * ${ pass }u + own) * ${ stride }u + part] = ${ a.value };
+//% endif
+            }
 //% endfor
             barrier();
-            if (k0 < ${ k }) {
-                ${ s.k_lines | indent(16) }
-                [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) {
-                    const uint m = min(row0 + t * ${ pass }u + own, ${ m } - 1u), k = k0 + part * 8u;
-                    uvec4 piece = uvec4(0u);
-                    ${ s.left | indent(20) }
-                    left[t] = piece;
-                }
-//% for a in s.anchors
-                // ${ a.comment }
-                [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
-//% if a.rows
-                    const uint n = min(column0 + lane % ${ s.bn // 8 }u * 8u, ${ s.n } - 8u), k = k0 + t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u;
-//% else
-                    const uint n = min(column0 + t * ${ pass }u + own, ${ s.n } - 1u), k = k0 + part * 8u;
-//% endif
-                    uvec4 piece = uvec4(0u);
-                    ${ a.load | indent(20) }
-                    right[${ a.first }u + t] = piece;
-                }
-//% endfor
-            }
+            const uint next = ${ next };
+            ${ load("next + ") | indent(12) }
             [[unroll]] for (uint kk = 0u; kk < ${ bk // 16 }u; ++kk) {
                 coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[${ matrices }];
                 coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;

@@ -1,0 +1,9 @@
+// q4_0 in f16, eight elements: loaded, and when they have arrived, unpacked.
+struct Raw${ b } { uvec2 q; uint d; };
+Raw${ b } raw${ b }(uint e) {
+    return Raw${ b }(pair${ b }(${ qs // 2 }u + (e >> 5) * 2u + (e >> 3 & 1u)), at${ b }(${ d }u + (e >> 6)));
+}
+uvec4 halves${ b }(Raw${ b } r, uint e) {
+    uvec2 q = r.q >> (e >> 2 & 4u) & 0x0f0f0f0fu;
+    return scaled(q.x, q.y, 8.0, unpackFloat2x16(r.d >> (e >> 1 & 16u)).x);
+}

@@ -1,0 +1,11 @@
+// q5_0 in f16, eight elements: loaded, and when they have arrived, unpacked.
+struct Raw${ b } { uvec2 q; uint high, d; };
+Raw${ b } raw${ b }(uint e) {
+    uvec2 q = pair${ b }(${ qs // 2 }u + (e >> 5) * 2u + (e >> 3 & 1u));
+    return Raw${ b }(q, at${ b }(${ qh }u + (e >> 5)), at${ b }(${ d }u + (e >> 6)));
+}
+uvec4 halves${ b }(Raw${ b } r, uint e) {
+    uint high = r.high >> (e & 31u);
+    uvec2 q = r.q >> (e >> 2 & 4u) & 0x0f0f0f0fu | uvec2(fifth_bits(high), fifth_bits(high >> 4));
+    return scaled(q.x, q.y, 16.0, unpackFloat2x16(r.d >> (e >> 1 & 16u)).x);
+}
