@@ -16,6 +16,7 @@ pub(crate) mod rounding;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;
+pub(crate) mod slice;
 pub(crate) mod sort;
 pub(crate) mod walk;
 

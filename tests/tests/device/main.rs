@@ -20,4 +20,5 @@ mod models;
 mod random;
 mod rounding;
 mod structure;
+mod tiles;
 mod windows;

@@ -18,18 +18,51 @@ pub(crate) const WIDE: i64 = 8;
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
     let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
     let Op::Param { index, ty } = e.body.op(leaf) else { return None };
-    let fits = match ty.dtype {
-        // Plain elements that are no floats of 16 or 32 bits have no wide loads.
-        DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
-        DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
-        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
-        DType::F8E4M3 | DType::F64 => false,
-    };
-    if !fits {
+    if !has_wide_loads(ty.dtype) {
         return None;
     }
     let buffer = e.param(*index);
     e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
+    Some((buffer, base))
+}
+
+/// Plain elements that are no floats of 16 or 32 bits have none.
+fn has_wide_loads(dtype: DType) -> bool {
+    match dtype {
+        DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
+        DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
+        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
+        DType::F8E4M3 | DType::F64 => false,
+    }
+}
+
+/// Elements that one load of neighbours along `k` takes, if they are neighbours: four of f32, whose functions need no
+/// array of eight, and eight of what is narrower.
+pub(crate) fn vector(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<u32> {
+    let (leaf, _) = neighbours(e.body, value, at, k, 4, &mut e.atoms)?;
+    let Op::Param { ty, .. } = e.body.op(leaf) else { return None };
+    if ty.dtype == DType::F32 {
+        return Some(4);
+    }
+    neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
+    has_wide_loads(ty.dtype).then_some(WIDE as u32)
+}
+
+/// The buffer and the base of what [`vector`] found; loads of four go through `wide`, of eight through `load8_`.
+pub(crate) fn load_vector(
+    e: &mut Emitter<'_>,
+    value: Value,
+    at: &[Index],
+    k: AtomId,
+    length: u32,
+) -> Option<(usize, Index)> {
+    if i64::from(length) == WIDE {
+        return wide(e, value, at, k);
+    }
+    let (leaf, base) = neighbours(e.body, value, at, k, length.into(), &mut e.atoms)?;
+    let Op::Param { index, .. } = e.body.op(leaf) else { return None };
+    let buffer = e.param(*index);
+    e.buffers[buffer].wide = true;
     Some((buffer, base))
 }
 
