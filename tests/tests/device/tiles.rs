@@ -67,7 +67,10 @@ fn extents_around_tiles_match_the_interpreter() {
     let mut graphs = vec![];
     for (i, extents) in extents.into_iter().enumerate() {
         let batches = [[1, 1], [3, 1], [1, 2], [2, 2]][i % 4];
-        graphs.extend(ORDERS.map(|turned| product(DType::F32, batches, extents.map(Dim::from), turned)));
+        // Both operands in both orders, in two of the four pairs.
+        for turned in [ORDERS[i % 2], ORDERS[3 - i % 2]] {
+            graphs.push(product(DType::F32, batches, extents.map(Dim::from), turned));
+        }
     }
     checked(graphs);
 }
@@ -93,7 +96,7 @@ fn symbolic_extents_match_the_interpreter() {
     let (m, k, n) = (symbol("rows", 150), symbol("inner", 70), symbol("columns", 140));
     let fixed = Dim::from;
     let mut graphs = vec![];
-    for turned in ORDERS {
+    for turned in [ORDERS[0], ORDERS[3]] {
         let extents = [
             [m.clone(), k.clone(), n.clone()],
             [m.clone(), fixed(24), fixed(72)],
@@ -157,8 +160,8 @@ fn several(count: usize, width: i64, turned: bool) -> Result<Graph, GraphError> 
 #[test]
 fn epilogues_of_several_products_match_the_interpreter() {
     let mut graphs = vec![];
-    for count in 1..=5 {
-        for (width, turned) in [(64, false), (132, false), (64, true), (132, true)] {
+    for count in [1, 2, 3, 5] {
+        for (width, turned) in [(64, false), (132, false), (132, true)] {
             graphs.push(several(count, width, turned));
         }
     }
