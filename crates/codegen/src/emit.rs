@@ -32,6 +32,8 @@ pub(crate) enum Anchor {
     /// An array in shared memory over the tile of columns: element `[row + column - base]`, or a function that is called
     /// with that position.
     Tile { array: String, row: String, base: String, depth: usize, call: bool },
+    /// A variable in which the element the loops stand at is still to be rounded to its type.
+    Result { text: String, depth: usize },
     /// An array with one element a row.
     Rows { array: String },
     /// An array with the results of neighbouring columns, those of the group's loop.
@@ -159,7 +161,11 @@ impl<'a> Emitter<'a> {
 
     /// Names an atom for the innermost scope.
     pub fn bind_atom(&mut self, id: AtomId, name: &str) -> Index {
-        let depth = self.depth();
+        self.bind_atom_at(id, name, self.depth())
+    }
+
+    /// Names an atom for the scope at `depth`.
+    pub fn bind_atom_at(&mut self, id: AtomId, name: &str, depth: usize) -> Index {
         self.names.insert(id, Expr { text: name.into(), depth });
         self.atoms.index(id)
     }
@@ -537,15 +543,9 @@ impl<'a> Emitter<'a> {
                 let depth = depth.max(column.depth);
                 let at = format!("{row} + ({}) - {base}", column.text);
                 let text = if call { format!("{array}({at})") } else { format!("{array}[{at}]") };
-                let dtype = self.body.ty(value).dtype;
-                let held = scalar::held(dtype, text.clone());
-                if held == text {
-                    return Ok(Expr { text, depth });
-                }
-                let what = self.body.node_text(value.node);
-                let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
-                Ok(self.define(ty.name(), held, depth, value.node))
+                self.rounded(value, text, depth)
             }
+            Anchor::Result { text, depth } => self.rounded(value, text, depth),
             Anchor::Rows { array } => {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
@@ -557,6 +557,18 @@ impl<'a> Emitter<'a> {
                 Ok(Expr { text: format!("{array}[{}]", j.text), depth: j.depth })
             }
         }
+    }
+
+    /// A sum as the type of `value` holds it.
+    fn rounded(&mut self, value: Value, text: String, depth: usize) -> Result<Expr, CodegenError> {
+        let dtype = self.body.ty(value).dtype;
+        let held = scalar::held(dtype, text.clone());
+        if held == text {
+            return Ok(Expr { text, depth });
+        }
+        let what = self.body.node_text(value.node);
+        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
+        Ok(self.define(ty.name(), held, depth, value.node))
     }
 
     /// A new SSA variable for a node, at the depth where its operands are known.

@@ -20,6 +20,7 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sharing;
+pub(crate) mod slice;
 pub(crate) mod sort;
 pub(crate) mod walk;
 

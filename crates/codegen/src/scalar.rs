@@ -57,6 +57,17 @@ impl Glsl {
         }
     }
 
+    /// The type of four of them.
+    pub fn vector(self) -> &'static str {
+        match self {
+            Glsl::Float => "vec4",
+            Glsl::Uint => "uvec4",
+            Glsl::Int => "ivec4",
+            Glsl::Long => "i64vec4",
+            Glsl::Double => "dvec4",
+        }
+    }
+
     /// The name in the names of functions and arrays.
     pub fn word(self) -> &'static str {
         match self {

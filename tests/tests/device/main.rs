@@ -21,4 +21,5 @@ mod models;
 mod random;
 mod rounding;
 mod structure;
+mod tiles;
 mod windows;

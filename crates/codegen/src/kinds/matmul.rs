@@ -1,175 +1,258 @@
-//! Tiled matmul: slices of both operands in shared memory, dequantized and transformed on the way in.
+//! Tiled matmul: slices of both operands in shared memory, dequantized and transformed on the way in, results in
+//! registers.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::DeviceCaps;
+use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{ContractionForm, Segment};
-use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::index::Index;
 
 use super::matvec::{accumulator, batch_at, columns_grid, left_at, segment_groups, stores};
-use super::{Parts, finish, operand, whole};
+use super::slice::{self, Slice};
+use super::{Parts, finish, floor_pow2, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 
-/// 8 x 8 invocations; each computes `BM / 8` rows of every eighth column.
-const WORKGROUP: u32 = 64;
+/// What a workgroup computes together, and how its invocations share it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    /// Rows.
+    pub bm: u32,
+    /// Columns of all anchors together.
+    pub bn: u32,
+    /// Rows of an invocation; fours of them are apart.
+    pub tm: u32,
+    /// Columns of an invocation; fours of them are apart.
+    pub tn: u32,
+    /// Slice of the inner extent.
+    pub bk: u32,
+}
 
-/// Columns of a tile, unless an epilogue needs more together.
-const BN: u32 = 32;
+impl Tile {
+    const fn new(bm: u32, bn: u32, tm: u32, tn: u32, bk: u32) -> Self {
+        Tile { bm, bn, tm, tn, bk }
+    }
 
-/// Slice of the inner extent: two wide loads.
-const BK: u32 = 16;
+    pub(super) fn workgroup(self) -> u32 {
+        self.bm / self.tm * (self.bn / self.tn)
+    }
+
+    /// Vectors of four between the rows of the left slice.
+    fn left_stride(self) -> u32 {
+        self.bm / 4 + 1
+    }
+
+    /// Vectors of four in shared memory: both slices, or later a strip of the results.
+    fn vectors(self) -> u32 {
+        (self.bk * (self.left_stride() + self.bn / 4)).max(self.bm / self.tm * self.bn / 4)
+    }
+
+    fn workgroups(self, form: &ContractionForm) -> u64 {
+        let columns = |s: &Segment| (s.n.max_value() as u64).div_ceil(u64::from(columns(self, s)));
+        let groups: u64 = form.segments.iter().map(columns).sum();
+        (form.m.max_value() as u64).div_ceil(u64::from(self.bm)) * groups * form.batch.max_numel()
+    }
+}
+
+/// Tiles from the largest to the smallest. The larger reads less for each product, the smaller leaves fewer
+/// multiprocessors idle. Slices are as long as an invocation's registers hold the next one beside its results.
+const SQUARE: [Tile; 3] =
+    [Tile::new(128, 128, 8, 8, 8), Tile::new(64, 64, 8, 4, 16), Tile::new(32, 32, 4, 4, 16)];
+
+/// Tiles for epilogues that need many columns together, from the narrowest.
+const WIDE: [Tile; 7] = [
+    Tile::new(16, 64, 4, 4, 16),
+    Tile::new(32, 128, 4, 8, 8),
+    Tile::new(32, 256, 4, 8, 8),
+    Tile::new(16, 256, 4, 8, 8),
+    Tile::new(16, 512, 4, 8, 8),
+    Tile::new(8, 512, 4, 8, 8),
+    Tile::new(8, 1024, 4, 8, 8),
+];
+
+/// Workgroups that a tile should leave: one for each multiprocessor of a large device.
+const WANTED_WORKGROUPS: u64 = 128;
+
+/// Bytes of an invocation's results: beyond, registers do not suffice.
+const MAX_RESULT_BYTES: u32 = 256;
+
+/// Lines of an epilogue up to which it is repeated for each result in registers. Longer ones stand once, in a loop over
+/// results in shared memory.
+const MAX_UNROLLED_LINES: usize = 24;
+
+/// Columns of one anchor in a tile of a segment.
+fn columns(tile: Tile, segment: &Segment) -> u32 {
+    floor_pow2(tile.bn / segment.anchors.len() as u32)
+}
+
+fn tile(form: &ContractionForm, ty: Glsl, caps: &DeviceCaps) -> Result<Tile, CodegenError> {
+    let bytes = |t: Tile| 4 * ty.bytes() * t.vectors();
+    let holds =
+        |t: Tile| form.segments.iter().all(|s| t.bn >= 4 * s.anchors.len() as u32 && columns(t, s) >= s.tile);
+    let fits = |t: &Tile| {
+        holds(*t)
+            && t.workgroup() <= caps.max_workgroup_invocations
+            && bytes(*t) <= caps.shared_memory_bytes
+            && t.tm * t.tn * ty.bytes() <= MAX_RESULT_BYTES
+    };
+    // A CPU runs a workgroup as one thread, and its registers hold few results.
+    let small = |t: &Tile| match caps.device_type {
+        DeviceType::Cpu => t.tm * t.tn <= 16,
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => true,
+    };
+    let square: Vec<Tile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
+    // No more rows than double those that there are, and enough workgroups.
+    let filled =
+        |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= WANTED_WORKGROUPS;
+    let found = square.iter().find(filled).or(square.last()).copied();
+    let least = WIDE.into_iter().filter(|t| holds(*t)).map(bytes).min().unwrap_or(u32::MAX);
+    found.or_else(|| WIDE.into_iter().find(fits)).ok_or_else(|| CodegenError::SharedMemory {
+        what: "matmul".into(),
+        needs: least,
+        has: caps.shared_memory_bytes,
+    })
+}
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
     let (ty, _) = accumulator(&e, form)?;
-    let widths = form.segments.iter().map(|s| (s.anchors.len() as u32, s.tile.max(BN)));
-    let columns = widths.map(|(a, bn)| a * (bn + 1)).max().unwrap_or(BN);
-    // As many rows as shared memory holds: left, right and result tiles.
-    let bytes = |bm: u32| ty.bytes() * (bm * (BK + 1) + columns * BK + columns * bm);
-    let has = e.caps.shared_memory_bytes;
-    let bm = [32, 16, 8].into_iter().find(|bm| bytes(*bm) <= has);
-    let bm = bm.ok_or_else(|| CodegenError::SharedMemory { what: "matmul".into(), needs: bytes(8), has })?;
+    let tile = tile(form, ty, e.caps)?;
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
-    let tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(BN)).collect();
-    let grid = [
-        columns_grid(form, &tiles, limits[0]),
-        Count { value: form.m.clone(), per: bm, limit: limits[1] },
-        Count { value: form.batch.numel(), per: 1, limit: limits[2] },
-    ];
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
+    // Rows along x: workgroups that run together then read the same columns. Some devices have more workgroups there.
+    let rows = |limit| Count { value: form.m.clone(), per: tile.bm, limit };
+    let turned = columns_grid(form, &tiles, limits[0]).most() > u64::from(limits[1]);
+    let [x, y] = match turned {
+        false => [rows(limits[0]), columns_grid(form, &tiles, limits[1])],
+        true => [columns_grid(form, &tiles, limits[0]), rows(limits[1])],
+    };
+    let grid = [x, y, Count { value: form.batch.numel(), per: 1, limit: limits[2] }];
     whole("matmul", &grid)?;
-    let (mut segments, mut text) = (vec![], String::new());
+    let (mut segments, mut text, mut strips) = (vec![], String::new(), false);
     for (segment, &bn) in form.segments.iter().zip(&tiles) {
-        let n_groups = segment_groups(&mut e, segment, bn);
-        segments.push(segment_holes(
-            &mut e,
-            form,
-            segment,
-            &batch,
-            (ty, bm, bn, n_groups),
-            &buffers,
-            &mut text,
-        )?);
+        let groups = segment_groups(&mut e, segment, bn);
+        let (holes, own) =
+            segment_holes(&mut e, form, segment, &batch, (ty, tile, bn, groups), &buffers, &mut text)?;
+        segments.push(holes);
+        strips |= own;
+    }
+    if ty == Glsl::Long {
+        e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let (Tile { bm, bn, tm, tn, bk }, workgroup) = (tile, tile.workgroup());
     let parts = Parts {
         kind: "matmul",
         template: "matmul.comp",
-        workgroup: WORKGROUP,
+        workgroup,
         grid,
         functions: String::new(),
         text,
         holes: context! {
-            segments => segments, m => m, k => k, bm => bm, bk => BK, rows => bm / 8,
-            right_floats => columns * BK, tile_floats => columns * bm,
-            type => ty.name(), zero => ty.int_literal(0),
-            step => ty.multiply_add("w", "x[i]", &format!("acc[c * {}u + i]", bm / 8)),
+            segments => segments, m => m, k => k, turned => turned, bm => bm, bn => bn, tm => tm, tn => tn, bk => bk,
+            across => bn / tn, block => 8 * (bm / tm).min(4), vectors => tile.vectors(), strips => strips,
+            left_stride => tile.left_stride(), right0 => bk * tile.left_stride(),
+            empty => form.k.as_const().is_none_or(|k| k < 1), type => ty.name(), vector => ty.vector(),
+            zero => ty.int_literal(0),
+            step => ty.multiply_add("x[i / 4u][i % 4u]", "w[j / 4u][j % 4u]", &format!("sums[i * {tn}u + j]")),
         },
     };
     finish(e, parts)
 }
 
+/// What a segment puts into the template, and whether its epilogue reads results from shared memory.
 fn segment_holes(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (ty, bm, bn, groups): (Glsl, u32, u32, String),
+    (ty, tile, bn, groups): (Glsl, Tile, u32, String),
     buffers: &[usize],
     text: &mut String,
-) -> Result<Hole, CodegenError> {
+) -> Result<(Hole, bool), CodegenError> {
     e.open(); // the segment
-    e.open(); // a slice of k
-    e.open(); // an element of the left slice
-    let (row, k) = (e.atom(&form.m, "m"), e.atom(&form.k, "k"));
-    let at = left_at(e, form, batch, &row, &k);
-    let x = e.value(form.lhs, &at)?;
-    let x_lines = e.close().join("\n");
-    let mut anchors = vec![];
+    let slice = |name: String, comment, own, (size, at, stride)| Slice {
+        name,
+        comment,
+        own,
+        size,
+        at,
+        stride,
+        k: &form.k,
+        bk: tile.bk,
+        workgroup: tile.workgroup(),
+        ty,
+    };
+    let left = slice("left".into(), None, ("m", &form.m, "row0"), (tile.bm, 0, tile.left_stride()));
+    let mut at = |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
+    let mut parts = vec![slice::text(e, form.lhs, &left, &mut at)?];
     for (i, id) in segment.anchors.iter().enumerate() {
-        let load = right(e, form, *id, batch, bn, (i as u32, ty))?;
-        text.push_str(&load);
-        anchors.push(context! { load => load, comment => format!("%{} = {}", id.0, e.body.node_text(*id)) });
+        let rhs = e.body.node(*id).operands[1];
+        let shape = e.body.ty(rhs).shape.clone();
+        let comment = format!("// %{} = {}", id.0, e.body.node_text(*id));
+        let first = tile.bk * tile.left_stride() + i as u32 * bn / 4;
+        let own = ("n", &segment.n, "column0");
+        let right = slice(format!("right{i}"), Some(comment), own, (bn, first, tile.bn / 4));
+        let mut at = |e: &mut Emitter<'_>, column: Index, k: Index| {
+            let mut at = batch_at(e, &form.batch, &shape, batch);
+            at.extend([k, column]);
+            at
+        };
+        parts.push(slice::text(e, rhs, &right, &mut at)?);
     }
-    let k_lines = e.close().join("\n");
-    e.open(); // the epilogue
-    let depth = e.depth();
-    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("({}u + i) * {bn}u", i as u32 * bm);
-        e.anchors.insert(
-            *id,
-            Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false },
-        );
+    let join = |f: fn(&slice::Text) -> &str| parts.iter().map(f).collect::<Vec<_>>().join("\n");
+    let (arrays, load, put) = (join(|p| &p.array), join(|p| &p.load), join(|p| &p.put));
+    let mut epilogue = None;
+    let anchors = segment.anchors.len() as u32;
+    // Each invocation has the results of all anchors for its own columns.
+    if !segment.staged && anchors * bn == tile.bn && (tile.tn / 4).is_multiple_of(anchors) {
+        let own = tile.tn / anchors;
+        e.open(); // a row
+        let depth = e.depth() + 1;
+        for (i, id) in segment.anchors.iter().enumerate() {
+            let at = match i as u32 * own {
+                0 => "j".to_string(),
+                first => format!("{first}u + j"),
+            };
+            let anchor = Anchor::Result { text: format!("sums[i * {}u + {at}]", tile.tn), depth };
+            e.anchors.insert(*id, anchor);
+        }
+        let row = e.atom(&form.m, "m");
+        e.open(); // a column
+        let column = e.atom(&segment.n, "n");
+        stores(e, form, segment, [batch, &row, &column], buffers)?;
+        let (store, row) = (e.close(), e.close());
+        if store.len() <= MAX_UNROLLED_LINES {
+            epilogue = Some((store.join("\n"), row.join("\n"), own));
+        }
     }
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
-    let store = e.close().join("\n");
+    let strips = epilogue.is_none();
+    let (store, row, own) = match epilogue {
+        Some(found) => found,
+        None => {
+            e.open();
+            let depth = e.depth();
+            for (i, id) in segment.anchors.iter().enumerate() {
+                let row = format!("r * {}u + {}u", tile.bn, i as u32 * bn);
+                let anchor =
+                    Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
+                e.anchors.insert(*id, anchor);
+            }
+            let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
+            stores(e, form, segment, [batch, &row, &column], buffers)?;
+            (e.close().join("\n"), String::new(), 0)
+        }
+    };
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
-    for part in [&x_lines, &k_lines, &x.text, &store, &prelude] {
+    for part in [&arrays, &load, &put, &row, &store, &prelude] {
         text.push_str(part);
     }
-    let columns = segment.anchors.len() as u32 * bn / 8;
-    Ok(context! {
-        groups => groups, bn => bn, columns => columns, accs => columns * bm / 8, x_lines => x_lines,
-        k_lines => k_lines, x => x.text, anchors => anchors, store => store, prelude => prelude, n => n,
-    })
-}
-
-/// Lines that fill the right slice of anchor number `slot`: `right[slot][k][n]`.
-fn right(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    id: tallow_ir::NodeId,
-    batch: &Index,
-    bn: u32,
-    (slot, ty): (u32, Glsl),
-) -> Result<String, CodegenError> {
-    let rhs = e.body.node(id).operands[1];
-    let shape = e.body.ty(rhs).shape.clone();
-    let n_extent = shape.dims()[shape.rank() - 1].clone();
-    let (n, k_end) = (e.dim(&n_extent), e.dim(&form.k));
-    let base = slot * BK * (bn + 1);
-    e.open();
-    let column = e.atom(&n_extent, "n");
-    let probe = e.atoms.fresh(&form.k, AtomDef::Free);
-    let mut at = batch_at(e, &form.batch, &shape, batch);
-    at.extend([e.atoms.index(probe), column.clone()]);
-    let eights = form.k.as_const().is_some_and(|k| k % operand::WIDE == 0);
-    let found = if eights { operand::wide(e, rhs, &at, probe) } else { None };
-    let mut lines = vec![];
-    if let Some((buffer, offset)) = found {
-        let offset = e.index(&offset)?;
-        let load = format!("load8_{}({} + k, w);", e.buffers[buffer].binding, offset.text);
-        let inner = e.close();
-        lines.push(format!("for (uint t = lane; t < {}u; t += {WORKGROUP}u) {{", bn * BK / 8));
-        lines.push(format!("    const uint n = column0 + t / {}u, k = k0 + t % {}u * 8u;", BK / 8, BK / 8));
-        lines.push("    float w[8];".into());
-        lines.push("    [[unroll]] for (uint j = 0u; j < 8u; ++j) w[j] = 0.0;".into());
-        lines.push(format!("    if (n < {n} && k < {k_end}) {{"));
-        lines.extend(inner.into_iter().map(|l| format!("        {l}")));
-        lines.push(format!("        {load}"));
-        lines.push("    }".into());
-        lines.push(format!(
-            "    [[unroll]] for (uint j = 0u; j < 8u; ++j) right[{base}u + (k - k0 + j) * {}u + n - column0] = w[j];",
-            bn + 1
-        ));
-        lines.push("}".into());
-    } else {
-        let k = e.atom(&form.k, "k");
-        let mut at = batch_at(e, &form.batch, &shape, batch);
-        at.extend([k, column]);
-        let w = e.value(rhs, &at)?;
-        let inner = e.close();
-        lines.push(format!("for (uint t = lane; t < {}u; t += {WORKGROUP}u) {{", bn * BK));
-        lines.push(format!("    const uint n = column0 + t % {bn}u, k = k0 + t / {bn}u;"));
-        lines.push(format!("    {} w = {};", ty.name(), ty.int_literal(0)));
-        lines.push(format!("    if (n < {n} && k < {k_end}) {{"));
-        lines.extend(inner.into_iter().map(|l| format!("        {l}")));
-        lines.push(format!("        w = {};", w.text));
-        lines.push("    }".into());
-        lines.push(format!("    right[{base}u + (k - k0) * {}u + n - column0] = w;", bn + 1));
-        lines.push("}".into());
-    }
-    Ok(lines.join("\n"))
+    let holes = context! {
+        groups => groups, bn => bn, n => n, prelude => prelude, arrays => arrays, load => load, put => put,
+        strips => strips, row => row, store => store, own => own,
+    };
+    Ok((holes, strips))
 }

@@ -43,6 +43,36 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     Some((buffer, base))
 }
 
+/// Elements that one load of neighbours along `k` takes, if they are neighbours: four of f32, whose functions need no
+/// array of eight, and eight of what is narrower.
+pub(crate) fn vector(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<u32> {
+    let (leaf, _) = neighbours(e.body, value, at, k, 4, &mut e.atoms)?;
+    let Op::Param { ty, .. } = e.body.op(leaf) else { return None };
+    if ty.dtype == DType::F32 {
+        return Some(4);
+    }
+    neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
+    loads_wide(ty.dtype).then_some(WIDE as u32)
+}
+
+/// The buffer and the base of what [`vector`] found; loads of four go through `wide`, of eight through `load8_`.
+pub(crate) fn load_vector(
+    e: &mut Emitter<'_>,
+    value: Value,
+    at: &[Index],
+    k: AtomId,
+    length: u32,
+) -> Option<(usize, Index)> {
+    if i64::from(length) == WIDE {
+        return wide(e, value, at, k);
+    }
+    let (leaf, base) = neighbours(e.body, value, at, k, length.into(), &mut e.atoms)?;
+    let Op::Param { index, .. } = e.body.op(leaf) else { return None };
+    let buffer = e.param(*index);
+    e.buffers[buffer].wide = true;
+    Some((buffer, base))
+}
+
 /// If element `k` of `value` at `at` is element `base + k` of blocks of `format`, with `base` a multiple of its run: the
 /// buffer, of which 32 elements are then unpacked to bytes at once, and `base`.
 pub(crate) fn packed(

@@ -1,0 +1,251 @@
+//! Slices of a matmul's operands: from memory to registers, and from there to shared memory, as vectors of four rows or
+//! columns.
+
+use tallow_ir::access::neighbours;
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{Dim, Value};
+
+use super::operand;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+
+/// A slice of one operand.
+pub(super) struct Slice<'a> {
+    /// Name of the array that holds an invocation's part.
+    pub name: String,
+    /// The node for which it is loaded, if it is not for all.
+    pub comment: Option<String>,
+    /// Rows of the left operand or columns of the right: the variable, their number, and where the tile begins.
+    pub own: (&'a str, &'a Dim, &'a str),
+    /// Rows or columns of the tile, a power of two.
+    pub size: u32,
+    /// Its first vector in shared memory.
+    pub at: u32,
+    /// Vectors from one inner position to the next.
+    pub stride: u32,
+    /// The inner extent.
+    pub k: &'a Dim,
+    /// Inner positions of the slice, a power of two.
+    pub bk: u32,
+    /// Invocations that load it.
+    pub workgroup: u32,
+    /// Type of its elements.
+    pub ty: Glsl,
+}
+
+/// What a slice puts into the template.
+pub(super) struct Text {
+    /// Declares the array.
+    pub array: String,
+    /// Fills it with the slice at `k0`.
+    pub load: String,
+    /// Stores it to shared memory.
+    pub put: String,
+}
+
+/// Coordinates of an element of the operand at a row or column and an inner position.
+type At<'a> = &'a mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>;
+
+/// What an invocation loads together, so many elements.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// Neighbours in memory along the inner extent.
+    Inner(u32),
+    /// Neighbours in memory along rows or columns.
+    Own(u32),
+    /// Elements along the inner extent, one by one. They are neighbours in memory if the flag says so.
+    Single(u32, bool),
+}
+
+impl Piece {
+    fn length(self) -> u32 {
+        match self {
+            Piece::Inner(length) | Piece::Own(length) | Piece::Single(length, _) => length,
+        }
+    }
+}
+
+/// The text for one operand. What does not depend on the inner position goes to the scope that is open.
+pub(super) fn text(
+    e: &mut Emitter<'_>,
+    value: Value,
+    slice: &Slice<'_>,
+    at: At<'_>,
+) -> Result<Text, CodegenError> {
+    let Slice { name, size, bk, workgroup, own: (own, extent, base), .. } = slice;
+    let piece = find(e, value, slice, at);
+    let length = piece.length();
+    let count = size * bk / length;
+    let passes = count.div_ceil(*workgroup);
+    let (u, array) = match passes {
+        1 => ("lane", name.clone()),
+        _ => ("u", format!("{name}[t]")),
+    };
+    // Neighbouring invocations read neighbours in memory.
+    let (mine, inner) = match piece {
+        Piece::Own(_) => (scaled(u, "%", size / length, length), format!("{u} / {}u", size / length)),
+        Piece::Inner(_) | Piece::Single(_, true) => {
+            (format!("{u} / {}u", bk / length), scaled(u, "%", bk / length, length))
+        }
+        Piece::Single(_, false) => (format!("{u} % {size}u"), scaled(u, "/", *size, length)),
+    };
+    // Beyond the operand's end its last rows or columns are loaded again; their results are not stored.
+    let last = if matches!(piece, Piece::Own(_)) { length } else { 1 };
+    let variable = format!("{own}_{name}");
+    let position = format!("const uint {variable} = min({base} + {mine}, {} - {last}u);", e.dim(extent));
+    if passes == 1 {
+        e.line(position.clone());
+    }
+    let outer = e.depth();
+    e.open(); // a piece
+    if passes > 1 {
+        e.line(position);
+    }
+    e.line(format!("const uint k = k0 + {inner};"));
+    let depth = if passes == 1 { outer } else { e.depth() };
+    load(e, value, slice, (piece, &array), (&variable, depth), at)?;
+    let lines = e.close();
+    let head = match passes {
+        1 => String::new(),
+        _ => format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t) "),
+    };
+    let guard = (!count.is_multiple_of(*workgroup)).then(|| format!("if ({u} < {count}u) "));
+    let of_piece = |lines: Vec<String>| {
+        let mut lines = match &guard {
+            Some(guard) => block(guard, lines),
+            None => lines,
+        };
+        if passes > 1 {
+            lines.insert(0, format!("const uint u = t * {workgroup}u + lane;"));
+        }
+        if passes == 1 && guard.is_some() { lines } else { block(&head, lines) }
+    };
+    let mut load = of_piece(lines);
+    if let Some(comment) = &slice.comment {
+        load.insert(0, comment.clone());
+    }
+    let put = of_piece(store(slice, piece, &array, (&mine, &inner)));
+    let dims = if passes == 1 { format!("[{length}]") } else { format!("[{passes}][{length}]") };
+    let array = format!("{} {name}{dims};", slice.ty.name());
+    Ok(Text { array, load: load.join("\n"), put: put.join("\n") })
+}
+
+/// How an operand is loaded: in vectors where its elements are neighbours in memory.
+fn find(e: &mut Emitter<'_>, value: Value, slice: &Slice<'_>, at: At<'_>) -> Piece {
+    let (own, inner) = (e.atoms.fresh(slice.own.1, AtomDef::Free), e.atoms.fresh(slice.k, AtomDef::Free));
+    let coordinates = {
+        let (own, inner) = (e.atoms.index(own), e.atoms.index(inner));
+        at(e, own, inner)
+    };
+    let divides = |dim: &Dim, by: u32| dim.as_const().is_some_and(|d| d % i64::from(by) == 0);
+    if let Some(length) = operand::vector(e, value, &coordinates, inner)
+        && divides(slice.k, length)
+    {
+        return Piece::Inner(length);
+    }
+    if let Some(length) = operand::vector(e, value, &coordinates, own)
+        && divides(slice.own.1, length)
+        && length <= slice.size
+    {
+        return Piece::Own(length);
+    }
+    let run = (slice.bk * slice.size / slice.workgroup).clamp(1, slice.bk);
+    Piece::Single(run, neighbours(e.body, value, &coordinates, inner, 1, &mut e.atoms).is_some())
+}
+
+/// Lines that fill `array` with the elements from inner position `k` on, of the row or column in `variable`, which is known
+/// at `depth`.
+fn load(
+    e: &mut Emitter<'_>,
+    value: Value,
+    slice: &Slice<'_>,
+    (piece, array): (Piece, &str),
+    (variable, depth): (&str, usize),
+    at: At<'_>,
+) -> Result<(), CodegenError> {
+    let whole = slice.k.as_const().is_some_and(|k| k % i64::from(slice.bk) == 0);
+    let (k_end, zero) = (e.dim(slice.k), slice.ty.int_literal(0));
+    let along_own = matches!(piece, Piece::Own(_));
+    let own = e.atoms.fresh(slice.own.1, AtomDef::Free);
+    // The variable itself is the first of a vector along rows or columns, so that it names no coordinate.
+    let own_at = if along_own { e.atoms.index(own) } else { e.bind_atom_at(own, variable, depth) };
+    match piece {
+        Piece::Inner(length) | Piece::Own(length) => {
+            let inner = e.atoms.fresh(slice.k, AtomDef::Free);
+            let inner_at = if along_own { e.bind_atom(inner, "k") } else { e.atoms.index(inner) };
+            let coordinates = at(e, own_at, inner_at);
+            let (along, first) = if along_own { (own, variable) } else { (inner, "k") };
+            let found = operand::load_vector(e, value, &coordinates, along, length);
+            let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+            let base = e.index(&base)?.text;
+            let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
+            let b = e.buffers[buffer].binding;
+            e.open();
+            if length == 4 {
+                e.line(format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"));
+                e.line(format!("{array} = float[4](p.x, p.y, p.z, p.w);"));
+            } else {
+                e.line(format!("load8_{b}({position}, {array});"));
+            }
+            let mut lines = e.close();
+            if !whole {
+                e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
+                lines = block(&format!("if (k < {k_end}) "), lines);
+            }
+            lines.into_iter().for_each(|line| e.line(line));
+        }
+        Piece::Single(length, _) => {
+            e.open(); // an element
+            let inner = e.atom(slice.k, "at");
+            let coordinates = at(e, own_at, inner);
+            let x = e.value(value, &coordinates)?;
+            e.line(format!("{array}[j] = {};", x.text));
+            let mut lines = e.close();
+            if !whole {
+                lines = block(&format!("if (at < {k_end}) "), lines);
+                lines.insert(0, format!("{array}[j] = {zero};"));
+            }
+            lines.insert(0, "const uint at = k + j;".into());
+            let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) "), lines);
+            lines.into_iter().for_each(|line| e.line(line));
+        }
+    }
+    Ok(())
+}
+
+/// Lines that store `array` to shared memory: the rows or columns from `mine` and inner positions from `inner` on.
+fn store(slice: &Slice<'_>, piece: Piece, array: &str, (mine, inner): (&str, &str)) -> Vec<String> {
+    let (own, stride) = (slice.own.0, slice.stride);
+    let first = if slice.at == 0 { String::new() } else { format!("{}u + ", slice.at) };
+    let mut lines = vec![format!("const uint {own} = {mine}, k = {inner};")];
+    match piece {
+        Piece::Own(length) => lines.extend((0..length).step_by(4).map(|i| {
+            let of: Vec<String> = (i..i + 4).map(|i| format!("{array}[{i}]")).collect();
+            let next = if i == 0 { String::new() } else { format!(" + {}u", i / 4) };
+            let vector = slice.ty.vector();
+            format!("slices[{first}k * {stride}u + {own} / 4u{next}] = {vector}({});", of.join(", "))
+        })),
+        Piece::Inner(length) | Piece::Single(length, _) => {
+            let place = format!("slices[{first}(k + j) * {stride}u + {own} / 4u][{own} % 4u]");
+            lines.push(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {place} = {array}[j];"));
+        }
+    }
+    lines
+}
+
+/// `(u op by) * factor`, as short as it can be.
+fn scaled(u: &str, op: &str, by: u32, factor: u32) -> String {
+    match (op, by, factor) {
+        ("%", 1, _) => "0u".into(),
+        (_, _, 1) => format!("{u} {op} {by}u"),
+        _ => format!("{u} {op} {by}u * {factor}u"),
+    }
+}
+
+fn block(head: &str, lines: Vec<String>) -> Vec<String> {
+    let mut all = vec![format!("{head}{{")];
+    all.extend(lines.into_iter().map(|l| format!("    {l}")));
+    all.push("}".into());
+    all
+}
