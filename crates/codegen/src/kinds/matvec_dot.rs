@@ -21,9 +21,14 @@ use crate::template::render;
 const MAX_WORKGROUP: u32 = 1024;
 const MIN_WORKGROUP: u32 = 128;
 
-/// Steps that weights are asked for ahead (8B shape on an H200, Q4_K: 2.32 ms a step of decoding by one, 2.21 by two; more
-/// take registers that the unpacking needs).
+/// Steps that weights are asked for ahead, if registers suffice (8B shape on an H200, Q4_K: 2.32 ms a step of decoding by one,
+/// 2.21 by two; seven spill).
 const DEPTH: u32 = 2;
+
+/// Registers of each of 1024 invocations that share a multiprocessor (65536 of 4 bytes, on devices of several makers), and those
+/// that neither weights on their way nor sums take, by estimate.
+const REGISTERS: u32 = 64;
+const OTHER_REGISTERS: u32 = 28;
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
     let rounding = dot::rounding(e.body, form.lhs);
@@ -48,7 +53,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
-        let walk = shape.walk(tile, DEPTH, &before, &groups);
+        let walk = shape.walk(tile, depth(&e, segment, m), &before, &groups);
         before.push(groups);
         slots = slots.max(walk.depth * segment.anchors.len() as u32);
         e.open(); // the segment
@@ -125,6 +130,14 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         },
     };
     finish(e, parts)
+}
+
+/// Steps that weights of a segment are asked for ahead.
+fn depth(e: &Emitter<'_>, segment: &Segment, m: u32) -> u32 {
+    let words = |id: &NodeId| dot::weights(e.body, *id).map_or(0, |(_, format)| operand::words_of(format));
+    let (words, sums) = (segment.anchors.iter().map(words).sum::<u32>(), segment.anchors.len() as u32 * m);
+    let fits = |depth: &u32| OTHER_REGISTERS + depth * words + sums <= REGISTERS;
+    (1..=DEPTH).rev().find(fits).unwrap_or(1)
 }
 
 /// Invocations of a workgroup.
