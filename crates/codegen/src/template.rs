@@ -68,6 +68,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("packed/q5_k.glsl", include_str!("templates/packed/q5_k.glsl")),
     ("packed/q6_k.glsl", include_str!("templates/packed/q6_k.glsl")),
     ("packed/tq2_0.glsl", include_str!("templates/packed/tq2_0.glsl")),
+    ("packed/pair_scales.glsl", include_str!("templates/packed/pair_scales.glsl")),
     ("packed/iq4_bytes.glsl", include_str!("templates/packed/iq4_bytes.glsl")),
     ("packed/fp4_bytes.glsl", include_str!("templates/packed/fp4_bytes.glsl")),
     ("packed/iq4_nl.glsl", include_str!("templates/packed/iq4_nl.glsl")),

@@ -86,11 +86,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let m_lines = e.close().join("\n");
     let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
     let mut segments = vec![];
-    let mut part_floats = 0;
     let waiting = rounding::waiting(&e, form, m, &tiles);
-    for (segment, walk) in form.segments.iter().zip(&walks) {
-        part_floats = part_floats.max(segment.anchors.len() as u32 * m * walk.tile);
-    }
+    let part_floats = sharing::part_floats(form, m, &tiles);
     for (segment, walk) in form.segments.iter().zip(&walks) {
         segments.push(segment_holes(
             &mut e,
@@ -126,7 +123,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, x => x.text, size => &shape.size,  whole => whole, rounded => waiting, upper => dot::upper(m.into(), blocks.into()),
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, x => x.text, size => &shape.size,
+            whole => whole, rounded => waiting, upper => dot::upper(m.into(), blocks.into()),
         },
     };
     finish(e, parts)
@@ -191,8 +189,7 @@ fn segment_holes(
     let accs = segment.anchors.len() as u32 * m;
     Ok(context! {
         here => &walk.here, column0 => &walk.column0, tile => tile, accs => accs, depth => walk.depth,
-        block => &walk.item, column => &walk.column, ends => &walk.ends,
-        total => &walk.total, k0 => shape.first("block", 32), comment => shape.comment(),
+        block => &walk.item, column => &walk.column, ends => &walk.ends, total => &walk.total, k0 => shape.first("block", 32), comment => shape.comment(),
         slots => times(segment.anchors.len()), part_at => shape.part_at(part_floats), anchors => anchors,
         prelude => prelude, last => last, end => end,
     })

@@ -48,7 +48,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
             .filter(|(id, _)| Glsl::of(e.body.node(*id).types[0].dtype, e.caps) != Some(Glsl::Float))
             .count() as u32;
     let waiting: u32 = rounding::waiting(e, form, m, &tiles).iter().sum();
-    let floats = m * items * 8 + part_floats(form, m, &tiles) * shape.parts + waiting;
+    let floats = m * items * 8 + sharing::part_floats(form, m, &tiles) * shape.parts + waiting;
     4 * floats + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
@@ -56,12 +56,6 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
 fn workgroup(e: &Emitter<'_>, eights: u32) -> u32 {
     let workgroup = floor_pow2(eights.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
     workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size)
-}
-
-/// Sums of a tile, of the segment that has most.
-fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
-    let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
-    floats.max().unwrap_or(0)
 }
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
@@ -90,7 +84,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut text = format!("subgroup {x_lines}{m_lines}{}", x.text);
     let (mut segments, mut before) = (vec![], vec![]);
     let waiting = rounding::waiting(&e, form, m, &tiles);
-    let part_floats = part_floats(form, m, &tiles);
+    let part_floats = sharing::part_floats(form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
         let walk = shape.walk(tile, DEPTH, &before, &groups);

@@ -211,6 +211,7 @@ pub(crate) fn words_of(format: Format) -> u32 {
 fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static str])> {
     const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
     const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
+    const SCALES: &[&str] = &["packed/pair_scales.glsl"];
     match format {
         Format::Q4_0 => Some(("packed/q4_0.glsl", 5, &[])),
         Format::Q4_1 => Some(("packed/q4_1.glsl", 5, &[])),
@@ -219,8 +220,8 @@ fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static s
         Format::Q8_0 => Some(("packed/q8_0.glsl", 9, &[])),
         Format::Q2_K => Some(("packed/q2_k.glsl", 6, &[])),
         Format::Q3_K => Some(("packed/q3_k.glsl", 11, &[])),
-        Format::Q4_K => Some(("packed/q4_k.glsl", 8, &[])),
-        Format::Q5_K => Some(("packed/q5_k.glsl", 12, &[])),
+        Format::Q4_K => Some(("packed/q4_k.glsl", 8, SCALES)),
+        Format::Q5_K => Some(("packed/q5_k.glsl", 12, SCALES)),
         Format::Q6_K => Some(("packed/q6_k.glsl", 14, &[])),
         Format::TQ2_0 => Some(("packed/tq2_0.glsl", 5, &[])),
         Format::IQ4_NL => Some(("packed/iq4_nl.glsl", 5, IQ4)),

@@ -208,6 +208,12 @@ pub(super) fn plus(anchor: usize) -> String {
     if anchor == 0 { String::new() } else { format!(" + {anchor}u") }
 }
 
+/// Sums of a tile, of the segment that has most.
+pub(super) fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
+    let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
+    floats.max().unwrap_or(0)
+}
+
 /// Where the sums of a tile are, for its epilogue.
 pub(super) struct Sums {
     pub m: u32,

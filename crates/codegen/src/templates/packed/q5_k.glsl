@@ -13,11 +13,5 @@ vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
         q[i] = int((raw[i] & 0x0f0f0f0fu) | ((bits & 0x01010101u) << 4));
         q[i + 4u] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | ((bits & 0x02020202u) << 3));
     }
-    vec2 d = unpackHalf2x16(raw[8]);
-    // Six bits each, of two groups at once: those of the upper four groups lie in two places.
-    uint at = (e >> 2) & 16u, x = raw[9] >> at, y = raw[10] >> at, z = raw[11] >> at;
-    bool lower = (e & 128u) == 0u;
-    uint sc = lower ? x & 0x3f3fu : (z & 0x0f0fu) | ((x >> 2) & 0x3030u);
-    uint m = lower ? y & 0x3f3fu : ((z >> 4) & 0x0f0fu) | ((y >> 2) & 0x3030u);
-    return vec4(d.x * vec2(sc & 255u, sc >> 8), -d.y * vec2(m & 255u, m >> 8));
+    return pair_scales(e, raw[8], uvec3(raw[9], raw[10], raw[11]));
 }
