@@ -103,13 +103,10 @@ test-all: ## every test; the device suite under the Khronos validation layer
 	$(call step,tests)
 	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace
 
-# Whole models of each format take minutes there, and their kernels' plain variants also run in the other tests.
-PLAIN_SKIP := --skip formats:: --skip cache:: --skip models::main
-
 test-plain-device: ## the device suite with every optional device feature switched off
 	$(call step,device suite on plain Vulkan 1.2)
 	@test -n "$(DEVICE_SUITE)" || { echo "no device suite: tests/tests/device*" >&2; exit 1; }
-	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 TALLOW_DISABLE=all cargo test $(LOCKED) --workspace $(DEVICE_SUITE) -- $(PLAIN_SKIP)
+	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 TALLOW_DISABLE=all cargo test $(LOCKED) --workspace $(DEVICE_SUITE)
 
 # What the build without Vulkan may not depend on, and what not even its tests may. (Criterion, for the
 # benchmarks, compiles a little C, and so does Candle, to which crates/candle is a bridge; a C compiler is also what
