@@ -29,4 +29,4 @@ pub use module::{Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_o
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]
-pub use spirv::{SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};
+pub use spirv::{ShaderText, SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};

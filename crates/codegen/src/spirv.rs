@@ -59,6 +59,30 @@ impl Target {
     }
 }
 
+/// A compute shader to compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShaderText<'a> {
+    /// What errors call it.
+    pub name: &'a str,
+    /// The text.
+    pub glsl: &'a str,
+    /// Whether spirv-opt works on the module, see [`Kernel::optimize`].
+    pub optimize: bool,
+}
+
+impl<'a> From<(&'a str, &'a str)> for ShaderText<'a> {
+    /// Name and text; the module is left to the driver.
+    fn from((name, glsl): (&'a str, &'a str)) -> Self {
+        ShaderText { name, glsl, optimize: false }
+    }
+}
+
+impl<'a> From<&'a Kernel> for ShaderText<'a> {
+    fn from(kernel: &'a Kernel) -> Self {
+        ShaderText { name: &kernel.name, glsl: &kernel.glsl, optimize: kernel.optimize }
+    }
+}
+
 /// A SPIR-V module.
 pub type Words = Arc<[u32]>;
 
@@ -73,26 +97,27 @@ pub struct SpirvStats {
     pub millis: f64,
 }
 
-/// Compiles compute shaders, given as (name, GLSL), to SPIR-V modules in the same order; equal texts share
+/// Compiles compute shaders, [`ShaderText`]s or (name, GLSL), to SPIR-V modules in the same order; equal texts share
 /// one module.
 ///
 /// Distinct texts that are not in the cache below directory `cache` compile in parallel on rayon's pool (one alone
-/// on the calling thread) and are then kept there. The entry point is `main`, and modules are optimized for speed. A
+/// on the calling thread) and are then kept there. The entry point is `main`. A
 /// shader that does not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
-pub fn compile_spirv(
-    shaders: &[(&str, &str)],
+pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
+    shaders: &[S],
     target: Target,
     cache: Option<&Path>,
 ) -> Result<(Vec<Words>, SpirvStats), CodegenError> {
     let start = Instant::now();
     let cache = Cache::open(cache);
     let mut distinct: Vec<Shader<'_>> = vec![];
-    let mut by_text: HashMap<&str, usize> = HashMap::new();
+    let mut by_text: HashMap<(&str, bool), usize> = HashMap::new();
     let mut order = vec![];
-    for &(name, glsl) in shaders {
-        let at = *by_text.entry(glsl).or_insert_with(|| {
-            let key = key(glsl, target);
-            distinct.push(Shader { name, glsl, words: cache.load(&key).map(Arc::from), key });
+    for &shader in shaders {
+        let text: ShaderText<'a> = shader.into();
+        let at = *by_text.entry((text.glsl, text.optimize)).or_insert_with(|| {
+            let key = key(text, target);
+            distinct.push(Shader { text, words: cache.load(&key).map(Arc::from), key });
             distinct.len() - 1
         });
         order.push(at);
@@ -136,8 +161,7 @@ pub fn compile_kernels(
         Some(CustomCode::Spirv(words)) => Some(words.clone()),
         Some(CustomCode::Glsl(_)) | None => None,
     };
-    let texts: Vec<(&str, &str)> =
-        kernels.iter().filter(|k| given(k).is_none()).map(|k| (k.name.as_str(), k.glsl.as_str())).collect();
+    let texts: Vec<&Kernel> = kernels.iter().filter(|k| given(k).is_none()).collect();
     let (compiled, stats) = compile_spirv(&texts, target, cache)?;
     let mut compiled = compiled.into_iter();
     let mut modules = vec![];
@@ -160,7 +184,8 @@ pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
     let words = match &kernel.code {
         CustomCode::Spirv(words) => words.clone(),
         CustomCode::Glsl(text) => {
-            let (modules, _) = compile_spirv(&[(&kernel.name, text)], Target::Vulkan12, None)?;
+            let (modules, _) =
+                compile_spirv(&[(kernel.name.as_str(), text.as_str())], Target::Vulkan12, None)?;
             modules.first().map(|words| words.to_vec()).unwrap_or_default()
         }
     };
@@ -169,20 +194,19 @@ pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
 
 /// A distinct text and what became of it.
 struct Shader<'a> {
-    /// That of the first shader with this text.
-    name: &'a str,
-    glsl: &'a str,
+    /// The first of these.
+    text: ShaderText<'a>,
     key: Key,
     words: Option<Words>,
 }
 
 /// Everything that the words depend on.
-fn key(glsl: &str, target: Target) -> Key {
+fn key(text: ShaderText<'_>, target: Target) -> Key {
     let (version, revision) = shaderc::get_spirv_version();
     cache::key(&[
-        glsl.as_bytes(),
+        text.glsl.as_bytes(),
         target.name().as_bytes(),
-        b"compute main -O",
+        if text.optimize { b"compute main -O" } else { b"compute main -O0" },
         SHADERC.as_bytes(),
         &version.to_le_bytes(),
         &revision.to_le_bytes(),
@@ -201,9 +225,9 @@ fn compile_all(
     static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
     KEPT.get_or_init(|| Compiler::new().ok());
     let one = |compiler: &mut Result<Compiler, shaderc::Error>, &at: &usize| {
-        let Shader { name, glsl, .. } = modules[at];
-        let compiler = compiler.as_ref().map_err(|e| failure(name, e.to_string()))?;
-        compile(compiler, name, glsl, target)
+        let text = modules[at].text;
+        let compiler = compiler.as_ref().map_err(|e| failure(text.name, e.to_string()))?;
+        compile(compiler, text, target)
     };
     // Not on the pool, which may be busy for seconds with shaders of a model whose weights wait for this one.
     if let [at] = which {
@@ -214,7 +238,8 @@ fn compile_all(
     which.par_iter().with_min_len(piece).map_init(Compiler::new, one).collect()
 }
 
-fn compile(compiler: &Compiler, name: &str, glsl: &str, target: Target) -> Result<Vec<u32>, CodegenError> {
+fn compile(compiler: &Compiler, text: ShaderText<'_>, target: Target) -> Result<Vec<u32>, CodegenError> {
+    let ShaderText { name, glsl, optimize } = text;
     if glsl.contains('\0') {
         return Err(failure(name, "the text contains a NUL character".into()));
     }
@@ -227,7 +252,10 @@ fn compile(compiler: &Compiler, name: &str, glsl: &str, target: Target) -> Resul
     options.set_source_language(SourceLanguage::GLSL);
     options.set_target_env(TargetEnv::Vulkan, env as u32);
     options.set_target_spirv(spirv);
-    options.set_optimization_level(OptimizationLevel::Performance);
+    options.set_optimization_level(match optimize {
+        true => OptimizationLevel::Performance,
+        false => OptimizationLevel::Zero,
+    });
     let artifact = compiler
         .compile_into_spirv(glsl, ShaderKind::Compute, FILE, "main", Some(&options))
         .map_err(|e| failure(name, with_source(&e.to_string(), glsl)))?;
@@ -288,13 +316,13 @@ mod tests {
         }
         let (modules, _) = compile_spirv(&shaders[..1], Target::Vulkan13, None).unwrap();
         assert_eq!(modules[0][1], 0x0001_0600, "SPIR-V 1.6");
-        assert_eq!(compile_spirv(&[], Target::Vulkan12, None).unwrap().0.len(), 0);
+        assert_eq!(compile_spirv::<(&str, &str)>(&[], Target::Vulkan12, None).unwrap().0.len(), 0);
     }
 
     #[test]
     fn errors_name_kernel_and_line() {
         let bad = GOOD.replace("b[0] = 1.0;", "\n    b[0] = missing;\n");
-        let error = compile_spirv(&[("fine", GOOD), ("map .. add", &bad)], Target::Vulkan12, None);
+        let error = compile_spirv(&[("fine", GOOD), ("map .. add", bad.as_str())], Target::Vulkan12, None);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("kernel map .. add does not compile"), "{text}");
         assert!(text.contains("kernel.comp:5: error: 'missing' : undeclared identifier"), "{text}");
@@ -310,7 +338,13 @@ mod tests {
         let lock = include_str!("../../../Cargo.lock");
         let (name, version) = SHADERC.split_once(' ').unwrap();
         assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "update SHADERC");
-        let keys = [key(GOOD, Target::Vulkan12), key(GOOD, Target::Vulkan13), key("", Target::Vulkan12)];
-        assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2]);
+        let text = |glsl, optimize| ShaderText { name: "k", glsl, optimize };
+        let plain = text(GOOD, false);
+        let others = [
+            key(plain, Target::Vulkan13),
+            key(text("", false), Target::Vulkan12),
+            key(text(GOOD, true), Target::Vulkan12),
+        ];
+        assert!(others.iter().all(|other| *other != key(plain, Target::Vulkan12)));
     }
 }

@@ -46,7 +46,7 @@ fn what_was_compiled_once_is_found() {
     assert_eq!(first, second);
     // One is new, one is for another target.
     assert_eq!(counts(compile(&[shader(3), shader(4)], &dir).1), (1, 1));
-    let other = compile_spirv(&[("k", &shader(4))], Target::Vulkan13, Some(&dir)).unwrap();
+    let other = compile_spirv(&[("k", shader(4).as_str())], Target::Vulkan13, Some(&dir)).unwrap();
     assert_eq!(counts(other.1), (1, 0));
     assert_eq!(entries(&dir).len(), 5);
 }
@@ -55,7 +55,10 @@ fn what_was_compiled_once_is_found() {
 fn a_failure_keeps_what_did_compile() {
     let dir = tempfile::tempdir().unwrap();
     let (good, bad) = (shader(1), shader(2).replace("2u", "two"));
-    assert!(compile_spirv(&[("bad", &bad), ("good", &good)], Target::Vulkan12, Some(dir.path())).is_err());
+    assert!(
+        compile_spirv(&[("bad", bad.as_str()), ("good", good.as_str())], Target::Vulkan12, Some(dir.path()))
+            .is_err()
+    );
     assert_eq!(counts(compile(&[good], dir.path()).1), (0, 1));
 }
 
@@ -121,7 +124,7 @@ fn an_entry_that_cannot_be_replaced_does_no_harm() {
 fn threads_may_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let texts: Vec<String> = (0..6).map(shader).collect();
-    let expected = compile_spirv(&[("k", &texts[0])], Target::Vulkan12, None).unwrap().0;
+    let expected = compile_spirv(&[("k", texts[0].as_str())], Target::Vulkan12, None).unwrap().0;
     let start = Barrier::new(8);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -154,7 +157,7 @@ fn child() {
         }
         let (words, _) = compile(&texts, dir);
         for (i, text) in texts.iter().enumerate() {
-            let fresh = compile_spirv(&[("k", text)], Target::Vulkan12, None).unwrap().0;
+            let fresh = compile_spirv(&[("k", text.as_str())], Target::Vulkan12, None).unwrap().0;
             assert_eq!(words[i], fresh[0], "text {i}");
         }
     }

@@ -59,5 +59,14 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Codege
         CustomCode::Spirv(words) => format!("// SPIR-V, {} words\n", words.len()),
     };
     let name = format!("custom .. {}", kernel.name);
-    Ok(Kernel { name, glsl, bindings, workgroup, grid, scratch: vec![], custom: Some(kernel) })
+    Ok(Kernel {
+        name,
+        glsl,
+        bindings,
+        workgroup,
+        grid,
+        scratch: vec![],
+        optimize: false,
+        custom: Some(kernel),
+    })
 }

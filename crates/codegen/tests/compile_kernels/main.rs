@@ -17,8 +17,8 @@ use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Table, Target, Words, compile_spirv, kernel,
-    repack_kernel,
+    CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, ShaderText, Table, Target, Words,
+    compile_spirv, kernel, repack_kernel,
 };
 use tallow_ir::caps::PROFILES;
 use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
@@ -118,10 +118,12 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
 
 /// Compiles each distinct kernel; those that fail go to `failures`, once each.
 fn compile_each(found: &[Found], failures: &mut Vec<String>) -> BTreeMap<String, Words> {
-    let distinct: BTreeMap<&str, &str> =
-        found.iter().rev().map(|f| (f.kernel.glsl.as_str(), f.label.as_str())).collect();
-    let shaders: Vec<(&str, &str)> = distinct.iter().map(|(glsl, label)| (*label, *glsl)).collect();
-    let name = |words: Vec<Words>| shaders.iter().map(|s| s.1.to_string()).zip(words).collect();
+    let mut distinct: BTreeMap<&str, ShaderText<'_>> = BTreeMap::new();
+    for f in found.iter().rev() {
+        distinct.insert(&f.kernel.glsl, ShaderText { name: &f.label, ..ShaderText::from(&f.kernel) });
+    }
+    let shaders: Vec<ShaderText<'_>> = distinct.into_values().collect();
+    let name = |words: Vec<Words>| shaders.iter().map(|s| s.glsl.to_string()).zip(words).collect();
     if let Ok((words, _)) = compile_spirv(&shaders, Target::Vulkan12, None) {
         return name(words);
     }
@@ -129,9 +131,9 @@ fn compile_each(found: &[Found], failures: &mut Vec<String>) -> BTreeMap<String,
     for shader in &shaders {
         match compile_spirv(&[*shader], Target::Vulkan12, None) {
             Ok((words, _)) => {
-                modules.insert(shader.1.to_string(), words[0].clone());
+                modules.insert(shader.glsl.to_string(), words[0].clone());
             }
-            Err(e) => failures.push(format!("{e}\n{}", header(shader.1))),
+            Err(e) => failures.push(format!("{e}\n{}", header(shader.glsl))),
         }
     }
     modules
@@ -226,6 +228,7 @@ fn demands_beyond_the_device_are_found() {
     let one = tallow_codegen::Count::constant(1);
     let kernel = |workgroup| Kernel {
         scratch: vec![],
+        optimize: false,
         custom: None,
         name: "k".into(),
         glsl: glsl.into(),
@@ -255,7 +258,7 @@ fn demands_beyond_the_device_are_found() {
 #[test]
 fn the_kernel_that_rearranges_blocks_is_valid() {
     let glsl = repack_kernel().unwrap();
-    let (words, _) = compile_spirv(&[("repack", &glsl)], Target::Vulkan12, None).unwrap();
+    let (words, _) = compile_spirv(&[("repack", glsl.as_str())], Target::Vulkan12, None).unwrap();
     assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
     assert!(!glsl.contains("#extension") && glsl.contains(&format!("local_size_x = {REPACK_WORKGROUP})")));
     for (_, caps) in PROFILES {

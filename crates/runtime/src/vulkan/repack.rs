@@ -26,7 +26,7 @@ pub(super) fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
     let glsl = repack_kernel().map_err(|e| fail(e.to_string()))?;
     let cache = crate::cache_dir::cache_dir();
-    let (modules, _) = compile_spirv(&[(NAME, &glsl)], Target::Vulkan12, cache.as_deref())
+    let (modules, _) = compile_spirv(&[(NAME, glsl.as_str())], Target::Vulkan12, cache.as_deref())
         .map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let push_bytes = REPACK_PUSH_BYTES;
