@@ -2,24 +2,17 @@
 //! memory, then its subgroups take columns in turn, an invocation 32 weights at a time.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::NodeId;
-use tallow_ir::caps::DeviceType;
 use tallow_ir::dot::{self, Packing};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{Dim, NodeId, Value};
 
 use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk, plus, times};
-use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
+use super::{Parts, finish, operand, reduction, rounding, whole};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
-
-/// Invocations of a workgroup, at most and at least: as many as round the rows in two steps of four elements. Rounding
-/// is repeated in each workgroup, so the more share it the better (on an H200, 14336 elements times 4096 columns of Q4_0
-/// take 14.4 us in workgroups of 256, 9.9 us of 512, 8.4 us of 1024).
-const MAX_WORKGROUP: u32 = 1024;
-const MIN_WORKGROUP: u32 = 128;
 
 /// Steps that weights are asked for ahead, if registers suffice (8B shape on an H200, Q4_K: 2.32 ms a step of decoding by one,
 /// 2.21 by two; seven spill).
@@ -41,7 +34,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = workgroup(&e, m * blocks * 4);
+    let workgroup = sharing::workgroup(&e, form, blocks, m * blocks * 4);
     let shape = Shape::new(&e, form, blocks, workgroup);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
@@ -62,7 +55,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             fetches.push(context! { lines => fetch(&mut e, form, *id, &batch)?, slot => plus(i) });
         }
         let prelude = e.close().join("\n");
-        let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
+        let last = e.dim(&(&segment.n - &Dim::one()));
         ahead.push(context! {
             here => &walk.here, column0 => &walk.column0, ahead_prelude => prelude, depth => walk.depth,
             block => &walk.item, column => &walk.column, k0 => shape.first("block", 32), last => last,
@@ -76,15 +69,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     )?;
     e.line(text.trim_end());
     prologue(&mut e, &mut used, form, m, workgroup)?;
-    e.open(); // a row
-    let row = e.atom(&form.m, "m");
-    e.open(); // an element
-    let inner = e.atom(&form.k, "k");
-    let at = left_at(&mut e, form, &batch, &row, &inner);
-    let x = e.value(lhs, &at)?;
-    let x_lines = e.close().join("\n");
-    let m_lines = e.close().join("\n");
-    let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{}", x.text);
+    let run = run(m * blocks, workgroup);
+    let (x_lines, m_lines, x) = activations(&mut e, form, lhs, &batch, run)?;
+    let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{x}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let part_floats = sharing::part_floats(form, m, &tiles);
@@ -110,6 +97,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         });
     }
     let whole = shape.whole();
+    let lanes = dot::BLOCK as u32 / run;
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
@@ -123,8 +111,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, x => x.text, size => &shape.size,
-            whole => whole, rounded => waiting, upper => dot::upper(m.into(), blocks.into()),
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, x, size => &shape.size,
+            whole => whole, rounded => waiting,
+            elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
         },
     };
     finish(e, parts)
@@ -134,27 +123,44 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
 fn depth(e: &Emitter<'_>, segment: &Segment, m: u32) -> u32 {
     let words = |id: &NodeId| dot::weights(e.body, *id).map_or(0, |(_, format)| operand::words_of(format));
     let (words, sums) = (segment.anchors.iter().map(words).sum::<u32>(), segment.anchors.len() as u32 * m);
-    let fits = |depth: &u32| OTHER_REGISTERS + depth * words + sums <= REGISTERS;
-    (1..=DEPTH).rev().find(fits).unwrap_or(1)
+    let fits = |depth: &u32| zz("ZZ_REGS", 0) > 0 || OTHER_REGISTERS + depth * words + sums <= REGISTERS;
+    (1..=zz("ZZ_DEPTH", DEPTH)).rev().find(fits).unwrap_or(1)
 }
 
-/// Invocations of a workgroup.
-fn workgroup(e: &Emitter<'_>, quads: u32) -> u32 {
-    let least = match e.caps.device_type {
-        // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other
-            if !rounding::formats(e).is_empty() =>
-        {
-            MAX_WORKGROUP
-        }
-        DeviceType::Cpu
-        | DeviceType::Discrete
-        | DeviceType::Integrated
-        | DeviceType::Virtual
-        | DeviceType::Other => MIN_WORKGROUP,
-    };
-    let workgroup = floor_pow2(quads.clamp(least, MAX_WORKGROUP));
-    workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size)
+/// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
+fn run(blocks: u32, workgroup: u32) -> u32 {
+    if blocks * 8 <= workgroup { 4 } else { 8 }
+}
+
+/// The lines that give element `k` of the rows, `j` of a run; those that hold for a row; and the element. Runs are loaded whole where
+/// they lie side by side.
+fn activations(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    lhs: Value,
+    batch: &Index,
+    run: u32,
+) -> Result<(String, String, String), CodegenError> {
+    e.open(); // a row
+    let row = e.atom(&form.m, "m");
+    e.open(); // a run of it
+    let runs = form.k.div_exact(&Dim::constant(run.into())).unwrap_or_else(|| form.k.clone());
+    let g = e.atom(&runs, "g");
+    let j = e.set_group(run);
+    e.open(); // an element
+    let j = e.bind_atom(j, "j");
+    let inner = e.atoms.add(&g.scale(&Dim::constant(run.into())), &j);
+    let at = left_at(e, form, batch, &row, &inner);
+    let x = e.value(lhs, &at)?;
+    e.line(format!("x[j] = {};", x.text));
+    e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {run}u; ++j)"));
+    e.group = None;
+    Ok((e.close().join("\n"), e.close().join("\n"), x.text))
+}
+
+/// What invocations exchange with, so that each of so many neighbours has what all of them gave.
+fn masks(neighbours: u32) -> Vec<u32> {
+    (0..neighbours.ilog2()).map(|bit| 1 << bit).collect()
 }
 
 fn segment_holes(
@@ -183,7 +189,7 @@ fn segment_holes(
     }
     let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats };
     let (prelude, end) = sharing::end(e, form, segment, batch, buffers, &sums)?;
-    let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
+    let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);
     let accs = segment.anchors.len() as u32 * m;
@@ -245,4 +251,8 @@ fn weights(
     let base = e.index(&base)?;
     let Some(packing) = dot::packing(format) else { return Err(refused(e)) };
     Ok((e.buffers[buffer].binding, base.text, packing))
+}
+
+pub(super) fn zz(n: &str, d: u32) -> u32 {
+    std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d)
 }

@@ -7,14 +7,10 @@ use tallow_ir::index::Index;
 
 use super::matvec::{accumulator, columns_grid, left_at, prologue, right, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk};
-use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
+use super::{Parts, finish, operand, reduction, rounding, whole};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
-
-/// Invocations of a workgroup, at most and at least: preparing the rows is repeated in each workgroup.
-const MAX_WORKGROUP: u32 = 1024;
-const MIN_WORKGROUP: u32 = 128;
 
 /// Steps that are written out: as many loads of 16 bytes are on their way at once.
 const DEPTH: u32 = 4;
@@ -30,14 +26,14 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         && m.saturating_mul(k) <= i64::from(e.caps.shared_memory_bytes)
         && form.batch.numel().is(1)
         && e.caps.subgroup_arithmetic
-        && e.caps.max_workgroup_invocations >= MIN_WORKGROUP
+        && e.caps.max_workgroup_invocations >= sharing::MIN_WORKGROUP
         && accumulator(e, form).is_ok_and(|(ty, _)| ty == Glsl::Float)
         && anchors().all(|id| operand::reads_wide(e.body, e.body.node(*id).operands[1]));
     if !possible {
         return false;
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let workgroup = workgroup(e, m * items);
+    let workgroup = sharing::workgroup(e, form, items, m * items);
     let shape = Shape::new(e, form, items, workgroup);
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
@@ -52,18 +48,12 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     4 * floats + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
-/// Invocations of a workgroup for so many eights of activations.
-fn workgroup(e: &Emitter<'_>, eights: u32) -> u32 {
-    let workgroup = floor_pow2(eights.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
-    workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(e.caps.subgroup_size)
-}
-
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
     let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else {
         return Err(CodegenError::Node(e.body.node_text(form.lhs.node)));
     };
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let workgroup = workgroup(&e, m * items);
+    let workgroup = sharing::workgroup(&e, form, items, m * items);
     let shape = Shape::new(&e, form, items, workgroup);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use minijinja::{Value as Hole, context};
 use tallow_ir::form::Rows;
 use tallow_ir::index::Index;
-use tallow_ir::{DType, DeviceCaps, Graph, NodeId, Op, ReduceKind};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
 use super::walk::{Share, Walk};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
 use crate::template::render;
+
+/// Elements that are 16 bytes of f32.
+const FOUR: u32 = 4;
 
 /// The reductions that a kernel calls.
 #[derive(Default)]
@@ -187,7 +190,8 @@ fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
-/// Emits the passes over one row and binds each reduction to the variable that holds its result.
+/// Emits the passes over one row and binds each reduction to the variable that holds its result. Elements are read four at a
+/// time where they lie side by side.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
@@ -197,8 +201,14 @@ pub(crate) fn emit(
 ) -> Result<(), CodegenError> {
     match reduces.first() {
         Some((_, rows)) => {
-            let walk = Walk::each(e, row, &rows.inner(), share);
-            emit_walk(e, used, reduces, &walk)
+            let inner = rows.inner();
+            let walk = match inner.div_exact(&Dim::constant(FOUR.into())) {
+                Some(groups) => Walk::groups(e, row, &groups, FOUR, share),
+                None => Walk::each(e, row, &inner, share),
+            };
+            emit_walk(e, used, reduces, &walk)?;
+            e.group = None;
+            Ok(())
         }
         None => Ok(()),
     }

@@ -24,31 +24,32 @@ shared float rounded${ loop.index0 }[${ floats }];
 void main() {
     const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
-    // Eight invocations round a block. Counted through subgroups, so that the eight are in one.
-    for (uint quad = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID; quad < ${ m * blocks * 8 }u; quad += ${ workgroup }u) {
-        const uint m = quad / ${ blocks * 8 }u, block = quad / 8u, part = quad % 8u;
+    // Each takes ${ elements } elements, ${ lanes } invocations a block. Counted through subgroups, so that these are in one.
+    for (uint run = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
+        const uint m = run / ${ blocks * lanes }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
         ${ m_lines | indent(8) }
-        vec4 x;
-        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-            const uint k = quad % ${ blocks * 8 }u * 4u + j;
-            ${ x_lines | indent(12) }
-            x[j] = ${ x };
-        }
-        float most = max(max(abs(x.x), abs(x.y)), max(abs(x.z), abs(x.w)));
-        most = max(most, subgroupShuffleXor(most, 1u));
-        most = max(most, subgroupShuffleXor(most, 2u));
-        most = max(most, subgroupShuffleXor(most, 4u));
+        const uint g = run % ${ blocks * lanes }u;
+        float x[${ elements }], most = 0.0;
+        ${ x_lines | indent(8) }
+        [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) most = max(most, abs(x[j]));
+//% for mask in masks
+        most = max(most, subgroupShuffleXor(most, ${ mask }u));
+//% endfor
         const float scale = most / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-        const vec4 y = x * inverse;
-        const ivec4 q = ivec4(byte_of(y.x), byte_of(y.y), byte_of(y.z), byte_of(y.w));
-        int sum = q.x + q.y + q.z + q.w;
-        sum += subgroupShuffleXor(sum, 1u);
-        sum += subgroupShuffleXor(sum, 2u);
-        const uint half_at = (part < 4u ? 0u : ${ upper }u) + block;
-        x_bytes[half_at][part & 3u] = (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
+        const uint half_at = (word0 < 4u ? 0u : ${ upper }u) + block;
+        int sum = 0;
+        [[unroll]] for (uint j = 0u; j < ${ words }u; ++j) {
+            ivec4 q;
+            [[unroll]] for (uint i = 0u; i < 4u; ++i) q[i] = byte_of(x[4u * j + i] * inverse);
+            sum += q.x + q.y + q.z + q.w;
+            x_bytes[half_at][(word0 + j) & 3u] = (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
+        }
+//% for mask in sum_masks
+        sum += subgroupShuffleXor(sum, ${ mask }u);
+//% endfor
         const float d = round_f16(scale);
-        if (part == 0u) x_scale[block] = d;
-        if ((part & 3u) == 0u) x_sum[block][part / 4u] = d * float(sum);
+        if (word0 == 0u) x_scale[block] = d;
+        if ((word0 & 3u) == 0u) x_sum[block][word0 / 4u] = d * float(sum);
     }
     barrier();
 //% for s in segments
