@@ -36,4 +36,4 @@ pub mod resident;
 pub mod vulkan;
 
 pub use error::{Error, Result};
-pub use options::RuntimeOptions;
+pub use options::{RuntimeOptions, Wait};

@@ -6,7 +6,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ash::{ext, khr, vk};
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
@@ -18,7 +18,7 @@ use super::error::vulkan;
 use super::instance::{self, Instance};
 use super::lock;
 use crate::error::{Error, Result};
-use crate::options::RuntimeOptions;
+use crate::options::{RuntimeOptions, Wait};
 
 /// What a context has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,6 +83,7 @@ pub(super) struct Device {
     queue: Mutex<QueueState>,
     /// The greatest value of the timeline that a wait has seen.
     reached: AtomicU64,
+    wait: Wait,
     names: Option<ext::debug_utils::Device>,
     instance: Arc<Instance>,
 }
@@ -164,6 +165,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         timeline,
         queue: Mutex::new(QueueState { queue, submitted: 0 }),
         reached: AtomicU64::new(0),
+        wait: options.wait,
         names,
         instance,
     };
@@ -265,12 +267,28 @@ impl Device {
         let semaphores = [self.timeline];
         let values = [value];
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        if self.wait == Wait::Poll {
+            return self.poll(value, limit);
+        }
         let nanoseconds = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         // SAFETY: the semaphore belongs to this device and lives as long as it.
         unsafe { self.raw.wait_semaphores(&info, nanoseconds) }.map_err(|code| match code {
             vk::Result::TIMEOUT => Error::Timeout { limit: limit.unwrap_or(Duration::MAX) },
             other => vulkan("vkWaitSemaphores", other),
         })?;
+        self.reached.fetch_max(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// [`Device::wait`] without sleeping.
+    fn poll(&self, value: u64, limit: Option<Duration>) -> Result<()> {
+        let start = Instant::now();
+        while !self.is_done(value)? {
+            if let Some(limit) = limit.filter(|limit| start.elapsed() >= *limit) {
+                return Err(Error::Timeout { limit });
+            }
+            std::hint::spin_loop();
+        }
         self.reached.fetch_max(value, Ordering::Release);
         Ok(())
     }
