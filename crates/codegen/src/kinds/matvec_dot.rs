@@ -123,8 +123,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
 fn depth(e: &Emitter<'_>, segment: &Segment, m: u32) -> u32 {
     let words = |id: &NodeId| dot::weights(e.body, *id).map_or(0, |(_, format)| operand::words_of(format));
     let (words, sums) = (segment.anchors.iter().map(words).sum::<u32>(), segment.anchors.len() as u32 * m);
-    let fits = |depth: &u32| zz("ZZ_REGS", 0) > 0 || OTHER_REGISTERS + depth * words + sums <= REGISTERS;
-    (1..=zz("ZZ_DEPTH", DEPTH)).rev().find(fits).unwrap_or(1)
+    let fits = |depth: &u32| OTHER_REGISTERS + depth * words + sums <= REGISTERS;
+    (1..=DEPTH).rev().find(fits).unwrap_or(1)
 }
 
 /// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
@@ -251,8 +251,4 @@ fn weights(
     let base = e.index(&base)?;
     let Some(packing) = dot::packing(format) else { return Err(refused(e)) };
     Ok((e.buffers[buffer].binding, base.text, packing))
-}
-
-pub(super) fn zz(n: &str, d: u32) -> u32 {
-    std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d)
 }
