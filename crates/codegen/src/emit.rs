@@ -9,6 +9,7 @@ mod group;
 use std::collections::HashMap;
 
 use tallow_ir::access::operand_indices;
+use tallow_ir::form::Runs;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, TensorType, Value};
 
@@ -36,8 +37,23 @@ pub(crate) enum Anchor {
     Result { text: String, depth: usize },
     /// An array with one element a row.
     Rows { array: String },
+    /// An array in shared memory with one element a row and run of columns of the tile.
+    Run(Box<Place>),
     /// An array with the results of neighbouring columns, those of the group's loop.
     Group { array: String },
+}
+
+/// Where the results of a reduction over runs of columns are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub array: String,
+    /// Batches, rows and runs.
+    pub extents: [Dim; 3],
+    /// Runs of a tile.
+    pub side_by_side: u32,
+    pub runs: Runs,
+    /// The depth from which they are known.
+    pub depth: usize,
 }
 
 struct Scope {
@@ -550,6 +566,23 @@ impl<'a> Emitter<'a> {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
                 Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
+            }
+            Anchor::Run(place) => {
+                let linear = self.atoms.flatten(at, &self.body.ty(value).shape);
+                let [batches, rows, count] = &place.extents;
+                let [_, row, run] = place.runs.at(&linear, [batches, rows, count], &mut self.atoms);
+                let (row, run) = (self.index(&row)?, self.index(&run)?);
+                let Place { array, side_by_side, depth, .. } = *place;
+                let depth = depth.max(row.depth).max(run.depth);
+                let mut terms = vec![];
+                if !rows.is(1) {
+                    terms.push(if side_by_side == 1 { row.text } else { format!("{} * {side_by_side}u", row.text) });
+                }
+                if side_by_side != 1 {
+                    terms.push(format!("{} - column0 / {}u", run.text, place.runs.columns));
+                }
+                let at = if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") };
+                Ok(Expr { text: format!("{array}[{at}]"), depth })
             }
             Anchor::Group { array } => {
                 let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();

@@ -3,11 +3,11 @@
 
 use minijinja::context;
 use tallow_ir::dot;
-use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
 use tallow_ir::index::Index;
 
 use super::matvec::{columns_grid, stores};
-use super::rounding;
+use super::{reduction, rounding, runs};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
@@ -78,7 +78,9 @@ impl Shape {
         // wanted better.
         let steps = |parts: u32| items.div_ceil(size * parts);
         let cost = |parts: u32| wanted.next_multiple_of(subgroups / parts) * steps(parts) * parts;
-        let most = subgroups.min(steps(1)).min(room / wanted).clamp(1, MAX_PARTS);
+        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1);
+        let spare = spare_bytes(e.caps) / (4 * rows.max(1) * widest);
+        let most = subgroups.min(steps(1)).min(room / wanted).min(spare).clamp(1, MAX_PARTS);
         let parts = (0..=most.ilog2()).map(|log| 1 << log).min_by_key(|parts| cost(*parts)).unwrap_or(1);
         let tile = wanted.next_multiple_of(subgroups / parts);
         let (lanes, steps) = (subgroups / parts, steps(parts));
@@ -228,6 +230,7 @@ pub(super) struct Sums {
 /// scope, and gives its lines too.
 pub(super) fn end(
     e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
@@ -235,15 +238,16 @@ pub(super) fn end(
     sums: &Sums,
 ) -> Result<(String, String), CodegenError> {
     let Sums { m, tile, workgroup, parts, part_floats } = *sums;
-    e.open(); // the epilogue
-    let depth = e.depth();
-    let row = e.atom(&form.m, "m");
-    let column = e.atom(&segment.n, "n");
+    let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
         let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
         e.anchors.insert(*id, anchor);
     }
+    let reduce = runs::lines(e, used, form, segment, batch, sums)?;
+    e.open(); // the epilogue
+    let row = e.atom(&form.m, "m");
+    let column = e.atom(&segment.n, "n");
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
@@ -251,6 +255,6 @@ pub(super) fn end(
     let floats = segment.anchors.len() as u32 * m * tile;
     let n = e.dim(&segment.n);
     let holes =
-        context! { m, tile, workgroup, parts, part_floats, floats, n, store, blocks, block => dot::BLOCK };
+        context! { m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_end.glsl", holes)?))
 }
