@@ -9,9 +9,8 @@ mod group;
 use std::collections::HashMap;
 
 use tallow_ir::access::operand_indices;
-use tallow_ir::form::Runs;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, TensorType, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Value};
 
 pub(crate) use self::group::{Group, written_at};
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
@@ -47,11 +46,12 @@ pub(crate) enum Anchor {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub array: String,
-    /// Batches, rows and runs.
-    pub extents: [Dim; 3],
+    /// Batches, rows and runs of columns.
+    pub all: Shape,
     /// Runs of a tile.
     pub side_by_side: u32,
-    pub runs: Runs,
+    /// Columns of a run.
+    pub columns: u32,
     /// The depth from which they are known.
     pub depth: usize,
 }
@@ -569,17 +569,20 @@ impl<'a> Emitter<'a> {
             }
             Anchor::Run(place) => {
                 let linear = self.atoms.flatten(at, &self.body.ty(value).shape);
-                let [batches, rows, count] = &place.extents;
-                let [_, row, run] = place.runs.at(&linear, [batches, rows, count], &mut self.atoms);
-                let (row, run) = (self.index(&row)?, self.index(&run)?);
-                let Place { array, side_by_side, depth, .. } = *place;
+                let Place { array, all, side_by_side, columns, depth } = *place;
+                let at = self.atoms.unflatten(&linear, &all);
+                let (row, run) = (self.index(&at[1])?, self.index(&at[2])?);
                 let depth = depth.max(row.depth).max(run.depth);
                 let mut terms = vec![];
-                if !rows.is(1) {
-                    terms.push(if side_by_side == 1 { row.text } else { format!("{} * {side_by_side}u", row.text) });
+                if !all.dims()[1].is(1) {
+                    terms.push(if side_by_side == 1 {
+                        row.text
+                    } else {
+                        format!("{} * {side_by_side}u", row.text)
+                    });
                 }
                 if side_by_side != 1 {
-                    terms.push(format!("{} - column0 / {}u", run.text, place.runs.columns));
+                    terms.push(format!("{} - column0 / {}u", run.text, columns));
                 }
                 let at = if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") };
                 Ok(Expr { text: format!("{array}[{at}]"), depth })

@@ -114,11 +114,8 @@ pub struct RowForm {
 pub struct Runs {
     /// Columns of a run; they divide those of the segment.
     pub columns: u32,
-    /// The reductions in the order in which they can be computed, with their rows: one a row of results and run.
+    /// The reductions in the order in which they can be computed. Their rows are numbered by batch, row and run.
     pub reduces: Vec<(NodeId, Rows)>,
-    /// Whether their rows are numbered by run first and by row of results second, as where heads were permuted to the
-    /// front.
-    pub runs_first: bool,
 }
 
 /// Matmuls whose columns are computed by the same workgroups.

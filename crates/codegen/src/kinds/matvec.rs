@@ -97,14 +97,18 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         )?);
     }
     let (needs, has) = (
-        ty.bytes() * tile_floats + 4 * rounded.iter().sum::<u32>() + reduced_bytes + used.shared_bytes(workgroup),
+        ty.bytes() * tile_floats
+            + 4 * rounded.iter().sum::<u32>()
+            + reduced_bytes
+            + used.shared_bytes(workgroup),
         e.caps.shared_memory_bytes,
     );
     if needs > has {
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let k = e.dim(&form.k);
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec.comp",

@@ -103,7 +103,10 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     }
     let rounded = dot::shared_bytes(m.into(), (blocks * 32).into()) as u32;
     let tile_floats = part_floats * shape.parts;
-    let needs = rounded + 4 * (tile_floats + waiting.iter().sum::<u32>()) + reduced_bytes + used.shared_bytes(workgroup);
+    let needs = rounded
+        + 4 * (tile_floats + waiting.iter().sum::<u32>())
+        + reduced_bytes
+        + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         return Err(CodegenError::SharedMemory {
             what: "matvec".into(),
@@ -115,7 +118,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_dot.comp",

@@ -104,14 +104,16 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         )?);
     }
     let tile_floats = part_floats * shape.parts;
-    let needs =
-        4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>()) + reduced_bytes + used.shared_bytes(workgroup);
+    let needs = 4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>())
+        + reduced_bytes
+        + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         let has = e.caps.shared_memory_bytes;
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let whole = shape.whole();
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_staged.comp",

@@ -5,7 +5,7 @@
 use minijinja::context;
 use tallow_ir::form::{ContractionForm, Segment, results_fit};
 use tallow_ir::index::Index;
-use tallow_ir::{Dim, NodeId};
+use tallow_ir::{Dim, NodeId, Shape};
 
 use super::reduction;
 use super::sharing::Sums;
@@ -16,7 +16,11 @@ use crate::scalar::Glsl;
 use crate::template::render;
 
 /// The name, type and number of the shared arrays that reductions of segments with such tiles are put into.
-fn arrays(e: &Emitter<'_>, form: &ContractionForm, tiles: &[u32]) -> Result<Vec<(String, Glsl, u32)>, CodegenError> {
+fn arrays(
+    e: &Emitter<'_>,
+    form: &ContractionForm,
+    tiles: &[u32],
+) -> Result<Vec<(String, Glsl, u32)>, CodegenError> {
     let m = form.m.as_const().unwrap_or(1) as u32;
     let mut found: Vec<(String, Glsl, u32)> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
@@ -76,14 +80,14 @@ pub(super) fn lines(
     if !results_fit(e.body, form, e.caps) {
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
     }
-    let extents = [form.batch.numel(), form.m.clone(), count.clone()];
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count.clone()]);
     let side_by_side = sums.tile / runs.columns;
     let by_subgroups = sums.workgroup.is_multiple_of(e.caps.subgroup_size_max)
         && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
     let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
     e.open(); // a run
     let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
-    let row = runs.row([batch, &row, &run], [&extents[0], &extents[1], &extents[2]], &e.atoms);
+    let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
     let walk = Walk::each(e, &row, &Dim::constant(runs.columns.into()), share);
     reduction::emit_walk(e, used, &runs.reduces, &walk)?;
     let mut stores = vec![];
@@ -98,7 +102,8 @@ pub(super) fn lines(
     let depth = e.depth() + 1;
     for (i, (id, _)) in runs.reduces.iter().enumerate() {
         let (array, _) = array(e, i, *id)?;
-        e.anchors.insert(*id, Anchor::Run(Box::new(Place { array, extents: extents.clone(), side_by_side, runs: runs.clone(), depth })));
+        let (all, columns) = (all.clone(), runs.columns);
+        e.anchors.insert(*id, Anchor::Run(Box::new(Place { array, all, side_by_side, columns, depth })));
     }
     // The last tile may end beyond the columns.
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);

@@ -254,7 +254,6 @@ pub(super) fn end(
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
     let n = e.dim(&segment.n);
-    let holes =
-        context! { m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    let holes = context! { m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_end.glsl", holes)?))
 }

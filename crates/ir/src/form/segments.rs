@@ -64,8 +64,11 @@ fn merge(
     all.outputs.extend(segment.outputs);
     all.runs = match (all.runs, segment.runs) {
         (Some(mut runs), Some(more)) => {
-            if (runs.columns, runs.runs_first) != (more.columns, more.runs_first) {
-                return no(format!("reductions over runs of {} and of {} columns", runs.columns, more.columns));
+            if runs.columns != more.columns {
+                return no(format!(
+                    "reductions over runs of {} and of {} columns",
+                    runs.columns, more.columns
+                ));
             }
             runs.reduces.extend(more.reduces);
             runs.reduces.sort_by_key(|(id, _)| *id);
@@ -90,31 +93,6 @@ fn together(a: i64, b: i64) -> Result<i64, Reason> {
     Ok(tile)
 }
 
-impl Runs {
-    /// The row of the reductions that belongs to batch, row and run, of which there are so many.
-    pub fn row(&self, at: [&Index; 3], extents: [&Dim; 3], atoms: &Atoms) -> Index {
-        let order = order(self.runs_first);
-        let shape: Shape = order.iter().map(|i| extents[*i].clone()).collect();
-        atoms.flatten(&order.map(|i| at[i].clone()), &shape)
-    }
-
-    /// Batch, row and run of a row of the reductions.
-    pub fn at(&self, row: &Index, extents: [&Dim; 3], atoms: &mut Atoms) -> [Index; 3] {
-        let order = order(self.runs_first);
-        let shape: Shape = order.iter().map(|i| extents[*i].clone()).collect();
-        let mut at: [Index; 3] = Default::default();
-        for (axis, index) in order.into_iter().zip(atoms.unflatten(row, &shape)) {
-            at[axis] = index;
-        }
-        at
-    }
-}
-
-/// Which of batch, row and run a reduction's rows are numbered by, the slowest first.
-fn order(runs_first: bool) -> [usize; 3] {
-    if runs_first { [0, 2, 1] } else { [0, 1, 2] }
-}
-
 /// The columns that a walk starts from: one variable, or that of a run and that of a column of it.
 struct Columns {
     /// The column.
@@ -126,7 +104,6 @@ struct Columns {
 }
 
 /// What an output, or a reduction on the way to it, needs.
-#[derive(Clone)]
 struct Need {
     n: Dim,
     members: BTreeSet<NodeId>,
@@ -162,8 +139,7 @@ impl Walk<'_> {
         let all = Shape::new(vec![self.batch.numel(), self.m.clone(), n.clone()]);
         let linear = self.atoms.flatten(&[self.b.clone(), self.row.clone(), column.clone()], &all);
         let at = self.atoms.unflatten(&linear, &shape);
-        let mut need =
-            Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, runs: None };
+        let mut need = Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, runs: None };
         if rounded.is_some() {
             // Neighbours in memory are neighbours in a row only where rows are whole blocks.
             if n.div_exact(&dot::BLOCK.into()).is_none() {
@@ -177,8 +153,7 @@ impl Walk<'_> {
             return no("an output that does not depend on the matmul");
         }
         let Need { members, tile, staged, runs, .. } = need;
-        let part =
-            Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], runs };
+        let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], runs };
         Ok((members, part))
     }
 
@@ -231,7 +206,7 @@ impl Walk<'_> {
             return no(format!("{} is over many rows, or over columns of a symbolic number", text()));
         };
         if columns < 1 || n % columns != 0 || columns > MAX_TILE {
-            return no(format!("{} is over {columns} columns, no part of a tile of {n}", text()));
+            return no(format!("{} is over {columns} of {n} columns, no whole runs of a tile", text()));
         }
         let runs = Dim::constant(n / columns);
         let batches = self.batch.numel();
@@ -243,14 +218,15 @@ impl Walk<'_> {
             return no(format!("reductions over runs of {} and of {columns} columns", other.columns));
         }
         if need.runs.as_ref().is_none_or(|runs| runs.reduces.iter().all(|(other, _)| *other != id)) {
-            *need = self.operand(id, rows, columns, need)?;
+            self.operand(id, rows, columns, need)?;
         }
-        let Some(found) = &need.runs else { return no("no runs") };
         let linear = self.atoms.flatten(at, &self.body.node(id).types[0].shape);
-        let [b, row, run] = found.at(&linear, [&batches, self.m, &runs], &mut self.atoms);
-        if b != self.b || row != self.row {
+        let all = Shape::new(vec![batches, self.m.clone(), runs]);
+        let place = self.atoms.unflatten(&linear, &all);
+        if place[0] != self.b || place[1] != self.row {
             return no(format!("{} is read for another row or batch", self.body.node_text(id)));
         }
+        let run = place[2].clone();
         need.staged = true;
         need.tile = together(need.tile, columns.into())?;
         let own = match &from.run {
@@ -266,35 +242,22 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// `need` with reduction `id` in it, and what its operand reads.
-    fn operand(&mut self, id: NodeId, rows: &Rows, columns: u32, need: &Need) -> Result<Need, Reason> {
-        let runs = need.n.as_const().unwrap_or(0) / i64::from(columns);
-        let (count, length) = (Dim::constant(runs), Dim::constant(columns.into()));
+    /// Checks what the operand of reduction `id` reads for a run, and counts it among those of `need`.
+    fn operand(&mut self, id: NodeId, rows: &Rows, columns: u32, need: &mut Need) -> Result<(), Reason> {
+        let count = Dim::constant(need.n.as_const().unwrap_or(0) / i64::from(columns));
+        let length = Dim::constant(columns.into());
         let (run, i) = (self.atoms.fresh(&count, AtomDef::Free), self.atoms.fresh(&length, AtomDef::Free));
         let (at_run, at_i) = (self.atoms.index(run), self.atoms.index(i));
         let column = self.atoms.add(&at_run.scale(&length), &at_i);
+        let all = Shape::new(vec![self.batch.numel(), self.m.clone(), count]);
+        let row = self.atoms.flatten(&[self.b.clone(), self.row.clone(), at_run.clone()], &all);
+        let at = rows.at(&row, &at_i, &mut self.atoms);
         let atoms = vec![(run, columns.into(), i64::MAX), (i, 1, columns.into())];
-        let from = Columns { column, run: Some(at_run.clone()), atoms };
-        let orders = need.runs.as_ref().map_or(vec![false, true], |runs| vec![runs.runs_first]);
-        let mut why = Reason("no order of rows".into());
-        for runs_first in orders {
-            let mut own = need.clone();
-            let empty = || Runs { columns, reduces: vec![], runs_first };
-            let batches = self.batch.numel();
-            let at = [&self.b, &self.row, &at_run];
-            let row = own.runs.get_or_insert_with(empty).row(at, [&batches, self.m, &count], &self.atoms);
-            let at = rows.at(&row, &at_i, &mut self.atoms);
-            match self.reads(self.body.node(id).operands[0], &at, &from, &mut own) {
-                Ok(()) => {
-                    if let Some(runs) = &mut own.runs {
-                        runs.reduces.push((id, rows.clone()));
-                    }
-                    return Ok(own);
-                }
-                Err(reason) => why = reason,
-            }
-        }
-        Err(why)
+        let from = Columns { column, run: Some(at_run), atoms };
+        self.reads(self.body.node(id).operands[0], &at, &from, need)?;
+        let runs = need.runs.get_or_insert(Runs { columns, reduces: vec![] });
+        runs.reduces.push((id, rows.clone()));
+        Ok(())
     }
 
     /// The smallest tile such that each column reads only columns of its own tile, tried for every column.

@@ -256,6 +256,7 @@ fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
 
 /// Phase 6: reductions over runs of a matvec's columns, and what is computed from them, are made where the columns are.
 pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut united = false;
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row || feeds_one_matvec(c, id) {
             continue;
@@ -268,11 +269,13 @@ pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphErr
                 let line = format!("{} and {} stay apart: {why}", c.name(producer), c.name(id));
                 c.log.push(line);
             } else if unite(c, producer, id)?.is_some() {
+                united = true;
                 break;
             }
         }
     }
-    Ok(())
+    // What several of them read, as norms of queries and of keys read tables of angles, may have one reader now.
+    if united { maps(c) } else { Ok(()) }
 }
 
 /// Whether one matvec, which may round it first, is all that reads a kernel: then that repeats it, see
@@ -303,7 +306,8 @@ fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, G
     let wide = form.segments.iter().filter(|s| s.runs.is_some());
     let most = wide.map(|s| weights(s) / (s.n.max_value().max(1) as u64) * u64::from(s.tile)).max();
     let more = most.unwrap_or(0).saturating_sub(share);
-    Ok((more > MORE_BYTES).then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
+    Ok((more > MORE_BYTES)
+        .then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
 }
 
 /// Bytes of the params that a value is read from.
