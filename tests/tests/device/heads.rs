@@ -6,6 +6,8 @@ use tallow_ir::{
     dot,
 };
 
+use tallow_tests::{Options, random_run_program};
+
 use crate::differential::{check, report};
 use crate::harness::device;
 
@@ -48,6 +50,8 @@ struct Case {
     rounded: bool,
     /// Whether what is normalized is an output, too.
     kept: bool,
+    /// Whether elements of a head lie apart, those of all heads side by side.
+    apart: bool,
 }
 
 const PLAIN: Case = Case {
@@ -62,6 +66,7 @@ const PLAIN: Case = Case {
     cache: None,
     rounded: false,
     kept: false,
+    apart: false,
 };
 
 struct Builder {
@@ -186,7 +191,13 @@ impl Case {
         }
         for (name, heads) in ["q", "k"].into_iter().zip(self.heads) {
             let y = b.linear(x, self.format, heads * head)?;
-            let mut y = b.g.reshape(y, [rows, heads, head])?;
+            let mut y = match self.apart {
+                true => b.g.reshape(y, [rows, head, heads])?,
+                false => b.g.reshape(y, [rows, heads, head])?,
+            };
+            if self.apart {
+                y = b.g.permute(y, &[0, 2, 1])?;
+            }
             if self.kept {
                 b.g.output(&format!("{name} before"), y)?;
             }
@@ -279,6 +290,18 @@ fn heads_into_caches_match_the_interpreter() {
     checked(&cases);
 }
 
+/// Programs of reductions that nobody named.
+#[test]
+fn random_programs_over_columns_match_the_interpreter() {
+    let Some(_) = device() else { return };
+    let options = Options { floats: vec![DType::F32], ..Options::for_kernels() };
+    let failures = (0..60).filter_map(|seed| {
+        let graph = random_run_program(seed, &options);
+        check(&graph, seed).map(|why| format!("{graph}\n{why}"))
+    });
+    report(failures.collect(), 60);
+}
+
 /// Tiles that end beyond the last head, long rows in parts, results before the norm that are outputs too.
 #[test]
 fn heads_in_tiles_of_all_kinds_match_the_interpreter() {
@@ -295,6 +318,8 @@ fn heads_in_tiles_of_all_kinds_match_the_interpreter() {
         Case { head: 32, heads: [2, 1], ..long.clone() },
         Case { head: 80, rows: 2, k: 2048 + 32, ..long.clone() },
         Case { head: 128, norm: Norm::Softmax, ..long },
+        Case { apart: true, head: 16, heads: [5, 16], ..PLAIN },
+        Case { apart: true, head: 24, heads: [10, 3], rows: 3, norm: Norm::Layer, before: true, ..PLAIN },
         Case { k: 40, head: 40, rows: 8, norm: Norm::Layer, ..PLAIN },
         Case { k: 7, rows: 4, norm: Norm::Softmax, rope: Rope::Pairs, ..PLAIN },
     ]);

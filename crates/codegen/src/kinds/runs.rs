@@ -90,12 +90,19 @@ pub(super) fn lines(
     let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
     let walk = Walk::each(e, &row, &Dim::constant(runs.columns.into()), share);
     reduction::emit_walk(e, used, &runs.reduces, &walk)?;
-    let mut stores = vec![];
+    let rows = sums.m * side_by_side;
+    let at = if rows == 1 { "0u" } else { "r" };
+    if by_subgroups {
+        e.open();
+    }
     for (i, (id, _)) in runs.reduces.iter().enumerate() {
         let (array, _) = array(e, i, *id)?;
         if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
-            stores.push(format!("{array}[r] = {};", v.text));
+            e.line(format!("{array}[{at}] = {};", v.text));
         }
+    }
+    if by_subgroups {
+        e.close_block("if (gl_SubgroupInvocationID == 0u)");
     }
     let lines = e.close().join("\n");
     // In the scope of the epilogue.
@@ -105,12 +112,25 @@ pub(super) fn lines(
         let (all, columns) = (all.clone(), runs.columns);
         e.anchors.insert(*id, Anchor::Run(Box::new(Place { array, all, side_by_side, columns, depth })));
     }
+    let (who, own, step) = match by_subgroups {
+        true => ("Each subgroup", "gl_SubgroupID", "gl_NumSubgroups".to_string()),
+        false => ("Each invocation", "lane", format!("{}u", sums.workgroup)),
+    };
+    let each = match rows {
+        1 => format!("if ({own} == 0u)"),
+        _ => format!("for (uint r = {own}; r < {rows}u; r += {step})"),
+    };
+    let columns = runs.columns;
+    let (m, run) = match (sums.m, side_by_side) {
+        (1, 1) => ("0u".to_string(), String::new()),
+        (1, _) => ("0u".to_string(), " + r".to_string()),
+        (_, 1) => ("r".to_string(), String::new()),
+        _ => (format!("r / {side_by_side}u"), format!(" + r % {side_by_side}u")),
+    };
+    let run = format!("column0 / {columns}u{run}");
     // The last tile may end beyond the columns.
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);
-    let rows = sums.m * side_by_side;
-    let holes = context! {
-        by_subgroups, lines, stores, rows, side_by_side, whole, columns => runs.columns, workgroup => sums.workgroup,
-        count => e.dim(&count),
-    };
+    let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
+    let holes = context! { who, each, m, run, inside, lines, columns };
     render("matvec_runs.glsl", holes)
 }
