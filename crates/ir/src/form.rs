@@ -205,14 +205,13 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
         (FusionKind::Map, 0, 0, 0) => map(body).map(Form::Map),
         (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
         (FusionKind::Matvec, _, 1.., 0) => {
-            let form = contraction(body, &matmuls, &reduces)?;
+            let form = contraction(kind, body, &matmuls, &reduces)?;
             match form.m.as_const() {
                 Some(m) if m <= MATVEC_MAX_ROWS => Ok(Form::Contraction(form)),
                 _ => no(format!("{} rows are too many for a matvec", form.m)),
             }
         }
-        // Tiles of many rows are of powers of two, and stay in registers.
-        (FusionKind::Matmul, 0, 1.., 0) => contraction(body, &matmuls, &[]).map(Form::Contraction),
+        (FusionKind::Matmul, 0, 1.., 0) => contraction(kind, body, &matmuls, &[]).map(Form::Contraction),
         (FusionKind::Attention, 0, 0, 1) => attention(body, attentions[0]).map(Form::Attention),
         (_, r, m, a) => {
             no(format!("a {} kernel cannot hold {r} reductions, {m} matmuls, {a} attentions", kind.name()))
@@ -383,13 +382,19 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
     Err(last)
 }
 
-fn contraction(body: &Graph, matmuls: &[NodeId], reduces: &[NodeId]) -> Result<ContractionForm, Reason> {
+fn contraction(
+    kind: FusionKind,
+    body: &Graph,
+    matmuls: &[NodeId],
+    reduces: &[NodeId],
+) -> Result<ContractionForm, Reason> {
     let (before, after) = by_matmuls(body, reduces);
     let (batch, m, k, prologue) = left_operand(body, matmuls[0], matmuls, &before)?;
     let lhs = body.node(matmuls[0]).operands[0];
     let after: Vec<(NodeId, Rows)> =
         after.into_iter().filter_map(|id| Some((id, rows_of(body, id)?))).collect();
-    let segments = segments::segments(body, matmuls, [&prologue, &after], (&batch, &m))?;
+    let few = kind == FusionKind::Matvec;
+    let segments = segments::segments(body, matmuls, [&prologue, &after], (&batch, &m, few))?;
     Ok(ContractionForm { batch, m, k, lhs, prologue, segments })
 }
 

@@ -290,6 +290,44 @@ fn heads_into_caches_match_the_interpreter() {
     checked(&cases);
 }
 
+/// The norm of what two matmuls make together, and of batches of rows.
+#[test]
+fn norms_of_several_results_match_the_interpreter() {
+    let Some(_) = device() else { return };
+    let mut graphs = vec![];
+    for (rows, norm) in [(1, Norm::Rms), (3, Norm::Layer), (8, Norm::Softmax)] {
+        let gated = |b: &mut Builder| {
+            let x = b.g.input("x", DType::F32, [rows, 64])?;
+            let [gate, up] = [b.linear(x, Format::Q4_0, 160)?, b.linear(x, Format::Q8_0, 160)?];
+            let gate = b.op(E::Tanh, &[gate])?;
+            let y = b.op(E::Mul, &[gate, up])?;
+            let y = b.g.reshape(y, [rows, 4, 40])?;
+            let y = b.norm(norm, y)?;
+            b.g.output("y", y)
+        };
+        let batched = |b: &mut Builder| {
+            let x = b.g.input("x", DType::F32, [3, rows, 40])?;
+            let w = b.g.input("w", DType::F32, [3, 40, 96])?;
+            let y = b.g.add(Op::Matmul, &[x, w])?;
+            let y = b.g.reshape(y, [3, rows, 4, 24])?;
+            let y = b.norm(norm, y)?;
+            let y = b.rope(Rope::Halves, y)?;
+            b.g.output("y", y)
+        };
+        for make in [&gated as &dyn Fn(&mut Builder) -> Result<(), GraphError>, &batched] {
+            let mut b = Builder { g: Graph::new("several"), weights: 0 };
+            make(&mut b).expect("a graph of this test");
+            graphs.push(b.g);
+        }
+    }
+    let failures = graphs.iter().enumerate().filter_map(|(i, graph)| {
+        let module = tallow_codegen::compile(graph, &caps::h200()).expect("compiles");
+        assert_eq!(module.program.dispatches.len(), 1, "{graph}");
+        check(graph, 9000 + i as u64).map(|why| format!("{graph}\n{why}"))
+    });
+    report(failures.collect(), graphs.len());
+}
+
 /// Programs of reductions that nobody named.
 #[test]
 fn random_programs_over_columns_match_the_interpreter() {

@@ -91,9 +91,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             segment,
             &batch,
             (ty, m, step, tile, workgroup, n_groups),
-            &mut used,
             &buffers,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let (needs, has) = (
@@ -251,9 +250,8 @@ fn segment_holes(
     segment: &Segment,
     batch: &Index,
     (ty, m, step, tile, workgroup, groups): (Glsl, u32, u32, u32, u32, String),
-    used: &mut reduction::Used,
     buffers: &[usize],
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let columns = (1..=COLUMNS).rev().find(|columns| tile % columns == 0).unwrap_or(1);
     e.open(); // the segment

@@ -97,8 +97,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &batch,
             (&shape, walk, m, part_floats),
             &buffers,
-            &mut used,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let rounded = dot::shared_bytes(m.into(), (blocks * 32).into()) as u32;
@@ -170,8 +169,7 @@ fn segment_holes(
     batch: &Index,
     (shape, walk, m, part_floats): (&Shape, &Walk, u32, u32),
     buffers: &[usize],
-    used: &mut reduction::Used,
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let tile = walk.tile;
     e.open(); // the segment

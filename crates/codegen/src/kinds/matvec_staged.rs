@@ -99,8 +99,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &batch,
             (&shape, &walk, &sums),
             &buffers,
-            &mut used,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let tile_floats = part_floats * shape.parts;
@@ -135,8 +134,7 @@ fn segment_holes(
     batch: &Index,
     (shape, walk, sums): (&Shape, &Walk, &Sums),
     buffers: &[usize],
-    used: &mut reduction::Used,
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
     let mut anchors = vec![];

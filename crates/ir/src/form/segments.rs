@@ -5,9 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    ContractionForm, MATVEC_MAX_ROWS, MAX_TILE, Reason, Rows, Runs, Segment, no, output_root, rounded_root,
-};
+use super::{ContractionForm, MAX_TILE, Reason, Rows, Runs, Segment, no, output_root, rounded_root};
 use crate::access::anchor_reads;
 use crate::caps::DeviceCaps;
 use crate::dim::{Bindings, Dim};
@@ -19,16 +17,16 @@ use crate::op::Op;
 use crate::shape::Shape;
 
 /// Groups matmuls that meet in an output, and finds the tile that each group needs. `before` are the reductions that
-/// depend on no matmul, `after` those that do.
+/// depend on no matmul, `after` those that do. Of `few` rows, tiles are any divisor of the columns, and in shared memory.
 pub(super) fn segments(
     body: &Graph,
     matmuls: &[NodeId],
     [before, after]: [&[(NodeId, Rows)]; 2],
-    (batch, m): (&Shape, &Dim),
+    (batch, m, few): (&Shape, &Dim, bool),
 ) -> Result<Vec<Segment>, Reason> {
     let mut atoms = Atoms::default();
     let (b, row) = (atoms.free(&batch.numel()), atoms.free(m));
-    let mut walk = Walk { body, matmuls, before, after, batch, m, b, row, atoms };
+    let mut walk = Walk { body, matmuls, before, after, batch, m, few, b, row, atoms };
     let mut groups: Vec<(BTreeSet<NodeId>, Segment)> = vec![];
     for output in 0..body.outputs().len() {
         let part = walk.output(output)?;
@@ -119,6 +117,7 @@ struct Walk<'a> {
     after: &'a [(NodeId, Rows)],
     batch: &'a Shape,
     m: &'a Dim,
+    few: bool,
     /// The variables of batch and row.
     b: Index,
     row: Index,
@@ -201,9 +200,11 @@ impl Walk<'_> {
         need: &mut Need,
     ) -> Result<(), Reason> {
         let text = || self.body.node_text(id);
-        let few = self.m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
-        let (Some(columns), Some(n), true) = (rows.inner().as_const(), need.n.as_const(), few) else {
-            return no(format!("{} is over many rows, or over columns of a symbolic number", text()));
+        let (Some(columns), Some(n), true) = (rows.inner().as_const(), need.n.as_const(), self.few) else {
+            return no(format!(
+                "{} is over results of many rows, or of a symbolic number of columns",
+                text()
+            ));
         };
         if columns < 1 || n % columns != 0 || columns > MAX_TILE {
             return no(format!("{} is over {columns} of {n} columns, no whole runs of a tile", text()));
@@ -272,9 +273,8 @@ impl Walk<'_> {
             let value = |a| from.atoms.iter().find(|(id, _, _)| *id == a).map(|(_, d, m)| c / d % m);
             self.atoms.eval(at, &value, &Bindings::new())
         };
-        let few = self.m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
         // Matmuls of many rows have tiles of powers of two.
-        let mut tiles = (2..=MAX_TILE).filter(|tile| n % tile == 0 && (few || tile & (tile - 1) == 0));
+        let mut tiles = (2..=MAX_TILE).filter(|tile| n % tile == 0 && (self.few || tile & (tile - 1) == 0));
         let closed = |tile: &i64| (0..n).all(|c| read(c).is_some_and(|r| r / tile == c / tile));
         match tiles.find(closed) {
             Some(tile) => together(need.tile, tile),
@@ -302,7 +302,7 @@ pub fn results_fit(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> b
     let room = if rounds { spare_bytes(caps) } else { caps.shared_memory_bytes / 2 };
     form.segments.iter().all(|segment| {
         let Some(runs) = &segment.runs else { return true };
-        let bytes = |id: &NodeId| if body.node(*id).types[0].dtype == DType::F64 { 8 } else { 4 };
+        let bytes = |id: &NodeId| body.node(*id).types[0].dtype.size().unwrap_or(4).max(4) as u64;
         let sums: u64 = segment.anchors.iter().map(bytes).sum();
         let waiting = segment.outputs.iter().filter(|o| rounded_root(body, **o).is_some()).count() as u64;
         let reduced: u64 = runs.reduces.iter().map(|_| 8).sum::<u64>() / u64::from(runs.columns.max(1));
