@@ -107,6 +107,15 @@ pub fn random_row_program(seed: u64) -> Graph {
     b.finish()
 }
 
+/// As [`random_row_program`], over runs of neighbouring columns of matmuls of few rows.
+pub fn random_run_program(seed: u64, options: &Options) -> Graph {
+    let mut b = Builder::new(&format!("runs_{seed}"), Rng::new(seed), options.clone());
+    if rows::over_columns(&mut b).is_none() {
+        rows::row_program(&mut b);
+    }
+    b.finish()
+}
+
 /// Adds one composition. One that finds nothing to work on adds a new input, so that later ones do.
 fn step(b: &mut Builder) {
     let done = match b.rng.below(35) {

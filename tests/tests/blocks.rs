@@ -51,15 +51,6 @@ const COUNTED: [(u64, &str, usize); 10] = [
     (10, "1 row, parallel, Layer, attention rope, SquaredRelu biases, Scaled", 4),
 ];
 
-/// Dispatches of blocks for which the compiler takes more than one above the count, and why.
-const BEYOND: [(u64, usize); 3] = [
-    // A reduction of a matmul's result is no epilogue yet, not even within a tile: the norms of the query heads and of
-    // the key heads are two kernels.
-    (6, 7),
-    (8, 6),
-    (9, 6),
-];
-
 #[test]
 fn blocks_take_the_dispatches_that_a_person_counts() {
     let caps = profile("h200").unwrap();
@@ -69,10 +60,6 @@ fn blocks_take_the_dispatches_that_a_person_counts() {
         let module = tallow_codegen::compile(&block.graph().unwrap(), &caps).unwrap();
         let dispatches = module.program.dispatches.len();
         println!("{seed:>2}: {dispatches} dispatches for {counted}: {text}");
-        match BEYOND.iter().find(|(known, _)| *known == seed) {
-            // To the number, so that what gets better is struck from the list.
-            Some((_, known)) => assert_eq!(dispatches, *known, "seed {seed}"),
-            None => assert!(dispatches <= counted + 1, "seed {seed}: {dispatches} for {counted}"),
-        }
+        assert!(dispatches <= counted + 1, "seed {seed}: {dispatches} for {counted}");
     }
 }

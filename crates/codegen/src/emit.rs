@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, TensorType, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Value};
 
 pub(crate) use self::group::{Group, written_at};
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
@@ -36,8 +36,24 @@ pub(crate) enum Anchor {
     Result { text: String, depth: usize },
     /// An array with one element a row.
     Rows { array: String },
+    /// An array in shared memory with one element a row and run of columns of the tile.
+    Run(Box<Place>),
     /// An array with the results of neighbouring columns, those of the group's loop.
     Group { array: String },
+}
+
+/// Where the results of a reduction over runs of columns are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub array: String,
+    /// Batches, rows and runs of columns.
+    pub all: Shape,
+    /// Runs of a tile.
+    pub side_by_side: u32,
+    /// Columns of a run.
+    pub columns: u32,
+    /// The depth from which they are known.
+    pub depth: usize,
 }
 
 struct Scope {
@@ -550,6 +566,26 @@ impl<'a> Emitter<'a> {
                 let row = self.atoms.flatten(at, &self.body.ty(value).shape);
                 let row = self.index(&row)?;
                 Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
+            }
+            Anchor::Run(place) => {
+                let linear = self.atoms.flatten(at, &self.body.ty(value).shape);
+                let Place { array, all, side_by_side, columns, depth } = *place;
+                let at = self.atoms.unflatten(&linear, &all);
+                let (row, run) = (self.index(&at[1])?, self.index(&at[2])?);
+                let depth = depth.max(row.depth).max(run.depth);
+                let mut terms = vec![];
+                if !all.dims()[1].is(1) {
+                    terms.push(if side_by_side == 1 {
+                        row.text
+                    } else {
+                        format!("{} * {side_by_side}u", row.text)
+                    });
+                }
+                if side_by_side != 1 {
+                    terms.push(format!("{} - column0 / {}u", run.text, columns));
+                }
+                let at = if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") };
+                Ok(Expr { text: format!("{array}[{at}]"), depth })
             }
             Anchor::Group { array } => {
                 let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();

@@ -17,6 +17,7 @@ pub(crate) mod quantize;
 pub(crate) mod reduction;
 pub(crate) mod rounding;
 pub(crate) mod row;
+pub(crate) mod runs;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sharing;

@@ -4,14 +4,15 @@
 //! within what the same workgroup computes: the same row for reductions, the same row and tile of columns
 //! for matmuls, the same head and query for attention. It is decided on index maps, not on patterns.
 
-use std::collections::BTreeSet;
+mod segments;
 
+pub use self::segments::{results_fit, spare_bytes};
 use crate::access::anchor_reads;
-use crate::dim::{Bindings, Dim};
+use crate::dim::Dim;
 use crate::dot;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, Node, NodeId, Value};
-use crate::index::{AtomId, Atoms, Index};
+use crate::index::{Atoms, Index};
 use crate::op::Op;
 use crate::shape::Shape;
 
@@ -108,6 +109,15 @@ pub struct RowForm {
     pub domain: Rows,
 }
 
+/// Reductions of results over runs of neighbouring columns, as the norm of a head is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// Columns of a run; they divide those of the segment.
+    pub columns: u32,
+    /// The reductions in the order in which they can be computed. Their rows are numbered by batch, row and run.
+    pub reduces: Vec<(NodeId, Rows)>,
+}
+
 /// Matmuls whose columns are computed by the same workgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -121,6 +131,8 @@ pub struct Segment {
     pub staged: bool,
     /// Which outputs it writes.
     pub outputs: Vec<usize>,
+    /// Reductions over the columns of a tile (matvec only).
+    pub runs: Option<Runs>,
 }
 
 /// Matmuls `[batch.., m, k] x [batch.., k, n]` that share the left operand.
@@ -193,13 +205,13 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
         (FusionKind::Map, 0, 0, 0) => map(body).map(Form::Map),
         (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
         (FusionKind::Matvec, _, 1.., 0) => {
-            let form = contraction(body, &matmuls, &reduces)?;
+            let form = contraction(kind, body, &matmuls, &reduces)?;
             match form.m.as_const() {
                 Some(m) if m <= MATVEC_MAX_ROWS => Ok(Form::Contraction(form)),
                 _ => no(format!("{} rows are too many for a matvec", form.m)),
             }
         }
-        (FusionKind::Matmul, 0, 1.., 0) => contraction(body, &matmuls, &[]).map(Form::Contraction),
+        (FusionKind::Matmul, 0, 1.., 0) => contraction(kind, body, &matmuls, &[]).map(Form::Contraction),
         (FusionKind::Attention, 0, 0, 1) => attention(body, attentions[0]).map(Form::Attention),
         (_, r, m, a) => {
             no(format!("a {} kernel cannot hold {r} reductions, {m} matmuls, {a} attentions", kind.name()))
@@ -232,7 +244,7 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         }
         FusionKind::Matvec | FusionKind::Matmul => {
             let Some(first) = matmuls.first() else { return no("no matmul") };
-            left_operand(body, *first, &matmuls, &reduces).map(|_| ())
+            left_operand(body, *first, &matmuls, &by_matmuls(body, &reduces).0).map(|_| ())
         }
     }
 }
@@ -370,11 +382,30 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
     Err(last)
 }
 
-fn contraction(body: &Graph, matmuls: &[NodeId], reduces: &[NodeId]) -> Result<ContractionForm, Reason> {
-    let (batch, m, k, prologue) = left_operand(body, matmuls[0], matmuls, reduces)?;
+fn contraction(
+    kind: FusionKind,
+    body: &Graph,
+    matmuls: &[NodeId],
+    reduces: &[NodeId],
+) -> Result<ContractionForm, Reason> {
+    let (before, after) = by_matmuls(body, reduces);
+    let (batch, m, k, prologue) = left_operand(body, matmuls[0], matmuls, &before)?;
     let lhs = body.node(matmuls[0]).operands[0];
-    let segments = segments(body, matmuls, &prologue, (&batch, &m), &mut Atoms::default())?;
+    let after: Vec<(NodeId, Rows)> =
+        after.into_iter().filter_map(|id| Some((id, rows_of(body, id)?))).collect();
+    let few = kind == FusionKind::Matvec;
+    let segments = segments::segments(body, matmuls, [&prologue, &after], (&batch, &m, few))?;
     Ok(ContractionForm { batch, m, k, lhs, prologue, segments })
+}
+
+/// Which reductions depend on no matmul, and which do.
+fn by_matmuls(body: &Graph, reduces: &[NodeId]) -> (Vec<NodeId>, Vec<NodeId>) {
+    let mut depends = vec![false; body.len()];
+    for (id, node) in body.nodes() {
+        depends[id.index()] =
+            matches!(node.op, Op::Matmul) || node.operands.iter().any(|v| depends[v.node.index()]);
+    }
+    reduces.iter().partition(|id| !depends[id.index()])
 }
 
 type Left = (Shape, Dim, Dim, Vec<(NodeId, Rows)>);
@@ -421,114 +452,6 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
     let source = dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
     reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
-}
-
-/// Groups matmuls that meet in an output, and finds the tile that each group needs.
-fn segments(
-    body: &Graph,
-    matmuls: &[NodeId],
-    prologue: &[(NodeId, Rows)],
-    (batch, m): (&Shape, &Dim),
-    atoms: &mut Atoms,
-) -> Result<Vec<Segment>, Reason> {
-    let (b, row) = (atoms.free(&batch.numel()), atoms.free(m));
-    let mut groups: Vec<(BTreeSet<NodeId>, Segment)> = vec![];
-    for output in 0..body.outputs().len() {
-        let rounded = rounded_root(body, output);
-        let root = rounded.unwrap_or_else(|| output_root(body, output));
-        let shape = body.ty(root).shape.clone();
-        let n = match shape.numel().div_exact(&(&batch.numel() * m)) {
-            Some(n) => n,
-            None => return no(format!("an output of shape {shape} does not cover the result of the matmul")),
-        };
-        let column = atoms.free(&n);
-        let all = Shape::new(vec![batch.numel(), m.clone(), n.clone()]);
-        let linear = atoms.flatten(&[b.clone(), row.clone(), column.clone()], &all);
-        let at = atoms.unflatten(&linear, &shape);
-        let mut members = BTreeSet::new();
-        let (mut tile, mut staged) = (1, false);
-        if rounded.is_some() {
-            // Neighbours in memory are neighbours in a row only where rows are whole blocks.
-            if n.div_exact(&dot::BLOCK.into()).is_none() {
-                return no(format!("rows of {n} columns are no whole blocks"));
-            }
-            (tile, staged) = (dot::BLOCK, true);
-        }
-        for (id, at) in anchor_reads(body, root, &at, atoms) {
-            if prologue.iter().any(|(p, _)| *p == id) {
-                if atoms.flatten(&at, &body.node(id).types[0].shape) != row {
-                    return no(format!("{} is read for another row", body.node_text(id)));
-                }
-                continue;
-            }
-            if !matmuls.contains(&id) {
-                return no(format!("an output reads {}", body.node_text(id)));
-            }
-            let shape = &body.node(id).types[0].shape;
-            let rank = shape.rank();
-            if shape.dims()[rank - 1] != n {
-                return no("an output whose size is not that of its matmul");
-            }
-            if atoms.flatten(&at[..rank - 2], batch) != b || at[rank - 2] != row {
-                return no(format!("{} is read for another row or batch", body.node_text(id)));
-            }
-            if at[rank - 1] != column {
-                staged = true;
-                tile = tile.max(closed_tile(&at[rank - 1], &column, &n, atoms)?);
-            }
-            members.insert(id);
-        }
-        if members.is_empty() {
-            return no("an output that does not depend on the matmul");
-        }
-        let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output] };
-        let (same, mut rest): (Vec<_>, Vec<_>) =
-            groups.into_iter().partition(|(g, _)| !g.is_disjoint(&members));
-        let merged = same.into_iter().try_fold((members, part), |(mut set, mut all), (other, segment)| {
-            if all.n != segment.n {
-                return no("matmuls of different widths meet in an output");
-            }
-            set.extend(other);
-            all.tile = all.tile.max(segment.tile);
-            all.staged |= segment.staged;
-            all.outputs.extend(segment.outputs);
-            Ok((set, all))
-        })?;
-        rest.push(merged);
-        groups = rest;
-    }
-    if groups.iter().map(|(set, _)| set.len()).sum::<usize>() != matmuls.len() {
-        return no("a matmul that no output reads");
-    }
-    let finish = |(set, mut segment): (BTreeSet<NodeId>, Segment)| {
-        segment.anchors = set.into_iter().collect();
-        segment.outputs.sort_unstable();
-        segment
-    };
-    let mut segments: Vec<Segment> = groups.into_iter().map(finish).collect();
-    segments.sort_by_key(|s| s.anchors[0]);
-    Ok(segments)
-}
-
-/// The smallest power of two `T` that divides `n` such that column `c` reads only columns of its own tile:
-/// `at(c) / T == c / T`, tried for every `c`.
-fn closed_tile(at: &Index, column: &Index, n: &Dim, atoms: &Atoms) -> Result<i64, Reason> {
-    let (Some(count), [(digit, _)]) = (n.as_const(), column.terms.as_slice()) else {
-        return no("columns are read through an index map, and their number is symbolic");
-    };
-    let own: AtomId = digit.atom;
-    if atoms.roots(at) != [own] {
-        return no("columns are read through an index map that depends on more than the column");
-    }
-    let read = |c: i64| atoms.eval(at, &|a| (a == own).then_some(c), &Bindings::new());
-    let mut tile = 2;
-    while tile <= MAX_TILE && count % tile == 0 {
-        if (0..count).all(|c| read(c).is_some_and(|r| r / tile == c / tile)) {
-            return Ok(tile);
-        }
-        tile *= 2;
-    }
-    no(format!("columns are read across tiles of up to {MAX_TILE}"))
 }
 
 /// The kind of an op that has a kernel of its own, with nothing after it.

@@ -16,7 +16,7 @@ use tallow::Device;
 use tallow_ir::{DType, DeviceCaps, Graph, caps};
 use tallow_tests::fuzz::{Coverage, check};
 use tallow_tests::reduce::{caught, reduce};
-use tallow_tests::{Options, covering_graph, random_row_program};
+use tallow_tests::{Options, covering_graph, random_row_program, random_run_program};
 
 struct Arguments {
     seconds: u64,
@@ -79,7 +79,7 @@ fn options(caps: &DeviceCaps) -> Options {
     Options { floats: of(DType::is_float), ints: of(DType::is_int), ..Options::for_kernels() }
 }
 
-/// Graph number `seed`: types of all widths, f32 alone, and row programs take turns. What graphs hold in turn, they
+/// Graph number `seed`: types of all widths, f32 alone, and programs over rows and over runs of columns take turns. What graphs hold in turn, they
 /// hold in all types and in f32.
 fn graph(seed: u64, caps: &DeviceCaps) -> Graph {
     let (round, steps) = (seed / 4, seed as usize / 4 % 8);
@@ -87,6 +87,7 @@ fn graph(seed: u64, caps: &DeviceCaps) -> Graph {
     let f32_alone = Options { floats: vec![DType::F32], ..all.clone() };
     match seed % 4 {
         0 => covering_graph(seed, round, steps, &all),
+        1 if round % 2 == 1 => random_run_program(seed, &f32_alone),
         1 if caps.int64 && caps.float64 => random_row_program(seed),
         2 => covering_graph(seed, 2 * round, steps, &f32_alone),
         _ => covering_graph(seed, 2 * round + 1, steps, &f32_alone),

@@ -210,6 +210,23 @@ pub fn rounded_weights(b: &mut Builder) -> Option<Item> {
     last
 }
 
+/// New rows times one or two weights of whole runs of `length` columns.
+pub fn products_of_rows(b: &mut Builder, rows: i64, length: i64) -> Option<Vec<Item>> {
+    let depth = *b.rng.pick(&[32i64, 64, 96, 256]);
+    let mut x = b.input(DType::F32, [rows, depth]);
+    if b.rng.chance(40) {
+        x = rounded(b, x);
+    }
+    let mut all = vec![];
+    for _ in 0..b.rng.between(1, 2) {
+        let columns = length * b.rng.between(1, 7);
+        let w = weight_matrix(b, columns, depth, DType::F32);
+        let turned = b.view(Op::Permute(vec![1, 0]), w);
+        all.push(product(b, x, turned)?);
+    }
+    Some(all)
+}
+
 fn rows_of_item(b: &Builder, x: Item) -> Dim {
     b.dims(x.value)[0].clone()
 }

@@ -3,7 +3,7 @@
 use tallow_ir::{Dim, ElementwiseOp as E, Op, ReduceKind, Shape};
 
 use super::builder::{Builder, Item};
-use super::contractions::reduce_by;
+use super::contractions::{products_of_rows, reduce_by};
 use super::maps::{random_binary, random_unary};
 
 /// A whole program over new inputs.
@@ -24,6 +24,24 @@ pub fn row_program(b: &mut Builder) {
     let dtype = b.random_float();
     let x = b.input(dtype, Shape::new(dims));
     run(b, x, &axes);
+}
+
+/// A program over runs of neighbouring columns of what few rows times one or two weights are, as norms of heads are.
+pub fn over_columns(b: &mut Builder) -> Option<Item> {
+    let length = *b.rng.pick(&[1i64, 2, 3, 8, 16, 24, 32, 40, 64, 80]);
+    let rows = *b.rng.pick(&[1i64, 1, 2, 3, 8]);
+    let mut last = None;
+    for y in products_of_rows(b, rows, length)? {
+        let shape =
+            Shape::new(vec![rows.into(), b.dims(y.value)[1].div_exact(&length.into())?, length.into()]);
+        let mut y = b.view(Op::Reshape(shape), y);
+        if b.rng.chance(30) {
+            y = random_unary(b, y);
+        }
+        y = b.tame(y);
+        last = run(b, y, &[2]).or(last);
+    }
+    last
 }
 
 /// A program over a remembered value.

@@ -15,6 +15,7 @@ mod formats;
 mod functions;
 mod groups;
 mod harness;
+mod heads;
 mod matrix;
 mod matvec;
 mod models;

@@ -8,7 +8,7 @@ use tallow_ir::{DType, Dim, ReduceKind, Shape};
 
 use super::sharing::{self, Sums};
 use super::walk::Share;
-use super::{Parts, finish, floor_pow2, operand, reduction, rounding, whole};
+use super::{Parts, finish, floor_pow2, operand, reduction, rounding, runs, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -63,7 +63,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             floor_pow2((columns / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };
-    let mut tiles: Vec<u32> = form.segments.iter().map(|s| s.tile.max(tile)).collect();
+    let mut tiles: Vec<u32> = form.segments.iter().map(|s| tile.next_multiple_of(s.tile.max(1))).collect();
     let mut grid = [
         columns_grid(form, &tiles, limits[0]),
         Count { value: form.batch.numel(), per: 1, limit: limits[1] },
@@ -81,6 +81,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let (mut segments, mut text) = (vec![], String::new());
     let mut tile_floats = 0;
     let rounded = rounding::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let n_groups = segment_groups(&mut e, segment, tile);
         tile_floats = tile_floats.max(segment.anchors.len() as u32 * m * tile);
@@ -91,18 +92,22 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &batch,
             (ty, m, step, tile, workgroup, n_groups),
             &buffers,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let (needs, has) = (
-        ty.bytes() * tile_floats + 4 * rounded.iter().sum::<u32>() + used.shared_bytes(workgroup),
+        ty.bytes() * tile_floats
+            + 4 * rounded.iter().sum::<u32>()
+            + reduced_bytes
+            + used.shared_bytes(workgroup),
         e.caps.shared_memory_bytes,
     );
     if needs > has {
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let k = e.dim(&form.k);
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec.comp",
@@ -246,9 +251,9 @@ fn segment_holes(
     batch: &Index,
     (ty, m, step, tile, workgroup, groups): (Glsl, u32, u32, u32, u32, String),
     buffers: &[usize],
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
-    let columns = COLUMNS.min(tile);
+    let columns = (1..=COLUMNS).rev().find(|columns| tile % columns == 0).unwrap_or(1);
     e.open(); // the segment
     e.open(); // a step along k
     e.open(); // a row
@@ -270,7 +275,7 @@ fn segment_holes(
         anchors.push(context! { load => load, comment => comment, acc => acc, step => step });
     }
     let sums = Sums { m, tile, workgroup, parts: 1, part_floats: 0 };
-    let (prelude, end) = sharing::end(e, form, segment, batch, buffers, &sums)?;
+    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     for part in [&x_lines, &m_lines, &k_lines, &x.text, &end, &prelude] {
         text.push_str(part);

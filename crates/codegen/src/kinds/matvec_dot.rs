@@ -9,7 +9,7 @@ use tallow_ir::{Dim, NodeId, Value};
 
 use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk, plus, times};
-use super::{Parts, finish, operand, reduction, rounding, whole};
+use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
@@ -74,6 +74,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{x}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     let part_floats = sharing::part_floats(form, m, &tiles);
     for (segment, walk) in form.segments.iter().zip(&walks) {
         segments.push(segment_holes(
@@ -83,12 +84,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &batch,
             (&shape, walk, m, part_floats),
             &buffers,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let rounded = dot::shared_bytes(m.into(), (blocks * 32).into()) as u32;
     let tile_floats = part_floats * shape.parts;
-    let needs = rounded + 4 * (tile_floats + waiting.iter().sum::<u32>()) + used.shared_bytes(workgroup);
+    let needs = rounded
+        + 4 * (tile_floats + waiting.iter().sum::<u32>())
+        + reduced_bytes
+        + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         return Err(CodegenError::SharedMemory {
             what: "matvec".into(),
@@ -101,7 +105,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_dot.comp",
@@ -170,7 +175,7 @@ fn segment_holes(
     batch: &Index,
     (shape, walk, m, part_floats): (&Shape, &Walk, u32, u32),
     buffers: &[usize],
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let tile = walk.tile;
     e.open(); // the segment
@@ -188,7 +193,7 @@ fn segment_holes(
         });
     }
     let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats };
-    let (prelude, end) = sharing::end(e, form, segment, batch, buffers, &sums)?;
+    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);

@@ -7,7 +7,7 @@ use tallow_ir::index::Index;
 
 use super::matvec::{accumulator, columns_grid, left_at, prologue, right, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk};
-use super::{Parts, finish, operand, reduction, rounding, whole};
+use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -44,8 +44,9 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
             .filter(|(id, _)| Glsl::of(e.body.node(*id).types[0].dtype, e.caps) != Some(Glsl::Float))
             .count() as u32;
     let waiting: u32 = rounding::waiting(e, form, m, &tiles).iter().sum();
+    let Ok((_, reduced)) = runs::declarations(e, form, &tiles) else { return false };
     let floats = m * items * 8 + sharing::part_floats(form, m, &tiles) * shape.parts + waiting;
-    4 * floats + workgroup * scratch <= e.caps.shared_memory_bytes
+    4 * floats + reduced + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
@@ -74,6 +75,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     let mut text = format!("subgroup {x_lines}{m_lines}{}", x.text);
     let (mut segments, mut before) = (vec![], vec![]);
     let waiting = rounding::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     let part_floats = sharing::part_floats(form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
@@ -87,18 +89,20 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
             &batch,
             (&shape, &walk, &sums),
             &buffers,
-            &mut text,
+            (&mut used, &mut text),
         )?);
     }
     let tile_floats = part_floats * shape.parts;
-    let needs =
-        4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>()) + used.shared_bytes(workgroup);
+    let needs = 4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>())
+        + reduced_bytes
+        + used.shared_bytes(workgroup);
     if needs > e.caps.shared_memory_bytes {
         let has = e.caps.shared_memory_bytes;
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let whole = shape.whole();
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))?;
+    let functions =
+        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_staged.comp",
@@ -120,7 +124,7 @@ fn segment_holes(
     batch: &Index,
     (shape, walk, sums): (&Shape, &Walk, &Sums),
     buffers: &[usize],
-    text: &mut String,
+    (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
     let mut anchors = vec![];
@@ -130,7 +134,7 @@ fn segment_holes(
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
         anchors.push(context! { load, comment, acc => format!("acc[{}u + m]", i as u32 * sums.m) });
     }
-    let (prelude, end) = sharing::end(e, form, segment, batch, buffers, sums)?;
+    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, sums)?;
     let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);

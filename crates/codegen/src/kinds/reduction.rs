@@ -21,6 +21,8 @@ const FOUR: u32 = 4;
 pub(crate) struct Used {
     functions: BTreeMap<String, Hole>,
     args: BTreeMap<String, Hole>,
+    /// Those over a subgroup that are more than an operation of GLSL, by their functions over the workgroup.
+    parts: BTreeMap<String, Hole>,
     types: BTreeSet<Glsl>,
     /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
     columns: u32,
@@ -77,6 +79,21 @@ impl Used {
 
     /// The name of the workgroup function for a value reduction.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
+        let (name, _, hole) = self.function(kind, ty, dtype);
+        self.types.insert(ty);
+        self.functions.insert(name.clone(), hole);
+        name
+    }
+
+    /// The name of the function over a subgroup for a value reduction.
+    fn part(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
+        let (name, part, hole) = self.function(kind, ty, dtype);
+        self.parts.insert(name, hole);
+        part
+    }
+
+    /// The names of the functions over a workgroup and over a subgroup, and what a template needs to write them.
+    fn function(&self, kind: ReduceKind, ty: Glsl, dtype: DType) -> (String, String, Hole) {
         let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
         let subgroup = match kind {
             // Neighbouring invocations hold different columns.
@@ -91,14 +108,12 @@ impl Used {
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
         // Over a subgroup: its own function where that takes care of NaN.
         let part = if nan { format!("subgroup_{}", word(kind)) } else { subgroup.to_string() };
-        self.types.insert(ty);
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
-            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, part => part, scratch => scratch, to => to,
+            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, part => part.clone(), scratch => scratch, to => to,
             from => from, identity => identity(kind, ty, dtype), combine => combine(kind, ty, "x", "y"),
         };
-        self.functions.insert(name.clone(), hole);
-        name
+        (name, part, hole)
     }
 
     /// The name of the workgroup function for an index reduction.
@@ -135,8 +150,11 @@ impl Used {
 
     /// GLSL of all functions used.
     pub fn render(&self, workgroup: u32, caps: &DeviceCaps) -> Result<String, CodegenError> {
+        let own = |name: &String| !self.functions.contains_key(name);
+        let parts = self.parts.iter().filter(|(name, _)| own(name)).map(|(_, hole)| hole.clone());
+        let parts = render("reduce_subgroup.glsl", context! { reductions => parts.collect::<Vec<_>>() })?;
         if self.functions.is_empty() && self.args.is_empty() {
-            return Ok(String::new());
+            return Ok(parts);
         }
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
         // Subgroups that one subgroup sums up, if they all have the same size.
@@ -154,7 +172,7 @@ impl Used {
             types => self.scratches().into_keys().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
             args => self.args.values().cloned().collect::<Vec<_>>(),
         };
-        render("reduce.glsl", holes)
+        Ok(parts + &render("reduce.glsl", holes)?)
     }
 }
 
@@ -259,12 +277,25 @@ pub(crate) fn emit_walk(
         for (id, kind, ty, dtype, acc) in results {
             let name = e.fresh_name("r");
             let comment = format!("%{} = {}", id.0, e.body.node_text(id));
-            let (value, alone) = (walk.column(&acc), walk.share == Share::Alone);
+            let value = walk.column(&acc);
             let (result, text) = if kind.is_arg() {
                 let at = walk.column(&format!("{acc}_at"));
-                ("uint", if alone { at } else { format!("{}({value}, {at})", used.arg(kind, ty)) })
+                let text = match walk.share {
+                    Share::Alone => at,
+                    Share::Subgroup => return Err(CodegenError::Node(e.body.node_text(id))),
+                    Share::Workgroup(_) | Share::Slices(_) => {
+                        format!("{}({value}, {at})", used.arg(kind, ty))
+                    }
+                };
+                ("uint", text)
             } else {
-                let text = if alone { value } else { format!("{}({value})", used.value(kind, ty, dtype)) };
+                let text = match walk.share {
+                    Share::Alone => value,
+                    Share::Subgroup => format!("{}({value})", used.part(kind, ty, dtype)),
+                    Share::Workgroup(_) | Share::Slices(_) => {
+                        format!("{}({value})", used.value(kind, ty, dtype))
+                    }
+                };
                 (ty.name(), scalar::held(dtype, text))
             };
             // Of nothing, the position is 0.
@@ -286,6 +317,12 @@ pub(crate) fn emit_walk(
         }
     }
     Ok(())
+}
+
+/// Whether a subgroup computes a reduction by operations of its own.
+pub(crate) fn by_subgroup(e: &Emitter<'_>, id: NodeId) -> bool {
+    e.caps.subgroup_arithmetic
+        && describe(e.body, id, e.caps).is_ok_and(|(kind, ty, _)| !kind.is_arg() && ty.bytes() == 4)
 }
 
 fn describe(body: &Graph, id: NodeId, caps: &DeviceCaps) -> Result<(ReduceKind, Glsl, DType), CodegenError> {

@@ -71,7 +71,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm) -> Result<Kernel, Codeg
     let limit = e.caps.max_workgroup_count[0];
     let (template, per) = match layout.share {
         Share::Alone => ("short_rows.comp", layout.workgroup),
-        Share::Workgroup(_) => ("row.comp", 1),
+        // (No layout gives a row to a subgroup; each would write it.)
+        Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
         Share::Slices(_) => ("columns.comp", layout.columns),
     };
     let parts = Parts {
@@ -219,7 +220,7 @@ fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), Code
         Share::Workgroup(_) => true,
         // One by one, it is what an index map like a window's makes of it that costs, not the loads.
         Share::Alone => walk.group().is_some(),
-        Share::Slices(_) => false,
+        Share::Subgroup | Share::Slices(_) => false,
     };
     let Some(steps) = walk.steps_each().filter(|_| kept) else { return Ok(()) };
     let size = walk.group().map_or(1, |(_, size)| size);
@@ -316,6 +317,7 @@ fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &Walk, tiles: &Tiles) -> R
         let first = match (walk.share, inside) {
             (Share::Alone, _) => None,
             (Share::Workgroup(_), _) => Some("if (lane == 0u)".to_string()),
+            (Share::Subgroup, _) => Some("if (gl_SubgroupInvocationID == 0u)".to_string()),
             (Share::Slices(_), None) => Some("if (slice == 0u)".to_string()),
             (Share::Slices(_), Some(inside)) => Some(format!("if (slice == 0u && {inside})")),
         };

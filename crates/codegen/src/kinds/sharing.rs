@@ -4,11 +4,11 @@
 use minijinja::context;
 use tallow_ir::caps::DeviceType;
 use tallow_ir::dot;
-use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
 use tallow_ir::index::Index;
 
 use super::matvec::{columns_grid, stores};
-use super::{floor_pow2, rounding};
+use super::{floor_pow2, reduction, rounding, runs};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
@@ -59,9 +59,13 @@ fn wanted(e: &Emitter<'_>, form: &ContractionForm) -> u32 {
 
 /// Columns for whose sums a sixteenth of the shared memory has room.
 fn room(e: &Emitter<'_>, form: &ContractionForm) -> u32 {
+    e.caps.shared_memory_bytes / 64 / sums(form)
+}
+
+/// Sums of a column, of the segment that has most, and at least 1.
+fn sums(form: &ContractionForm) -> u32 {
     let anchors = form.segments.iter().map(|s| s.anchors.len() as u32).max().unwrap_or(1);
-    let sums = form.m.max_value() as u32 * anchors;
-    e.caps.shared_memory_bytes / 64 / sums.max(1)
+    (form.m.max_value() as u32 * anchors).max(1)
 }
 
 /// How a kernel shares out its work.
@@ -113,7 +117,9 @@ impl Shape {
         // wanted better.
         let steps = |parts: u32| items.div_ceil(size * parts);
         let cost = |parts: u32| wanted.next_multiple_of(subgroups / parts) * steps(parts) * parts;
-        let most = subgroups.min(steps(1)).min(room / wanted).clamp(1, MAX_PARTS);
+        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1);
+        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
+        let most = subgroups.min(steps(1)).min(room / wanted).min(spare).clamp(1, MAX_PARTS);
         let parts = (0..=most.ilog2()).map(|log| 1 << log).min_by_key(|parts| cost(*parts)).unwrap_or(1);
         let tile = wanted.next_multiple_of(subgroups / parts);
         let (lanes, steps) = (subgroups / parts, steps(parts));
@@ -263,6 +269,7 @@ pub(super) struct Sums {
 /// scope, and gives its lines too.
 pub(super) fn end(
     e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
@@ -270,22 +277,22 @@ pub(super) fn end(
     sums: &Sums,
 ) -> Result<(String, String), CodegenError> {
     let Sums { m, tile, workgroup, parts, part_floats } = *sums;
-    e.open(); // the epilogue
-    let depth = e.depth();
-    let row = e.atom(&form.m, "m");
-    let column = e.atom(&segment.n, "n");
+    let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
         let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
         e.anchors.insert(*id, anchor);
     }
+    let reduce = runs::lines(e, used, form, segment, batch, sums)?;
+    e.open(); // the epilogue
+    let row = e.atom(&form.m, "m");
+    let column = e.atom(&segment.n, "n");
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
     let n = e.dim(&segment.n);
-    let holes =
-        context! { m, tile, workgroup, parts, part_floats, floats, n, store, blocks, block => dot::BLOCK };
+    let holes = context! { m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_end.glsl", holes)?))
 }

@@ -10,6 +10,8 @@ use crate::emit::Emitter;
 pub(crate) enum Share {
     /// All invocations of a workgroup of this size; each gets the result.
     Workgroup(u32),
+    /// All invocations of a subgroup.
+    Subgroup,
     /// One invocation.
     Alone,
     /// This many slices of a workgroup, each beside others of neighbouring columns.
@@ -100,7 +102,7 @@ impl Walk {
                 return (name.to_string(), format!("{ty} {name}{group};"));
             }
             Share::Workgroup(_) => "k",
-            Share::Alone | Share::Slices(_) => self.name(),
+            Share::Alone | Share::Subgroup | Share::Slices(_) => self.name(),
         };
         (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
     }
@@ -117,6 +119,7 @@ impl Walk {
             Share::Workgroup(size) => Some(groups.div_ceil(size)),
             Share::Slices(slices) => Some(groups.div_ceil(slices)),
             Share::Alone => Some(groups),
+            Share::Subgroup => None,
         }
     }
 
@@ -174,6 +177,13 @@ impl Walk {
             }
             (Share::Slices(slices), _) => {
                 format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")
+            }
+            (Share::Subgroup, _) => {
+                let size = match e.caps.subgroup_size_min == e.caps.subgroup_size_max {
+                    true => format!("{}u", e.caps.subgroup_size),
+                    false => "gl_SubgroupSize".to_string(),
+                };
+                format!("for (uint {name} = gl_SubgroupInvocationID; {name} < {end}; {name} += {size})")
             }
             (Share::Alone, Some(_)) => format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"),
             (Share::Alone, None) => format!("for (uint {name} = 0u; {name} < {end}; ++{name})"),

@@ -4,6 +4,9 @@ for (uint t = lane; t < ${ floats }u; t += ${ workgroup }u)
     [[unroll]] for (uint part = 1u; part < ${ parts }u; ++part) tile[t] += tile[part * ${ part_floats }u + t];
 barrier();
 //% endif
+//% if reduce
+${ reduce }
+//% endif
 for (uint t = lane; t < ${ m * tile }u; t += ${ workgroup }u) {
     const uint m = t / ${ tile }u, n = column0 + t % ${ tile }u;
     if (n < ${ n }) {

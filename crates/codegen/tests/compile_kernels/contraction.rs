@@ -354,6 +354,75 @@ fn rotated_projections_into_caches() {
     check(&cases);
 }
 
+/// Deviations of heads of queries and of keys, behind a norm or rounded activations or neither. Eight rows of 3328
+/// elements rounded take nearly all the shared memory that there is for them.
+#[test]
+fn norms_of_heads() {
+    let mut cases = vec![];
+    let heads = |from: u32, base: u32, rows: &str, heads: u32, head: u32| {
+        let at = |i: u32| base + i;
+        format!(
+            r#"
+            %{} = reshape %{from} : f32[{rows},{heads},{head}]
+            %{} = reduce_sum %{0} axes=[2] : f32[{rows},{heads}]
+            %{} = reshape %{1} : f32[{rows},{heads},1]
+            %{} = broadcast %{2} : f32[{rows},{heads},{head}]
+            %{} = sub %{0} %{3} : f32[{rows},{heads},{head}]
+            %{} = abs %{4} : f32[{rows},{heads},{head}]
+            %{} = reduce_max %{5} axes=[2] : f32[{rows},{heads}]
+            %{} = reshape %{6} : f32[{rows},{heads},1]
+            %{} = broadcast %{7} : f32[{rows},{heads},{head}]
+            %{} = div %{4} %{8} : f32[{rows},{heads},{head}]"#,
+            at(0),
+            at(1),
+            at(2),
+            at(3),
+            at(4),
+            at(5),
+            at(6),
+            at(7),
+            at(8),
+            at(9)
+        )
+    };
+    for (i, (rows, k)) in [("1", 4096), ("3", 256), ("8", 3328), ("20", 256)].into_iter().enumerate() {
+        for (j, head) in [24, 64, 80, 128, 256].into_iter().enumerate() {
+            let all = ["rounded", "norm", "none"];
+            for before in if rows == "8" { &all[..1] } else { &all[(i + j) % 3..][..1] } {
+                let (q, n) = (8 * head, 2 * head);
+                let x = match *before {
+                    "none" => String::new(),
+                    "norm" => rms_norm(rows, k),
+                    _ => format!(
+                        "\n%21 = quantize %0 : q8_1[{rows},{k}]\n%22 = dequantize %21 : f32[{rows},{k}]"
+                    ),
+                };
+                let left = if *before == "none" { 0 } else { 22 };
+                let (queries, keys) = (heads(33, 50, rows, 8, head), heads(37, 60, rows, 2, head));
+                cases.push(case(
+                    format!("heads of {head}, {rows} x {k}, {before}"),
+                    kind(rows),
+                    format!(
+                        r#"
+                    %0 = input "x" : f32[{rows},{k}]{x}
+                    %30 = weight "q" : q4_0[{q},{k}]
+                    %31 = dequantize %30 : f32[{q},{k}]
+                    %32 = permute %31 [1,0] : f32[{k},{q}]
+                    %33 = matmul %{left} %32 : f32[{rows},{q}]
+                    %34 = weight "k" : q8_0[{n},{k}]
+                    %35 = dequantize %34 : f32[{n},{k}]
+                    %36 = permute %35 [1,0] : f32[{k},{n}]
+                    %37 = matmul %{left} %36 : f32[{rows},{n}]{queries}{keys}
+                    return %59 as "q"
+                    return %69 as "k""#
+                    ),
+                ));
+            }
+        }
+    }
+    check(&cases);
+}
+
 /// Bias, activation and a cast after; several outputs of one matmul; a weight in 16 bits.
 #[test]
 fn epilogues() {

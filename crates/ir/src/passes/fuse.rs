@@ -13,10 +13,12 @@
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
 //! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one
 //!    waits for another, the part that waits becomes the epilogue of what it waits for.
-//! 6. `results_to_blocks`: what a matvec computes it rounds to blocks itself, as a quantized cache wants them.
-//! 7. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
+//! 6. `reductions_of_results`: reductions of neighbouring columns of a matvec, such as the norm of a head, are made where the
+//!    columns are.
+//! 7. `results_to_blocks`: what a matvec computes it rounds to blocks itself, as a quantized cache wants them.
+//! 8. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
 //!    a level.
-//! 8. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
+//! 9. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
 //!    which read that row anyway, and so saves a level.
 //!
 //! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
@@ -76,6 +78,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     absorb::maps(&mut clusters)?;
     absorb::shared_reads(&mut clusters)?;
     siblings::run(&mut clusters)?;
+    absorb::reductions_of_results(&mut clusters)?;
     absorb::results_to_blocks(&mut clusters)?;
     absorb::rounding_into_matvecs(&mut clusters)?;
     absorb::rows_into_matvec(&mut clusters)?;

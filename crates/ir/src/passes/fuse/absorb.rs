@@ -1,11 +1,12 @@
-//! Phases 3, 4 and 6 to 8: what moves into its consumers or its producer, and what reads the same.
+//! Phases 3, 4 and 6 to 9: what moves into its consumers or its producer, and what reads the same.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::elementwise::ElementwiseOp as E;
+use crate::form::{self, Form, Segment};
 use crate::fusion::FusionKind;
-use crate::graph::{GraphError, NodeId, Value};
+use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 
 /// Points that a matmul prologue may repeat for each tile, per element.
@@ -21,6 +22,13 @@ const ATTENTION_PROLOGUE_POINTS: usize = 16;
 /// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
 /// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
 const MATVEC_PROLOGUE_ROW: u64 = 16384;
+
+/// Workgroups that share out a matvec's weights on a large device, about one for each multiprocessor.
+const WANTED_WORKGROUPS: u64 = 128;
+
+/// Bytes of weights beyond its share that a workgroup may read so that results are reduced in it: about what one workgroup
+/// reads in the time of the level that is saved, at an estimate of 100 GB/s for 4 us.
+const MORE_BYTES: u64 = 384 << 10;
 
 /// Phase 3: kernels without anchors move into all their consumers.
 pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
@@ -246,7 +254,78 @@ fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     all.filter(|v| !nodes.contains(&v.node)).collect()
 }
 
-/// Phase 6: blocks of a matvec's results are made where the results are.
+/// Phase 6: reductions over runs of a matvec's columns, and what is computed from them, are made where the columns are.
+pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    let mut united = false;
+    for id in c.live() {
+        if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row || feeds_one_matvec(c, id) {
+            continue;
+        }
+        let sources = external(c, id);
+        let producers = sources.iter().flat_map(|v| &c.member[v.node.index()]).copied();
+        let producers: BTreeSet<usize> = producers.filter(|p| c.get(*p).kind == FusionKind::Matvec).collect();
+        for producer in producers {
+            if let Some(why) = too_wide(c, producer, id)? {
+                let line = format!("{} and {} stay apart: {why}", c.name(producer), c.name(id));
+                c.log.push(line);
+            } else if unite(c, producer, id)?.is_some() {
+                united = true;
+                break;
+            }
+        }
+    }
+    // What several of them read, as norms of queries and of keys read tables of angles, may have one reader now.
+    if united { maps(c) } else { Ok(()) }
+}
+
+/// Whether one matvec, which may round it first, is all that reads a kernel: then that repeats it, see
+/// [`rows_into_matvec`], and the columns before it need not come together.
+fn feeds_one_matvec(c: &Clusters<'_>, id: usize) -> bool {
+    let mut readers = BTreeSet::new();
+    for reader in c.consumers(id) {
+        match c.get(reader).kind {
+            FusionKind::Quantize => readers.extend(c.consumers(reader)),
+            _ => _ = readers.insert(reader),
+        }
+    }
+    let kept = c.get(id).nodes.iter().any(|n| c.is_output[n.index()]);
+    !kept && readers.len() == 1 && readers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
+}
+
+/// Why the tiles that matvec `id` would need to reduce its results in `row` cost more than that kernel: one workgroup would
+/// read too much more than its share of the weights.
+fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, GraphError> {
+    let nodes: BTreeSet<NodeId> = c.get(id).nodes.union(&c.get(row).nodes).copied().collect();
+    let (body, _) = c.body(&nodes, &c.escapes(&nodes))?;
+    let Ok(Form::Contraction(form)) = form::form(FusionKind::Matvec, &body) else { return Ok(None) };
+    let weights = |segment: &Segment| -> u64 {
+        let right = segment.anchors.iter().flat_map(|id| param_bytes(&body, body.node(*id).operands[1]));
+        right.sum()
+    };
+    let share = form.segments.iter().map(weights).sum::<u64>() / WANTED_WORKGROUPS;
+    let wide = form.segments.iter().filter(|s| s.runs.is_some());
+    let most = wide.map(|s| weights(s) / (s.n.max_value().max(1) as u64) * u64::from(s.tile)).max();
+    let more = most.unwrap_or(0).saturating_sub(share);
+    Ok((more > MORE_BYTES)
+        .then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
+}
+
+/// Bytes of the params that a value is read from.
+fn param_bytes(body: &Graph, value: Value) -> Vec<u64> {
+    let (mut todo, mut seen, mut found) = (vec![value], BTreeSet::new(), vec![]);
+    while let Some(v) = todo.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        if matches!(body.op(v), Op::Param { .. }) {
+            found.push(body.ty(v).max_bytes());
+        }
+        todo.extend(&body.node(v.node).operands);
+    }
+    found
+}
+
+/// Phase 7: blocks of a matvec's results are made where the results are.
 pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -270,7 +349,7 @@ fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {
     !consumers.is_empty() && consumers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
 }
 
-/// Phase 7: rounding of activations that only matvecs read is repeated in each of them.
+/// Phase 8: rounding of activations that only matvecs read is repeated in each of them.
 pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -284,7 +363,7 @@ pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphErr
     Ok(())
 }
 
-/// Phase 7: a row kernel that feeds only a matvec becomes its prologue.
+/// Phase 9: a row kernel that feeds only a matvec becomes its prologue.
 pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Row {

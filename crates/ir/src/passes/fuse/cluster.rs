@@ -397,13 +397,16 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// Whether the device has what a kernel that rounds its left operand needs.
+    /// Whether the device has what a kernel that rounds its left operand, or reduces its results, needs.
     fn computable(&self, body: &Graph, form: &form::Form) -> Result<(), Reason> {
         match form {
             form::Form::Contraction(c)
                 if dot::rounding(body, c.lhs).is_some() && !dot::supported(body, c, self.caps) =>
             {
                 Err(Reason("no integer dot products with these weights on this device".into()))
+            }
+            form::Form::Contraction(c) if !form::results_fit(body, c, self.caps) => {
+                Err(Reason("no shared memory for the results that are reduced".into()))
             }
             _ => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::cluster::{Class, Clusters};
+use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId};
 use crate::op::Op;
 
@@ -49,7 +50,18 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
     let anchors = anchors_needed(c, &cluster.nodes);
     let mut kept: Vec<NodeId> = vec![];
     let mut culprit = None;
-    for escape in &escapes {
+    let row = cluster.kind == FusionKind::Row;
+    // Whether a node waits for an anchor of the cluster, or is one.
+    let waits = |c: &Clusters<'_>, node: NodeId| {
+        let is_anchor = |n: &NodeId| matches!(c.class[n.index()], Class::Anchor(_));
+        is_anchor(&node) || upstream(c, &cluster.nodes, &[node]).iter().any(is_anchor)
+    };
+    // Rows are those of the reductions: what was only taken along comes last, to be what does not fit.
+    let mut order = escapes.clone();
+    if row {
+        order.sort_by_key(|escape| !waits(c, *escape));
+    }
+    for escape in &order {
         kept.push(*escape);
         let mut needed = upstream(c, &cluster.nodes, &kept);
         needed.extend(&kept);
@@ -58,19 +70,21 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
             break;
         }
     }
-    let culprit = culprit.or(escapes.last().copied());
+    let culprit = culprit.or(order.last().copied());
     let Some(culprit) = culprit else { return Ok(None) };
     let line = format!("'{}' leaves the {} kernel: {why}", c.graph.node_text(culprit), cluster.kind.name());
     c.log.push(line);
     let mut above = upstream(c, &cluster.nodes, &[culprit]);
     let below = downstream(c, &cluster.nodes, culprit);
+    let taken_along = row && !waits(c, culprit);
     let feeds_anchor = anchors.contains(&culprit);
-    let out = if feeds_anchor || (below.len() > 1 && c.kind_of(&cluster.nodes) == crate::FusionKind::Map) {
-        above.insert(culprit);
-        above
-    } else {
-        below
-    };
+    let out =
+        if feeds_anchor || taken_along || (below.len() > 1 && c.kind_of(&cluster.nodes) == FusionKind::Map) {
+            above.insert(culprit);
+            above
+        } else {
+            below
+        };
     // Splitting everything off would not end; then the culprit goes alone with what depends on it.
     if out.len() < cluster.nodes.len() {
         return Ok(Some(out));

@@ -1,0 +1,136 @@
+//! Reductions of a matvec's results over runs of neighbouring columns, such as the norm of a head: a subgroup takes a run
+//! out of the tile in shared memory, or one invocation does where there are no subgroup operations, and puts the results
+//! there too.
+
+use minijinja::context;
+use tallow_ir::form::{ContractionForm, Segment, results_fit};
+use tallow_ir::index::Index;
+use tallow_ir::{Dim, NodeId, Shape};
+
+use super::reduction;
+use super::sharing::Sums;
+use super::walk::{Share, Walk};
+use crate::emit::{Anchor, Emitter, Place};
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+use crate::template::render;
+
+/// The name, type and number of the shared arrays that reductions of segments with such tiles are put into.
+fn arrays(
+    e: &Emitter<'_>,
+    form: &ContractionForm,
+    tiles: &[u32],
+) -> Result<Vec<(String, Glsl, u32)>, CodegenError> {
+    let m = form.m.as_const().unwrap_or(1) as u32;
+    let mut found: Vec<(String, Glsl, u32)> = vec![];
+    for (segment, tile) in form.segments.iter().zip(tiles) {
+        let Some(runs) = &segment.runs else { continue };
+        for (i, (id, _)) in runs.reduces.iter().enumerate() {
+            let (name, ty) = array(e, i, *id)?;
+            let count = m * (tile / runs.columns);
+            match found.iter_mut().find(|(other, _, _)| *other == name) {
+                Some((_, _, most)) => *most = count.max(*most),
+                None => found.push((name, ty, count)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The array of a segment's `i`th reduction; segments share those of one type.
+fn array(e: &Emitter<'_>, i: usize, id: NodeId) -> Result<(String, Glsl), CodegenError> {
+    let dtype = e.body.node(id).types[0].dtype;
+    let refused = || CodegenError::Dtype { what: e.body.node_text(id), dtype };
+    let ty = Glsl::of(dtype, e.caps).ok_or_else(refused)?;
+    let name = if ty == Glsl::Float { format!("reduced{i}") } else { format!("reduced{i}_{}", ty.word()) };
+    Ok((name, ty))
+}
+
+/// Declarations of the arrays, and their bytes.
+pub(super) fn declarations(
+    e: &Emitter<'_>,
+    form: &ContractionForm,
+    tiles: &[u32],
+) -> Result<(String, u32), CodegenError> {
+    let (mut text, mut bytes) = (String::new(), 0);
+    for (name, ty, count) in arrays(e, form, tiles)? {
+        if text.is_empty() {
+            text += "// Results that are reduced over runs of columns: [row][run].\n";
+        }
+        text += &format!("shared {} {name}[{count}];\n", ty.name());
+        bytes += ty.bytes() * count;
+    }
+    Ok((text, bytes))
+}
+
+/// The lines that compute a segment's reductions from its tile, for which `e.anchors` holds what the matmuls' results
+/// are in a scope within this one. Binds them to their arrays for the scope that is opened next.
+pub(super) fn lines(
+    e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    sums: &Sums,
+) -> Result<String, CodegenError> {
+    let Some(runs) = &segment.runs else { return Ok(String::new()) };
+    let Some(count) = segment.n.div_exact(&Dim::constant(runs.columns.into())) else {
+        return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
+    };
+    if !results_fit(e.body, form, e.caps) {
+        return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
+    }
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count.clone()]);
+    let side_by_side = sums.tile / runs.columns;
+    let by_subgroups = sums.workgroup.is_multiple_of(e.caps.subgroup_size_max)
+        && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
+    let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
+    e.open(); // a run
+    let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
+    let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
+    let walk = Walk::each(e, &row, &Dim::constant(runs.columns.into()), share);
+    reduction::emit_walk(e, used, &runs.reduces, &walk)?;
+    let rows = sums.m * side_by_side;
+    let at = if rows == 1 { "0u" } else { "r" };
+    if by_subgroups {
+        e.open();
+    }
+    for (i, (id, _)) in runs.reduces.iter().enumerate() {
+        let (array, _) = array(e, i, *id)?;
+        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
+            e.line(format!("{array}[{at}] = {};", v.text));
+        }
+    }
+    if by_subgroups {
+        e.close_block("if (gl_SubgroupInvocationID == 0u)");
+    }
+    let lines = e.close().join("\n");
+    // In the scope of the epilogue.
+    let depth = e.depth() + 1;
+    for (i, (id, _)) in runs.reduces.iter().enumerate() {
+        let (array, _) = array(e, i, *id)?;
+        let (all, columns) = (all.clone(), runs.columns);
+        e.anchors.insert(*id, Anchor::Run(Box::new(Place { array, all, side_by_side, columns, depth })));
+    }
+    let (who, own, step) = match by_subgroups {
+        true => ("Each subgroup", "gl_SubgroupID", "gl_NumSubgroups".to_string()),
+        false => ("Each invocation", "lane", format!("{}u", sums.workgroup)),
+    };
+    let each = match rows {
+        1 => format!("if ({own} == 0u)"),
+        _ => format!("for (uint r = {own}; r < {rows}u; r += {step})"),
+    };
+    let columns = runs.columns;
+    let (m, run) = match (sums.m, side_by_side) {
+        (1, 1) => ("0u".to_string(), String::new()),
+        (1, _) => ("0u".to_string(), " + r".to_string()),
+        (_, 1) => ("r".to_string(), String::new()),
+        _ => (format!("r / {side_by_side}u"), format!(" + r % {side_by_side}u")),
+    };
+    let run = format!("column0 / {columns}u{run}");
+    // The last tile may end beyond the columns.
+    let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);
+    let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
+    let holes = context! { who, each, m, run, inside, lines, columns };
+    render("matvec_runs.glsl", holes)
+}

@@ -1,0 +1,311 @@
+//! The parts of a contraction's grid: matmuls that meet in an output, and the columns that a tile must hold together.
+//!
+//! Each output is walked back to the matmuls that it reads, at a row and column that are variables. A reduction on the way
+//! is walked through: it reads a run of neighbouring columns, and a tile of whole runs has all that it needs.
+
+use std::collections::BTreeSet;
+
+use super::{ContractionForm, MAX_TILE, Reason, Rows, Runs, Segment, no, output_root, rounded_root};
+use crate::access::anchor_reads;
+use crate::caps::DeviceCaps;
+use crate::dim::{Bindings, Dim};
+use crate::dot;
+use crate::dtype::DType;
+use crate::graph::{Graph, NodeId, Value};
+use crate::index::{AtomDef, AtomId, Atoms, Index};
+use crate::op::Op;
+use crate::shape::Shape;
+
+/// Groups matmuls that meet in an output, and finds the tile that each group needs. `before` are the reductions that
+/// depend on no matmul, `after` those that do. Of `few` rows, tiles are any divisor of the columns, and in shared memory.
+pub(super) fn segments(
+    body: &Graph,
+    matmuls: &[NodeId],
+    [before, after]: [&[(NodeId, Rows)]; 2],
+    (batch, m, few): (&Shape, &Dim, bool),
+) -> Result<Vec<Segment>, Reason> {
+    let mut atoms = Atoms::default();
+    let (b, row) = (atoms.free(&batch.numel()), atoms.free(m));
+    let mut walk = Walk { body, matmuls, before, after, batch, m, few, b, row, atoms };
+    let mut groups: Vec<(BTreeSet<NodeId>, Segment)> = vec![];
+    for output in 0..body.outputs().len() {
+        let part = walk.output(output)?;
+        let (same, mut rest): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(g, _)| !g.is_disjoint(&part.0));
+        rest.push(same.into_iter().try_fold(part, merge)?);
+        groups = rest;
+    }
+    if groups.iter().map(|(set, _)| set.len()).sum::<usize>() != matmuls.len() {
+        return no("a matmul that no output reads");
+    }
+    let finish = |(set, mut segment): (BTreeSet<NodeId>, Segment)| {
+        segment.anchors = set.into_iter().collect();
+        segment.outputs.sort_unstable();
+        segment
+    };
+    let mut segments: Vec<Segment> = groups.into_iter().map(finish).collect();
+    segments.sort_by_key(|s| s.anchors[0]);
+    Ok(segments)
+}
+
+/// Two groups of matmuls that an output makes one.
+fn merge(
+    (mut set, mut all): (BTreeSet<NodeId>, Segment),
+    (other, segment): (BTreeSet<NodeId>, Segment),
+) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
+    if all.n != segment.n {
+        return no("matmuls of different widths meet in an output");
+    }
+    set.extend(other);
+    all.tile = together(all.tile.into(), segment.tile.into())? as u32;
+    all.staged |= segment.staged;
+    all.outputs.extend(segment.outputs);
+    all.runs = match (all.runs, segment.runs) {
+        (Some(mut runs), Some(more)) => {
+            if runs.columns != more.columns {
+                return no(format!(
+                    "reductions over runs of {} and of {} columns",
+                    runs.columns, more.columns
+                ));
+            }
+            runs.reduces.extend(more.reduces);
+            runs.reduces.sort_by_key(|(id, _)| *id);
+            runs.reduces.dedup();
+            Some(runs)
+        }
+        (one, other) => one.or(other),
+    };
+    Ok((set, all))
+}
+
+/// The smallest tile of whole tiles of `a` and of `b`.
+fn together(a: i64, b: i64) -> Result<i64, Reason> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    let tile = a / x.max(1) * b;
+    if tile > MAX_TILE {
+        return no(format!("tiles of {a} and of {b} columns together are wider than {MAX_TILE}"));
+    }
+    Ok(tile)
+}
+
+/// The columns that a walk starts from: one variable, or that of a run and that of a column of it.
+struct Columns {
+    /// The column.
+    column: Index,
+    /// The run that it is of, in a reduction.
+    run: Option<Index>,
+    /// The variables that it is made of, each with a divisor and a modulus of its value.
+    atoms: Vec<(AtomId, i64, i64)>,
+}
+
+/// What an output, or a reduction on the way to it, needs.
+struct Need {
+    n: Dim,
+    members: BTreeSet<NodeId>,
+    tile: i64,
+    staged: bool,
+    runs: Option<Runs>,
+}
+
+struct Walk<'a> {
+    body: &'a Graph,
+    matmuls: &'a [NodeId],
+    before: &'a [(NodeId, Rows)],
+    after: &'a [(NodeId, Rows)],
+    batch: &'a Shape,
+    m: &'a Dim,
+    few: bool,
+    /// The variables of batch and row.
+    b: Index,
+    row: Index,
+    atoms: Atoms,
+}
+
+impl Walk<'_> {
+    fn output(&mut self, output: usize) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
+        let rounded = rounded_root(self.body, output);
+        let root = rounded.unwrap_or_else(|| output_root(self.body, output));
+        let shape = self.body.ty(root).shape.clone();
+        let n = match shape.numel().div_exact(&(&self.batch.numel() * self.m)) {
+            Some(n) => n,
+            None => return no(format!("an output of shape {shape} does not cover the result of the matmul")),
+        };
+        let id = self.atoms.fresh(&n, AtomDef::Free);
+        let column = self.atoms.index(id);
+        let all = Shape::new(vec![self.batch.numel(), self.m.clone(), n.clone()]);
+        let linear = self.atoms.flatten(&[self.b.clone(), self.row.clone(), column.clone()], &all);
+        let at = self.atoms.unflatten(&linear, &shape);
+        let mut need = Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, runs: None };
+        if rounded.is_some() {
+            // Neighbours in memory are neighbours in a row only where rows are whole blocks.
+            if n.div_exact(&dot::BLOCK.into()).is_none() {
+                return no(format!("rows of {n} columns are no whole blocks"));
+            }
+            (need.tile, need.staged) = (dot::BLOCK, true);
+        }
+        let from = Columns { column, run: None, atoms: vec![(id, 1, i64::MAX)] };
+        self.reads(root, &at, &from, &mut need)?;
+        if need.members.is_empty() {
+            return no("an output that does not depend on the matmul");
+        }
+        let Need { members, tile, staged, runs, .. } = need;
+        let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], runs };
+        Ok((members, part))
+    }
+
+    /// Checks what `root` at `at` reads, for the columns `from`.
+    fn reads(&mut self, root: Value, at: &[Index], from: &Columns, need: &mut Need) -> Result<(), Reason> {
+        let body = self.body;
+        for (id, at) in anchor_reads(body, root, at, &mut self.atoms) {
+            let shape = &body.node(id).types[0].shape;
+            if self.before.iter().any(|(p, _)| *p == id) {
+                if self.atoms.flatten(&at, shape) != self.row {
+                    return no(format!("{} is read for another row", body.node_text(id)));
+                }
+                continue;
+            }
+            if let Some((_, rows)) = self.after.iter().find(|(r, _)| *r == id) {
+                self.reduction(id, rows, &at, from, need)?;
+                continue;
+            }
+            if !self.matmuls.contains(&id) {
+                return no(format!("an output reads {}", body.node_text(id)));
+            }
+            let rank = shape.rank();
+            if shape.dims()[rank - 1] != need.n {
+                return no("an output whose size is not that of its matmul");
+            }
+            if self.atoms.flatten(&at[..rank - 2], self.batch) != self.b || at[rank - 2] != self.row {
+                return no(format!("{} is read for another row or batch", body.node_text(id)));
+            }
+            if at[rank - 1] != from.column {
+                need.staged = true;
+                need.tile = self.closed_tile(&at[rank - 1], from, need)?;
+            }
+            need.members.insert(id);
+        }
+        Ok(())
+    }
+
+    /// Checks that reduction `id` is over a run of columns, and that it is read at `at` for one of the same tile.
+    fn reduction(
+        &mut self,
+        id: NodeId,
+        rows: &Rows,
+        at: &[Index],
+        from: &Columns,
+        need: &mut Need,
+    ) -> Result<(), Reason> {
+        let text = || self.body.node_text(id);
+        let (Some(columns), Some(n), true) = (rows.inner().as_const(), need.n.as_const(), self.few) else {
+            return no(format!(
+                "{} is over results of many rows, or of a symbolic number of columns",
+                text()
+            ));
+        };
+        if columns < 1 || n % columns != 0 || columns > MAX_TILE {
+            return no(format!("{} is over {columns} of {n} columns, no whole runs of a tile", text()));
+        }
+        let runs = Dim::constant(n / columns);
+        let batches = self.batch.numel();
+        if rows.rows() != &(&batches * self.m) * &runs {
+            return no(format!("{} has {} rows, which are no runs of columns", text(), rows.rows()));
+        }
+        let columns = columns as u32;
+        if let Some(other) = need.runs.as_ref().filter(|other| other.columns != columns) {
+            return no(format!("reductions over runs of {} and of {columns} columns", other.columns));
+        }
+        if need.runs.as_ref().is_none_or(|runs| runs.reduces.iter().all(|(other, _)| *other != id)) {
+            self.operand(id, rows, columns, need)?;
+        }
+        let linear = self.atoms.flatten(at, &self.body.node(id).types[0].shape);
+        let all = Shape::new(vec![batches, self.m.clone(), runs]);
+        let place = self.atoms.unflatten(&linear, &all);
+        if place[0] != self.b || place[1] != self.row {
+            return no(format!("{} is read for another row or batch", self.body.node_text(id)));
+        }
+        let run = place[2].clone();
+        need.staged = true;
+        need.tile = together(need.tile, columns.into())?;
+        let own = match &from.run {
+            Some(run) => run.clone(),
+            None => self.atoms.div_mod(&from.column, &Dim::constant(columns.into())).0,
+        };
+        if run != own {
+            if from.run.is_some() {
+                return no(format!("{} is read for another run of columns", self.body.node_text(id)));
+            }
+            need.tile = self.closed_tile(&run.scale(&Dim::constant(columns.into())), from, need)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what the operand of reduction `id` reads for a run, and counts it among those of `need`.
+    fn operand(&mut self, id: NodeId, rows: &Rows, columns: u32, need: &mut Need) -> Result<(), Reason> {
+        let count = Dim::constant(need.n.as_const().unwrap_or(0) / i64::from(columns));
+        let length = Dim::constant(columns.into());
+        let (run, i) = (self.atoms.fresh(&count, AtomDef::Free), self.atoms.fresh(&length, AtomDef::Free));
+        let (at_run, at_i) = (self.atoms.index(run), self.atoms.index(i));
+        let column = self.atoms.add(&at_run.scale(&length), &at_i);
+        let all = Shape::new(vec![self.batch.numel(), self.m.clone(), count]);
+        let row = self.atoms.flatten(&[self.b.clone(), self.row.clone(), at_run.clone()], &all);
+        let at = rows.at(&row, &at_i, &mut self.atoms);
+        let atoms = vec![(run, columns.into(), i64::MAX), (i, 1, columns.into())];
+        let from = Columns { column, run: Some(at_run), atoms };
+        self.reads(self.body.node(id).operands[0], &at, &from, need)?;
+        let runs = need.runs.get_or_insert(Runs { columns, reduces: vec![] });
+        runs.reduces.push((id, rows.clone()));
+        Ok(())
+    }
+
+    /// The smallest tile such that each column reads only columns of its own tile, tried for every column.
+    fn closed_tile(&self, at: &Index, from: &Columns, need: &Need) -> Result<i64, Reason> {
+        let Some(n) = need.n.as_const() else {
+            return no("columns are read through an index map, and their number is symbolic");
+        };
+        if !self.atoms.roots(at).iter().all(|root| from.atoms.iter().any(|(id, _, _)| id == root)) {
+            return no("columns are read through an index map that depends on more than the column");
+        }
+        let read = |c: i64| {
+            let value = |a| from.atoms.iter().find(|(id, _, _)| *id == a).map(|(_, d, m)| c / d % m);
+            self.atoms.eval(at, &value, &Bindings::new())
+        };
+        // Matmuls of many rows have tiles of powers of two.
+        let mut tiles = (2..=MAX_TILE).filter(|tile| n % tile == 0 && (self.few || tile & (tile - 1) == 0));
+        let closed = |tile: &i64| (0..n).all(|c| read(c).is_some_and(|r| r / tile == c / tile));
+        match tiles.find(closed) {
+            Some(tile) => together(need.tile, tile),
+            None => no(format!("columns are read across tiles of up to {MAX_TILE}")),
+        }
+    }
+}
+
+/// Bytes of shared memory that are left for results where activations are rounded into [three quarters](dot::supported) of
+/// it: reductions before the matmul take four for each invocation.
+pub fn spare_bytes(caps: &DeviceCaps) -> u32 {
+    (caps.shared_memory_bytes / 4).saturating_sub(4 * caps.max_workgroup_invocations.min(1024))
+}
+
+/// Whether the shared memory has room for the tiles of results that reductions are over.
+pub fn results_fit(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+    let m = form.m.max_value().max(0) as u64;
+    // What is rounded elsewhere, and read so, may come into the kernel later.
+    let rounds = match body.node(form.lhs.node).operands.first() {
+        Some(blocks) if matches!(body.op(form.lhs), Op::Dequantize(_)) => {
+            body.ty(*blocks).dtype == DType::Block(dot::ACTIVATIONS)
+        }
+        _ => false,
+    };
+    let room = if rounds { spare_bytes(caps) } else { caps.shared_memory_bytes / 2 };
+    form.segments.iter().all(|segment| {
+        let Some(runs) = &segment.runs else { return true };
+        let bytes = |id: &NodeId| body.node(*id).types[0].dtype.size().unwrap_or(4).max(4) as u64;
+        let sums: u64 = segment.anchors.iter().map(bytes).sum();
+        let waiting = segment.outputs.iter().filter(|o| rounded_root(body, **o).is_some()).count() as u64;
+        let reduced: u64 = runs.reduces.iter().map(|_| 8).sum::<u64>() / u64::from(runs.columns.max(1));
+        m * u64::from(segment.tile) * (sums + 4 * waiting + reduced) <= room.into()
+    })
+}
