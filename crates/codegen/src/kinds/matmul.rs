@@ -108,7 +108,7 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenEr
         |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= WANTED_WORKGROUPS;
     let found = square.iter().find(filled).or(square.last()).copied();
     let mut all = found.map_or_else(|| WIDE.into_iter().filter(fits).collect(), |first| vec![first]);
-    all.extend(square.into_iter().filter(|t| found.is_some_and(|first| first.bm != t.bm)));
+    all.extend(SQUARE.into_iter().filter(|t| fits(t) && found.is_some_and(|first| first.bm != t.bm)));
     let least = WIDE.into_iter().filter(|t| holds(*t)).map(bytes).min().unwrap_or(u32::MAX);
     match all.is_empty() {
         false => Ok(all),

@@ -16,6 +16,7 @@ use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
+use crate::tune::{self, Tuner};
 
 /// Bytes that are written between two reports of progress where no staging copy is needed.
 const MAPPED_STEP: usize = 8 << 20;
@@ -28,6 +29,8 @@ pub struct Context {
     /// The codebooks of block formats, once a kernel reads them.
     codebooks: Mutex<Option<Arc<Buffer>>>,
     cache: PipelineCache,
+    /// What is known of kernels, where they are tuned.
+    tuner: Option<Tuner>,
     /// Pipelines that the cache file holds.
     pipelines_saved: AtomicU64,
     device: Arc<Device>,
@@ -39,11 +42,14 @@ impl Context {
         let opened = device::open(options)?;
         let dir: Option<&Path> = options.cache_dir.as_deref();
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
+        let tuned = || Tuner::open(dir, &tune::Device::new(&opened.device.caps, opened.cache_uuid));
+        let tuner = options.tune.then(tuned);
         Ok(Arc::new(Context {
             staging: Mutex::new(None),
             repack: Mutex::new(None),
             codebooks: Mutex::new(None),
             cache,
+            tuner,
             pipelines_saved: AtomicU64::new(0),
             device: opened.device,
         }))
@@ -62,6 +68,16 @@ impl Context {
     /// What became of the pipeline cache file when the context was created.
     pub fn pipeline_cache_state(&self) -> &PipelineCacheState {
         &self.cache.state
+    }
+
+    /// What measures kernels, where the options ask for it.
+    pub fn tuner(&self) -> Option<&Tuner> {
+        self.tuner.as_ref()
+    }
+
+    /// Makes what uploads of blocks need, so that none has to wait for rayon.
+    pub(crate) fn prepare_uploads(&self) -> Result<()> {
+        self.repack_pipeline().map(|_| ())
     }
 
     /// Bytes of memory that buffers take now, staging included.

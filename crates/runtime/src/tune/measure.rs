@@ -1,0 +1,394 @@
+//! Times kernels of one fusion, each alone, on random operands.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tallow_codegen::{Count, Kernel, Source, Table};
+use tallow_ir::caps::DeviceType;
+use tallow_ir::verify::updated_param;
+use tallow_ir::{Bindings, Fusion, TensorType};
+
+use super::compare::difference;
+use super::data;
+use crate::error::Error;
+use crate::executable::ExecError;
+use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec, Timing};
+use crate::resident::{buffer_bytes, write};
+use crate::vulkan::{Buffer, Context, MemoryUse, Pipeline, Recording};
+
+/// How much is spent on one fusion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Kernels that are tried.
+    pub tried: usize,
+    /// After this time no other is.
+    pub time: Duration,
+    /// Bytes of operands and results in all copies, which no cache should hold, and of one copy at most.
+    pub rotated: u64,
+    /// As above.
+    pub largest: u64,
+}
+
+impl Default for Limits {
+    /// The caches of GPUs hold up to 256 MiB. Three seconds are those of a slow device: an H200 needs a twentieth of them.
+    fn default() -> Self {
+        Limits { tried: 10, time: Duration::from_secs(3), rotated: 256 << 20, largest: 2 << 30 }
+    }
+}
+
+/// Most copies of the operands.
+const MOST_COPIES: u64 = 64;
+
+/// Nanoseconds of dispatches that one recording times, and fewest and most of them.
+const RECORDED: u64 = 10_000_000;
+const DISPATCHES: (u64, u64) = (3, 64);
+
+/// How often each kernel's recording is run, in turn with the others', so that none finds the device in another state.
+const ROUNDS: usize = 3;
+
+/// By how much another choice than the first must be faster: what differs less differs by chance.
+const GAIN: f64 = 0.97;
+
+/// What every byte of results is before a kernel writes them: NaN in each type of floats that there is, and scales of blocks.
+const UNWRITTEN: u32 = 0xffff_ffff;
+
+/// A kernel that computes a fusion, ready to run.
+pub struct Candidate {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The symbol expressions that it reads.
+    pub table: Table,
+    /// Made of the kernel.
+    pub pipeline: Arc<Pipeline>,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Median nanoseconds of a dispatch.
+    Time(f64),
+    /// Its results are not those of the first.
+    Wrong(String),
+    /// There is no kernel, or no time was left for it.
+    Skipped,
+}
+
+/// The fastest, or the first where none is faster by more than chance; `None` where the first was not timed.
+pub fn fastest(outcomes: &[Outcome]) -> Option<usize> {
+    let time = |outcome: &Outcome| match outcome {
+        Outcome::Time(ns) => Some(*ns),
+        Outcome::Wrong(_) | Outcome::Skipped => None,
+    };
+    let first = time(outcomes.first()?)?;
+    let timed = outcomes.iter().enumerate().filter_map(|(i, o)| Some((i, time(o)?)));
+    let (best, ns) = timed.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(if ns < GAIN * first { best } else { 0 })
+}
+
+/// Times candidates of one fusion; the first is the one that the others must agree with.
+///
+/// # Errors
+/// When the device writes no timestamps, has no room for the operands, or fails.
+pub fn measure(
+    context: &Arc<Context>,
+    fusion: &Fusion,
+    candidates: &[Option<Candidate>],
+    limits: &Limits,
+) -> Result<Vec<Outcome>, ExecError> {
+    let start = Instant::now();
+    let symbols = symbols(fusion).ok_or_else(|| too_large(fusion, "symbols have no values"))?;
+    let operands = Operands::new(context, fusion, limits)?;
+    let mut expected = None;
+    let mut outcomes = vec![Outcome::Skipped; candidates.len()];
+    let mut runs: Vec<(usize, Recording, Vec<u64>)> = vec![];
+    for (i, candidate) in candidates.iter().enumerate() {
+        let Some(candidate) = candidate.as_ref().filter(|_| i == 0 || start.elapsed() < limits.time / 2)
+        else {
+            continue;
+        };
+        let bound = Bound::new(context, candidate, &operands, &symbols)?;
+        operands.clear(context)?;
+        let once = bound.recording(context, candidate, 1)?;
+        once.run()?;
+        let found = operands.read_results(context)?;
+        match &expected {
+            None => expected = Some(found),
+            Some(expected) => {
+                if let Some(why) = operands.differ(expected, &found) {
+                    outcomes[i] = Outcome::Wrong(why);
+                    continue;
+                }
+            }
+        }
+        let nanoseconds = once.timings()?.first().map_or(1, |(_, ns)| (*ns).max(1));
+        let times = (RECORDED / nanoseconds).clamp(DISPATCHES.0, DISPATCHES.1);
+        let recording = bound.recording(context, candidate, times as usize)?;
+        // Clocks rise and pages are mapped before anything counts.
+        recording.run()?;
+        runs.push((i, recording, vec![]));
+        // What the first makes of operands that say nothing is no measure of the others.
+        if i == 0 && expected.as_ref().is_some_and(|e| operands.differ(e, e).is_some()) {
+            break;
+        }
+    }
+    for round in 0..ROUNDS {
+        for (_, recording, times) in &mut runs {
+            if round == 0 || start.elapsed() < limits.time {
+                recording.run()?;
+                times.extend(recording.timings()?.into_iter().map(|(_, ns)| ns));
+            }
+        }
+    }
+    for (i, _, mut times) in runs {
+        times.sort_unstable();
+        if let Some(median) = times.get(times.len() / 2) {
+            outcomes[i] = Outcome::Time(*median as f64);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn too_large(fusion: &Fusion, why: &str) -> ExecError {
+    ExecError::Leaf { what: "kernel", name: fusion.kind.name().into(), why: why.into() }
+}
+
+/// Values of the symbols under which every slice and update is within its tensor: the greatest, halved as often as it takes.
+fn symbols(fusion: &Fusion) -> Option<Bindings> {
+    let constraints = fusion.body.constraints();
+    (0..32).find_map(|halvings| {
+        let value = |s: &tallow_ir::Symbol| (s.name().to_string(), u64::from(s.limit() >> halvings));
+        let values: Bindings = fusion.body.symbols().map(value).collect();
+        let holds = |(end, extent): &(tallow_ir::Dim, tallow_ir::Dim)| {
+            end.eval(&values).zip(extent.eval(&values)).is_none_or(|(end, extent)| end <= extent)
+        };
+        constraints.iter().all(holds).then_some(values)
+    })
+}
+
+/// Operands and results of a fusion, in copies.
+struct Operands {
+    /// Of each copy: operands, then results; a result that is written to an operand is that buffer.
+    copies: Vec<Vec<Arc<Buffer>>>,
+    params: usize,
+    results: Vec<TensorType>,
+}
+
+impl Operands {
+    fn new(context: &Arc<Context>, fusion: &Fusion, limits: &Limits) -> Result<Operands, ExecError> {
+        let params: Vec<TensorType> = fusion.body.params().into_iter().cloned().collect();
+        let results: Vec<TensorType> =
+            fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).clone()).collect();
+        let own = |(r, _): &(usize, &TensorType)| updated_param(fusion, *r as u32).is_none();
+        let bytes: u64 = params.iter().map(buffer_bytes).sum::<u64>()
+            + results.iter().enumerate().filter(own).map(|(_, ty)| buffer_bytes(ty)).sum::<u64>();
+        if bytes > limits.largest {
+            return Err(too_large(fusion, &format!("has {bytes} bytes of operands and results")));
+        }
+        // A processor's caches are smaller, and so is its patience.
+        let rotated = match context.caps().device_type {
+            DeviceType::Cpu => limits.rotated / 16,
+            DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
+                limits.rotated
+            }
+        };
+        let mut copies: Vec<Vec<Arc<Buffer>>> = vec![];
+        for copy in 0..(rotated / bytes.max(1)).clamp(1, MOST_COPIES) {
+            let mut all = vec![];
+            for (i, ty) in params.iter().enumerate() {
+                let buffer = context.buffer(&format!("operand {i}"), buffer_bytes(ty), MemoryUse::Device)?;
+                if copy == 0 {
+                    let fail = |e: tallow_quant::QuantError| too_large(fusion, &e.to_string());
+                    let data = data::random(ty, i as u64 + 1).map_err(fail)?;
+                    if !data.is_empty() {
+                        write(context, ty, &buffer, &data, &mut |_, _| {})?;
+                    }
+                }
+                all.push(buffer);
+            }
+            for (r, ty) in results.iter().enumerate() {
+                all.push(match updated_param(fusion, r as u32) {
+                    Some(param) => all[param as usize].clone(),
+                    None => context.buffer(&format!("result {r}"), buffer_bytes(ty), MemoryUse::Device)?,
+                });
+            }
+            copies.push(all);
+        }
+        let operands = Operands { copies, params: params.len(), results };
+        operands.fill_copies(context)?;
+        Ok(operands)
+    }
+
+    /// Copies the operands of the first copy to the others.
+    fn fill_copies(&self, context: &Context) -> Result<(), Error> {
+        let Some((first, others)) = self.copies.split_first() else { return Ok(()) };
+        for other in others {
+            let buffers: Vec<Arc<Buffer>> = first.iter().chain(other).cloned().collect();
+            let copy = |i: usize| RecordCommand::Copy {
+                source: i,
+                source_offset: 0,
+                target: first.len() + i,
+                target_offset: 0,
+                bytes: first[i].size(),
+            };
+            let mut commands = vec![RecordCommand::Barrier(BarrierKind::Head)];
+            commands.extend((0..self.params).map(copy));
+            commands.push(RecordCommand::Barrier(BarrierKind::Tail));
+            Recording::new(context, &RecordSpec { commands }, &[], &buffers, RecordOptions::default())?
+                .run()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves nothing in the first copy's results of what was written there.
+    fn clear(&self, context: &Context) -> Result<(), Error> {
+        let results = &self.copies[0][self.params..];
+        results.iter().try_for_each(|buffer| context.fill(buffer, 0, buffer.size(), UNWRITTEN))
+    }
+
+    /// The bytes of the first copy's results.
+    fn read_results(&self, context: &Context) -> Result<Vec<Vec<u8>>, Error> {
+        let read = |(ty, buffer): (&TensorType, &Arc<Buffer>)| {
+            let mut bytes = vec![0; ty.max_bytes() as usize];
+            if !bytes.is_empty() {
+                context.download(buffer, 0, &mut bytes)?;
+            }
+            Ok(bytes)
+        };
+        self.results.iter().zip(&self.copies[0][self.params..]).map(read).collect()
+    }
+
+    /// What is wrong with results.
+    fn differ(&self, expected: &[Vec<u8>], found: &[Vec<u8>]) -> Option<String> {
+        let wrong = |(r, ty)| {
+            let (r, ty): (usize, &TensorType) = (r, ty);
+            difference(ty, &expected[r], &found[r]).map(|why| format!("result {r}: {why}"))
+        };
+        self.results.iter().enumerate().find_map(wrong)
+    }
+}
+
+/// What a candidate binds, over a list of buffers.
+struct Bound {
+    buffers: Vec<Arc<Buffer>>,
+    /// Of each copy.
+    ranges: Vec<Vec<BindRange>>,
+    grid: [u32; 3],
+}
+
+impl Bound {
+    fn new(
+        context: &Arc<Context>,
+        candidate: &Candidate,
+        operands: &Operands,
+        symbols: &Bindings,
+    ) -> Result<Bound, ExecError> {
+        let kernel = &candidate.kernel;
+        let unbound = || ExecError::Leaf {
+            what: "kernel",
+            name: kernel.name.clone(),
+            why: "an expression has no value".into(),
+        };
+        let table: Vec<u8> =
+            candidate.table.eval(symbols).ok_or_else(unbound)?.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let mut buffers: Vec<Arc<Buffer>> = operands.copies.iter().flatten().cloned().collect();
+        let mut add = |buffer| {
+            buffers.push(buffer);
+            buffers.len() - 1
+        };
+        // The same for all copies: the table, the codebooks, and scratch, which each dispatch leaves as it was.
+        let mut shared = vec![];
+        for binding in &kernel.bindings {
+            shared.push(match binding.source {
+                Source::Operand(_) | Source::Result(_) => 0,
+                Source::Table => {
+                    let bytes = (table.len() as u64).max(1).next_multiple_of(16);
+                    let buffer = context.buffer("table", bytes, MemoryUse::Shared)?;
+                    buffer.write(0, &table)?;
+                    add(buffer)
+                }
+                Source::Codebooks => add(context.codebooks()?),
+                Source::Scratch(i) => {
+                    let scratch = kernel.scratch[i as usize];
+                    let bytes = scratch.bytes.max(1).next_multiple_of(16);
+                    let buffer = context.buffer("scratch", bytes, MemoryUse::Device)?;
+                    context.fill(&buffer, 0, bytes, scratch.fill.unwrap_or(UNWRITTEN))?;
+                    add(buffer)
+                }
+            });
+        }
+        let each = operands.copies[0].len();
+        let ranges = (0..operands.copies.len()).map(|copy| {
+            let range = |(binding, shared): (&tallow_codegen::Binding, &usize)| {
+                let buffer = match binding.source {
+                    Source::Operand(i) => copy * each + i as usize,
+                    Source::Result(r) => copy * each + operands.params + r as usize,
+                    Source::Table | Source::Codebooks | Source::Scratch(_) => *shared,
+                };
+                let (offset, end) = (binding.range.0, binding.range.1.min(buffers[buffer].size()));
+                BindRange { buffer, offset, bytes: end.saturating_sub(offset) }
+            };
+            kernel.bindings.iter().zip(&shared).map(range).collect()
+        });
+        let ranges = ranges.collect();
+        let grid: Option<Vec<u32>> = kernel.grid.iter().map(|c: &Count| c.eval(symbols)).collect();
+        let grid = grid.and_then(|g| g.try_into().ok()).ok_or_else(unbound)?;
+        Ok(Bound { buffers, ranges, grid })
+    }
+
+    /// So many dispatches, one after the other, each over the next copy.
+    fn recording(
+        &self,
+        context: &Context,
+        candidate: &Candidate,
+        times: usize,
+    ) -> Result<Recording, ExecError> {
+        let mut commands = vec![RecordCommand::Barrier(BarrierKind::Head)];
+        for i in 0..times {
+            if i > 0 {
+                commands.push(RecordCommand::Barrier(BarrierKind::Between));
+            }
+            commands.push(RecordCommand::Dispatch {
+                pipeline: 0,
+                bindings: self.ranges[i % self.ranges.len()].clone(),
+                grid: Grid::Direct(self.grid),
+                push: vec![],
+                label: candidate.kernel.name.clone(),
+            });
+        }
+        commands.push(RecordCommand::Barrier(BarrierKind::Tail));
+        let options = RecordOptions { timing: Timing::Dispatches, ..RecordOptions::default() };
+        let pipelines = std::slice::from_ref(&candidate.pipeline);
+        Ok(Recording::new(context, &RecordSpec { commands }, pipelines, &self.buffers, options)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wins_unless_another_is_clearly_faster() {
+        let wrong = || Outcome::Wrong("far too fast".into());
+        assert_eq!(fastest(&[]), None);
+        assert_eq!(fastest(&[Outcome::Skipped, Outcome::Time(1.0)]), None);
+        assert_eq!(fastest(&[Outcome::Time(10.0), wrong(), Outcome::Skipped]), Some(0));
+        assert_eq!(fastest(&[Outcome::Time(10.0), Outcome::Time(9.9)]), Some(0));
+        assert_eq!(fastest(&[Outcome::Time(10.0), Outcome::Time(9.0), Outcome::Time(8.0), wrong()]), Some(2));
+    }
+
+    #[test]
+    fn symbols_get_values_under_which_slices_are_whole() {
+        let text = r#"graph "slice" {
+  symbol pos <= 100
+  symbol seq <= 40
+  %0 = state "k" : f32[100,8]
+  %1 = slice %0 axis=0 start=0 len=pos+seq : f32[pos+seq,8]
+  %2 = reduce_sum %1 axes=[1] : f32[pos+seq]
+  return %2 as "y"
+}"#;
+        let body = tallow_ir::text::parse(text).unwrap();
+        let fusion = Fusion { kind: tallow_ir::FusionKind::Row, body };
+        let values = symbols(&fusion).unwrap();
+        assert_eq!((values["pos"], values["seq"]), (50, 20));
+    }
+}
