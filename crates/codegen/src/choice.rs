@@ -22,6 +22,10 @@ pub enum Choice {
     Sharing(Sharing),
     /// A matmul by multiply-adds: rows and columns of a tile.
     Tile([u32; 2]),
+    /// Reductions over rows.
+    Rows(Rows),
+    /// Attention of one query, its keys shared among workgroups.
+    Keys(Keys),
     /// A matmul by matrix hardware: rows and columns of a tile, which are as many.
     Side(u32),
 }
@@ -46,6 +50,26 @@ pub struct Sharing {
     pub parts: u32,
 }
 
+/// How reductions over rows are cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rows {
+    /// Invocations of a workgroup.
+    pub workgroup: u32,
+    /// Groups of rows side by side that a workgroup takes, each shared by slices of it; 0 if it takes one row at a time.
+    pub side_by_side: u32,
+}
+
+/// How the keys of one query are cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Keys {
+    /// Invocations of a workgroup.
+    pub workgroup: u32,
+    /// Parts of the keys, at most.
+    pub splits: u32,
+    /// Up to how many keys are one workgroup's.
+    pub least: u32,
+}
+
 impl Choice {
     /// What is cut up: all choices of a fusion have the same.
     pub fn kind(&self) -> &'static str {
@@ -53,6 +77,9 @@ impl Choice {
             Choice::Matvec(_) => "matvec",
             Choice::Sharing(_) => "matvec of prepared activations",
             Choice::Tile(_) => "matmul",
+            Choice::Rows(Rows { side_by_side: 0, .. }) => "rows",
+            Choice::Rows(_) => "rows side by side",
+            Choice::Keys(_) => "keys of one query",
             Choice::Side(_) => "matmul by matrix hardware",
         }
     }
@@ -68,6 +95,13 @@ impl fmt::Display for Choice {
                 write!(f, "{workgroups} workgroups of {workgroup}, columns in {parts} parts")
             }
             Choice::Tile([rows, columns]) => write!(f, "tiles of {rows} x {columns}"),
+            Choice::Rows(Rows { workgroup, side_by_side: 0 }) => write!(f, "workgroups of {workgroup}"),
+            Choice::Rows(Rows { workgroup, side_by_side }) => {
+                write!(f, "workgroups of {workgroup}, {side_by_side} groups of rows each")
+            }
+            Choice::Keys(Keys { workgroup, splits, least }) => {
+                write!(f, "{splits} workgroups of {workgroup} for more than {least} keys")
+            }
             Choice::Side(side) => write!(f, "tiles of {side} x {side} by matrix hardware"),
         }
     }

@@ -86,10 +86,10 @@ impl<'f> Kind<'f> {
             Kind::Matvec(f) => matvec::choices(e, f).into_iter().map(Choice::Matvec).collect(),
             Kind::MatmulMatrix(f) => matmul_matrix::choices(e, f).into_iter().map(Choice::Side).collect(),
             Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
+            Kind::Row(f) => row::choices(e, f).into_iter().map(Choice::Rows).collect(),
+            Kind::AttentionGroup(f) => attention_group::choices(e, f).into_iter().map(Choice::Keys).collect(),
             Kind::Map(_)
-            | Kind::Row(_)
             | Kind::AttentionMatrix(_)
-            | Kind::AttentionGroup(_)
             | Kind::Attention(_)
             | Kind::Quantize(_)
             | Kind::Scan(_)
@@ -148,7 +148,9 @@ fn generate(
     let sharing = |first: Sharing| if let Some(Choice::Sharing(given)) = choice { given } else { first };
     match kind {
         Kind::Map(f) => map::kernel(e, f),
-        Kind::Row(f) => row::kernel(e, f),
+        Kind::Row(f) => {
+            row::kernel(e, f, if let Some(Choice::Rows(rows)) = choice { Some(rows) } else { None })
+        }
         Kind::MatvecDot(f) => {
             let choice = sharing(matvec_dot::first(&e, f));
             matvec_dot::kernel(e, f, choice)
@@ -168,7 +170,10 @@ fn generate(
             matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
         }
         Kind::AttentionMatrix(f) => attention_matrix::kernel(e, f),
-        Kind::AttentionGroup(f) => attention_group::kernel(e, f),
+        Kind::AttentionGroup(f) => {
+            let first = attention_group::first(caps);
+            attention_group::kernel(e, f, if let Some(Choice::Keys(keys)) = choice { keys } else { first })
+        }
         Kind::Attention(f) => attention::kernel(e, f),
         Kind::Quantize(f) => quantize::kernel(e, f),
         Kind::Scan(f) => scan::kernel(e, f),

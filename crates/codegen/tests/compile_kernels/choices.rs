@@ -36,6 +36,44 @@ fn linear(rows: &str, k: u32, weights: &[(&str, u32)], normed: bool) -> String {
     format!("graph \"linear\" {{\n{}\n}}\n", lines.join("\n"))
 }
 
+/// Softmax along `axis` of a matrix.
+fn softmax([rows, columns]: [u32; 2], axis: usize) -> String {
+    let n = if axis == 0 { columns } else { rows };
+    let ones = if axis == 0 { format!("1,{n}") } else { format!("{n},1") };
+    let all = format!("f32[{rows},{columns}]");
+    format!(
+        r#"graph "softmax" {{
+  %0 = input "x" : {all}
+  %1 = reduce_max %0 axes=[{axis}] : f32[{n}]
+  %2 = reshape %1 : f32[{ones}]
+  %3 = broadcast %2 : {all}
+  %4 = sub %0 %3 : {all}
+  %5 = exp %4 : {all}
+  %6 = reduce_sum %5 axes=[{axis}] : f32[{n}]
+  %7 = reshape %6 : f32[{ones}]
+  %8 = broadcast %7 : {all}
+  %9 = div %5 %8 : {all}
+  return %9 as "y"
+}}
+"#
+    )
+}
+
+/// One query of `heads` heads over `pos` keys of 8 heads.
+fn attention(heads: u32, depth: u32) -> String {
+    format!(
+        r#"graph "attention" {{
+  symbol pos <= 4096
+  %0 = input "q" : f32[{heads},1,{depth}]
+  %1 = input "k" : f16[8,pos,{depth}]
+  %2 = input "v" : f16[8,pos,{depth}]
+  %3 = attention %0 %1 %2 scale=0.125 causal=false : f32[{heads},1,{depth}]
+  return %3 as "y"
+}}
+"#
+    )
+}
+
 fn cases() -> Vec<String> {
     vec![
         linear("1", 4096, &[("q4_0", 4096)], true),
@@ -47,6 +85,11 @@ fn cases() -> Vec<String> {
         linear("4096", 1024, &[("f16", 4096)], false),
         linear("seq", 256, &[("q4_k", 512), ("q4_k", 512)], false),
         linear("70", 100, &[("f32", 70)], false),
+        softmax([3, 5000], 1),
+        softmax([3000, 500], 1),
+        softmax([999, 1000], 0),
+        attention(32, 128),
+        attention(24, 64),
     ]
 }
 
@@ -92,7 +135,7 @@ fn every_choice_is_a_kernel() {
             *counts.entry(first.kind()).or_default() += texts.len() - 1;
         }
     }
-    assert_eq!(counts.len(), 4, "{counts:?}");
+    assert_eq!(counts.len(), 7, "{counts:?}");
     assert!(counts.values().all(|n| *n > 0), "{counts:?}");
     judge(&found, failures);
 }
