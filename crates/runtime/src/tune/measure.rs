@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tallow_codegen::{Count, Kernel, Source, Table};
 use tallow_ir::caps::DeviceType;
 use tallow_ir::verify::updated_param;
-use tallow_ir::{Bindings, Fusion, TensorType};
+use tallow_ir::{Bindings, Dim, Fusion, Symbol, TensorType};
 
 use super::compare::difference;
 use super::data;
@@ -65,7 +65,7 @@ pub struct Candidate {
 /// What became of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Median nanoseconds of a dispatch.
+    /// Median nanoseconds of a dispatch; of a kernel that symbols lengthen, of a long and a short one together.
     Time(f64),
     /// Its results are not those of the first.
     Wrong(String),
@@ -96,73 +96,110 @@ pub fn measure(
     limits: &Limits,
 ) -> Result<Vec<Outcome>, ExecError> {
     let start = Instant::now();
-    let symbols = symbols(fusion).ok_or_else(|| too_large(fusion, "symbols have no values"))?;
-    let operands = Operands::new(context, fusion, limits)?;
-    let mut expected = None;
     let mut outcomes = vec![Outcome::Skipped; candidates.len()];
-    let mut runs: Vec<(usize, Recording, Vec<u64>)> = vec![];
+    if !matches!(candidates.first(), Some(Some(_))) {
+        return Ok(outcomes);
+    }
+    let lengths = lengths(fusion).ok_or_else(|| refused(fusion, "symbols have no values"))?;
+    let operands = Operands::new(context, fusion, limits)?;
+    let mut expected: Vec<Vec<Vec<u8>>> = vec![];
+    let mut runs: Vec<(usize, Vec<Timed>)> = vec![];
     for (i, candidate) in candidates.iter().enumerate() {
         let Some(candidate) = candidate.as_ref().filter(|_| i == 0 || start.elapsed() < limits.time / 2)
         else {
             continue;
         };
-        let bound = Bound::new(context, candidate, &operands, &symbols)?;
+        match prepare(context, candidate, &operands, &lengths, &mut expected)? {
+            Ok(timed) => runs.push((i, timed)),
+            Err(why) => outcomes[i] = Outcome::Wrong(why),
+        }
+        if runs.is_empty() {
+            // The first gave nothing that others could be compared with.
+            return Ok(outcomes);
+        }
+    }
+    for round in 0..ROUNDS {
+        for timed in runs.iter_mut().flat_map(|(_, timed)| timed) {
+            if round == 0 || start.elapsed() < limits.time {
+                timed.recording.run()?;
+                timed.nanoseconds.extend(timed.recording.timings()?.into_iter().map(|(_, ns)| ns));
+            }
+        }
+    }
+    for (i, mut timed) in runs {
+        outcomes[i] = Outcome::Time(timed.iter_mut().map(Timed::median).sum());
+    }
+    Ok(outcomes)
+}
+
+/// Dispatches of one kernel, and what they took.
+struct Timed {
+    recording: Recording,
+    nanoseconds: Vec<u64>,
+}
+
+impl Timed {
+    fn median(&mut self) -> f64 {
+        self.nanoseconds.sort_unstable();
+        self.nanoseconds.get(self.nanoseconds.len() / 2).map_or(f64::INFINITY, |ns| *ns as f64)
+    }
+}
+
+/// Runs a candidate once for each length and compares its results with those expected, which the first candidate's become; then
+/// records what is timed. The inner error says what is wrong with the results.
+fn prepare(
+    context: &Arc<Context>,
+    candidate: &Candidate,
+    operands: &Operands,
+    lengths: &[Bindings],
+    expected: &mut Vec<Vec<Vec<u8>>>,
+) -> Result<Result<Vec<Timed>, String>, ExecError> {
+    let mut all = vec![];
+    for (length, symbols) in lengths.iter().enumerate() {
+        let bound = Bound::new(context, candidate, operands, symbols)?;
         operands.clear(context)?;
         let once = bound.recording(context, candidate, 1)?;
         once.run()?;
         let found = operands.read_results(context)?;
-        match &expected {
-            None => expected = Some(found),
-            Some(expected) => {
-                if let Some(why) = operands.differ(expected, &found) {
-                    outcomes[i] = Outcome::Wrong(why);
-                    continue;
-                }
-            }
+        if expected.len() == length {
+            expected.push(found.clone());
+        }
+        // The first is compared with itself: results of which nothing is finite say nothing of the others.
+        if let Some(why) = operands.differ(&expected[length], &found) {
+            return Ok(Err(why));
         }
         let nanoseconds = once.timings()?.first().map_or(1, |(_, ns)| (*ns).max(1));
         let times = (RECORDED / nanoseconds).clamp(DISPATCHES.0, DISPATCHES.1);
         let recording = bound.recording(context, candidate, times as usize)?;
         // Clocks rise and pages are mapped before anything counts.
         recording.run()?;
-        runs.push((i, recording, vec![]));
-        // What the first makes of operands that say nothing is no measure of the others.
-        if i == 0 && expected.as_ref().is_some_and(|e| operands.differ(e, e).is_some()) {
-            break;
-        }
+        all.push(Timed { recording, nanoseconds: vec![] });
     }
-    for round in 0..ROUNDS {
-        for (_, recording, times) in &mut runs {
-            if round == 0 || start.elapsed() < limits.time {
-                recording.run()?;
-                times.extend(recording.timings()?.into_iter().map(|(_, ns)| ns));
-            }
-        }
-    }
-    for (i, _, mut times) in runs {
-        times.sort_unstable();
-        if let Some(median) = times.get(times.len() / 2) {
-            outcomes[i] = Outcome::Time(*median as f64);
-        }
-    }
-    Ok(outcomes)
+    Ok(Ok(all))
 }
 
-fn too_large(fusion: &Fusion, why: &str) -> ExecError {
+fn refused(fusion: &Fusion, why: &str) -> ExecError {
     ExecError::Leaf { what: "kernel", name: fusion.kind.name().into(), why: why.into() }
 }
 
-/// Values of the symbols under which every slice and update is within its tensor: the greatest, halved as often as it takes.
-fn symbols(fusion: &Fusion) -> Option<Bindings> {
+/// Values of the symbols under which every slice and update is within its tensor: the greatest, halved as often as it takes,
+/// and an eighth of these, as a cache that is nearly empty wants other parts than a full one.
+fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
     let constraints = fusion.body.constraints();
-    (0..32).find_map(|halvings| {
-        let value = |s: &tallow_ir::Symbol| (s.name().to_string(), u64::from(s.limit() >> halvings));
-        let values: Bindings = fusion.body.symbols().map(value).collect();
-        let holds = |(end, extent): &(tallow_ir::Dim, tallow_ir::Dim)| {
-            end.eval(&values).zip(extent.eval(&values)).is_none_or(|(end, extent)| end <= extent)
+    let values = |halvings: u32| -> Bindings {
+        let value = |s: &Symbol| (s.name().to_string(), u64::from(s.limit() >> halvings.min(31)));
+        fusion.body.symbols().map(value).collect()
+    };
+    let holds = |values: &Bindings| {
+        let within = |(end, extent): &(Dim, Dim)| {
+            end.eval(values).zip(extent.eval(values)).is_none_or(|(end, extent)| end <= extent)
         };
-        constraints.iter().all(holds).then_some(values)
-    })
+        constraints.iter().all(within)
+    };
+    let most = (0..32).find(|halvings| holds(&values(*halvings)))?;
+    let all = [most, most + 3].map(values);
+    let several = all[0] != all[1] && holds(&all[1]);
+    Some(all.into_iter().take(if several { 2 } else { 1 }).collect())
 }
 
 /// Operands and results of a fusion, in copies.
@@ -182,7 +219,7 @@ impl Operands {
         let bytes: u64 = params.iter().map(buffer_bytes).sum::<u64>()
             + results.iter().enumerate().filter(own).map(|(_, ty)| buffer_bytes(ty)).sum::<u64>();
         if bytes > limits.largest {
-            return Err(too_large(fusion, &format!("has {bytes} bytes of operands and results")));
+            return Err(refused(fusion, &format!("has {bytes} bytes of operands and results")));
         }
         // A processor's caches are smaller, and so is its patience.
         let rotated = match context.caps().device_type {
@@ -197,7 +234,7 @@ impl Operands {
             for (i, ty) in params.iter().enumerate() {
                 let buffer = context.buffer(&format!("operand {i}"), buffer_bytes(ty), MemoryUse::Device)?;
                 if copy == 0 {
-                    let fail = |e: tallow_quant::QuantError| too_large(fusion, &e.to_string());
+                    let fail = |e: tallow_quant::QuantError| refused(fusion, &e.to_string());
                     let data = data::random(ty, i as u64 + 1).map_err(fail)?;
                     if !data.is_empty() {
                         write(context, ty, &buffer, &data, &mut |_, _| {})?;
@@ -388,7 +425,8 @@ mod tests {
 }"#;
         let body = tallow_ir::text::parse(text).unwrap();
         let fusion = Fusion { kind: tallow_ir::FusionKind::Row, body };
-        let values = symbols(&fusion).unwrap();
-        assert_eq!((values["pos"], values["seq"]), (50, 20));
+        let values = lengths(&fusion).unwrap();
+        let found: Vec<(u64, u64)> = values.iter().map(|v| (v["pos"], v["seq"])).collect();
+        assert_eq!(found, [(50, 20), (6, 2)]);
     }
 }
