@@ -91,6 +91,9 @@ impl fmt::Display for Choice {
             Choice::Matvec(Matvec { workgroup, columns }) => {
                 write!(f, "workgroups of {workgroup}, {columns} columns each")
             }
+            Choice::Sharing(Sharing { workgroup, workgroups, parts: 1 }) => {
+                write!(f, "{workgroups} workgroups of {workgroup}, whole columns")
+            }
             Choice::Sharing(Sharing { workgroup, workgroups, parts }) => {
                 write!(f, "{workgroups} workgroups of {workgroup}, columns in {parts} parts")
             }

@@ -182,13 +182,19 @@ fn refused(fusion: &Fusion, why: &str) -> ExecError {
     ExecError::Leaf { what: "kernel", name: fusion.kind.name().into(), why: why.into() }
 }
 
-/// Values of the symbols under which every slice and update is within its tensor: the greatest, halved as often as it takes,
-/// and an eighth of these, as a cache that is nearly empty wants other parts than a full one.
+/// Values of the symbols under which every slice and update is within its tensor: the greatest. Where that is too much, symbols
+/// that are no extent of a result, like a position, are halved as often as it takes, or else all.
+///
+/// Where results have no symbol, as those of one query over a cache, a kernel is measured with an eighth of that too: a cache that is
+/// nearly empty wants other parts than a full one. Where they have, most are computed by runs of as many rows as there may be.
 fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
     let constraints = fusion.body.constraints();
-    let values = |halvings: u32| -> Bindings {
-        let value = |s: &Symbol| (s.name().to_string(), u64::from(s.limit() >> halvings.min(31)));
-        fusion.body.symbols().map(value).collect()
+    let results = || fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value));
+    let of_results: Vec<Symbol> =
+        results().flat_map(|ty| ty.shape.dims()).flat_map(|dim| dim.symbols()).collect();
+    let values = |halvings: u32, halved: &dyn Fn(&Symbol) -> bool| -> Bindings {
+        let by = |s: &Symbol| if halved(s) { halvings.min(31) } else { 0 };
+        fusion.body.symbols().map(|s| (s.name().to_string(), u64::from(s.limit() >> by(s)))).collect()
     };
     let holds = |values: &Bindings| {
         let within = |(end, extent): &(Dim, Dim)| {
@@ -196,10 +202,12 @@ fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
         };
         constraints.iter().all(within)
     };
-    let most = (0..32).find(|halvings| holds(&values(*halvings)))?;
-    let all = [most, most + 3].map(values);
-    let several = all[0] != all[1] && holds(&all[1]);
-    Some(all.into_iter().take(if several { 2 } else { 1 }).collect())
+    let positions = |s: &Symbol| !of_results.contains(s);
+    let tried = (0..32).map(|n| values(n, &positions)).chain((0..32).map(|n| values(n, &|_| true)));
+    let most = tried.into_iter().find(holds)?;
+    let few: Bindings = most.iter().map(|(name, value)| (name.clone(), value / 8)).collect();
+    let several = of_results.is_empty() && few != most && holds(&few);
+    Some(if several { vec![most, few] } else { vec![most] })
 }
 
 /// Operands and results of a fusion, in copies.
@@ -413,20 +421,29 @@ mod tests {
         assert_eq!(fastest(&[Outcome::Time(10.0), Outcome::Time(9.0), Outcome::Time(8.0), wrong()]), Some(2));
     }
 
-    #[test]
-    fn symbols_get_values_under_which_slices_are_whole() {
-        let text = r#"graph "slice" {
+    fn found(lines: &str) -> Vec<(u64, u64)> {
+        let text = format!(
+            r#"graph "slice" {{
   symbol pos <= 100
   symbol seq <= 40
   %0 = state "k" : f32[100,8]
   %1 = slice %0 axis=0 start=0 len=pos+seq : f32[pos+seq,8]
-  %2 = reduce_sum %1 axes=[1] : f32[pos+seq]
-  return %2 as "y"
-}"#;
-        let body = tallow_ir::text::parse(text).unwrap();
+  {lines}
+}}"#
+        );
+        let body = tallow_ir::text::parse(&text).unwrap();
         let fusion = Fusion { kind: tallow_ir::FusionKind::Row, body };
-        let values = lengths(&fusion).unwrap();
-        let found: Vec<(u64, u64)> = values.iter().map(|v| (v["pos"], v["seq"])).collect();
-        assert_eq!(found, [(50, 20), (6, 2)]);
+        lengths(&fusion).unwrap().iter().map(|v| (v["pos"], v["seq"])).collect()
+    }
+
+    #[test]
+    fn symbols_get_values_under_which_slices_are_whole() {
+        let sum = "%2 = reduce_sum %1 axes=[0,1] : f32[]\n  return %2 as \"y\"";
+        assert_eq!(found(sum), [(50, 20), (6, 2)], "of results without symbols a short one too");
+        let rows = "%2 = reduce_sum %1 axes=[1] : f32[pos+seq]\n  return %2 as \"y\"";
+        assert_eq!(found(rows), [(50, 20)], "all are halved, being extents of results");
+        let seq = "%2 = reduce_sum %1 axes=[0] : f32[8]\n  %3 = reshape %2 : f32[1,8]\n  \
+                   %4 = broadcast %3 : f32[seq,8]\n  return %4 as \"y\"";
+        assert_eq!(found(seq), [(50, 40)], "only what is no extent of a result");
     }
 }
