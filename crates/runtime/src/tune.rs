@@ -13,10 +13,10 @@ mod data;
 mod measure;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallow_codegen::{Choice, Choices, Kernel, Table, Target, class_of, compile_kernels, kernel_with};
 use tallow_ir::{Fusion, Graph, Op};
@@ -34,6 +34,8 @@ pub struct Tuner {
     /// Held while kernels are timed, which others would disturb. No holder waits for rayon: a thread of rayon's that waits takes
     /// up other tasks, perhaps one that wants the same lock.
     timing: Mutex<()>,
+    /// Classes that could not be measured, which this process does not try again.
+    refused: Mutex<HashSet<String>>,
     measured: AtomicU64,
     limits: Limits,
 }
@@ -50,7 +52,8 @@ impl Tuner {
     /// `device` names.
     pub(crate) fn open(dir: Option<&Path>, device: &Device) -> Tuner {
         let store = Mutex::new(Store::open(dir, device));
-        Tuner { store, timing: Mutex::new(()), measured: AtomicU64::new(0), limits: Limits::default() }
+        let (timing, refused) = (Mutex::new(()), Mutex::default());
+        Tuner { store, timing, refused, measured: AtomicU64::new(0), limits: Limits::default() }
     }
 
     /// Fusions whose choices were measured so far, rather than found.
@@ -62,13 +65,20 @@ impl Tuner {
     pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Choices {
         let caps = context.caps();
         let (mut chosen, mut of_class) = (Choices::new(), HashMap::<String, Vec<&Fusion>>::new());
-        let mut unknown: Vec<Unknown<'_>> = vec![];
+        let (mut unknown, mut seen): (Vec<Unknown<'_>>, HashSet<&Fusion>) = (vec![], HashSet::new());
         for (_, node) in graph.nodes() {
             let Op::Fusion(fusion) = &node.op else { continue };
+            // Layers of one shape share theirs.
+            if !seen.insert(fusion) {
+                continue;
+            }
             // What cannot be generated says so where it is generated.
             let choices = tallow_codegen::choices(fusion, caps).unwrap_or_default();
             let Some(first) = choices.first().filter(|_| choices.len() > 1) else { continue };
             let class = class_of(fusion, first, caps);
+            if lock(&self.refused).contains(&class) {
+                continue;
+            }
             match self.known(&class, &choices) {
                 Some(choice) => drop(chosen.insert((**fusion).clone(), choice)),
                 None => {
@@ -100,7 +110,7 @@ impl Tuner {
     /// What is kept for a class; the first of these choices where it is none of them, as what was measured for other extents
     /// of the class may be no choice of these.
     fn known(&self, class: &str, choices: &[Choice]) -> Option<Choice> {
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = lock(&self.store);
         let kept = store.get(class)?;
         choices.iter().find(|choice| choice.to_string() == kept.choice).or(choices.first()).copied()
     }
@@ -140,7 +150,7 @@ impl Tuner {
         one: &Unknown<'_>,
         kernels: &[Option<measure::Candidate>],
     ) -> Option<Choice> {
-        let _timing = self.timing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _timing = lock(&self.timing);
         // Another thread may have been faster.
         if let Some(choice) = self.known(&one.class, &one.choices) {
             return Some(choice);
@@ -149,27 +159,52 @@ impl Tuner {
             Ok(outcomes) => outcomes,
             Err(error) => {
                 tracing::warn!("a {} kernel is not tuned: {error}", one.fusion.kind.name());
+                lock(&self.refused).insert(one.class.clone());
                 return None;
             }
         };
         self.measured.fetch_add(1, Ordering::Relaxed);
+        let name = kernels.iter().flatten().next().map_or("", |c| c.kernel.name.as_str());
+        let types = types(one.fusion);
         for (choice, outcome) in one.choices.iter().zip(&outcomes) {
             match outcome {
                 Outcome::Wrong(why) => {
-                    tracing::warn!("{} kernel with {choice} is wrong: {why}", one.fusion.kind.name());
+                    tracing::warn!("{name} of {types} with {choice} is wrong and not used: {why}");
                 }
-                Outcome::Time(_) | Outcome::Skipped => {
-                    tracing::debug!("{} kernel with {choice}: {outcome:?}", one.fusion.kind.name());
-                }
+                Outcome::Time(ns) => tracing::debug!("{name} of {types} with {choice}: {:.2} us", ns / 1e3),
+                Outcome::Skipped => {}
             }
         }
-        let best = fastest(&outcomes)?;
-        let name = kernels.iter().flatten().next().map(|c| c.kernel.name.clone()).unwrap_or_default();
-        let entry =
-            Entry::new(&one.class, &name, one.fusion, one.choices[best], [&outcomes[best], &outcomes[0]]);
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).put(entry);
+        // What says nothing of itself says nothing of the others.
+        let best = fastest(&outcomes).unwrap_or(0);
+        let micros = |i: usize| match &outcomes[i] {
+            Outcome::Time(ns) => ns / 1e3,
+            Outcome::Wrong(_) | Outcome::Skipped => 0.0,
+        };
+        let entry = Entry {
+            class: one.class.clone(),
+            kernel: name.into(),
+            types,
+            choice: one.choices[best].to_string(),
+            micros: micros(best),
+            first_micros: micros(0),
+        };
+        lock(&self.store).put(entry);
         Some(one.choices[best])
     }
+}
+
+/// Locks what stays valid when a holder panics: each changes it by one call.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Types of operands and results, for people.
+fn types(fusion: &Fusion) -> String {
+    let list = |types: Vec<String>| types.join(" ");
+    let operands = list(fusion.body.params().iter().map(ToString::to_string).collect());
+    let results = list(fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).to_string()).collect());
+    format!("{operands} -> {results}")
 }
 
 /// Leaves so many kernels, each of another text.

@@ -23,9 +23,9 @@ pub struct Limits {
     pub tried: usize,
     /// After this time no other is.
     pub time: Duration,
-    /// Bytes of operands and results in all copies, which no cache should hold, and of one copy at most.
+    /// Bytes of operands and results in all their copies, which no cache holds.
     pub rotated: u64,
-    /// As above.
+    /// Bytes of one copy; a fusion that needs more is not measured.
     pub largest: u64,
 }
 

@@ -12,10 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use serde::{Deserialize, Serialize};
-use tallow_codegen::Choice;
-use tallow_ir::{DeviceCaps, Fusion};
+use tallow_ir::DeviceCaps;
 
-use super::measure::Outcome;
 use crate::cache_dir::write_atomically;
 
 /// The version of the file format.
@@ -58,34 +56,6 @@ pub struct Entry {
     pub micros: f64,
     /// Median microseconds with what the cost model takes.
     pub first_micros: f64,
-}
-
-impl Entry {
-    /// For a choice that was measured, and the first beside it.
-    pub(super) fn new(
-        class: &str,
-        kernel: &str,
-        fusion: &Fusion,
-        choice: Choice,
-        outcomes: [&Outcome; 2],
-    ) -> Entry {
-        let micros = |outcome: &Outcome| match outcome {
-            Outcome::Time(ns) => ns / 1e3,
-            Outcome::Wrong(_) | Outcome::Skipped => 0.0,
-        };
-        let list = |types: Vec<String>| types.join(" ");
-        let operands = list(fusion.body.params().iter().map(ToString::to_string).collect());
-        let results =
-            list(fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).to_string()).collect());
-        Entry {
-            class: class.into(),
-            kernel: kernel.into(),
-            types: format!("{operands} -> {results}"),
-            choice: choice.to_string(),
-            micros: micros(outcomes[0]),
-            first_micros: micros(outcomes[1]),
-        }
-    }
 }
 
 /// All that is known of a device.
