@@ -16,7 +16,7 @@ mod store;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use tallow_codegen::{Choice, Choices, Kernel, Table, Target, class_of, compile_kernels, kernel_with};
 use tallow_ir::{Fusion, Graph, Op};
@@ -64,6 +64,11 @@ impl Tuner {
     /// What is fastest for each fusion of a fused graph that has several choices.
     pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Choices {
         let caps = context.caps();
+        if caps.timestamp_period_ps == 0 {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| tracing::warn!("kernels are not tuned: {} writes no timestamps", caps.name));
+            return Choices::default();
+        }
         let (mut chosen, mut of_class) = (Choices::new(), HashMap::<String, Vec<&Fusion>>::new());
         let (mut unknown, mut seen): (Vec<Unknown<'_>>, HashSet<&Fusion>) = (vec![], HashSet::new());
         for (_, node) in graph.nodes() {

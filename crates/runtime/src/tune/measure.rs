@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// The caches of GPUs hold up to 256 MiB. Three seconds are those of a slow device: an H200 needs a twentieth of them.
+    /// The caches of GPUs hold up to 256 MiB. Three seconds are for slow devices: kernels of a GPU take milliseconds at most.
     fn default() -> Self {
         Limits { tried: 10, time: Duration::from_secs(3), rotated: 256 << 20, largest: 2 << 30 }
     }
