@@ -64,6 +64,8 @@ pub const LLM: &[&str] = &["llm/decode", "llm/prefill", "llm/greedy", "llm/start
 pub struct Options {
     /// Multiply quantized weights by activations as they are, also where the device multiplies them faster rounded.
     pub exact: bool,
+    /// Take the fastest of each kernel's choices, which are measured first, also where `TALLOW_TUNE` is not set.
+    pub tune: bool,
     /// Names of works, or their beginnings; all but the language models if there are none.
     pub works: Vec<String>,
     /// Time to measure each work for, in seconds.
@@ -90,6 +92,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             exact: false,
+            tune: false,
             works: vec![],
             seconds: 0.5,
             quick: false,

@@ -42,6 +42,7 @@ impl Report<'_> {
 fn open(options: &Options) -> Result<Arc<Context>> {
     let missing = |e: tallow_runtime::Error| BenchError::NoDevice(e.to_string());
     let mut choice = RuntimeOptions::from_env().map_err(missing)?;
+    choice.tune |= options.tune;
     if options.device.is_some() {
         choice.device = options.device.clone();
     }

@@ -45,6 +45,9 @@ pub struct LoadArgs {
     /// this option the best Vulkan device, or the CPU where there is none.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// Measure the kernels that can be cut up in several ways, once for each device, and take the fastest.
+    #[arg(long)]
+    pub tune: bool,
     /// Tokens that prompt and text may have together [default: the model's own context].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,

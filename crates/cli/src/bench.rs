@@ -32,6 +32,9 @@ pub struct BenchArgs {
     /// Multiply quantized weights by activations as they are, not rounded to 8 bits where that is faster.
     #[arg(long)]
     pub exact: bool,
+    /// Measure the kernels that can be cut up in several ways first, and take the fastest, as `generate --tune` does.
+    #[arg(long)]
+    pub tune: bool,
     /// The Vulkan device: its number, or a part of its name.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -54,6 +57,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     let options = Options {
         works: args.works.clone(),
         exact: args.exact,
+        tune: args.tune,
         seconds: args.seconds,
         quick: args.quick,
         shape: args.shape.clone(),

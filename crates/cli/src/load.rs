@@ -42,6 +42,9 @@ pub fn cache_types(args: &CacheArgs) -> CacheTypes {
 /// Copies weights to the device and compiles prefill and this decode step, showing how far it is on a terminal.
 pub fn load(file: ModelFile, args: &LoadArgs, decode: Decode) -> Result<Model> {
     let device = choose(args.device.as_deref())?;
+    if args.tune {
+        device.set_tuning(true);
+    }
     let options = LoadOptions { decode, ..options(args) };
     Ok(with_bar(|progress| file.load(&device, &options, progress))?)
 }

@@ -272,6 +272,14 @@ pub enum CodegenError {
         /// What is wrong.
         why: String,
     },
+    /// A choice that is not among those of the kernel's kind.
+    #[error("{kind} kernel: {choice} is none of its choices")]
+    Choice {
+        /// The fusion's kind.
+        kind: &'static str,
+        /// What was asked for.
+        choice: String,
+    },
     /// A pass or the verifier failed.
     #[error(transparent)]
     Pass(#[from] tallow_ir::passes::PassError),

@@ -27,43 +27,161 @@ pub(crate) mod walk;
 
 use minijinja::context;
 use tallow_ir::caps::DeviceType;
-use tallow_ir::{DeviceCaps, Fusion, dot, form};
+use tallow_ir::form::{self, Form};
+use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
 
+use crate::choice::{Choice, Sharing};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
 use crate::library::library;
 use crate::template::render;
 
-/// The kernel for one fusion; symbol expressions that it reads go into `table`.
-pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<Kernel, CodegenError> {
-    let form = form::form(fusion.kind, &fusion.body)?;
-    let mut emitter = Emitter::new(&fusion.body, caps, table);
-    match form {
-        form::Form::Map(f) => map::kernel(emitter, &f),
-        form::Form::Row(f) => row::kernel(emitter, &f),
-        form::Form::Contraction(f) if fusion.kind == tallow_ir::FusionKind::Matvec => {
-            match dot::rounding(&fusion.body, f.lhs) {
-                Some(_) => matvec_dot::kernel(emitter, &f),
-                None if matvec_staged::fits(&emitter, &f) => matvec_staged::kernel(emitter, &f),
-                None => matvec::kernel(emitter, &f),
+/// Which file generates the kernel of a form.
+enum Kind<'f> {
+    Map(&'f form::MapForm),
+    Row(&'f form::RowForm),
+    MatvecDot(&'f form::ContractionForm),
+    MatvecStaged(&'f form::ContractionForm),
+    Matvec(&'f form::ContractionForm),
+    MatmulMatrix(&'f form::ContractionForm),
+    Matmul(&'f form::ContractionForm),
+    AttentionMatrix(&'f form::AttentionForm),
+    AttentionGroup(&'f form::AttentionForm),
+    Attention(&'f form::AttentionForm),
+    Quantize(&'f form::SingleForm),
+    Scan(&'f form::SingleForm),
+    Sort(&'f form::SingleForm),
+    Custom(&'f form::SingleForm),
+    Scatter(&'f form::SingleForm),
+}
+
+impl<'f> Kind<'f> {
+    fn of(e: &mut Emitter<'_>, fusion: &Fusion, form: &'f Form) -> Kind<'f> {
+        match form {
+            Form::Map(f) => Kind::Map(f),
+            Form::Row(f) => Kind::Row(f),
+            Form::Contraction(f) if fusion.kind == FusionKind::Matvec => {
+                match dot::rounding(&fusion.body, f.lhs) {
+                    Some(_) => Kind::MatvecDot(f),
+                    None if matvec_staged::fits(e, f) => Kind::MatvecStaged(f),
+                    None => Kind::Matvec(f),
+                }
             }
+            Form::Contraction(f) if matmul_matrix::fits(e, f) => Kind::MatmulMatrix(f),
+            Form::Contraction(f) => Kind::Matmul(f),
+            Form::Attention(f) if attention_matrix::fits(e, f) => Kind::AttentionMatrix(f),
+            Form::Attention(f) if attention_group::fits(e, f) => Kind::AttentionGroup(f),
+            Form::Attention(f) => Kind::Attention(f),
+            Form::Single(f) if fusion.kind == FusionKind::Quantize => Kind::Quantize(f),
+            Form::Single(f) if fusion.kind == FusionKind::Scan => Kind::Scan(f),
+            Form::Single(f) if fusion.kind == FusionKind::Sort => Kind::Sort(f),
+            Form::Single(f) if fusion.kind == FusionKind::Custom => Kind::Custom(f),
+            Form::Single(f) => Kind::Scatter(f),
         }
-        form::Form::Contraction(f) if matmul_matrix::fits(&emitter, &f) => matmul_matrix::kernel(emitter, &f),
-        form::Form::Contraction(f) => matmul::kernel(emitter, &f),
-        form::Form::Attention(f) if attention_matrix::fits(&emitter, &f) => {
-            attention_matrix::kernel(emitter, &f)
+    }
+
+    /// What is worth trying, what the cost model takes first; nothing where there is nothing to choose.
+    fn choices(&self, e: &Emitter<'_>) -> Result<Vec<Choice>, CodegenError> {
+        Ok(match self {
+            Kind::MatvecDot(f) => matvec_dot::choices(e, f).into_iter().map(Choice::Sharing).collect(),
+            Kind::MatvecStaged(f) => matvec_staged::choices(e, f).into_iter().map(Choice::Sharing).collect(),
+            Kind::Matvec(f) => matvec::choices(e, f).into_iter().map(Choice::Matvec).collect(),
+            Kind::MatmulMatrix(f) => matmul_matrix::choices(e, f).into_iter().map(Choice::Side).collect(),
+            Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
+            Kind::Row(f) => row::choices(e, f).into_iter().map(Choice::Rows).collect(),
+            Kind::AttentionGroup(f) => attention_group::choices(e, f).into_iter().map(Choice::Keys).collect(),
+            Kind::Map(_)
+            | Kind::AttentionMatrix(_)
+            | Kind::Attention(_)
+            | Kind::Quantize(_)
+            | Kind::Scan(_)
+            | Kind::Sort(_)
+            | Kind::Custom(_)
+            | Kind::Scatter(_) => vec![],
+        })
+    }
+}
+
+/// The kernel for one fusion, as the cost model cuts it up; symbol expressions that it reads go into `table`.
+///
+/// # Errors
+/// When the device lacks what the fusion needs.
+pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<Kernel, CodegenError> {
+    generate(fusion, None, caps, table)
+}
+
+/// What is worth trying for one fusion, what [`kernel`] takes first; nothing where there is nothing to choose.
+///
+/// # Errors
+/// As [`kernel`].
+pub fn choices(fusion: &Fusion, caps: &DeviceCaps) -> Result<Vec<Choice>, CodegenError> {
+    let form = form::form(fusion.kind, &fusion.body)?;
+    let mut table = Table::default();
+    let mut e = Emitter::new(&fusion.body, caps, &mut table);
+    Kind::of(&mut e, fusion, &form).choices(&e)
+}
+
+/// As [`kernel`] with one of the fusion's [`choices`].
+///
+/// # Errors
+/// As [`kernel`], and [`CodegenError::Choice`] for another choice.
+pub fn kernel_with(
+    fusion: &Fusion,
+    choice: Choice,
+    caps: &DeviceCaps,
+    table: &mut Table,
+) -> Result<Kernel, CodegenError> {
+    match choices(fusion, caps)?.contains(&choice) {
+        true => generate(fusion, Some(choice), caps, table),
+        false => Err(CodegenError::Choice { kind: fusion.kind.name(), choice: choice.to_string() }),
+    }
+}
+
+fn generate(
+    fusion: &Fusion,
+    choice: Option<Choice>,
+    caps: &DeviceCaps,
+    table: &mut Table,
+) -> Result<Kernel, CodegenError> {
+    let form = form::form(fusion.kind, &fusion.body)?;
+    let mut e = Emitter::new(&fusion.body, caps, table);
+    let kind = Kind::of(&mut e, fusion, &form);
+    // Checked against the kind's own choices, a choice is of its variant.
+    let sharing = |first: Sharing| if let Some(Choice::Sharing(given)) = choice { given } else { first };
+    match kind {
+        Kind::Map(f) => map::kernel(e, f),
+        Kind::Row(f) => {
+            row::kernel(e, f, if let Some(Choice::Rows(rows)) = choice { Some(rows) } else { None })
         }
-        form::Form::Attention(f) if attention_group::fits(&mut emitter, &f) => {
-            attention_group::kernel(emitter, &f)
+        Kind::MatvecDot(f) => {
+            let choice = sharing(matvec_dot::first(&e, f));
+            matvec_dot::kernel(e, f, choice)
         }
-        form::Form::Attention(f) => attention::kernel(emitter, &f),
-        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Quantize => {
-            quantize::kernel(emitter, &f)
+        Kind::MatvecStaged(f) => {
+            let choice = sharing(matvec_staged::first(&e, f));
+            matvec_staged::kernel(e, f, choice)
         }
-        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Scan => scan::kernel(emitter, &f),
-        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Sort => sort::kernel(emitter, &f),
-        form::Form::Single(f) if fusion.kind == tallow_ir::FusionKind::Custom => custom::kernel(emitter, &f),
-        form::Form::Single(f) => scatter::kernel(emitter, &f),
+        Kind::Matvec(f) => {
+            let first = matvec::first(&e, f);
+            matvec::kernel(e, f, if let Some(Choice::Matvec(given)) = choice { given } else { first })
+        }
+        Kind::MatmulMatrix(f) => {
+            matmul_matrix::kernel(e, f, if let Some(Choice::Side(side)) = choice { Some(side) } else { None })
+        }
+        Kind::Matmul(f) => {
+            matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
+        }
+        Kind::AttentionMatrix(f) => attention_matrix::kernel(e, f),
+        Kind::AttentionGroup(f) => {
+            let first = attention_group::first(caps);
+            attention_group::kernel(e, f, if let Some(Choice::Keys(keys)) = choice { keys } else { first })
+        }
+        Kind::Attention(f) => attention::kernel(e, f),
+        Kind::Quantize(f) => quantize::kernel(e, f),
+        Kind::Scan(f) => scan::kernel(e, f),
+        Kind::Sort(f) => sort::kernel(e, f),
+        Kind::Custom(f) => custom::kernel(e, f),
+        Kind::Scatter(f) => scatter::kernel(e, f),
     }
 }
 

@@ -8,6 +8,7 @@
 
 #[cfg(feature = "spirv")]
 mod cache;
+mod choice;
 #[cfg(feature = "spirv")]
 mod custom;
 mod emit;
@@ -23,9 +24,12 @@ mod spirv;
 mod storage;
 mod template;
 
+pub use choice::{Choice, Choices, Keys, Matvec, Rows, Sharing, class_of};
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, divisor};
-pub use kinds::kernel;
-pub use module::{Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, limits};
+pub use kinds::{choices, kernel, kernel_with};
+pub use module::{
+    Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_chosen, compile_observed, limits,
+};
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]

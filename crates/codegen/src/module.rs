@@ -7,6 +7,7 @@ use tallow_ir::schedule::{self, Access, Buffer, Dispatch, Limits, Place, Plan, P
 use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
+use crate::choice::Choices;
 use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
 
@@ -104,10 +105,24 @@ pub fn compile_observed(
     caps: &DeviceCaps,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Module, CodegenError> {
+    compile_chosen(graph, caps, &mut |_| Choices::default(), observer)
+}
+
+/// As [`compile_observed`]; `choose` is asked once, with the fused graph, for what was chosen for its fusions. It is part of
+/// what [`KERNELS`] ends.
+///
+/// # Errors
+/// As [`compile`], and [`CodegenError::Choice`] for what is none of a fusion's choices.
+pub fn compile_chosen(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    choose: &mut dyn FnMut(&Graph) -> Choices,
+    observer: &mut dyn FnMut(&str, &Graph),
+) -> Result<Module, CodegenError> {
     let mut decisions = vec![];
     let fused = passes::run_logged(graph, caps, &mut decisions, observer)?;
     let mut builder = Builder::default();
-    builder.build(fused.graph(), caps)?;
+    builder.build(fused.graph(), caps, &choose(fused.graph()))?;
     builder.size_table();
     observer(KERNELS, fused.graph());
     let plan =
@@ -178,7 +193,7 @@ impl Builder {
         buffer
     }
 
-    fn build(&mut self, graph: &Graph, caps: &DeviceCaps) -> Result<(), CodegenError> {
+    fn build(&mut self, graph: &Graph, caps: &DeviceCaps, choices: &Choices) -> Result<(), CodegenError> {
         let returned = returned(graph);
         let mut outputs = 0;
         let mut known: HashMap<&Fusion, usize> = HashMap::new();
@@ -205,7 +220,10 @@ impl Builder {
                     let kernel = match known.get(&**fusion) {
                         Some(k) => *k,
                         None => {
-                            let kernel = kinds::kernel(fusion, caps, &mut self.table)?;
+                            let kernel = match choices.get(&**fusion) {
+                                Some(choice) => kinds::kernel_with(fusion, *choice, caps, &mut self.table)?,
+                                None => kinds::kernel(fusion, caps, &mut self.table)?,
+                            };
                             self.kernels.push(kernel);
                             known.insert(fusion, self.kernels.len() - 1);
                             self.kernels.len() - 1

@@ -104,6 +104,11 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("repack.comp", include_str!("templates/repack.comp")),
 ];
 
+/// Names and texts of all templates, one after the other.
+pub fn texts() -> impl Iterator<Item = &'static str> {
+    TEMPLATES.iter().flat_map(|(name, text)| [*name, *text])
+}
+
 /// Renders the template `name` with `context`.
 pub fn render(name: &'static str, context: Value) -> Result<String, CodegenError> {
     let fail = |source| CodegenError::Template { name, source };

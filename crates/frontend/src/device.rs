@@ -55,6 +55,19 @@ impl Device {
         })
     }
 
+    /// Whether kernels of what is compiled for a Vulkan device from now on are tuned: those that can be cut up in several ways are
+    /// measured, and the fastest taken. What was measured is kept on disk for the device and its driver. Sums may then be added in
+    /// another order than on a device that does not tune, as it is at first unless `TALLOW_TUNE` is set.
+    pub fn set_tuning(&self, on: bool) {
+        match self {
+            Device::Cpu => {
+                let _ = on;
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.set_tuning(on),
+        }
+    }
+
     /// True for the interpreter.
     pub fn is_cpu(&self) -> bool {
         match self {

@@ -80,6 +80,10 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    pub(crate) fn set_tuning(&self, on: bool) {
+        self.context.set_tuning(on);
+    }
+
     pub(crate) fn release_staging(&self) {
         self.context.release_staging();
     }

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Target, Tensor, compile_kernels,
-    compile_observed,
+    Choices, CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Target, Tensor,
+    compile_chosen, compile_kernels,
 };
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Dim, Graph};
@@ -85,7 +85,7 @@ pub struct Compiled {
 pub struct Phases {
     /// Rewriting and fusing.
     pub passes: f64,
-    /// Generating GLSL.
+    /// Generating GLSL, and measuring kernels where the device is tuned.
     pub glsl: f64,
     /// Levels, barriers, offsets.
     pub plan: f64,
@@ -102,15 +102,32 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// Passes, kernels, schedule, SPIR-V (parallel, cached on disk) and pipelines.
+    /// Passes, kernels, schedule, SPIR-V (parallel, cached on disk) and pipelines. Kernels that can be cut up in several ways
+    /// are what the cost model takes, or what is fastest where the context tunes.
     ///
     /// # Errors
     /// When the graph is invalid or needs what the device lacks.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
+        let tuned = &mut |fused: &Graph| match context.tuner() {
+            Some(tuner) => tuner.choose(context, fused),
+            None => Choices::default(),
+        };
+        Compiled::with(context, graph, tuned)
+    }
+
+    /// As [`Compiled::new`], with what `choose` takes for the fusions of the graph that it is given.
+    ///
+    /// # Errors
+    /// As there, and when a choice is none of its fusion's.
+    pub fn with(
+        context: &Arc<Context>,
+        graph: &Graph,
+        choose: &mut dyn FnMut(&Graph) -> Choices,
+    ) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let mut phases = Phases::default();
         let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
-        let module = compile_observed(graph, context.caps(), &mut |stage, _| match stage {
+        let module = compile_chosen(graph, context.caps(), choose, &mut |stage, _| match stage {
             KERNELS => phases.glsl = since(start) - phases.passes,
             PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
             _ => phases.passes = since(start),

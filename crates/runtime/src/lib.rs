@@ -33,6 +33,8 @@ pub mod record;
 #[cfg(feature = "vulkan")]
 pub mod resident;
 #[cfg(feature = "vulkan")]
+pub mod tune;
+#[cfg(feature = "vulkan")]
 pub mod vulkan;
 
 pub use error::{Error, Result};

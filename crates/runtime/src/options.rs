@@ -6,6 +6,7 @@
 //! | `TALLOW_DISABLE` | features to do without, comma-separated, or `all` |
 //! | `TALLOW_VALIDATE` | `1`: run under the Khronos validation layer, any report fails the run |
 //! | `TALLOW_CACHE_DIR` | directory of the caches; empty: none |
+//! | `TALLOW_TUNE` | `1`: kernels that can be cut up in several ways are measured, and the fastest taken |
 //! | `TALLOW_STORAGE_RANGE` | bytes that one storage-buffer binding may span, at most |
 //! | `TALLOW_VULKAN_LOADER` | path of the Vulkan loader library |
 //! | `TALLOW_WAIT` | `block` or `poll`: how a thread waits for the device |
@@ -37,8 +38,11 @@ pub struct RuntimeOptions {
     pub disable: Vec<OptionalFeature>,
     /// Run under the validation layer.
     pub validate: bool,
-    /// Directory that keeps pipelines between runs.
+    /// Directory that keeps pipelines, and what was measured of kernels, between runs.
     pub cache_dir: Option<PathBuf>,
+    /// Measure the kernels that can be cut up in several ways, once for each device and driver, and take the fastest. Without,
+    /// the choice depends on [`DeviceCaps`](tallow_ir::DeviceCaps) alone.
+    pub tune: bool,
     /// Lowers the range that one storage-buffer binding may span, in bytes.
     pub max_storage_buffer_range: Option<u64>,
     /// Path of the Vulkan loader library; the system's without it.
@@ -57,6 +61,7 @@ impl RuntimeOptions {
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<RuntimeOptions> {
         let set = |name| variable(name).filter(|value| !value.trim().is_empty());
+        let on = |name| set(name).is_some_and(|value| value.trim() != "0");
         let disable = match set("TALLOW_DISABLE") {
             None => Vec::new(),
             Some(value) => OptionalFeature::parse_list(&value).map_err(|unknown| {
@@ -90,7 +95,8 @@ impl RuntimeOptions {
         Ok(RuntimeOptions {
             device: set("TALLOW_DEVICE"),
             disable,
-            validate: set("TALLOW_VALIDATE").is_some_and(|value| value.trim() != "0"),
+            validate: on("TALLOW_VALIDATE"),
+            tune: on("TALLOW_TUNE"),
             cache_dir: None,
             max_storage_buffer_range: range,
             loader: set("TALLOW_VULKAN_LOADER").map(PathBuf::from),
@@ -112,7 +118,10 @@ mod tests {
     #[test]
     fn nothing_set_is_the_default() {
         assert_eq!(read(&[]), Ok(RuntimeOptions::default()));
-        assert_eq!(read(&[("TALLOW_VALIDATE", "0"), ("TALLOW_DEVICE", "")]), Ok(RuntimeOptions::default()));
+        assert_eq!(
+            read(&[("TALLOW_VALIDATE", "0"), ("TALLOW_TUNE", "0"), ("TALLOW_DEVICE", "")]),
+            Ok(RuntimeOptions::default())
+        );
     }
 
     #[test]
@@ -121,6 +130,7 @@ mod tests {
             ("TALLOW_DEVICE", "h200"),
             ("TALLOW_DISABLE", "f16,sync2"),
             ("TALLOW_VALIDATE", "1"),
+            ("TALLOW_TUNE", "1"),
             ("TALLOW_STORAGE_RANGE", "1048576"),
             ("TALLOW_VULKAN_LOADER", "/x/libvulkan.so"),
             ("TALLOW_WAIT", "poll"),
@@ -128,7 +138,7 @@ mod tests {
         .unwrap();
         assert_eq!(options.device.as_deref(), Some("h200"));
         assert_eq!(options.disable, [OptionalFeature::F16, OptionalFeature::Sync2]);
-        assert!(options.validate);
+        assert!(options.validate && options.tune);
         assert_eq!(options.max_storage_buffer_range, Some(1 << 20));
         assert_eq!(options.loader, Some(PathBuf::from("/x/libvulkan.so")));
         assert_eq!(options.wait, Wait::Poll);

@@ -92,7 +92,7 @@ impl DeviceState {
 }
 
 /// Bytes of a tensor, as whole vectors of sixteen bytes, which wide loads read.
-fn buffer_bytes(ty: &TensorType) -> u64 {
+pub(crate) fn buffer_bytes(ty: &TensorType) -> u64 {
     ty.max_bytes().max(1).next_multiple_of(16)
 }
 
@@ -111,7 +111,7 @@ fn check_bytes(ty: &TensorType, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Writes bytes of a file, which were checked, to a tensor's buffer.
-fn write(
+pub(crate) fn write(
     context: &Context,
     ty: &TensorType,
     buffer: &Arc<Buffer>,

@@ -33,18 +33,34 @@ fn caps(device: &Device) -> &DeviceCaps {
     vulkan.caps()
 }
 
-/// Where the device leaves what kernels may compute ([`Bounds`]).
+/// What the interpreter gives, and what kernels may give instead ([`Bounds`]).
+pub struct Expected {
+    results: Vec<(String, Array)>,
+    bounds: Vec<(String, Interval)>,
+}
+
+impl Expected {
+    pub fn of(graph: &Graph, inputs: &Inputs) -> Expected {
+        let results = interpret(graph, inputs).unwrap_or_else(|e| panic!("interpreter: {e}\n{graph}"));
+        let bounds = Bounds::of(graph).and_then(|mut bounds| bounds.run(inputs));
+        let bounds = bounds.unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        Expected { results, bounds }
+    }
+
+    /// Where the device leaves that.
+    pub fn differences(&self, got: &[(String, Array)]) -> Vec<String> {
+        let of =
+            |all: &[(String, Array)], name: &str| all.iter().find(|(n, _)| n == name).map(|(_, a)| a.clone());
+        let differs = |(name, interval): &(String, Interval)| match (of(&self.results, name), of(got, name)) {
+            (Some(want), Some(got)) => interval.check(&want, &got).err().map(|why| format!("{name}: {why}")),
+            _ => Some(format!("{name} is missing")),
+        };
+        self.bounds.iter().filter_map(differs).collect()
+    }
+}
+
 fn differences(graph: &Graph, inputs: &Inputs, got: &[(String, Array)]) -> Vec<String> {
-    let want = interpret(graph, inputs).unwrap_or_else(|e| panic!("interpreter: {e}\n{graph}"));
-    let bounds = Bounds::of(graph).and_then(|mut bounds| bounds.run(inputs));
-    let bounds = bounds.unwrap_or_else(|e| panic!("{e}\n{graph}"));
-    let of =
-        |all: &[(String, Array)], name: &str| all.iter().find(|(n, _)| n == name).map(|(_, a)| a.clone());
-    let differs = |(name, interval): &(String, Interval)| match (of(&want, name), of(got, name)) {
-        (Some(want), Some(got)) => interval.check(&want, &got).err().map(|why| format!("{name}: {why}")),
-        _ => Some(format!("{name} is missing")),
-    };
-    bounds.iter().filter_map(differs).collect()
+    Expected::of(graph, inputs).differences(got)
 }
 
 pub fn check(graph: &Graph, seed: u64) -> Option<String> {

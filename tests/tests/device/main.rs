@@ -9,6 +9,7 @@
 mod attention;
 mod blocks;
 mod cache;
+mod choices;
 mod custom;
 mod differential;
 mod formats;

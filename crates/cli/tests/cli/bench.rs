@@ -85,3 +85,20 @@ fn every_work_runs_and_is_right_where_there_is_a_device() {
     let table = String::from_utf8(again.stdout).unwrap();
     assert!(table.contains("ours/p") && table.contains(" %") && !table.contains("ceilings/read"), "{table}");
 }
+
+/// With kernels that were measured results are as right, and what was measured is kept.
+#[test]
+fn tuned_works_are_right_and_what_was_measured_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["bench", "matvec/q4_0", "row/softmax", "--quick", "--seconds", "0", "--tune"];
+    let output = program(&args).env("TALLOW_CACHE_DIR", folder.path()).output().unwrap();
+    let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    if !required && stderr(&output).contains("there is none to use") {
+        eprintln!("skipped: {}", stderr(&output).trim());
+        return;
+    }
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    let file = std::fs::read_dir(folder.path().join("tuning")).unwrap().next().unwrap().unwrap().path();
+    let kept = std::fs::read_to_string(file).unwrap();
+    assert!(kept.contains("\"kernel\":\"matvec") && kept.contains("\"kernel\":\"row"), "{kept}");
+}

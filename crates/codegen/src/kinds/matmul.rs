@@ -2,7 +2,6 @@
 //! registers.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::DeviceCaps;
 use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
@@ -86,7 +85,9 @@ fn columns(tile: Tile, segment: &Segment) -> u32 {
     floor_pow2(tile.bn / segment.anchors.len() as u32)
 }
 
-fn tile(form: &ContractionForm, ty: Glsl, caps: &DeviceCaps) -> Result<Tile, CodegenError> {
+/// The tiles that the device has room for, what the cost model takes first.
+fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenError> {
+    let ((ty, _), caps) = (accumulator(e, form)?, e.caps);
     let bytes = |t: Tile| 4 * ty.bytes() * t.vectors();
     let holds =
         |t: Tile| form.segments.iter().all(|s| t.bn >= 4 * s.anchors.len() as u32 && columns(t, s) >= s.tile);
@@ -106,17 +107,33 @@ fn tile(form: &ContractionForm, ty: Glsl, caps: &DeviceCaps) -> Result<Tile, Cod
     let filled =
         |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= WANTED_WORKGROUPS;
     let found = square.iter().find(filled).or(square.last()).copied();
+    let mut all = found.map_or_else(|| WIDE.into_iter().filter(fits).collect(), |first| vec![first]);
+    all.extend(SQUARE.into_iter().filter(|t| fits(t) && found.is_some_and(|first| first.bm != t.bm)));
     let least = WIDE.into_iter().filter(|t| holds(*t)).map(bytes).min().unwrap_or(u32::MAX);
-    found.or_else(|| WIDE.into_iter().find(fits)).ok_or_else(|| CodegenError::SharedMemory {
-        what: "matmul".into(),
-        needs: least,
-        has: caps.shared_memory_bytes,
-    })
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(CodegenError::SharedMemory {
+            what: "matmul".into(),
+            needs: least,
+            has: caps.shared_memory_bytes,
+        }),
+    }
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+/// Rows and columns of the tiles that are worth trying, what the cost model takes first.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<[u32; 2]>, CodegenError> {
+    Ok(tiles(e, form)?.iter().map(|t| [t.bm, t.bn]).collect())
+}
+
+/// The kernel with tiles of so many rows and columns, or those that the cost model takes.
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    choice: Option<[u32; 2]>,
+) -> Result<Kernel, CodegenError> {
     let (ty, _) = accumulator(&e, form)?;
-    let tile = tile(form, ty, e.caps)?;
+    let all = tiles(&e, form)?;
+    let tile = *all.iter().find(|t| choice == Some([t.bm, t.bn])).unwrap_or(&all[0]);
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;

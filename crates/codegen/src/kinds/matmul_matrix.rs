@@ -42,17 +42,22 @@ impl Tile {
     }
 }
 
-/// Widest tile of which `tiles` fill a device.
+/// The tile that the cost model takes.
 fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
-    let workgroup = GRID * GRID * caps.subgroup_size;
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
     let count = |side: u64| {
         (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
     };
     // A tile of twice the side reads half as much for each product, but fewer of them may leave a large device idle.
-    let side = if count(128) >= WANTED_WORKGROUPS { 128 } else { 64 };
-    Tile { side, workgroup }
+    of_side(if count(128) >= WANTED_WORKGROUPS { SIDES[0] } else { SIDES[1] }, caps)
 }
+
+fn of_side(side: u32, caps: &DeviceCaps) -> Tile {
+    Tile { side, workgroup: GRID * GRID * caps.subgroup_size }
+}
+
+/// Sides of tiles.
+const SIDES: [u32; 2] = [128, 64];
 
 /// Workgroups that tiles of the larger size should leave: one for each multiprocessor of a large device.
 const WANTED_WORKGROUPS: u64 = 96;
@@ -64,20 +69,34 @@ fn columns(tile: Tile, segment: &Segment) -> u32 {
 
 /// Whether this kernel computes a contraction.
 pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
-    let tile = tile(form, e.caps);
-    let shared = 16 * STRIDE * 2 * tile.side <= e.caps.shared_memory_bytes;
+    matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
+}
+
+/// The sides of tiles that are worth trying, what the cost model takes first.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
+    let first = tile(form, e.caps).side;
+    let others =
+        SIDES.into_iter().filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
+    [first].into_iter().chain(others).collect()
+}
+
+/// Whether the device has room for a tile, which has room for what the epilogue needs.
+fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+    let shared = 16 * STRIDE * 2 * tile.side <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns(tile, s);
         columns >= (GRID * matrix::SIDE).max(tile.pass()) && columns >= s.tile
     };
-    matrix::supported(e.body, form, e.caps)
-        && shared
-        && tile.workgroup <= e.caps.max_workgroup_invocations
-        && form.segments.iter().all(whole)
+    shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
-    let tile = tile(form, e.caps);
+/// The kernel with tiles of this side, or those that the cost model takes.
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    side: Option<u32>,
+) -> Result<Kernel, CodegenError> {
+    let tile = side.map_or_else(|| tile(form, e.caps), |side| of_side(side, e.caps));
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;

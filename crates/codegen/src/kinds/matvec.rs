@@ -9,6 +9,7 @@ use tallow_ir::{DType, Dim, ReduceKind, Shape};
 use super::sharing::{self, Sums};
 use super::walk::Share;
 use super::{Parts, finish, floor_pow2, operand, reduction, rounding, runs, whole};
+use crate::choice::Matvec;
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -32,12 +33,14 @@ const COLUMNS: u32 = 4;
 /// in one step, beyond which more lanes only make the final sum longer.
 const MAX_WORKGROUP: u32 = 128;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
-    let (ty, dtype) = accumulator(&e, form)?;
-    let m = form.m.as_const().unwrap_or(1) as u32;
-    // Eight elements a step where rows are whole groups of eight: then weights load sixteen bytes wide.
-    let step =
-        if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 };
+/// Elements of a step: eight where rows are whole groups of eight, as then weights load sixteen bytes wide.
+fn step(form: &ContractionForm) -> u32 {
+    if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 }
+}
+
+/// What the cost model takes.
+pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
+    let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
     // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
     // barrier of the final sum, and with one there is no barrier.
@@ -49,21 +52,50 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
     };
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
+    // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
+    let all: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let columns = match form.prologue.is_empty() {
+        true => TILE,
+        false => {
+            floor_pow2((all / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32).clamp(TILE, MAX_PROLOGUE_TILE)
+        }
+    };
+    Matvec { workgroup, columns }
+}
+
+/// What is worth trying: more invocations for a column or fewer, and tiles of other widths.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Matvec> {
+    let first = first(e, form);
+    let least = e.caps.subgroup_size.max(8);
+    let most = e.caps.max_workgroup_invocations.min(2 * MAX_WORKGROUP);
+    let mut all = vec![first];
+    let (w, c) = (first.workgroup, first.columns);
+    for (workgroup, columns) in
+        [(w, 2 * c), (w, c / 2), (2 * w, c), (w / 2, c), (2 * w, c / 2), (w / 2, 2 * c), (w, c / 4)]
+    {
+        if (least..=most).contains(&workgroup) && (1..=MAX_PROLOGUE_TILE).contains(&columns) {
+            all.push(Matvec { workgroup, columns });
+        }
+    }
+    all
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    choice: Matvec,
+) -> Result<Kernel, CodegenError> {
+    let (ty, dtype) = accumulator(&e, form)?;
+    let m = form.m.as_const().unwrap_or(1) as u32;
+    let (step, workgroup) = (step(form), choice.workgroup);
     let mut used = reduction::Used::default();
     let sum = used.value(ReduceKind::Sum, ty, dtype);
     let batch = e.atom(&form.batch.numel(), "batch");
     prologue(&mut e, &mut used, form, m, workgroup)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
-    // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
-    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
-    let tile = match form.prologue.is_empty() {
-        true => TILE,
-        false => {
-            floor_pow2((columns / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32).clamp(TILE, MAX_PROLOGUE_TILE)
-        }
-    };
-    let mut tiles: Vec<u32> = form.segments.iter().map(|s| tile.next_multiple_of(s.tile.max(1))).collect();
+    let mut tiles: Vec<u32> =
+        form.segments.iter().map(|s| choice.columns.next_multiple_of(s.tile.max(1))).collect();
     let mut grid = [
         columns_grid(form, &tiles, limits[0]),
         Count { value: form.batch.numel(), per: 1, limit: limits[1] },

@@ -10,6 +10,7 @@ use tallow_ir::{Dim, NodeId, Value};
 use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk, plus, times};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
+use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
@@ -23,7 +24,30 @@ const DEPTH: u32 = 2;
 const REGISTERS: u32 = 64;
 const OTHER_REGISTERS: u32 = 28;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+/// Blocks of a row, and the workgroup that the cost model takes.
+fn extents(e: &Emitter<'_>, form: &ContractionForm) -> (u32, u32) {
+    let (m, k) = (form.m.as_const().unwrap_or(1), form.k.as_const().unwrap_or(dot::BLOCK));
+    let blocks = (k / dot::BLOCK) as u32;
+    (blocks, sharing::workgroup(e, form, blocks, m as u32 * blocks * 4))
+}
+
+/// What the cost model takes.
+pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Sharing {
+    let (blocks, workgroup) = extents(e, form);
+    Sharing::first(e, form, blocks, workgroup)
+}
+
+/// What is worth trying.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Sharing> {
+    let (blocks, workgroup) = extents(e, form);
+    Sharing::all(e, form, blocks, workgroup)
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    choice: Sharing,
+) -> Result<Kernel, CodegenError> {
     let rounding = dot::rounding(e.body, form.lhs);
     let lhs = rounding.map(|id| e.body.node(id).operands[0]);
     let refused = || CodegenError::Node(e.body.node_text(form.lhs.node));
@@ -34,8 +58,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kerne
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = sharing::workgroup(&e, form, blocks, m * blocks * 4);
-    let shape = Shape::new(&e, form, blocks, workgroup);
+    let workgroup = choice.workgroup;
+    let shape = Shape::new(&e, form, blocks, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();

@@ -8,6 +8,7 @@ use tallow_ir::index::Index;
 use super::matvec::{accumulator, columns_grid, left_at, prologue, right, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
+use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -33,8 +34,8 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         return false;
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let workgroup = sharing::workgroup(e, form, items, m * items);
-    let shape = Shape::new(e, form, items, workgroup);
+    let choice = first(e, form);
+    let (workgroup, shape) = (choice.workgroup, Shape::new(e, form, items, choice));
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
     let scratch = 4 + 12
@@ -49,13 +50,36 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     4 * floats + reduced + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm) -> Result<Kernel, CodegenError> {
+/// Eights of a row, and the workgroup that the cost model takes.
+fn extents(e: &Emitter<'_>, form: &ContractionForm) -> (u32, u32) {
+    let (m, k) = (form.m.as_const().unwrap_or(1), form.k.as_const().unwrap_or(operand::WIDE));
+    let items = (k / operand::WIDE) as u32;
+    (items, sharing::workgroup(e, form, items, m as u32 * items))
+}
+
+/// What the cost model takes.
+pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Sharing {
+    let (items, workgroup) = extents(e, form);
+    Sharing::first(e, form, items, workgroup)
+}
+
+/// What is worth trying.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Sharing> {
+    let (items, workgroup) = extents(e, form);
+    Sharing::all(e, form, items, workgroup)
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    choice: Sharing,
+) -> Result<Kernel, CodegenError> {
     let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else {
         return Err(CodegenError::Node(e.body.node_text(form.lhs.node)));
     };
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let workgroup = sharing::workgroup(&e, form, items, m * items);
-    let shape = Shape::new(&e, form, items, workgroup);
+    let workgroup = choice.workgroup;
+    let shape = Shape::new(&e, form, items, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     prologue(&mut e, &mut used, form, m, workgroup)?;

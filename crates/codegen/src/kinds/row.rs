@@ -13,6 +13,7 @@ use tallow_ir::{NodeId, Op, Value};
 use super::group::{self, Root};
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, reduction};
+use crate::choice::Rows as RowsChoice;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -49,8 +50,42 @@ const COLUMNS: (u32, u32) = (8, 32);
 /// Invocations of a workgroup that takes columns.
 const COLUMNS_WORKGROUP: u32 = 512;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm) -> Result<Kernel, CodegenError> {
-    let layout = layout(&e, form);
+/// What is worth trying, what the cost model takes first: more invocations for a row or fewer; of rows side by side, other
+/// numbers of them too. Nothing where an invocation takes a row.
+pub(crate) fn choices(e: &Emitter<'_>, form: &RowForm) -> Vec<RowsChoice> {
+    let first = layout(e, form);
+    let (w, c) = (first.workgroup, first.columns);
+    let others = match first.share {
+        // (No layout gives a row to a subgroup.)
+        Share::Alone | Share::Subgroup => return vec![],
+        Share::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
+        Share::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
+    };
+    let choice = |(workgroup, side_by_side)| RowsChoice { workgroup, side_by_side };
+    let fits = |choice: &RowsChoice| {
+        let least = e.caps.subgroup_size.max(8).max(choice.side_by_side);
+        (least..=e.caps.max_workgroup_invocations).contains(&choice.workgroup)
+            && (c == 0 || (1..=COLUMNS.1).contains(&choice.side_by_side))
+    };
+    [choice((w, c))].into_iter().chain(others.into_iter().map(choice).filter(fits)).collect()
+}
+
+/// The kernel of one of these choices, or that which the cost model takes.
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &RowForm,
+    choice: Option<RowsChoice>,
+) -> Result<Kernel, CodegenError> {
+    let mut layout = layout(&e, form);
+    if let Some(RowsChoice { workgroup, side_by_side }) = choice {
+        layout.share = match layout.share {
+            Share::Alone => Share::Alone,
+            Share::Subgroup => Share::Subgroup,
+            Share::Workgroup(_) => Share::Workgroup(workgroup),
+            Share::Slices(_) => Share::Slices(workgroup / side_by_side.max(1)),
+        };
+        (layout.workgroup, layout.columns) = (workgroup, side_by_side);
+    }
     let mut used = reduction::Used::of_columns(layout.columns);
     e.open();
     let size = Dim::constant(layout.group.into());

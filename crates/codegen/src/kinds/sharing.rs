@@ -9,14 +9,15 @@ use tallow_ir::index::Index;
 
 use super::matvec::{columns_grid, stores};
 use super::{floor_pow2, reduction, rounding, runs};
+use crate::choice::Sharing;
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// Workgroups that tiles should leave: about as many as large devices have multiprocessors, as each prepares the
+/// Workgroups that tiles leave, unless others were measured: about as many as large devices have multiprocessors, as each prepares the
 /// activations again and holds a multiprocessor by itself. (H200, 14336 columns of Q4_0 behind a barrier: 13.6 us by 112
 /// workgroups, 12.5 by 128.)
-const WANTED_WORKGROUPS: u64 = 128;
+const WANTED_WORKGROUPS: u32 = 128;
 
 /// Widest tile.
 const MAX_COLUMNS: u32 = 256;
@@ -43,17 +44,17 @@ pub(super) fn workgroup(e: &Emitter<'_>, form: &ContractionForm, items: u32, pie
             MAX_WORKGROUP
         }
         DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            wanted(e, form) * floor_pow2(items.div_ceil(size).min(MAX_PARTS)) * size
+            wanted(e, form, WANTED_WORKGROUPS) * floor_pow2(items.div_ceil(size).min(MAX_PARTS)) * size
         }
     };
     let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
     workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(size)
 }
 
-/// Columns of a tile that leave as many workgroups as are wanted.
-fn wanted(e: &Emitter<'_>, form: &ContractionForm) -> u32 {
+/// Columns of a tile that leave so many workgroups.
+fn wanted(e: &Emitter<'_>, form: &ContractionForm, workgroups: u32) -> u32 {
     let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
-    let wanted = (columns as u64).div_ceil(WANTED_WORKGROUPS);
+    let wanted = (columns as u64).div_ceil(workgroups.max(1).into());
     wanted.clamp(1, MAX_COLUMNS.min(room(e, form)).max(1).into()) as u32
 }
 
@@ -67,6 +68,9 @@ fn sums(form: &ContractionForm) -> u32 {
     let anchors = form.segments.iter().map(|s| s.anchors.len() as u32).max().unwrap_or(1);
     (form.m.max_value() as u32 * anchors).max(1)
 }
+
+/// Smallest workgroup that is worth trying.
+const LEAST_TRIED: u32 = 64;
 
 /// How a kernel shares out its work.
 pub(super) struct Shape {
@@ -102,9 +106,60 @@ pub(super) struct Walk {
     pub total: String,
 }
 
+impl Sharing {
+    /// For workgroups of this size and about as many of them: all parts that there can be, what costs least first.
+    fn by_cost(
+        e: &Emitter<'_>,
+        form: &ContractionForm,
+        items: u32,
+        [workgroup, workgroups]: [u32; 2],
+    ) -> Vec<Sharing> {
+        let choice = |parts| Sharing { workgroup, workgroups, parts };
+        if e.caps.subgroup_size_min != e.caps.subgroup_size_max {
+            return vec![choice(1)];
+        }
+        let wanted = wanted(e, form, workgroups);
+        let (size, subgroups) = (e.caps.subgroup_size, workgroup / e.caps.subgroup_size);
+        // Tiles are whole passes of the subgroups. Of several parts, passes are shorter, and fit the tile that is
+        // wanted better.
+        let steps = |parts: u32| items.div_ceil(size * parts);
+        let cost = |parts: u32| wanted.next_multiple_of(subgroups / parts) * steps(parts) * parts;
+        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1);
+        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest.max(1));
+        let most = subgroups.min(steps(1)).min(room(e, form) / wanted).min(spare).clamp(1, MAX_PARTS);
+        let mut all: Vec<u32> = (0..=most.ilog2()).map(|log| 1 << log).collect();
+        all.sort_by_key(|parts| cost(*parts));
+        all.into_iter().map(choice).collect()
+    }
+
+    /// What the cost model takes for workgroups of this size.
+    pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, items: u32, workgroup: u32) -> Sharing {
+        let sizes = [workgroup, WANTED_WORKGROUPS];
+        let only = Sharing { workgroup, workgroups: WANTED_WORKGROUPS, parts: 1 };
+        Sharing::by_cost(e, form, items, sizes).first().copied().unwrap_or(only)
+    }
+
+    /// What is worth trying where the cost model takes workgroups of this size: smaller ones, of which a multiprocessor
+    /// holds several, narrower tiles, and other parts. Of small kernels several are alike.
+    pub(super) fn all(e: &Emitter<'_>, form: &ContractionForm, items: u32, workgroup: u32) -> Vec<Sharing> {
+        let sizes = [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(
+            |[smaller, more]| {
+                let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };
+                let sizes = [workgroup / smaller, WANTED_WORKGROUPS * more];
+                (sizes[0] >= least).then(|| Sharing::by_cost(e, form, items, sizes))
+            },
+        );
+        let sizes: Vec<Vec<Sharing>> = sizes.collect();
+        // The best parts of each size, then the second best.
+        let most = sizes.iter().map(Vec::len).max().unwrap_or(0);
+        (0..most).flat_map(|rank| sizes.iter().filter_map(move |all| all.get(rank).copied())).collect()
+    }
+}
+
 impl Shape {
-    pub fn new(e: &Emitter<'_>, form: &ContractionForm, items: u32, workgroup: u32) -> Shape {
-        let (wanted, room) = (wanted(e, form), room(e, form));
+    pub fn new(e: &Emitter<'_>, form: &ContractionForm, items: u32, choice: Sharing) -> Shape {
+        let Sharing { workgroup, workgroups, parts } = choice;
+        let wanted = wanted(e, form, workgroups);
         let size = e.caps.subgroup_size;
         let subgroups = workgroup / size;
         if e.caps.subgroup_size_min != e.caps.subgroup_size_max {
@@ -113,16 +168,8 @@ impl Shape {
             let (tile, lanes) = (wanted.next_multiple_of(subgroups), "gl_NumSubgroups".into());
             return Shape { items, workgroup, tile, parts: 1, size, lanes, steps, fixed: None };
         }
-        // Tiles are whole passes of the subgroups. Of several parts, passes are shorter, and fit the tile that is
-        // wanted better.
-        let steps = |parts: u32| items.div_ceil(size * parts);
-        let cost = |parts: u32| wanted.next_multiple_of(subgroups / parts) * steps(parts) * parts;
-        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1);
-        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
-        let most = subgroups.min(steps(1)).min(room / wanted).min(spare).clamp(1, MAX_PARTS);
-        let parts = (0..=most.ilog2()).map(|log| 1 << log).min_by_key(|parts| cost(*parts)).unwrap_or(1);
         let tile = wanted.next_multiple_of(subgroups / parts);
-        let (lanes, steps) = (subgroups / parts, steps(parts));
+        let (lanes, steps) = (subgroups / parts, items.div_ceil(size * parts));
         Shape {
             items,
             workgroup,

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with counts in their output")]
 
 mod attention;
+mod choices;
 mod contraction;
 mod map;
 mod module;
@@ -175,7 +176,12 @@ fn check(cases: &[Case]) {
             found.extend(kernels(case, profile, &caps, &mut failures));
         }
     }
-    let modules = compile_each(&found, &mut failures);
+    judge(&found, failures);
+}
+
+/// Compiles and validates kernels, and fails if one does not fit its device, or if there were failures before.
+fn judge(found: &[Found], mut failures: Vec<String>) {
+    let modules = compile_each(found, &mut failures);
     let verdicts: Vec<(&String, Option<Result<(), String>>)> =
         modules.par_iter().map(|(glsl, words)| (glsl, spirv_val(words))).collect();
     let validated = verdicts.iter().all(|(_, verdict)| verdict.is_some());
@@ -186,7 +192,7 @@ fn check(cases: &[Case]) {
             failures.push(format!("spirv-val: {log}\n{}", header(glsl)));
         }
     }
-    for f in &found {
+    for f in found {
         let Some(words) = modules.get(&f.kernel.glsl) else { continue };
         // What a grid cuts off must be looped over (map, row) or be counted along z (batches of a matvec).
         let whole: &[usize] = match f.kind {

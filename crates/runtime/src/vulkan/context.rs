@@ -1,8 +1,8 @@
 //! What callers hold: a device, its memory, its pipelines.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tallow_ir::caps::DeviceCaps;
 use tallow_quant::Format;
@@ -16,6 +16,7 @@ use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
+use crate::tune::{self, Tuner};
 
 /// Bytes that are written between two reports of progress where no staging copy is needed.
 const MAPPED_STEP: usize = 8 << 20;
@@ -28,6 +29,11 @@ pub struct Context {
     /// The codebooks of block formats, once a kernel reads them.
     codebooks: Mutex<Option<Arc<Buffer>>>,
     cache: PipelineCache,
+    /// What is known of kernels, once they are tuned, and whether they are.
+    tuner: OnceLock<Tuner>,
+    tuning: AtomicBool,
+    cache_dir: Option<PathBuf>,
+    cache_uuid: [u8; 16],
     /// Pipelines that the cache file holds.
     pipelines_saved: AtomicU64,
     device: Arc<Device>,
@@ -39,14 +45,20 @@ impl Context {
         let opened = device::open(options)?;
         let dir: Option<&Path> = options.cache_dir.as_deref();
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
-        Ok(Arc::new(Context {
+        let context = Context {
             staging: Mutex::new(None),
             repack: Mutex::new(None),
             codebooks: Mutex::new(None),
             cache,
+            tuner: OnceLock::new(),
+            tuning: AtomicBool::new(false),
+            cache_dir: options.cache_dir.clone(),
+            cache_uuid: opened.cache_uuid,
             pipelines_saved: AtomicU64::new(0),
             device: opened.device,
-        }))
+        };
+        context.set_tuning(options.tune);
+        Ok(Arc::new(context))
     }
 
     /// What the device can do, less what the options disabled.
@@ -62,6 +74,26 @@ impl Context {
     /// What became of the pipeline cache file when the context was created.
     pub fn pipeline_cache_state(&self) -> &PipelineCacheState {
         &self.cache.state
+    }
+
+    /// Whether kernels of graphs that are compiled from now on are tuned, as [`RuntimeOptions::tune`] says at first.
+    pub fn set_tuning(&self, on: bool) {
+        if on {
+            self.tuner.get_or_init(|| {
+                Tuner::open(self.cache_dir.as_deref(), &tune::Device::new(self.caps(), self.cache_uuid))
+            });
+        }
+        self.tuning.store(on, Ordering::Relaxed);
+    }
+
+    /// What measures kernels, where they are tuned.
+    pub fn tuner(&self) -> Option<&Tuner> {
+        self.tuner.get().filter(|_| self.tuning.load(Ordering::Relaxed))
+    }
+
+    /// Makes what uploads of blocks need, so that none has to wait for rayon.
+    pub(crate) fn prepare_uploads(&self) -> Result<()> {
+        self.repack_pipeline().map(|_| ())
     }
 
     /// Bytes of memory that buffers take now, staging included.

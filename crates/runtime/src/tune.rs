@@ -1,0 +1,254 @@
+//! The autotuner: which of a kernel's choices is fastest on this device, measured once and kept on disk.
+//!
+//! A graph's fusions have one choice each that the cost model takes, on every machine alike
+//! ([`tallow_codegen::choices`] lists it first). With [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) the others are measured: each kernel alone, by the device's
+//! clock, over random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose results are
+//! not those of the first choice, but for the order of sums ([`compare`]), is dropped, however fast. What wins is kept in a file for
+//! device and driver ([`store`]), by the class of the fusion ([`tallow_codegen::class_of`]), so that no process measures it again.
+//!
+//! Nothing here fails a compilation: what cannot be measured gets what the cost model takes.
+
+mod compare;
+mod data;
+mod measure;
+mod store;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use tallow_codegen::{Choice, Choices, Kernel, Table, Target, class_of, compile_kernels, kernel_with};
+use tallow_ir::{Fusion, Graph, Op};
+
+pub use self::compare::difference;
+pub use self::measure::{Candidate, Limits, Outcome, fastest, measure};
+pub(crate) use self::store::Device;
+use self::store::{Entry, Store};
+use crate::executable::ExecError;
+use crate::vulkan::{Context, Pipeline, PipelineDesc};
+
+/// What a context knows of its device's kernels.
+pub struct Tuner {
+    store: Mutex<Store>,
+    /// Held while kernels are timed, which others would disturb. No holder waits for rayon: a thread of rayon's that waits takes
+    /// up other tasks, perhaps one that wants the same lock.
+    timing: Mutex<()>,
+    /// Classes that could not be measured, which this process does not try again.
+    refused: Mutex<HashSet<String>>,
+    measured: AtomicU64,
+    limits: Limits,
+}
+
+/// A fusion of which nothing is known yet.
+struct Unknown<'a> {
+    fusion: &'a Fusion,
+    choices: Vec<Choice>,
+    class: String,
+}
+
+impl Tuner {
+    /// A tuner whose file is below `dir` (without one it remembers as long as it lives), for the device and driver that
+    /// `device` names.
+    pub(crate) fn open(dir: Option<&Path>, device: &Device) -> Tuner {
+        let store = Mutex::new(Store::open(dir, device));
+        let (timing, refused) = (Mutex::new(()), Mutex::default());
+        Tuner { store, timing, refused, measured: AtomicU64::new(0), limits: Limits::default() }
+    }
+
+    /// Fusions whose choices were measured so far, rather than found.
+    pub fn measured(&self) -> u64 {
+        self.measured.load(Ordering::Relaxed)
+    }
+
+    /// What is fastest for each fusion of a fused graph that has several choices.
+    pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Choices {
+        let caps = context.caps();
+        if caps.timestamp_period_ps == 0 {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| tracing::warn!("kernels are not tuned: {} writes no timestamps", caps.name));
+            return Choices::default();
+        }
+        let (mut chosen, mut of_class) = (Choices::new(), HashMap::<String, Vec<&Fusion>>::new());
+        let (mut unknown, mut seen): (Vec<Unknown<'_>>, HashSet<&Fusion>) = (vec![], HashSet::new());
+        for (_, node) in graph.nodes() {
+            let Op::Fusion(fusion) = &node.op else { continue };
+            // Layers of one shape share theirs.
+            if !seen.insert(fusion) {
+                continue;
+            }
+            // What cannot be generated says so where it is generated.
+            let choices = tallow_codegen::choices(fusion, caps).unwrap_or_default();
+            let Some(first) = choices.first().filter(|_| choices.len() > 1) else { continue };
+            let class = class_of(fusion, first, caps);
+            if lock(&self.refused).contains(&class) {
+                continue;
+            }
+            match self.known(&class, &choices) {
+                Some(choice) => drop(chosen.insert((**fusion).clone(), choice)),
+                None => {
+                    let alike = of_class.entry(class.clone()).or_default();
+                    if alike.is_empty() {
+                        unknown.push(Unknown { fusion, choices, class });
+                    }
+                    alike.push(fusion);
+                }
+            }
+        }
+        if unknown.is_empty() {
+            return chosen;
+        }
+        let prepared = self.prepare(context, &unknown);
+        let prepared = prepared.inspect_err(|error| tracing::warn!("kernels are not tuned: {error}"));
+        for (one, kernels) in unknown.iter().zip(prepared.unwrap_or_default()) {
+            let Some(choice) = self.measure(context, one, &kernels) else { continue };
+            for fusion in &of_class[&one.class] {
+                // Of other extents, what is fastest may be no choice.
+                if tallow_codegen::choices(fusion, caps).is_ok_and(|all| all.contains(&choice)) {
+                    chosen.insert((*fusion).clone(), choice);
+                }
+            }
+        }
+        chosen
+    }
+
+    /// What is kept for a class; the first of these choices where it is none of them, as what was measured for other extents
+    /// of the class may be no choice of these.
+    fn known(&self, class: &str, choices: &[Choice]) -> Option<Choice> {
+        let store = lock(&self.store);
+        let kept = store.get(class)?;
+        choices.iter().find(|choice| choice.to_string() == kept.choice).or(choices.first()).copied()
+    }
+
+    /// Kernels and pipelines of all choices of several fusions, made in parallel. A choice that the device has no room for has none.
+    fn prepare(
+        &self,
+        context: &Arc<Context>,
+        unknown: &[Unknown<'_>],
+    ) -> Result<Vec<Vec<Option<measure::Candidate>>>, ExecError> {
+        let caps = context.caps();
+        let generate = |one: &Unknown<'_>| -> Vec<Option<(Kernel, Table)>> {
+            let kernel = |choice: &Choice| {
+                let mut table = Table::default();
+                kernel_with(one.fusion, *choice, caps, &mut table).ok().map(|kernel| (kernel, table))
+            };
+            let mut kernels: Vec<Option<(Kernel, Table)>> = one.choices.iter().map(kernel).collect();
+            distinct(&mut kernels, self.limits.tried);
+            kernels
+        };
+        let generated: Vec<Vec<Option<(Kernel, Table)>>> = unknown.iter().map(generate).collect();
+        let kernels: Vec<Kernel> =
+            generated.iter().flatten().flatten().map(|(kernel, _)| kernel.clone()).collect();
+        let mut pipelines = pipelines(context, &kernels)?.into_iter();
+        let mut candidate = |made: Option<(Kernel, Table)>| {
+            let (kernel, table) = made?;
+            Some(measure::Candidate { kernel, table, pipeline: pipelines.next()? })
+        };
+        // Made before the lock is held, like these.
+        context.prepare_uploads()?;
+        Ok(generated.into_iter().map(|all| all.into_iter().map(&mut candidate).collect()).collect())
+    }
+
+    fn measure(
+        &self,
+        context: &Arc<Context>,
+        one: &Unknown<'_>,
+        kernels: &[Option<measure::Candidate>],
+    ) -> Option<Choice> {
+        let _timing = lock(&self.timing);
+        // Another thread may have been faster.
+        if let Some(choice) = self.known(&one.class, &one.choices) {
+            return Some(choice);
+        }
+        let outcomes = match measure(context, one.fusion, kernels, &self.limits) {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                tracing::warn!("a {} kernel is not tuned: {error}", one.fusion.kind.name());
+                lock(&self.refused).insert(one.class.clone());
+                return None;
+            }
+        };
+        self.measured.fetch_add(1, Ordering::Relaxed);
+        let name = kernels.iter().flatten().next().map_or("", |c| c.kernel.name.as_str());
+        let types = types(one.fusion);
+        for (choice, outcome) in one.choices.iter().zip(&outcomes) {
+            match outcome {
+                Outcome::Wrong(why) => {
+                    tracing::warn!("{name} of {types} with {choice} is wrong and not used: {why}");
+                }
+                Outcome::Time(ns) => tracing::debug!("{name} of {types} with {choice}: {:.2} us", ns / 1e3),
+                Outcome::Skipped => {}
+            }
+        }
+        // What says nothing of itself says nothing of the others.
+        let best = fastest(&outcomes).unwrap_or(0);
+        let micros = |i: usize| match &outcomes[i] {
+            Outcome::Time(ns) => ns / 1e3,
+            Outcome::Wrong(_) | Outcome::Skipped => 0.0,
+        };
+        let entry = Entry {
+            class: one.class.clone(),
+            kernel: name.into(),
+            types,
+            choice: one.choices[best].to_string(),
+            micros: micros(best),
+            first_micros: micros(0),
+        };
+        lock(&self.store).put(entry);
+        Some(one.choices[best])
+    }
+}
+
+/// Locks what stays valid when a holder panics: each changes it by one call.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Types of operands and results, for people.
+fn types(fusion: &Fusion) -> String {
+    let list = |types: Vec<String>| types.join(" ");
+    let operands = list(fusion.body.params().iter().map(ToString::to_string).collect());
+    let results = list(fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).to_string()).collect());
+    format!("{operands} -> {results}")
+}
+
+/// Leaves so many kernels, each of another text.
+fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
+    let mut texts: Vec<String> = vec![];
+    for slot in kernels {
+        let another = slot.as_ref().filter(|(k, _)| texts.len() < most && !texts.contains(&k.glsl));
+        match another {
+            Some((kernel, _)) => texts.push(kernel.glsl.clone()),
+            None => *slot = None,
+        }
+    }
+}
+
+/// Pipelines of kernels, in their order.
+fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipeline>>, ExecError> {
+    let cache = crate::cache_dir::cache_dir();
+    let (spirv, _) = compile_kernels(kernels, context.caps(), Target::Vulkan12, cache.as_deref())?;
+    let describe = |(kernel, spirv)| {
+        let (kernel, spirv): (&Kernel, &tallow_codegen::Words) = (kernel, spirv);
+        PipelineDesc {
+            name: &kernel.name,
+            spirv,
+            bindings: kernel.bindings.len() as u32,
+            push_bytes: 0,
+            required_subgroup_size: None,
+        }
+    };
+    let descs: Vec<PipelineDesc<'_>> = kernels.iter().zip(&spirv).map(describe).collect();
+    Ok(context.create_pipelines(&descs)?)
+}
+
+impl measure::Candidate {
+    /// A candidate of a kernel and the table that it was generated with.
+    ///
+    /// # Errors
+    /// When the shader does not compile or the driver makes no pipeline of it.
+    pub fn new(context: &Arc<Context>, kernel: Kernel, table: Table) -> Result<Self, ExecError> {
+        let pipeline = pipelines(context, std::slice::from_ref(&kernel))?.remove(0);
+        Ok(measure::Candidate { kernel, table, pipeline })
+    }
+}
