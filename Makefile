@@ -16,8 +16,10 @@ FUZZ_SECONDS ?= 600
 FUZZ_SEED    ?= 1
 
 # Mesa's software device: the tests' own threads fill the cores, and its threads would only compete with them (device suite:
-# a third of the time without). Other devices do not read it.
+# a third of the time without). Other devices read neither variable.
 export LP_NUM_THREADS := 0
+# It spends most of the time of tests in LLVM, and less with this.
+export GALLIVM_PERF := nopt
 
 # A changed Cargo.lock is an error on a build machine, a convenience at home.
 LOCKED := $(if $(CI),--locked)
@@ -56,9 +58,7 @@ bench: setup ## run the benchmarks
 
 fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED (1) on
 	$(call step,random graphs)
-	@# Mesa's software device spends most of the time in LLVM, and less with this.
-	GALLIVM_PERF=nopt \
-		cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+	cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 # libFuzzer: the seeds are only read, what is found on the way is kept in fuzz/corpus. More than 1 GiB for a
 # file of some KiB is a finding, too.
