@@ -14,6 +14,9 @@ use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 
+/// Activations that are 16 bytes of f32, and read together.
+pub(super) const QUAD: u32 = 4;
+
 /// Columns of a tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
 
@@ -91,7 +94,7 @@ pub(crate) fn kernel(
     let mut used = reduction::Used::default();
     let sum = used.value(ReduceKind::Sum, ty, dtype);
     let batch = e.atom(&form.batch.numel(), "batch");
-    prologue(&mut e, &mut used, form, m, workgroup)?;
+    prologue(&mut e, &mut used, form, m, (workgroup, QUAD))?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
     let mut tiles: Vec<u32> =
@@ -192,19 +195,20 @@ pub(super) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Gl
     Ok(found.unwrap_or((Glsl::Float, DType::F32)))
 }
 
-/// Reductions over each row of the left operand; every workgroup repeats them.
+/// Reductions over each row of the left operand, which is read `group` elements at a time; every workgroup repeats them.
 pub(super) fn prologue(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
     form: &ContractionForm,
     m: u32,
-    workgroup: u32,
+    (workgroup, group): (u32, u32),
 ) -> Result<(), CodegenError> {
+    let share = (Share::Workgroup(workgroup), group);
     if form.prologue.is_empty() {
         return Ok(());
     }
     if m == 1 {
-        return reduction::emit(e, used, &form.prologue, &Index::default(), Share::Workgroup(workgroup));
+        return reduction::emit(e, used, &form.prologue, &Index::default(), share);
     }
     let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
@@ -215,7 +219,7 @@ pub(super) fn prologue(
     }
     e.open();
     let row = e.atom(&form.m, "m");
-    reduction::emit(e, used, &form.prologue, &row, Share::Workgroup(workgroup))?;
+    reduction::emit(e, used, &form.prologue, &row, share)?;
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
         if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
             e.line(format!("{array}[m] = {};", v.text));

@@ -7,7 +7,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
-use super::matvec::{batch_at, columns_grid, left_at, prologue, segment_groups};
+use super::matvec::{QUAD, batch_at, columns_grid, left_at, prologue, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk, plus, times};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
@@ -92,8 +92,8 @@ pub(crate) fn kernel(
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());
-    prologue(&mut e, &mut used, form, m, workgroup)?;
     let run = run(m * blocks, workgroup);
+    prologue(&mut e, &mut used, form, m, (workgroup, run))?;
     let (x_lines, m_lines, x) = activations(&mut e, form, lhs, &batch, run)?;
     let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{x}");
     let mut segments = vec![];
@@ -158,7 +158,7 @@ fn depth(e: &Emitter<'_>, segment: &Segment, m: u32) -> u32 {
 
 /// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
 fn run(blocks: u32, workgroup: u32) -> u32 {
-    if blocks * 8 <= workgroup { 4 } else { 8 }
+    if blocks * 8 <= workgroup { QUAD } else { 2 * QUAD }
 }
 
 /// The lines that give element `k` of the rows, `j` of a run; those that hold for a row; and the element. Runs are loaded whole where

@@ -5,7 +5,7 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
-use super::matvec::{accumulator, columns_grid, left_at, prologue, right, segment_groups};
+use super::matvec::{QUAD, accumulator, columns_grid, left_at, prologue, right, segment_groups};
 use super::sharing::{self, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
@@ -82,7 +82,7 @@ pub(crate) fn kernel(
     let shape = Shape::new(&e, form, items, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
-    prologue(&mut e, &mut used, form, m, workgroup)?;
+    prologue(&mut e, &mut used, form, m, (workgroup, QUAD))?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let tiles = shape.tiles(&e, form);
     let limits = e.caps.max_workgroup_count;

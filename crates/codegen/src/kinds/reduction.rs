@@ -13,9 +13,6 @@ use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
 use crate::template::render;
 
-/// Elements that are 16 bytes of f32.
-const FOUR: u32 = 4;
-
 /// The reductions that a kernel calls.
 #[derive(Default)]
 pub(crate) struct Used {
@@ -208,20 +205,20 @@ fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
-/// Emits the passes over one row and binds each reduction to the variable that holds its result. Elements are read four at a
-/// time where they lie side by side.
+/// Emits the passes over one row and binds each reduction to the variable that holds its result. Elements are read `group` at a
+/// time where they lie side by side (the number for all of a kernel, as a buffer's functions are for one).
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
     row: &Index,
-    share: Share,
+    (share, group): (Share, u32),
 ) -> Result<(), CodegenError> {
     match reduces.first() {
         Some((_, rows)) => {
             let inner = rows.inner();
-            let walk = match inner.div_exact(&Dim::constant(FOUR.into())) {
-                Some(groups) => Walk::groups(e, row, &groups, FOUR, share),
+            let walk = match inner.div_exact(&Dim::constant(group.into())) {
+                Some(groups) => Walk::groups(e, row, &groups, group, share),
                 None => Walk::each(e, row, &inner, share),
             };
             emit_walk(e, used, reduces, &walk)?;

@@ -71,6 +71,34 @@ fn rounded_activations() {
     check(&cases);
 }
 
+/// Rounded behind a norm that is the matvec's prologue: the norm and the rounding read the same activations, of rows that
+/// workgroups of all sizes go over once or several times.
+#[test]
+fn rounded_norms() {
+    let mut cases = vec![];
+    for (rows, k, n) in
+        [("1", 256, 40), ("1", 4096, 40), ("1", 4096, 4096), ("1", 14336, 200), ("2", 4096, 9)]
+    {
+        let norm = rms_norm(rows, k);
+        cases.push(case(
+            format!("rounded norm, {rows} x {k} by [{n},{k}]"),
+            MATVEC,
+            format!(
+                r#"
+                %0 = input "x" : f32[{rows},{k}]{norm}
+                %30 = quantize %22 : q8_1[{rows},{k}]
+                %31 = dequantize %30 : f32[{rows},{k}]
+                %32 = weight "w" : q4_0[{n},{k}]
+                %33 = dequantize %32 : f32[{n},{k}]
+                %34 = permute %33 [1,0] : f32[{k},{n}]
+                %35 = matmul %31 %34 : f32[{rows},{n}]
+                return %35 as "y""#
+            ),
+        ));
+    }
+    check(&cases);
+}
+
 /// Products of every dtype, each accumulated in its register's type.
 #[test]
 fn every_dtype() {
