@@ -239,9 +239,10 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
     let workgroup = [parts.workgroup, 1, 1];
-    // H200, steps of decoding of the 8B shape in F16: 4.05 ms with spirv-opt, 4.21 without. Others gain nothing, and matmuls in
-    // registers lose (f32, 4096^3: 3.30 ms with, 2.87 without). A driver for a CPU takes as long for either module.
-    let optimize = parts.kind == "matvec" && e.caps.device_type != DeviceType::Cpu;
+    // H200, with spirv-opt and without: steps of decoding of the 8B shape in F16 4.05 and 4.21 ms, attention of 2048 queries
+    // 555 and 650 us. Other kinds gain nothing, and matmuls in registers lose (f32, 4096^3: 3.30 and 2.87 ms). A driver for a
+    // CPU takes as long for either module.
+    let optimize = matches!(parts.kind, "matvec" | "attention") && e.caps.device_type != DeviceType::Cpu;
     Ok(Kernel {
         name,
         glsl,
