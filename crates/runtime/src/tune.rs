@@ -3,8 +3,8 @@
 //! A graph's fusions have one choice each that the cost model takes, on every machine alike
 //! ([`tallow_codegen::choices`] lists it first). With [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) the others are measured: each kernel alone, by the device's
 //! clock, over random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose results are
-//! not those of the first choice, but for the order of sums ([`compare`]), is dropped, however fast. What wins is kept in a file for
-//! device and driver ([`store`]), by the class of the fusion ([`tallow_codegen::class_of`]), so that no process measures it again.
+//! not those of the first choice, but for the order of sums (`compare`), is dropped, however fast. What wins is kept in a file for
+//! device and driver (`store`), by the class of the fusion ([`tallow_codegen::class_of`]), so that no process measures it again.
 //!
 //! Nothing here fails a compilation: what cannot be measured gets what the cost model takes.
 

@@ -44,7 +44,11 @@ const RECORDED: u64 = 10_000_000;
 const DISPATCHES: (u64, u64) = (3, 64);
 
 /// How often each kernel's recording is run, in turn with the others', so that none finds the device in another state.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 9;
+
+/// For how long they run before anything counts. The clocks of an idle H200 take 0.1 s to rise; until then kernels take up to
+/// six times as long.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// By how much another choice than the first must be faster: what differs less differs by chance.
 const GAIN: f64 = 0.97;
@@ -65,7 +69,7 @@ pub struct Candidate {
 /// What became of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Median nanoseconds of a dispatch; of a kernel that symbols lengthen, of a long and a short one together.
+    /// Median nanoseconds of a dispatch with the barrier before it; of a kernel that symbols lengthen, of a long and a short one together.
     Time(f64),
     /// Its results are not those of the first.
     Wrong(String),
@@ -118,11 +122,15 @@ pub fn measure(
             return Ok(outcomes);
         }
     }
+    let (warm, warm_up) = (Instant::now(), WARM_UP.min(limits.time / 4));
+    while warm.elapsed() < warm_up {
+        runs.iter().flat_map(|(_, timed)| timed).try_for_each(|timed| timed.recording.run())?;
+    }
     for round in 0..ROUNDS {
         for timed in runs.iter_mut().flat_map(|(_, timed)| timed) {
             if round == 0 || start.elapsed() < limits.time {
                 timed.recording.run()?;
-                timed.nanoseconds.extend(timed.recording.timings()?.into_iter().map(|(_, ns)| ns));
+                timed.nanoseconds.push(timed.recording.run_time()? / timed.dispatches);
             }
         }
     }
@@ -132,9 +140,10 @@ pub fn measure(
     Ok(outcomes)
 }
 
-/// Dispatches of one kernel, and what they took.
+/// Dispatches of one kernel, one behind a barrier behind the other as in most graphs, and what one took in each run of all.
 struct Timed {
     recording: Recording,
+    dispatches: u64,
     nanoseconds: Vec<u64>,
 }
 
@@ -168,12 +177,9 @@ fn prepare(
         if let Some(why) = operands.differ(&expected[length], &found) {
             return Ok(Err(why));
         }
-        let nanoseconds = once.timings()?.first().map_or(1, |(_, ns)| (*ns).max(1));
-        let times = (RECORDED / nanoseconds).clamp(DISPATCHES.0, DISPATCHES.1);
-        let recording = bound.recording(context, candidate, times as usize)?;
-        // Clocks rise and pages are mapped before anything counts.
-        recording.run()?;
-        all.push(Timed { recording, nanoseconds: vec![] });
+        let dispatches = (RECORDED / once.run_time()?.max(1)).clamp(DISPATCHES.0, DISPATCHES.1);
+        let recording = bound.recording(context, candidate, dispatches as usize)?;
+        all.push(Timed { recording, dispatches, nanoseconds: vec![] });
     }
     Ok(Ok(all))
 }
@@ -401,7 +407,7 @@ impl Bound {
             });
         }
         commands.push(RecordCommand::Barrier(BarrierKind::Tail));
-        let options = RecordOptions { timing: Timing::Dispatches, ..RecordOptions::default() };
+        let options = RecordOptions { timing: Timing::Run, ..RecordOptions::default() };
         let pipelines = std::slice::from_ref(&candidate.pipeline);
         Ok(Recording::new(context, &RecordSpec { commands }, pipelines, &self.buffers, options)?)
     }
