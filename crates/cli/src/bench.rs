@@ -17,7 +17,7 @@ pub struct BenchArgs {
     /// Print the names of all works and measure nothing.
     #[arg(long)]
     pub list: bool,
-    /// Seconds to measure each work for, after a quarter of that to warm up.
+    /// Seconds to measure each work for, after 0.2 s to warm up.
     #[arg(long, value_name = "S", default_value_t = 0.5)]
     pub seconds: f64,
     /// Small shapes, to see whether the benchmark itself works.
