@@ -184,8 +184,8 @@ pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
     let words = match &kernel.code {
         CustomCode::Spirv(words) => words.clone(),
         CustomCode::Glsl(text) => {
-            let (modules, _) =
-                compile_spirv(&[(kernel.name.as_str(), text.as_str())], Target::Vulkan12, None)?;
+            let text = ShaderText { name: &kernel.name, glsl: text, optimize: true };
+            let (modules, _) = compile_spirv(&[text], Target::Vulkan12, None)?;
             modules.first().map(|words| words.to_vec()).unwrap_or_default()
         }
     };

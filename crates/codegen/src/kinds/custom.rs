@@ -66,7 +66,8 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Codege
         workgroup,
         grid,
         scratch: vec![],
-        optimize: false,
+        // What the module then declares is what it uses, which is checked.
+        optimize: true,
         custom: Some(kernel),
     })
 }
