@@ -264,12 +264,12 @@ impl Device {
 
     /// Waits until the timeline reaches `value`; without a limit as long as it takes.
     pub(super) fn wait(&self, value: u64, limit: Option<Duration>) -> Result<()> {
-        let semaphores = [self.timeline];
-        let values = [value];
-        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         if self.wait == Wait::Poll {
             return self.poll(value, limit);
         }
+        let semaphores = [self.timeline];
+        let values = [value];
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         let nanoseconds = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         // SAFETY: the semaphore belongs to this device and lives as long as it.
         unsafe { self.raw.wait_semaphores(&info, nanoseconds) }.map_err(|code| match code {
