@@ -83,8 +83,10 @@ impl<'f> Kind<'f> {
     /// What is worth trying, what the cost model takes first; nothing where there is nothing to choose.
     fn choices(&self, e: &Emitter<'_>) -> Result<Vec<Choice>, CodegenError> {
         Ok(match self {
-            Kind::MatvecDot(f) => matvec_dot::choices(e, f).into_iter().map(Choice::Sharing).collect(),
-            Kind::MatvecStaged(f) => matvec_staged::choices(e, f).into_iter().map(Choice::Sharing).collect(),
+            Kind::MatvecDot(f) => Sharing::all(e, f, dot::BLOCK).into_iter().map(Choice::Sharing).collect(),
+            Kind::MatvecStaged(f) => {
+                Sharing::all(e, f, operand::WIDE).into_iter().map(Choice::Sharing).collect()
+            }
             Kind::Matvec(f) => matvec::choices(e, f).into_iter().map(Choice::Matvec).collect(),
             Kind::MatmulMatrix(f) => matmul_matrix::choices(e, f).into_iter().map(Choice::Side).collect(),
             Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
@@ -154,11 +156,11 @@ fn generate(
             row::kernel(e, f, if let Some(Choice::Rows(rows)) = choice { Some(rows) } else { None })
         }
         Kind::MatvecDot(f) => {
-            let choice = sharing(matvec_dot::first(&e, f));
+            let choice = sharing(Sharing::first(&e, f, dot::BLOCK));
             matvec_dot::kernel(e, f, choice)
         }
         Kind::MatvecStaged(f) => {
-            let choice = sharing(matvec_staged::first(&e, f));
+            let choice = sharing(Sharing::first(&e, f, operand::WIDE));
             matvec_staged::kernel(e, f, choice)
         }
         Kind::Matvec(f) => {

@@ -24,25 +24,6 @@ const DEPTH: u32 = 2;
 const REGISTERS: u32 = 64;
 const OTHER_REGISTERS: u32 = 28;
 
-/// Blocks of a row, and the workgroup that the cost model takes.
-fn extents(e: &Emitter<'_>, form: &ContractionForm) -> (u32, u32) {
-    let (m, k) = (form.m.as_const().unwrap_or(1), form.k.as_const().unwrap_or(dot::BLOCK));
-    let blocks = (k / dot::BLOCK) as u32;
-    (blocks, sharing::workgroup(e, form, blocks, m as u32 * blocks * 4))
-}
-
-/// What the cost model takes.
-pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Sharing {
-    let (blocks, workgroup) = extents(e, form);
-    Sharing::first(e, form, blocks, workgroup)
-}
-
-/// What is worth trying.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Sharing> {
-    let (blocks, workgroup) = extents(e, form);
-    Sharing::all(e, form, blocks, workgroup)
-}
-
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
@@ -94,8 +75,8 @@ pub(crate) fn kernel(
     e.line(text.trim_end());
     let run = run(m * blocks, workgroup);
     prologue(&mut e, &mut used, form, m, (workgroup, run))?;
-    let (x_lines, m_lines, x) = activations(&mut e, form, lhs, &batch, run)?;
-    let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}{x}");
+    let (x_lines, m_lines) = activations(&mut e, form, lhs, &batch, run)?;
+    let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
@@ -140,7 +121,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, x, size => &shape.size,
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => &shape.size,
             whole => whole, rounded => waiting,
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
         },
@@ -161,20 +142,19 @@ fn run(blocks: u32, workgroup: u32) -> u32 {
     if blocks * 8 <= workgroup { QUAD } else { 2 * QUAD }
 }
 
-/// The lines that give element `k` of the rows, `j` of a run; those that hold for a row; and the element. Runs are loaded whole where
-/// they lie side by side.
+/// The lines that set `x` to the elements of run `g` of a row, which are loaded together where they lie side by side; and
+/// those that hold for the row.
 fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     lhs: Value,
     batch: &Index,
     run: u32,
-) -> Result<(String, String, String), CodegenError> {
+) -> Result<(String, String), CodegenError> {
     e.open(); // a row
     let row = e.atom(&form.m, "m");
     e.open(); // a run of it
-    let runs = form.k.div_exact(&Dim::constant(run.into())).unwrap_or_else(|| form.k.clone());
-    let g = e.atom(&runs, "g");
+    let g = e.atom(&Dim::constant(form.k.max_value() / i64::from(run)), "g");
     let j = e.set_group(run);
     e.open(); // an element
     let j = e.bind_atom(j, "j");
@@ -184,7 +164,7 @@ fn activations(
     e.line(format!("x[j] = {};", x.text));
     e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {run}u; ++j)"));
     e.group = None;
-    Ok((e.close().join("\n"), e.close().join("\n"), x.text))
+    Ok((e.close().join("\n"), e.close().join("\n")))
 }
 
 /// What invocations exchange with, so that each of so many neighbours has what all of them gave.

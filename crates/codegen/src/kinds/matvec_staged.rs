@@ -34,7 +34,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         return false;
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let choice = first(e, form);
+    let choice = Sharing::first(e, form, operand::WIDE);
     let (workgroup, shape) = (choice.workgroup, Shape::new(e, form, items, choice));
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
@@ -48,25 +48,6 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let Ok((_, reduced)) = runs::declarations(e, form, &tiles) else { return false };
     let floats = m * items * 8 + sharing::part_floats(form, m, &tiles) * shape.parts + waiting;
     4 * floats + reduced + workgroup * scratch <= e.caps.shared_memory_bytes
-}
-
-/// Eights of a row, and the workgroup that the cost model takes.
-fn extents(e: &Emitter<'_>, form: &ContractionForm) -> (u32, u32) {
-    let (m, k) = (form.m.as_const().unwrap_or(1), form.k.as_const().unwrap_or(operand::WIDE));
-    let items = (k / operand::WIDE) as u32;
-    (items, sharing::workgroup(e, form, items, m as u32 * items))
-}
-
-/// What the cost model takes.
-pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Sharing {
-    let (items, workgroup) = extents(e, form);
-    Sharing::first(e, form, items, workgroup)
-}
-
-/// What is worth trying.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Sharing> {
-    let (items, workgroup) = extents(e, form);
-    Sharing::all(e, form, items, workgroup)
 }
 
 pub(crate) fn kernel(

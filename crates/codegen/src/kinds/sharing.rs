@@ -29,14 +29,15 @@ const MAX_PARTS: u32 = 8;
 const MAX_WORKGROUP: u32 = 1024;
 pub(super) const MIN_WORKGROUP: u32 = 128;
 
-/// Invocations of a workgroup for rows of so many items, whose preparation has so many pieces of work. On a GPU, as many as
-/// have a column, or a part of one, of the tile that is wanted: preparing rows is repeated in each workgroup, and a
-/// workgroup has a multiprocessor to itself, which needs all its invocations to have enough weights on their way (H200, Q4_0 behind
-/// a barrier, 512 and 1024: 14336 columns 15.4 and 12.3 us, 4096 columns 7.4 and 6.6 us).
-pub(super) fn workgroup(e: &Emitter<'_>, form: &ContractionForm, items: u32, pieces: u32) -> u32 {
+/// Invocations of a workgroup for rows of so many items. On a GPU, as many as have a column, or a part of one, of the tile
+/// that is wanted: preparing rows is repeated in each workgroup, and a workgroup has a multiprocessor to itself, which needs
+/// all its invocations to have enough weights on their way (H200, Q4_0 behind a barrier, 512 and 1024: 14336 columns 15.4 and
+/// 12.3 us, 4096 columns 7.4 and 6.6 us).
+fn workgroup(e: &Emitter<'_>, form: &ContractionForm, items: u32) -> u32 {
     let size = e.caps.subgroup_size;
     let useful = match e.caps.device_type {
-        DeviceType::Cpu => pieces,
+        // One for each eight activations that it prepares.
+        DeviceType::Cpu => (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32,
         // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
         DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other
             if !rounding::formats(e).is_empty() =>
@@ -132,16 +133,20 @@ impl Sharing {
         all.into_iter().map(choice).collect()
     }
 
-    /// What the cost model takes for workgroups of this size.
-    pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, items: u32, workgroup: u32) -> Sharing {
+    /// What the cost model takes where an invocation takes so many elements of a row at a time.
+    pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Sharing {
+        let items = (form.k.max_value() / elements) as u32;
+        let workgroup = workgroup(e, form, items);
         let sizes = [workgroup, WANTED_WORKGROUPS];
         let only = Sharing { workgroup, workgroups: WANTED_WORKGROUPS, parts: 1 };
         Sharing::by_cost(e, form, items, sizes).first().copied().unwrap_or(only)
     }
 
-    /// What is worth trying where the cost model takes workgroups of this size: smaller ones, of which a multiprocessor
-    /// holds several, narrower tiles, and other parts. Of small kernels several are alike.
-    pub(super) fn all(e: &Emitter<'_>, form: &ContractionForm, items: u32, workgroup: u32) -> Vec<Sharing> {
+    /// What is worth trying, what the cost model takes first: smaller workgroups, of which a multiprocessor holds several,
+    /// narrower tiles, and other parts. Of small kernels several are alike.
+    pub(super) fn all(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Vec<Sharing> {
+        let items = (form.k.max_value() / elements) as u32;
+        let workgroup = workgroup(e, form, items);
         let sizes = [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(
             |[smaller, more]| {
                 let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };

@@ -305,7 +305,8 @@ pub fn results_fit(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> b
         let bytes = |id: &NodeId| body.node(*id).types[0].dtype.size().unwrap_or(4).max(4) as u64;
         let sums: u64 = segment.anchors.iter().map(bytes).sum();
         let waiting = segment.outputs.iter().filter(|o| rounded_root(body, **o).is_some()).count() as u64;
-        let reduced: u64 = runs.reduces.iter().map(|_| 8).sum::<u64>() / u64::from(runs.columns.max(1));
-        m * u64::from(segment.tile) * (sums + 4 * waiting + reduced) <= room.into()
+        // Of each run and reduction a result, of at most eight bytes.
+        let reduced = u64::from(segment.tile / runs.columns.max(1)) * 8 * runs.reduces.len() as u64;
+        m * (u64::from(segment.tile) * (sums + 4 * waiting) + reduced) <= room.into()
     })
 }
