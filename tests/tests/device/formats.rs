@@ -24,9 +24,9 @@ const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const HEAD: usize = WIDTH / HEADS;
 
-/// A llama model whose matrices, embedding and output among them, are random blocks of `format`. Its metadata, and so
+/// The file of a llama model whose matrices, embedding and output among them, are random blocks of `format`. Its metadata, and so
 /// its tokenizer, are nano's.
-fn file(format: Format) -> ModelFile {
+fn file(format: Format) -> Vec<u8> {
     let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
     let mut metadata: Metadata = GgufFile::open(nano).unwrap().metadata().clone();
     for (key, value) in [
@@ -73,7 +73,7 @@ fn file(format: Format) -> ModelFile {
     for (spec, bytes) in &all {
         writer.tensor(&spec.name, bytes).unwrap();
     }
-    ModelFile::new(GgufFile::parse(writer.finish().unwrap()).unwrap()).unwrap()
+    writer.finish().unwrap()
 }
 
 /// The factor of all norms. Random weights are within 1/2, integers within 8, so rows of 256 add up to some 5 or 80
@@ -109,8 +109,10 @@ fn check(formats: &[Format]) {
     };
     let mut failed = vec![];
     for format in formats.iter().filter(has) {
+        let bytes = file(*format);
         let load = |device: &Device, activations| {
-            file(*format).load(device, &LoadOptions { activations, ..LoadOptions::default() }, &mut |_| {})
+            let file = ModelFile::new(GgufFile::parse(bytes.clone()).unwrap()).unwrap();
+            file.load(device, &LoadOptions { activations, ..LoadOptions::default() }, &mut |_| {})
         };
         let mut cpu = load(&Device::Cpu, Activations::Exact).unwrap_or_else(|e| panic!("{format}: {e}"));
         let mut gpu = match load(&device, Activations::Exact) {
