@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod case;
 pub mod compare;
 pub mod custom;
+pub mod device;
 pub mod fuzz;
 pub mod random_graph;
 pub mod random_inputs;

@@ -1,35 +1,13 @@
 //! A device or a skip, and one way to run a graph on it.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use tallow::{Device, RuntimeOptions, State, Weight};
 use tallow_ir::Graph;
-use tallow_ir::caps::DeviceType;
 use tallow_reference::Array;
 use tallow_tests::Inputs;
 
-/// The environment's Vulkan device; `None` after saying that the test skips. A GPU is opened once; of a software device each
-/// test opens its own, since it runs what a device is given one after the other on one core.
-pub fn device() -> Option<Device> {
-    static SHARED: OnceLock<Result<Device, String>> = OnceLock::new();
-    thread_local! { static OWN: OnceCell<Device> = const { OnceCell::new() } }
-    let open = || Device::best_vulkan().map_err(|e| e.to_string());
-    match SHARED.get_or_init(open) {
-        Ok(shared) if shared.caps().is_some_and(|c| c.device_type == DeviceType::Cpu) => {
-            Some(OWN.with(|own| own.get_or_init(|| open().unwrap()).clone()))
-        }
-        Ok(shared) => Some(shared.clone()),
-        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
-            panic!("REQUIRE_VULKAN=1, but {why}")
-        }
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
+pub use tallow_tests::device::device;
 
 /// As [`device`], but one binding spans no more than `bytes`; larger tensors are bound window by window.
 pub fn device_with_range(bytes: u64) -> Option<Device> {

@@ -1,7 +1,6 @@
 //! A Vulkan device against the interpreter: many cases in one graph, so that few plans are made.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use tallow::{Device, RunOutput, RuntimeOptions, State, Weight};
 use tallow_codegen::CodegenError;
@@ -15,23 +14,10 @@ use crate::class::Class;
 use crate::many;
 use crate::row::Bound;
 
+pub use tallow_tests::device::{device, is_software};
+
 /// Cases in one graph.
 const TOGETHER: usize = 150;
-
-/// The environment's Vulkan device, opened once; `None` after saying that the test skips.
-pub fn device() -> Option<Device> {
-    static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
-    match DEVICE.get_or_init(|| Device::best_vulkan().map_err(|e| e.to_string())) {
-        Ok(device) => Some(device.clone()),
-        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
-            panic!("REQUIRE_VULKAN=1, but {why}")
-        }
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
 
 /// As [`device`], but one binding spans no more than `bytes`.
 fn device_with_range(bytes: u64) -> Device {
@@ -51,6 +37,14 @@ pub struct Outcome {
     pub compared: usize,
     pub refused: usize,
     pub wrong: Vec<String>,
+}
+
+impl Outcome {
+    pub fn add(&mut self, other: Outcome) {
+        self.compared += other.compared;
+        self.refused += other.refused;
+        self.wrong.extend(other.wrong);
+    }
 }
 
 /// Runs all cases on the device and compares them with the interpreter.

@@ -42,11 +42,33 @@ fn page_of_all_ops_against_candle() {
     page::check(&page::text(&cells));
 }
 
+/// Cases that are checked together, and whose results are held at once.
+#[cfg(feature = "vulkan")]
+fn together(class: class::Class) -> usize {
+    use class::Class;
+    match class {
+        Class::Many => 8,
+        Class::Contiguous
+        | Class::Strided
+        | Class::Broadcast
+        | Class::Sliced
+        | Class::Scalar
+        | Class::Empty
+        | Class::One
+        | Class::Odd
+        | Class::Windows => 150,
+    }
+}
+
 /// The device against the interpreter.
 #[cfg(feature = "vulkan")]
 #[test]
 fn kernels_match_the_interpreter() {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use class::Class;
+
     let Some(device) = kernels::device() else { return };
     let rows = table::all();
     let mut cells: Vec<cover::Cell> = vec![];
@@ -64,23 +86,31 @@ fn kernels_match_the_interpreter() {
     let full = only.is_some() || std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1");
     let seed = std::env::var("TALLOW_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
     let chosen = if full { cells.clone() } else { cover::pairs(&cells, seed) };
-    // By class, so that what is large comes alone, and few cases are held at once.
-    let mut all = kernels::Outcome::default();
-    for class in Class::ALL {
-        let started = std::time::Instant::now();
-        let of_class: Vec<_> = chosen.iter().filter(|(.., c)| *c == class).collect();
-        for part in of_class.chunks(300) {
-            let cases: Vec<_> =
-                part.iter().map(|(row, dtype, _)| case::Case::new(&rows[*row], *dtype, class)).collect();
-            let outcome = kernels::check(&device, &cases);
-            all.compared += outcome.compared;
-            all.refused += outcome.refused;
+    // By class, so that what is large comes alone, and few cases are held at once; of a software device on all cores.
+    let of_class = |class: Class| {
+        chosen.iter().filter(move |(.., c)| *c == class).copied().collect::<Vec<cover::Cell>>()
+    };
+    let parts: Vec<Vec<cover::Cell>> = Class::ALL
+        .into_iter()
+        .flat_map(|class| of_class(class).chunks(together(class)).map(<[_]>::to_vec).collect::<Vec<_>>())
+        .collect();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = if kernels::is_software(&device) { cores } else { 1 };
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(kernels::Outcome::default()));
+    let work = || {
+        let (device, rows) = (kernels::device().unwrap(), table::all());
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let started = std::time::Instant::now();
+            let case = |(row, dtype, class): &cover::Cell| case::Case::new(&rows[*row], *dtype, *class);
+            let outcome = kernels::check(&device, &part.iter().map(case).collect::<Vec<_>>());
             // A long run tells at once.
+            println!("{}: {} cases in {:.1} s", part[0].2, part.len(), started.elapsed().as_secs_f64());
             outcome.wrong.iter().for_each(|why| println!("{why}"));
-            all.wrong.extend(outcome.wrong);
+            all.lock().unwrap().add(outcome);
         }
-        println!("{class}: {} cases in {:.1} s", of_class.len(), started.elapsed().as_secs_f64());
-    }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let all = all.into_inner().unwrap();
     println!(
         "{device}: {} of {} cells, {} results, {} refused by name",
         chosen.len(),

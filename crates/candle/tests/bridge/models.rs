@@ -11,8 +11,8 @@ use tallow_candle::models::{self, Options};
 
 use crate::support::{Numbers, devices, fastest, nmse};
 
-const FILES: [&str; 4] =
-    ["storyteller-nano-f16", "storyteller-nano-Q4_0", "storyteller-nano-Q4_K_M", "storyteller-main-Q4_K_M"];
+const FILES: [&str; 3] = ["storyteller-nano-f16", "storyteller-nano-Q4_0", "storyteller-nano-Q4_K_M"];
+const LARGER: &str = "storyteller-main-Q4_K_M";
 
 fn read(name: &str) -> Vec<u8> {
     std::fs::read(tallow_testmodels::model(name)).unwrap()
@@ -98,10 +98,16 @@ const NMSE_OF_ROUNDING: f64 = 2.9e-3;
 /// the same tokens until its two best logits lie closer than twice the largest difference. `cargo test -- --nocapture`
 /// prints both errors.
 #[test]
-fn every_file_writes_what_candle_writes() {
+fn small_files_write_what_candle_writes() {
     for name in FILES {
         writes_what_candle_writes(name, &read(name));
     }
+}
+
+/// As above, beside it.
+#[test]
+fn a_larger_file_writes_what_candle_writes() {
+    writes_what_candle_writes(LARGER, &read(LARGER));
 }
 
 /// The same of other files, such as those that are too large for the repository.

@@ -1,9 +1,11 @@
 //! Devices, tensors of random numbers, and how far two tensors are apart.
 
+use std::cell::OnceCell;
 use std::sync::OnceLock;
 
 use candle_core::{DType, Tensor};
 use tallow::Device;
+use tallow_ir::caps::DeviceType;
 
 /// The interpreter, and the Vulkan device if there is one (`REQUIRE_VULKAN=1`: there must be).
 pub fn devices() -> Vec<Device> {
@@ -12,9 +14,11 @@ pub fn devices() -> Vec<Device> {
     devices
 }
 
-/// The Vulkan device, opened once.
+/// The Vulkan device, opened once; of a software device each test opens its own, since it runs what a device is given one after
+/// the other on one core.
 pub fn vulkan() -> Option<Device> {
-    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    static SHARED: OnceLock<Option<Device>> = OnceLock::new();
+    thread_local! { static OWN: OnceCell<Device> = const { OnceCell::new() } }
     let open = || match Device::best_vulkan() {
         Ok(device) => Some(device),
         Err(error) => {
@@ -25,7 +29,11 @@ pub fn vulkan() -> Option<Device> {
             None
         }
     };
-    DEVICE.get_or_init(open).clone()
+    let shared = SHARED.get_or_init(open).clone()?;
+    if shared.caps().is_some_and(|caps| caps.device_type == DeviceType::Cpu) {
+        return Some(OWN.with(|own| own.get_or_init(|| Device::best_vulkan().unwrap()).clone()));
+    }
+    Some(shared)
 }
 
 /// The device for whole models: the fastest that there is.
