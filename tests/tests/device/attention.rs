@@ -182,3 +182,16 @@ fn attention_of_one_query_is_replayed() {
         assert_eq!(bits(&again.to_f64s()), bits(&first[0].1.to_f64s()), "{pos}");
     }
 }
+
+/// Mesa's software device leaves all loops of an invocation after 65535 iterations in all, without a word.
+#[test]
+fn attention_over_many_keys_matches_the_interpreter() {
+    let mut g = Graph::new("many keys");
+    let keys = 70_000;
+    let q = g.input("q", DType::F32, [1, 1, 64]).unwrap();
+    let k = g.input("k", DType::F16, [1, keys, 64]).unwrap();
+    let v = g.input("v", DType::F16, [1, keys, 64]).unwrap();
+    let y = g.add(Op::Attention(Attention::new(0.125)), &[q, k, v]).unwrap();
+    g.output("y", y).unwrap();
+    report(check(&g, 6).into_iter().collect(), 1);
+}

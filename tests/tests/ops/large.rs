@@ -1,7 +1,7 @@
 //! Tensors of 2^31 bytes and more: positions and byte offsets beyond what 31 bits hold, in as many windows as the
 //! device needs. Where it allocates no more at once (lavapipe: 2^31 bytes), they are as large as it allocates, and larger
-//! ones are refused by name. Part of `make test-full`; each test takes up to 5 GB of memory. Expected elements are computed, for the
-//! interpreter would need many times that.
+//! ones are refused by name. And a long row of which each element looks at all. Part of `make test-full`; each test takes
+//! up to 5 GB of memory. Expected elements are computed, for the interpreter would need many times that.
 
 use std::collections::HashMap;
 
@@ -153,6 +153,23 @@ fn a_matvec_of_more_than_2_31_bytes() {
         let want: f32 = (0..inner).map(|k| value(k, n)).sum();
         assert_eq!(*got, want, "column {n}");
     }
+}
+
+/// A row of so many elements that one loop over it is more than Mesa's software device runs loops for: it leaves all loops of an
+/// invocation after 65535 iterations in all, without a word.
+#[test]
+#[ignore = "takes half a minute for 5e9 comparisons: make test-full"]
+fn an_order_of_more_than_65535_elements() {
+    let Some(device) = device() else { return };
+    let values: Vec<u32> = (0..70_000u32).map(|i| (i * 7919) % 65_521).collect();
+    let mut graph = Graph::new("large");
+    let x = graph.input("x", DType::U32, [values.len()]).unwrap();
+    let y = graph.add(Op::ArgSort { axis: 0, descending: false }, &[x]).unwrap();
+    graph.output("y", y).unwrap();
+    let data: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let mut order: Vec<u32> = (0..values.len() as u32).collect();
+    order.sort_by_key(|i| values[*i as usize]);
+    assert_eq!(words(&run(&device, &graph, &[("x", &data)]).remove(0)), order);
 }
 
 /// What no allocation holds is refused before it is tried.

@@ -19,6 +19,10 @@ use crate::scalar::{self, Glsl};
 /// Keys of one step, where each invocation has its own.
 const WORKGROUP: u32 = 64;
 
+/// Values that are written out there. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
+/// without a word: with one value each, some 40,000 keys were too many.
+const TOGETHER: u32 = 8;
+
 /// Keys that a subgroup takes at a time: their loads and sums are under way together.
 const KEYS: u32 = 4;
 
@@ -165,7 +169,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
             slots => number(width).div_ceil(workgroup), max => max, total => total,
             exp_score => exp(score), exp_top => exp("top"), exp_part => exp("tops[i]"), keys => KEYS,
             subgroups => split.as_ref().map_or(1, |split| split.subgroups), size => size,
-            step => step, team => team,
+            step => step, team => team, together => TOGETHER,
             queries => number(d).div_ceil(team * step), values => number(width).div_ceil(team * step),
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, kv => key, bias => bias,
             v_lines => v_lines, v => value, store => store,

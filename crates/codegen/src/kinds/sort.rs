@@ -14,6 +14,10 @@ use crate::scalar::Glsl;
 /// Elements of a tile, one an invocation.
 const WORKGROUP: u32 = 256;
 
+/// Comparisons that are written out. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
+/// without a word: with one comparison each, rows of more elements came out in no order.
+const STEP: u32 = 16;
+
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::ArgSort { axis, descending } = node.op else {
@@ -75,7 +79,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
         text: format!("{key_type}{own_lines}{other_lines}{store}{row_lines}{own}{other}"),
         holes: context! {
             rows => rows_text, len => len_text, own => own, own_lines => own_lines, other => other,
-            key => key_type, zero => zero, other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
+            key => key_type, zero => zero, most => format!("~{zero}"), step => STEP.min(workgroup), other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
         },
     };
     finish(e, parts)

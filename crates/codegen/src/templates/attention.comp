@@ -66,10 +66,14 @@ void main() {
             const uint e = lane + i * ${ workgroup }u;
             if (e < ${ e }u) {
                 ${ type } a = acc[i] * rescale;
-                for (uint j = 0u; j < count; ++j) {
-                    const uint t = t0 + j;
-                    ${ v_lines | indent(20) }
-                    a = fma(weight[j], ${ v }, a);
+                for (uint j0 = 0u; j0 < count; j0 += ${ together }u) {
+                    [[unroll]] for (uint c = 0u; c < ${ together }u; ++c) {
+                        const uint j = j0 + c, t = t0 + j;
+                        if (j < count) {
+                            ${ v_lines | indent(28) }
+                            a = fma(weight[j], ${ v }, a);
+                        }
+                    }
                 }
                 acc[i] = a;
             }

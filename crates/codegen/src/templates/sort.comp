@@ -21,14 +21,18 @@ void main() {
             uint place = 0u;
             for (uint start = 0u; start < ${ len }; start += ${ workgroup }u) {
                 const uint j = start + lane;
+                // Beyond the end nothing is smaller than any element, or before it.
+                tile[lane] = ${ most };
                 if (j < ${ len }) {
                     ${ other_lines | indent(20) }
                     tile[lane] = ${ other };
                 }
                 barrier();
-                const uint count = min(${ workgroup }u, ${ len } - start);
-                for (uint k = 0u; k < count; ++k) {
-                    place += tile[k] < own || (tile[k] == own && start + k < i) ? 1u : 0u;
+                for (uint k0 = 0u; k0 < ${ workgroup }u; k0 += ${ step }u) {
+                    [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) {
+                        const uint k = k0 + c;
+                        place += tile[k] < own || (tile[k] == own && start + k < i) ? 1u : 0u;
+                    }
                 }
                 barrier();
             }
