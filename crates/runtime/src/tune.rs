@@ -125,7 +125,7 @@ impl Tuner {
         &self,
         context: &Arc<Context>,
         unknown: &[Unknown<'_>],
-    ) -> Result<Vec<Vec<Option<measure::Candidate>>>, ExecError> {
+    ) -> Result<Vec<Vec<Option<Candidate>>>, ExecError> {
         let caps = context.caps();
         let generate = |one: &Unknown<'_>| -> Vec<Option<(Kernel, Table)>> {
             let kernel = |choice: &Choice| {
@@ -137,23 +137,18 @@ impl Tuner {
             kernels
         };
         let generated: Vec<Vec<Option<(Kernel, Table)>>> = unknown.iter().map(generate).collect();
-        let kernels: Vec<Kernel> =
-            generated.iter().flatten().flatten().map(|(kernel, _)| kernel.clone()).collect();
-        let mut pipelines = pipelines(context, &kernels)?.into_iter();
-        let mut candidate = |made: Option<(Kernel, Table)>| {
-            let (kernel, table) = made?;
-            Some(measure::Candidate { kernel, table, pipeline: pipelines.next()? })
-        };
         // Made before the lock is held, like these.
         context.prepare_uploads()?;
-        Ok(generated.into_iter().map(|all| all.into_iter().map(&mut candidate).collect()).collect())
+        let counts: Vec<usize> = generated.iter().map(Vec::len).collect();
+        let mut all = Candidate::all(context, generated.into_iter().flatten().collect()).into_iter();
+        Ok(counts.into_iter().map(|count| all.by_ref().take(count).collect()).collect())
     }
 
     fn measure(
         &self,
         context: &Arc<Context>,
         one: &Unknown<'_>,
-        kernels: &[Option<measure::Candidate>],
+        kernels: &[Option<Candidate>],
     ) -> Option<Choice> {
         let _timing = lock(&self.timing);
         // Another thread may have been faster.
@@ -242,13 +237,33 @@ fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipel
     Ok(context.create_pipelines(&descs)?)
 }
 
-impl measure::Candidate {
+impl Candidate {
     /// A candidate of a kernel and the table that it was generated with.
     ///
     /// # Errors
     /// When the shader does not compile or the driver makes no pipeline of it.
     pub fn new(context: &Arc<Context>, kernel: Kernel, table: Table) -> Result<Self, ExecError> {
         let pipeline = pipelines(context, std::slice::from_ref(&kernel))?.remove(0);
-        Ok(measure::Candidate { kernel, table, pipeline })
+        Ok(Candidate { kernel, table, pipeline })
+    }
+
+    /// Candidates of several kernels, made in parallel; none for what the compiler or the driver refuses, which is told.
+    pub fn all(context: &Arc<Context>, made: Vec<Option<(Kernel, Table)>>) -> Vec<Option<Candidate>> {
+        let kernels: Vec<Kernel> = made.iter().flatten().map(|(kernel, _)| kernel.clone()).collect();
+        if let Ok(pipelines) = pipelines(context, &kernels) {
+            let mut pipelines = pipelines.into_iter();
+            let mut candidate = |made: Option<(Kernel, Table)>| {
+                let (kernel, table) = made?;
+                Some(Candidate { kernel, table, pipeline: pipelines.next()? })
+            };
+            return made.into_iter().map(&mut candidate).collect();
+        }
+        // One of them fails: the others are as good as before.
+        let alone = |(kernel, table): (Kernel, Table)| {
+            let name = kernel.name.clone();
+            let refused = |error: &ExecError| tracing::warn!("a choice of {name} is not tried: {error}");
+            Candidate::new(context, kernel, table).inspect_err(refused).ok()
+        };
+        made.into_iter().map(|made| made.and_then(alone)).collect()
     }
 }

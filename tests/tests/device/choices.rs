@@ -357,3 +357,17 @@ fn wrong_kernels_are_dropped() {
     }
     assert!(matches!(fastest(&outcomes), Some(0 | 5)));
 }
+
+/// A kernel that does not compile leaves the others.
+#[test]
+fn kernels_that_do_not_compile_are_dropped() {
+    let Some(context) = context(false, None) else { return };
+    let graph = softmax([9, 333], 1).unwrap();
+    let fused = passes::run(&graph, context.caps(), &mut |_, _| {}).unwrap();
+    let fusion = fusions(fused.graph()).next().unwrap();
+    let good = kernel(fusion, context.caps(), &mut Table::default()).unwrap();
+    let bad = Kernel { glsl: good.glsl.replace("void main() {", "void main() }"), ..good.clone() };
+    let made = [Some(good.clone()), Some(bad), None, Some(good)];
+    let all = Candidate::all(&context, made.map(|k| Some((k?, Table::default()))).into());
+    assert_eq!(all.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, true]);
+}
