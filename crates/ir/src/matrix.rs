@@ -6,30 +6,40 @@
 //! accept the rounding, [`round_operands`] writes it into the graph as casts.
 
 use crate::access::inner_runs;
-use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
+use crate::caps::{DeviceCaps, DeviceType, MatrixElement, MatrixShape};
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
-/// Rows, columns and inner extent of the products that kernels are made of.
-pub const SIDE: u32 = 16;
+/// Rows, columns and inner extent of the products that kernels can be made of, what is best first. Mesa's software device has
+/// the smaller ones, on which kernels can be tested.
+const SIDES: [u32; 2] = [16, 8];
 
 /// Neighbouring elements along the inner extent that kernels load together.
 const PIECE: i64 = 8;
 
-/// Whether subgroups multiply f16 matrices of [`SIDE`] into f32, with what kernels need around that.
-pub fn has_instructions(caps: &DeviceCaps) -> bool {
-    let fits = |s: &MatrixShape| {
-        (s.m, s.n, s.k) == (SIDE, SIDE, SIDE)
-            && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
+/// Rows, columns and inner extent of the f16 matrices that subgroups multiply into f32; `None` where the device has no such
+/// products, or not what kernels need around them.
+pub fn side(caps: &DeviceCaps) -> Option<u32> {
+    let has = |side: &u32| {
+        let fits = |s: &MatrixShape| {
+            (s.m, s.n, s.k) == (*side, *side, *side)
+                && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
+        };
+        caps.cooperative_matrix.iter().any(fits)
     };
-    caps.f16
+    let around = caps.f16
         && caps.storage_16bit
         && caps.memory_model
-        && caps.subgroup_size_min == caps.subgroup_size_max
-        && caps.cooperative_matrix.iter().any(fits)
+        && caps.subgroup_size_min == caps.subgroup_size_max;
+    SIDES.into_iter().find(|side| around && has(side))
+}
+
+/// Whether subgroups multiply f16 matrices into f32, with what kernels need around that.
+pub fn has_instructions(caps: &DeviceCaps) -> bool {
+    side(caps).is_some()
 }
 
 /// Whether every element of `value` is exact in f16.
@@ -128,7 +138,7 @@ fn round_queries(graph: &mut Graph, node: &Node, operands: &[Value]) -> Result<O
 
 /// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
 /// on devices that multiply those by matrix hardware, and the queries of attention over f16 keys and values. Elsewhere
-/// nothing happens.
+/// nothing happens, nor where software stands for the hardware: it gains nothing by the rounding.
 ///
 /// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
 /// about 5e-8), and activations beyond 65504 become infinite, so callers decide.
@@ -136,7 +146,7 @@ fn round_queries(graph: &mut Graph, node: &Node, operands: &[Value]) -> Result<O
 /// # Errors
 /// Only of a graph that is not valid.
 pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    if !has_instructions(caps) {
+    if !has_instructions(caps) || caps.device_type == DeviceType::Cpu {
         return Ok(graph.clone());
     }
     rebuild(graph, |new, node, operands| {

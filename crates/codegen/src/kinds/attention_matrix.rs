@@ -17,7 +17,10 @@ use crate::scalar::{self, Glsl};
 const SUBGROUPS: u32 = 8;
 
 /// Invocations of a subgroup: two for each of its queries.
-const LANES: u32 = 2 * matrix::SIDE;
+const LANES: u32 = 2 * SIDE;
+
+/// Rows and columns of the matrices that a subgroup multiplies.
+const SIDE: u32 = 16;
 
 /// Keys of a tile.
 const KEYS: u32 = 32;
@@ -43,18 +46,18 @@ fn rows_of_f16(body: &Graph, value: Value) -> bool {
 
 /// Words of shared memory: tiles of keys and values, and for each subgroup scores and factors.
 fn words(d: u32, e: u32) -> u32 {
-    KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (matrix::SIDE * STRIDE + 64)
+    KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (SIDE * STRIDE + 64)
 }
 
 /// Whether this kernel computes an attention.
 pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let node = e.body.node(form.node);
     let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
-    let side = i64::from(matrix::SIDE);
+    let side = i64::from(SIDE);
     let width = |dim: &Dim| dim.as_const().filter(|d| *d > 0 && d % side == 0 && *d <= WIDEST);
     let (Some(d), Some(width)) = (width(&q[2]), width(&v[2])) else { return false };
     let caps = e.caps;
-    matrix::has_instructions(caps)
+    matrix::side(caps) == Some(SIDE)
         && caps.subgroup_shuffle
         && caps.subgroup_size == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
@@ -121,7 +124,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     );
     let limits = e.caps.max_workgroup_count;
     let grid = [
-        Count { value: s.clone(), per: SUBGROUPS * matrix::SIDE, limit: limits[0] },
+        Count { value: s.clone(), per: SUBGROUPS * SIDE, limit: limits[0] },
         Count { value: h.clone(), per: 1, limit: limits[1] },
         Count::constant(1),
     ];
@@ -145,8 +148,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
             group => number(h) / number(&vs.dims()[0]).max(1), scale => Glsl::Float.literal(attrs.scale.as_f64()),
             exp_score => exp("score[c]"), exp_top => exp("top"), keys => KEYS, subgroups => SUBGROUPS,
             stride => STRIDE, words => words(d, width), values0 => KEYS * (d / 8 + 1),
-            own0 => KEYS * (d / 8 + 1) + KEYS * (width / 8 + 1), own => matrix::SIDE * STRIDE + 64,
-            factors => matrix::SIDE * STRIDE,
+            own0 => KEYS * (d / 8 + 1) + KEYS * (width / 8 + 1), own => SIDE * STRIDE + 64,
+            factors => SIDE * STRIDE,
             q_lines => q_lines, q => query, k_lines => k_lines, k => key, v_lines => v_lines, v => value,
             t_lines => t_lines, bias => bias, store => store,
         },

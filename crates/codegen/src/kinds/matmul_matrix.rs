@@ -1,7 +1,8 @@
-//! Matmul of f16 operands by matrix hardware: slices of both in shared memory, products of 16 x 16 matrices by each
+//! Matmul of f16 operands by matrix hardware: slices of both in shared memory, products of square matrices by each
 //! subgroup, results through shared memory to the epilogue.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Value, matrix};
@@ -27,6 +28,8 @@ const GRID: u32 = 2;
 struct Tile {
     /// Rows, and columns of all anchors together.
     side: u32,
+    /// Rows and columns of the matrices that a subgroup multiplies.
+    matrix: u32,
     workgroup: u32,
 }
 
@@ -38,7 +41,7 @@ impl Tile {
 
     /// Matrices of a subgroup along each side.
     fn matrices(self) -> u32 {
-        self.side / GRID / matrix::SIDE
+        self.side / GRID / self.matrix
     }
 }
 
@@ -48,16 +51,31 @@ fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
     let count = |side: u64| {
         (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
     };
-    // A tile of twice the side reads half as much for each product, but fewer of them may leave a large device idle.
-    of_side(if count(128) >= WANTED_WORKGROUPS { SIDES[0] } else { SIDES[1] }, caps)
+    let [large, small] = sides(caps);
+    let enough = match caps.device_type {
+        // Software that stands for the hardware spends its time compiling what is written out: 2 s, and 7 for the large one.
+        DeviceType::Cpu => false,
+        // A tile of twice the side reads half as much for each product, but fewer of them may leave a large device idle.
+        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
+            count(large.into()) >= WANTED_WORKGROUPS
+        }
+    };
+    of_side(if enough { large } else { small }, caps)
 }
 
 fn of_side(side: u32, caps: &DeviceCaps) -> Tile {
-    Tile { side, workgroup: GRID * GRID * caps.subgroup_size }
+    Tile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.subgroup_size }
 }
 
-/// Sides of tiles.
-const SIDES: [u32; 2] = [128, 64];
+/// Sides of the matrices; where there are none, nothing asks for a kernel.
+fn matrix_side(caps: &DeviceCaps) -> u32 {
+    matrix::side(caps).unwrap_or(16)
+}
+
+/// Sides of tiles: a subgroup has four matrices along each, or two.
+fn sides(caps: &DeviceCaps) -> [u32; 2] {
+    [4, 2].map(|matrices| GRID * matrices * matrix_side(caps))
+}
 
 /// Workgroups that tiles of the larger size should leave: one for each multiprocessor of a large device.
 const WANTED_WORKGROUPS: u64 = 96;
@@ -75,8 +93,9 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
 /// The sides of tiles that are worth trying, what the cost model takes first.
 pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
     let first = tile(form, e.caps).side;
-    let others =
-        SIDES.into_iter().filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
+    let others = sides(e.caps)
+        .into_iter()
+        .filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
     [first].into_iter().chain(others).collect()
 }
 
@@ -85,7 +104,7 @@ fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let shared = 16 * STRIDE * 2 * tile.side <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns(tile, s);
-        columns >= (GRID * matrix::SIDE).max(tile.pass()) && columns >= s.tile
+        columns >= (GRID * tile.matrix).max(tile.pass()) && columns >= s.tile
     };
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }
@@ -129,7 +148,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
-            pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
+            side => tile.matrix, pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
             next => next,
             words => 2 * tile.side * STRIDE, right0 => tile.side * STRIDE,
         },
@@ -171,8 +190,8 @@ fn segment_holes(
         anchors.push(context! {
             comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => pieces.load, name => name,
             type => pieces.ty, lines => pieces.lines, value => pieces.value, rows => along == Along::Own,
-            at => i * bn * STRIDE, sum => i * bn / GRID / matrix::SIDE * tile.matrices(),
-            row => i * GRID * matrix::SIDE,
+            at => i * bn * STRIDE, sum => i * bn / GRID / tile.matrix * tile.matrices(),
+            row => i * GRID * tile.matrix,
         });
     }
     let k_lines = e.close().join("\n");
@@ -180,7 +199,7 @@ fn segment_holes(
     let depth = e.depth();
     let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
     for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("({}u + r) * {bn}u", i as u32 * GRID * matrix::SIDE);
+        let row = format!("({}u + r) * {bn}u", i as u32 * GRID * tile.matrix);
         let anchor = Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
         e.anchors.insert(*id, anchor);
     }
@@ -191,7 +210,7 @@ fn segment_holes(
     for part in [&k_lines, &left.load, &store, &prelude] {
         text.push_str(part);
     }
-    let matrices = bn / GRID / matrix::SIDE;
+    let matrices = bn / GRID / tile.matrix;
     Ok(context! {
         groups => groups, bn => bn, k_lines => k_lines, left => left.load, anchors => anchors, store => store,
         prelude => prelude, n => n, passes => bn / tile.pass(), wide => matrices,

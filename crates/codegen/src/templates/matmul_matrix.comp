@@ -44,8 +44,8 @@ ${ s.k_lines }
     if (group < ${ s.groups }) {
         const uint column0 = group * ${ s.bn }u;
         ${ s.prelude | indent(8) }
-        coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[${ s.sums }];
-        [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+        coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator> sums[${ s.sums }];
+        [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator>(0.0);
         uvec4 left[${ pieces }];
 //% for a in s.anchors
         ${ a.type } ${ a.name }[${ s.passes }];
@@ -70,18 +70,18 @@ ${ s.k_lines }
             barrier();
             const uint next = ${ next };
             ${ load("next + ") | indent(12) }
-            [[unroll]] for (uint kk = 0u; kk < ${ bk // 16 }u; ++kk) {
-                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[${ matrices }];
-                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+            [[unroll]] for (uint kk = 0u; kk < ${ bk // side }u; ++kk) {
+                coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseA> a[${ matrices }];
+                coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseB> b;
                 [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i)
-                    coopMatLoad(a[i], slices, left0 + i * ${ 16 * stride }u + kk * 2u, ${ stride }u, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(a[i], slices, left0 + i * ${ side * stride }u + kk * ${ side // 8 }u, ${ stride }u, gl_CooperativeMatrixLayoutRowMajor);
                 [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
-                    const uint column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * 16u;
+                    const uint column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * ${ side }u;
 //% for a in s.anchors
 //% if a.rows
-                    coopMatLoad(b, slices, ${ right0 + a.at }u + kk * ${ 16 * (s.bn // 8 + 1) }u + column / 8u, ${ s.bn // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(b, slices, ${ right0 + a.at }u + kk * ${ side * (s.bn // 8 + 1) }u + column / 8u, ${ s.bn // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
 //% else
-                    coopMatLoad(b, slices, ${ right0 + a.at }u + column * ${ stride }u + kk * 2u, ${ stride }u, gl_CooperativeMatrixLayoutColumnMajor);
+                    coopMatLoad(b, slices, ${ right0 + a.at }u + column * ${ stride }u + kk * ${ side // 8 }u, ${ stride }u, gl_CooperativeMatrixLayoutColumnMajor);
 //% endif
                     [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i)
                         sums[${ a.sum }u + j * ${ matrices }u + i] = coopMatMulAdd(a[i], b, sums[${ a.sum }u + j * ${ matrices }u + i]);
@@ -90,17 +90,17 @@ ${ s.k_lines }
             }
             barrier();
         }
-        // Strips of 16 rows of each half of the tile: [anchor][row][column].
+        // Strips of ${ side } rows of each half of the tile: [anchor][row][column].
         [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i) {
             [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
-                const uint row = gl_SubgroupID / 2u * 16u, column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * 16u;
+                const uint row = gl_SubgroupID / 2u * ${ side }u, column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * ${ side }u;
 //% for a in s.anchors
                 coopMatStore(sums[${ a.sum }u + j * ${ matrices }u + i], slices, ((${ a.row }u + row) * ${ s.bn }u + column) / 4u, ${ s.bn // 4 }u, gl_CooperativeMatrixLayoutRowMajor);
 //% endfor
             }
             barrier();
-            for (uint t = lane; t < ${ 32 * s.bn }u; t += ${ workgroup }u) {
-                const uint r = t / ${ s.bn }u, m = row0 + r / 16u * ${ bm // 2 }u + i * 16u + r % 16u, n = column0 + t % ${ s.bn }u;
+            for (uint t = lane; t < ${ 2 * side * s.bn }u; t += ${ workgroup }u) {
+                const uint r = t / ${ s.bn }u, m = row0 + r / ${ side }u * ${ bm // 2 }u + i * ${ side }u + r % ${ side }u, n = column0 + t % ${ s.bn }u;
                 if (m < ${ m } && n < ${ s.n }) {
                     ${ s.store | indent(20) }
                 }
