@@ -49,6 +49,7 @@ pub struct Operand {
     pub fill: Fill,
     pub leaf: Leaf,
     /// The same for every row of a large tensor, such as weights and indices.
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code, reason = "read where kernels are compared"))]
     pub shared: bool,
 }
 
@@ -167,9 +168,11 @@ pub struct Row {
     pub expression: Option<Expression>,
     pub candle: Candle,
     /// Kernel against interpreter.
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code, reason = "read where kernels are compared"))]
     pub bound: Bound,
     /// Rows of the first axis of all operands that are not shared have nothing to do with each other, and are the
     /// first axis of the result.
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code, reason = "read where kernels are compared"))]
     pub by_rows: bool,
 }
 
