@@ -19,7 +19,7 @@ use crate::scalar::{self, Glsl};
 /// Keys of one step, where each invocation has its own.
 const WORKGROUP: u32 = 64;
 
-/// Values that are written out there. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
+/// Values that are written out in that case. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
 /// without a word: with one value each, some 40,000 keys were too many.
 const TOGETHER: u32 = 8;
 
