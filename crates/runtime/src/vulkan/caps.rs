@@ -37,6 +37,8 @@ pub(super) struct Queried {
     subgroup_extended_types: bool,
     /// Workgroups can be required to consist of full subgroups.
     full_subgroups: bool,
+    /// Pipelines can say which accesses are checked against the bounds of their buffers.
+    pipeline_robustness: bool,
 }
 
 /// Optional structures and extensions that the device knows.
@@ -50,6 +52,7 @@ struct Known {
     coopmat: bool,
     coopmat2: bool,
     bf16: bool,
+    pipeline_robustness: bool,
     portability_subset: bool,
 }
 
@@ -60,6 +63,10 @@ pub(super) struct Enabled {
     pub(super) extensions: Vec<&'static CStr>,
     /// Pipelines that ask for a subgroup size also ask for full subgroups.
     pub(super) full_subgroups: bool,
+    /// Pipelines say that no access is checked against the bounds of its buffer: kernels are made so that none is beyond
+    /// them. Where nothing is said NVIDIA's driver checks each, though the device was created without such checks (H200:
+    /// attention of one query 6.8 us and 6.0, a batched matmul 138 and 121).
+    pub(super) pipeline_robustness: bool,
 }
 
 /// Asks for name, type and version.
@@ -206,6 +213,7 @@ pub(super) fn query(
         known,
         subgroup_extended_types: features.v12.shader_subgroup_extended_types == vk::TRUE,
         full_subgroups: features.subgroup_size.compute_full_subgroups == vk::TRUE,
+        pipeline_robustness: features.robustness.pipeline_robustness == vk::TRUE,
     })
 }
 
@@ -251,6 +259,8 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
             cooperative_matrix: flag(caps.bf16 && has_bf16_matrix),
             ..Bfloat16Features::default()
         },
+        robustness: vk::PhysicalDevicePipelineRobustnessFeaturesEXT::default()
+            .pipeline_robustness(queried.pipeline_robustness),
     };
     // A structure that asks for nothing is left out, and so is its extension.
     let known = Known {
@@ -261,9 +271,16 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
         coopmat: matrices,
         coopmat2: caps.cooperative_matrix2,
         bf16: caps.bf16,
+        pipeline_robustness: queried.pipeline_robustness,
         ..queried.known
     };
-    Enabled { chain, known, extensions: known.extensions(), full_subgroups }
+    Enabled {
+        chain,
+        known,
+        extensions: known.extensions(),
+        full_subgroups,
+        pipeline_robustness: queried.pipeline_robustness,
+    }
 }
 
 impl Enabled {
@@ -296,6 +313,7 @@ impl Known {
             coopmat,
             coopmat2,
             bf16,
+            pipeline_robustness: has(ext::pipeline_robustness::NAME),
             portability_subset: has(khr::portability_subset::NAME),
         }
     }
@@ -311,6 +329,7 @@ impl Known {
             (self.coopmat, khr::cooperative_matrix::NAME),
             (self.coopmat2, COOPERATIVE_MATRIX_2),
             (self.bf16, SHADER_BFLOAT16),
+            (self.pipeline_robustness, ext::pipeline_robustness::NAME),
             // The specification wants it enabled wherever it is offered.
             (self.portability_subset, khr::portability_subset::NAME),
         ]
@@ -481,6 +500,7 @@ struct FeatureChain {
     coopmat: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     coopmat2: CooperativeMatrix2Features,
     bf16: Bfloat16Features,
+    robustness: vk::PhysicalDevicePipelineRobustnessFeaturesEXT<'static>,
 }
 
 impl FeatureChain {
@@ -510,6 +530,9 @@ impl FeatureChain {
         }
         if known.bf16 {
             head = head.push_next(&mut self.bf16);
+        }
+        if known.pipeline_robustness {
+            head = head.push_next(&mut self.robustness);
         }
         head
     }

@@ -73,6 +73,7 @@ pub(super) struct Device {
     pub(super) queue_family: u32,
     pub(super) barriers: Barriers,
     pub(super) full_subgroups: bool,
+    pub(super) pipeline_robustness: bool,
     /// Nanoseconds per timestamp tick, and the mask of the bits that count.
     pub(super) timestamps: (f64, u64),
     pub(super) counts: Counts,
@@ -158,6 +159,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         queue_family,
         barriers,
         full_subgroups: enabled.full_subgroups,
+        pipeline_robustness: enabled.pipeline_robustness,
         timestamps: (f64::from(queried.timestamp_period), low_bits(timestamp_bits)),
         counts: Counts::default(),
         closed: AtomicBool::new(false),

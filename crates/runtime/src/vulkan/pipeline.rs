@@ -130,7 +130,12 @@ impl Pipeline {
                 stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
             }
         }
-        let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
+        let unchecked = vk::PipelineRobustnessBufferBehaviorEXT::DISABLED;
+        let mut robustness = vk::PipelineRobustnessCreateInfoEXT::default().storage_buffers(unchecked);
+        let mut info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
+        if self.device.pipeline_robustness {
+            info = info.push_next(&mut robustness);
+        }
         // SAFETY: module, layout and cache are live; the cache is synchronized by Vulkan.
         let created = unsafe { self.device.raw.create_compute_pipelines(cache, &[info], None) };
         match created {
