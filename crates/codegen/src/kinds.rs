@@ -83,7 +83,9 @@ impl<'f> Kind<'f> {
     /// What is worth trying, what the cost model takes first; nothing where there is nothing to choose.
     fn choices(&self, e: &Emitter<'_>) -> Result<Vec<Choice>, CodegenError> {
         Ok(match self {
-            Kind::MatvecDot(f) => Sharing::all(e, f, dot::BLOCK).into_iter().map(Choice::Sharing).collect(),
+            Kind::MatvecDot(f) => {
+                Sharing::all(e, f, matvec_dot::item(e, f)).into_iter().map(Choice::Sharing).collect()
+            }
             Kind::MatvecStaged(f) => {
                 Sharing::all(e, f, operand::WIDE).into_iter().map(Choice::Sharing).collect()
             }
@@ -156,7 +158,7 @@ fn generate(
             row::kernel(e, f, if let Some(Choice::Rows(rows)) = choice { Some(rows) } else { None })
         }
         Kind::MatvecDot(f) => {
-            let choice = sharing(Sharing::first(&e, f, dot::BLOCK));
+            let choice = sharing(Sharing::first(&e, f, matvec_dot::item(&e, f)));
             matvec_dot::kernel(e, f, choice)
         }
         Kind::MatvecStaged(f) => {

@@ -21,26 +21,37 @@ pub const BLOCK: i64 = 32;
 /// Invocations that round a block together, four elements each.
 pub const LANES: u32 = 8;
 
-/// What 32 neighbouring weights are, besides bytes.
+/// What the weights are that are unpacked at once, besides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// One scale: `w = s q`.
+    /// 32 with one scale: `w = s q`.
     Scale,
-    /// A scale and an offset: `w = s q + o`.
+    /// 32 with a scale and an offset: `w = s q + o`.
     Offset,
-    /// A scale and an offset for each half.
+    /// 32, a scale and an offset for each half.
     Halves,
-    /// Halves of two neighbouring groups of 32, which share the bytes that hold them, a scale and an offset for each.
-    /// Of 64 weights the first such 32 are `0..16` and `32..48`, the second the rest.
+    /// Two neighbouring groups of 32, which share the bytes that hold them, a scale and an offset for each.
     Pairs,
+    /// Of 128 weights the first and the third group of 32, or the second and the fourth, which share bytes; a scale and an
+    /// offset for each half of a group.
+    Quarters,
 }
 
 impl Packing {
-    /// Neighbouring weights that are unpacked whole, by one invocation or two.
+    /// Neighbouring weights that are unpacked whole, at once or in two parts.
     pub fn run(self) -> i64 {
         match self {
             Packing::Scale | Packing::Offset | Packing::Halves => BLOCK,
             Packing::Pairs => 2 * BLOCK,
+            Packing::Quarters => 4 * BLOCK,
+        }
+    }
+
+    /// Weights that are unpacked at once.
+    pub fn elements(self) -> i64 {
+        match self {
+            Packing::Scale | Packing::Offset | Packing::Halves => BLOCK,
+            Packing::Pairs | Packing::Quarters => 2 * BLOCK,
         }
     }
 }
@@ -50,9 +61,8 @@ pub fn packing(format: Format) -> Option<Packing> {
     match format {
         Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 => Some(Packing::Scale),
         Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Some(Packing::Offset),
-        Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::TQ2_0 => {
-            Some(Packing::Pairs)
-        }
+        Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Pairs),
+        Format::Q2_K | Format::Q3_K | Format::Q6_K => Some(Packing::Quarters),
         Format::NVFP4 => Some(Packing::Halves),
         // Values from codebooks in memory, and powers of 3: finding each costs more than the products.
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,

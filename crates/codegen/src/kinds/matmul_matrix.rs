@@ -3,11 +3,12 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::DeviceType;
-use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Value, matrix};
+use tallow_ir::{DType, DeviceCaps, Dim, Shape, Value, matrix};
 
 use super::attention_matrix::matrix_extensions;
+use super::group::{self, Root};
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
 use super::{Parts, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
@@ -101,12 +102,27 @@ pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
 
 /// Whether the device has room for a tile, which has room for what the epilogue needs.
 fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
-    let shared = 16 * STRIDE * 2 * tile.side <= caps.shared_memory_bytes;
+    let shared = 16 * words(tile, form) <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns(tile, s);
         columns >= (GRID * tile.matrix).max(tile.pass()) && columns >= s.tile
     };
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
+}
+
+/// Words of 16 bytes of shared memory: slices of both operands, later strips of results.
+fn words(tile: Tile, form: &ContractionForm) -> u32 {
+    let strip = |s: &Segment| {
+        let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
+        s.anchors.len() as u32 * rows * tile.matrix * strip_stride(columns(tile, s) / across)
+    };
+    form.segments.iter().map(strip).fold(2 * tile.side * STRIDE, u32::max)
+}
+
+/// Words of 16 bytes from one row of a strip to the next. Eight floats more than there are columns, so that the rows that a
+/// matrix is stored to at a time lie in different banks.
+fn strip_stride(columns: u32) -> u32 {
+    columns / 4 + 2
 }
 
 /// The kernel with tiles of this side, or those that the cost model takes.
@@ -135,7 +151,7 @@ pub(crate) fn kernel(
     for extension in matrix_extensions() {
         e.extensions.insert(extension);
     }
-    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let (m, k, lanes) = (e.dim(&form.m), e.dim(&form.k), e.caps.subgroup_size);
     // Loads behind the last slice that is multiplied stay within the operands.
     let next =
         if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
@@ -150,7 +166,7 @@ pub(crate) fn kernel(
             segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
             side => tile.matrix, pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
             next => next,
-            words => 2 * tile.side * STRIDE, right0 => tile.side * STRIDE,
+            lanes => lanes, words => words(tile, form), right0 => tile.side * STRIDE,
         },
     };
     finish(e, parts)
@@ -191,30 +207,109 @@ fn segment_holes(
             comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => pieces.load, name => name,
             type => pieces.ty, lines => pieces.lines, value => pieces.value, rows => along == Along::Own,
             at => i * bn * STRIDE, sum => i * bn / GRID / tile.matrix * tile.matrices(),
-            row => i * GRID * tile.matrix,
+            row => if segment.staged { i * GRID * tile.matrix } else { i * tile.matrix }, found => format!("found{i}"),
         });
     }
     let k_lines = e.close().join("\n");
-    e.open(); // the epilogue
-    let depth = e.depth();
-    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("({}u + r) * {bn}u", i as u32 * GRID * tile.matrix);
-        let anchor = Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
-        e.anchors.insert(*id, anchor);
-    }
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
-    let store = e.close().join("\n");
+    let group = if segment.staged { 0 } else { group_size(e, form, segment) };
+    let store = match group {
+        0 => staged(e, form, segment, batch, (tile, bn), buffers)?,
+        _ => grouped(e, form, segment, batch, group, buffers)?,
+    };
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
     for part in [&k_lines, &left.load, &store, &prelude] {
         text.push_str(part);
     }
     let matrices = bn / GRID / tile.matrix;
+    // A strip of the workgroup, or of each subgroup.
+    let across = if segment.staged { bn } else { bn / GRID };
     Ok(context! {
+        group => group, across => across, strip => strip_stride(across),
+        strip_words => segment.anchors.len() as u32 * tile.matrix * strip_stride(across),
+        columns => e.dim(&segment.n.div_exact(&Dim::constant(group.max(1).into())).unwrap_or_else(|| segment.n.clone())),
         groups => groups, bn => bn, k_lines => k_lines, left => left.load, anchors => anchors, store => store,
         prelude => prelude, n => n, passes => bn / tile.pass(), wide => matrices,
         sums => segment.anchors.len() as u32 * matrices * tile.matrices(),
+    })
+}
+
+/// The lines that store the results of row `m` and column `n`, which may read others of the tile.
+fn staged(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    (tile, bn): (Tile, u32),
+    buffers: &[usize],
+) -> Result<String, CodegenError> {
+    e.open();
+    let depth = e.depth();
+    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let row = format!("({}u + r) * {}u", i as u32 * GRID * tile.matrix, 4 * strip_stride(bn));
+        let anchor = Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
+        e.anchors.insert(*id, anchor);
+    }
+    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    Ok(e.close().join("\n"))
+}
+
+/// The lines that store the results of row `m` and the columns of group `g`, which are in arrays.
+fn grouped(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    size: u32,
+    buffers: &[usize],
+) -> Result<String, CodegenError> {
+    e.open(); // the group
+    let row = e.atom(&form.m, "m");
+    let groups = segment.n.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| segment.n.clone());
+    let mut column = e.atom(&groups, "g");
+    if size > 1 {
+        e.open(); // a column
+        let j = e.set_group(size);
+        let j = e.bind_atom(j, "j");
+        column = e.atoms.add(&column.scale(&Dim::constant(size.into())), &j);
+    }
+    let depth = e.depth();
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let text = format!("found{i}[{}]", if size > 1 { "j" } else { "0" });
+        e.anchors.insert(*id, Anchor::Result { text, depth });
+    }
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+    let linear = e.atoms.flatten(&[batch.clone(), row, column], &all);
+    let mut after = vec![];
+    for output in &segment.outputs {
+        let shape = e.body.ty(output_root(e.body, *output)).shape.clone();
+        let at = e.atoms.unflatten(&linear, &shape);
+        after.extend(e.store_grouped(*output as u32, buffers[*output], &at)?);
+    }
+    if size > 1 {
+        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+        e.group = None;
+    }
+    after.into_iter().for_each(|line| e.line(line));
+    Ok(e.close().join("\n"))
+}
+
+/// Neighbouring columns of a row whose results an invocation stores together.
+fn group_size(e: &Emitter<'_>, form: &ContractionForm, segment: &Segment) -> u32 {
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+    group::size(e.body, |atoms, j, size| {
+        let size = Dim::constant(size.into());
+        let groups = segment.n.div_exact(&size).filter(|n| !n.is(0))?;
+        let [batch, m, g] = [&form.batch.numel(), &form.m, &groups].map(|extent| atoms.free(extent));
+        let n = atoms.add(&g.scale(&size), &atoms.index(j));
+        let linear = atoms.flatten(&[batch, m, n], &all);
+        let root = |output: &usize| {
+            let value = output_root(e.body, *output);
+            let at = atoms.unflatten(&linear, &e.body.ty(value).shape.clone());
+            Root { value, at, output: Some(*output) }
+        };
+        Some(segment.outputs.iter().map(root).collect())
     })
 }
 

@@ -1,5 +1,5 @@
 //! Few rows times quantized weights by integer dot products: each workgroup rounds the rows to 8 bits in shared
-//! memory, then its subgroups take columns in turn, an invocation 32 weights at a time.
+//! memory, then its subgroups take columns in turn, an invocation 32 or 64 weights of several columns at a time.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::dot::{self, Packing};
@@ -8,21 +8,20 @@ use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
 use super::matvec::{QUAD, batch_at, columns_grid, left_at, prologue, segment_groups};
-use super::sharing::{self, Shape, Sums, Walk, plus, times};
+use super::sharing::{self, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
 
-/// Steps that weights are asked for ahead, if registers suffice (8B shape on an H200, Q4_K: 2.32 ms a step of decoding by one,
-/// 2.21 by two; seven spill).
-const DEPTH: u32 = 2;
+/// Weights of each anchor that an invocation asks for ahead: of formats that are unpacked 32 at a time two columns' (H200, Q8_0
+/// behind a barrier, 4096 x 4096: by two 7.5 us, by one 8.0; Q4_K, 64 at a time: 7.2 and 6.2).
+const AHEAD: u32 = 64;
 
-/// Registers of each of 1024 invocations that share a multiprocessor (65536 of 4 bytes, on devices of several makers), and those
-/// that neither weights on their way nor sums take, by estimate.
-const REGISTERS: u32 = 64;
-const OTHER_REGISTERS: u32 = 28;
+/// Columns that an invocation takes at a time with its part of the activations, which it holds in registers meanwhile. More are
+/// longer to load as instructions than they save (H200, 14336 x 4096 of Q4_0 back to back, seven columns and two: 9.9 and 8.4 us).
+const TOGETHER: u32 = 2;
 
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
@@ -40,33 +39,36 @@ pub(crate) fn kernel(
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
     let workgroup = choice.workgroup;
-    let shape = Shape::new(&e, form, blocks, choice);
+    let shape = Shape::new(&e, form, k as u32, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let tiles = shape.tiles(&e, form);
-    let limits = e.caps.max_workgroup_count;
-    let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
+    let most = e.caps.max_workgroup_count[0];
+    let grid = [columns_grid(form, &tiles, most), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
-        let walk = shape.walk(tile, depth(&e, segment, m), &before, &groups);
+        let elements = elements(&e, segment);
+        let walk = shape.walk(tile, elements, limits(elements, segment, m), &before, &groups);
         before.push(groups);
-        slots = slots.max(walk.depth * segment.anchors.len() as u32);
         e.open(); // the segment
+        let parts = parts(&e, segment, &walk)?;
+        slots = slots.max(walk.depth * parts.len() as u32);
         let mut fetches = vec![];
-        for (i, id) in segment.anchors.iter().enumerate() {
-            fetches.push(context! { lines => fetch(&mut e, form, *id, &batch)?, slot => plus(i) });
+        for part in &parts {
+            let lines = fetch(&mut e, form, part.anchor, &batch)?;
+            let slot = part.slot(if walk.along { "along" } else { "pass" }, walk.depth);
+            fetches.push(context! { lines, k0 => &part.k0, slot });
         }
         let prelude = e.close().join("\n");
         let last = e.dim(&(&segment.n - &Dim::one()));
         ahead.push(context! {
             here => &walk.here, column0 => &walk.column0, ahead_prelude => prelude, depth => walk.depth,
-            block => &walk.item, column => &walk.column, k0 => shape.first("block", 32), last => last,
-            slots => times(segment.anchors.len()), fetches => fetches,
+            item => &walk.item, column => &walk.column, last, fetches, along => walk.along,
         });
-        walks.push(walk);
+        walks.push((walk, parts));
     }
     let text = render(
         "matvec_ahead.glsl",
@@ -81,13 +83,13 @@ pub(crate) fn kernel(
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     let part_floats = sharing::part_floats(form, m, &tiles);
-    for (segment, walk) in form.segments.iter().zip(&walks) {
+    for (segment, (walk, parts)) in form.segments.iter().zip(&walks) {
         segments.push(segment_holes(
             &mut e,
             form,
             segment,
             &batch,
-            (&shape, walk, m, part_floats),
+            (&shape, walk, parts, m, part_floats),
             &buffers,
             (&mut used, &mut text),
         )?);
@@ -105,7 +107,6 @@ pub(crate) fn kernel(
             has: e.caps.shared_memory_bytes,
         });
     }
-    let whole = shape.whole();
     let lanes = dot::BLOCK as u32 / run;
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
@@ -121,20 +122,106 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => &shape.size,
-            whole => whole, rounded => waiting,
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting,
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
         },
     };
     finish(e, parts)
 }
 
-/// Steps that weights of a segment are asked for ahead.
-fn depth(e: &Emitter<'_>, segment: &Segment, m: u32) -> u32 {
-    let words = |id: &NodeId| dot::weights(e.body, *id).map_or(0, |(_, format)| operand::words_of(format));
-    let (words, sums) = (segment.anchors.iter().map(words).sum::<u32>(), segment.anchors.len() as u32 * m);
-    let fits = |depth: &u32| OTHER_REGISTERS + depth * words + sums <= REGISTERS;
-    (1..=DEPTH).rev().find(fits).unwrap_or(1)
+/// Elements that an invocation takes at a time: as many as the format that unpacks most at once.
+fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
+    let packing = |id: &NodeId| dot::packing(dot::weights(e.body, *id)?.1);
+    segment.anchors.iter().filter_map(packing).map(|p| p.elements()).max().unwrap_or(dot::BLOCK) as u32
+}
+
+/// Elements that an invocation takes at a time, in most of a kernel's columns: what shares of the work are counted in.
+pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
+    let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
+    widest.map_or(dot::BLOCK, |s| elements(e, s).into())
+}
+
+fn limits(elements: u32, segment: &Segment, m: u32) -> Limits {
+    let sums = segment.anchors.len() as u32 * m;
+    Limits { together: (TOGETHER / sums.max(1)).max(1), depth: (AHEAD / elements).max(1) }
+}
+
+/// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or every other 32 of them.
+struct Part {
+    anchor: NodeId,
+    /// Its number in the segment.
+    number: u32,
+    packing: Packing,
+    /// The first element.
+    k0: String,
+    /// Which half of the invocation's elements, if it is not all of them.
+    half: Option<u32>,
+    /// Of the segment's parts, and all of those.
+    at: u32,
+    of: u32,
+}
+
+impl Part {
+    /// Where its words are on their way for the column that `pass` counts.
+    fn slot(&self, pass: &str, depth: u32) -> String {
+        match (depth, self.of) {
+            (1, _) => format!("{}", self.at),
+            (_, 1) if pass == "s" => pass.into(),
+            (_, 1) => format!("{pass} % {depth}u"),
+            _ => format!("{pass} % {depth}u * {}u + {}u", self.of, self.at),
+        }
+    }
+}
+
+fn parts(e: &Emitter<'_>, segment: &Segment, walk: &Walk) -> Result<Vec<Part>, CodegenError> {
+    let mut parts = vec![];
+    let item = walk.clamped();
+    for (number, anchor) in segment.anchors.iter().enumerate() {
+        let refused = || CodegenError::Node(e.body.node_text(*anchor));
+        let (_, format) = dot::weights(e.body, *anchor).ok_or_else(refused)?;
+        let packing = dot::packing(format).ok_or_else(refused)?;
+        let first = match packing {
+            Packing::Scale | Packing::Offset | Packing::Halves | Packing::Pairs => {
+                format!("{item} * {}u", walk.elements)
+            }
+            Packing::Quarters => format!("{item} / 2u * 128u + {item} % 2u * 32u"),
+        };
+        for half in 0..walk.elements / packing.elements() as u32 {
+            let k0 = if half == 0 { first.clone() } else { format!("{first} + {}u", dot::BLOCK) };
+            let half = (i64::from(walk.elements) > packing.elements()).then_some(half);
+            parts.push(Part {
+                anchor: *anchor,
+                number: number as u32,
+                packing,
+                k0,
+                half,
+                at: parts.len() as u32,
+                of: 0,
+            });
+        }
+    }
+    let of = parts.len() as u32;
+    parts.iter_mut().for_each(|part| part.of = of);
+    Ok(parts)
+}
+
+/// The sets of activations that an invocation multiplies with: of neighbouring blocks, and of blocks two apart.
+fn sets(walk: &Walk, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
+    let row = if m == 1 { String::new() } else { format!("m * {blocks}u + ") };
+    let item = walk.clamped();
+    let quarters = |part: &&Part| part.packing == Packing::Quarters;
+    let mut sets = vec![];
+    if parts.iter().any(|part| !quarters(&part)) {
+        sets.push(match walk.elements {
+            32 => context! { name => "", first => format!("{row}{item}"), stride => 0 },
+            _ => context! { name => "", first => format!("{row}{item} * 2u"), stride => 1 },
+        });
+    }
+    if parts.iter().any(|part| quarters(&part)) {
+        let first = format!("{row}{item} / 2u * 4u + {item} % 2u");
+        sets.push(context! { name => if sets.is_empty() { "" } else { "2" }, first, stride => 2 });
+    }
+    sets
 }
 
 /// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
@@ -144,7 +231,7 @@ fn run(blocks: u32, workgroup: u32) -> u32 {
 
 /// The lines that set `x` to the elements of run `g` of a row, which are loaded together where they lie side by side; and
 /// those that hold for the row.
-fn activations(
+pub(super) fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     lhs: Value,
@@ -177,23 +264,42 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (shape, walk, m, part_floats): (&Shape, &Walk, u32, u32),
+    (shape, walk, parts, m, part_floats): (&Shape, &Walk, &[Part], u32, u32),
     buffers: &[usize],
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let tile = walk.tile;
     e.open(); // the segment
+    let pass = if walk.once { "pass" } else { "u" };
+    let accs = segment.anchors.len() as u32 * m;
+    let blocks = (form.k.max_value() / dot::BLOCK) as u32;
+    let sets = sets(walk, parts, m, blocks);
+    let apart = if sets.len() > 1 { "2" } else { "" };
     let mut anchors = vec![];
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let (unpack, packing) = unpack(e, form, *id, batch)?;
-        let fetch = fetch(e, form, *id, batch)?;
+    for part in parts {
+        let next = format!("next[{}]", part.slot(if walk.along { "s" } else { pass }, walk.depth));
+        let unpack = unpack(e, form, part, batch, &next)?;
+        let fetch = fetch(e, form, part.anchor, batch)?;
         text.push_str(&unpack);
         text.push_str(&fetch);
-        let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
-        let acc = format!("acc[{}u + m]", i as u32 * m);
+        let comment = format!("%{} = {}", part.anchor.0, e.body.node_text(part.anchor));
+        let acc = walk.acc(accs, m, part.number);
+        // Of the invocation's scales and sums, those that belong to the part.
+        let (of, both, sums) = match part.half {
+            None => ("", "", "sums.x + sums.y"),
+            Some(0) => (".x", ".xy", "sums.x + sums.y"),
+            Some(_) => (".y", ".zw", "sums.z + sums.w"),
+        };
+        let packing = match part.packing {
+            Packing::Scale => "scale",
+            Packing::Offset => "offset",
+            Packing::Halves => "halves",
+            Packing::Pairs => "pairs",
+            Packing::Quarters => "quarters",
+        };
         anchors.push(context! {
-            unpack => unpack, fetch => fetch, comment => comment, slot => plus(i), acc => acc, pairs => packing == Packing::Pairs,
-            halves => packing == Packing::Halves, offset => packing == Packing::Offset,
+            unpack, fetch, comment, next, packing, of, both, sum => sums, k0 => &part.k0, acc,
+            set => apart, at => 2 * part.half.unwrap_or(0), halves => part.packing.elements() / 16,
         });
     }
     let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats };
@@ -201,16 +307,12 @@ fn segment_holes(
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);
-    let accs = segment.anchors.len() as u32 * m;
     Ok(context! {
-        here => &walk.here, column0 => &walk.column0, tile => tile, accs => accs, depth => walk.depth,
-        block => &walk.item, column => &walk.column, ends => &walk.ends, total => &walk.total, k0 => shape.first("block", 32), comment => shape.comment(),
-        slots => times(segment.anchors.len()), part_at => shape.part_at(part_floats), anchors => anchors,
-        prelude => prelude, last => last, end => end,
+        accs, anchors, sets, prelude, last, end, part_at => shape.part_at(part_floats), ..walk.holes()
     })
 }
 
-/// The lines that ask for 32 weights from element `k0` of column `n` on, up to the place that they go to.
+/// The lines that ask for the weights from element `k0` of column `n` on, up to the place that they go to.
 fn fetch(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -223,22 +325,24 @@ fn fetch(
     Ok(e.close().join("\n"))
 }
 
-/// The line that unpacks 32 weights from element `k0` of column `n` on, and what it gives.
+/// The line that unpacks the weights from element `k0` of column `n` on, whose words are in `next`.
 fn unpack(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
-    id: NodeId,
+    part: &Part,
     batch: &Index,
-) -> Result<(String, Packing), CodegenError> {
+    next: &str,
+) -> Result<String, CodegenError> {
     e.open(); // a column
-    let (b, base, packing) = weights(e, form, id, batch)?;
+    let (b, base, packing) = weights(e, form, part.anchor, batch)?;
     let ty = match packing {
+        Packing::Quarters => "mat2x4",
         Packing::Pairs | Packing::Halves => "vec4",
         Packing::Offset => "vec2",
         Packing::Scale => "float",
     };
-    e.line(format!("const {ty} w = packed{b}({base} + k0, next[slot], q);"));
-    Ok((e.close().join("\n"), packing))
+    e.line(format!("const {ty} w = packed{b}({base} + k0, {next}, q);"));
+    Ok(e.close().join("\n"))
 }
 
 /// The buffer of a matmul's weights, the first element of column `n` and the kind of its blocks.

@@ -5,16 +5,17 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
-use super::matvec::{QUAD, accumulator, columns_grid, left_at, prologue, right, segment_groups};
-use super::sharing::{self, Shape, Sums, Walk};
-use super::{Parts, finish, operand, reduction, rounding, runs, whole};
+use super::matvec::{QUAD, accumulator, columns_grid, prologue, right, segment_groups};
+use super::sharing::{self, Limits, Shape, Sums, Walk};
+use super::{Parts, finish, matvec_dot, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 
-/// Steps that are written out: as many loads of 16 bytes are on their way at once.
-const DEPTH: u32 = 4;
+/// Loads of 16 bytes that are written out, so that as many are on their way at once: of columns that an invocation takes at a time
+/// with its part of the row, which it holds in registers meanwhile.
+const WRITTEN: u32 = 8;
 
 /// Whether rows are prepared by reductions, and fit into shared memory, and weights are read in eights.
 pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
@@ -35,7 +36,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
     let choice = Sharing::first(e, form, operand::WIDE);
-    let (workgroup, shape) = (choice.workgroup, Shape::new(e, form, items, choice));
+    let (workgroup, shape) = (choice.workgroup, Shape::new(e, form, k as u32, choice));
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
     let scratch = 4 + 12
@@ -60,7 +61,7 @@ pub(crate) fn kernel(
     };
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
     let workgroup = choice.workgroup;
-    let shape = Shape::new(&e, form, items, choice);
+    let shape = Shape::new(&e, form, k as u32, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     prologue(&mut e, &mut used, form, m, (workgroup, QUAD))?;
@@ -69,22 +70,17 @@ pub(crate) fn kernel(
     let limits = e.caps.max_workgroup_count;
     let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
-    e.open(); // a row
-    let row = e.atom(&form.m, "m");
-    e.open(); // an element
-    let inner = e.atom(&form.k, "k");
-    let at = left_at(&mut e, form, &batch, &row, &inner);
-    let x = e.value(form.lhs, &at)?;
-    let x_lines = e.close().join("\n");
-    let m_lines = e.close().join("\n");
-    let mut text = format!("subgroup {x_lines}{m_lines}{}", x.text);
+    let (x_lines, m_lines) = matvec_dot::activations(&mut e, form, form.lhs, &batch, QUAD)?;
+    let mut text = format!("subgroup {x_lines}{m_lines}");
     let (mut segments, mut before) = (vec![], vec![]);
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     let part_floats = sharing::part_floats(form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
-        let walk = shape.walk(tile, DEPTH, &before, &groups);
+        let together = (WRITTEN / (segment.anchors.len() as u32 * m).max(1)).max(1);
+        let elements = operand::WIDE as u32;
+        let walk = shape.walk(tile, elements, Limits { together, depth: 1 }, &before, &groups);
         before.push(groups);
         let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats };
         segments.push(segment_holes(
@@ -105,7 +101,6 @@ pub(crate) fn kernel(
         let has = e.caps.shared_memory_bytes;
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
-    let whole = shape.whole();
     let functions =
         used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
     let parts = Parts {
@@ -116,7 +111,7 @@ pub(crate) fn kernel(
         functions,
         text,
         holes: context! {
-            segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, x => x.text, whole, rounded => waiting,
+            segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, rounded => waiting,
         },
     };
     finish(e, parts)
@@ -132,21 +127,20 @@ fn segment_holes(
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
+    let accs = segment.anchors.len() as u32 * sums.m;
     let mut anchors = vec![];
     for (i, id) in segment.anchors.iter().enumerate() {
         let load = right(e, form, *id, batch, operand::WIDE as u32)?;
         text.push_str(&load);
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
-        anchors.push(context! { load, comment, acc => format!("acc[{}u + m]", i as u32 * sums.m) });
+        anchors.push(context! { load, comment, acc => walk.acc(accs, sums.m, i as u32) });
     }
     let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, sums)?;
     let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);
     Ok(context! {
-        here => &walk.here, column0 => &walk.column0, tile => walk.tile, accs => segment.anchors.len() as u32 * sums.m,
-        depth => walk.depth, item => &walk.item, column => &walk.column, ends => &walk.ends,
-        total => &walk.total, k0 => shape.first("item", 8), comment => shape.comment(),
-        part_at => shape.part_at(sums.part_floats), anchors, prelude, last, end,
+        accs, anchors, prelude, last, end, k0 => format!("{} * {}u", walk.clamped(), walk.elements),
+        at => walk.clamped(), part_at => shape.part_at(sums.part_floats), ..walk.holes()
     })
 }

@@ -74,7 +74,7 @@ pub(crate) fn load_vector(
 }
 
 /// If element `k` of `value` at `at` is element `base + k` of blocks of `format`, with `base` a multiple of its run: the
-/// buffer, of which 32 elements are then unpacked to bytes at once, and `base`.
+/// buffer, of which 32 or 64 elements are then unpacked to bytes at once, and `base`.
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,
@@ -192,7 +192,7 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     Some((template, None))
 }
 
-/// Words that hold 32 elements of any weight that a kernel unpacks to bytes.
+/// Words that hold what is unpacked at once of any weight that a kernel unpacks to bytes.
 pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     let words = |dtype: DType| match dtype {
         DType::Block(format) => words_of(format),
@@ -201,13 +201,13 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     e.buffers.iter().filter(|b| b.packed).map(|b| words(b.dtype)).max().unwrap_or(0)
 }
 
-/// Words that hold 32 elements of a format.
+/// Words that hold what is unpacked at once of a format.
 pub(crate) fn words_of(format: Format) -> u32 {
     packed_row(format).map_or(0, |(_, words, _)| words)
 }
 
-/// The template of the functions that fetch 32 elements and unpack them to bytes, for each format that [`dot::packing`] knows,
-/// the words that the elements take, and the templates of functions that it shares with other weights.
+/// The template of the functions that fetch elements and unpack them to bytes, for each format that [`dot::packing`] knows,
+/// the words that they take, and the templates of functions that it shares with other weights.
 fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static str])> {
     const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
     const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
@@ -218,12 +218,12 @@ fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static s
         Format::Q5_0 => Some(("packed/q5_0.glsl", 6, &[])),
         Format::Q5_1 => Some(("packed/q5_1.glsl", 6, &[])),
         Format::Q8_0 => Some(("packed/q8_0.glsl", 9, &[])),
-        Format::Q2_K => Some(("packed/q2_k.glsl", 6, &[])),
-        Format::Q3_K => Some(("packed/q3_k.glsl", 11, &[])),
-        Format::Q4_K => Some(("packed/q4_k.glsl", 8, SCALES)),
-        Format::Q5_K => Some(("packed/q5_k.glsl", 12, SCALES)),
-        Format::Q6_K => Some(("packed/q6_k.glsl", 14, &[])),
-        Format::TQ2_0 => Some(("packed/tq2_0.glsl", 5, &[])),
+        Format::Q2_K => Some(("packed/q2_k.glsl", 11, &[])),
+        Format::Q3_K => Some(("packed/q3_k.glsl", 20, &[])),
+        Format::Q4_K => Some(("packed/q4_k.glsl", 12, SCALES)),
+        Format::Q5_K => Some(("packed/q5_k.glsl", 20, SCALES)),
+        Format::Q6_K => Some(("packed/q6_k.glsl", 19, &[])),
+        Format::TQ2_0 => Some(("packed/tq2_0.glsl", 9, &[])),
         Format::IQ4_NL => Some(("packed/iq4_nl.glsl", 5, IQ4)),
         Format::IQ4_XS => Some(("packed/iq4_xs.glsl", 6, IQ4)),
         Format::MXFP4 => Some(("packed/mxfp4.glsl", 5, FP4)),

@@ -1,7 +1,7 @@
 //! How matvecs that prepare their activations in shared memory share out columns: each workgroup a tile of them, each
 //! subgroup one at a time, or a part of it.
 
-use minijinja::context;
+use minijinja::{Value as Hole, context};
 use tallow_ir::caps::DeviceType;
 use tallow_ir::dot;
 use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
@@ -14,10 +14,15 @@ use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// Workgroups that tiles leave, unless others were measured: about as many as large devices have multiprocessors, as each prepares the
-/// activations again and holds a multiprocessor by itself. (H200, 14336 columns of Q4_0 behind a barrier: 13.6 us by 112
-/// workgroups, 12.5 by 128.)
+/// Workgroups that tiles leave where one fills a multiprocessor: about as many as large devices have. (H200, 14336 columns of Q4_0 behind
+/// a barrier: 13.6 us by 112 workgroups, 12.5 by 128.)
 const WANTED_WORKGROUPS: u32 = 128;
+
+/// Longest row that two workgroups of a multiprocessor prepare each for itself.
+const LONG_ROW: i64 = 8192;
+
+/// Elements of which more at a time are many.
+const MANY_ELEMENTS: i64 = 32;
 
 /// Widest tile.
 const MAX_COLUMNS: u32 = 256;
@@ -29,12 +34,21 @@ const MAX_PARTS: u32 = 8;
 const MAX_WORKGROUP: u32 = 1024;
 pub(super) const MIN_WORKGROUP: u32 = 128;
 
-/// Invocations of a workgroup for rows of so many items. On a GPU, as many as have a column, or a part of one, of the tile
-/// that is wanted: preparing rows is repeated in each workgroup, and a workgroup has a multiprocessor to itself, which needs
-/// all its invocations to have enough weights on their way (H200, Q4_0 behind a barrier, 512 and 1024: 14336 columns 15.4 and
-/// 12.3 us, 4096 columns 7.4 and 6.6 us).
-fn workgroup(e: &Emitter<'_>, form: &ContractionForm, items: u32) -> u32 {
+/// Invocations of a workgroup, and how many workgroups tiles should leave, where an invocation takes so many elements of a row at a
+/// time. On a GPU a multiprocessor has two workgroups of half its invocations, one of which prepares its rows while the other
+/// reads weights. Long rows take so long to prepare that it is done once: by all invocations of the multiprocessor, or by half of
+/// them where each takes enough weights at a time. Large devices have about 128 multiprocessors. (H200, one of 1024 invocations, two of 512 and
+/// one of 512, behind a barrier: 14336 columns of 4096 in Q4_K 12.4, 12.3 and 16.0 us, 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0
+/// 14.7, 15.8 and 16.0; back to back the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
+fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     let size = e.caps.subgroup_size;
+    let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
+    let (workgroups, most) = match (e.caps.device_type, long, many) {
+        (DeviceType::Cpu, _, _) | (_, true, false) => (WANTED_WORKGROUPS, MAX_WORKGROUP),
+        (_, false, _) => (2 * WANTED_WORKGROUPS, MAX_WORKGROUP / 2),
+        (_, true, true) => (WANTED_WORKGROUPS, MAX_WORKGROUP / 2),
+    };
+    let items = (form.k.max_value() / elements) as u32;
     let useful = match e.caps.device_type {
         // One for each eight activations that it prepares.
         DeviceType::Cpu => (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32,
@@ -45,11 +59,12 @@ fn workgroup(e: &Emitter<'_>, form: &ContractionForm, items: u32) -> u32 {
             MAX_WORKGROUP
         }
         DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            wanted(e, form, WANTED_WORKGROUPS) * floor_pow2(items.div_ceil(size).min(MAX_PARTS)) * size
+            let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
+            (wanted(e, form, workgroups) * parts * size).min(most)
         }
     };
     let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
-    workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(size)
+    [workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(size), workgroups]
 }
 
 /// Columns of a tile that leave so many workgroups.
@@ -75,36 +90,92 @@ const LEAST_TRIED: u32 = 64;
 
 /// How a kernel shares out its work.
 pub(super) struct Shape {
-    /// Neighbouring elements that an invocation takes at a time are an item: so many a row.
-    items: u32,
     pub workgroup: u32,
     /// Columns of a workgroup.
     tile: u32,
     /// Parts of the inner extent, for each of which a subgroup of its own sums up a column.
     pub parts: u32,
-    /// Invocations of a subgroup, columns that subgroups take side by side, and steps of a part along the inner extent.
-    pub size: String,
-    lanes: String,
-    pub steps: String,
-    /// Size and steps, where all subgroups have one size: then loops have known lengths.
-    fixed: Option<[u32; 2]>,
+    /// Invocations of a subgroup, if all have one size.
+    size: Option<u32>,
+    /// Elements of a row.
+    row: u32,
 }
 
-/// What the text for one segment needs wherever it goes through its columns.
+/// What the text for one segment needs wherever it goes through its columns: a subgroup takes so many columns at a time,
+/// `together`, and goes along the row with them, so that each part of a row that it reads serves all of these.
 pub(super) struct Walk {
     pub tile: u32,
-    /// Steps that are written out, and that weights are asked for ahead; divides the number of all.
+    /// Neighbouring elements that an invocation takes at a time.
+    pub elements: u32,
+    /// Columns that a subgroup takes side by side, and those of its passes over the tile, of one column each.
+    pub together: u32,
+    pub passes: String,
+    /// Whether it takes all of its columns at a time.
+    pub once: bool,
+    /// Steps along the row, if there are several.
+    pub steps: Option<String>,
+    /// Columns that weights are asked for ahead.
     pub depth: u32,
+    /// Whether a subgroup has one column, in several steps: then it takes `depth` steps at a time.
+    pub along: bool,
     /// Whether a workgroup belongs to the segment, and its first column.
     pub here: String,
     pub column0: String,
-    /// Of step `i`: the item and the column.
+    /// Of step `along`: the item. Of pass `pass`: the column.
     pub item: String,
     pub column: String,
-    /// What stands in front of that which follows a column's last step: whether step `i` is one.
-    pub ends: String,
-    /// All steps of a subgroup.
-    pub total: String,
+    /// Whether the tile ends with a pass.
+    pub even: bool,
+    /// Items of a row, and whether the steps end with them.
+    pub items: u32,
+    pub whole: bool,
+    /// What the subgroups do, in words.
+    pub comment: String,
+}
+
+impl Walk {
+    /// The item, or the last for those beyond the row.
+    pub fn clamped(&self) -> String {
+        if self.whole { "item".into() } else { format!("min(item, {}u)", self.items - 1) }
+    }
+
+    /// The sum of an anchor by its number, one of `accs` of a column with `m` rows.
+    pub fn acc(&self, accs: u32, m: u32, number: u32) -> String {
+        let column = match (self.together, self.once) {
+            (1, _) => None,
+            (_, true) => Some("pass"),
+            (_, false) => Some("u"),
+        };
+        let row = match (accs, m) {
+            (1, _) => None,
+            (_, 1) => Some(number.to_string()),
+            (_, _) if number == 0 => Some("m".into()),
+            _ => Some(format!("{}u + m", number * m)),
+        };
+        match (column, row) {
+            (None, row) => format!("acc[{}]", row.unwrap_or("0".into())),
+            (Some(column), None) => format!("acc[{column}]"),
+            (Some(column), Some(row)) => format!("acc[{column} * {accs}u + {row}]"),
+        }
+    }
+
+    /// What templates ask for.
+    pub fn holes(&self) -> Hole {
+        context! {
+            tile => self.tile, together => self.together, passes => &self.passes, once => self.once, steps => &self.steps,
+            depth => self.depth, along => self.along, here => &self.here, column0 => &self.column0, item => &self.item, column => &self.column,
+            even => self.even, whole => self.whole, items => self.items, comment => &self.comment,
+        }
+    }
+}
+
+/// How much of a walk may be written out.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Columns that a subgroup takes side by side.
+    pub together: u32,
+    /// Columns that weights are asked for ahead.
+    pub depth: u32,
 }
 
 impl Sharing {
@@ -136,9 +207,8 @@ impl Sharing {
     /// What the cost model takes where an invocation takes so many elements of a row at a time.
     pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Sharing {
         let items = (form.k.max_value() / elements) as u32;
-        let workgroup = workgroup(e, form, items);
-        let sizes = [workgroup, WANTED_WORKGROUPS];
-        let only = Sharing { workgroup, workgroups: WANTED_WORKGROUPS, parts: 1 };
+        let sizes = sizes(e, form, elements);
+        let only = Sharing { workgroup: sizes[0], workgroups: sizes[1], parts: 1 };
         Sharing::by_cost(e, form, items, sizes).first().copied().unwrap_or(only)
     }
 
@@ -146,11 +216,11 @@ impl Sharing {
     /// narrower tiles, and other parts. Of small kernels several are alike.
     pub(super) fn all(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Vec<Sharing> {
         let items = (form.k.max_value() / elements) as u32;
-        let workgroup = workgroup(e, form, items);
+        let [workgroup, workgroups] = sizes(e, form, elements);
         let sizes = [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(
             |[smaller, more]| {
                 let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };
-                let sizes = [workgroup / smaller, WANTED_WORKGROUPS * more];
+                let sizes = [workgroup / smaller, workgroups * more];
                 (sizes[0] >= least).then(|| Sharing::by_cost(e, form, items, sizes))
             },
         );
@@ -162,29 +232,20 @@ impl Sharing {
 }
 
 impl Shape {
-    pub fn new(e: &Emitter<'_>, form: &ContractionForm, items: u32, choice: Sharing) -> Shape {
+    pub fn new(e: &Emitter<'_>, form: &ContractionForm, row: u32, choice: Sharing) -> Shape {
         let Sharing { workgroup, workgroups, parts } = choice;
         let wanted = wanted(e, form, workgroups);
         let size = e.caps.subgroup_size;
         let subgroups = workgroup / size;
-        if e.caps.subgroup_size_min != e.caps.subgroup_size_max {
-            let size = String::from("gl_SubgroupSize");
-            let steps = format!("(({items}u + {size} - 1u) / {size})");
-            let (tile, lanes) = (wanted.next_multiple_of(subgroups), "gl_NumSubgroups".into());
-            return Shape { items, workgroup, tile, parts: 1, size, lanes, steps, fixed: None };
-        }
+        let fixed = e.caps.subgroup_size_min == e.caps.subgroup_size_max;
+        let parts = if fixed { parts } else { 1 };
         let tile = wanted.next_multiple_of(subgroups / parts);
-        let (lanes, steps) = (subgroups / parts, items.div_ceil(size * parts));
-        Shape {
-            items,
-            workgroup,
-            tile,
-            parts,
-            size: format!("{size}u"),
-            lanes: format!("{lanes}u"),
-            steps: format!("{steps}u"),
-            fixed: Some([size, steps]),
-        }
+        Shape { workgroup, tile, parts, size: fixed.then_some(size), row }
+    }
+
+    /// The invocations of a subgroup, in GLSL.
+    pub fn size(&self) -> String {
+        self.size.map_or("gl_SubgroupSize".into(), |size| format!("{size}u"))
     }
 
     /// The tile of each segment: what its epilogue needs together, and wider where the grid has too few workgroups.
@@ -198,19 +259,6 @@ impl Shape {
         tiles
     }
 
-    /// Whether the steps end with the row.
-    pub fn whole(&self) -> bool {
-        self.fixed.is_some_and(|[size, steps]| size * steps * self.parts == self.items)
-    }
-
-    /// The first element of the item that is called `item`; of one beyond the row, the last item's.
-    pub fn first(&self, item: &str, elements: u32) -> String {
-        match self.whole() {
-            true => format!("{item} * {elements}u"),
-            false => format!("min({item}, {}u) * {elements}u", self.items - 1),
-        }
-    }
-
     /// Where a part's sums are in shared memory, in front of the sum of a column.
     pub fn part_at(&self, part_floats: u32) -> String {
         match self.parts {
@@ -219,22 +267,9 @@ impl Shape {
         }
     }
 
-    /// What the subgroups do, in words.
-    pub fn comment(&self) -> String {
-        match (&self.fixed, self.parts) {
-            (None, _) => "Each subgroup takes a column at a time.".to_string(),
-            (Some([_, steps]), 1) => format!("Each subgroup takes a column at a time, in {steps} steps."),
-            (Some([_, steps]), parts) => {
-                format!(
-                    "Each {parts} subgroups take a column at a time, a part of it each, in {steps} steps."
-                )
-            }
-        }
-    }
-
-    /// The way of the subgroups through a segment with tiles of `tile` columns, behind segments of so many workgroups, with
-    /// at most `depth` steps written out.
-    pub fn walk(&self, tile: u32, depth: u32, before: &[String], groups: &str) -> Walk {
+    /// The way of the subgroups through a segment with tiles of `tile` columns, behind segments of so many workgroups,
+    /// `elements` of a row at a time.
+    pub fn walk(&self, tile: u32, elements: u32, limits: Limits, before: &[String], groups: &str) -> Walk {
         let sum = |terms: &[String]| {
             let number = |t: &String| t.strip_suffix('u').and_then(|t| t.parse::<u64>().ok());
             let numbers: Option<Vec<u64>> = terms.iter().map(number).collect();
@@ -245,60 +280,84 @@ impl Shape {
             [] => (format!("group < {end}"), format!("group * {tile}u")),
             _ => (format!("group >= {first} && group < {end}"), format!("(group - ({first})) * {tile}u")),
         };
-        let Shape { size, lanes, steps, parts, .. } = self;
-        let slot =
-            if *parts == 1 { "gl_SubgroupID".to_string() } else { format!("gl_SubgroupID / {parts}u") };
-        let mut walk = Walk {
+        let items = self.row.div_ceil(elements);
+        let Some(size) = self.size else {
+            return Walk {
+                tile,
+                elements,
+                together: 1,
+                passes: format!("({tile}u + gl_NumSubgroups - 1u - gl_SubgroupID) / gl_NumSubgroups"),
+                once: false,
+                steps: Some(format!("({items}u + gl_SubgroupSize - 1u) / gl_SubgroupSize")),
+                depth: 1,
+                along: false,
+                here,
+                column0,
+                item: "along * gl_SubgroupSize + gl_SubgroupInvocationID".into(),
+                column: "gl_SubgroupID + pass * gl_NumSubgroups".into(),
+                even: true,
+                items,
+                whole: false,
+                comment: "Each subgroup takes a column at a time.".into(),
+            };
+        };
+        let parts = self.parts;
+        let (lanes, steps) = (self.workgroup / size / parts, items.div_ceil(size * parts));
+        let passes = tile.div_ceil(lanes);
+        // As many as leave the fewest passes over.
+        let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
+        let together = (1..=limits.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
+        let once = together == passes;
+        let along = passes == 1 && steps > 1;
+        let divides = |depth: &u32| (once && steps == 1) || together % depth == 0;
+        let depth = match along {
+            true => (1..=limits.depth).rev().find(|depth| steps % depth == 0).unwrap_or(1),
+            false => (1..=limits.depth.min(together)).rev().find(divides).unwrap_or(1),
+        };
+        let whole = items == steps * size * parts;
+        let slot = if parts == 1 { "gl_SubgroupID".into() } else { format!("gl_SubgroupID / {parts}u") };
+        let offset = match (parts, steps) {
+            (1, _) => String::new(),
+            (_, 1) => format!("gl_SubgroupID % {parts}u"),
+            _ => format!("gl_SubgroupID % {parts}u * {steps}u"),
+        };
+        let step = if steps == 1 { "" } else { "along" };
+        let item = match (offset.as_str(), step) {
+            ("", "") => "gl_SubgroupInvocationID".into(),
+            ("", one) | (one, "") => format!("{one} * {size}u + gl_SubgroupInvocationID"),
+            _ => format!("({offset} + along) * {size}u + gl_SubgroupInvocationID"),
+        };
+        let who =
+            if parts == 1 { "Each subgroup takes".into() } else { format!("Each {parts} subgroups take") };
+        let columns = match (together, once) {
+            (1, _) => "a column at a time".to_string(),
+            (_, true) => format!("{together} columns"),
+            (_, false) => format!("{together} columns at a time"),
+        };
+        let part = if parts == 1 { "" } else { ", a part of each," };
+        let comment = match steps {
+            1 => format!("{who} {columns}{}.", part.trim_end_matches(',')),
+            _ => format!("{who} {columns}{part} in {steps} steps."),
+        };
+        Walk {
             tile,
-            depth: 1,
+            elements,
+            together,
+            passes: format!("{passes}u"),
+            once,
+            steps: (steps > 1).then(|| format!("{steps}u")),
+            depth,
+            along,
             here,
             column0,
-            item: format!("i % {steps} * {size} + gl_SubgroupInvocationID"),
-            column: format!("{slot} + i / {steps} * {lanes}"),
-            ends: format!("if (i % {steps} == {steps} - 1u) "),
-            total: format!("({tile}u + {lanes} - 1u - gl_SubgroupID) / {lanes} * {steps}"),
-        };
-        let (Some([size, steps]), parts) = (self.fixed, *parts) else { return walk };
-        // How often the subgroups go over the tile; those behind its last column once less.
-        let lanes = self.workgroup / size / parts;
-        let (passes, rest) = (tile.div_ceil(lanes), tile % lanes);
-        let all = passes * steps;
-        // Of several passes each takes all steps.
-        let (step, column) = match (passes, steps) {
-            (1, _) => ("i".to_string(), slot.clone()),
-            (_, 1) => (String::new(), format!("{slot} + i * {lanes}u")),
-            _ => (format!("i % {steps}u"), format!("{slot} + i / {steps}u * {lanes}u")),
-        };
-        let offset = if parts == 1 { String::new() } else { format!("gl_SubgroupID % {parts}u * {steps}u") };
-        let sum = [offset, step].into_iter().filter(|term| !term.is_empty()).collect::<Vec<_>>().join(" + ");
-        walk.item = match sum.as_str() {
-            "" => "gl_SubgroupInvocationID".into(),
-            "i" => format!("i * {size}u + gl_SubgroupInvocationID"),
-            _ => format!("({sum}) * {size}u + gl_SubgroupInvocationID"),
-        };
-        walk.column = column;
-        walk.ends = match (passes, steps) {
-            (_, 1) => String::new(),
-            (1, _) => format!("if (i == {}u) ", steps - 1),
-            _ => format!("if (i % {steps}u == {}u) ", steps - 1),
-        };
-        walk.total = match rest {
-            0 => format!("{all}u"),
-            _ => format!("{slot} < {rest}u ? {all}u : {}u", all - steps),
-        };
-        let divides = |depth: &u32| all % depth == 0 && (rest == 0 || steps % depth == 0);
-        walk.depth = (1..=depth).rev().find(divides).unwrap_or(1);
-        walk
+            item,
+            column: if passes == 1 { slot } else { format!("{slot} + pass * {lanes}u") },
+            even: tile % lanes == 0 && passes % together == 0,
+            items,
+            whole,
+            comment,
+        }
     }
-}
-
-/// The factor in front of an anchor's number, and the anchor's number, where there are several.
-pub(super) fn times(anchors: usize) -> String {
-    if anchors == 1 { String::new() } else { format!(" * {anchors}u") }
-}
-
-pub(super) fn plus(anchor: usize) -> String {
-    if anchor == 0 { String::new() } else { format!(" + {anchor}u") }
 }
 
 /// Sums of a tile, of the segment that has most.

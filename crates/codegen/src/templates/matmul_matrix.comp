@@ -10,7 +10,7 @@ uvec4 packed(float w[8]) {
 }
 ${ functions }
 // Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
-// eight more so that neighbouring rows lie in different banks. Later a strip of the results in f32.
+// eight more so that neighbouring rows lie in different banks. Later strips of the results in f32.
 shared uvec4 slices[${ words }];
 float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
 void main() {
@@ -90,13 +90,51 @@ ${ s.k_lines }
             }
             barrier();
         }
-        // Strips of ${ side } rows of each half of the tile: [anchor][row][column].
-        [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i) {
-            [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
-                const uint row = gl_SubgroupID / 2u * ${ side }u, column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * ${ side }u;
+//% if s.group
+        // A subgroup at a time takes ${ side } rows of its own results: [anchor][row][column].
+        const uint strip0 = gl_SubgroupID * ${ s.strip_words }u, half0 = row0 + gl_SubgroupID / 2u * ${ bm // 2 }u;
+        for (uint i = 0u; i < ${ matrices }u; ++i) {
+            // Compared, not taken as an index, which would put the matrices into memory.
+            [[unroll]] for (uint p = 0u; p < ${ matrices }u; ++p) {
+                if (p != i) continue;
+                [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
 //% for a in s.anchors
-                coopMatStore(sums[${ a.sum }u + j * ${ matrices }u + i], slices, ((${ a.row }u + row) * ${ s.bn }u + column) / 4u, ${ s.bn // 4 }u, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatStore(sums[${ a.sum }u + j * ${ matrices }u + p], slices, strip0 + ${ a.row * s.strip }u + j * ${ side // 4 }u, ${ s.strip }u, gl_CooperativeMatrixLayoutRowMajor);
 //% endfor
+                }
+            }
+            subgroupBarrier();
+            for (uint t = gl_SubgroupInvocationID; t < ${ side * s.across // s.group }u; t += ${ lanes }u) {
+                const uint r = t / ${ s.across // s.group }u, c = t % ${ s.across // s.group }u;
+                const uint m = half0 + i * ${ side }u + r, g = (column0 + gl_SubgroupID % 2u * ${ s.across }u) / ${ s.group }u + c;
+                if (m < ${ m } && g < ${ s.columns }) {
+//% for a in s.anchors
+                    float ${ a.found }[${ s.group }];
+//% if s.group % 4 == 0
+                    [[unroll]] for (uint q = 0u; q < ${ s.group // 4 }u; ++q) {
+                        const vec4 four = uintBitsToFloat(slices[strip0 + (${ a.row }u + r) * ${ s.strip }u + c * ${ s.group // 4 }u + q]);
+                        [[unroll]] for (uint j = 0u; j < 4u; ++j) ${ a.found }[q * 4u + j] = four[j];
+                    }
+//% else
+                    [[unroll]] for (uint j = 0u; j < ${ s.group }u; ++j) ${ a.found }[j] = result((strip0 + (${ a.row }u + r) * ${ s.strip }u) * 4u + c * ${ s.group }u + j);
+//% endif
+//% endfor
+                    ${ s.store | indent(20) }
+                }
+            }
+            subgroupBarrier();
+        }
+//% else
+        // Strips of ${ side } rows of each half of the tile: [anchor][row][column].
+        for (uint i = 0u; i < ${ matrices }u; ++i) {
+            [[unroll]] for (uint p = 0u; p < ${ matrices }u; ++p) {
+                if (p != i) continue;
+                [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
+                    const uint row = gl_SubgroupID / 2u * ${ side }u, column = (gl_SubgroupID % 2u * ${ s.wide }u + j) * ${ side }u;
+//% for a in s.anchors
+                    coopMatStore(sums[${ a.sum }u + j * ${ matrices }u + p], slices, (${ a.row }u + row) * ${ s.strip }u + column / 4u, ${ s.strip }u, gl_CooperativeMatrixLayoutRowMajor);
+//% endfor
+                }
             }
             barrier();
             for (uint t = lane; t < ${ 2 * side * s.bn }u; t += ${ workgroup }u) {
@@ -107,6 +145,7 @@ ${ s.k_lines }
             }
             barrier();
         }
+//% endif
         return;
     }
     group -= ${ s.groups };

@@ -4,10 +4,14 @@ uint next[${ slots }][${ words }];
 if (${ s.here }) {
     const uint column0 = ${ s.column0 };
     ${ s.ahead_prelude | indent(4) }
-    [[unroll]] for (uint i = 0u; i < ${ s.depth }u; ++i) {
-        const uint block = ${ s.block }, c = ${ s.column }, n = min(column0 + c, ${ s.last }), k0 = ${ s.k0 };
+//% set i = "along" if s.along else "pass"
+    [[unroll]] for (uint ${ i } = 0u; ${ i } < ${ s.depth }u; ++${ i }) {
+        const uint item = ${ s.item if s.along else s.item | replace("along", "0u") }, n = min(column0 + ${ s.column }, ${ s.last });
 //% for fetch in s.fetches
-        ${ fetch.lines | indent(8) }next[i${ s.slots }${ fetch.slot }]);
+        {
+            const uint k0 = ${ fetch.k0 };
+            ${ fetch.lines | indent(12) }next[${ fetch.slot }]);
+        }
 //% endfor
     }
 }

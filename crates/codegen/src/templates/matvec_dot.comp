@@ -21,6 +21,173 @@ shared float tile[${ tile_floats }];
 //% endif
 shared float rounded${ loop.index0 }[${ floats }];
 //% endfor
+// Of 16 products of weights and activations.
+int dot16(ivec4 q, ivec4 x) {
+    return dotPacked4x8EXT(q.x, x.x) + dotPacked4x8EXT(q.y, x.y) + dotPacked4x8EXT(q.z, x.z) + dotPacked4x8EXT(q.w, x.w);
+}
+//% macro activations(s)
+//% for x in s.sets
+const uint at${ x.name } = ${ x.first };
+//% if x.stride
+const ivec4 x${ x.name }[4] = ivec4[4](x_bytes[at${ x.name }], x_bytes[at${ x.name } + ${ upper }u], x_bytes[at${ x.name } + ${ x.stride }u], x_bytes[at${ x.name } + ${ upper + x.stride }u]);
+const vec2 scale${ x.name } = vec2(x_scale[at${ x.name }], x_scale[at${ x.name } + ${ x.stride }u]);
+const vec4 sums${ x.name } = vec4(x_sum[at${ x.name }], x_sum[at${ x.name } + ${ x.stride }u]);
+//% else
+const ivec4 x[2] = ivec4[2](x_bytes[at], x_bytes[at + ${ upper }u]);
+const float scale = x_scale[at];
+const vec2 sums = x_sum[at];
+//% endif
+//% endfor
+//% endmacro
+//% macro product(a)
+//% if a.packing == "pairs"
+${ a.acc } += scale.x * w.x * float(dot16(q[0], x[0]) + dot16(q[1], x[1])) + scale.y * w.y * float(dot16(q[2], x[2]) + dot16(q[3], x[3]))
+    + w.z * (sums.x + sums.y) + w.w * (sums.z + sums.w);
+//% elif a.packing == "quarters"
+const vec4 found = vec4(dot16(q[0], x${ a.set }[0]), dot16(q[1], x${ a.set }[1]), dot16(q[2], x${ a.set }[2]), dot16(q[3], x${ a.set }[3]));
+${ a.acc } += scale${ a.set }.x * dot(w[0].xy, found.xy) + scale${ a.set }.y * dot(w[0].zw, found.zw) + dot(w[1], sums${ a.set });
+//% elif a.packing == "halves"
+${ a.acc } += scale${ a.of } * dot(w.xy, vec2(dot16(q[0], x[${ a.at }]), dot16(q[1], x[${ a.at + 1 }]))) + dot(w.zw, sums${ a.both });
+//% elif a.packing == "offset"
+${ a.acc } += scale${ a.of } * w.x * float(dot16(q[0], x[${ a.at }]) + dot16(q[1], x[${ a.at + 1 }])) + w.y * (${ a.sum });
+//% else
+${ a.acc } += scale${ a.of } * w * float(dot16(q[0], x[${ a.at }]) + dot16(q[1], x[${ a.at + 1 }]));
+//% endif
+//% endmacro
+//% macro reduce(s, u)
+[[unroll]] for (uint j = 0u; j < ${ s.accs }u; ++j) {
+    float sum = acc[${ "j" if s.together == 1 else u if s.accs == 1 else u ~ " * " ~ s.accs ~ "u + j" }];
+//% if size == "gl_SubgroupSize"
+    sum = subgroupAdd(sum);
+//% else
+    [[unroll]] for (uint mask = 1u; mask < ${ size }; mask *= 2u) sum += subgroupShuffleXor(sum, mask);
+//% endif
+    if (gl_SubgroupInvocationID == 0u${ "" if s.even else " && c < " ~ s.tile ~ "u" }) tile[${ s.part_at }j * ${ s.tile }u + c] = sum;
+}
+//% endmacro
+//% macro products(s, a)
+//% if m == 1
+${ product(a) }
+//% else
+[[unroll]] for (uint m = 0u; m < ${ m }u; ++m) {
+    ${ activations(s) | indent(4) }
+    ${ product(a) | indent(4) }
+}
+//% endif
+//% endmacro
+//% macro within_row(s, a)
+//% if s.whole
+${ products(s, a) }
+//% else
+if (item < ${ s.items }u) {
+    ${ products(s, a) | indent(4) }
+}
+//% endif
+//% endmacro
+//% macro step(s)
+const uint along = along0 + s, item = ${ s.item };
+//% if m == 1
+${ activations(s) }
+//% endif
+//% for a in s.anchors
+// ${ a.comment }
+{
+    const uint k0 = ${ a.k0 };
+    ivec4 q[${ a.halves }];
+    ${ a.unpack | indent(4) }
+    const uint then = along + ${ s.depth }u;
+    if (then < ${ s.steps }) {
+        const uint item = ${ s.item | replace("along", "then") }, k0 = ${ a.k0 };
+        ${ a.fetch | indent(8) }${ a.next });
+    }
+    ${ within_row(s, a) | indent(4) }
+}
+//% endfor
+//% endmacro
+//% macro column(s, u, one)
+const uint n = min(column0 + ${ s.column }, ${ s.last });
+//% for a in s.anchors
+// ${ a.comment }
+{
+    const uint k0 = ${ a.k0 };
+    ivec4 q[${ a.halves }];
+    ${ a.unpack | indent(4) }
+//% if s.once and not s.steps
+//% if not one
+    if (pass + ${ s.depth }u < ${ s.together }u) {
+        const uint ahead = pass + ${ s.depth }u;
+//% endif
+//% elif not s.steps
+    const uint ahead = pass + ${ s.depth }u;
+    if (ahead < passes) {
+//% elif one
+    const uint ahead = next_pass, then = next_along;
+    if (ahead < passes) {
+//% else
+    const bool here = ${ u } + ${ s.depth }u < ${ s.together }u;
+//% if s.once
+    const uint ahead = here ? pass + ${ s.depth }u : pass + ${ s.depth }u - ${ s.together }u, then = here ? along : along + 1u;
+    if (then < steps) {
+//% else
+    const uint ahead = here ? pass + ${ s.depth }u : next_pass + u + ${ s.depth }u - ${ s.together }u, then = here ? along : next_along;
+    if (ahead < passes) {
+//% endif
+//% endif
+//% if not (one and s.once)
+//% if s.steps
+        const uint item = ${ s.item | replace("along", "then") }, k0 = ${ a.k0 };
+//% endif
+        const uint n = min(column0 + ${ s.column | replace("pass", "ahead") }, ${ s.last });
+        ${ a.fetch | indent(8) }${ a.next });
+    }
+//% endif
+    ${ within_row(s, a) | indent(4) }
+}
+//% endfor
+//% endmacro
+//% macro columns(s, u, one)
+//% if one
+${ column(s, u, one) }
+//% else
+[[unroll]] for (uint ${ u } = 0u; ${ u } < ${ s.together }u; ++${ u }) {
+//% if not s.once
+    const uint pass = pass0 + u;
+//% endif
+    ${ column(s, u, one) | indent(4) }
+}
+//% endif
+//% endmacro
+//% macro pass(s, u, one)
+float acc[${ s.together * s.accs }];
+[[unroll]] for (uint j = 0u; j < ${ s.together * s.accs }u; ++j) acc[j] = 0.0;
+//% if s.steps
+const uint steps = ${ s.steps };
+for (uint along = 0u; along < steps; ++along) {
+    const uint item = ${ s.item };
+//% if m == 1
+    ${ activations(s) | indent(4) }
+//% endif
+//% if not s.once
+    const uint next_along = along + 1u < steps ? along + 1u : 0u, next_pass = next_along == 0u ? ${ "pass + 1u" if one else "pass0 + " ~ s.together ~ "u" } : ${ "pass" if one else "pass0" };
+//% endif
+    ${ columns(s, u, one) | indent(4) }
+}
+//% else
+${ columns(s, u, one) }
+//% endif
+//% if one
+const uint c = ${ s.column };
+${ reduce(s, u) }
+//% else
+[[unroll]] for (uint ${ u } = 0u; ${ u } < ${ s.together }u; ++${ u }) {
+//% if not s.once
+    const uint pass = pass0 + u;
+//% endif
+    const uint c = ${ s.column };
+    ${ reduce(s, u) | indent(4) }
+}
+//% endif
+//% endmacro
 void main() {
     const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
@@ -56,63 +223,37 @@ void main() {
     if (${ s.here }) {
         const uint column0 = ${ s.column0 };
         ${ s.prelude | indent(8) }
+        // ${ s.comment }
+//% if s.along
+        const uint c = ${ s.column }, n = min(column0 + c, ${ s.last });
         float acc[${ s.accs }];
         [[unroll]] for (uint j = 0u; j < ${ s.accs }u; ++j) acc[j] = 0.0;
-        // ${ s.comment }
-        const uint total = ${ s.total };
-        for (uint i0 = 0u; i0 < total; i0 += ${ s.depth }u) {
-            [[unroll]] for (uint ahead = 0u; ahead < ${ s.depth }u; ++ahead) {
-                const uint i = i0 + ahead;
-                const uint block = ${ s.block }, c = ${ s.column };
-                const uint n = min(column0 + c, ${ s.last }), k0 = ${ s.k0 };
-                int q[8];
-//% for a in s.anchors
-                // ${ a.comment }
-                {
-                    const uint slot = ahead${ s.slots }${ a.slot };
-                    ${ a.unpack | indent(20) }
-                    if (i + ${ s.depth }u < total) {
-                        const uint i = i + ${ s.depth }u, block = ${ s.block }, c = ${ s.column };
-                        const uint n = min(column0 + c, ${ s.last }), k0 = ${ s.k0 };
-                        ${ a.fetch | indent(24) }next[slot]);
-                    }
-//% if not whole
-                    if (block < ${ blocks }u)
-//% endif
-                    [[unroll]] for (uint m = 0u; m < ${ m }u; ++m) {
-//% if a.pairs
-                        const uint at = m * ${ blocks }u + (block & ~1u), part = block & 1u;
-                        const ivec4 lo = x_bytes[part * ${ upper }u + at], hi = x_bytes[part * ${ upper }u + at + 1u];
-//% else
-                        const uint at = m * ${ blocks }u + block;
-                        const ivec4 lo = x_bytes[at], hi = x_bytes[${ upper }u + at];
-//% endif
-                        const int low = dotPacked4x8EXT(q[0], lo.x) + dotPacked4x8EXT(q[1], lo.y)
-                            + dotPacked4x8EXT(q[2], lo.z) + dotPacked4x8EXT(q[3], lo.w);
-                        const int high = dotPacked4x8EXT(q[4], hi.x) + dotPacked4x8EXT(q[5], hi.y)
-                            + dotPacked4x8EXT(q[6], hi.z) + dotPacked4x8EXT(q[7], hi.w);
-//% if a.pairs
-                        ${ a.acc } += x_scale[at] * w.x * float(low) + x_scale[at + 1u] * w.y * float(high)
-                            + w.z * x_sum[at][part] + w.w * x_sum[at + 1u][part];
-//% elif a.halves
-                        ${ a.acc } += x_scale[at] * dot(w.xy, vec2(low, high)) + dot(w.zw, x_sum[at]);
-//% elif a.offset
-                        ${ a.acc } += x_scale[at] * w.x * float(low + high) + w.y * (x_sum[at].x + x_sum[at].y);
-//% else
-                        ${ a.acc } += x_scale[at] * w * float(low + high);
-//% endif
-                    }
-                }
-//% endfor
-                ${ s.ends }{
-                    [[unroll]] for (uint j = 0u; j < ${ s.accs }u; ++j) {
-                        const float sum = subgroupAdd(acc[j]);
-                        if (gl_SubgroupInvocationID == 0u) tile[${ s.part_at }j * ${ s.tile }u + c] = sum;
-                        acc[j] = 0.0;
-                    }
-                }
+        for (uint along0 = 0u; along0 < ${ s.steps }; along0 += ${ s.depth }u) {
+            [[unroll]] for (uint s = 0u; s < ${ s.depth }u; ++s) {
+                ${ step(s) | indent(16) }
             }
         }
+        ${ reduce(s, "") | indent(8) }
+//% else
+//% if not s.steps
+        const uint item = ${ s.item };
+//% if m == 1
+        ${ activations(s) | indent(8) }
+//% endif
+//% endif
+//% if s.once
+        ${ pass(s, "pass", s.together == 1) | indent(8) }
+//% else
+        const uint passes = ${ s.passes };
+//% if s.together == 1
+        for (uint pass = 0u; pass < passes; ++pass) {
+//% else
+        for (uint pass0 = 0u; pass0 < passes; pass0 += ${ s.together }u) {
+//% endif
+            ${ pass(s, "u", s.together == 1) | indent(12) }
+        }
+//% endif
+//% endif
         ${ s.end | indent(8) }
 //% if not loop.last
         return;

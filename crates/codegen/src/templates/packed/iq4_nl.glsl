@@ -4,10 +4,10 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
     raw[4] = at${ b }(${ d }u + (e >> 6));
 }
-float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = iq4_bytes(raw[i]);
-        q[i + 4u] = iq4_bytes(raw[i] >> 4);
+        q[0][i] = iq4_bytes(raw[i]);
+        q[1][i] = iq4_bytes(raw[i] >> 4);
     }
     return unpackHalf2x16(raw[4] >> (16u * ((e >> 5) & 1u))).x;
 }

@@ -5,10 +5,10 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     raw[4] = at${ b }(${ head }u + (e >> 8) * 2u);
     raw[5] = at${ b }(${ head }u + (e >> 8) * 2u + 1u);
 }
-float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = iq4_bytes(raw[i]);
-        q[i + 4u] = iq4_bytes(raw[i] >> 4);
+        q[0][i] = iq4_bytes(raw[i]);
+        q[1][i] = iq4_bytes(raw[i] >> 4);
     }
     uint group = (e >> 5) & 7u;
     uint sc = bitfieldExtract(raw[5], int(4u * group), 4) | (bitfieldExtract(raw[4], int(16u + 2u * group), 2) << 4);

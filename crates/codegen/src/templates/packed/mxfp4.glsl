@@ -5,10 +5,10 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
     raw[4] = at${ b }(${ e }u + (e >> 7));
 }
-float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = fp4_bytes(raw[i]);
-        q[i + 4u] = fp4_bytes(raw[i] >> 4);
+        q[0][i] = fp4_bytes(raw[i]);
+        q[1][i] = fp4_bytes(raw[i] >> 4);
     }
     uint power = bitfieldExtract(raw[4], int((e >> 2) & 24u), 8);
     return uintBitsToFloat((max(power, 1u) - 1u) << 23);

@@ -4,12 +4,12 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = qs[i];
     raw[4] = at${ b }(${ sc }u + (e >> 6));
 }
-vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+vec4 packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
     [[unroll]] for (uint i = 0u; i < 2u; ++i) {
-        q[i] = fp4_bytes(raw[i]);
-        q[i + 2u] = fp4_bytes(raw[i] >> 4);
-        q[i + 4u] = fp4_bytes(raw[i + 2u]);
-        q[i + 6u] = fp4_bytes(raw[i + 2u] >> 4);
+        q[0][i] = fp4_bytes(raw[i]);
+        q[0][i + 2u] = fp4_bytes(raw[i] >> 4);
+        q[1][i] = fp4_bytes(raw[i + 2u]);
+        q[1][i + 2u] = fp4_bytes(raw[i + 2u] >> 4);
     }
     vec2 scale;
     [[unroll]] for (uint i = 0u; i < 2u; ++i) {

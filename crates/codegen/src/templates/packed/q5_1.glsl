@@ -6,11 +6,11 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     raw[4] = at${ b }(${ qh }u + (e >> 5));
     raw[5] = at${ b }(${ dm }u + (e >> 5));
 }
-vec2 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
+vec2 packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         uint lo = (raw[4] >> (4u * i)) & 15u, hi = (raw[4] >> (4u * i + 16u)) & 15u;
-        q[i] = int((raw[i] & 0x0f0f0f0fu) | ((lo * 0x02040810u) & 0x10101010u));
-        q[i + 4u] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | ((hi * 0x02040810u) & 0x10101010u));
+        q[0][i] = int((raw[i] & 0x0f0f0f0fu) | ((lo * 0x02040810u) & 0x10101010u));
+        q[1][i] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | ((hi * 0x02040810u) & 0x10101010u));
     }
     return unpackHalf2x16(raw[5]);
 }

@@ -1,22 +1,26 @@
-// Two halves of neighbouring groups of q6_k, those from element e & ~63 + (e & 32) / 2 on: their words,
-// and as signed bytes with (scales, offsets): w = d * sc * (q - 32).
+// Groups of q6_k of which one is 64 elements behind the other, e .. e + 31 and e + 64 .. e + 95: their words, and as signed
+// bytes with (scales, offsets) of their halves: w = d * sc * (q - 32).
 void fetch${ b }(uint e, out uint raw[${ words }]) {
-    uint low = ${ ql // 4 }u + (e >> 7) * 4u + ((e >> 5) & 1u);
-    uvec4 lo = quad${ b }(low), hi = quad${ b }(low + 2u), bits = quad${ b }(${ qh // 4 }u + (e >> 7) * 2u + ((e >> 5) & 1u));
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i] = lo[i];
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 4u] = hi[i];
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 8u] = bits[i];
-    raw[12] = at${ b }(${ d }u + (e >> 9));
-    raw[13] = at${ b }(${ sc }u + (e >> 6));
-}
-vec4 packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
-    uint shift = (e >> 4) & 4u;
+    uint low = ${ ql // 4 }u + (e >> 7) * 4u + ((e >> 4) & 2u), high = ${ qh // 4 }u + (e >> 7) * 2u;
+    uvec4 lo = quad${ b }(low), hi = quad${ b }(low + 1u), bits_lo = quad${ b }(high), bits_hi = quad${ b }(high + 1u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[i] = int(((raw[i] >> shift) & 0x0f0f0f0fu) | (((raw[i + 8u] >> shift) & 0x03030303u) << 4));
-        q[i + 4u] = int(((raw[i + 4u] >> shift) & 0x0f0f0f0fu) | (((raw[i + 8u] >> shift) & 0x0c0c0c0cu) << 2));
+        raw[i] = lo[i];
+        raw[i + 4u] = hi[i];
+        raw[i + 8u] = bits_lo[i];
+        raw[i + 12u] = bits_hi[i];
     }
-    float d = unpackHalf2x16(raw[12] >> (16u * ((e >> 8) & 1u))).x;
-    int sc = int(raw[13]), first = int((e >> 2) & 8u);
-    vec2 scale = d * vec2(bitfieldExtract(sc, first, 8), bitfieldExtract(sc, first + 16, 8));
-    return vec4(scale, -32.0 * scale);
+    raw[16] = at${ b }(${ d }u + (e >> 9));
+    [[unroll]] for (uint i = 0u; i < 2u; ++i) raw[i + 17u] = at${ b }(${ sc }u + (e >> 7) * 2u + i);
+}
+mat2x4 packed${ b }(uint e, uint raw[${ words }], out ivec4 q[4]) {
+    uint shift = (e >> 4) & 2u;
+    [[unroll]] for (uint i = 0u; i < 8u; ++i) {
+        uint bits = raw[i + 8u] >> shift;
+        q[i / 4u][i % 4u] = int((raw[i] & 0x0f0f0f0fu) | ((bits & 0x03030303u) << 4));
+        q[i / 4u + 2u][i % 4u] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | (bits & 0x30303030u));
+    }
+    float d = unpackHalf2x16(raw[16] >> (16u * ((e >> 8) & 1u))).x;
+    int s = int(raw[17]), t = int(raw[18]), odd = int((e >> 1) & 16u);
+    vec4 scale = d * vec4(bitfieldExtract(s, odd, 8), bitfieldExtract(s, odd + 8, 8), bitfieldExtract(t, odd, 8), bitfieldExtract(t, odd + 8, 8));
+    return mat2x4(scale, -32.0 * scale);
 }

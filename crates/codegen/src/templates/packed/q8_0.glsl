@@ -5,7 +5,7 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) raw[i + 4u] = hi[i];
     raw[8] = at${ b }(${ d }u + (e >> 6));
 }
-float packed${ b }(uint e, uint raw[${ words }], out int q[8]) {
-    [[unroll]] for (uint i = 0u; i < 8u; ++i) q[i] = int(raw[i]);
+float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
+    [[unroll]] for (uint i = 0u; i < 8u; ++i) q[i / 4u][i % 4u] = int(raw[i]);
     return unpackHalf2x16(raw[8] >> (16u * ((e >> 5) & 1u))).x;
 }
