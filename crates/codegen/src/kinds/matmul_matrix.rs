@@ -205,7 +205,7 @@ fn segment_holes(
         let i = i as u32;
         anchors.push(context! {
             comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => pieces.load, name => name,
-            type => pieces.ty, lines => pieces.lines, value => pieces.value, rows => along == Along::Own,
+            type => pieces.ty, lines => pieces.lines, value => pieces.value, rows => matches!(along, Along::Own | Along::OwnEach),
             at => i * bn * STRIDE, sum => i * bn / GRID / tile.matrix * tile.matrices(),
             row => if segment.staged { i * GRID * tile.matrix } else { i * tile.matrix }, found => format!("found{i}"),
         });
@@ -322,6 +322,8 @@ enum Along {
     Own,
     /// Neither: elements are loaded one by one, in runs along the inner extent.
     None,
+    /// The same in runs along columns, eight of which begin at a multiple of eight.
+    OwnEach,
 }
 
 /// How eight elements of an operand, at inner position `k` and row or column `m` or `n`, get to shared memory.
@@ -333,6 +335,8 @@ struct Pieces {
     /// What is stored, after these lines.
     lines: String,
     value: String,
+    /// Lines for each element, where they are loaded one by one.
+    each: usize,
 }
 
 /// How the right operand is loaded, and how its slice lies in shared memory.
@@ -350,12 +354,20 @@ fn right(
         at.extend([k, column]);
         at
     };
-    for along in [Along::K, Along::Own, Along::None] {
+    for along in [Along::K, Along::Own] {
         if let Some(pieces) = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)? {
             return Ok((pieces, along));
         }
     }
-    Err(CodegenError::Node(e.body.node_text(rhs.node)))
+    // One by one, along the extent of which less has to be computed for each.
+    let mut found = vec![];
+    for along in [Along::None, Along::OwnEach] {
+        if let Some(pieces) = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)? {
+            found.push((pieces, along));
+        }
+    }
+    let least = found.into_iter().min_by_key(|(pieces, _)| pieces.each);
+    least.ok_or_else(|| CodegenError::Node(e.body.node_text(rhs.node)))
 }
 
 /// How eight elements of an operand that are neighbours along `along` are loaded into element `t` of an array, if they can
@@ -373,16 +385,21 @@ fn pieces(
     let divides = |dim: &Dim, by: i64| dim.as_const().is_some_and(|d| d % by == 0);
     let k_end = e.dim(&form.k);
     let item = format!("{array}[t]");
-    let mut pieces =
-        Pieces { ty: "uvec4".into(), load: String::new(), lines: String::new(), value: item.clone() };
+    let mut pieces = Pieces {
+        ty: "uvec4".into(),
+        load: String::new(),
+        lines: String::new(),
+        value: item.clone(),
+        each: 0,
+    };
     e.open();
     let (own, probe) = match along {
         Along::K | Along::None => (e.atom(extent, name), e.atoms.fresh(&form.k, AtomDef::Free)),
-        Along::Own => (e.atom(&form.k, "k"), e.atoms.fresh(extent, AtomDef::Free)),
+        Along::Own | Along::OwnEach => (e.atom(&form.k, "k"), e.atoms.fresh(extent, AtomDef::Free)),
     };
     let probed = e.atoms.index(probe);
     let (found, last) = match along {
-        Along::None => (None, ""),
+        Along::None | Along::OwnEach => (None, ""),
         Along::K if !divides(&form.k, operand::WIDE) => (None, ""),
         Along::Own if !divides(extent, operand::WIDE) => (None, ""),
         Along::K => {
@@ -428,6 +445,31 @@ fn pieces(
             e.close();
             return Ok(None);
         }
+        (None, Along::OwnEach) => {
+            let eight = Dim::constant(operand::WIDE);
+            let Some(groups) = extent.div_exact(&eight).filter(|n| !n.is(0)) else {
+                e.close();
+                return Ok(None);
+            };
+            e.line(format!("const uint g = {name} / 8u;"));
+            let g = e.atom(&groups, "g");
+            e.open(); // an element
+            let j = e.atom(&eight, "j");
+            let column = e.atoms.add(&g.scale(&eight), &j);
+            let at = at(e, column, own);
+            let x = e.value(value, &at)?;
+            let mut each = e.close();
+            lines.extend(e.close());
+            each.push(format!("w[j] = float({});", x.text));
+            pieces.each = each.len();
+            lines.extend(block("[[unroll]] for (uint j = 0u; j < 8u; ++j)", each));
+            lines.push(format!("{item} = packed(w);"));
+            if !slices_divide(form) {
+                lines = block(&format!("if (k < {k_end})"), lines);
+                lines.insert(0, format!("{item} = uvec4(0u);"));
+            }
+            lines.insert(0, "float w[8];".into());
+        }
         (None, Along::None) => {
             e.open();
             let k = e.atom(&form.k, "at");
@@ -441,6 +483,7 @@ fn pieces(
                 each.insert(0, "w[j] = 0.0;".into());
             }
             each.insert(0, "const uint at = k + j;".into());
+            pieces.each = each.len();
             lines.push("float w[8];".into());
             lines.extend(block("[[unroll]] for (uint j = 0u; j < 8u; ++j)", each));
             lines.push(format!("{item} = packed(w);"));

@@ -34,6 +34,9 @@ pub(super) struct Slice<'a> {
     pub ty: Glsl,
 }
 
+/// Elements along rows or columns that are loaded one by one: a vector in shared memory.
+const RUN: u32 = 4;
+
 /// What a slice puts into the template.
 pub(super) struct Text {
     /// Declares the array.
@@ -56,12 +59,16 @@ enum Piece {
     Own(u32),
     /// Elements along the inner extent, one by one. They are neighbours in memory if the flag says so.
     Single(u32, bool),
+    /// Elements along rows or columns, one by one, of which the first is at a multiple of their number.
+    OwnEach(u32),
 }
 
 impl Piece {
     fn length(self) -> u32 {
         match self {
-            Piece::Inner(length) | Piece::Own(length) | Piece::Single(length, _) => length,
+            Piece::Inner(length) | Piece::Own(length) | Piece::Single(length, _) | Piece::OwnEach(length) => {
+                length
+            }
         }
     }
 }
@@ -73,8 +80,33 @@ pub(super) fn text(
     slice: &Slice<'_>,
     at: At<'_>,
 ) -> Result<Text, CodegenError> {
+    match find(e, value, slice, at) {
+        // Along the extent of which less has to be computed for each.
+        piece @ Piece::Single(_, false) if divides(slice.own.1, RUN) && slice.size >= RUN => {
+            let mut all = vec![];
+            for piece in [piece, Piece::OwnEach(RUN)] {
+                e.open();
+                let (text, each) = text_of(e, value, slice, piece, at)?;
+                all.push((each, e.close(), text));
+            }
+            let least = all.into_iter().min_by_key(|(each, ..)| *each);
+            let (_, lines, text) = least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+            lines.into_iter().for_each(|line| e.line(line));
+            Ok(text)
+        }
+        piece => text_of(e, value, slice, piece, at).map(|(text, _)| text),
+    }
+}
+
+/// The text for pieces of this kind, and the lines for each element that is loaded by itself.
+fn text_of(
+    e: &mut Emitter<'_>,
+    value: Value,
+    slice: &Slice<'_>,
+    piece: Piece,
+    at: At<'_>,
+) -> Result<(Text, usize), CodegenError> {
     let Slice { name, size, bk, workgroup, own: (own, extent, base), .. } = slice;
-    let piece = find(e, value, slice, at);
     let length = piece.length();
     let count = size * bk / length;
     let passes = count.div_ceil(*workgroup);
@@ -84,14 +116,16 @@ pub(super) fn text(
     };
     // Neighbouring invocations read neighbours in memory.
     let (mine, inner) = match piece {
-        Piece::Own(_) => (scaled(u, "%", size / length, length), format!("{u} / {}u", size / length)),
+        Piece::Own(_) | Piece::OwnEach(_) => {
+            (scaled(u, "%", size / length, length), format!("{u} / {}u", size / length))
+        }
         Piece::Inner(_) | Piece::Single(_, true) => {
             (format!("{u} / {}u", bk / length), scaled(u, "%", bk / length, length))
         }
         Piece::Single(_, false) => (format!("{u} % {size}u"), scaled(u, "/", *size, length)),
     };
     // Beyond the operand's end its last rows or columns are loaded again; their results are not stored.
-    let last = if matches!(piece, Piece::Own(_)) { length } else { 1 };
+    let last = if matches!(piece, Piece::Own(_) | Piece::OwnEach(_)) { length } else { 1 };
     let variable = format!("{own}_{name}");
     let position = format!("const uint {variable} = min({base} + {mine}, {} - {last}u);", e.dim(extent));
     if passes == 1 {
@@ -104,7 +138,7 @@ pub(super) fn text(
     }
     e.line(format!("const uint k = k0 + {inner};"));
     let depth = if passes == 1 { outer } else { e.depth() };
-    load(e, value, slice, (piece, &array), (&variable, depth), at)?;
+    let each = load(e, value, slice, (piece, &array), (&variable, depth), at)?;
     let lines = e.close();
     let head = match passes {
         1 => String::new(),
@@ -128,7 +162,11 @@ pub(super) fn text(
     let put = of_piece(store(slice, piece, &array, (&mine, &inner)));
     let dims = if passes == 1 { format!("[{length}]") } else { format!("[{passes}][{length}]") };
     let array = format!("{} {name}{dims};", slice.ty.name());
-    Ok(Text { array, load: load.join("\n"), put: put.join("\n") })
+    Ok((Text { array, load: load.join("\n"), put: put.join("\n") }, each))
+}
+
+fn divides(dim: &Dim, by: u32) -> bool {
+    dim.as_const().is_some_and(|d| d % i64::from(by) == 0)
 }
 
 /// How an operand is loaded: in vectors where its elements are neighbours in memory.
@@ -138,7 +176,6 @@ fn find(e: &mut Emitter<'_>, value: Value, slice: &Slice<'_>, at: At<'_>) -> Pie
         let (own, inner) = (e.atoms.index(own), e.atoms.index(inner));
         at(e, own, inner)
     };
-    let divides = |dim: &Dim, by: u32| dim.as_const().is_some_and(|d| d % i64::from(by) == 0);
     if let Some(length) = operand::vector(e, value, &coordinates, inner)
         && divides(slice.k, length)
     {
@@ -155,7 +192,7 @@ fn find(e: &mut Emitter<'_>, value: Value, slice: &Slice<'_>, at: At<'_>) -> Pie
 }
 
 /// Lines that fill `array` with the elements from inner position `k` on, of the row or column in `variable`, which is known
-/// at `depth`.
+/// at `depth`; how many lines each takes that is loaded by itself.
 fn load(
     e: &mut Emitter<'_>,
     value: Value,
@@ -163,10 +200,11 @@ fn load(
     (piece, array): (Piece, &str),
     (variable, depth): (&str, usize),
     at: At<'_>,
-) -> Result<(), CodegenError> {
+) -> Result<usize, CodegenError> {
     let whole = slice.k.as_const().is_some_and(|k| k % i64::from(slice.bk) == 0);
     let (k_end, zero) = (e.dim(slice.k), slice.ty.int_literal(0));
-    let along_own = matches!(piece, Piece::Own(_));
+    let along_own = matches!(piece, Piece::Own(_) | Piece::OwnEach(_));
+    let mut count = 0;
     let own = e.atoms.fresh(slice.own.1, AtomDef::Free);
     // The variable itself is the first of a vector along rows or columns, so that it names no coordinate.
     let own_at = if along_own { e.atoms.index(own) } else { e.bind_atom_at(own, variable, depth) };
@@ -207,11 +245,36 @@ fn load(
                 lines.insert(0, format!("{array}[j] = {zero};"));
             }
             lines.insert(0, "const uint at = k + j;".into());
+            count = lines.len();
             let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) "), lines);
             lines.into_iter().for_each(|line| e.line(line));
         }
+        Piece::OwnEach(length) => {
+            let by = Dim::constant(length.into());
+            let groups =
+                slice.own.1.div_exact(&by).ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+            e.open(); // a run
+            e.line(format!("const uint g = {variable} / {length}u;"));
+            let inner = e.atom(slice.k, "k");
+            let g = e.atom(&groups, "g");
+            e.open(); // an element
+            let j = e.atom(&by, "j");
+            let own = e.atoms.add(&g.scale(&by), &j);
+            let coordinates = at(e, own, inner);
+            let x = e.value(value, &coordinates)?;
+            e.line(format!("{array}[j] = {};", x.text));
+            let each = e.close();
+            count = each.len();
+            let mut lines = e.close();
+            lines.extend(block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) "), each));
+            if !whole {
+                e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
+                lines = block(&format!("if (k < {k_end}) "), lines);
+            }
+            lines.into_iter().for_each(|line| e.line(line));
+        }
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Lines that store `array` to shared memory: the rows or columns from `mine` and inner positions from `inner` on.
@@ -220,7 +283,7 @@ fn store(slice: &Slice<'_>, piece: Piece, array: &str, (mine, inner): (&str, &st
     let first = if slice.at == 0 { String::new() } else { format!("{}u + ", slice.at) };
     let mut lines = vec![format!("const uint {own} = {mine}, k = {inner};")];
     match piece {
-        Piece::Own(length) => lines.extend((0..length).step_by(4).map(|i| {
+        Piece::Own(length) | Piece::OwnEach(length) => lines.extend((0..length).step_by(4).map(|i| {
             let of: Vec<String> = (i..i + 4).map(|i| format!("{array}[{i}]")).collect();
             let next = if i == 0 { String::new() } else { format!(" + {}u", i / 4) };
             let vector = slice.ty.vector();
