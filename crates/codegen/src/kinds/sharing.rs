@@ -309,9 +309,9 @@ impl Shape {
         let together = (1..=limits.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
         let once = together == passes;
         let along = passes == 1 && steps > 1;
-        let divides = |depth: &u32| (once && steps == 1) || together % depth == 0;
+        let divides = |depth: &u32| (once && steps == 1) || together.is_multiple_of(*depth);
         let depth = match along {
-            true => (1..=limits.depth).rev().find(|depth| steps % depth == 0).unwrap_or(1),
+            true => (1..=limits.depth).rev().find(|depth| steps.is_multiple_of(*depth)).unwrap_or(1),
             false => (1..=limits.depth.min(together)).rev().find(divides).unwrap_or(1),
         };
         let whole = items == steps * size * parts;
@@ -352,7 +352,7 @@ impl Shape {
             column0,
             item,
             column: if passes == 1 { slot } else { format!("{slot} + pass * {lanes}u") },
-            even: tile % lanes == 0 && passes % together == 0,
+            even: tile.is_multiple_of(lanes) && passes.is_multiple_of(together),
             items,
             whole,
             comment,
