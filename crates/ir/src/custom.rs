@@ -3,6 +3,9 @@
 //! To the graph such a kernel is one op with one result per output. Its operands are whole buffers, row-major; no
 //! pass looks inside, and nothing is fused into it. Plain data: the function that stands in for it where there is
 //! no Vulkan device is known to the interpreter, not to the graph.
+//!
+//! Nothing checks at run time that such a kernel stays within its buffers: what lies beyond them is not defined, as in any
+//! Vulkan program that does not ask for robust access.
 
 use std::fmt;
 use std::sync::Arc;
