@@ -142,6 +142,17 @@ fn several_weights_in_a_kernel_match_the_interpreter() {
                 case(1, 768, &[(Format::Q4_0, 1500), (Format::Q4_0, 1500)], true),
                 case(2, 256, &[(Format::Q5_K, 300), (Format::Q2_K, 300)], true),
                 case(1, 264, &[(Format::F16, 300), (Format::F16, 300)], true),
+                // Formats of which an invocation takes 32 and 64 elements at a time, neighbours and such as lie apart.
+                case(1, 512, &[(Format::Q4_0, 300), (Format::Q4_K, 300)], true),
+                case(2, 768, &[(Format::Q6_K, 90), (Format::NVFP4, 90)], true),
+                case(1, 2048, &[(Format::Q3_K, 40), (Format::Q8_0, 40)], true),
+                case(
+                    1,
+                    512,
+                    &[(Format::Q4_1, 40), (Format::Q5_0, 30), (Format::IQ4_NL, 20), (Format::MXFP4, 20)],
+                    false,
+                ),
+                case(3, 256, &[(Format::Q2_K, 40), (Format::Q5_K, 30), (Format::IQ4_XS, 20)], false),
             ]);
         }
     }
