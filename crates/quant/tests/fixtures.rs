@@ -166,6 +166,30 @@ fn odd_values_never_panic() {
     }
 }
 
+/// Found by the fuzzer: a group so large beside the block's scale, which is an f16, that its number overflowed.
+#[test]
+fn groups_of_all_magnitudes_never_panic() {
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as u32
+    };
+    for &format in Format::ALL.iter().filter(|f| f.can_quantize()) {
+        for _ in 0..100 {
+            let mut values = [0.0f32; 256];
+            for group in values.chunks_exact_mut(8) {
+                // Any exponent but that of infinities, the same for all of the group.
+                let exponent = random() % 255;
+                group
+                    .iter_mut()
+                    .for_each(|v| *v = f32::from_bits((random() & 1) << 31 | exponent << 23 | random() >> 1));
+            }
+            let bytes = quantize(format, &values).expect("whole blocks");
+            dequantize(format, &bytes, &mut values).expect("whole blocks");
+        }
+    }
+}
+
 #[test]
 fn zeros_stay_zero() {
     for &format in Format::ALL.iter().filter(|f| f.can_quantize()) {

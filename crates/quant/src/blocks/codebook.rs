@@ -259,7 +259,8 @@ pub fn coded<const GROUPS: usize>(
         let (mut error, mut cross, mut square) = (0.0f32, 0.0f32, 0.0f32);
         let mut made = Coded { d, points: [0; 64], ..best };
         for (group, sums) in sums.iter().enumerate() {
-            let near = ((scales[group] / d - 1.0) / 2.0).round() as i32;
+            // Farther off all neighbours are the same; a group may be so large that its number has no neighbour in an i32.
+            let near = (((scales[group] / d - 1.0) / 2.0).round() as i32).clamp(-2, i32::from(top) + 2);
             let candidates = [near, near - 1, near + 1].map(|c| c.clamp(0, i32::from(top)) as u8);
             let mut best_error = f32::INFINITY;
             let mut chosen = (0.0, Choice { cross: 0.0, square: 0.0, points: [0; 8] });
