@@ -275,6 +275,14 @@ fn modes(text: &str, caps: &DeviceCaps) -> String {
     widths.iter().map(mode).collect()
 }
 
+/// Lines in braces behind `head`, or by themselves.
+fn block(head: &str, lines: Vec<String>) -> Vec<String> {
+    let mut all = vec![format!("{head} {{").trim_start().to_string()];
+    all.extend(lines.into_iter().map(|l| format!("    {l}")));
+    all.push("}".into());
+    all
+}
+
 /// Refuses a grid that is cut off by a limit, for kernels that do not loop over the rest.
 pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
     match grid.iter().find(|c| c.most() > u64::from(c.limit)) {

@@ -110,8 +110,8 @@ pub fn shared_bytes(rows: i64, k: i64) -> u64 {
     ((upper(rows.max(0), k / BLOCK) + blocks) * (BLOCK / 2) + blocks * 12) as u64
 }
 
-/// Where upper halves of `rows` rows of `blocks` blocks lie, in halves: behind the lower ones, and an odd number, so that
-/// invocations that read both kinds of even blocks ([`Packing::Pairs`]) find them in different banks.
+/// Where upper halves of `rows` rows of `blocks` blocks lie, in halves: behind the lower ones, and an odd number, so that both
+/// halves of a block, which are written at once, lie in different banks.
 pub fn upper(rows: i64, blocks: i64) -> i64 {
     (rows * blocks) | 1
 }

@@ -10,7 +10,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, Shape, Value, matrix};
 use super::attention_matrix::matrix_extensions;
 use super::group::{self, Root};
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
-use super::{Parts, finish, halves, operand, whole};
+use super::{Parts, block, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 
@@ -491,11 +491,4 @@ fn pieces(
     }
     pieces.load = lines.join("\n");
     Ok(Some(pieces))
-}
-
-fn block(head: &str, lines: Vec<String>) -> Vec<String> {
-    let mut all = vec![format!("{head} {{")];
-    all.extend(lines.into_iter().map(|l| format!("    {l}")));
-    all.push("}".into());
-    all
 }

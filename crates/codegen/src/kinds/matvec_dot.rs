@@ -20,7 +20,7 @@ use crate::template::render;
 const AHEAD: u32 = 64;
 
 /// Columns that an invocation takes at a time with its part of the activations, which it holds in registers meanwhile. More are
-/// longer to load as instructions than they save (H200, 14336 x 4096 of Q4_0 back to back, seven columns and two: 9.9 and 8.4 us).
+/// longer to load as instructions than they save (H200, 14336 x 4096 of Q4_0 back to back, seven columns and one: 9.9 and 8.4 us).
 const TOGETHER: u32 = 2;
 
 pub(crate) fn kernel(
@@ -141,12 +141,13 @@ pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
     widest.map_or(dot::BLOCK, |s| elements(e, s).into())
 }
 
+/// How many columns with so many sums each are taken at a time, and asked for ahead.
 fn limits(elements: u32, segment: &Segment, m: u32) -> Limits {
     let sums = segment.anchors.len() as u32 * m;
     Limits { together: (TOGETHER / sums.max(1)).max(1), depth: (AHEAD / elements).max(1) }
 }
 
-/// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or every other 32 of them.
+/// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or half of them.
 struct Part {
     anchor: NodeId,
     /// Its number in the segment.

@@ -5,7 +5,7 @@ use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, Value};
 
-use super::operand;
+use super::{block, operand};
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
@@ -142,9 +142,9 @@ fn text_of(
     let lines = e.close();
     let head = match passes {
         1 => String::new(),
-        _ => format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t) "),
+        _ => format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t)"),
     };
-    let guard = (!count.is_multiple_of(*workgroup)).then(|| format!("if ({u} < {count}u) "));
+    let guard = (!count.is_multiple_of(*workgroup)).then(|| format!("if ({u} < {count}u)"));
     let of_piece = |lines: Vec<String>| {
         let mut lines = match &guard {
             Some(guard) => block(guard, lines),
@@ -229,7 +229,7 @@ fn load(
             let mut lines = e.close();
             if !whole {
                 e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
-                lines = block(&format!("if (k < {k_end}) "), lines);
+                lines = block(&format!("if (k < {k_end})"), lines);
             }
             lines.into_iter().for_each(|line| e.line(line));
         }
@@ -241,12 +241,12 @@ fn load(
             e.line(format!("{array}[j] = {};", x.text));
             let mut lines = e.close();
             if !whole {
-                lines = block(&format!("if (at < {k_end}) "), lines);
+                lines = block(&format!("if (at < {k_end})"), lines);
                 lines.insert(0, format!("{array}[j] = {zero};"));
             }
             lines.insert(0, "const uint at = k + j;".into());
             count = lines.len();
-            let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) "), lines);
+            let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)"), lines);
             lines.into_iter().for_each(|line| e.line(line));
         }
         Piece::OwnEach(length) => {
@@ -266,10 +266,10 @@ fn load(
             let each = e.close();
             count = each.len();
             let mut lines = e.close();
-            lines.extend(block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) "), each));
+            lines.extend(block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)"), each));
             if !whole {
                 e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
-                lines = block(&format!("if (k < {k_end}) "), lines);
+                lines = block(&format!("if (k < {k_end})"), lines);
             }
             lines.into_iter().for_each(|line| e.line(line));
         }
@@ -304,11 +304,4 @@ fn scaled(u: &str, op: &str, by: u32, factor: u32) -> String {
         (_, _, 1) => format!("{u} {op} {by}u"),
         _ => format!("{u} {op} {by}u * {factor}u"),
     }
-}
-
-fn block(head: &str, lines: Vec<String>) -> Vec<String> {
-    let mut all = vec![format!("{head}{{")];
-    all.extend(lines.into_iter().map(|l| format!("    {l}")));
-    all.push("}".into());
-    all
 }
