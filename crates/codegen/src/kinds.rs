@@ -6,6 +6,7 @@ pub(crate) mod attention_matrix;
 pub(crate) mod custom;
 pub(crate) mod group;
 pub(crate) mod halves;
+pub(crate) mod kept;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matmul_matrix;

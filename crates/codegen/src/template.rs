@@ -46,6 +46,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("dequant/q8_k.glsl", include_str!("templates/dequant/q8_k.glsl")),
     ("dequant/i8.glsl", include_str!("templates/dequant/i8.glsl")),
     ("dequant/plain.glsl", include_str!("templates/dequant/plain.glsl")),
+    ("dequant/widen.glsl", include_str!("templates/dequant/widen.glsl")),
     ("halves/fifth_bits.glsl", include_str!("templates/halves/fifth_bits.glsl")),
     ("halves/q4_0.glsl", include_str!("templates/halves/q4_0.glsl")),
     ("halves/q4_1.glsl", include_str!("templates/halves/q4_1.glsl")),

@@ -207,6 +207,33 @@ pub(super) fn eight(
     Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
 }
 
+/// Whether eight neighbours of `value` are one load, which can be asked for from row `t` on for each `t` below `rows`, before the
+/// kernel knows how many rows there are: none lies beyond the buffer.
+pub(super) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
+    let dims = e.body.ty(value).shape.dims().to_vec();
+    let [g, _, last] = dims.as_slice() else { return false };
+    let row = [e.atoms.free(g), e.atoms.free(&Dim::constant(rows))];
+    let Some((buffer, base)) = neighbours_of(e, value, &row, last) else { return false };
+    let narrow = matches!(e.buffers[buffer].dtype, DType::F16 | DType::BF16);
+    let end = e.atoms.max(&base).map(|at| at.max_value() + last.max_value());
+    narrow && end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
+}
+
+/// The load of eight neighbours of a row of `value` from element `name` on, and the function that widens what it gave;
+/// [`holds`] was asked.
+pub(super) fn held(
+    e: &mut Emitter<'_>,
+    value: Value,
+    row: &[Index],
+    name: &str,
+) -> Result<(String, String), CodegenError> {
+    let last = e.body.ty(value).shape.dims()[row.len()].clone();
+    let found = neighbours_of(e, value, row, &last);
+    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    let (base, b) = (e.index(&base)?.text, e.buffers[buffer].binding);
+    Ok((format!("wide{b}(({base} + {name}) >> 3)"), format!("widen8_{b}")))
+}
+
 fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -> Option<(usize, Index)> {
     let probe = e.atoms.fresh(last, AtomDef::Free);
     let mut at = row.to_vec();

@@ -7,7 +7,7 @@ use tallow_ir::form::AttentionForm;
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
 
-use super::attention::{accumulator, eight, has_eights, store, team, widened};
+use super::attention::{accumulator, eight, has_eights, held, holds, store, team, widened};
 use super::operand::WIDE;
 use super::{Parts, finish, floor_pow2, whole};
 use crate::choice::Keys;
@@ -74,15 +74,18 @@ fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, choice: K
     let Keys { workgroup, splits, least } = choice;
     let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
     let pieces = d.max(width).div_ceil(team * STEP);
+    let splits = if keys > u64::from(least) { splits } else { 1 };
+    // Few keys are read faster than scores are computed, so that more workgroups are what counts.
+    let most = if splits > 1 { HEADS } else { 1 };
     let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
-    let heads = (1..=HEADS.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
+    let heads = (1..=most.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
     let sizes = Sizes {
         workgroup,
         subgroups: workgroup / size,
         team,
         teams: workgroup / team,
         heads,
-        splits: if keys > u64::from(least) { splits } else { 1 },
+        splits,
         least,
     };
     let floats =
@@ -158,13 +161,25 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
     let (hi, si, di) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(d, "d"));
     let query = widened(&mut e, DType::F32, q, &[hi, si, di])?;
     let q_lines = e.close().join("\n");
-    let mut lines = |value, name: &str| -> Result<String, CodegenError> {
+    // Keys and values that are one load each are asked for a step ahead, the first before it is known how many there are: of
+    // many keys other workgroups of the multiprocessor hide the loads, and there are fewer where each takes more registers.
+    let ahead = sizes.splits == 1 && holds(&mut e, k, t.max_value()) && holds(&mut e, v, t.max_value());
+    let mut lines = |value, name: &str| -> Result<[String; 3], CodegenError> {
         e.open();
         let ti = e.atom(t, "t");
-        let load = eight(&mut e, value, &[gi.clone(), ti], name)?;
-        Ok(e.close().into_iter().chain(load).collect::<Vec<_>>().join("\n"))
+        let row = [gi.clone(), ti];
+        let none = String::new;
+        let [load, ask, widen] = match ahead {
+            true => {
+                let (ask, widen) = held(&mut e, value, &row, name)?;
+                [none(), ask, widen]
+            }
+            false => [eight(&mut e, value, &row, name)?.join("\n"), none(), none()],
+        };
+        let lines = e.close().into_iter().chain([load]).filter(|line| !line.is_empty());
+        Ok([lines.collect::<Vec<_>>().join("\n"), ask, widen])
     };
-    let (k_lines, v_lines) = (lines(k, "d")?, lines(v, "e")?);
+    let ([k_lines, k_ask, k_widen], [v_lines, v_ask, v_widen]) = (lines(k, "d")?, lines(v, "e")?);
     e.open();
     let (hi, si, ti) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(t, "t"));
     let bias = match node.operands.get(3) {
@@ -199,7 +214,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
     let capped = call(ElementwiseOp::Tanh, format!("score[i] / {cap}"));
     let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
     let text = format!(
-        "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{bias} max_of( subgroup {} {}",
+        "{q_lines}{k_lines}{k_ask}{t_lines}{v_lines}{v_ask}{store}{query}{bias} {k_widen}( {v_widen}( max_of( subgroup {} {}",
         exp("score[i]"),
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
@@ -246,7 +261,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
             place => if per == 1 { "0u".into() } else { format!("at % {per}u") }, rest => rest, same_head => same_head,
             other_teams => masks(sizes.team, size), team_halves => team_halves, team_per => team_per,
             team_apart => 1u32 << team_rest.len(), team_rest => team_rest,
-            exp_score => exp("score[i]"), exp_top => exp("top"),
+            exp_score => exp("score[i]"), exp_top => exp("top"), ahead, k_ask, k_widen, v_ask, v_widen, last => t.max_value() - 1,
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, bias => bias,
             v_lines => v_lines, store => store,
         },

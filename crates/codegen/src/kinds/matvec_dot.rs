@@ -7,7 +7,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
-use super::matvec::{QUAD, batch_at, columns_grid, left_at, prologue, segment_groups};
+use super::matvec::{Kept, QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
 use super::sharing::{self, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
@@ -22,6 +22,9 @@ const AHEAD: u32 = 64;
 /// Columns that an invocation takes at a time with its part of the activations, which it holds in registers meanwhile. More are
 /// longer to load as instructions than they save (H200, 14336 x 4096 of Q4_0 back to back, seven columns and one: 9.9 and 8.4 us).
 const TOGETHER: u32 = 2;
+
+/// Registers for words of weights, of 64 with which two workgroups of 512 share a multiprocessor.
+const MOST_WORDS: u32 = 40;
 
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
@@ -47,19 +50,21 @@ pub(crate) fn kernel(
     let most = e.caps.max_workgroup_count[0];
     let grid = [columns_grid(form, &tiles, most), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
+    let run = run(m * blocks, workgroup);
+    let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
         let elements = elements(&e, segment);
-        let walk = shape.walk(tile, elements, limits(elements, segment, m), &before, &groups);
+        let walk = shape.walk(tile, elements, limits(elements, words(&e, segment), segment, m), &before, &groups);
         before.push(groups);
         e.open(); // the segment
         let parts = parts(&e, segment, &walk)?;
-        slots = slots.max(walk.depth * parts.len() as u32);
+        slots = slots.max(walk.slots * parts.len() as u32);
         let mut fetches = vec![];
         for part in &parts {
             let lines = fetch(&mut e, form, part.anchor, &batch)?;
-            let slot = part.slot(if walk.along { "along" } else { "pass" }, walk.depth);
+            let slot = part.slot(if walk.along { "along" } else { "pass" }, walk.slots);
             fetches.push(context! { lines, k0 => &part.k0, slot });
         }
         let prelude = e.close().join("\n");
@@ -75,9 +80,11 @@ pub(crate) fn kernel(
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());
-    let run = run(m * blocks, workgroup);
-    prologue(&mut e, &mut used, form, m, (workgroup, run))?;
-    let (x_lines, m_lines) = activations(&mut e, form, lhs, &batch, run)?;
+    prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?;
+    let (x_lines, m_lines) = match &kept {
+        Some(kept) => (kept_activations(&mut e, form, lhs, &batch, kept)?, String::new()),
+        None => activations(&mut e, form, lhs, &batch, run)?,
+    };
     let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
@@ -122,7 +129,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting,
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting, kept => kept.is_some(),
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
         },
     };
@@ -135,6 +142,12 @@ fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
     segment.anchors.iter().filter_map(packing).map(|p| p.elements()).max().unwrap_or(dot::BLOCK) as u32
 }
 
+/// Words that hold what is unpacked at once of any of a segment's weights.
+fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
+    let words = |id: &NodeId| Some(operand::words_of(dot::weights(e.body, *id)?.1));
+    segment.anchors.iter().filter_map(words).max().unwrap_or(0)
+}
+
 /// Elements that an invocation takes at a time, in most of a kernel's columns: what shares of the work are counted in.
 pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
     let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
@@ -142,9 +155,12 @@ pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
 }
 
 /// How many columns with so many sums each are taken at a time, and asked for ahead.
-fn limits(elements: u32, segment: &Segment, m: u32) -> Limits {
+fn limits(elements: u32, words: u32, segment: &Segment, m: u32) -> Limits {
     let sums = segment.anchors.len() as u32 * m;
-    Limits { together: (TOGETHER / sums.max(1)).max(1), depth: (AHEAD / elements).max(1) }
+    // With two, those of the next column have registers of their own.
+    let fits = m == 1 && 2 * words * sums <= MOST_WORDS;
+    let together = if fits { TOGETHER } else { (TOGETHER / sums.max(1)).max(1) };
+    Limits { together, depth: (AHEAD / elements).max(1) }
 }
 
 /// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or half of them.
@@ -164,12 +180,12 @@ struct Part {
 
 impl Part {
     /// Where its words are on their way for the column that `pass` counts.
-    fn slot(&self, pass: &str, depth: u32) -> String {
-        match (depth, self.of) {
+    fn slot(&self, pass: &str, slots: u32) -> String {
+        match (slots, self.of) {
             (1, _) => format!("{}", self.at),
             (_, 1) if pass == "s" => pass.into(),
-            (_, 1) => format!("{pass} % {depth}u"),
-            _ => format!("{pass} % {depth}u * {}u + {}u", self.of, self.at),
+            (_, 1) => format!("{pass} % {slots}u"),
+            _ => format!("{pass} % {slots}u * {}u + {}u", self.of, self.at),
         }
     }
 }
@@ -255,6 +271,27 @@ pub(super) fn activations(
     Ok((e.close().join("\n"), e.close().join("\n")))
 }
 
+/// The lines that set `x` to the elements of a group that the invocation keeps.
+pub(super) fn kept_activations(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    lhs: Value,
+    batch: &Index,
+    kept: &Kept,
+) -> Result<String, CodegenError> {
+    kept.emit(e, |e, walk| {
+        e.open(); // the row
+        walk.open_steps(e);
+        walk.open_group(e);
+        let at = left_at(e, form, batch, &walk.row, &walk.i);
+        let x = e.value(lhs, &at)?;
+        e.line(format!("x[j] = {};", x.text));
+        walk.close_group(e, vec![]);
+        let lines = e.close();
+        Ok([e.close(), lines].concat().join("\n"))
+    })
+}
+
 /// What invocations exchange with, so that each of so many neighbours has what all of them gave.
 fn masks(neighbours: u32) -> Vec<u32> {
     (0..neighbours.ilog2()).map(|bit| 1 << bit).collect()
@@ -278,7 +315,11 @@ fn segment_holes(
     let apart = if sets.len() > 1 { "2" } else { "" };
     let mut anchors = vec![];
     for part in parts {
-        let next = format!("next[{}]", part.slot(if walk.along { "s" } else { pass }, walk.depth));
+        let next = format!("next[{}]", part.slot(if walk.along { "s" } else { pass }, walk.slots));
+        let ahead = match walk.depth < walk.slots {
+            true => format!("next[{}]", part.slot(&format!("({pass} + {}u)", walk.depth), walk.slots)),
+            false => next.clone(),
+        };
         let unpack = unpack(e, form, part, batch, &next)?;
         let fetch = fetch(e, form, part.anchor, batch)?;
         text.push_str(&unpack);
@@ -299,7 +340,7 @@ fn segment_holes(
             Packing::Quarters => "quarters",
         };
         anchors.push(context! {
-            unpack, fetch, comment, next, packing, of, both, sum => sums, k0 => &part.k0, acc,
+            unpack, fetch, comment, ahead, packing, of, both, sum => sums, k0 => &part.k0, acc,
             set => apart, at => 2 * part.half.unwrap_or(0), halves => part.packing.elements() / 16,
         });
     }

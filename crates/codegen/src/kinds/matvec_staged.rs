@@ -5,7 +5,7 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
-use super::matvec::{QUAD, accumulator, columns_grid, prologue, right, segment_groups};
+use super::matvec::{QUAD, accumulator, columns_grid, keep, prologue, right, segment_groups};
 use super::sharing::{self, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, matvec_dot, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
@@ -64,13 +64,17 @@ pub(crate) fn kernel(
     let shape = Shape::new(&e, form, k as u32, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
-    prologue(&mut e, &mut used, form, m, (workgroup, QUAD))?;
+    let kept = keep(&mut e, form, form.lhs, &batch, (workgroup, QUAD))?;
+    prologue(&mut e, &mut used, form, m, (workgroup, QUAD), kept.as_ref())?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let tiles = shape.tiles(&e, form);
     let limits = e.caps.max_workgroup_count;
     let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
-    let (x_lines, m_lines) = matvec_dot::activations(&mut e, form, form.lhs, &batch, QUAD)?;
+    let (x_lines, m_lines) = match &kept {
+        Some(kept) => (matvec_dot::kept_activations(&mut e, form, form.lhs, &batch, kept)?, String::new()),
+        None => matvec_dot::activations(&mut e, form, form.lhs, &batch, QUAD)?,
+    };
     let mut text = format!("subgroup {x_lines}{m_lines}");
     let (mut segments, mut before) = (vec![], vec![]);
     let waiting = rounding::waiting(&e, form, m, &tiles);
@@ -112,6 +116,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, rounded => waiting,
+            steps => kept.map_or(0, |kept| kept.steps),
         },
     };
     finish(e, parts)

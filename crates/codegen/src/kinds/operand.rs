@@ -145,6 +145,10 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                 holes.insert("dtype", buffer.dtype.name().into());
                 own.push("dequant/plain.glsl");
             }
+            _ if buffer.wide && calls.contains(&format!("widen8_{}(", buffer.binding)) => {
+                holes.insert("dtype", buffer.dtype.name().into());
+                own.push("dequant/widen.glsl");
+            }
             _ => {}
         }
         let holes = Hole::from(holes);

@@ -8,9 +8,9 @@ use tallow_ir::Dim;
 use tallow_ir::access::param_reads;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
-use tallow_ir::{NodeId, Op, Value};
 
 use super::group::{self, Root};
+use super::kept;
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, reduction};
 use crate::choice::Rows as RowsChoice;
@@ -30,12 +30,6 @@ const SHORT_ROWS: u32 = 64;
 
 /// Elements of a row that an invocation takes.
 const ELEMENTS: i64 = 16;
-
-/// Most elements of a row that it keeps, where the largest workgroup leaves it more.
-const MOST_ELEMENTS: i64 = 32;
-
-/// Most elements that it keeps of all operands together.
-const KEPT: usize = 48;
 
 /// Invocations of a workgroup, but for rows so long that each would take more than [`ELEMENTS`].
 const WORKGROUP: u32 = 256;
@@ -248,59 +242,21 @@ fn inner_at(
     atoms.unflatten(&linear, shape)
 }
 
-/// Loads the groups that the loops read to registers, where a row fits: then memory is read once, and all loads of an
-/// invocation are on their way before the first is needed.
+/// Keeps what the loops read in registers, where a row fits.
 fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), CodegenError> {
-    let kept = match walk.share {
+    let fits = match walk.share {
         Share::Workgroup(_) => true,
         // One by one, it is what an index map like a window's makes of it that costs, not the loads.
         Share::Alone => walk.group().is_some(),
         Share::Subgroup | Share::Slices(_) => false,
     };
-    let Some(steps) = walk.steps_each().filter(|_| kept) else { return Ok(()) };
-    let size = walk.group().map_or(1, |(_, size)| size);
-    let each = (steps * size) as usize;
-    if each == 0 || each > MOST_ELEMENTS as usize {
+    if !fits {
         return Ok(());
     }
     let mut atoms = std::mem::take(&mut e.atoms);
-    let mut reads: Vec<(Value, Index)> = vec![];
-    for root in roots(e, form, &walk.row, &walk.i, &mut atoms, false) {
-        for (param, linear) in param_reads(e.body, root.value, &root.at, &mut atoms) {
-            let base = match walk.group() {
-                Some((j, size)) => atoms.base(&linear, j, size.into()),
-                None => Some(linear),
-            };
-            let Some(base) = base else { continue };
-            let of_row = atoms.roots(&base);
-            let data = of_row.iter().any(|a| atoms.get(*a).def == AtomDef::Data);
-            if of_row.contains(&walk.variable()) && !data && !reads.contains(&(param, base.clone())) {
-                reads.push((param, base));
-            }
-        }
-    }
+    let roots = roots(e, form, &walk.row, &walk.i, &mut atoms, false);
     e.atoms = atoms;
-    reads.truncate(KEPT / each);
-    if reads.is_empty() {
-        return Ok(());
-    }
-    walk.steps = Some(steps);
-    let mut loads: Vec<(NodeId, usize, Index, String)> = vec![];
-    for (param, base) in reads {
-        let Op::Param { index, .. } = e.body.op(param) else { continue };
-        let (buffer, name) = (e.param(*index), e.fresh_name("x"));
-        let ty = e.group_type(param.node, buffer)?;
-        let (array, declaration) = walk.kept(ty, &name, size, steps);
-        e.line(declaration);
-        loads.push((param.node, buffer, base, array));
-    }
-    walk.open_steps(e);
-    for (node, buffer, base, name) in &loads {
-        e.load_group(*node, *buffer, base, name)?;
-    }
-    walk.close_steps(e, None);
-    e.kept.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
-    Ok(())
+    kept::keep(e, walk, roots.into_iter().map(|root| (root.value, root.at)).collect())
 }
 
 /// How the groups of columns of a kernel are numbered.

@@ -9,6 +9,19 @@ layout(set = 0, binding = ${ found }, std430) coherent buffer Found { float foun
 layout(set = 0, binding = ${ done }, std430) coherent buffer Done { uint done[]; };
 //% endif
 ${ functions }
+//% macro ask(from, last)
+[[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
+    const uint t = min(${ from } + team + j * ${ teams }u, ${ last });
+    [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
+        const uint d = own * ${ step }u + i * ${ team * step }u;
+        ${ k_lines ~ ("\n" if k_lines else "") | indent(8) }${ "if (d < " ~ d ~ "u) " if d % (team * step) }keys_ahead[j * ${ queries }u + i] = ${ k_ask };
+    }
+    [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
+        const uint e = own * ${ step }u + i * ${ team * step }u;
+        ${ v_lines ~ ("\n" if v_lines else "") | indent(8) }${ "if (e < " ~ e ~ "u) " if e % (team * step) }values_ahead[j * ${ values }u + i] = ${ v_ask };
+    }
+}
+//% endmacro
 shared float query[${ heads * d }];
 // What each subgroup found: the largest score, the sum of weights relative to it, and the weighted values: element by
 // element of a lane's own, all lanes of a team side by side and a gap, so that neighbours lie in different banks.
@@ -16,7 +29,7 @@ shared float tops[${ heads * subgroups }], sums[${ heads * subgroups }], parts[$
 //% if splits > 1
 shared uint before;
 //% endif
-// One query. A workgroup takes ${ heads } of the heads that share keys${ " and a part of the keys" if splits > 1 }, teams of ${ team } lanes ${ keys } keys in turn.
+// One query. A workgroup takes ${ "one" if heads == 1 else heads } of the heads that share keys${ " and a part of the keys" if splits > 1 }, teams of ${ team } lanes ${ keys } keys in turn.
 // The softmax is kept online: a new maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867). At
 // the end the same brings teams and subgroups together${ ", and the last workgroup that is done the parts" if splits > 1 }.
 void main() {
@@ -24,11 +37,6 @@ void main() {
     const uint s = 0u, h0 = gl_WorkGroupID.x * ${ heads }u, g = h0 / ${ group }u, split = gl_WorkGroupID.y;
     ${ prelude | indent(4) }
     const uint keys = ${ t };
-    for (uint i = tid; i < ${ heads * d }u; i += ${ workgroup }u) {
-        const uint h = h0 + i / ${ d }u, d = i % ${ d }u;
-        ${ q_lines | indent(8) }
-        query[i] = ${ q } * ${ scale };
-    }
     const uint first = ${ "keys > " ~ window ~ "u ? keys - " ~ window ~ "u : 0u" if window else "0u" };
 //% if splits > 1
     // Few keys are one workgroup's: to bring parts together takes longer than to read them.
@@ -38,6 +46,16 @@ void main() {
 //% else
     const uint from = first, end = keys;
 //% endif
+//% if ahead
+    // Keys and values on their way, those of the first step before it is known how many there are.
+    uvec4 keys_ahead[${ keys * queries }], values_ahead[${ keys * values }];
+    ${ ask("from", last ~ "u") | indent(4) }
+//% endif
+    for (uint i = tid; i < ${ heads * d }u; i += ${ workgroup }u) {
+        const uint h = h0 + i / ${ d }u, d = i % ${ d }u;
+        ${ q_lines | indent(8) }
+        query[i] = ${ q } * ${ scale };
+    }
     barrier();
     // A lane's own parts of the queries, of each key and of each value: ${ step } neighbours at a time.
     float q[${ heads * queries * step }];
@@ -54,35 +72,50 @@ void main() {
         float score[${ products }], value[${ keys * values * step }];
         [[unroll]] for (uint i = 0u; i < ${ products }u; ++i) score[i] = 0.0;
         [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
+//% if not ahead
             const uint t = min(t1 + team + j * ${ teams }u, end - 1u);
+//% endif
             [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
                 const uint d = own * ${ step }u + i * ${ team * step }u;
 //% if d % (team * step)
                 if (d >= ${ d }u) break;
 //% endif
                 float w[${ step }];
+//% if ahead
+                ${ k_widen }(keys_ahead[j * ${ queries }u + i], w);
+//% else
                 ${ k_lines | indent(16) }
+//% endif
                 [[unroll]] for (uint h = 0u; h < ${ heads }u; ++h)
                     [[unroll]] for (uint c = 0u; c < ${ step }u; ++c)
                         score[h * ${ keys }u + j] = fma(q[(h * ${ queries }u + i) * ${ step }u + c], w[c], score[h * ${ keys }u + j]);
             }
         }
+//% set v_load = v_widen ~ "(values_ahead[j * " ~ values ~ "u + i], w);" if ahead else v_lines
         [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
+//% if not ahead
             const uint t = min(t1 + team + j * ${ teams }u, end - 1u);
+//% endif
             [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
                 const uint e = own * ${ step }u + i * ${ team * step }u;
                 float w[${ step }];
 //% if e % (team * step)
                 [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) w[c] = 0.0;
                 if (e < ${ e }u) {
-                    ${ v_lines | indent(20) }
+                    ${ v_load | indent(20) }
                 }
 //% else
-                ${ v_lines | indent(16) }
+                ${ v_load | indent(16) }
 //% endif
                 [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) value[(j * ${ values }u + i) * ${ step }u + c] = t1 + team + j * ${ teams }u < end ? w[c] : 0.0;
             }
         }
+//% if ahead
+        const uint next = t1 + ${ stride }u;
+        if (next < end) {
+            ${ ask("next", "end - 1u") | indent(12) }
+        }
+//% endif
         // Sums over the lanes of a team: each step halves what a lane has to add, until it holds ${ per } of them.
 //% for half in halves
         [[unroll]] for (uint i = 0u; i < ${ half.count }u; ++i) {

@@ -4,8 +4,12 @@ ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
+//% if parts > 1
+// Results of the workgroup's columns: [subgroup][anchor][row][column].
+//% else
 // Results of the workgroup's columns: [anchor][row][column].
-shared ${ type } tile[${ tile_floats }];
+//% endif
+shared ${ type } tile[${ tile_floats * parts }];
 //% for floats in rounded
 //% if loop.first
 // Results that are rounded once their block is whole: [row][column].
@@ -53,8 +57,14 @@ void main() {
                 }
             }
             [[unroll]] for (uint i = 0u; i < ${ s.accs }u; ++i) {
+//% if parts > 1
+                float sum = acc[i];
+                [[unroll]] for (uint mask = 1u; mask < ${ size }u; mask *= 2u) sum += subgroupShuffleXor(sum, mask);
+                if (gl_SubgroupInvocationID == 0u) tile[gl_SubgroupID * ${ tile_floats }u + i / ${ s.columns }u * ${ s.tile }u + c + i % ${ s.columns }u] = sum;
+//% else
                 ${ type } total = ${ sum }(acc[i]);
                 if (lane == 0u) tile[i / ${ s.columns }u * ${ s.tile }u + c + i % ${ s.columns }u] = total;
+//% endif
             }
         }
         ${ s.end | indent(8) }

@@ -98,11 +98,42 @@ ${ activations(s) }
     const uint then = along + ${ s.depth }u;
     if (then < ${ s.steps }) {
         const uint item = ${ s.item | replace("along", "then") }, k0 = ${ a.k0 };
-        ${ a.fetch | indent(8) }${ a.next });
+        ${ a.fetch | indent(8) }${ a.ahead });
     }
     ${ within_row(s, a) | indent(4) }
 }
 //% endfor
+//% endmacro
+//% macro ask(s, u, one, a)
+//% if s.once and not s.steps
+//% if not one
+if (pass + ${ s.depth }u < ${ s.together }u) {
+    const uint ahead = pass + ${ s.depth }u;
+//% endif
+//% elif not s.steps
+const uint ahead = pass + ${ s.depth }u;
+if (ahead < passes) {
+//% elif one
+const uint ahead = next_pass, then = next_along;
+if (ahead < passes) {
+//% else
+const bool here = ${ u } + ${ s.depth }u < ${ s.together }u;
+//% if s.once
+const uint ahead = here ? pass + ${ s.depth }u : pass + ${ s.depth }u - ${ s.together }u, then = here ? along : along + 1u;
+if (then < steps) {
+//% else
+const uint ahead = here ? pass + ${ s.depth }u : next_pass + u + ${ s.depth }u - ${ s.together }u, then = here ? along : next_along;
+if (ahead < passes) {
+//% endif
+//% endif
+//% if not (one and s.once)
+//% if s.steps
+    const uint item = ${ s.item | replace("along", "then") }, k0 = ${ a.k0 };
+//% endif
+    const uint n = min(column0 + ${ s.column | replace("pass", "ahead") }, ${ s.last });
+    ${ a.fetch | indent(4) }${ a.ahead });
+}
+//% endif
 //% endmacro
 //% macro column(s, u, one)
 const uint n = min(column0 + ${ s.column }, ${ s.last });
@@ -110,36 +141,13 @@ const uint n = min(column0 + ${ s.column }, ${ s.last });
 // ${ a.comment }
 {
     const uint k0 = ${ a.k0 };
+//% if s.depth < s.slots
+    ${ ask(s, u, one, a) | indent(4) }
+//% endif
     ivec4 q[${ a.halves }];
     ${ a.unpack | indent(4) }
-//% if s.once and not s.steps
-//% if not one
-    if (pass + ${ s.depth }u < ${ s.together }u) {
-        const uint ahead = pass + ${ s.depth }u;
-//% endif
-//% elif not s.steps
-    const uint ahead = pass + ${ s.depth }u;
-    if (ahead < passes) {
-//% elif one
-    const uint ahead = next_pass, then = next_along;
-    if (ahead < passes) {
-//% else
-    const bool here = ${ u } + ${ s.depth }u < ${ s.together }u;
-//% if s.once
-    const uint ahead = here ? pass + ${ s.depth }u : pass + ${ s.depth }u - ${ s.together }u, then = here ? along : along + 1u;
-    if (then < steps) {
-//% else
-    const uint ahead = here ? pass + ${ s.depth }u : next_pass + u + ${ s.depth }u - ${ s.together }u, then = here ? along : next_along;
-    if (ahead < passes) {
-//% endif
-//% endif
-//% if not (one and s.once)
-//% if s.steps
-        const uint item = ${ s.item | replace("along", "then") }, k0 = ${ a.k0 };
-//% endif
-        const uint n = min(column0 + ${ s.column | replace("pass", "ahead") }, ${ s.last });
-        ${ a.fetch | indent(8) }${ a.next });
-    }
+//% if s.depth == s.slots
+    ${ ask(s, u, one, a) | indent(4) }
 //% endif
     ${ within_row(s, a) | indent(4) }
 }
@@ -189,13 +197,19 @@ ${ reduce(s, u) }
 //% endif
 //% endmacro
 void main() {
-    const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x;
+    // Counted through subgroups, so that neighbours are in one.
+    const uint lane = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID, group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
-    // Each takes ${ elements } elements, ${ lanes } invocations a block. Counted through subgroups, so that these are in one.
-    for (uint run = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
+    // Each takes ${ elements } elements, ${ lanes } invocations a block.
+//% if kept
+    {
+        const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
+//% else
+    for (uint run = lane; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
         const uint m = run / ${ blocks * lanes }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
         ${ m_lines | indent(8) }
         const uint g = run % ${ blocks * lanes }u;
+//% endif
         float x[${ elements }], most = 0.0;
         ${ x_lines | indent(8) }
         [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) most = max(most, abs(x[j]));

@@ -93,10 +93,15 @@ ${ reduce(s, u, one) }
 void main() {
     const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x;
     ${ prelude | indent(4) }
+//% if steps
+    [[unroll]] for (uint k = 0u; k < ${ steps }u; ++k) {
+        const uint g = k * ${ workgroup }u + lane, quad = g;
+//% else
     for (uint quad = lane; quad < ${ 2 * m * items }u; quad += ${ workgroup }u) {
         const uint m = quad / ${ 2 * items }u;
         ${ m_lines | indent(8) }
         const uint g = quad % ${ 2 * items }u;
+//% endif
         vec4 x;
         ${ x_lines | indent(8) }
         xs[quad % 2u * ${ m * items }u + quad / 2u] = x;

@@ -1,0 +1,70 @@
+//! Elements of a row that an invocation keeps in registers.
+
+use tallow_ir::access::param_reads;
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{NodeId, Op, Value};
+
+use super::walk::Walk;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::storage::{Buffer, plain};
+
+/// Most elements of a row that an invocation keeps, where the largest workgroup leaves it more.
+pub(crate) const MOST_ELEMENTS: i64 = 32;
+
+/// Most elements that it keeps of all operands together.
+const KEPT: usize = 48;
+
+/// Loads the groups that `roots` (values and where they are computed, in terms of the walk) read to registers, where a row
+/// fits: then memory is read once, and all loads of an invocation are on their way before the first is needed.
+pub(crate) fn keep(
+    e: &mut Emitter<'_>,
+    walk: &mut Walk,
+    roots: Vec<(Value, Vec<Index>)>,
+) -> Result<(), CodegenError> {
+    let Some(steps) = walk.steps_each() else { return Ok(()) };
+    let size = walk.group().map_or(1, |(_, size)| size);
+    let each = (steps * size) as usize;
+    if each == 0 || each > MOST_ELEMENTS as usize {
+        return Ok(());
+    }
+    let mut reads: Vec<(Value, Index)> = vec![];
+    for (value, at) in roots {
+        for (param, linear) in param_reads(e.body, value, &at, &mut e.atoms) {
+            let dtype = plain(e.body.ty(param).dtype);
+            let base = match walk.group() {
+                Some((j, size)) => {
+                    e.atoms.base(&linear, j, size.into()).filter(|_| Buffer::groups(dtype, size))
+                }
+                None => Some(linear),
+            };
+            let Some(base) = base else { continue };
+            let of_row = e.atoms.roots(&base);
+            let data = of_row.iter().any(|a| e.atoms.get(*a).def == AtomDef::Data);
+            if of_row.contains(&walk.variable()) && !data && !reads.contains(&(param, base.clone())) {
+                reads.push((param, base));
+            }
+        }
+    }
+    reads.truncate(KEPT / each);
+    if reads.is_empty() {
+        return Ok(());
+    }
+    walk.steps = Some(steps);
+    let mut loads: Vec<(NodeId, usize, Index, String)> = vec![];
+    for (param, base) in reads {
+        let Op::Param { index, .. } = e.body.op(param) else { continue };
+        let (buffer, name) = (e.param(*index), e.fresh_name("x"));
+        let ty = e.group_type(param.node, buffer)?;
+        let (array, declaration) = walk.kept(ty, &name, size, steps);
+        e.line(declaration);
+        loads.push((param.node, buffer, base, array));
+    }
+    walk.open_steps(e);
+    for (node, buffer, base, name) in &loads {
+        e.load_group(*node, *buffer, base, name)?;
+    }
+    walk.close_steps(e, None);
+    e.kept.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
+    Ok(())
+}
