@@ -213,10 +213,11 @@ pub(super) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
     let dims = e.body.ty(value).shape.dims().to_vec();
     let [g, _, last] = dims.as_slice() else { return false };
     let row = [e.atoms.free(g), e.atoms.free(&Dim::constant(rows))];
-    let Some((buffer, base)) = neighbours_of(e, value, &row, last) else { return false };
-    let narrow = matches!(e.buffers[buffer].dtype, DType::F16 | DType::BF16);
+    let probe = e.atoms.fresh(last, AtomDef::Free);
+    let at = [&row[..], &[e.atoms.index(probe)]].concat();
+    let Some((buffer, base)) = operand::one_load(e, value, &at, probe) else { return false };
     let end = e.atoms.max(&base).map(|at| at.max_value() + last.max_value());
-    narrow && end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
+    end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
 }
 
 /// The load of eight neighbours of a row of `value` from element `name` on, and the function that widens what it gave;

@@ -79,15 +79,8 @@ fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, choice: K
     let most = if splits > 1 { HEADS } else { 1 };
     let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
     let heads = (1..=most.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
-    let sizes = Sizes {
-        workgroup,
-        subgroups: workgroup / size,
-        team,
-        teams: workgroup / team,
-        heads,
-        splits,
-        least,
-    };
+    let sizes =
+        Sizes { workgroup, subgroups: workgroup / size, team, teams: workgroup / team, heads, splits, least };
     let floats =
         u64::from(heads * d) + u64::from(heads * sizes.subgroups) * u64::from(2 + sizes.row(width)) + 1;
     (workgroup >= size && 4 * floats <= u64::from(caps.shared_memory_bytes)).then_some(sizes)

@@ -159,6 +159,11 @@ pub(crate) fn kernel(
         e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    // The inner extent's last slice.
+    let last = match form.k.as_const() {
+        Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(tile.bk) * i64::from(tile.bk)),
+        None => format!("({k} - 1u) / {0}u * {0}u", tile.bk),
+    };
     let (Tile { bm, bn, tm, tn, bk }, workgroup) = (tile, tile.workgroup());
     let parts = Parts {
         kind: "matmul",
@@ -171,7 +176,7 @@ pub(crate) fn kernel(
             segments => segments, m => m, k => k, turned => turned, bm => bm, bn => bn, tm => tm, tn => tn, bk => bk,
             across => bn / tn, block => 8 * (bm / tm).min(4), vectors => tile.vectors(), strips => strips,
             left_stride => tile.left_stride(), right0 => bk * tile.left_stride(),
-            empty => form.k.as_const().is_none_or(|k| k < 1), type => ty.name(), vector => ty.vector(),
+            last, empty => form.k.as_const().is_none_or(|k| k < 1), type => ty.name(), vector => ty.vector(),
             zero => ty.int_literal(0),
             step => ty.multiply_add("x[i / 4u][i % 4u]", "w[j / 4u][j % 4u]", &format!("sums[i * {tn}u + j]")),
         },

@@ -56,7 +56,8 @@ pub(crate) fn kernel(
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
         let elements = elements(&e, segment);
-        let walk = shape.walk(tile, elements, limits(elements, words(&e, segment), segment, m), &before, &groups);
+        let walk =
+            shape.walk(tile, elements, limits(elements, words(&e, segment), segment, m), &before, &groups);
         before.push(groups);
         e.open(); // the segment
         let parts = parts(&e, segment, &walk)?;

@@ -9,6 +9,7 @@ use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 use super::halves;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
+use crate::storage::plain;
 use crate::template::render;
 
 /// Elements of a wide load.
@@ -41,6 +42,13 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     let buffer = e.param(*index);
     e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
     Some((buffer, base))
+}
+
+/// The same where the eight are one load of 16 bytes, which `widen8_` widens.
+pub(crate) fn one_load(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
+    let (leaf, _) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
+    let narrow = matches!(plain(e.body.ty(leaf).dtype), DType::F16 | DType::BF16);
+    if narrow { wide(e, value, at, k) } else { None }
 }
 
 /// Elements that one load of neighbours along `k` takes, if they are neighbours: four of f32, whose functions need no
@@ -141,13 +149,11 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     text.push('\n');
                 }
             }
-            _ if buffer.wide && calls.contains(&format!("load8_{}(", buffer.binding)) => {
+            _ if buffer.wide => {
+                let called = |name: &str| calls.contains(&format!("{name}8_{}(", buffer.binding));
                 holes.insert("dtype", buffer.dtype.name().into());
-                own.push("dequant/plain.glsl");
-            }
-            _ if buffer.wide && calls.contains(&format!("widen8_{}(", buffer.binding)) => {
-                holes.insert("dtype", buffer.dtype.name().into());
-                own.push("dequant/widen.glsl");
+                own.extend(called("load").then_some("dequant/plain.glsl"));
+                own.extend(called("widen").then_some("dequant/widen.glsl"));
             }
             _ => {}
         }

@@ -35,13 +35,12 @@ void main() {
 //% else
         ${ s.load | indent(8) }
 //% endif
-        while (k0 < ${ k }) {
+        for (uint done = 0u; done < ${ k }; done += ${ bk }u) {
             ${ s.put | indent(12) }
             barrier();
-            k0 += ${ bk }u;
-            if (k0 < ${ k }) {
-                ${ s.load | indent(16) }
-            }
+            // Behind the last slice the last again: what loads are for could not leave a branch, in front of the products.
+            k0 = min(done + ${ bk }u, ${ last });
+            ${ s.load | indent(12) }
             for (uint kk = 0u; kk < ${ bk }u; ++kk) {
                 ${ vector } x[${ tm // 4 }], w[${ tn // 4 }];
                 [[unroll]] for (uint g = 0u; g < ${ tm // 4 }u; ++g) x[g] = slices[kk * ${ left_stride }u + g * ${ bm // tm }u + ty];
