@@ -156,7 +156,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
     let q_lines = e.close().join("\n");
     // Keys and values that are one load each are asked for a step ahead, the first before it is known how many there are: of
     // many keys other workgroups of the multiprocessor hide the loads, and there are fewer where each takes more registers.
-    let ahead = sizes.splits == 1 && holds(&mut e, k, t.max_value()) && holds(&mut e, v, t.max_value());
+    let some = sizes.splits == 1 && t.max_value() > 0;
+    let ahead = some && holds(&mut e, k, t.max_value()) && holds(&mut e, v, t.max_value());
     let mut lines = |value, name: &str| -> Result<[String; 3], CodegenError> {
         e.open();
         let ti = e.atom(t, "t");
@@ -254,7 +255,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
             place => if per == 1 { "0u".into() } else { format!("at % {per}u") }, rest => rest, same_head => same_head,
             other_teams => masks(sizes.team, size), team_halves => team_halves, team_per => team_per,
             team_apart => 1u32 << team_rest.len(), team_rest => team_rest,
-            exp_score => exp("score[i]"), exp_top => exp("top"), ahead, k_ask, k_widen, v_ask, v_widen, last => t.max_value() - 1,
+            exp_score => exp("score[i]"), exp_top => exp("top"), ahead, last => t.max_value() - 1,
+            k_ask, k_widen, v_ask, v_widen,
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, bias => bias,
             v_lines => v_lines, store => store,
         },

@@ -10,7 +10,7 @@ use crate::kernel::CodegenError;
 use crate::storage::{Buffer, plain};
 
 /// Most elements of a row that an invocation keeps, where the largest workgroup leaves it more.
-pub(crate) const MOST_ELEMENTS: i64 = 32;
+const MOST_ELEMENTS: i64 = 32;
 
 /// Most elements that it keeps of all operands together.
 const KEPT: usize = 48;

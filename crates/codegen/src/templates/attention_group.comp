@@ -14,11 +14,11 @@ ${ functions }
     const uint t = min(${ from } + team + j * ${ teams }u, ${ last });
     [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
         const uint d = own * ${ step }u + i * ${ team * step }u;
-        ${ k_lines ~ ("\n" if k_lines else "") | indent(8) }${ "if (d < " ~ d ~ "u) " if d % (team * step) }keys_ahead[j * ${ queries }u + i] = ${ k_ask };
+        ${ (k_lines ~ "\n") | indent(8) if k_lines }${ "if (d < " ~ d ~ "u) " if d % (team * step) }keys_ahead[j * ${ queries }u + i] = ${ k_ask };
     }
     [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
         const uint e = own * ${ step }u + i * ${ team * step }u;
-        ${ v_lines ~ ("\n" if v_lines else "") | indent(8) }${ "if (e < " ~ e ~ "u) " if e % (team * step) }values_ahead[j * ${ values }u + i] = ${ v_ask };
+        ${ (v_lines ~ "\n") | indent(8) if v_lines }${ "if (e < " ~ e ~ "u) " if e % (team * step) }values_ahead[j * ${ values }u + i] = ${ v_ask };
     }
 }
 //% endmacro
