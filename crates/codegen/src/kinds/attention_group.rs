@@ -1,5 +1,5 @@
 //! Attention of one query: a workgroup takes heads that share their keys, so that each key is read and unpacked once for
-//! all of them, and a part of the keys; the last that is done brings the parts together.
+//! all of them, and a part of the keys; the last that is done brings the parts together. Few keys have one workgroup for each head.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::DeviceType;

@@ -15,7 +15,7 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
 
-/// Weights of each anchor that an invocation asks for ahead: of formats that are unpacked 32 at a time two columns' (H200, Q8_0
+/// Weights of each anchor that an invocation asks for ahead, at most (in a loop over columns the next column's): of formats that are unpacked 32 at a time two columns' (H200, Q8_0
 /// behind a barrier, 4096 x 4096: by two 7.5 us, by one 8.0; Q4_K, 64 at a time: 7.2 and 6.2).
 const AHEAD: u32 = 64;
 
