@@ -21,9 +21,9 @@ const FORMATS: [Format; 8] = [
     Format::TQ2_0,
 ];
 
-/// Each row over the root of the sum of its squares.
-fn normed(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
-    let square = g.elementwise(E::Mul, &[x, x])?;
+/// Each row of `x` over the root of the sum of the squares of `of`'s.
+fn normed(g: &mut Graph, x: Value, of: Value) -> Result<Value, GraphError> {
+    let square = g.elementwise(E::Mul, &[of, of])?;
     let sum = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[square])?;
     let scale = g.elementwise(E::Rsqrt, &[sum])?;
     let shape = g.ty(x).shape.clone();
@@ -32,12 +32,21 @@ fn normed(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
     g.elementwise(E::Mul, &[x, scale])
 }
 
-/// `x`, or its norm, times each weight; products of neighbours are multiplied where `paired`.
+/// What rows are divided by.
+#[derive(Clone, Copy)]
+enum Norm {
+    None,
+    Own,
+    /// Of rows of another tensor, so long.
+    Other(i64),
+}
+
+/// `x`, divided by a norm or not, times each weight; products of neighbours are multiplied where `paired`.
 struct Case {
     rows: i64,
     k: i64,
     weights: Vec<(Format, i64)>,
-    norm: bool,
+    norm: Norm,
     paired: bool,
     rounded: bool,
 }
@@ -46,8 +55,13 @@ impl Case {
     fn graph(&self) -> Result<Graph, GraphError> {
         let mut g = Graph::new("matvec");
         let mut x = g.input("x", DType::F32, [self.rows, self.k])?;
-        if self.norm {
-            x = normed(&mut g, x)?;
+        match self.norm {
+            Norm::None => {}
+            Norm::Own => x = normed(&mut g, x, x)?,
+            Norm::Other(length) => {
+                let z = g.input("z", DType::F32, [self.rows, length])?;
+                x = normed(&mut g, x, z)?;
+            }
         }
         let mut products = vec![];
         for (i, &(format, n)) in self.weights.iter().enumerate() {
@@ -95,7 +109,7 @@ fn columns_and_rows_of_all_counts_match_the_interpreter() {
         for (j, n) in COLUMNS.into_iter().enumerate() {
             let rows = [1, 2, 3, 8, 1][(i + j) % 5];
             let k = whole(format, [256, 96, 800, 1536, 32][(i + 2 * j) % 5]);
-            let (rounded, norm) = ((i + j) % 3 != 0, j % 2 == 0);
+            let (rounded, norm) = ((i + j) % 3 != 0, if j % 2 == 0 { Norm::Own } else { Norm::None });
             cases.push(Case { rows, k, weights: vec![(format, n)], norm, paired: false, rounded });
         }
     }
@@ -108,7 +122,7 @@ fn long_rows_in_parts_match_the_interpreter() {
         rows: 1,
         k,
         weights: vec![(format, n)],
-        norm: true,
+        norm: Norm::Own,
         paired: false,
         rounded,
     };
@@ -124,10 +138,26 @@ fn long_rows_in_parts_match_the_interpreter() {
 }
 
 #[test]
+fn norms_of_rows_of_other_lengths_match_the_interpreter() {
+    let mut cases = vec![];
+    for (format, rounded) in
+        [(Format::Q4_0, true), (Format::Q6_K, true), (Format::Q4_0, false), (Format::F16, false)]
+    {
+        for (rows, k) in [(1, 256), (1, 2048), (3, 512)] {
+            for length in [100, k / 2, k, 4 * k + 4] {
+                let norm = Norm::Other(length);
+                cases.push(Case { rows, k, weights: vec![(format, 24)], norm, paired: false, rounded });
+            }
+        }
+    }
+    checked(cases);
+}
+
+#[test]
 fn several_weights_in_a_kernel_match_the_interpreter() {
     let mut cases = vec![];
     for rounded in [true, false] {
-        for norm in [true, false] {
+        for norm in [Norm::Own, Norm::None] {
             let case = |rows, k, weights: &[(Format, i64)], paired| Case {
                 rows,
                 k,
