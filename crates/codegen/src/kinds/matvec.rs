@@ -10,7 +10,7 @@ use super::sharing::{self, Sums};
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, kept, operand, reduction, rounding, runs, whole};
 use crate::choice::Matvec;
-use crate::emit::{Anchor, Emitter, Expr, Group};
+use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 
@@ -114,19 +114,21 @@ pub(crate) fn kernel(
     whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
     let (mut segments, mut text) = (vec![], String::new());
     let tile_floats = sharing::part_floats(form, m, &tiles);
+    let rounded = rounding::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     // Subgroups leave their sums to the epilogue where there is room, so that all columns wait for each other once.
     let size = e.caps.subgroup_size;
     let fixed = e.caps.subgroup_size_min == e.caps.subgroup_size_max && size.is_power_of_two();
     let subgroups = workgroup / size;
-    let room = 4 * tile_floats * subgroups <= spare_bytes(e.caps);
+    let (own, others) = (4 * tile_floats * subgroups, 4 * rounded.iter().sum::<u32>() + reduced_bytes);
+    let beside = own + others + used.shared_bytes(workgroup);
+    let room = own <= spare_bytes(e.caps) && beside <= e.caps.shared_memory_bytes;
     let able = ty == Glsl::Float && fixed && e.caps.subgroup_shuffle;
     let parts = if able && room && subgroups > 1 { subgroups } else { 1 };
     let sum = if parts == 1 { used.value(ReduceKind::Sum, ty, dtype) } else { String::new() };
     if parts > 1 {
         e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     }
-    let rounded = rounding::waiting(&e, form, m, &tiles);
-    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let n_groups = segment_groups(&mut e, segment, tile);
         segments.push(segment_holes(
@@ -211,14 +213,14 @@ pub(super) fn prologue(
     form: &ContractionForm,
     m: u32,
     (workgroup, group): (u32, u32),
-    kept: Option<&Kept>,
+    kept: Option<&Walk>,
 ) -> Result<(), CodegenError> {
     let share = (Share::Workgroup(workgroup), group);
     if form.prologue.is_empty() {
         return Ok(());
     }
-    if let Some(kept) = kept {
-        return kept.emit(e, |e, walk| reduction::emit_walk(e, used, &form.prologue, walk));
+    if let Some(walk) = kept {
+        return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
     }
     if m == 1 {
         return reduction::emit(e, used, &form.prologue, &Index::default(), share);
@@ -245,28 +247,19 @@ pub(super) fn prologue(
     Ok(())
 }
 
-/// A single row of activations that the invocations of a workgroup keep in registers, each the same number of groups.
-pub(super) struct Kept {
-    walk: Walk,
-    group: Option<Group>,
-    /// Groups of an invocation.
-    pub steps: u32,
-}
-
-/// Most elements of a row of activations that an invocation keeps.
-/// Of two groups of eight to round, a workgroup of 1024 takes so many registers that no other shares its multiprocessor (H200, 4096 x
+/// Most elements of a row of activations that an invocation keeps. Of two groups of eight to round, a workgroup of 1024 takes so many registers that no other shares its multiprocessor (H200, 4096 x
 /// 14336 of Q4_0 back to back, the second group of some invocations: 9.4 us, one group after the other 7.9; behind a barrier 0.5 us less).
 const MOST_KEPT: i64 = 8;
 
-/// Asks for the row that `lhs` and the prologue are computed from, in groups of `run`, if it is shared out evenly and not too long: in front of
-/// whatever else the kernel reads, as everything waits for it.
+/// Asks for the row that `lhs` and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
+/// long: in front of whatever else the kernel reads, as everything waits for it. Gives the way over what is kept in registers.
 pub(super) fn keep(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     lhs: Value,
     batch: &Index,
     (workgroup, run): (u32, u32),
-) -> Result<Option<Kept>, CodegenError> {
+) -> Result<Option<Walk>, CodegenError> {
     let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
     let whole = k % i64::from(workgroup * run) == 0;
     // Reductions of the prologue may be over a row of another length.
@@ -276,24 +269,13 @@ pub(super) fn keep(
     }
     let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
     let mut walk = Walk::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
-    let group = e.group;
     let mut roots = vec![(lhs, left_at(e, form, batch, &row, &walk.i))];
     for (id, rows) in &form.prologue {
         roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));
     }
     kept::keep(e, &mut walk, roots)?;
     e.group = None;
-    Ok(walk.steps.map(|steps| Kept { walk, group, steps }))
-}
-
-impl Kept {
-    /// Emits what is in the loops over the row.
-    pub fn emit<T>(&self, e: &mut Emitter<'_>, lines: impl FnOnce(&mut Emitter<'_>, &Walk) -> T) -> T {
-        e.group = self.group;
-        let result = lines(e, &self.walk);
-        e.group = None;
-        result
-    }
+    Ok(walk.steps.is_some().then_some(walk))
 }
 
 /// Coordinates of the left operand at batch, row and inner position.

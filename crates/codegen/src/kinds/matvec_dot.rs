@@ -7,7 +7,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
-use super::matvec::{Kept, QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
+use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
 use super::sharing::{self, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
@@ -15,8 +15,9 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::template::render;
 
-/// Weights of each anchor that an invocation asks for ahead, at most (in a loop over columns the next column's): of formats that are unpacked 32 at a time two columns' (H200, Q8_0
-/// behind a barrier, 4096 x 4096: by two 7.5 us, by one 8.0; Q4_K, 64 at a time: 7.2 and 6.2).
+/// Weights of each anchor that an invocation asks for ahead, at most: of formats that are unpacked 32 at a time two columns' (H200,
+/// Q8_0 behind a barrier, 4096 x 4096: by two 7.5 us, by one 8.0; Q4_K, 64 at a time: 7.2 and 6.2), in a loop over columns the
+/// next one's.
 const AHEAD: u32 = 64;
 
 /// Columns that an invocation takes at a time with its part of the activations, which it holds in registers meanwhile. More are
@@ -278,9 +279,9 @@ pub(super) fn kept_activations(
     form: &ContractionForm,
     lhs: Value,
     batch: &Index,
-    kept: &Kept,
+    walk: &super::walk::Walk,
 ) -> Result<String, CodegenError> {
-    kept.emit(e, |e, walk| {
+    walk.in_groups(e, |e| {
         e.open(); // the row
         walk.open_steps(e);
         walk.open_group(e);

@@ -116,7 +116,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, rounded => waiting,
-            steps => kept.map_or(0, |kept| kept.steps),
+            steps => kept.and_then(|walk| walk.steps).unwrap_or(0),
         },
     };
     finish(e, parts)

@@ -3,7 +3,7 @@
 use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
 
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Group};
 
 /// Who reduces a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +126,14 @@ impl Walk {
     /// The variable of the loop over a group's elements, and how many they are.
     pub fn group(&self) -> Option<(AtomId, u32)> {
         self.group.map(|(j, size, _)| (j, size))
+    }
+
+    /// Emits what is in loops over the row, where groups are loaded together.
+    pub fn in_groups<T>(&self, e: &mut Emitter<'_>, lines: impl FnOnce(&mut Emitter<'_>) -> T) -> T {
+        e.group = self.group().map(|(atom, size)| Group { atom, size });
+        let result = lines(e);
+        e.group = None;
+        result
     }
 
     /// Opens the scopes of the loop.

@@ -38,9 +38,11 @@ void main() {
         for (uint done = 0u; done < ${ k }; done += ${ bk }u) {
             ${ s.put | indent(12) }
             barrier();
+//% if last != "0u"
             // Behind the last slice the last again: what loads are for could not leave a branch, in front of the products.
             k0 = min(done + ${ bk }u, ${ last });
             ${ s.load | indent(12) }
+//% endif
             for (uint kk = 0u; kk < ${ bk }u; ++kk) {
                 ${ vector } x[${ tm // 4 }], w[${ tn // 4 }];
                 [[unroll]] for (uint g = 0u; g < ${ tm // 4 }u; ++g) x[g] = slices[kk * ${ left_stride }u + g * ${ bm // tm }u + ty];
