@@ -110,7 +110,12 @@ fn kernels_match_the_interpreter() {
             all.lock().unwrap().add(outcome);
         }
     };
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    // Joined, since a scope ends with its threads' closures: a thread closes its device behind that, and a process that
+    // ends meanwhile takes the driver away beneath it.
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().for_each(|thread| thread.join().unwrap());
+    });
     let all = all.into_inner().unwrap();
     println!(
         "{device}: {} of {} cells, {} results, {} refused by name",
