@@ -5,6 +5,7 @@
 #![cfg(feature = "vulkan")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use allocation_counter::measure;
@@ -74,6 +75,52 @@ fn the_device_chooses_as_the_host_does() {
     }
 }
 
+/// Tokens that follow a first one, which `model` is to give from here on, one step at a time.
+fn expected(model: &mut Model, first: u32, count: usize) -> Vec<u32> {
+    let mut token = first;
+    let step = |_| {
+        token = model.feed_greedy(token).unwrap();
+        token
+    };
+    (0..count).map(step).collect()
+}
+
+/// Steps that are submitted ahead give what steps give that wait for each other, wherever they end, and leave a text that
+/// goes on from there.
+#[test]
+fn steps_submitted_ahead_choose_the_same() {
+    let Some(device) = device() else { return };
+    for on in [Device::Cpu, device] {
+        let open = || ModelFile::open(path("storyteller-nano-Q4_0")).unwrap();
+        let mut stepped = load(&on, open(), Decode::Token, Activations::Auto);
+        // The other step is compiled when it is first asked for.
+        let mut ahead = load(&on, open(), Decode::Logits, Activations::Auto);
+        let prompt = stepped.tokenizer().encode("The dog", true).unwrap();
+        for (count, taken) in [(1, 1), (2, 2), (9, 9), (9, 1), (9, 8), (2, 1), (1000, 1000)] {
+            [&mut stepped, &mut ahead].into_iter().for_each(Model::reset);
+            let first = best(&stepped.feed(&prompt).unwrap());
+            assert_eq!(best(&ahead.feed(&prompt).unwrap()), first);
+            let room = ahead.context() - prompt.len();
+            let want = expected(&mut stepped, first, taken.min(room));
+            let mut got = vec![];
+            let given = ahead.follow_greedy(first, count, &mut |token| {
+                got.push(token);
+                if got.len() == taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert_eq!((given.unwrap(), &got), (want.len(), &want), "{on}: {taken} of {count}");
+            assert_eq!(ahead.position(), prompt.len() + want.len());
+            if ahead.position() < ahead.context() {
+                // The step after the last left nothing that counts.
+                let last = *want.last().unwrap();
+                assert_eq!(ahead.feed(&[7, last]).unwrap(), stepped.feed(&[7, last]).unwrap(), "{on}");
+            }
+        }
+        assert_eq!(ahead.follow_greedy(7, 0, &mut |_| ControlFlow::Continue(())).unwrap(), 0);
+        let full = ahead.follow_greedy(7, 1, &mut |_| ControlFlow::Continue(()));
+        assert!(matches!(full, Err(tallow_models::Error::PromptTooLong { .. })), "{on}: {full:?}");
+    }
+}
+
 /// One submission a token, nothing recorded, nothing allocated: neither where the device chooses nor where logits are
 /// read and dropped.
 #[test]
@@ -95,6 +142,19 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
     assert_eq!(info.count_total, 0, "{info:?}");
     assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 64, before.1));
     assert_eq!(model.position(), 69);
+
+    // Ahead, too, once there is the second executable.
+    let mut follow = |count| {
+        model.follow_greedy(token, count, &mut |chosen| {
+            token = chosen;
+            ControlFlow::Continue(())
+        })
+    };
+    assert_eq!(follow(4).unwrap(), 4);
+    let before = (vulkan.submissions(), vulkan.work_done());
+    let info = measure(|| assert_eq!(follow(16).unwrap(), 16));
+    assert_eq!(info.count_total, 0, "{info:?}");
+    assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 16, before.1));
 
     let model = load(&device, file(), Decode::Logits, Activations::Auto);
     let step = |pos: u64| {
@@ -125,5 +185,12 @@ fn a_logit_that_is_nan_is_an_error() {
         let mut model = load(&on, file, Decode::Token, Activations::Auto);
         let error = model.feed_greedy(5).unwrap_err();
         assert!(matches!(error, tallow_models::Error::NanLogit { token: 0 }), "{on}: {error}");
+        model.reset();
+        // Twice, since a step is under way when the first one fails.
+        for _ in 0..2 {
+            let error = model.follow_greedy(5, 9, &mut |_| panic!("NaN was chosen")).unwrap_err();
+            assert!(matches!(error, tallow_models::Error::NanLogit { token: 0 }), "{on}: {error}");
+            assert_eq!(model.position(), 0);
+        }
     }
 }

@@ -36,8 +36,7 @@ fn alone(fusion: &Fusion, types: &[TensorType]) -> Graph {
     }
     let node = graph.add_node(Op::Fusion(Box::new(fusion.clone())), &operands).unwrap();
     for result in 0..fusion.body.outputs().len() as u32 {
-        // Without a name, as in a body, it may be blocks.
-        graph.output("", tallow_ir::Value { node, result }).unwrap();
+        graph.output(&format!("r{result}"), tallow_ir::Value { node, result }).unwrap();
     }
     graph
 }

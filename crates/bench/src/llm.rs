@@ -98,7 +98,7 @@ impl Model {
         let decode = llama.step(Rows::One, shape.context())?;
         let greedy = planned.greedy.then(|| llama.greedy(shape.context())).transpose()?;
         let mut states = HashMap::new();
-        for (name, dtype, extents) in llama.cache(shape.context()) {
+        for (name, dtype, extents) in llama.states(shape.context()) {
             let state = DeviceState::zeroed(context, &name, &TensorType::new(dtype, extents))?;
             states.insert(name, state);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use tallow_ir::Bindings;
-use tallow_models::llama::{LOGITS, POS, Rows, TOKENS};
+use tallow_models::llama::{CHOSEN, LOGITS, POS, Rows, TOKENS};
 use tallow_runtime::executable::{Compiled, Executable, Phases};
 use tallow_runtime::record::Timing;
 use tallow_runtime::vulkan::Context;
@@ -63,76 +63,122 @@ fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Re
     Ok((all, lines))
 }
 
-/// A decode step as it is replayed: all that a run reads and writes.
+/// A decode step as it is replayed: all that its runs read and write.
 struct Replay<'a> {
     executable: &'a Executable,
     bindings: Bindings,
     shape: Vec<usize>,
     best: Vec<u8>,
-    /// Thread CPU time until a run was submitted, since it was last taken.
+    /// Thread CPU time until runs were submitted, since it was last taken.
     submitting: Duration,
 }
 
-impl Replay<'_> {
-    /// The token after `token`, which is at this position.
-    fn step(&mut self, position: usize, token: u32) -> Result<u32> {
+impl<'a> Replay<'a> {
+    fn new(executable: &'a Executable) -> Replay<'a> {
+        let bindings = Bindings::from([(POS.to_string(), 0)]);
+        Replay { executable, bindings, shape: vec![], best: vec![], submitting: Duration::ZERO }
+    }
+
+    /// Submits the step of `token`, which is at this position.
+    fn start(&mut self, position: usize, token: u32) -> Result<u64> {
         if let Some(pos) = self.bindings.get_mut(POS) {
             *pos = position as u64;
         }
         let clock = ThreadTime::now();
         let run = self.executable.start(&self.bindings, &[(TOKENS, &token.to_le_bytes())])?;
         self.submitting += clock.elapsed();
+        Ok(run)
+    }
+
+    /// The token that a run chose.
+    fn finish(&mut self, run: u64) -> Result<u32> {
         let results = self.executable.results(run)?;
         results.read(0, &self.bindings, &mut self.shape, &mut self.best)?;
         let missing = || BenchError::Wrong("there is no token".into());
         self.best.first_chunk().map(|b| u32::from_le_bytes(*b)).ok_or_else(missing)
     }
+
+    /// The token after `token`, which is at this position.
+    fn step(&mut self, position: usize, token: u32) -> Result<u32> {
+        let run = self.start(position, token)?;
+        self.finish(run)
+    }
 }
 
-/// Tokens from an empty context, each chosen by the device and fed to the next step.
+/// The token that every text begins with.
+const FIRST: u32 = 1;
+
+/// `steps` tokens from an empty context, each step submitted before the token of the one ahead of it is waited for;
+/// `on_token` is given each.
+fn ahead(replays: &mut [Replay<'_>; 2], steps: usize, on_token: &mut dyn FnMut(u32)) -> Result<()> {
+    let mut run = replays[0].start(0, FIRST)?;
+    for position in 1..=steps {
+        let next = match position < steps {
+            true => Some(replays[position % 2].start(position, CHOSEN)?),
+            false => None,
+        };
+        on_token(replays[(position - 1) % 2].finish(run)?);
+        run = next.unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Tokens from an empty context, each chosen by the device: what a step takes by the device's clock where the host gives
+/// each token to the next step, and what a token takes by the host's where steps are submitted ahead.
 pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatches> {
     let Some(compiled) = &model.greedy else { return Ok(vec![]) };
-    let executable = model.instance(compiled, Timing::Run)?;
-    let bindings = Bindings::from([(POS.to_string(), 0)]);
-    let mut replay =
-        Replay { executable: &executable, bindings, shape: vec![], best: vec![], submitting: Duration::ZERO };
-    check(model, &mut replay)?;
+    let timed = model.instance(compiled, Timing::Run)?;
+    let pair = [model.instance(compiled, Timing::Off)?, model.instance(compiled, Timing::Off)?];
+    let (mut single, mut pair) = (Replay::new(&timed), pair.each_ref().map(Replay::new));
+    check(model, &mut single, &mut pair)?;
     let steps = model.shape.decode;
-    let (mut cpu, mut submitting) = (vec![], vec![]);
-    let times = repeat(options.seconds, || {
-        let (mut device, mut wall, mut busy) = (0.0, 0.0, 0.0);
-        let mut token = 1;
+    let per_token = 1.0 / steps as f64;
+
+    let mut busy_alone = vec![];
+    let alone = repeat(options.seconds, || {
+        let (mut device, mut token) = (0.0, FIRST);
+        let (start, clock) = (Instant::now(), ThreadTime::now());
         for position in 0..steps {
-            let (start, clock) = (Instant::now(), ThreadTime::now());
-            token = replay.step(position, token)?;
-            busy += clock.elapsed().as_secs_f64() * 1e6;
-            wall += micros_since(start);
-            device += executable.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
+            token = single.step(position, token)?;
+            device += timed.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
         }
-        cpu.push(busy / steps as f64);
-        submitting.push(std::mem::take(&mut replay.submitting).as_secs_f64() * 1e6 / steps as f64);
-        Ok(Took { device: device / steps as f64, wall: wall / steps as f64 })
+        busy_alone.push(clock.elapsed().as_secs_f64() * 1e6 * per_token);
+        Ok(Took { device: device * per_token, wall: micros_since(start) * per_token })
     })?;
-    let cpu = Spread::of(cpu);
+    let (mut busy, mut submitting) = (vec![], vec![]);
+    let times = repeat(options.seconds, || {
+        let (start, clock) = (Instant::now(), ThreadTime::now());
+        ahead(&mut pair, steps, &mut |_| {})?;
+        busy.push(clock.elapsed().as_secs_f64() * 1e6 * per_token);
+        let submitted: Duration = pair.iter_mut().map(|r| std::mem::take(&mut r.submitting)).sum();
+        submitting.push(submitted.as_secs_f64() * 1e6 * per_token);
+        Ok(Took { device: 0.0, wall: micros_since(start) * per_token })
+    })?;
+
+    let median = |of: Vec<f64>| Spread::of(of).median;
+    let (cpu, cpu_alone) = (median(busy), median(busy_alone));
     row.bytes = model.matrix_bytes();
-    row.timed(times.device);
+    row.timed(alone.device);
     row.wall_us = Some(times.wall.median);
-    row.cpu_us = Some(cpu.median);
+    row.cpu_us = Some(cpu);
     row.tokens_per_s = Some(1e6 / times.wall.median);
-    model.counts(&executable, row);
-    let submitting = Spread::of(submitting).median;
+    model.counts(&timed, row);
     let mut lines = vec![
-        ("thread CPU time of a token".to_string(), 1, cpu.median),
-        ("of it until it is submitted".to_string(), 1, submitting),
+        ("a token, each step after the host has the one before".to_string(), 1, alone.wall.median),
+        ("thread CPU time of it".to_string(), 1, cpu_alone),
+        ("a token, steps submitted ahead".to_string(), 1, times.wall.median),
+        ("thread CPU time of it".to_string(), 1, cpu),
+        ("of that until it is submitted".to_string(), 1, median(submitting)),
     ];
-    lines.extend(model.dispatches(options, compiled, &[(POS, steps as u64 - 1)], &1u32.to_le_bytes())?);
+    lines.extend(model.dispatches(options, compiled, &[(POS, steps as u64 - 1)], &FIRST.to_le_bytes())?);
     Ok(lines)
 }
 
-/// Whether the device chooses what has the largest logit, the first of equals.
-fn check(model: &Model, replay: &mut Replay<'_>) -> Result<()> {
+/// Whether the device chooses what has the largest logit, the first of equals, and the same where steps are submitted ahead.
+fn check(model: &Model, replay: &mut Replay<'_>, pair: &mut [Replay<'_>; 2]) -> Result<()> {
     let decode = model.instance(model.decode_step(), Timing::Off)?;
-    let mut token = 1;
+    let mut token = FIRST;
+    let mut tokens = vec![];
     for position in 0..model.shape.decode.min(6) {
         let bindings = Bindings::from([(POS.to_string(), position as u64)]);
         let results = decode.run(&bindings, &[(TOKENS, &u32::to_le_bytes(token))])?;
@@ -148,6 +194,12 @@ fn check(model: &Model, replay: &mut Replay<'_>) -> Result<()> {
             let why = format!("the device chose token {token} after {position} others, not {best}");
             return Err(BenchError::Wrong(why));
         }
+        tokens.push(token);
     }
-    Ok(())
+    let mut followed = vec![];
+    ahead(pair, tokens.len(), &mut |token| followed.push(token))?;
+    match followed == tokens {
+        true => Ok(()),
+        false => Err(BenchError::Wrong(format!("steps submitted ahead chose {followed:?}, not {tokens:?}"))),
+    }
 }

@@ -250,7 +250,7 @@ impl Builder {
                 other => return Err(CodegenError::Node(format!("{} outside a fusion", other.name()))),
             }
         }
-        for output in graph.outputs() {
+        for output in graph.outputs().iter().filter(|o| !o.name.is_empty()) {
             let (name, ty) = (output.name.clone(), graph.ty(output.value).clone());
             self.outputs.push(Tensor { name, ty, buffer: self.buffer_of[&output.value] });
         }

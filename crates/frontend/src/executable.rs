@@ -89,12 +89,15 @@ impl Prepared {
         })
     }
 
-    /// Binds weights and states by name, as [`Device::compile`] does.
+    /// Binds weights and states by name, as [`Device::compile`] does. Each executable that is bound has inputs, outputs and
+    /// intermediate values of its own, so that runs of two may be under way at once: the device computes them in the order
+    /// in which they were started, and one that reads a state sees what those before it wrote. (A result that is a state's
+    /// version is read from the state when it is waited for, so before a later run is started that writes there.)
     ///
     /// # Errors
     /// When one is missing, of another type or on another device, or memory runs out.
     pub fn bind(
-        self,
+        &self,
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, State>,
     ) -> Result<Executable> {
@@ -103,14 +106,18 @@ impl Prepared {
             Device::Cpu => Program::Cpu(CpuExecutable::new(&self.graph, weights, states)?),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => {
-                let kernels = self.kernels.map_or_else(|| device.kernels(&self.graph), Ok)?;
+                let kernels = match &self.kernels {
+                    Some(kernels) => kernels,
+                    None => &device.kernels(&self.graph)?,
+                };
                 let executable =
-                    crate::vulkan::VulkanExecutable::new(device, &self.graph, &kernels, weights, states)?;
+                    crate::vulkan::VulkanExecutable::new(device, &self.graph, kernels, weights, states)?;
                 Program::Vulkan(std::sync::Arc::new(executable))
             }
         };
         let wants = Wants::of(&self.graph);
-        Ok(Executable { graph: self.graph, wants, device: self.device, program, spare: Spare::default() })
+        let (graph, device) = (self.graph.clone(), self.device.clone());
+        Ok(Executable { graph, wants, device, program, spare: Spare::default() })
     }
 }
 

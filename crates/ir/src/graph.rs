@@ -52,10 +52,10 @@ pub struct Node {
     pub types: Vec<TensorType>,
 }
 
-/// A named result of the graph.
+/// A result of the graph, or what it leaves in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
-    /// Unique name; empty in fusion bodies.
+    /// Unique name; empty in fusion bodies, and of what is [kept](Graph::keep).
     pub name: String,
     /// The value.
     pub value: Value,
@@ -273,6 +273,11 @@ impl Graph {
         }
         self.outputs.push(Output { name: name.into(), value });
         Ok(())
+    }
+
+    /// Has a state's new version computed though nobody is given it: a run leaves it in the state.
+    pub fn keep(&mut self, version: impl Into<Value>) -> Result<(), GraphError> {
+        self.output("", version)
     }
 
     /// Pairs `(end, extent)` with symbols, of which each run must check `end <= extent`: the bounds of

@@ -7,6 +7,7 @@
 //! - fusion bodies hold no fusions, inputs, weights or states, and are verified like any graph;
 //! - a fusion's kind accepts its body ([`crate::form`]);
 //! - a state version is updated at most once, and no node that depends on the update reads the old version;
+//! - what is returned without a name is a version of a state;
 //! - only states (and their versions) are updated, and those of blocks only by what `quantize` makes.
 //!
 //! Hold by construction ([`Graph::add_node`], [`Graph::output`]): no two nodes are equal, names of leaves and
@@ -101,6 +102,10 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
     indices.sort_unstable();
     if indices.iter().enumerate().any(|(i, p)| i as u32 != *p) {
         report(NodeId(0), format!("params are numbered {indices:?}"));
+    }
+    let kept = graph.outputs().iter().filter(|o| o.name.is_empty() && !is_body);
+    for nameless in kept.filter(|o| !is_state(graph, o.value)) {
+        report(nameless.value.node, "is returned without a name and no version of a state".into());
     }
     states(graph, &mut report);
     for (id, fusion) in bodies {

@@ -1,6 +1,7 @@
 //! A model that is ready to run, without its tokenizer: weights resident, two graphs compiled, a cache.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::thread::ScopedJoinHandle;
 
 use tallow::{DType, Device, Executable, Prepared, State, Weight};
@@ -8,7 +9,8 @@ use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
 use crate::error::{Error, Result};
-use crate::llama::{BEST, BEST_LOGIT, LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use crate::greedy::Step;
+use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, to_bytes, to_f32};
 
 /// A model on a device: tokens in, logits out. The cache of keys and values stays there.
@@ -20,9 +22,9 @@ pub struct Decoder {
     chunk: usize,
     prefill: Executable,
     /// The decode step that was compiled with the model.
-    decode: (Decode, Executable),
+    decode: (Decode, Step),
     /// The other one, once it was asked for.
-    other: Option<Executable>,
+    other: Option<Step>,
     parts: Parts,
     /// Tokens in the cache.
     position: usize,
@@ -62,7 +64,7 @@ impl Decoder {
         });
         let (weights, states) = (weights?, cache(llama, device, context)?);
         let prefill = prefill?.bind(&weights, &states)?;
-        let decode = (options.decode, step?.bind(&weights, &states)?);
+        let decode = (options.decode, Step::new(step?, (&weights, &states))?);
         device.release_staging();
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
         let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
@@ -122,7 +124,7 @@ impl Decoder {
             // A prompt of one token is no reason to compile a decode step that no later token may take.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
             let outputs = match decodes {
-                true => self.step(Decode::Logits)?.run(&[pos], &inputs)?,
+                true => self.step(Decode::Logits)?.0.executable().run(&[pos], &inputs)?,
                 false => self.prefill.run(&[pos, (SEQ, part.len() as u64)], &inputs)?,
             };
             self.position += part.len();
@@ -139,34 +141,56 @@ impl Decoder {
     /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
         check_tokens(&[token], self.position, self.context, self.vocabulary)?;
-        let pos = (POS, self.position as u64);
-        let outputs = self.step(Decode::Token)?.run(&[pos], &[(TOKENS, &token.to_le_bytes())])?;
+        let position = self.position;
+        let best = self.step(Decode::Token)?.0.once(token, position)?;
         self.position += 1;
-        let word = |name| {
-            let found = outputs.iter().find(|o| o.name == name);
-            found.and_then(|o| o.bytes.first_chunk::<4>()).copied().ok_or(Error::NoLogits)
-        };
-        let best = u32::from_le_bytes(word(BEST)?);
-        match f32::from_le_bytes(word(BEST_LOGIT)?).is_nan() {
-            true => Err(Error::NanLogit { token: best as usize }),
-            false => Ok(best),
+        Ok(best)
+    }
+
+    /// Continues the text by `token` and by what follows: each time the token with the largest logit, as
+    /// [`Decoder::feed_greedy`] chooses it. `on_token` is given the `count` tokens after `token` (fewer where the context
+    /// is full before, or it breaks), the last of which is not in the cache; how many there were is the result.
+    ///
+    /// While the caller looks at a token, the device computes the next one.
+    ///
+    /// # Errors
+    /// As there; the text is continued by what `on_token` was given before.
+    pub fn follow_greedy(
+        &mut self,
+        token: u32,
+        count: usize,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        if count == 0 {
+            return Ok(0);
         }
+        check_tokens(&[token], self.position, self.context, self.vocabulary)?;
+        let (position, count) = (self.position, count.min(self.context - self.position));
+        let mut given = 0;
+        let (step, parts) = self.step(Decode::Token)?;
+        let followed = step.follow((&parts.weights, &parts.states), token, position, count, &mut |token| {
+            given += 1;
+            on_token(token)
+        });
+        self.position += given;
+        followed.map(|()| given)
     }
 
     /// The decode step that gives `what`, compiled if it was not yet.
-    fn step(&mut self, what: Decode) -> Result<&Executable> {
+    fn step(&mut self, what: Decode) -> Result<(&mut Step, &Parts)> {
         if self.decode.0 == what {
-            return Ok(&self.decode.1);
+            return Ok((&mut self.decode.1, &self.parts));
         }
-        match &mut self.other {
-            Some(other) => Ok(other),
-            none => Ok(none.insert(self.parts.compile(what)?)),
-        }
+        let step = match &mut self.other {
+            Some(other) => other,
+            none => none.insert(self.parts.compile(what)?),
+        };
+        Ok((step, &self.parts))
     }
 
     /// The decode step that was compiled with the model.
     pub fn decode(&self) -> &Executable {
-        &self.decode.1
+        self.decode.1.executable()
     }
 
     /// The compiled prefill step.
@@ -210,9 +234,9 @@ struct Parts {
 }
 
 impl Parts {
-    fn compile(&self, decode: Decode) -> Result<Executable> {
+    fn compile(&self, decode: Decode) -> Result<Step> {
         let step = decode_step(&self.llama, &self.device, self.activations, self.context, decode)?;
-        Ok(self.device.compile(&step, &self.weights, &self.states)?)
+        Step::new(self.device.prepare(&step)?, (&self.weights, &self.states))
     }
 }
 
@@ -265,9 +289,9 @@ fn round(
     matrix::round_operands(&graph, caps)
 }
 
-/// An empty cache for `context` positions.
+/// The states of a model's graphs, with an empty cache for `context` positions.
 pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
-    let cache = llama.cache(context);
+    let cache = llama.states(context);
     let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
         let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
         sum.checked_add(match dtype {

@@ -4,6 +4,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use tallow_gguf::{DecodeStream, Tokenizer};
+
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampler::{Sampler, SamplingOptions};
@@ -87,46 +89,81 @@ pub fn generate(
 
     let start = Instant::now();
     let tokenizer = model.tokenizer().clone();
-    let mut decoder = tokenizer.decode_stream();
-    let mut text = String::new();
-    let mut all = prompt.to_vec();
+    let mut text = Text {
+        tokenizer: &tokenizer,
+        decoder: tokenizer.decode_stream(),
+        text: String::new(),
+        tokens: prompt.to_vec(),
+        most: prompt.len().saturating_add(options.max_tokens),
+        on_text,
+    };
     let mut decode_steps = 0;
+    let mut stop = text.take(next);
+    if on_device && stop.is_none() && model.position() < model.context() {
+        let left = text.most - text.tokens.len();
+        decode_steps = model.follow_greedy(next, left, &mut |token| {
+            stop = text.take(token);
+            if stop.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+    }
     let stop = loop {
-        if all.len() - prompt.len() >= options.max_tokens {
-            break Stop::MaxTokens;
-        }
-        let token = next;
-        if tokenizer.is_end(token) {
-            break Stop::End;
-        }
-        all.push(token);
-        if let Some(piece) = decoder.push(token) {
-            text.push_str(&piece);
-            if on_text(&piece).is_break() {
-                break Stop::Caller;
-            }
-        }
-        if all.len() - prompt.len() == options.max_tokens {
-            break Stop::MaxTokens;
+        if let Some(stop) = stop {
+            break stop;
         }
         if model.position() == model.context() {
             break Stop::Context;
         }
-        next = match on_device {
-            true => model.feed_greedy(token)?,
-            false => sampler.sample(&model.feed(&[token])?, &all)?,
-        };
+        next = sampler.sample(&model.feed(&[next])?, &text.tokens)?;
         decode_steps += 1;
+        stop = text.take(next);
     };
     let decode_time = start.elapsed();
-    if stop != Stop::Caller
-        && let Some(rest) = decoder.finish()
-    {
-        text.push_str(&rest);
-        // The text has ended, whatever the caller answers.
-        let _ = on_text(&rest);
+    if stop != Stop::Caller {
+        text.finish();
     }
+    let Text { text, tokens: mut all, .. } = text;
     let tokens = all.split_off(prompt.len());
     let prompt_tokens = prompt.len();
     Ok(Generation { text, tokens, stop, prompt_tokens, prompt_time, decode_steps, decode_time })
+}
+
+/// The text so far, and who listens to it.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    decoder: DecodeStream<'a>,
+    text: String,
+    /// The prompt's and those of the text.
+    tokens: Vec<u32>,
+    /// As many as there may be.
+    most: usize,
+    on_text: &'a mut dyn FnMut(&str) -> ControlFlow<()>,
+}
+
+impl Text<'_> {
+    /// Appends a token; says why the text ends with it or before it.
+    fn take(&mut self, token: u32) -> Option<Stop> {
+        if self.tokens.len() >= self.most {
+            return Some(Stop::MaxTokens);
+        }
+        if self.tokenizer.is_end(token) {
+            return Some(Stop::End);
+        }
+        self.tokens.push(token);
+        if let Some(piece) = self.decoder.push(token) {
+            self.text.push_str(&piece);
+            if (self.on_text)(&piece).is_break() {
+                return Some(Stop::Caller);
+            }
+        }
+        (self.tokens.len() == self.most).then_some(Stop::MaxTokens)
+    }
+
+    /// Gives what is left of characters that are not complete.
+    fn finish(&mut self) {
+        if let Some(rest) = self.decoder.finish() {
+            self.text.push_str(&rest);
+            // The text has ended, whatever the caller answers.
+            let _ = (self.on_text)(&rest);
+        }
+    }
 }

@@ -31,6 +31,7 @@ pub mod config;
 pub mod decoder;
 pub mod error;
 pub mod generate;
+mod greedy;
 pub mod importance;
 pub mod layers;
 pub mod llama;

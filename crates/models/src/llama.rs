@@ -24,6 +24,10 @@ pub const ROPE_WEIGHT: &str = "rope.frequencies";
 pub const TOKENS: &str = "tokens";
 /// Name of the output of prefill and decode: one logit per token of the vocabulary, after the last input token.
 pub const LOGITS: &str = "logits";
+/// What [`TOKENS`] is given to a step of the greedy graph that takes the token which the step before chose.
+pub const CHOSEN: u32 = u32::MAX;
+/// Name of the state that holds what a step of the greedy graph chose; u32 of one element.
+pub const LAST: &str = "last";
 /// Name of the greedy graph's first output: the token with the largest logit, the first of equals; u32.
 pub const BEST: &str = "best";
 /// Name of the greedy graph's other output: the logit of [`BEST`], NaN if any is.
@@ -100,6 +104,13 @@ impl Llama {
         (0..c.layers).flat_map(layer).collect()
     }
 
+    /// All states of the graphs: the [cache](Llama::cache), and [`LAST`].
+    pub fn states(&self, context: usize) -> Vec<(String, DType, Vec<usize>)> {
+        let mut states = self.cache(context);
+        states.push((LAST.into(), DType::U32, vec![1]));
+        states
+    }
+
     /// The graph of one step: input [`TOKENS`], output [`LOGITS`] of the last token, cache updated.
     ///
     /// # Errors
@@ -111,7 +122,8 @@ impl Llama {
         };
         let mut graph = Graph::new(name);
         let g = &mut graph;
-        let x = self.decoder(g, seq, context)?;
+        let tokens = g.input(TOKENS, DType::U32, [seq.clone()])?;
+        let x = self.decoder(g, tokens, seq, context)?;
         let last = last_row(g, x)?;
         let logits = self.head(g, last)?;
         let logits = g.reshape(logits, [self.vocabulary])?;
@@ -119,18 +131,26 @@ impl Llama {
         Ok(graph)
     }
 
-    /// The graph of a decode step that ends in a choice: input [`TOKENS`] of one token, outputs [`BEST`] and
-    /// [`BEST_LOGIT`], cache updated. The logits stay on the device.
+    /// The graph of a decode step that ends in a choice: input [`TOKENS`] of one token, or [`CHOSEN`], outputs [`BEST`] and
+    /// [`BEST_LOGIT`], cache and [`LAST`] updated. The logits stay on the device, and so may the choice: a step can be
+    /// submitted before the one ahead of it is done.
     ///
     /// # Errors
     /// When the weights do not fit each other.
     pub fn greedy(&self, context: usize) -> Result<Graph, GraphError> {
         let mut graph = Graph::new("greedy");
         let g = &mut graph;
-        let x = self.decoder(g, Dim::one(), context)?;
+        let given = g.input(TOKENS, DType::U32, [1])?;
+        let last = g.state(LAST, DType::U32, [1])?;
+        let chosen = g.full_like(given, f64::from(CHOSEN))?;
+        let chosen = g.elementwise(ElementwiseOp::Eq, &[given, chosen])?;
+        let token = g.elementwise(ElementwiseOp::Select, &[chosen, last, given])?;
+        let x = self.decoder(g, token, Dim::one(), context)?;
         let logits = self.head(g, x)?;
         let best = g.add(Op::Reduce { kind: ReduceKind::ArgMax, axes: vec![1] }, &[logits])?;
         let logit = g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[logits])?;
+        let last = g.add(Op::StateUpdate { offsets: vec![Dim::zero()] }, &[last, best])?;
+        g.keep(last)?;
         g.output(BEST, best)?;
         g.output(BEST_LOGIT, logit)?;
         Ok(graph)
@@ -146,7 +166,8 @@ impl Llama {
     pub fn score(&self, limit: usize, context: usize) -> Result<Graph, GraphError> {
         let mut graph = Graph::new("score");
         let g = &mut graph;
-        let x = self.decoder(g, up_to(limit), context)?;
+        let tokens = g.input(TOKENS, DType::U32, [up_to(limit)])?;
+        let x = self.decoder(g, tokens, up_to(limit), context)?;
         let logits = self.head(g, x)?;
         let next = g.input(NEXT, DType::U32, [up_to(limit)])?;
         let scores = log_probability(g, logits, next)?;
@@ -154,11 +175,10 @@ impl Llama {
         Ok(graph)
     }
 
-    /// The decoder layers over input [`TOKENS`] of `seq` elements: `[seq, width]`, the cache updated.
-    fn decoder(&self, g: &mut Graph, seq: Dim, context: usize) -> Result<Value, GraphError> {
+    /// The decoder layers over `seq` tokens, `[seq]`: `[seq, width]`, the cache updated.
+    fn decoder(&self, g: &mut Graph, tokens: Value, seq: Dim, context: usize) -> Result<Value, GraphError> {
         let c = &self.config;
         let pos = Dim::from(Symbol::new(POS, context.saturating_sub(1) as u32));
-        let tokens = g.input(TOKENS, DType::U32, [seq.clone()])?;
         let embedding = weight(g, &self.types, "token_embd.weight")?;
         let mut x = g.add(Op::Gather { axis: 0 }, &[embedding, tokens])?;
 

@@ -1,6 +1,7 @@
 //! A model file, and a model that is ready to run: weights resident, two graphs compiled, a cache.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -218,6 +219,19 @@ impl Model {
     /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
         self.decoder.feed_greedy(token)
+    }
+
+    /// Continues the text by `token` and the best tokens after it, see [`Decoder::follow_greedy`].
+    ///
+    /// # Errors
+    /// As [`Model::feed_greedy`].
+    pub fn follow_greedy(
+        &mut self,
+        token: u32,
+        count: usize,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        self.decoder.follow_greedy(token, count, on_token)
     }
 
     /// Figures of the decode step that was compiled with the model.

@@ -28,7 +28,8 @@ pub fn evaluate(graph: &Graph, env: &mut Env) -> Result<Vec<(String, Array)>, Er
     let symbols = env.symbols.clone();
     let mut run = Run { symbols: &symbols, leaves: Leaves::Env(env), needed };
     let values = run.graph(graph)?;
-    let named = graph.outputs().iter().zip(values);
+    // What has no name is kept in its state, and nobody's to have.
+    let named = graph.outputs().iter().zip(values).filter(|(output, _)| !output.name.is_empty());
     Ok(named.map(|(output, value)| (output.name.clone(), value.into_array())).collect())
 }
 

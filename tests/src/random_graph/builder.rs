@@ -200,7 +200,8 @@ impl Builder {
         Item { exact: false, ..self.apply(ElementwiseOp::Mul, &[a, factor]) }
     }
 
-    /// The graph, with one to about four outputs: what was wanted, the last value and some others.
+    /// The graph, with one to about four outputs: what was wanted, the last value and some others. Some versions of states
+    /// are only kept.
     pub fn finish(mut self) -> Graph {
         let mut outputs = std::mem::take(&mut self.wanted);
         let last = self.items.last().map(|i| i.value);
@@ -212,6 +213,11 @@ impl Builder {
         for v in outputs {
             if !named.contains(&v) {
                 named.push(v);
+                let is_version = matches!(self.graph.op(v), Op::StateUpdate { .. });
+                if is_version && self.rng.chance(30) {
+                    self.graph.keep(v).expect("it is a version");
+                    continue;
+                }
                 self.graph.output(&format!("y{}", named.len()), v).expect("names are new");
             }
         }
