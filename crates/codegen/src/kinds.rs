@@ -24,6 +24,7 @@ pub(crate) mod scatter;
 pub(crate) mod sharing;
 pub(crate) mod slice;
 pub(crate) mod sort;
+mod split;
 pub(crate) mod walk;
 
 use minijinja::context;

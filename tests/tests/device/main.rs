@@ -22,6 +22,7 @@ mod matvec;
 mod models;
 mod random;
 mod rounding;
+mod split_rows;
 mod structure;
 mod tiles;
 mod windows;

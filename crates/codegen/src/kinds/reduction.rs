@@ -7,6 +7,7 @@ use tallow_ir::form::Rows;
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
+use super::split::{self, Found, Place};
 use super::walk::{Share, Walk};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
@@ -23,6 +24,8 @@ pub(crate) struct Used {
     types: BTreeSet<Glsl>,
     /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
     columns: u32,
+    /// Where workgroups that share a row meet.
+    pub places: Vec<Place>,
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -195,7 +198,7 @@ fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
 
 /// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
 /// reductions on which it depends.
-fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
+pub(super) fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     let mut level = vec![0; body.len()];
     for (id, node) in body.nodes() {
         let below = node.operands.iter().map(|v| level[v.node.index()]).max().unwrap_or(0);
@@ -271,6 +274,20 @@ pub(crate) fn emit_walk(
             }
         }
         walk.close(e, vec![], None);
+        if let Some(parts) = walk.parts {
+            let found = results.iter().map(|(_, kind, ty, dtype, acc)| Found {
+                kind: *kind,
+                ty: *ty,
+                acc,
+                reduced: match kind.is_arg() {
+                    true => format!("{}({acc}, {acc}_at)", used.arg(*kind, *ty)),
+                    false => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
+                },
+                identity: identity(*kind, *ty, *dtype),
+            });
+            let found: Vec<Found<'_>> = found.collect();
+            used.places.extend(split::meet(e, parts, &found));
+        }
         for (id, kind, ty, dtype, acc) in results {
             let name = e.fresh_name("r");
             let comment = format!("%{} = {}", id.0, e.body.node_text(id));

@@ -1,6 +1,6 @@
 //! Reductions over rows, and what is computed from them: passes with reductions, then a loop that writes.
 //!
-//! One workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; and where
+//! Of few long rows, several workgroups reduce each ([`split`]). Else one workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; and where
 //! elements of neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it.
 
 use minijinja::context;
@@ -11,8 +11,9 @@ use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
 
 use super::group::{self, Root};
 use super::kept;
+use super::split::{self, Split};
 use super::walk::{Share, Walk};
-use super::{Parts, finish, floor_pow2, reduction};
+use super::{Parts, finish, floor_pow2, reduction, whole};
 use crate::choice::Rows as RowsChoice;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
@@ -48,6 +49,9 @@ const COLUMNS_WORKGROUP: u32 = 512;
 /// numbers of them too. Nothing where an invocation takes a row.
 pub(crate) fn choices(e: &Emitter<'_>, form: &RowForm) -> Vec<RowsChoice> {
     let first = layout(e, form);
+    if first.split.is_some() {
+        return vec![];
+    }
     let (w, c) = (first.workgroup, first.columns);
     let others = match first.share {
         // (No layout gives a row to a subgroup.)
@@ -78,7 +82,7 @@ pub(crate) fn kernel(
             Share::Workgroup(_) => Share::Workgroup(workgroup),
             Share::Slices(_) => Share::Slices(workgroup / side_by_side.max(1)),
         };
-        (layout.workgroup, layout.columns) = (workgroup, side_by_side);
+        (layout.workgroup, layout.columns, layout.split) = (workgroup, side_by_side, None);
     }
     let mut used = reduction::Used::of_columns(layout.columns);
     e.open();
@@ -91,7 +95,10 @@ pub(crate) fn kernel(
         (0, _) => Walk::groups(&mut e, &row, &groups(&form.inner), layout.group, layout.share),
         _ => Walk::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
     };
-    keep(&mut e, form, &mut walk)?;
+    walk.parts = layout.split.map(|split| split.parts);
+    if layout.split.is_none() {
+        keep(&mut e, form, &mut walk)?;
+    }
     reduction::emit_walk(&mut e, &mut used, &form.reduces, &walk)?;
     let count = e.dim(&rows);
     let tiles = Tiles::of(&rows, &count, layout.columns);
@@ -101,17 +108,28 @@ pub(crate) fn kernel(
     let (template, per) = match layout.share {
         Share::Alone => ("short_rows.comp", layout.workgroup),
         // (No layout gives a row to a subgroup; each would write it.)
+        Share::Workgroup(_) | Share::Subgroup if layout.split.is_some() => ("row_split.comp", 1),
         Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
         Share::Slices(_) => ("columns.comp", layout.columns),
+    };
+    let rows = Count { value: rows, per, limit };
+    let (grid, split) = match layout.split {
+        None => ([rows, Count::constant(1), Count::constant(1)], None),
+        Some(split) => {
+            let rows = Count { limit: e.caps.max_workgroup_count[1], ..rows };
+            let grid = [Count::constant(split.parts), rows, Count::constant(1)];
+            whole("row", &grid)?;
+            (grid, Some(split::declare(&mut e, form, split, &used.places)))
+        }
     };
     let parts = Parts {
         kind: "row",
         template,
         workgroup: layout.workgroup,
-        grid: [Count { value: rows, per, limit }, Count::constant(1), Count::constant(1)],
+        grid,
         functions: used.render(layout.workgroup, e.caps)?,
         text: body.clone(),
-        holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r },
+        holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r, split => split },
     };
     finish(e, parts)
 }
@@ -124,6 +142,8 @@ struct Layout {
     group: u32,
     /// Groups of rows side by side that a workgroup takes; 0 if it takes one row at a time.
     columns: u32,
+    /// How workgroups share a row, if several do.
+    split: Option<Split>,
 }
 
 fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
@@ -134,7 +154,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
     });
     if is_short(form) {
         let workgroup = SHORT_ROWS.min(e.caps.max_workgroup_invocations);
-        return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0 };
+        return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0, split: None };
     }
     if along_row == 1 && side_by_side(e, form) {
         let group = group::size(e.body, |atoms, j, size| {
@@ -148,10 +168,12 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
-        return Layout { share: Share::Slices(slices), workgroup: columns * slices, group, columns };
+        let share = Share::Slices(slices);
+        return Layout { share, workgroup: columns * slices, group, columns, split: None };
     }
-    let workgroup = workgroup_size(e, form.inner.max_value());
-    Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0 }
+    let split = Split::of(e, form);
+    let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);
+    Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0, split }
 }
 
 /// Invocations for rows of `inner` elements, at least one subgroup.

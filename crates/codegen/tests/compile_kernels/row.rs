@@ -56,6 +56,21 @@ fn row_lengths() {
     check(&lengths.map(of));
 }
 
+/// Rows that several workgroups share.
+#[test]
+fn long_rows_in_every_dtype() {
+    let of = |d: DType| {
+        let mut text = format!("%0 = input \"x\" : {d}[2,30000]\n");
+        for (i, kind) in ReduceKind::ALL.into_iter().enumerate() {
+            let (name, r) = (kind.name(), if kind.is_arg() { DType::U32 } else { d });
+            text += &format!("%{} = {name} %0 axes=[1] : {r}[2]\nreturn %{} as \"{name}\"\n", i + 1, i + 1);
+        }
+        let own = case(format!("long rows of {d}"), ROW, text);
+        if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..own } } else { own }
+    };
+    check(&DType::SCALARS.map(of));
+}
+
 fn softmax(d: DType, rows: &str, inner: &str) -> Case {
     let symbols = "symbol seq <= 40\nsymbol len <= 500";
     let (full, one) = (format!("{d}[{rows},{inner}]"), format!("{d}[{rows},1]"));
