@@ -5,8 +5,10 @@
 //! for matmuls, the same head and query for attention. It is decided on index maps, not on patterns.
 
 mod segments;
+mod split;
 
 pub use self::segments::{results_fit, spare_bytes};
+pub use self::split::passes;
 use crate::access::anchor_reads;
 use crate::dim::Dim;
 use crate::dot;

@@ -36,6 +36,15 @@ fn lengths_and_numbers_of_rows() {
             let dot = g.elementwise(E::Tanh, &[dot])?;
             g.output("dot", dot)?;
             reduce(&mut g, "whole", ReduceKind::Max, product, &[0, 1])?;
+            // What follows from results of the same row, in kernels of their own where rows are long.
+            let mean = g.reduce_keepdim(ReduceKind::Sum, x, &[1])?;
+            let by = g.full_like(mean, 1.0 / n as f64)?;
+            let mean = g.elementwise(E::Mul, &[mean, by])?;
+            let mean = g.broadcast(mean, [rows, n])?;
+            let centred = g.elementwise(E::Sub, &[x, mean])?;
+            let squares = g.elementwise(E::Mul, &[centred, centred])?;
+            reduce(&mut g, "variance", ReduceKind::Sum, squares, &[1])?;
+            g.output("centred", centred)?;
             Ok(g)
         };
         if let Some(why) = check(&build().unwrap(), seed as u64) {

@@ -34,6 +34,20 @@ pub(super) fn works(quick: bool) -> Vec<Work> {
         body: |t| nn::softmax(&t[0], 1),
         ..work(sampled("rows", rows, 16), whole("columns", odd), &["rows", "columns"], Bound::Copy)
     });
+    // One long row, which several workgroups share: as large as a vocabulary, and as a large tensor as a whole.
+    let (vocabulary, all) = if quick { (32_770, 40_000) } else { (131_072, 1 << 24) };
+    works.push(Work {
+        name: format!("row/softmax/1x{vocabulary}"),
+        operands: vec![x()],
+        body: |t| nn::softmax(&t[0], 1),
+        ..work(whole("rows", 1), whole("columns", vocabulary), &["rows", "columns"], Bound::Copy)
+    });
+    works.push(Work {
+        name: format!("sum/all/{all}"),
+        operands: vec![x()],
+        body: |t| t[0].sum(1),
+        ..work(whole("rows", 1), whole("columns", all), &["rows"], Bound::Read)
+    });
     let (rows, columns) = if quick { (48, 160) } else { (16384, 4096) };
     let sum = |name: &str, rows: Axis, columns: Axis, kept, body| Work {
         name: format!("sum/{name}/{}x{}", rows.size, columns.size),

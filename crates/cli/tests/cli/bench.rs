@@ -9,7 +9,7 @@ fn works_are_listed_without_a_device() {
         assert!(all.lines().any(|line| line == name), "{name} is missing from\n{all}");
     }
     let sums = success(&["bench", "--list", "sum"]);
-    assert_eq!(sums, "sum/last/16384x4096\nsum/first/16384x4096\n");
+    assert_eq!(sums, "sum/all/16777216\nsum/last/16384x4096\nsum/first/16384x4096\n");
 }
 
 #[test]

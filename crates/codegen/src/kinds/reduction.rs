@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::form::Rows;
+use tallow_ir::form::{Rows, passes};
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
@@ -194,18 +194,6 @@ fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
         Glsl::Float | Glsl::Double => format!("({a} {sign} {b} || (is_nan({a}) && !is_nan({b})))"),
         Glsl::Uint | Glsl::Int | Glsl::Long => format!("{a} {sign} {b}"),
     }
-}
-
-/// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
-/// reductions on which it depends.
-pub(super) fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
-    let mut level = vec![0; body.len()];
-    for (id, node) in body.nodes() {
-        let below = node.operands.iter().map(|v| level[v.node.index()]).max().unwrap_or(0);
-        let own = usize::from(reduces.iter().any(|(r, _)| *r == id));
-        level[id.index()] = below + own;
-    }
-    reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
 /// Emits the passes over one row and binds each reduction to the variable that holds its result. Elements are read `group` at a

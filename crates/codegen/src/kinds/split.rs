@@ -3,20 +3,12 @@
 //! another, and which is the last does not show in the result, since each part has its place.
 
 use tallow_ir::ReduceKind;
-use tallow_ir::form::{RowForm, RowOutput};
+use tallow_ir::form::RowForm;
 
 use super::floor_pow2;
-use super::reduction::passes;
 use crate::emit::Emitter;
 use crate::kernel::Scratch;
 use crate::scalar::Glsl;
-
-/// Fewest elements of a part: 16 for each of 256 invocations. Bringing parts together takes about as long as reading so
-/// many (2 us on an H200).
-const LEAST: i64 = 4096;
-
-/// Parts of all rows together, at most: with 512 invocations each they fill the largest devices twice.
-const MOST: i64 = 512;
 
 /// Invocations of a part, at least.
 const WORKGROUP: u32 = 256;
@@ -34,12 +26,10 @@ impl Split {
     /// How the rows of a kernel are split; `None` where a workgroup takes a row as fast, or what is written needs results
     /// of a whole row before its end.
     pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<Split> {
-        let parts = (form.inner.max_value() / LEAST).min(MOST / form.rows.max_value().max(1));
-        let at_end = form.outputs.iter().all(|output| *output == RowOutput::Row)
-            && passes(e.body, &form.reduces).into_iter().all(|pass| pass == 1);
-        // Two places to meet for each reduction, a count, and perhaps the table of extents and the codebooks.
-        let bindings = e.body.params().len() + form.outputs.len() + 2 * form.reduces.len() + 3;
-        if parts < 4 || !at_end || bindings > e.caps.max_storage_buffers as usize {
+        // Beside what is declared the table of extents, and the codebooks.
+        let bindings = e.body.params().len() + form.outputs.len() + form.meeting_places() + 2;
+        let parts = form.parts();
+        if parts < 4 || !form.ends_with_results(e.body) || bindings > e.caps.max_storage_buffers as usize {
             return None;
         }
         let most = floor_pow2(e.caps.max_workgroup_invocations);

@@ -385,7 +385,17 @@ impl<'a> Clusters<'a> {
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
-        Ok(form::form(kind, &body).and_then(|form| self.computable(&body, &form)))
+        let form = form::form(kind, &body).and_then(|form| self.computable(&body, &form).map(|()| form));
+        Ok(form.and_then(|form| match form {
+            form::Form::Row(rows) if nodes.len() > 1 && rows.better_apart(&body) => {
+                let meet = bindings + rows.meeting_places() as u64;
+                match meet > limit {
+                    true => Ok(()),
+                    false => Err(Reason(format!("{} workgroups share a row", rows.parts()))),
+                }
+            }
+            _ => Ok(()),
+        }))
     }
 
     /// Bindings of the codebooks, where one of `externals` refers to one: all of them lie in one buffer.

@@ -1,0 +1,51 @@
+//! Few rows that are so long that several workgroups share each.
+
+use super::{RowForm, RowOutput, Rows};
+use crate::graph::{Graph, NodeId};
+
+/// Fewest elements of a workgroup's part of a row: 16 for each of 256 invocations. Bringing parts together takes about as
+/// long as reading so many (2 us on an H200).
+const LEAST: i64 = 4096;
+
+/// Parts of all rows together, at most: with 512 invocations each they fill the largest devices twice.
+const MOST: i64 = 512;
+
+/// Parts of a row for which it is worthwhile that what follows from its results is a kernel of its own: an H200 takes 10 us
+/// for a row of 8 parts in one workgroup, and 2 to 3 for a further kernel and its barrier.
+const APART: i64 = 8;
+
+/// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
+/// reductions on which it depends.
+pub fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
+    let mut level = vec![0; body.len()];
+    for (id, node) in body.nodes() {
+        let below = node.operands.iter().map(|v| level[v.node.index()]).max().unwrap_or(0);
+        let own = usize::from(reduces.iter().any(|(r, _)| *r == id));
+        level[id.index()] = below + own;
+    }
+    reduces.iter().map(|(id, _)| level[id.index()]).collect()
+}
+
+impl RowForm {
+    /// Parts of a row, each for a workgroup of its own, at most; below 4 it is not worthwhile to have several.
+    pub fn parts(&self) -> i64 {
+        (self.inner.max_value() / LEAST).min(MOST / self.rows.max_value().max(1))
+    }
+
+    /// Whether nothing is done with a row once it is reduced, so that parts of it meet once, at the end.
+    pub fn ends_with_results(&self, body: &Graph) -> bool {
+        self.outputs.iter().all(|output| *output == RowOutput::Row)
+            && passes(body, &self.reduces).into_iter().all(|pass| pass == 1)
+    }
+
+    /// Bindings through which parts meet: two for each reduction, and a count.
+    pub fn meeting_places(&self) -> usize {
+        2 * self.reduces.len() + 1
+    }
+
+    /// Whether this should be several kernels: rows that would be shared if nothing were done with them afterwards. Of rows
+    /// whose length only a run knows the most may be far from the usual.
+    pub fn better_apart(&self, body: &Graph) -> bool {
+        self.inner.as_const().is_some() && self.parts() >= APART && !self.ends_with_results(body)
+    }
+}
