@@ -108,7 +108,13 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
         report(nameless.value.node, "is returned without a name and no version of a state".into());
     }
     states(graph, &mut report);
+    // Layers repeat: a body that was found to be right is right elsewhere.
+    let mut right: HashSet<&Fusion> = HashSet::new();
     for (id, fusion) in bodies {
+        if right.contains(fusion) {
+            continue;
+        }
+        let before = found.len();
         check(&fusion.body, true, &format!("{prefix}%{} body ", id.0), found);
         if let Err(why) = crate::form::form(fusion.kind, &fusion.body) {
             let context = graph.node_text(id);
@@ -117,6 +123,9 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
                 context,
                 message: why.to_string(),
             });
+        }
+        if found.len() == before {
+            right.insert(fusion);
         }
     }
 }

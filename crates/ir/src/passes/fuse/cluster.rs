@@ -1,5 +1,6 @@
 //! The state of the fuser: nodes in clusters, with the questions that all phases ask.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
@@ -37,6 +38,16 @@ pub(super) struct Cluster {
     pub nodes: BTreeSet<NodeId>,
 }
 
+/// A row kernel that should be several: parts of a row, and bindings through which they meet.
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    parts: i64,
+    places: u64,
+}
+
+/// Bodies whose forms are kept: many more than differ in a model, and few beside a graph of as many kernels.
+const FORMS: usize = 4096;
+
 pub(super) struct Clusters<'a> {
     pub graph: &'a Graph,
     pub caps: &'a DeviceCaps,
@@ -60,6 +71,7 @@ pub(super) struct Clusters<'a> {
     /// By node: the clusters that compute it; several once it is duplicated into consumers.
     pub member: Vec<Vec<usize>>,
     pub log: Vec<String>,
+    forms: RefCell<HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>>>,
 }
 
 impl<'a> Clusters<'a> {
@@ -134,6 +146,7 @@ impl<'a> Clusters<'a> {
             clusters: vec![],
             member,
             log: vec![],
+            forms: RefCell::default(),
         }
     }
 
@@ -385,17 +398,34 @@ impl<'a> Clusters<'a> {
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
-        let form = form::form(kind, &body).and_then(|form| self.computable(&body, &form).map(|()| form));
-        Ok(form.and_then(|form| match form {
-            form::Form::Row(rows) if nodes.len() > 1 && rows.better_apart(&body) => {
-                let meet = bindings + rows.meeting_places() as u64;
-                match meet > limit {
-                    true => Ok(()),
-                    false => Err(Reason(format!("{} workgroups share a row", rows.parts()))),
-                }
+        match self.form_of(kind, body) {
+            Ok(Some(shared)) if nodes.len() > 1 && bindings + shared.places <= limit => {
+                Ok(Err(Reason(format!("{} workgroups share a row", shared.parts))))
             }
-            _ => Ok(()),
-        }))
+            found => Ok(found.map(|_| ())),
+        }
+    }
+
+    /// What decides whether `body` is a kernel of `kind`. Layers repeat, and so do the bodies that are tried of them.
+    fn form_of(&self, kind: FusionKind, body: Graph) -> Result<Option<Shared>, Reason> {
+        let key = (kind, body);
+        if let Some(found) = self.forms.borrow().get(&key) {
+            return found.clone();
+        }
+        let body = &key.1;
+        let form = form::form(kind, body).and_then(|form| self.computable(body, &form).map(|()| form));
+        let found = form.map(|form| match form {
+            form::Form::Row(rows) if rows.better_apart(body) => {
+                Some(Shared { parts: rows.parts(), places: rows.meeting_places() as u64 })
+            }
+            _ => None,
+        });
+        let mut forms = self.forms.borrow_mut();
+        if forms.len() == FORMS {
+            forms.clear();
+        }
+        forms.insert(key, found.clone());
+        found
     }
 
     /// Bindings of the codebooks, where one of `externals` refers to one: all of them lie in one buffer.
