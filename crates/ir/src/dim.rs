@@ -40,13 +40,15 @@ pub type Bindings = BTreeMap<String, u64>;
 /// The terms are sorted by monomial and hold no zero coefficient, so equal polynomials are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Dim {
+    /// Those with symbols. Most extents have none, and so take no memory of their own.
     terms: Vec<(Vec<Symbol>, i64)>,
+    constant: i64,
 }
 
 impl Dim {
     /// The constant `value`.
     pub fn constant(value: i64) -> Self {
-        Dim { terms: if value == 0 { vec![] } else { vec![(vec![], value)] } }
+        Dim { terms: vec![], constant: value }
     }
 
     /// The constant 1.
@@ -61,11 +63,7 @@ impl Dim {
 
     /// The value, if no symbol occurs.
     pub fn as_const(&self) -> Option<i64> {
-        match self.terms.as_slice() {
-            [] => Some(0),
-            [(m, c)] if m.is_empty() => Some(*c),
-            _ => None,
-        }
+        self.terms.is_empty().then_some(self.constant)
     }
 
     /// True if it is the constant `value`.
@@ -81,31 +79,41 @@ impl Dim {
         all
     }
 
-    fn from_map(map: BTreeMap<Vec<Symbol>, i64>) -> Self {
-        Dim { terms: map.into_iter().filter(|(_, c)| *c != 0).collect() }
+    fn from_map(map: BTreeMap<Vec<Symbol>, i64>, constant: i64) -> Self {
+        Dim { terms: map.into_iter().filter(|(_, c)| *c != 0).collect(), constant }
     }
 
     /// The greatest term by degree, then by symbols: an order that products preserve, as division needs.
-    fn leading(&self) -> Option<&(Vec<Symbol>, i64)> {
-        self.terms.iter().max_by(|(a, _), (b, _)| (a.len(), a).cmp(&(b.len(), b)))
+    fn leading(&self) -> Option<(&[Symbol], i64)> {
+        let greatest = self.terms.iter().max_by(|(a, _), (b, _)| (a.len(), a).cmp(&(b.len(), b)));
+        match greatest {
+            Some((monomial, coef)) => Some((monomial, *coef)),
+            None => (self.constant != 0).then_some((&[], self.constant)),
+        }
     }
 
     /// `self / divisor` if that is a polynomial again, else `None`.
     pub fn div_exact(&self, divisor: &Dim) -> Option<Dim> {
         // Long division by the leading monomial: each step cancels it in the rest.
         let (lead, lead_coef) = divisor.leading()?;
+        if let (Some(a), Some(b)) = (self.as_const(), divisor.as_const()) {
+            return (a.checked_rem(b)? == 0).then(|| Dim::constant(a / b));
+        }
         let mut rest = self.clone();
         let mut quotient = Dim::zero();
-        while let Some((monomial, coef)) = rest.leading().cloned() {
+        while let Some((monomial, coef)) = rest.leading() {
             if coef % lead_coef != 0 {
                 return None;
             }
-            let mut left = monomial;
+            let mut left = monomial.to_vec();
             for symbol in lead {
                 let at = left.iter().position(|s| s == symbol)?;
                 left.remove(at);
             }
-            let step = Dim { terms: vec![(left, coef / lead_coef)] };
+            let step = match left.is_empty() {
+                true => Dim::constant(coef / lead_coef),
+                false => Dim { terms: vec![(left, coef / lead_coef)], constant: 0 },
+            };
             rest = &rest - &(&step * divisor);
             quotient = &quotient + &step;
         }
@@ -114,12 +122,15 @@ impl Dim {
 
     /// True if no coefficient is negative, hence no value is.
     pub fn is_nonnegative(&self) -> bool {
-        self.terms.iter().all(|(_, c)| *c >= 0)
+        self.constant >= 0 && self.terms.iter().all(|(_, c)| *c >= 0)
     }
 
     /// True if `self <= other` for all values of the symbols (sufficient, not necessary).
     pub fn le(&self, other: &Dim) -> bool {
-        (other - self).min_value() >= 0
+        match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => a <= b,
+            _ => (other - self).min_value() >= 0,
+        }
     }
 
     /// The largest value over all bindings, saturating.
@@ -133,11 +144,9 @@ impl Dim {
     }
 
     fn extreme(&self, takes_max: impl Fn(i64) -> bool) -> i64 {
-        let mut sum = 0i64;
+        let mut sum = self.constant;
         for (monomial, coef) in &self.terms {
-            if monomial.is_empty() {
-                sum = sum.saturating_add(*coef);
-            } else if takes_max(*coef) {
+            if takes_max(*coef) {
                 let product = monomial.iter().fold(1i64, |p, s| p.saturating_mul(i64::from(s.max)));
                 sum = sum.saturating_add(coef.saturating_mul(product));
             }
@@ -147,7 +156,7 @@ impl Dim {
 
     /// The value under `bindings`; `None` if a symbol is unbound.
     pub fn eval(&self, bindings: &Bindings) -> Option<i64> {
-        let mut sum = 0i64;
+        let mut sum = self.constant;
         for (monomial, coef) in &self.terms {
             let mut product = *coef;
             for symbol in monomial {
@@ -192,22 +201,34 @@ impl Dim {
 
     /// `self * other`, or `None` where a coefficient overflows.
     pub fn checked_mul(&self, other: &Dim) -> Option<Dim> {
+        let constant = self.constant.checked_mul(other.constant)?;
         let mut map = BTreeMap::new();
+        if self.terms.is_empty() && other.terms.is_empty() {
+            return Some(Dim::constant(constant));
+        }
+        let mut add = |monomial: Vec<Symbol>, a: i64, b: i64| {
+            let slot = map.entry(monomial).or_insert(0i64);
+            *slot = slot.checked_add(a.checked_mul(b)?)?;
+            Some(())
+        };
         for (ma, ca) in &self.terms {
+            add(ma.clone(), *ca, other.constant)?;
             for (mb, cb) in &other.terms {
                 let mut monomial = [ma.as_slice(), mb.as_slice()].concat();
                 monomial.sort();
-                let slot = map.entry(monomial).or_insert(0i64);
-                *slot = slot.checked_add(ca.checked_mul(*cb)?)?;
+                add(monomial, *ca, *cb)?;
             }
         }
-        Some(Dim::from_map(map))
+        for (mb, cb) in &other.terms {
+            add(mb.clone(), self.constant, *cb)?;
+        }
+        Some(Dim::from_map(map, constant))
     }
 }
 
 impl From<Symbol> for Dim {
     fn from(symbol: Symbol) -> Self {
-        Dim { terms: vec![(vec![symbol], 1)] }
+        Dim { terms: vec![(vec![symbol], 1)], constant: 0 }
     }
 }
 
@@ -237,12 +258,16 @@ dim_from_int!(i32, u32, i64, u64, usize);
 impl Add for &Dim {
     type Output = Dim;
     fn add(self, other: &Dim) -> Dim {
+        let constant = self.constant.saturating_add(other.constant);
+        if other.terms.is_empty() {
+            return Dim { terms: self.terms.clone(), constant };
+        }
         let mut map: BTreeMap<Vec<Symbol>, i64> = self.terms.iter().cloned().collect();
         for (monomial, coef) in &other.terms {
             let slot = map.entry(monomial.clone()).or_insert(0);
             *slot = slot.saturating_add(*coef);
         }
-        Dim::from_map(map)
+        Dim::from_map(map, constant)
     }
 }
 
@@ -263,12 +288,12 @@ impl Mul for &Dim {
 
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.terms.is_empty() {
-            return f.write_str("0");
-        }
         // Greatest monomial first, the constant last: `4*seq+1`.
-        for (i, (monomial, coef)) in self.terms.iter().rev().enumerate() {
-            if *coef < 0 {
+        let constant =
+            (self.constant != 0 || self.terms.is_empty()).then_some((&[] as &[Symbol], self.constant));
+        let terms = self.terms.iter().rev().map(|(monomial, coef)| (monomial.as_slice(), *coef));
+        for (i, (monomial, coef)) in terms.chain(constant).enumerate() {
+            if coef < 0 {
                 f.write_str("-")?;
             } else if i > 0 {
                 f.write_str("+")?;

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 
+use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 
 use crate::dim::{Dim, Symbol};
@@ -42,7 +43,7 @@ impl From<NodeId> for Value {
 }
 
 /// An op with its operands and result types.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// What it computes.
     pub op: Op,
@@ -104,11 +105,64 @@ pub enum GraphError {
     },
 }
 
+impl Hash for Node {
+    /// Types are left out: of equal ops and operands they are equal, but for what is refused anyway.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.op.hash(state);
+        self.operands.hash(state);
+    }
+}
+
+/// Notes the symbols of a new node; each name stands for one maximum.
+fn declare_symbols(
+    symbols: &mut IndexMap<String, Symbol>,
+    op: &Op,
+    types: &[TensorType],
+) -> Result<(), GraphError> {
+    let mut found: Vec<Symbol> =
+        types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
+    match op {
+        Op::DimValue { dim, .. } => found.extend(dim.symbols()),
+        Op::Slice { start, .. } => found.extend(start.symbols()),
+        Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
+        Op::Custom(custom) => found.extend(custom.symbols()),
+        Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
+        _ => {}
+    }
+    for symbol in found {
+        match symbols.get(symbol.name()) {
+            Some(known) if known.limit() != symbol.limit() => {
+                let (first, second) = (known.limit(), symbol.limit());
+                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
+            }
+            Some(_) => {}
+            None => _ = symbols.insert(symbol.name().into(), symbol),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the name of a leaf that is new; an equal leaf would have been found.
+fn name_leaf(leaves: &mut HashSet<(&'static str, String)>, op: &Op) -> Result<(), GraphError> {
+    let (what, name) = match op {
+        Op::Input { name, .. } => ("input", name.clone()),
+        Op::Weight { name, .. } => ("weight", name.clone()),
+        Op::State { name, .. } => ("state", name.clone()),
+        Op::Param { index, .. } => ("param", index.to_string()),
+        _ => return Ok(()),
+    };
+    match leaves.insert((what, name.clone())) {
+        true => Ok(()),
+        false => Err(GraphError::Duplicate { what, name }),
+    }
+}
+
 /// A DAG of tensor ops.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     name: String,
-    nodes: IndexSet<Node>,
+    /// Hashed each time that a pass copies the graph, which takes SipHash a quarter of all passes.
+    nodes: IndexSet<Node, RandomState>,
     outputs: Vec<Output>,
     symbols: IndexMap<String, Symbol>,
     /// Kind and name of every leaf: each name stands for one leaf of its kind.
@@ -205,55 +259,22 @@ impl Graph {
         }
         let types: Vec<&TensorType> = operands.iter().map(|v| self.ty(*v)).collect();
         let types = infer(&op, &types)?;
-        let node = Node { op, operands: operands.to_vec(), types };
-        if let Some(index) = self.nodes.get_index_of(&node) {
-            return Ok(NodeId(index as u32));
+        let (index, is_new) = self.nodes.insert_full(Node { op, operands: operands.to_vec(), types });
+        if is_new {
+            let node = &self.nodes[index];
+            let named = declare_symbols(&mut self.symbols, &node.op, &node.types)
+                .and_then(|()| name_leaf(&mut self.leaves, &node.op));
+            if let Err(error) = named {
+                self.nodes.pop();
+                return Err(error);
+            }
         }
-        self.declare_symbols(&node.op, &node.types)?;
-        self.name_leaf(&node.op)?;
-        let (index, _) = self.nodes.insert_full(node);
         Ok(NodeId(index as u32))
     }
 
     /// Adds a node with one result.
     pub fn add(&mut self, op: Op, operands: &[Value]) -> Result<Value, GraphError> {
         self.add_node(op, operands).map(Value::from)
-    }
-
-    fn declare_symbols(&mut self, op: &Op, types: &[TensorType]) -> Result<(), GraphError> {
-        let mut found: Vec<Symbol> =
-            types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
-        match op {
-            Op::DimValue { dim, .. } => found.extend(dim.symbols()),
-            Op::Slice { start, .. } => found.extend(start.symbols()),
-            Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
-            Op::Custom(custom) => found.extend(custom.symbols()),
-            Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
-            _ => {}
-        }
-        for symbol in found {
-            let known = self.symbols.entry(symbol.name().into()).or_insert_with(|| symbol.clone());
-            if known.limit() != symbol.limit() {
-                let (first, second) = (known.limit(), symbol.limit());
-                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the name of a leaf that is new; an equal leaf would have been found.
-    fn name_leaf(&mut self, op: &Op) -> Result<(), GraphError> {
-        let (what, name) = match op {
-            Op::Input { name, .. } => ("input", name.clone()),
-            Op::Weight { name, .. } => ("weight", name.clone()),
-            Op::State { name, .. } => ("state", name.clone()),
-            Op::Param { index, .. } => ("param", index.to_string()),
-            _ => return Ok(()),
-        };
-        match self.leaves.insert((what, name.clone())) {
-            true => Ok(()),
-            false => Err(GraphError::Duplicate { what, name }),
-        }
     }
 
     /// Names `value` as a result. Of blocks, those leave a graph that it makes, but not those of a leaf.

@@ -17,6 +17,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
+
 use crate::dtype::DType;
 use crate::fusion::Fusion;
 use crate::graph::{Graph, Node, NodeId, Value};
@@ -109,7 +111,7 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
     }
     states(graph, &mut report);
     // Layers repeat: a body that was found to be right is right elsewhere.
-    let mut right: HashSet<&Fusion> = HashSet::new();
+    let mut right: HashSet<&Fusion, RandomState> = HashSet::default();
     for (id, fusion) in bodies {
         if right.contains(fusion) {
             continue;

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
+use foldhash::fast::RandomState;
+
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dot;
@@ -71,7 +73,7 @@ pub(super) struct Clusters<'a> {
     /// By node: the clusters that compute it; several once it is duplicated into consumers.
     pub member: Vec<Vec<usize>>,
     pub log: Vec<String>,
-    forms: RefCell<HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>>>,
+    forms: RefCell<HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>, RandomState>>,
 }
 
 impl<'a> Clusters<'a> {
