@@ -47,6 +47,9 @@ struct Shared {
     places: u64,
 }
 
+/// What was found of bodies as kernels of a kind.
+type Forms = HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>, RandomState>;
+
 /// Bodies whose forms are kept: many more than differ in a model, and few beside a graph of as many kernels.
 const FORMS: usize = 4096;
 
@@ -73,7 +76,7 @@ pub(super) struct Clusters<'a> {
     /// By node: the clusters that compute it; several once it is duplicated into consumers.
     pub member: Vec<Vec<usize>>,
     pub log: Vec<String>,
-    forms: RefCell<HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>, RandomState>>,
+    forms: RefCell<Forms>,
 }
 
 impl<'a> Clusters<'a> {
