@@ -41,14 +41,14 @@ pub type Bindings = BTreeMap<String, u64>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Dim {
     /// Those with symbols. Most extents have none, and so take no memory of their own.
-    terms: Vec<(Vec<Symbol>, i64)>,
+    terms: Box<[(Vec<Symbol>, i64)]>,
     constant: i64,
 }
 
 impl Dim {
     /// The constant `value`.
     pub fn constant(value: i64) -> Self {
-        Dim { terms: vec![], constant: value }
+        Dim { terms: Box::default(), constant: value }
     }
 
     /// The constant 1.
@@ -112,7 +112,7 @@ impl Dim {
             }
             let step = match left.is_empty() {
                 true => Dim::constant(coef / lead_coef),
-                false => Dim { terms: vec![(left, coef / lead_coef)], constant: 0 },
+                false => Dim { terms: [(left, coef / lead_coef)].into(), constant: 0 },
             };
             rest = &rest - &(&step * divisor);
             quotient = &quotient + &step;
@@ -228,7 +228,7 @@ impl Dim {
 
 impl From<Symbol> for Dim {
     fn from(symbol: Symbol) -> Self {
-        Dim { terms: vec![(vec![symbol], 1)], constant: 0 }
+        Dim { terms: [(vec![symbol], 1)].into(), constant: 0 }
     }
 }
 
