@@ -58,7 +58,9 @@ impl Bounds {
         let ranges = new.body(graph, &[])?;
         let mut bounds = new.graph;
         for (output, range) in graph.outputs().iter().zip(ranges) {
-            let [low, high] = ends(&output.name);
+            // What has no name is kept, and found in its state.
+            let [low, high] =
+                if output.name.is_empty() { [const { String::new() }; 2] } else { ends(&output.name) };
             bounds.output(&low, range.low).map_err(|e| e.to_string())?;
             bounds.output(&high, range.high).map_err(|e| e.to_string())?;
         }
