@@ -78,7 +78,10 @@ fn rebuilt(graph: &Graph, outputs: &[Value], cut: Option<NodeId>) -> Option<Grap
     }
     for (i, v) in outputs.iter().enumerate() {
         let value = *values[v.node.index()].get(v.result as usize)?;
-        new.output(&format!("y{i}"), value).ok()?;
+        let kept = graph.outputs().iter().any(|o| o.name.is_empty() && o.value == *v);
+        if !kept || new.keep(value).is_err() {
+            new.output(&format!("y{i}"), value).ok()?;
+        }
     }
     tallow_ir::verify(new).ok().map(|g| g.into_graph())
 }

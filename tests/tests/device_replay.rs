@@ -185,7 +185,7 @@ fn a_logit_that_is_nan_is_an_error() {
         let mut model = load(&on, file, Decode::Token, Activations::Auto);
         let error = model.feed_greedy(5).unwrap_err();
         assert!(matches!(error, tallow_models::Error::NanLogit { token: 0 }), "{on}: {error}");
-        model.reset();
+        assert_eq!(model.position(), 0);
         // Twice, since a step is under way when the first one fails.
         for _ in 0..2 {
             let error = model.follow_greedy(5, 9, &mut |_| panic!("NaN was chosen")).unwrap_err();

@@ -10,7 +10,7 @@ pub enum FusionKind {
     Map,
     /// Values rounded to blocks of a quantized format, one invocation for one or two blocks.
     Quantize,
-    /// Reductions over the same rows, one workgroup a row.
+    /// Reductions over the same rows, one workgroup a row or several.
     Row,
     /// Matmuls of few rows (M <= 8) that share their left operand.
     Matvec,

@@ -106,54 +106,10 @@ pub enum GraphError {
 }
 
 impl Hash for Node {
-    /// Types are left out: of equal ops and operands they are equal, but for what is refused anyway.
+    /// Types are left out, since they follow from ops and operands; leaves have theirs in the op.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.op.hash(state);
         self.operands.hash(state);
-    }
-}
-
-/// Notes the symbols of a new node; each name stands for one maximum.
-fn declare_symbols(
-    symbols: &mut IndexMap<String, Symbol>,
-    op: &Op,
-    types: &[TensorType],
-) -> Result<(), GraphError> {
-    let mut found: Vec<Symbol> =
-        types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
-    match op {
-        Op::DimValue { dim, .. } => found.extend(dim.symbols()),
-        Op::Slice { start, .. } => found.extend(start.symbols()),
-        Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
-        Op::Custom(custom) => found.extend(custom.symbols()),
-        Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
-        _ => {}
-    }
-    for symbol in found {
-        match symbols.get(symbol.name()) {
-            Some(known) if known.limit() != symbol.limit() => {
-                let (first, second) = (known.limit(), symbol.limit());
-                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
-            }
-            Some(_) => {}
-            None => _ = symbols.insert(symbol.name().into(), symbol),
-        }
-    }
-    Ok(())
-}
-
-/// Takes the name of a leaf that is new; an equal leaf would have been found.
-fn name_leaf(leaves: &mut HashSet<(&'static str, String)>, op: &Op) -> Result<(), GraphError> {
-    let (what, name) = match op {
-        Op::Input { name, .. } => ("input", name.clone()),
-        Op::Weight { name, .. } => ("weight", name.clone()),
-        Op::State { name, .. } => ("state", name.clone()),
-        Op::Param { index, .. } => ("param", index.to_string()),
-        _ => return Ok(()),
-    };
-    match leaves.insert((what, name.clone())) {
-        true => Ok(()),
-        false => Err(GraphError::Duplicate { what, name }),
     }
 }
 
@@ -296,9 +252,22 @@ impl Graph {
         Ok(())
     }
 
-    /// Has a state's new version computed though nobody is given it: a run leaves it in the state.
+    /// Has a state's new version, the result of a [`StateUpdate`](Op::StateUpdate), computed though nobody is given it: a
+    /// run leaves it in the state.
+    ///
+    /// # Errors
+    /// When it is something else.
     pub fn keep(&mut self, version: impl Into<Value>) -> Result<(), GraphError> {
-        self.output("", version)
+        let version = version.into();
+        self.output("", version)?;
+        match self.op(version) {
+            Op::StateUpdate { .. } => Ok(()),
+            other => {
+                let why = format!("{} is no new version of a state", other.name());
+                self.outputs.pop();
+                Err(GraphError::Type { op: "keep", why, operands: self.ty(version).to_string() })
+            }
+        }
     }
 
     /// Pairs `(end, extent)` with symbols, of which each run must check `end <= extent`: the bounds of
@@ -396,5 +365,49 @@ impl Graph {
         let kept = self.ty(a).shape.with_ones(axes);
         let reduced = self.add(Op::Reduce { kind, axes: axes.to_vec() }, &[a])?;
         self.reshape(reduced, kept)
+    }
+}
+
+/// Notes the symbols of a new node; each name stands for one maximum.
+fn declare_symbols(
+    symbols: &mut IndexMap<String, Symbol>,
+    op: &Op,
+    types: &[TensorType],
+) -> Result<(), GraphError> {
+    let mut found: Vec<Symbol> =
+        types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
+    match op {
+        Op::DimValue { dim, .. } => found.extend(dim.symbols()),
+        Op::Slice { start, .. } => found.extend(start.symbols()),
+        Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
+        Op::Custom(custom) => found.extend(custom.symbols()),
+        Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
+        _ => {}
+    }
+    for symbol in found {
+        match symbols.get(symbol.name()) {
+            Some(known) if known.limit() != symbol.limit() => {
+                let (first, second) = (known.limit(), symbol.limit());
+                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
+            }
+            Some(_) => {}
+            None => _ = symbols.insert(symbol.name().into(), symbol),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the name of a leaf that is new; an equal leaf would have been found.
+fn name_leaf(leaves: &mut HashSet<(&'static str, String)>, op: &Op) -> Result<(), GraphError> {
+    let (what, name) = match op {
+        Op::Input { name, .. } => ("input", name.clone()),
+        Op::Weight { name, .. } => ("weight", name.clone()),
+        Op::State { name, .. } => ("state", name.clone()),
+        Op::Param { index, .. } => ("param", index.to_string()),
+        _ => return Ok(()),
+    };
+    match leaves.insert((what, name.clone())) {
+        true => Ok(()),
+        false => Err(GraphError::Duplicate { what, name }),
     }
 }

@@ -7,7 +7,7 @@
 //! - fusion bodies hold no fusions, inputs, weights or states, and are verified like any graph;
 //! - a fusion's kind accepts its body ([`crate::form`]);
 //! - a state version is updated at most once, and no node that depends on the update reads the old version;
-//! - what is returned without a name is a version of a state;
+//! - what is returned without a name is the new version of a state;
 //! - only states (and their versions) are updated, and those of blocks only by what `quantize` makes.
 //!
 //! Hold by construction ([`Graph::add_node`], [`Graph::output`]): no two nodes are equal, names of leaves and
@@ -106,8 +106,8 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
         report(NodeId(0), format!("params are numbered {indices:?}"));
     }
     let kept = graph.outputs().iter().filter(|o| o.name.is_empty() && !is_body);
-    for nameless in kept.filter(|o| !is_state(graph, o.value)) {
-        report(nameless.value.node, "is returned without a name and no version of a state".into());
+    for nameless in kept.filter(|o| !is_updated(graph, o.value)) {
+        report(nameless.value.node, "is returned without a name and no new version of a state".into());
     }
     states(graph, &mut report);
     // Layers repeat: a body that was found to be right is right elsewhere.
@@ -144,6 +144,15 @@ fn is_state(graph: &Graph, v: Value) -> bool {
         Op::State { .. } | Op::Param { .. } | Op::StateUpdate { .. } => true,
         Op::Fusion(f) => updated_param(f, v.result).is_some(),
         _ => false,
+    }
+}
+
+/// True for what an update made of a state.
+fn is_updated(graph: &Graph, v: Value) -> bool {
+    let update = |op: &Op| matches!(op, Op::StateUpdate { .. });
+    match graph.op(v) {
+        Op::Fusion(f) => f.body.outputs().get(v.result as usize).is_some_and(|o| update(f.body.op(o.value))),
+        op => update(op),
     }
 }
 

@@ -62,9 +62,9 @@ impl Decoder {
             };
             (done(prefill_kernels, "prefill"), done(step_kernels, name(options.decode)), weights)
         });
-        let (weights, states) = (weights?, cache(llama, device, context)?);
+        let (weights, states) = (weights?, states(llama, device, context)?);
         let prefill = prefill?.bind(&weights, &states)?;
-        let decode = (options.decode, Step::new(step?, (&weights, &states))?);
+        let decode = (options.decode, Step::new(&step?, options.decode, &weights, &states)?);
         device.release_staging();
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
         let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
@@ -124,7 +124,7 @@ impl Decoder {
             // A prompt of one token is no reason to compile a decode step that no later token may take.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
             let outputs = match decodes {
-                true => self.step(Decode::Logits)?.0.executable().run(&[pos], &inputs)?,
+                true => self.step(Decode::Logits)?.executable().run(&[pos], &inputs)?,
                 false => self.prefill.run(&[pos, (SEQ, part.len() as u64)], &inputs)?,
             };
             self.position += part.len();
@@ -138,11 +138,11 @@ impl Decoder {
     /// device chooses: one submission, and no logits are read.
     ///
     /// # Errors
-    /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
+    /// (The text is then what it was.) When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
         check_tokens(&[token], self.position, self.context, self.vocabulary)?;
         let position = self.position;
-        let best = self.step(Decode::Token)?.0.once(token, position)?;
+        let best = self.step(Decode::Token)?.once(token, position)?;
         self.position += 1;
         Ok(best)
     }
@@ -167,8 +167,7 @@ impl Decoder {
         check_tokens(&[token], self.position, self.context, self.vocabulary)?;
         let (position, count) = (self.position, count.min(self.context - self.position));
         let mut given = 0;
-        let (step, parts) = self.step(Decode::Token)?;
-        let followed = step.follow((&parts.weights, &parts.states), token, position, count, &mut |token| {
+        let followed = self.step(Decode::Token)?.follow(token, position, count, &mut |token| {
             given += 1;
             on_token(token)
         });
@@ -177,15 +176,14 @@ impl Decoder {
     }
 
     /// The decode step that gives `what`, compiled if it was not yet.
-    fn step(&mut self, what: Decode) -> Result<(&mut Step, &Parts)> {
+    fn step(&mut self, what: Decode) -> Result<&Step> {
         if self.decode.0 == what {
-            return Ok((&mut self.decode.1, &self.parts));
+            return Ok(&self.decode.1);
         }
-        let step = match &mut self.other {
-            Some(other) => other,
-            none => none.insert(self.parts.compile(what)?),
-        };
-        Ok((step, &self.parts))
+        match &mut self.other {
+            Some(other) => Ok(other),
+            none => Ok(none.insert(self.parts.compile(what)?)),
+        }
     }
 
     /// The decode step that was compiled with the model.
@@ -236,7 +234,7 @@ struct Parts {
 impl Parts {
     fn compile(&self, decode: Decode) -> Result<Step> {
         let step = decode_step(&self.llama, &self.device, self.activations, self.context, decode)?;
-        Step::new(self.device.prepare(&step)?, (&self.weights, &self.states))
+        Step::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
 }
 
@@ -290,9 +288,9 @@ fn round(
 }
 
 /// The states of a model's graphs, with an empty cache for `context` positions.
-pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
-    let cache = llama.states(context);
-    let bytes = cache.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
+pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+    let all = llama.states(context);
+    let bytes = all.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
         let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
         sum.checked_add(match dtype {
             DType::Block(format) => format.row_bytes(elements).ok()?,
@@ -305,7 +303,7 @@ pub(crate) fn cache(llama: &Llama, device: &Device, context: usize) -> Result<Ha
         return Err(Error::CacheTooLarge { context });
     }
     let mut states = HashMap::new();
-    for (name, dtype, shape) in cache {
+    for (name, dtype, shape) in all {
         states.insert(name, device.state(dtype, &shape)?);
     }
     Ok(states)

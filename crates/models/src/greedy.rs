@@ -9,23 +9,31 @@ use tallow::{Device, Executable, Outputs, Pending, Prepared, State, Weight};
 
 use crate::error::{Error, Result};
 use crate::llama::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
+use crate::model::Decode;
 
-/// A decode step as kernels, and one executable of it or two.
+/// A decode step, as one executable or two that take turns.
 #[derive(Debug)]
 pub(crate) struct Step {
-    prepared: Prepared,
     first: Executable,
-    /// For runs ahead of those of the first, once there were any.
+    /// For runs ahead of those of the first, of steps that choose.
     second: Option<Executable>,
 }
 
-/// Weights and states of a model, by name.
-type Leaves<'a> = (&'a HashMap<String, Weight>, &'a HashMap<String, State>);
-
 impl Step {
-    pub(crate) fn new(prepared: Prepared, (weights, states): Leaves<'_>) -> Result<Step> {
+    pub(crate) fn new(
+        prepared: &Prepared,
+        what: Decode,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, State>,
+    ) -> Result<Step> {
         let first = prepared.bind(weights, states)?;
-        Ok(Step { prepared, first, second: None })
+        let second = match (what, first.device()) {
+            // A run of the interpreter is done when it has started.
+            (Decode::Logits, _) | (_, Device::Cpu) => None,
+            // There may be memory for one alone; then steps wait for each other.
+            (Decode::Token, _) => prepared.bind(weights, states).ok(),
+        };
+        Ok(Step { first, second })
     }
 
     pub(crate) fn executable(&self) -> &Executable {
@@ -42,21 +50,14 @@ impl Step {
     /// Before a token is waited for, the step after it is submitted. Where that was one too many, it has written the row of
     /// the cache behind the last one that counts, which is not read before it is written again.
     pub(crate) fn follow(
-        &mut self,
-        (weights, states): Leaves<'_>,
+        &self,
         token: u32,
         position: usize,
         count: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<()> {
-        if matches!(self.first.device(), Device::Cpu) {
-            return self.one_by_one(token, position, count, on_token);
-        }
-        let second = match &mut self.second {
-            Some(second) => second,
-            none => none.insert(self.prepared.bind(weights, states)?),
-        };
-        let executables = [&self.first, &*second];
+        let Some(second) = &self.second else { return self.one_by_one(token, position, count, on_token) };
+        let executables = [&self.first, second];
         let mut run = start(&self.first, token, position)?;
         let mut given = 0;
         loop {
@@ -77,7 +78,7 @@ impl Step {
         }
     }
 
-    /// [`Step::follow`] where a run is done when it has started.
+    /// [`Step::follow`] with one executable.
     fn one_by_one(
         &self,
         mut token: u32,

@@ -2,7 +2,7 @@
 
 use tallow::{Device, ExecStats, Executable};
 
-use crate::decoder::{cache, with_cache};
+use crate::decoder::{states, with_cache};
 use crate::error::{Error, Result};
 use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
 use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, to_bytes, to_f32};
@@ -39,7 +39,7 @@ impl Scorer {
         let prefill = llama.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
         let score = llama.score(chunk, context).map_err(invalid("score"))?;
         let weights = file.upload(device, &score, progress)?;
-        let states = cache(&llama, device, context)?;
+        let states = states(&llama, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "score" });

@@ -1,6 +1,7 @@
 //! Few rows that are so long that several workgroups share each: lengths around what they are split at, all reductions and
 //! element types, NaN and ties in any part, lengths that only a run knows, and runs one after the other.
 
+use tallow::Device;
 use tallow_ir::{DType, Dim, ElementwiseOp as E, Graph, GraphError, Op, ReduceKind, Symbol, Value};
 use tallow_tests::random_inputs;
 use tallow_tests::random_inputs::with_symbols;
@@ -13,12 +14,16 @@ fn reduce(g: &mut Graph, name: &str, kind: ReduceKind, x: Value, axes: &[usize])
     g.output(&format!("{name}_{}", kind.name()), y)
 }
 
+/// Kernels of the graph whose rows are shared: those that have memory to meet in.
+fn shared(device: &Device, graph: &Graph) -> usize {
+    let module = tallow_codegen::compile(graph, device.caps().unwrap()).unwrap();
+    module.kernels.iter().filter(|kernel| !kernel.scratch.is_empty()).count()
+}
+
 /// Lengths around multiples of a part, rows below and above the number that is split, and all axes at once.
 #[test]
 fn lengths_and_numbers_of_rows() {
-    if device().is_none() {
-        return;
-    }
+    let Some(device) = device() else { return };
     let shapes = [[1, 16383], [1, 16384], [1, 16387], [3, 20480], [2, 70001], [127, 16400], [129, 16400]];
     for (seed, [rows, n]) in shapes.into_iter().enumerate() {
         let build = || -> Result<Graph, GraphError> {
@@ -36,18 +41,11 @@ fn lengths_and_numbers_of_rows() {
             let dot = g.elementwise(E::Tanh, &[dot])?;
             g.output("dot", dot)?;
             reduce(&mut g, "whole", ReduceKind::Max, product, &[0, 1])?;
-            // What follows from results of the same row, in kernels of their own where rows are long.
-            let mean = g.reduce_keepdim(ReduceKind::Sum, x, &[1])?;
-            let by = g.full_like(mean, 1.0 / n as f64)?;
-            let mean = g.elementwise(E::Mul, &[mean, by])?;
-            let mean = g.broadcast(mean, [rows, n])?;
-            let centred = g.elementwise(E::Sub, &[x, mean])?;
-            let squares = g.elementwise(E::Mul, &[centred, centred])?;
-            reduce(&mut g, "variance", ReduceKind::Sum, squares, &[1])?;
-            g.output("centred", centred)?;
             Ok(g)
         };
-        if let Some(why) = check(&build().unwrap(), seed as u64) {
+        let graph = build().unwrap();
+        assert_eq!(shared(&device, &graph) > 0, n > 16383, "[{rows}, {n}]");
+        if let Some(why) = check(&graph, seed as u64) {
             panic!("[{rows}, {n}]: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
         }
     }
@@ -74,7 +72,9 @@ fn every_reduction_of_every_type() {
             }
             Ok(g)
         };
-        if let Some(why) = check(&build().unwrap(), 7) {
+        let graph = build().unwrap();
+        assert!(shared(&device, &graph) > 0, "{dtype}");
+        if let Some(why) = check(&graph, 7) {
             panic!("{dtype}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
         }
     }
@@ -90,6 +90,7 @@ fn ties_and_nan_in_any_part() {
     for kind in [ReduceKind::ArgMax, ReduceKind::ArgMin, ReduceKind::Max, ReduceKind::Min] {
         reduce(&mut g, "r", kind, x, &[1]).unwrap();
     }
+    assert_eq!(shared(&device, &g), 1);
     let executable = device.compile(&g, &Default::default(), &Default::default()).unwrap();
     let mut inputs = random_inputs(&g, 3);
     let places = [0, 1, 1023, 4095, 4096, 9000, 20_000, N - 1];
@@ -133,11 +134,40 @@ fn lengths_of_a_run() {
     for (graph, values) in
         [(long, vec![0, 1, 255, 4097, 49_999]), (four, vec![0, 3, 12_000]), (rows, vec![0, 1, 5])]
     {
+        assert_eq!(shared(&device, &graph), 1);
         for n in values {
             let inputs = with_symbols(&graph, n, [("n".into(), n)].into_iter().collect());
             if let Err(why) = check_on(&device, &graph, &inputs) {
                 panic!("n = {n}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
             }
+        }
+    }
+}
+
+/// What follows from results of the same row: kernels of their own where few rows are long, one kernel else.
+#[test]
+fn what_follows_from_results() {
+    let Some(device) = device() else { return };
+    for (seed, [rows, n]) in
+        [[1, 16384], [1, 32768], [3, 40001], [8, 33000], [9, 33000]].into_iter().enumerate()
+    {
+        let build = || -> Result<Graph, GraphError> {
+            let mut g = Graph::new("rows");
+            let x = g.input("x", DType::F32, [rows, n])?;
+            let mean = g.reduce_keepdim(ReduceKind::Sum, x, &[1])?;
+            let by = g.full_like(mean, 1.0 / n as f64)?;
+            let mean = g.elementwise(E::Mul, &[mean, by])?;
+            let mean = g.broadcast(mean, [rows, n])?;
+            let centred = g.elementwise(E::Sub, &[x, mean])?;
+            let squares = g.elementwise(E::Mul, &[centred, centred])?;
+            reduce(&mut g, "variance", ReduceKind::Sum, squares, &[1])?;
+            g.output("centred", centred)?;
+            Ok(g)
+        };
+        let graph = build().unwrap();
+        assert_eq!(shared(&device, &graph), if rows < 9 && n > 32767 { 2 } else { 0 }, "[{rows}, {n}]");
+        if let Some(why) = check(&graph, seed as u64) {
+            panic!("[{rows}, {n}]: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Reductions over rows, and what is computed from them: passes with reductions, then a loop that writes.
 //!
-//! Of few long rows, several workgroups reduce each ([`split`]). Else one workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; and where
-//! elements of neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it.
+//! One workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; where elements of
+//! neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it; and few long rows are
+//! shared among workgroups ([`split`]).
 
 use minijinja::context;
 use tallow_ir::Dim;
-use tallow_ir::access::param_reads;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
-use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
+use tallow_ir::index::{AtomId, Atoms, Index};
 
 use super::group::{self, Root};
 use super::kept;
@@ -156,7 +156,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let workgroup = SHORT_ROWS.min(e.caps.max_workgroup_invocations);
         return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0, split: None };
     }
-    if along_row == 1 && side_by_side(e, form) {
+    if along_row == 1 && form.lies_side_by_side(e.body) {
         let group = group::size(e.body, |atoms, j, size| {
             let row = grouped(atoms, &form.rows, size, j)?;
             let i = atoms.free(&form.inner);
@@ -195,23 +195,6 @@ fn is_short(form: &RowForm) -> bool {
     form.inner.as_const().is_some_and(|n| (1..=limit).contains(&n))
 }
 
-/// Whether what the reductions read lies side by side from row to row rather than along a row.
-fn side_by_side(e: &Emitter<'_>, form: &RowForm) -> bool {
-    let mut atoms = Atoms::default();
-    let row = atoms.fresh(&form.rows, AtomDef::Free);
-    let element = atoms.fresh(&form.inner, AtomDef::Free);
-    let (r, i) = (atoms.index(row), atoms.index(element));
-    let (mut along_row, mut across) = (0, 0);
-    for root in roots(e, form, &r, &i, &mut atoms, false) {
-        for (_, at) in param_reads(e.body, root.value, &root.at, &mut atoms) {
-            let steps = |atom| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
-            along_row += usize::from(steps(element));
-            across += usize::from(steps(row));
-        }
-    }
-    across > along_row
-}
-
 /// The index of an axis of extent `n` as a group of `size` and element `j` of it.
 fn grouped(atoms: &mut Atoms, n: &Dim, size: u32, j: AtomId) -> Option<Index> {
     let size = Dim::constant(size.into());
@@ -238,7 +221,7 @@ fn roots(
         let shape = e.body.ty(value).shape.clone();
         match kind {
             RowOutput::Inner => {
-                let at = inner_at(form, row, i, &shape, atoms);
+                let at = form.inner_at(row, i, &shape, atoms);
                 all.push(Root { value, at, output: Some(output) });
             }
             RowOutput::Row if each_row => {
@@ -249,19 +232,6 @@ fn roots(
         }
     }
     all
-}
-
-/// Coordinates in `shape` of element `i` of row `row`.
-fn inner_at(
-    form: &RowForm,
-    row: &Index,
-    i: &Index,
-    shape: &tallow_ir::Shape,
-    atoms: &mut Atoms,
-) -> Vec<Index> {
-    let at = form.domain.at(row, i, atoms);
-    let linear = atoms.flatten(&at, &form.domain.shape);
-    atoms.unflatten(&linear, shape)
 }
 
 /// Keeps what the loops read in registers, where a row fits.
@@ -321,7 +291,7 @@ fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &Walk, tiles: &Tiles) -> R
         let mut after = vec![];
         for output in of_kind(RowOutput::Inner) {
             let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-            let at = inner_at(form, &walk.row, &walk.i, &shape, &mut e.atoms);
+            let at = form.inner_at(&walk.row, &walk.i, &shape, &mut e.atoms);
             after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
         }
         walk.close(e, after, inside);

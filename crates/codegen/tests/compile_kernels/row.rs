@@ -71,6 +71,44 @@ fn long_rows_in_every_dtype() {
     check(&DType::SCALARS.map(of));
 }
 
+/// Rows that one workgroup takes although they are long: where meeting takes more bindings than there are, where the loop's
+/// variable would wrap, and columns.
+#[test]
+fn long_rows_that_are_not_shared() {
+    let scratch = |profile: &str, text: &str| {
+        let graph = tallow_ir::text::parse(&format!("graph \"g\" {{\n{text}\n}}")).unwrap();
+        let module = tallow_codegen::compile(&graph, &tallow_ir::caps::profile(profile).unwrap()).unwrap();
+        module.kernels.iter().map(|kernel| kernel.scratch.len()).collect::<Vec<_>>()
+    };
+    let sum = |n: i64| {
+        format!(
+            "%0 = input \"x\" : f32[{n},1]\n%1 = input \"y\" : f32[1,{n}]\n%2 = broadcast %0 : f32[{n},{n}]\n\
+             %3 = broadcast %1 : f32[{n},{n}]\n%4 = mul %2 %3 : f32[{n},{n}]\n\
+             %5 = reduce_sum %4 axes=[0,1] : f32[]\nreturn %5 as \"s\""
+        )
+    };
+    assert_eq!(scratch("h200", &sum(60_000)), [2]);
+    assert_eq!(scratch("h200", &sum(65_535)), [0]);
+    assert_eq!(scratch("minimum", &sum(60_000)), [0]);
+    // Three windows of each operand leave no room beside the table and the result.
+    let dot = |n: i64| {
+        format!(
+            "%0 = input \"x\" : f32[{n}]\n%1 = input \"y\" : f32[{n}]\n%2 = mul %0 %1 : f32[{n}]\n\
+             %3 = reduce_sum %2 axes=[0] : f32[]\nreturn %3 as \"s\""
+        )
+    };
+    assert_eq!(scratch("lavapipe", &dot(1_000_000)), [2]);
+    let few =
+        tallow_ir::DeviceCaps { max_storage_buffers: 8, ..tallow_ir::caps::profile("lavapipe").unwrap() };
+    let graph = tallow_ir::text::parse(&format!("graph \"g\" {{\n{}\n}}", dot(100_000_000))).unwrap();
+    let module = tallow_codegen::compile(&graph, &few).unwrap();
+    assert!(module.kernels.iter().all(|k| k.scratch.is_empty() && k.bindings.len() <= 8));
+    let columns = "%0 = input \"x\" : f32[40000,64]\n%1 = reduce_max %0 axes=[0] : f32[64]\n\
+                   %2 = broadcast %1 : f32[40000,64]\n%3 = sub %0 %2 : f32[40000,64]\n%4 = exp %3 : f32[40000,64]\n\
+                   %5 = reduce_sum %4 axes=[0] : f32[64]\nreturn %5 as \"s\"\nreturn %4 as \"e\"";
+    assert_eq!(scratch("h200", columns), [0]);
+}
+
 fn softmax(d: DType, rows: &str, inner: &str) -> Case {
     let symbols = "symbol seq <= 40\nsymbol len <= 500";
     let (full, one) = (format!("{d}[{rows},{inner}]"), format!("{d}[{rows},1]"));

@@ -1,7 +1,10 @@
 //! Few rows that are so long that several workgroups share each.
 
-use super::{RowForm, RowOutput, Rows};
+use super::{RowForm, RowOutput, Rows, output_root};
+use crate::access::param_reads;
 use crate::graph::{Graph, NodeId};
+use crate::index::{AtomDef, Atoms, Index};
+use crate::shape::Shape;
 
 /// Fewest elements of a workgroup's part of a row: 16 for each of 256 invocations. Bringing parts together takes about as
 /// long as reading so many (2 us on an H200).
@@ -10,8 +13,9 @@ const LEAST: i64 = 4096;
 /// Parts of all rows together, at most: with 512 invocations each they fill the largest devices twice.
 const MOST: i64 = 512;
 
-/// Parts of a row for which it is worthwhile that what follows from its results is a kernel of its own: an H200 takes 10 us
-/// for a row of 8 parts in one workgroup, and 2 to 3 for a further kernel and its barrier.
+/// Parts of a row for which it is worthwhile that what follows from its results is a kernel of its own, and most rows. An
+/// H200 takes 10 us for a row of 8 parts in one workgroup, and 2 to 3 for a further kernel and its barrier; with 8 rows,
+/// which take no longer than one, one multiprocessor in 16 is busy.
 const APART: i64 = 8;
 
 /// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
@@ -44,8 +48,45 @@ impl RowForm {
     }
 
     /// Whether this should be several kernels: rows that would be shared if nothing were done with them afterwards. Of rows
-    /// whose length only a run knows the most may be far from the usual.
+    /// whose length only a run knows the most may be far from the usual, and columns are not shared.
     pub fn better_apart(&self, body: &Graph) -> bool {
-        self.inner.as_const().is_some() && self.parts() >= APART && !self.ends_with_results(body)
+        self.inner.as_const().is_some()
+            && self.parts() >= APART
+            && self.rows.max_value() <= APART
+            && !self.ends_with_results(body)
+            && !self.lies_side_by_side(body)
+    }
+
+    /// Whether what is read lies side by side from row to row rather than along a row, as columns do.
+    pub fn lies_side_by_side(&self, body: &Graph) -> bool {
+        let mut atoms = Atoms::default();
+        let row = atoms.fresh(&self.rows, AtomDef::Free);
+        let element = atoms.fresh(&self.inner, AtomDef::Free);
+        let (r, i) = (atoms.index(row), atoms.index(element));
+        let mut read = vec![];
+        for (id, rows) in &self.reduces {
+            read.push((body.node(*id).operands[0], rows.at(&r, &i, &mut atoms)));
+        }
+        for (output, _) in self.outputs.iter().enumerate().filter(|(_, kind)| **kind == RowOutput::Inner) {
+            let value = output_root(body, output);
+            let at = self.inner_at(&r, &i, &body.ty(value).shape, &mut atoms);
+            read.push((value, at));
+        }
+        let (mut along_row, mut across) = (0, 0);
+        for (value, at) in read {
+            for (_, at) in param_reads(body, value, &at, &mut atoms) {
+                let steps = |atom| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
+                along_row += usize::from(steps(element));
+                across += usize::from(steps(row));
+            }
+        }
+        across > along_row
+    }
+
+    /// Coordinates in `shape` of element `i` of row `row`.
+    pub fn inner_at(&self, row: &Index, i: &Index, shape: &Shape, atoms: &mut Atoms) -> Vec<Index> {
+        let at = self.domain.at(row, i, atoms);
+        let linear = atoms.flatten(&at, &self.domain.shape);
+        atoms.unflatten(&linear, shape)
     }
 }
