@@ -369,6 +369,11 @@ impl DeviceCaps {
         bytes.div_ceil(self.window_bytes()).max(1)
     }
 
+    /// Whether all subgroups have [`DeviceCaps::subgroup_size`] invocations, whatever the kernel.
+    pub fn subgroups_of_one_size(&self) -> bool {
+        self.subgroup_size_min == self.subgroup_size_max
+    }
+
     /// Takes a feature away, and with it all that cannot be used without it.
     pub fn without(&mut self, feature: OptionalFeature) {
         match feature {

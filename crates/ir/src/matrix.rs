@@ -30,10 +30,7 @@ pub fn side(caps: &DeviceCaps) -> Option<u32> {
         };
         caps.cooperative_matrix.iter().any(fits)
     };
-    let around = caps.f16
-        && caps.storage_16bit
-        && caps.memory_model
-        && caps.subgroup_size_min == caps.subgroup_size_max;
+    let around = caps.f16 && caps.storage_16bit && caps.memory_model && caps.subgroups_of_one_size();
     SIDES.into_iter().find(|side| around && has(side))
 }
 

@@ -42,7 +42,7 @@ struct Split {
 /// The sharing for heads of `d` elements and values of `e`, if the device can do it.
 fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Option<Split> {
     let size = caps.subgroup_size;
-    let fixed = caps.subgroup_size_min == caps.subgroup_size_max;
+    let fixed = caps.subgroups_of_one_size();
     let workgroup = match caps.device_type {
         // One thread runs all subgroups, and more of them only add switches; with two their sums still meet, which
         // tests without a GPU want to see.

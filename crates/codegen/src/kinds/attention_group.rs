@@ -68,7 +68,7 @@ struct Sizes {
 /// where the device lacks what the kernel needs.
 fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, choice: Keys) -> Option<Sizes> {
     let size = caps.subgroup_size;
-    let fixed = caps.subgroup_size_min == caps.subgroup_size_max && size.is_power_of_two();
+    let fixed = caps.subgroups_of_one_size() && size.is_power_of_two();
     let able = fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
     let team = team(caps, d.max(width)).filter(|_| able)?;
     let Keys { workgroup, splits, least } = choice;

@@ -118,7 +118,7 @@ pub(crate) fn kernel(
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     // Subgroups leave their sums to the epilogue where there is room, so that all columns wait for each other once.
     let size = e.caps.subgroup_size;
-    let fixed = e.caps.subgroup_size_min == e.caps.subgroup_size_max && size.is_power_of_two();
+    let fixed = e.caps.subgroups_of_one_size() && size.is_power_of_two();
     let subgroups = workgroup / size;
     let (own, others) = (4 * tile_floats * subgroups, 4 * rounded.iter().sum::<u32>() + reduced_bytes);
     let beside = own + others + used.shared_bytes(workgroup);

@@ -251,7 +251,7 @@ impl Shape {
         let wanted = wanted(e, form, workgroups);
         let size = e.caps.subgroup_size;
         let subgroups = workgroup / size;
-        let fixed = e.caps.subgroup_size_min == e.caps.subgroup_size_max;
+        let fixed = e.caps.subgroups_of_one_size();
         let parts = if fixed { parts } else { 1 };
         let tile = wanted.next_multiple_of(subgroups / parts);
         Shape { workgroup, tile, parts, size: fixed.then_some(size), row }

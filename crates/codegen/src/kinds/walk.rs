@@ -193,7 +193,7 @@ impl Walk {
                 format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")
             }
             (Share::Subgroup, _) => {
-                let size = match e.caps.subgroup_size_min == e.caps.subgroup_size_max {
+                let size = match e.caps.subgroups_of_one_size() {
                     true => format!("{}u", e.caps.subgroup_size),
                     false => "gl_SubgroupSize".to_string(),
                 };

@@ -27,6 +27,7 @@
 mod absorb;
 mod build;
 mod cluster;
+mod forms;
 mod grow;
 mod prune;
 mod siblings;

@@ -1,16 +1,13 @@
 //! The state of the fuser: nodes in clusters, with the questions that all phases ask.
 
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
-use foldhash::fast::RandomState;
-
+use super::forms::Forms;
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
-use crate::dot;
 use crate::dtype::DType;
-use crate::form::{self, MATVEC_MAX_ROWS, Reason};
+use crate::form::{MATVEC_MAX_ROWS, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
@@ -40,19 +37,6 @@ pub(super) struct Cluster {
     pub nodes: BTreeSet<NodeId>,
 }
 
-/// A row kernel that should be several: parts of a row, and bindings through which they meet.
-#[derive(Clone, Copy, Debug)]
-struct Shared {
-    parts: i64,
-    places: u64,
-}
-
-/// What was found of bodies as kernels of a kind.
-type Forms = HashMap<(FusionKind, Graph), Result<Option<Shared>, Reason>, RandomState>;
-
-/// Bodies whose forms are kept: many more than differ in a model, and few beside a graph of as many kernels.
-const FORMS: usize = 4096;
-
 pub(super) struct Clusters<'a> {
     pub graph: &'a Graph,
     pub caps: &'a DeviceCaps,
@@ -76,7 +60,7 @@ pub(super) struct Clusters<'a> {
     /// By node: the clusters that compute it; several once it is duplicated into consumers.
     pub member: Vec<Vec<usize>>,
     pub log: Vec<String>,
-    forms: RefCell<Forms>,
+    forms: Forms,
 }
 
 impl<'a> Clusters<'a> {
@@ -151,7 +135,7 @@ impl<'a> Clusters<'a> {
             clusters: vec![],
             member,
             log: vec![],
-            forms: RefCell::default(),
+            forms: Forms::default(),
         }
     }
 
@@ -403,34 +387,12 @@ impl<'a> Clusters<'a> {
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
-        match self.form_of(kind, body) {
+        match self.forms.of(kind, body, self.caps) {
             Ok(Some(shared)) if nodes.len() > 1 && bindings + shared.places <= limit => {
                 Ok(Err(Reason(format!("{} workgroups share a row", shared.parts))))
             }
             found => Ok(found.map(|_| ())),
         }
-    }
-
-    /// What decides whether `body` is a kernel of `kind`. Layers repeat, and so do the bodies that are tried of them.
-    fn form_of(&self, kind: FusionKind, body: Graph) -> Result<Option<Shared>, Reason> {
-        let key = (kind, body);
-        if let Some(found) = self.forms.borrow().get(&key) {
-            return found.clone();
-        }
-        let body = &key.1;
-        let form = form::form(kind, body).and_then(|form| self.computable(body, &form).map(|()| form));
-        let found = form.map(|form| match form {
-            form::Form::Row(rows) if rows.better_apart(body) => {
-                Some(Shared { parts: rows.parts(), places: rows.meeting_places() as u64 })
-            }
-            _ => None,
-        });
-        let mut forms = self.forms.borrow_mut();
-        if forms.len() == FORMS {
-            forms.clear();
-        }
-        forms.insert(key, found.clone());
-        found
     }
 
     /// Bindings of the codebooks, where one of `externals` refers to one: all of them lie in one buffer.
@@ -439,21 +401,6 @@ impl<'a> Clusters<'a> {
         match externals.iter().any(refers) {
             true => self.caps.windows(tallow_quant::codebooks_bytes() as u64),
             false => 0,
-        }
-    }
-
-    /// Whether the device has what a kernel that rounds its left operand, or reduces its results, needs.
-    fn computable(&self, body: &Graph, form: &form::Form) -> Result<(), Reason> {
-        match form {
-            form::Form::Contraction(c)
-                if dot::rounding(body, c.lhs).is_some() && !dot::supported(body, c, self.caps) =>
-            {
-                Err(Reason("no integer dot products with these weights on this device".into()))
-            }
-            form::Form::Contraction(c) if !form::results_fit(body, c, self.caps) => {
-                Err(Reason("no shared memory for the results that are reduced".into()))
-            }
-            _ => Ok(()),
         }
     }
 
