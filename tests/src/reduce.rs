@@ -106,6 +106,8 @@ fn as_inputs(new: &mut Graph, id: NodeId, node: &Node) -> Option<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallow_ir::{Dim, ElementwiseOp};
+
     use crate::{Options, random_graph};
 
     #[test]
@@ -127,6 +129,22 @@ mod tests {
             }
         }
         assert!(reduced > 0);
+    }
+
+    /// What a failure needs of a state that is only kept stays in the state.
+    #[test]
+    fn what_is_kept_stays_kept() {
+        let mut graph = Graph::new("kept");
+        let x = graph.input("x", DType::F32, [4]).expect("a new name");
+        let state = graph.state("s", DType::F32, [4]).expect("a new name");
+        let y = graph.elementwise(ElementwiseOp::Neg, &[x]).expect("of a float");
+        let next = Op::StateUpdate { offsets: vec![Dim::zero()] };
+        let next = graph.add(next, &[state, y]).expect("of one type");
+        graph.keep(next).expect("a new version");
+        graph.output("y", y).expect("a new name");
+        let kept = |g: &Graph| g.outputs().iter().any(|o| o.name.is_empty());
+        let small = reduce(&graph, kept);
+        assert!(kept(&small) && small.len() < graph.len(), "{small}");
     }
 
     #[test]

@@ -108,18 +108,16 @@ impl<'a> Replay<'a> {
 /// The token that every text begins with.
 const FIRST: u32 = 1;
 
-/// `steps` tokens from an empty context, each step submitted before the token of the one ahead of it is waited for;
+/// `steps` tokens, at least one, from an empty context, each step submitted before the token of the one ahead of it is waited for;
 /// `on_token` is given each.
 fn ahead(replays: &mut [Replay<'_>; 2], steps: usize, on_token: &mut dyn FnMut(u32)) -> Result<()> {
     let mut run = replays[0].start(0, FIRST)?;
-    for position in 1..=steps {
-        let next = match position < steps {
-            true => Some(replays[position % 2].start(position, CHOSEN)?),
-            false => None,
-        };
+    for position in 1..steps {
+        let next = replays[position % 2].start(position, CHOSEN)?;
         on_token(replays[(position - 1) % 2].finish(run)?);
-        run = next.unwrap_or_default();
+        run = next;
     }
+    on_token(replays[(steps - 1) % 2].finish(run)?);
     Ok(())
 }
 
@@ -136,14 +134,17 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
 
     let mut busy_alone = vec![];
     let alone = repeat(options.seconds, || {
-        let (mut device, mut token) = (0.0, FIRST);
-        let (start, clock) = (Instant::now(), ThreadTime::now());
+        let (mut device, mut wall, mut busy, mut token) = (0.0, 0.0, 0.0, FIRST);
         for position in 0..steps {
+            let (start, clock) = (Instant::now(), ThreadTime::now());
             token = single.step(position, token)?;
+            busy += clock.elapsed().as_secs_f64() * 1e6;
+            wall += micros_since(start);
+            // Read outside of what is timed.
             device += timed.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
         }
-        busy_alone.push(clock.elapsed().as_secs_f64() * 1e6 * per_token);
-        Ok(Took { device: device * per_token, wall: micros_since(start) * per_token })
+        busy_alone.push(busy * per_token);
+        Ok(Took { device: device * per_token, wall: wall * per_token })
     })?;
     let (mut busy, mut submitting) = (vec![], vec![]);
     let times = repeat(options.seconds, || {

@@ -10,13 +10,29 @@ mod split;
 pub use self::segments::{results_fit, spare_bytes};
 pub use self::split::passes;
 use crate::access::anchor_reads;
+use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dot;
+use crate::dtype::DType;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, Node, NodeId, Value};
 use crate::index::{Atoms, Index};
 use crate::op::Op;
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
+
+/// Bindings of a kernel of `body`: windows of what it reads and writes, the table of extents, and the codebooks, all of which lie
+/// in one buffer.
+pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
+    let params = body.params();
+    let results = body.outputs().iter().map(|output| body.ty(output.value));
+    let windows: u64 = params.iter().copied().chain(results).map(|ty| caps.windows(ty.max_bytes())).sum();
+    let refers = |ty: &&TensorType| matches!(ty.dtype, DType::Block(f) if f.codebook().is_some());
+    let codebooks = match params.iter().any(refers) {
+        true => caps.windows(tallow_quant::codebooks_bytes() as u64),
+        false => 0,
+    };
+    windows + u64::from(body.symbols().next().is_some()) + codebooks
+}
 
 /// Why a body does not fit a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 //! Each workgroup reduces its part of a row; the last that is done reduces what the parts gave. No workgroup waits for
 //! another, and which is the last does not show in the result, since each part has its place.
 
-use tallow_ir::form::RowForm;
-use tallow_ir::{ReduceKind, TensorType};
+use tallow_ir::ReduceKind;
+use tallow_ir::form::{RowForm, bindings};
 
 use super::floor_pow2;
 use crate::emit::Emitter;
@@ -26,20 +26,13 @@ impl Split {
     /// How the rows of a kernel are split; `None` where a workgroup takes a row as fast, or what is written needs results
     /// of a whole row before its end.
     pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<Split> {
-        // Beside what is declared the table of extents, and the codebooks.
-        let windows = |ty: &TensorType| e.caps.windows(ty.max_bytes());
-        let results = e.body.outputs().iter().map(|output| e.body.ty(output.value));
-        let bindings: u64 = e.body.params().into_iter().chain(results).map(windows).sum();
-        let bindings = bindings
-            + form.meeting_places() as u64
-            + 1
-            + e.caps.windows(tallow_quant::codebooks_bytes() as u64);
-        let parts = form.parts();
-        if parts < 4 || !form.ends_with_results(e.body) || bindings > u64::from(e.caps.max_storage_buffers) {
+        let parts = form.parts()?;
+        let bindings = bindings(e.body, e.caps) + form.meeting_places();
+        if !form.ends_with_results(e.body) || bindings > u64::from(e.caps.max_storage_buffers) {
             return None;
         }
         let most = floor_pow2(e.caps.max_workgroup_invocations);
-        let parts = u32::try_from(parts).unwrap_or(u32::MAX).min(most);
+        let parts = parts.min(most);
         let split = Split { parts, workgroup: parts.next_power_of_two().max(WORKGROUP).min(most) };
         // The loop's variable goes beyond the row by less than a step of all parts.
         let end = form.inner.max_value().saturating_add(i64::from(split.parts) * i64::from(split.workgroup));

@@ -10,13 +10,16 @@ use crate::shape::Shape;
 /// long as reading so many (2 us on an H200).
 const LEAST: i64 = 4096;
 
+/// Fewest parts of a row for which it is worthwhile to have several.
+const FEWEST: u32 = 4;
+
 /// Parts of all rows together, at most: with 512 invocations each they fill the largest devices twice.
 const MOST: i64 = 512;
 
 /// Parts of a row for which it is worthwhile that what follows from its results is a kernel of its own, and most rows. An
 /// H200 takes 10 us for a row of 8 parts in one workgroup, and 2 to 3 for a further kernel and its barrier; with 8 rows,
 /// which take no longer than one, one multiprocessor in 16 is busy.
-const APART: i64 = 8;
+const APART: u32 = 8;
 
 /// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
 /// reductions on which it depends.
@@ -31,9 +34,10 @@ pub fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
 }
 
 impl RowForm {
-    /// Parts of a row, each for a workgroup of its own, at most; below 4 it is not worthwhile to have several.
-    pub fn parts(&self) -> i64 {
-        (self.inner.max_value() / LEAST).min(MOST / self.rows.max_value().max(1))
+    /// Parts of a row, each for a workgroup of its own, at most; `None` where a workgroup takes a row as fast.
+    pub fn parts(&self) -> Option<u32> {
+        let parts = (self.inner.max_value() / LEAST).min(MOST / self.rows.max_value().max(1));
+        u32::try_from(parts).ok().filter(|parts| *parts >= FEWEST)
     }
 
     /// Whether nothing is done with a row once it is reduced, so that parts of it meet once, at the end.
@@ -43,16 +47,16 @@ impl RowForm {
     }
 
     /// Bindings through which parts meet: two for each reduction, and a count.
-    pub fn meeting_places(&self) -> usize {
-        2 * self.reduces.len() + 1
+    pub fn meeting_places(&self) -> u64 {
+        2 * self.reduces.len() as u64 + 1
     }
 
     /// Whether this should be several kernels: rows that would be shared if nothing were done with them afterwards. Of rows
     /// whose length only a run knows the most may be far from the usual, and columns are not shared.
     pub fn better_apart(&self, body: &Graph) -> bool {
         self.inner.as_const().is_some()
-            && self.parts() >= APART
-            && self.rows.max_value() <= APART
+            && self.parts().is_some_and(|parts| parts >= APART)
+            && self.rows.max_value() <= i64::from(APART)
             && !self.ends_with_results(body)
             && !self.lies_side_by_side(body)
     }

@@ -7,7 +7,7 @@ use super::forms::Forms;
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::form::{MATVEC_MAX_ROWS, Reason};
+use crate::form::{self, MATVEC_MAX_ROWS, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
@@ -376,12 +376,8 @@ impl<'a> Clusters<'a> {
         if nodes.len() > LONGEST_KERNEL {
             return Ok(Err(Reason(format!("{} nodes are too many for one kernel", nodes.len()))));
         }
-        let (body, externals) = self.body(nodes, outputs)?;
-        let windows = |v: Value| self.caps.windows(self.graph.ty(v).max_bytes());
-        let all = externals.iter().copied().chain(self.results(outputs));
-        let bindings = all.map(windows).sum::<u64>()
-            + u64::from(body.symbols().next().is_some())
-            + self.codebook_windows(&externals);
+        let (body, _) = self.body(nodes, outputs)?;
+        let bindings = form::bindings(&body, self.caps);
         let limit = u64::from(self.caps.max_storage_buffers);
         // A kernel of one node cannot be split further; it must do with what it needs.
         if nodes.len() > 1 && bindings > limit {
@@ -392,15 +388,6 @@ impl<'a> Clusters<'a> {
                 Ok(Err(Reason(format!("{} workgroups share a row", shared.parts))))
             }
             found => Ok(found.map(|_| ())),
-        }
-    }
-
-    /// Bindings of the codebooks, where one of `externals` refers to one: all of them lie in one buffer.
-    fn codebook_windows(&self, externals: &[Value]) -> u64 {
-        let refers = |v: &Value| matches!(self.graph.ty(*v).dtype, DType::Block(f) if f.codebook().is_some());
-        match externals.iter().any(refers) {
-            true => self.caps.windows(tallow_quant::codebooks_bytes() as u64),
-            false => 0,
         }
     }
 

@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 /// A row kernel that should be several: parts of a row, and bindings through which they meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared {
-    pub parts: i64,
+    pub parts: u32,
     pub places: u64,
 }
 
@@ -51,7 +51,7 @@ fn judge(kind: FusionKind, body: &Graph, caps: &DeviceCaps) -> Found {
     computable(body, &form, caps)?;
     Ok(match form {
         Form::Row(rows) if rows.better_apart(body) => {
-            Some(Shared { parts: rows.parts(), places: rows.meeting_places() as u64 })
+            rows.parts().map(|parts| Shared { parts, places: rows.meeting_places() })
         }
         _ => None,
     })
