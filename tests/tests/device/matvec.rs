@@ -138,6 +138,21 @@ fn long_rows_in_parts_match_the_interpreter() {
 }
 
 #[test]
+fn tiles_of_all_widths_match_the_interpreter() {
+    let mut cases = vec![];
+    for (i, format) in [Format::F32, Format::F16, Format::BF16].into_iter().enumerate() {
+        // From 64 columns on a CPU makes wide tiles, from 2048 on a GPU, and neither of many times as many.
+        for (j, n) in [7, 63, 64, 70, 127, 130, 2050, 4099].into_iter().enumerate() {
+            let rows = if j % 3 == 2 { 1 + (i + j) as i64 % 8 } else { 1 };
+            let k = [8, 40, 264, 2056, 1028, 33][(i + j) % 6];
+            let weights = if (i + j) % 4 == 3 { vec![(format, n), (format, n - 1)] } else { vec![(format, n)] };
+            cases.push(Case { rows, k, weights, norm: Norm::None, paired: false, rounded: false });
+        }
+    }
+    checked(cases);
+}
+
+#[test]
 fn norms_of_rows_of_other_lengths_match_the_interpreter() {
     let mut cases = vec![];
     for (format, rounded) in

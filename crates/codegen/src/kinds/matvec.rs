@@ -20,8 +20,15 @@ pub(super) const QUAD: u32 = 4;
 /// Columns of a tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
 
-/// Workgroups that tiles behind a prologue should leave: some for each multiprocessor of a large device.
+/// Columns of a tile where the device takes all workgroups at once, and they are still enough.
+const WIDE_TILE: u32 = 8;
+
+/// Workgroups that a large device takes at once, some for each multiprocessor. Tiles behind a prologue should leave as many, wide
+/// ones half of it.
 const WANTED_WORKGROUPS: i64 = 512;
+
+/// The same on a CPU, so that tests on one meet tiles of all widths.
+const WANTED_WORKGROUPS_ON_CPUS: i64 = 16;
 
 /// Widest tile behind a prologue.
 const MAX_PROLOGUE_TILE: u32 = 32;
@@ -29,11 +36,15 @@ const MAX_PROLOGUE_TILE: u32 = 32;
 /// Widest tile, for results wider than the grid: 65535 workgroups then cover 16 million columns.
 const MAX_COLUMNS: u32 = 256;
 
-/// Columns that an invocation accumulates at once, sharing each activation that it loads.
-const COLUMNS: u32 = 4;
+/// Columns that an invocation accumulates at once, sharing each activation that it loads: of a single row and matrix, or of several.
+const COLUMNS: u32 = 8;
+const COLUMNS_OF_MANY: u32 = 4;
 
-/// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent
-/// in one step, beyond which more lanes only make the final sum longer.
+/// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent in one step, beyond
+/// which more lanes only make the final sum longer. Where no workgroup waits for the end of another, twice as many: it is the number
+/// of bytes on their way that counts then. (H200, F16: output and down projections of 4096 columns in a decode step of the 8B shape, 64 of
+/// its kernels: workgroups of 128 with four columns 3933 us, of 256 with four 3868, with eight 3824, of 128 with eight 3980. But 14336 columns
+/// back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in 256 with eight.)
 const MAX_WORKGROUP: u32 = 128;
 
 /// Elements of a step: eight where rows are whole groups of eight, as then weights load sixteen bytes wide.
@@ -45,22 +56,30 @@ fn step(form: &ContractionForm) -> u32 {
 pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
     let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
-    // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
-    // barrier of the final sum, and with one there is no barrier.
-    let share = match e.caps.device_type {
-        DeviceType::Cpu => e.caps.subgroup_size,
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            MAX_WORKGROUP
-        }
+    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let gpu = e.caps.device_type != DeviceType::Cpu;
+    let wanted = if gpu { WANTED_WORKGROUPS } else { WANTED_WORKGROUPS_ON_CPUS };
+    let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
+    // Formats that take long to unpack are as fast or slower so, by up to 3 %.
+    let at_once = form.prologue.is_empty()
+        && columns <= i64::from(WIDE_TILE) * wanted
+        && anchors.all(|id| operand::streams(e.body, e.body.node(*id).operands[1]));
+    let share = match (gpu, at_once) {
+        (true, true) => 2 * MAX_WORKGROUP,
+        (true, false) => MAX_WORKGROUP,
+        // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
+        // barrier of the final sum, and with one there is no barrier.
+        (false, _) => e.caps.subgroup_size,
     };
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
-    // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
-    let all: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
     let columns = match form.prologue.is_empty() {
+        true if at_once && 2 * columns >= i64::from(WIDE_TILE) * wanted => WIDE_TILE,
         true => TILE,
+        // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
         false => {
-            floor_pow2((all / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32).clamp(TILE, MAX_PROLOGUE_TILE)
+            let wide = (columns / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32;
+            floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };
     Matvec { workgroup, columns }
@@ -326,6 +345,42 @@ pub(super) fn stores(
     Ok(())
 }
 
+/// Text that reads the activations of a step: the lines of a row, of a group in it and of an element, and its value.
+struct Activations {
+    row: String,
+    group: String,
+    element: String,
+    value: String,
+}
+
+/// Reads them in groups of `size`, which the text numbers `g` and whose elements `j`, or one by one at `k`. There are lines for a group
+/// where the activations of one lie side by side, and are read together.
+fn activations(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    batch: &Index,
+    size: u32,
+) -> Result<Activations, CodegenError> {
+    e.open(); // a row
+    let row = e.atom(&form.m, "m");
+    e.open(); // a group
+    let g = (size > 1).then(|| e.atom(&Dim::constant(form.k.max_value() / i64::from(size)), "g"));
+    let j = g.is_some().then(|| e.set_group(size));
+    e.open(); // an element
+    let k = match (g, j) {
+        (Some(g), Some(j)) => {
+            let j = e.bind_atom(j, "j");
+            e.atoms.add(&g.scale(&Dim::constant(size.into())), &j)
+        }
+        _ => e.atom(&form.k, "k"),
+    };
+    let at = left_at(e, form, batch, &row, &k);
+    let value = e.value(form.lhs, &at)?.text;
+    e.group = None;
+    let mut lines = || e.close().join("\n");
+    Ok(Activations { element: lines(), group: lines(), row: lines(), value })
+}
+
 fn segment_holes(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -336,17 +391,16 @@ fn segment_holes(
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let (m, tile) = (sums.m, sums.tile);
-    let columns = (1..=COLUMNS).rev().find(|columns| tile % columns == 0).unwrap_or(1);
+    let most = if m as usize * segment.anchors.len() == 1 { COLUMNS } else { COLUMNS_OF_MANY };
+    let columns = (1..=most).rev().find(|columns| tile % columns == 0).unwrap_or(1);
     e.open(); // the segment
     e.open(); // a step along k
-    e.open(); // a row
-    let row = e.atom(&form.m, "m");
-    e.open(); // an element
-    let k = e.atom(&form.k, "k");
-    let at = left_at(e, form, batch, &row, &k);
-    let x = e.value(form.lhs, &at)?;
-    let x_lines = e.close().join("\n");
-    let m_lines = e.close().join("\n");
+    let quads = step % QUAD == 0;
+    let side_by_side = if quads { Some(activations(e, form, batch, QUAD)?) } else { None };
+    let x = match side_by_side.filter(|x| !x.group.is_empty()) {
+        Some(x) => x,
+        None => activations(e, form, batch, 1)?,
+    };
     let k_lines = e.close().join("\n");
     let mut anchors = vec![];
     for (i, id) in segment.anchors.iter().enumerate() {
@@ -359,12 +413,12 @@ fn segment_holes(
     }
     let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
-    for part in [&x_lines, &m_lines, &k_lines, &x.text, &end, &prelude] {
+    for part in [&x.element, &x.group, &x.row, &k_lines, &x.value, &end, &prelude] {
         text.push_str(part);
     }
     Ok(context! {
         groups => groups, tile => tile, columns => columns, accs => segment.anchors.len() as u32 * m * columns,
-        x_lines => x_lines, m_lines => m_lines, k_lines => k_lines, x => x.text, anchors => anchors,
+        x_lines => x.element, group_lines => x.group, m_lines => x.row, k_lines, x => x.value, anchors,
         prelude => prelude, last => last, end => end,
     })
 }

@@ -31,6 +31,12 @@ pub(crate) fn reads_wide(body: &Graph, rhs: Value) -> bool {
     inner_runs(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
 }
 
+/// Whether it is read so and its elements need no unpacking, so that it takes as long as its bytes.
+pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
+    let plain = |leaf| matches!(plain(body.ty(leaf).dtype), DType::F32 | DType::F16 | DType::BF16);
+    inner_runs(body, rhs, WIDE).is_some_and(plain)
+}
+
 /// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
 /// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {

@@ -38,11 +38,22 @@ void main() {
                 ${ type } x[${ m * step }];
                 [[unroll]] for (uint m = 0u; m < ${ m }u; ++m) {
                     ${ s.m_lines | indent(20) }
+//% if s.group_lines
+                    [[unroll]] for (uint q = 0u; q < ${ step // 4 }u; ++q) {
+                        const uint g = k0 / 4u + q;
+                        ${ s.group_lines | indent(24) }
+                        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+                            ${ s.x_lines | indent(28) }
+                            x[m * ${ step }u + q * 4u + j] = ${ s.x };
+                        }
+                    }
+//% else
                     [[unroll]] for (uint j = 0u; j < ${ step }u; ++j) {
                         const uint k = k0 + j;
                         ${ s.x_lines | indent(24) }
                         x[m * ${ step }u + j] = ${ s.x };
                     }
+//% endif
                 }
                 [[unroll]] for (uint r = 0u; r < ${ s.columns }u; ++r) {
                     const uint n = min(column0 + c + r, ${ s.last });
