@@ -50,7 +50,7 @@ fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Re
     let all = micros_since(begin);
     let mut lines = vec![("graphs".to_string(), 2, graphs)];
     for (name, compiled) in [("prefill", prefill?), ("decode", decode?)] {
-        let Phases { passes, glsl, plan, spirv, pipelines } = compiled.phases;
+        let Phases { passes, glsl, plan, spirv, pipelines, cache } = compiled.phases;
         let count = compiled.module().kernels.len();
         let dispatches = compiled.module().program.dispatches.len();
         let from_disk = compiled.spirv.cache_hits;
@@ -59,6 +59,7 @@ fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Re
         lines.push((format!("{name}: plan of {dispatches} dispatches"), 1, 1e3 * plan));
         lines.push((format!("{name}: spirv, {from_disk} from disk"), count, 1e3 * spirv));
         lines.push((format!("{name}: pipelines"), count, 1e3 * pipelines));
+        lines.push((format!("{name}: pipeline cache"), 1, 1e3 * cache));
     }
     Ok((all, lines))
 }

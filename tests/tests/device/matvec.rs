@@ -145,7 +145,8 @@ fn tiles_of_all_widths_match_the_interpreter() {
         for (j, n) in [7, 63, 64, 70, 127, 130, 2050, 4099].into_iter().enumerate() {
             let rows = if j % 3 == 2 { 1 + (i + j) as i64 % 8 } else { 1 };
             let k = [8, 40, 264, 2056, 1028, 33][(i + j) % 6];
-            let weights = if (i + j) % 4 == 3 { vec![(format, n), (format, n - 1)] } else { vec![(format, n)] };
+            let weights =
+                if (i + j) % 4 == 3 { vec![(format, n), (format, n - 1)] } else { vec![(format, n)] };
             cases.push(Case { rows, k, weights, norm: Norm::None, paired: false, rounded: false });
         }
     }

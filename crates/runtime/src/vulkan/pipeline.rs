@@ -132,12 +132,25 @@ impl Pipeline {
         }
         let unchecked = vk::PipelineRobustnessBufferBehaviorEXT::DISABLED;
         let mut robustness = vk::PipelineRobustnessCreateInfoEXT::default().storage_buffers(unchecked);
+        let mut feedback = vk::PipelineCreationFeedback::default();
+        let mut told =
+            vk::PipelineCreationFeedbackCreateInfo::default().pipeline_creation_feedback(&mut feedback);
         let mut info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
         if self.device.pipeline_robustness {
             info = info.push_next(&mut robustness);
         }
+        let api = self.device.caps.api_version;
+        if (api.major, api.minor) >= (1, 3) && tracing::enabled!(tracing::Level::DEBUG) {
+            info = info.push_next(&mut told);
+        }
         // SAFETY: module, layout and cache are live; the cache is synchronized by Vulkan.
         let created = unsafe { self.device.raw.create_compute_pipelines(cache, &[info], None) };
+        if feedback.flags.contains(vk::PipelineCreationFeedbackFlags::VALID) {
+            let found =
+                feedback.flags.contains(vk::PipelineCreationFeedbackFlags::APPLICATION_PIPELINE_CACHE_HIT);
+            let what = if found { "found in the cache" } else { "compiled" };
+            tracing::debug!("pipeline {} {what} in {} us", desc.name, feedback.duration / 1000);
+        }
         match created {
             Ok(pipelines) => pipelines
                 .first()

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use ash::vk;
@@ -34,6 +35,8 @@ pub(super) struct PipelineCache {
     pub(super) handle: vk::PipelineCache,
     pub(super) state: PipelineCacheState,
     path: Option<PathBuf>,
+    /// Bytes of the driver's data that the file has.
+    kept: AtomicUsize,
     device: Arc<Device>,
 }
 
@@ -61,23 +64,42 @@ impl PipelineCache {
         // SAFETY: the data is empty or was written by this driver, as its header and checksum say.
         let handle = unsafe { device.raw.create_pipeline_cache(&info, None) }
             .map_err(|code| vulkan("vkCreatePipelineCache", code))?;
-        Ok(PipelineCache { handle, state, path, device: device.clone() })
+        let kept = AtomicUsize::new(data.len());
+        Ok(PipelineCache { handle, state, path, kept, device: device.clone() })
     }
 
-    /// Writes the file, whole or not at all; a directory that cannot be written is said once and forgotten.
+    /// Writes the file, whole or not at all, if the driver has more to keep than it holds (it only adds to a cache); a directory
+    /// that cannot be written is said once and forgotten.
     pub(super) fn save(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
+        if self.bytes()? == self.kept.load(Ordering::Acquire) {
+            return Ok(());
+        }
         // SAFETY: the cache belongs to the device; pipelines may be added to it at the same time, because
         // Vulkan synchronizes access to it.
         let data = unsafe { self.device.raw.get_pipeline_cache_data(self.handle) }
             .map_err(|code| vulkan("vkGetPipelineCacheData", code))?;
-        if let Err(error) = write_atomically(path, &wrap(&data)) {
-            static ONCE: Once = Once::new();
-            ONCE.call_once(|| {
-                tracing::warn!("pipelines are not kept: {} cannot be written ({error})", path.display());
-            });
+        match write_atomically(path, &wrap(&data)) {
+            Ok(()) => self.kept.store(data.len(), Ordering::Release),
+            Err(error) => {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(|| {
+                    tracing::warn!("pipelines are not kept: {} cannot be written ({error})", path.display());
+                });
+            }
         }
         Ok(())
+    }
+
+    /// Bytes of the driver's data.
+    fn bytes(&self) -> Result<usize> {
+        let mut bytes = 0;
+        let query = self.device.raw.fp_v1_0().get_pipeline_cache_data;
+        // SAFETY: the cache belongs to the device; without a place for the data the driver writes its size alone.
+        unsafe { query(self.device.raw.handle(), self.handle, &mut bytes, std::ptr::null_mut()) }
+            .result()
+            .map_err(|code| vulkan("vkGetPipelineCacheData", code))?;
+        Ok(bytes)
     }
 }
 
