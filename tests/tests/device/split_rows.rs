@@ -1,4 +1,4 @@
-//! Few rows that are so long that several workgroups share each: lengths around what they are split at, all reductions and
+//! Few rows or columns that are so long that several workgroups share each: lengths around what they are split at, all reductions and
 //! element types, NaN and ties in any part, lengths that only a run knows, and runs one after the other.
 
 use tallow::Device;
@@ -51,16 +51,66 @@ fn lengths_and_numbers_of_rows() {
     }
 }
 
+/// Columns in tiles that they fill and do not, in groups and one by one, few enough to be shared and not.
+#[test]
+fn lengths_and_numbers_of_columns() {
+    let Some(device) = device() else { return };
+    let shapes = [
+        ([16384, 2], true),
+        ([9000, 3], true),
+        ([20480, 8], true),
+        ([5000, 31], true),
+        ([70001, 5], true),
+        ([8192, 33], true),
+        ([4097, 130], true),
+        ([2100, 257], false),
+        ([300, 8], false),
+    ];
+    for (seed, ([n, columns], split)) in shapes.into_iter().enumerate() {
+        let build = || -> Result<Graph, GraphError> {
+            let mut g = Graph::new("columns");
+            let x = g.input("x", DType::F32, [n, columns])?;
+            let y = g.input("y", DType::F32, [columns])?;
+            for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::ArgMin] {
+                reduce(&mut g, "columns", kind, x, &[0])?;
+            }
+            // Used afterwards, along with another operand.
+            let wide = g.broadcast(y, [n, columns])?;
+            let product = g.elementwise(E::Mul, &[x, wide])?;
+            let dot = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![0] }, &[product])?;
+            let dot = g.elementwise(E::Tanh, &[dot])?;
+            let dot = g.elementwise(E::Mul, &[dot, y])?;
+            g.output("dot", dot)?;
+            Ok(g)
+        };
+        let graph = build().unwrap();
+        assert_eq!(shared(&device, &graph) > 0, split, "[{n}, {columns}]");
+        if let Some(why) = check(&graph, seed as u64) {
+            panic!("[{n}, {columns}]: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
 #[test]
 fn every_reduction_of_every_type() {
     let Some(device) = device() else { return };
-    for dtype in computed(&device) {
+    every_reduction(&device, [2, 16600], 1);
+}
+
+#[test]
+fn every_reduction_of_columns_of_every_type() {
+    let Some(device) = device() else { return };
+    every_reduction(&device, [5000, 6], 0);
+}
+
+fn every_reduction(device: &Device, shape: [i64; 2], axis: usize) {
+    for dtype in computed(device) {
         let build = || -> Result<Graph, GraphError> {
             let mut g = Graph::new("kinds");
-            let x = g.input("x", dtype, [2i64, 16600])?;
+            let x = g.input("x", dtype, shape)?;
             for kind in ReduceKind::ALL.into_iter().filter(|kind| *kind != ReduceKind::Prod || dtype.is_int())
             {
-                reduce(&mut g, "r", kind, x, &[1])?;
+                reduce(&mut g, "r", kind, x, &[axis])?;
             }
             if dtype.is_float() {
                 // So many factors overflow in one order and vanish in another, but for signs.
@@ -68,12 +118,12 @@ fn every_reduction_of_every_type() {
                 let minus = g.full_like(x, -1.0)?;
                 let negative = g.elementwise(E::Lt, &[x, zero])?;
                 let signs = g.elementwise(E::Select, &[negative, minus, one])?;
-                reduce(&mut g, "signs", ReduceKind::Prod, signs, &[1])?;
+                reduce(&mut g, "signs", ReduceKind::Prod, signs, &[axis])?;
             }
             Ok(g)
         };
         let graph = build().unwrap();
-        assert!(shared(&device, &graph) > 0, "{dtype}");
+        assert!(shared(device, &graph) > 0, "{dtype}");
         if let Some(why) = check(&graph, 7) {
             panic!("{dtype}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
         }
@@ -84,13 +134,22 @@ fn every_reduction_of_every_type() {
 #[test]
 fn ties_and_nan_in_any_part() {
     let Some(device) = device() else { return };
-    const N: usize = 40_000;
+    ties_and_nan(&device, [1, N as i64], 1);
+    // Columns that are alike.
+    ties_and_nan(&device, [N as i64, 3], 0);
+}
+
+/// Elements of a row or column whose extremes are sought.
+const N: usize = 40_000;
+
+fn ties_and_nan(device: &Device, shape: [i64; 2], axis: usize) {
+    let many = shape[1 - axis] as usize;
     let mut g = Graph::new("extremes");
-    let x = g.input("x", DType::F32, [1i64, N as i64]).unwrap();
+    let x = g.input("x", DType::F32, shape).unwrap();
     for kind in [ReduceKind::ArgMax, ReduceKind::ArgMin, ReduceKind::Max, ReduceKind::Min] {
-        reduce(&mut g, "r", kind, x, &[1]).unwrap();
+        reduce(&mut g, "r", kind, x, &[axis]).unwrap();
     }
-    assert_eq!(shared(&device, &g), 1);
+    assert_eq!(shared(device, &g), 1);
     let executable = device.compile(&g, &Default::default(), &Default::default()).unwrap();
     let mut inputs = random_inputs(&g, 3);
     let places = [0, 1, 1023, 4095, 4096, 9000, 20_000, N - 1];
@@ -98,7 +157,7 @@ fn ties_and_nan_in_any_part() {
         for (i, first) in places.into_iter().enumerate() {
             let mut values: Vec<f32> = (0..N).map(|i| (i * 37 % 1000) as f32).collect();
             places[i..].iter().for_each(|at| values[*at] = special);
-            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes().repeat(many)).collect();
             inputs.inputs.iter_mut().for_each(|(_, leaf)| leaf.bytes.clone_from(&bytes));
             let want = interpret(&g, &inputs).unwrap();
             // Runs one after the other find the counts of parts as the first one did.
@@ -106,7 +165,7 @@ fn ties_and_nan_in_any_part() {
             for output in got.iter() {
                 let (_, array) = want.iter().find(|(name, _)| *name == output.name).unwrap();
                 let same = match array.to_f64s()[0].is_nan() {
-                    true => f32::from_le_bytes(output.bytes[..4].try_into().unwrap()).is_nan(),
+                    true => output.bytes.as_chunks::<4>().0.iter().all(|b| f32::from_le_bytes(*b).is_nan()),
                     false => array.to_bytes() == output.bytes,
                 };
                 assert!(same, "{special} from {first}: {} is {:?}", output.name, output.bytes);
@@ -131,9 +190,17 @@ fn lengths_of_a_run() {
     let long = build(2.into(), symbol(50_000)).unwrap();
     let four = build(1.into(), &symbol(12_000) * &Dim::constant(4)).unwrap();
     let rows = build(symbol(5), 16_500.into()).unwrap();
-    for (graph, values) in
-        [(long, vec![0, 1, 255, 4097, 49_999]), (four, vec![0, 3, 12_000]), (rows, vec![0, 1, 5])]
-    {
+    let mut columns = Graph::new("columns");
+    let x = columns.input("x", DType::F32, [symbol(50_000), 12.into()]).unwrap();
+    for kind in [ReduceKind::Sum, ReduceKind::ArgMax] {
+        reduce(&mut columns, "c", kind, x, &[0]).unwrap();
+    }
+    for (graph, values) in [
+        (long, vec![0, 1, 255, 4097, 49_999]),
+        (four, vec![0, 3, 12_000]),
+        (rows, vec![0, 1, 5]),
+        (columns, vec![0, 1, 100, 4097, 49_999]),
+    ] {
         assert_eq!(shared(&device, &graph), 1);
         for n in values {
             let inputs = with_symbols(&graph, n, [("n".into(), n)].into_iter().collect());
@@ -148,26 +215,27 @@ fn lengths_of_a_run() {
 #[test]
 fn what_follows_from_results() {
     let Some(device) = device() else { return };
-    for (seed, [rows, n]) in
-        [[1, 16384], [1, 32768], [3, 40001], [8, 33000], [9, 33000]].into_iter().enumerate()
-    {
+    let rows = [[1, 16384], [1, 32768], [3, 40001], [8, 33000], [9, 33000]].map(|shape| (shape, 1));
+    let columns = [[32768, 2], [40001, 3], [33000, 8], [33000, 9]].map(|shape| (shape, 0));
+    for (seed, (shape, axis)) in rows.into_iter().chain(columns).enumerate() {
         let build = || -> Result<Graph, GraphError> {
             let mut g = Graph::new("rows");
-            let x = g.input("x", DType::F32, [rows, n])?;
-            let mean = g.reduce_keepdim(ReduceKind::Sum, x, &[1])?;
-            let by = g.full_like(mean, 1.0 / n as f64)?;
+            let x = g.input("x", DType::F32, shape)?;
+            let mean = g.reduce_keepdim(ReduceKind::Sum, x, &[axis])?;
+            let by = g.full_like(mean, 1.0 / shape[axis] as f64)?;
             let mean = g.elementwise(E::Mul, &[mean, by])?;
-            let mean = g.broadcast(mean, [rows, n])?;
+            let mean = g.broadcast(mean, shape)?;
             let centred = g.elementwise(E::Sub, &[x, mean])?;
             let squares = g.elementwise(E::Mul, &[centred, centred])?;
-            reduce(&mut g, "variance", ReduceKind::Sum, squares, &[1])?;
+            reduce(&mut g, "variance", ReduceKind::Sum, squares, &[axis])?;
             g.output("centred", centred)?;
             Ok(g)
         };
         let graph = build().unwrap();
-        assert_eq!(shared(&device, &graph), if rows < 9 && n > 32767 { 2 } else { 0 }, "[{rows}, {n}]");
+        let apart = shape[1 - axis] < 9 && shape[axis] > 32767;
+        assert_eq!(shared(&device, &graph), if apart { 2 } else { 0 }, "{shape:?}");
         if let Some(why) = check(&graph, seed as u64) {
-            panic!("[{rows}, {n}]: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
+            panic!("{shape:?}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
         }
     }
 }

@@ -59,6 +59,9 @@ pub(super) fn works(quick: bool) -> Vec<Work> {
     let first = |t: &[Tensor]| t[0].sum(0);
     works.push(sum("last", sampled("rows", rows, 64), whole("columns", columns), "rows", last));
     works.push(sum("first", whole("rows", rows), sampled("columns", columns, 64), "columns", first));
+    // Few long columns, which several workgroups share.
+    let (long, few) = if quick { (20_000, 12) } else { (1 << 22, 16) };
+    works.push(sum("first", whole("rows", long), whole("columns", few), "columns", first));
     works
 }
 

@@ -266,14 +266,14 @@ pub(crate) fn emit_walk(
                 kind: *kind,
                 ty: *ty,
                 acc,
-                reduced: match kind.is_arg() {
-                    true => format!("{}({acc}, {acc}_at)", used.arg(*kind, *ty)),
-                    false => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
+                reduced: match (walk.column(acc), walk.column(&format!("{acc}_at"))) {
+                    (acc, at) if kind.is_arg() => format!("{}({acc}, {at})", used.arg(*kind, *ty)),
+                    (acc, _) => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
                 },
                 identity: identity(*kind, *ty, *dtype),
             });
             let found: Vec<Found<'_>> = found.collect();
-            used.places.extend(split::meet(e, parts, &found));
+            used.places.extend(split::meet(e, walk, parts, &found)?);
         }
         for (id, kind, ty, dtype, acc) in results {
             let name = e.fresh_name("r");

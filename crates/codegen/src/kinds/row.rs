@@ -96,6 +96,9 @@ pub(crate) fn kernel(
         _ => Walk::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
     };
     walk.parts = layout.split.map(|split| split.parts);
+    if let (Some(_), Some(n)) = (layout.split, rows.as_const()) {
+        walk.inside = Tiles::of(&rows, &format!("{n}u"), layout.columns).inside;
+    }
     if layout.split.is_none() {
         keep(&mut e, form, &mut walk)?;
     }
@@ -110,6 +113,7 @@ pub(crate) fn kernel(
         // (No layout gives a row to a subgroup; each would write it.)
         Share::Workgroup(_) | Share::Subgroup if layout.split.is_some() => ("row_split.comp", 1),
         Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
+        Share::Slices(_) if layout.split.is_some() => ("columns_split.comp", layout.columns),
         Share::Slices(_) => ("columns.comp", layout.columns),
     };
     let rows = Count { value: rows, per, limit };
@@ -168,8 +172,9 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
-        let share = Share::Slices(slices);
-        return Layout { share, workgroup: columns * slices, group, columns, split: None };
+        let (share, workgroup) = (Share::Slices(slices), columns * slices);
+        let split = Split::of_columns(e, form, groups.div_ceil(columns), (workgroup, slices, group));
+        return Layout { share, workgroup, group, columns, split };
     }
     let split = Split::of(e, form);
     let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);

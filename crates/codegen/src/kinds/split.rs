@@ -1,22 +1,32 @@
 //! Rows shared among workgroups: few rows that are so long that a workgroup for each would leave most of the device idle.
 //! Each workgroup reduces its part of a row; the last that is done reduces what the parts gave. No workgroup waits for
 //! another, and which is the last does not show in the result, since each part has its place.
+//!
+//! Few long columns are shared alike, of which a workgroup takes a part of several side by side.
 
 use tallow_ir::ReduceKind;
 use tallow_ir::form::{RowForm, bindings};
 
 use super::floor_pow2;
+use super::walk::{Share, Walk};
 use crate::emit::Emitter;
-use crate::kernel::Scratch;
+use crate::kernel::{CodegenError, Scratch};
 use crate::scalar::Glsl;
 
 /// Invocations of a part, at least.
 const WORKGROUP: u32 = 256;
 
+/// Elements of each invocation of a part of columns, at least. See `form::split`, whose parts are for rows.
+const ELEMENTS: i64 = 16;
+
+/// Fewest parts of columns for which it is worthwhile to have several, and parts of all columns at most: of 512 invocations each,
+/// as they are, they fill the largest devices.
+const PARTS: (i64, i64) = (4, 256);
+
 /// How rows are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// Workgroups of a row, at most as many as each has invocations.
+    /// Workgroups of a row, at most as many as each has invocations; or of columns side by side, as many as each has slices.
     pub parts: u32,
     /// Invocations of a workgroup.
     pub workgroup: u32,
@@ -40,6 +50,28 @@ impl Split {
     }
 }
 
+impl Split {
+    /// How columns are split of which there are so many `tiles`, each for a workgroup whose `slices` take groups of `group` columns.
+    pub fn of_columns(
+        e: &Emitter<'_>,
+        form: &RowForm,
+        tiles: u32,
+        (workgroup, slices, group): (u32, u32, u32),
+    ) -> Option<Split> {
+        form.rows.as_const()?;
+        let inner = form.inner.max_value();
+        let each = ELEMENTS * i64::from(slices) / i64::from(group.max(1));
+        let parts = (inner / each.max(1)).min(PARTS.1 / i64::from(tiles.max(1))).min(i64::from(slices));
+        let bindings = bindings(e.body, e.caps) + form.meeting_places();
+        let room =
+            bindings <= u64::from(e.caps.max_storage_buffers) && tiles <= e.caps.max_workgroup_count[1];
+        let end = inner.saturating_add(parts * i64::from(slices));
+        let worthwhile = parts >= PARTS.0 && form.ends_with_results(e.body) && end <= i64::from(u32::MAX);
+        let parts = u32::try_from(parts).ok().filter(|_| room && worthwhile)?;
+        Some(Split { parts, workgroup })
+    }
+}
+
 /// A value of each part, for all parts of all rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -59,46 +91,82 @@ pub(crate) struct Found<'a> {
 }
 
 /// Emits the end of a part: all but the last workgroup of a row leave there, and in that invocation `p` holds for each
-/// reduction what part `p` found.
-pub(crate) fn meet(e: &mut Emitter<'_>, parts: u32, found: &[Found<'_>]) -> Vec<Place> {
+/// reduction what part `p` found; where columns are shared, slice `p` of each.
+pub(crate) fn meet(
+    e: &mut Emitter<'_>,
+    walk: &Walk,
+    parts: u32,
+    found: &[Found<'_>],
+) -> Result<Vec<Place>, CodegenError> {
+    let (place, one, own, count) = match walk.share {
+        Share::Slices(_) => ("slice", "gl_LocalInvocationIndex == 0u", walk.inside.as_deref(), "tile"),
+        Share::Workgroup(_) | Share::Subgroup | Share::Alone => ("lane", "lane == 0u", None, "row"),
+    };
+    let first = format!("{place} == 0u");
+    // Of columns beyond the last, which are the last again, nothing is written.
+    let (first, own) = match own {
+        Some(own) => (format!("{first} && {own}"), format!(" && {own}")),
+        None => (first, String::new()),
+    };
+    let columns = walk.columns_at_once().is_some();
     let mut places: Vec<Place> = vec![];
-    let mut place = |ty| {
+    let mut add = |ty| {
         let name = format!("parts{}", places.len());
         places.push(Place { name: name.clone(), ty });
         name
     };
-    let own = format!("row * {parts}u + part");
     let mut again = vec![];
     for Found { kind, ty, acc, reduced, identity } in found {
-        let (values, whole) = (place(*ty), e.fresh_name("p"));
+        let (values, whole) = (add(*ty), e.fresh_name("p"));
+        if columns {
+            walk.open_group(e);
+        }
+        let at = format!("{} * {parts}u + part", factor(&e.index(&walk.row)?.text));
+        let value = walk.column(acc);
         if kind.is_arg() {
-            let positions = place(Glsl::Uint);
+            let positions = add(Glsl::Uint);
+            let position = walk.column(&format!("{acc}_at"));
             e.line(format!("const uint {whole} = {reduced};"));
             // One invocation has it, or all have nothing.
-            e.line(format!("if ({acc}_at == {whole}) {values}[{own}] = {acc};"));
-            e.line(format!("if (lane == 0u) {positions}[{own}] = {whole};"));
-            again.push((format!("{acc}_at"), positions, "0xffffffffu".to_string()));
+            e.line(format!("if ({position} == {whole}{own}) {values}[{at}] = {value};"));
+            e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
+            again.push((position, positions, "0xffffffffu".to_string()));
         } else {
             e.line(format!("const {} {whole} = {reduced};", ty.name()));
-            e.line(format!("if (lane == 0u) {values}[{own}] = {whole};"));
+            e.line(format!("if ({first}) {values}[{at}] = {whole};"));
         }
-        again.push((acc.to_string(), values, identity.clone()));
+        again.push((value, values, identity.clone()));
+        if columns {
+            walk.close_group(e, vec![]);
+        }
     }
     for line in [
         "memoryBarrierBuffer();",
         "barrier();",
-        "if (lane == 0u) before = atomicAdd(done[row], 1u);",
+        &format!("if ({one}) before = atomicAdd(done[{count}], 1u);"),
         "barrier();",
         &format!("if (before + 1u < {parts}u) return;"),
         "memoryBarrierBuffer();",
-        "if (lane == 0u) done[row] = 0u;",
+        &format!("if ({one}) done[{count}] = 0u;"),
     ] {
         e.line(line.to_string());
     }
-    for (variable, values, nothing) in again {
-        e.line(format!("{variable} = lane < {parts}u ? {values}[row * {parts}u + lane] : {nothing};"));
+    if columns {
+        walk.open_group(e);
     }
-    places
+    let at = format!("{} * {parts}u + {place}", factor(&e.index(&walk.row)?.text));
+    for (variable, values, nothing) in again {
+        e.line(format!("{variable} = {place} < {parts}u ? {values}[{at}] : {nothing};"));
+    }
+    if columns {
+        walk.close_group(e, vec![]);
+    }
+    Ok(places)
+}
+
+/// An index as a factor.
+fn factor(index: &str) -> String {
+    if index.contains(' ') { format!("({index})") } else { index.to_string() }
 }
 
 /// What the template declares of the places where parts meet: of each its binding, type and name, and the binding of the
@@ -116,6 +184,7 @@ pub(crate) fn declare(
         let binding = e.scratch(Scratch { bytes, fill: None });
         declared.push(minijinja::context! { binding => binding, type => ty.name(), name => name });
     }
+    // One for each row, or for each tile of columns.
     let done = e.scratch(Scratch { bytes: 4 * rows, fill: Some(0) });
     minijinja::context! { places => declared, done => done, parts => split.parts }
 }

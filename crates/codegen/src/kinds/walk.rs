@@ -31,8 +31,10 @@ pub(crate) struct Walk {
     pub i: Index,
     /// Steps of the loop, where they are unrolled because the row is kept in registers.
     pub steps: Option<u32>,
-    /// Workgroups that share a row, if several do: each takes steps of its own.
+    /// Workgroups that share a row, or several columns side by side, if several do: each takes steps of its own.
     pub parts: Option<u32>,
+    /// Which invocations have a column of their own, if not all.
+    pub inside: Option<String>,
     /// The variable of the loop, and how many values it takes.
     step: (AtomId, Dim),
     /// The variable of the loop over a group's elements, and whether they are columns.
@@ -44,7 +46,17 @@ impl Walk {
     pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> Walk {
         let id = e.atoms.fresh(inner, AtomDef::Free);
         let (i, step) = (e.atoms.index(id), (id, inner.clone()));
-        Walk { share, inner: inner.clone(), row: row.clone(), i, steps: None, parts: None, step, group: None }
+        Walk {
+            share,
+            inner: inner.clone(),
+            row: row.clone(),
+            i,
+            steps: None,
+            parts: None,
+            inside: None,
+            step,
+            group: None,
+        }
     }
 
     /// Over `groups` groups of `size` neighbouring elements.
@@ -53,7 +65,17 @@ impl Walk {
         let (g, j) = (e.atoms.fresh(groups, AtomDef::Free), e.set_group(size));
         let i = e.atoms.add(&e.atoms.index(g).scale(&Dim::constant(size.into())), &e.atoms.index(j));
         let group = Some((j, size, false));
-        Walk { share, inner, row: row.clone(), i, steps: None, parts: None, step: (g, groups.clone()), group }
+        Walk {
+            share,
+            inner,
+            row: row.clone(),
+            i,
+            steps: None,
+            parts: None,
+            inside: None,
+            step: (g, groups.clone()),
+            group,
+        }
     }
 
     /// Over the elements of `size` neighbouring columns, those of group `r`.
@@ -188,6 +210,10 @@ impl Walk {
             }
             (Share::Workgroup(size), None) => {
                 format!("for (uint {name} = lane; {name} < {end}; {name} += {size}u)")
+            }
+            (Share::Slices(slices), _) if let Some(parts) = self.parts => {
+                let all = parts * slices;
+                format!("for (uint {name} = part * {slices}u + slice; {name} < {end}; {name} += {all}u)")
             }
             (Share::Slices(slices), _) => {
                 format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")

@@ -51,14 +51,13 @@ impl RowForm {
         2 * self.reduces.len() as u64 + 1
     }
 
-    /// Whether this should be several kernels: rows that would be shared if nothing were done with them afterwards. Of rows
-    /// whose length only a run knows the most may be far from the usual, and columns are not shared.
+    /// Whether this should be several kernels: rows, or columns, that would be shared if nothing were done with them afterwards.
+    /// Of rows whose length only a run knows the most may be far from the usual.
     pub fn better_apart(&self, body: &Graph) -> bool {
         self.inner.as_const().is_some()
             && self.parts().is_some_and(|parts| parts >= APART)
             && self.rows.max_value() <= i64::from(APART)
             && !self.ends_with_results(body)
-            && !self.lies_side_by_side(body)
     }
 
     /// Whether what is read lies side by side from row to row rather than along a row, as columns do.
