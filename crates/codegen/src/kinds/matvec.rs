@@ -42,9 +42,10 @@ const COLUMNS_OF_MANY: u32 = 4;
 
 /// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent in one step, beyond
 /// which more lanes only make the final sum longer. Where no workgroup waits for the end of another, twice as many: it is the number
-/// of bytes on their way that counts then. (H200, F16: output and down projections of 4096 columns in a decode step of the 8B shape, 64 of
-/// its kernels: workgroups of 128 with four columns 3933 us, of 256 with four 3868, with eight 3824, of 128 with eight 3980. But 14336 columns
-/// back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in 256 with eight.)
+/// of bytes on their way that counts then. (H200, F16: kernels of a decode step of the 8B shape, whose output and down projections have 4096
+/// columns, on two units: workgroups of 128 with four columns 3994 and 3933 us, of 256 with four 3929 and 3868, with eight 3824 on the
+/// second; of 128 with eight 4046 on the first. But 14336 columns back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in
+/// 256 with eight.)
 const MAX_WORKGROUP: u32 = 128;
 
 /// Elements of a step: eight where rows are whole groups of eight, as then weights load sixteen bytes wide.
