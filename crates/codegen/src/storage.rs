@@ -151,16 +151,17 @@ impl Buffer {
         for b in b..b + self.windows {
             if let Some((vector, _)) = vectors {
                 let access = if self.written { "writeonly" } else { "readonly" };
+                let array = self.vector_array();
+                let block = array.to_uppercase();
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) {access} buffer V{b} {{ {vector} v{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {access} buffer {block}{b} {{ {vector} {array}{b}[]; }};\n"
                 );
             }
-            if vectors.is_some() && !self.single {
-                continue;
+            if vectors.is_none() || self.single {
+                text += &format!(
+                    "layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n"
+                );
             }
-            text += &format!(
-                "layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n"
-            );
             if self.wide {
                 text += &format!(
                     "layout(set = 0, binding = {b}, std430) readonly buffer V{b} {{ uvec4 v{b}[]; }};\n"
@@ -292,9 +293,22 @@ impl Buffer {
     pub fn functions(&self, caps: &DeviceCaps) -> String {
         let groups = self.group_functions(caps);
         if self.group_vector().is_some() && !self.single {
-            return groups;
+            return groups + &self.wide_functions();
         }
         groups + &if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
+    }
+
+    /// The functions that read what [`crate::kinds::operand`] loads at once.
+    fn wide_functions(&self) -> String {
+        let mut text = String::new();
+        if self.wide {
+            let name = if self.packed { "quad" } else { "wide" };
+            text += &self.reader(name, "uvec4", "v", 16);
+        }
+        if self.pairs {
+            text += &self.reader("pair", "uvec2", "p", 8);
+        }
+        text
     }
 
     fn load_functions(&self, caps: &DeviceCaps) -> String {
@@ -309,13 +323,7 @@ impl Buffer {
             };
             text += &self.reader("at", ty, "b", self.array_bytes(caps));
         }
-        if self.wide {
-            let name = if self.packed { "quad" } else { "wide" };
-            text += &self.reader(name, "uvec4", "v", 16);
-        }
-        if self.pairs {
-            text += &self.reader("pair", "uvec2", "p", 8);
-        }
+        text += &self.wide_functions();
         let bytes = matches!(self.dtype, DType::U8 | DType::F8E4M3);
         let word = self.read(if bytes { "i >> 2" } else { "i >> 1" });
         text += &match (self.dtype, self.typed(caps)) {

@@ -36,16 +36,16 @@ const MAX_PROLOGUE_TILE: u32 = 32;
 /// Widest tile, for results wider than the grid: 65535 workgroups then cover 16 million columns.
 const MAX_COLUMNS: u32 = 256;
 
-/// Columns that an invocation accumulates at once, sharing each activation that it loads: of a single row and matrix, or of several.
+/// Columns that an invocation accumulates at once, sharing each activation that it loads: of a single row and matrix that
+/// streams, or of others.
 const COLUMNS: u32 = 8;
 const COLUMNS_OF_MANY: u32 = 4;
 
 /// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent in one step, beyond
 /// which more lanes only make the final sum longer. Where no workgroup waits for the end of another, twice as many: it is the number
 /// of bytes on their way that counts then. (H200, F16: kernels of a decode step of the 8B shape, whose output and down projections have 4096
-/// columns, on two units: workgroups of 128 with four columns 3994 and 3933 us, of 256 with four 3929 and 3868, with eight 3824 on the
-/// second; of 128 with eight 4046 on the first. But 14336 columns back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in
-/// 256 with eight.)
+/// columns, on two units: workgroups of 128 with four columns 3978 to 4005 us on the first, with eight 4046, of 256 with four 3929 and 3868, with
+/// eight 3824 on the second. But 14336 columns back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in 256 with eight.)
 const MAX_WORKGROUP: u32 = 128;
 
 /// Elements of a step: eight where rows are whole groups of eight, as then weights load sixteen bytes wide.
@@ -53,18 +53,21 @@ fn step(form: &ContractionForm) -> u32 {
     if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 }
 }
 
+/// Whether the kernel is bound by its weights' bytes. Formats that take long to unpack are as fast or slower in wide tiles, by up to 3 %.
+fn streams(e: &Emitter<'_>, form: &ContractionForm) -> bool {
+    let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
+    form.prologue.is_empty() && anchors.all(|id| operand::streams(e.body, e.body.node(*id).operands[1]))
+}
+
 /// What the cost model takes.
 pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
     let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
-    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let of_batch: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
+    let columns = of_batch.saturating_mul(form.batch.numel().max_value().max(1));
     let gpu = e.caps.device_type != DeviceType::Cpu;
     let wanted = if gpu { WANTED_WORKGROUPS } else { WANTED_WORKGROUPS_ON_CPUS };
-    let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
-    // Formats that take long to unpack are as fast or slower so, by up to 3 %.
-    let at_once = form.prologue.is_empty()
-        && columns <= i64::from(WIDE_TILE) * wanted
-        && anchors.all(|id| operand::streams(e.body, e.body.node(*id).operands[1]));
+    let at_once = streams(e, form) && columns <= i64::from(WIDE_TILE) * wanted;
     let share = match (gpu, at_once) {
         (true, true) => 2 * MAX_WORKGROUP,
         (true, false) => MAX_WORKGROUP,
@@ -79,7 +82,7 @@ pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
         true => TILE,
         // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
         false => {
-            let wide = (columns / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32;
+            let wide = (of_batch / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32;
             floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };
@@ -354,8 +357,8 @@ struct Activations {
     value: String,
 }
 
-/// Reads them in groups of `size`, which the text numbers `g` and whose elements `j`, or one by one at `k`. There are lines for a group
-/// where the activations of one lie side by side, and are read together.
+/// Reads them in groups of `size`, which the text numbers `g` and whose elements `j`, or one by one at `k`. There are no lines for a group
+/// where nothing is read for it as a whole.
 fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -392,7 +395,8 @@ fn segment_holes(
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
     let (m, tile) = (sums.m, sums.tile);
-    let most = if m as usize * segment.anchors.len() == 1 { COLUMNS } else { COLUMNS_OF_MANY };
+    let alone = m as usize * segment.anchors.len() == 1;
+    let most = if alone && streams(e, form) { COLUMNS } else { COLUMNS_OF_MANY };
     let columns = (1..=most).rev().find(|columns| tile % columns == 0).unwrap_or(1);
     e.open(); // the segment
     e.open(); // a step along k

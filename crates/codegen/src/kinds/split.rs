@@ -20,7 +20,7 @@ const WORKGROUP: u32 = 256;
 const ELEMENTS: i64 = 16;
 
 /// Fewest parts of columns for which it is worthwhile to have several, and parts of all columns at most: of 512 invocations each,
-/// as they are, they fill the largest devices.
+/// as they are, they fill half of the largest devices.
 const PARTS: (i64, i64) = (4, 256);
 
 /// How rows are split.

@@ -30,6 +30,12 @@ impl Buffer {
         }
     }
 
+    /// The array of these vectors: another than that of the wide loads, which a buffer may have too, as of a product of rows
+    /// with themselves.
+    pub(super) fn vector_array(&self) -> &'static str {
+        if self.wide || self.pairs { "g" } else { "v" }
+    }
+
     /// Whether this buffer can be accessed in groups of `size`.
     pub fn groups(dtype: DType, size: u32) -> bool {
         match dtype {
@@ -57,12 +63,16 @@ impl Buffer {
         let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
         let mut text = String::new();
         if self.windows > 1 {
-            text += &self.reader("vector", vector, "v", width);
+            text += &self.reader("vector", vector, self.vector_array(), width);
         }
         text += &format!("void load{n}_{b}(uint e, out {ty} x[{n}]) {{\n");
         for v in 0..count {
             let at = self.vector_at(count, v);
-            let read = if self.windows == 1 { format!("v{b}[{at}]") } else { format!("vector{b}({at})") };
+            let read = if self.windows == 1 {
+                format!("{}{b}[{at}]", self.vector_array())
+            } else {
+                format!("vector{b}({at})")
+            };
             text += &format!("    {vector} p{v} = {read};\n");
         }
         let elements: Vec<String> = (0..n).map(|i| self.element_of(i, vector)).collect();
@@ -97,7 +107,7 @@ impl Buffer {
         let mut text = String::new();
         if self.windows > 1 {
             let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
-            let body = self.by_window("v", width, |array, at| format!("{array}[{at}] = x;"));
+            let body = self.by_window(self.vector_array(), width, |array, at| format!("{array}[{at}] = x;"));
             text += &format!("void put{b}(uint i, {vector} x) {{\n{body}}}\n");
         }
         text += &format!("void store{n}_{b}(uint e, {ty} x[{n}]) {{\n");
@@ -110,7 +120,7 @@ impl Buffer {
                 parts => format!("{vector}({})", parts.join(", ")),
             };
             text += &match self.windows {
-                1 => format!("    v{b}[{at}] = {value};\n"),
+                1 => format!("    {}{b}[{at}] = {value};\n", self.vector_array()),
                 _ => format!("    put{b}({at}, {value});\n"),
             };
         }

@@ -52,12 +52,13 @@ impl RowForm {
     }
 
     /// Whether this should be several kernels: rows, or columns, that would be shared if nothing were done with them afterwards.
-    /// Of rows whose length only a run knows the most may be far from the usual.
+    /// Of rows whose length only a run knows the most may be far from the usual, and columns are shared if their number is known.
     pub fn better_apart(&self, body: &Graph) -> bool {
         self.inner.as_const().is_some()
             && self.parts().is_some_and(|parts| parts >= APART)
             && self.rows.max_value() <= i64::from(APART)
             && !self.ends_with_results(body)
+            && (self.rows.as_const().is_some() || !self.lies_side_by_side(body))
     }
 
     /// Whether what is read lies side by side from row to row rather than along a row, as columns do.

@@ -111,7 +111,7 @@ impl Context {
         pipeline::create_all(&self.device, &self.cache, descs)
     }
 
-    /// Writes the pipeline cache file, if pipelines were created since it was written last.
+    /// Writes the pipeline cache file, if pipelines were created since it was written last and the driver has more to keep.
     pub fn save_pipeline_cache(&self) -> Result<()> {
         let created = self.counters().pipelines_created;
         if self.pipelines_saved.swap(created, Ordering::Relaxed) != created {

@@ -143,12 +143,13 @@ impl Pipeline {
         if (api.major, api.minor) >= (1, 3) && tracing::enabled!(tracing::Level::DEBUG) {
             info = info.push_next(&mut told);
         }
-        // SAFETY: module, layout and cache are live; the cache is synchronized by Vulkan.
+        // SAFETY: module, layout and cache are live, and what the structs point to until the call returns; the cache is
+        // synchronized by Vulkan.
         let created = unsafe { self.device.raw.create_compute_pipelines(cache, &[info], None) };
         if feedback.flags.contains(vk::PipelineCreationFeedbackFlags::VALID) {
             let found =
                 feedback.flags.contains(vk::PipelineCreationFeedbackFlags::APPLICATION_PIPELINE_CACHE_HIT);
-            let what = if found { "found in the cache" } else { "compiled" };
+            let what = if found { "found in the cache" } else { "not found in the cache, made" };
             tracing::debug!("pipeline {} {what} in {} us", desc.name, feedback.duration / 1000);
         }
         match created {

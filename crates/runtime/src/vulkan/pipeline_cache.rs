@@ -6,14 +6,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 
 use ash::vk;
 use tallow_ir::caps::DeviceCaps;
 
 use super::device::Device;
 use super::error::vulkan;
+use super::lock;
 use crate::cache_dir::write_atomically;
 use crate::error::Result;
 
@@ -35,8 +35,8 @@ pub(super) struct PipelineCache {
     pub(super) handle: vk::PipelineCache,
     pub(super) state: PipelineCacheState,
     path: Option<PathBuf>,
-    /// Bytes of the driver's data that the file has.
-    kept: AtomicUsize,
+    /// Bytes of the driver's data that the file has. Held while it is written.
+    kept: Mutex<usize>,
     device: Arc<Device>,
 }
 
@@ -64,15 +64,17 @@ impl PipelineCache {
         // SAFETY: the data is empty or was written by this driver, as its header and checksum say.
         let handle = unsafe { device.raw.create_pipeline_cache(&info, None) }
             .map_err(|code| vulkan("vkCreatePipelineCache", code))?;
-        let kept = AtomicUsize::new(data.len());
+        let kept = Mutex::new(data.len());
         Ok(PipelineCache { handle, state, path, kept, device: device.clone() })
     }
 
-    /// Writes the file, whole or not at all, if the driver has more to keep than it holds (it only adds to a cache); a directory
-    /// that cannot be written is said once and forgotten.
+    /// Writes the file, whole or not at all, if the driver has more bytes to keep than it was read or written with, or fewer: caches
+    /// grow by what is compiled. (A file that is taken away meanwhile is written again with the next pipeline.) A directory that cannot
+    /// be written is said once and forgotten.
     pub(super) fn save(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        if self.bytes()? == self.kept.load(Ordering::Acquire) {
+        let mut kept = lock(&self.kept);
+        if self.bytes()? == *kept {
             return Ok(());
         }
         // SAFETY: the cache belongs to the device; pipelines may be added to it at the same time, because
@@ -80,7 +82,7 @@ impl PipelineCache {
         let data = unsafe { self.device.raw.get_pipeline_cache_data(self.handle) }
             .map_err(|code| vulkan("vkGetPipelineCacheData", code))?;
         match write_atomically(path, &wrap(&data)) {
-            Ok(()) => self.kept.store(data.len(), Ordering::Release),
+            Ok(()) => *kept = data.len(),
             Err(error) => {
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
