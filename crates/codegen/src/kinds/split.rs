@@ -121,7 +121,7 @@ pub(crate) fn meet(
         if columns {
             walk.open_group(e);
         }
-        let at = format!("{} * {parts}u + part", factor(&e.index(&walk.row)?.text));
+        let at = place_of(&e.index(&walk.row)?.text, parts, "part");
         let value = walk.column(acc);
         if kind.is_arg() {
             let positions = add(Glsl::Uint);
@@ -154,7 +154,7 @@ pub(crate) fn meet(
     if columns {
         walk.open_group(e);
     }
-    let at = format!("{} * {parts}u + {place}", factor(&e.index(&walk.row)?.text));
+    let at = place_of(&e.index(&walk.row)?.text, parts, place);
     for (variable, values, nothing) in again {
         e.line(format!("{variable} = {place} < {parts}u ? {values}[{at}] : {nothing};"));
     }
@@ -164,9 +164,13 @@ pub(crate) fn meet(
     Ok(places)
 }
 
-/// An index as a factor.
-fn factor(index: &str) -> String {
-    if index.contains(' ') { format!("({index})") } else { index.to_string() }
+/// Where a part of a row, whose number is an expression, has its place.
+fn place_of(row: &str, parts: u32, part: &str) -> String {
+    match row {
+        "0u" => part.to_string(),
+        row if row.contains(' ') => format!("({row}) * {parts}u + {part}"),
+        row => format!("{row} * {parts}u + {part}"),
+    }
 }
 
 /// What the template declares of the places where parts meet: of each its binding, type and name, and the binding of the
