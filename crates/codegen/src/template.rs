@@ -90,7 +90,6 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("matvec_dot.comp", include_str!("templates/matvec_dot.comp")),
     ("map.comp", include_str!("templates/map.comp")),
     ("columns.comp", include_str!("templates/columns.comp")),
-    ("columns_split.comp", include_str!("templates/columns_split.comp")),
     ("row_split.comp", include_str!("templates/row_split.comp")),
     ("row.comp", include_str!("templates/row.comp")),
     ("short_rows.comp", include_str!("templates/short_rows.comp")),

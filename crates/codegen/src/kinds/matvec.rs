@@ -64,10 +64,10 @@ pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
     let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
     let of_batch: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
-    let columns = of_batch.saturating_mul(form.batch.numel().max_value().max(1));
+    let all = of_batch.saturating_mul(form.batch.numel().max_value().max(1));
     let gpu = e.caps.device_type != DeviceType::Cpu;
     let wanted = if gpu { WANTED_WORKGROUPS } else { WANTED_WORKGROUPS_ON_CPUS };
-    let at_once = streams(e, form) && columns <= i64::from(WIDE_TILE) * wanted;
+    let at_once = streams(e, form) && all <= i64::from(WIDE_TILE) * wanted;
     let share = match (gpu, at_once) {
         (true, true) => 2 * MAX_WORKGROUP,
         (true, false) => MAX_WORKGROUP,
@@ -78,7 +78,7 @@ pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
     let columns = match form.prologue.is_empty() {
-        true if at_once && 2 * columns >= i64::from(WIDE_TILE) * wanted => WIDE_TILE,
+        true if at_once && 2 * all >= i64::from(WIDE_TILE) * wanted => WIDE_TILE,
         true => TILE,
         // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
         false => {

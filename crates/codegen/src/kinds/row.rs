@@ -113,7 +113,7 @@ pub(crate) fn kernel(
         // (No layout gives a row to a subgroup; each would write it.)
         Share::Workgroup(_) | Share::Subgroup if layout.split.is_some() => ("row_split.comp", 1),
         Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
-        Share::Slices(_) if layout.split.is_some() => ("columns_split.comp", layout.columns),
+        Share::Slices(_) if layout.split.is_some() => ("row_split.comp", layout.columns),
         Share::Slices(_) => ("columns.comp", layout.columns),
     };
     let rows = Count { value: rows, per, limit };

@@ -37,20 +37,12 @@ impl Split {
     /// of a whole row before its end.
     pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<Split> {
         let parts = form.parts()?;
-        let bindings = bindings(e.body, e.caps) + form.meeting_places();
-        if !form.ends_with_results(e.body) || bindings > u64::from(e.caps.max_storage_buffers) {
-            return None;
-        }
         let most = floor_pow2(e.caps.max_workgroup_invocations);
         let parts = parts.min(most);
         let split = Split { parts, workgroup: parts.next_power_of_two().max(WORKGROUP).min(most) };
-        // The loop's variable goes beyond the row by less than a step of all parts.
-        let end = form.inner.max_value().saturating_add(i64::from(split.parts) * i64::from(split.workgroup));
-        (end <= i64::from(u32::MAX)).then_some(split)
+        possible(e, form, i64::from(split.parts) * i64::from(split.workgroup)).then_some(split)
     }
-}
 
-impl Split {
     /// How columns are split of which there are so many `tiles`, each for a workgroup whose `slices` take groups of `group` columns.
     pub fn of_columns(
         e: &Emitter<'_>,
@@ -62,14 +54,21 @@ impl Split {
         let inner = form.inner.max_value();
         let each = ELEMENTS * i64::from(slices) / i64::from(group.max(1));
         let parts = (inner / each.max(1)).min(PARTS.1 / i64::from(tiles.max(1))).min(i64::from(slices));
-        let bindings = bindings(e.body, e.caps) + form.meeting_places();
-        let room =
-            bindings <= u64::from(e.caps.max_storage_buffers) && tiles <= e.caps.max_workgroup_count[1];
-        let end = inner.saturating_add(parts * i64::from(slices));
-        let worthwhile = parts >= PARTS.0 && form.ends_with_results(e.body) && end <= i64::from(u32::MAX);
-        let parts = u32::try_from(parts).ok().filter(|_| room && worthwhile)?;
-        Some(Split { parts, workgroup })
+        if parts < PARTS.0 || tiles > e.caps.max_workgroup_count[1] {
+            return None;
+        }
+        let split = Split { parts: u32::try_from(parts).ok()?, workgroup };
+        possible(e, form, parts * i64::from(slices)).then_some(split)
     }
+}
+
+/// Whether parts can meet, of which a step of all together takes so many elements: nothing is done with a row before its end, and
+/// there are bindings to meet in. The loop's variable goes beyond the row by less than a step.
+fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
+    let bindings = bindings(e.body, e.caps) + form.meeting_places();
+    form.ends_with_results(e.body)
+        && bindings <= u64::from(e.caps.max_storage_buffers)
+        && form.inner.max_value().saturating_add(step) <= i64::from(u32::MAX)
 }
 
 /// A value of each part, for all parts of all rows.
