@@ -63,10 +63,14 @@ impl<'f> Kind<'f> {
             Form::Map(f) => Kind::Map(f),
             Form::Row(f) => Kind::Row(f),
             Form::Contraction(f) if fusion.kind == FusionKind::Matvec => {
-                match dot::rounding(&fusion.body, f.lhs) {
-                    Some(_) => Kind::MatvecDot(f),
-                    None if matvec_staged::fits(e, f) => Kind::MatvecStaged(f),
-                    None => Kind::Matvec(f),
+                let body = &fusion.body;
+                let blocks = || dot::blocks(body, f.lhs).is_some() && dot::supported(body, f, e.caps);
+                if dot::rounding(body, f.lhs).is_some() || blocks() {
+                    Kind::MatvecDot(f)
+                } else if matvec_staged::fits(e, f) {
+                    Kind::MatvecStaged(f)
+                } else {
+                    Kind::Matvec(f)
                 }
             }
             Form::Contraction(f) if matmul_matrix::fits(e, f) => Kind::MatmulMatrix(f),

@@ -4,10 +4,12 @@
 //! a block of weights `w = s q + o` the product is then `d (s sum(q x) + o sum(x))`: sums of integers, which dot
 //! product instructions compute exactly, four products at a time.
 
+mod row_factor;
+
 use crate::access::inner_runs;
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
-use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
+use crate::form::{ContractionForm, MATVEC_MAX_ROWS, whole_param};
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -103,6 +105,14 @@ pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
     matches!(body.op(blocks), Op::Quantize(format) if *format == ACTIVATIONS).then_some(blocks.node)
 }
 
+/// The param that holds the blocks of a matmul's left operand, row by row, if that was rounded by another kernel.
+pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
+    let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
+    let blocks = body.node(lhs.node).operands[0];
+    let rows = body.ty(blocks).dtype == DType::Block(ACTIVATIONS);
+    whole_param(body, blocks).filter(|_| rows)
+}
+
 /// Bytes of shared memory that hold `rows` rounded rows of `k` elements: the bytes, and for each block a scale and
 /// the sums of its halves.
 pub fn shared_bytes(rows: i64, k: i64) -> u64 {
@@ -122,7 +132,7 @@ fn fits(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
     shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4
 }
 
-/// Whether a contraction whose left operand is rounded in the kernel can be computed so.
+/// Whether a contraction whose left operand is rounded, in the kernel or before it, can be computed so.
 pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
     let extents = (form.m.as_const(), form.k.as_const());
@@ -136,6 +146,8 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
 /// Rounds the activations of each matmul that a device can compute so: few rows of f32 times weights in a format
 /// with a [`packing`]. Nothing happens on a device without the instructions; whether they are fast
 /// ([`DeviceCaps::int_dot_accelerated`]) is for the caller to ask.
+///
+/// Factors of a row are left to the results ([`row_factor`]) where that allows the kernel in front to round.
 ///
 /// Not one of the passes: it changes results (by the rounding of each block to 8 bits, a relative error of about
 /// 0.3 % of each product, NMSE about 1e-5), so callers decide. Graphs without such matmuls stay as they are.
@@ -161,9 +173,11 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         if !(few && whole && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
             return Ok(None);
         }
-        let blocks = new.add(Op::Quantize(ACTIVATIONS), &[lhs])?;
+        let split = row_factor::split(new, lhs)?;
+        let blocks = new.add(Op::Quantize(ACTIVATIONS), &[split.as_ref().map_or(lhs, |split| split.rest)])?;
         let rounded = new.add(Op::Dequantize(DType::F32), &[blocks])?;
-        new.add(Op::Matmul, &[rounded, operands[1]]).map(Some)
+        let product = new.add(Op::Matmul, &[rounded, operands[1]])?;
+        split.map_or(Ok(product), |split| split.times(new, product)).map(Some)
     })
 }
 
@@ -198,5 +212,30 @@ mod tests {
         assert!(!rounds(&linear(1, 256, Format::IQ1_S), &h200));
         assert!(!rounds(&linear(1, 1 << 16, Format::Q4_0), &h200));
         assert!(!rounds(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
+    }
+
+    /// Results of a linear layer times a sum over them, or over an input, and what is rounded of that.
+    fn behind_a_norm(of_results: bool) -> (Graph, Value, Value) {
+        let mut graph = linear(1, 256, Format::Q4_0);
+        let first = graph.outputs()[0].value;
+        let x = graph.input("z", DType::F32, [1, 16]).expect("a type");
+        let scaled = if of_results { first } else { x };
+        let factor = graph.reduce_keepdim(crate::ReduceKind::Sum, scaled, &[1]).expect("a row");
+        let factor = graph.broadcast(factor, [1, 16]).expect("a row");
+        let mul =
+            |graph: &mut Graph, a, b| graph.elementwise(crate::ElementwiseOp::Mul, &[a, b]).expect("rows");
+        let normed = mul(&mut graph, first, factor);
+        let split = row_factor::split(&mut graph, normed).expect("valid");
+        (graph, first, split.map_or(normed, |split| split.rest))
+    }
+
+    #[test]
+    fn a_factor_of_a_row_is_left_to_the_results_if_it_waits_for_them() {
+        let (_, first, rest) = behind_a_norm(true);
+        assert_eq!(rest, first);
+        // Known beforehand, it may as well be multiplied where the row is made.
+        let (graph, first, rest) = behind_a_norm(false);
+        assert_ne!(rest, first);
+        assert!(matches!(graph.op(rest), Op::Elementwise(crate::ElementwiseOp::Mul)));
     }
 }

@@ -21,6 +21,7 @@ mod matrix;
 mod matvec;
 mod models;
 mod random;
+mod rounded_results;
 mod rounding;
 mod split_rows;
 mod structure;

@@ -175,8 +175,7 @@ pub(crate) fn kernel(
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let k = e.dim(&form.k);
-    let functions =
-        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec.comp",
@@ -338,8 +337,14 @@ pub(super) fn stores(
         if let Some(rounded) = rounded_root(e.body, *output) {
             let at = e.atoms.unflatten(&linear, &e.body.ty(rounded).shape);
             let x = e.value(rounded, &at)?;
-            e.line(format!("rounded{waiting}[t] = {};", x.text));
-            waiting += 1;
+            if !rounding::each(e, *output, buffers[*output], &linear, &x.text)? {
+                e.line(format!("rounded{waiting}[t] = {};", x.text));
+                waiting += 1;
+            }
+            continue;
+        }
+        if runs::of_runs(e, form, segment, *output) {
+            runs::store(e, form, segment, at, (*output, buffers[*output]))?;
             continue;
         }
         let shape = e.body.ty(output_root(e.body, *output)).shape.clone();

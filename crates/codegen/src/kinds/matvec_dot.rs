@@ -1,5 +1,6 @@
 //! Few rows times quantized weights by integer dot products: each workgroup rounds the rows to 8 bits in shared
-//! memory, then its subgroups take columns in turn, an invocation 32 or 64 weights of several columns at a time.
+//! memory, unless another kernel has done so, then its subgroups take columns in turn, an invocation 32 or 64 weights of several
+//! columns at a time.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::dot::{self, Packing};
@@ -9,6 +10,7 @@ use tallow_ir::{Dim, NodeId, Value};
 
 use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
 use super::sharing::{self, Limits, Shape, Sums, Walk};
+use super::walk::{self, Share};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
@@ -32,10 +34,9 @@ pub(crate) fn kernel(
     form: &ContractionForm,
     choice: Sharing,
 ) -> Result<Kernel, CodegenError> {
-    let rounding = dot::rounding(e.body, form.lhs);
-    let lhs = rounding.map(|id| e.body.node(id).operands[0]);
+    let lhs = dot::rounding(e.body, form.lhs).map(|id| e.body.node(id).operands[0]);
     let refused = || CodegenError::Node(e.body.node_text(form.lhs.node));
-    let (Some(lhs), Some(m), Some(k)) = (lhs, form.m.as_const(), form.k.as_const()) else {
+    let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else {
         return Err(refused());
     };
     if !dot::supported(e.body, form, e.caps) {
@@ -47,12 +48,20 @@ pub(crate) fn kernel(
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let in_memory = match (lhs, dot::blocks(e.body, form.lhs)) {
+        (None, Some(param)) => Some(operand::activations(&mut e, param)),
+        (None, None) => return Err(refused()),
+        (Some(_), _) => None,
+    };
     let tiles = shape.tiles(&e, form);
     let most = e.caps.max_workgroup_count[0];
     let grid = [columns_grid(form, &tiles, most), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
     let run = run(m * blocks, workgroup);
-    let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
+    let kept = match lhs {
+        Some(lhs) => keep(&mut e, form, lhs, &batch, (workgroup, run))?,
+        None => None,
+    };
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
@@ -77,17 +86,25 @@ pub(crate) fn kernel(
         });
         walks.push((walk, parts));
     }
+    let first = in_memory.is_some() && m == 1 && of_one_place(&walks);
     let text = render(
         "matvec_ahead.glsl",
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());
-    prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?;
-    let (x_lines, m_lines) = match &kept {
-        Some(kept) => (kept_activations(&mut e, form, lhs, &batch, kept)?, String::new()),
-        None => activations(&mut e, form, lhs, &batch, run)?,
+    match short_prologue(&mut e, form, m) {
+        Some(walk) if in_memory.is_some() => {
+            walk.in_groups(&mut e, |e| reduction::emit_walk(e, &mut used, &form.prologue, &walk))?;
+        }
+        _ => prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?,
+    }
+    let (x_lines, m_lines) = match (lhs, &kept) {
+        (None, _) => Default::default(),
+        (Some(lhs), Some(kept)) => (kept_activations(&mut e, form, lhs, &batch, kept)?, String::new()),
+        (Some(lhs), None) => activations(&mut e, form, lhs, &batch, run)?,
     };
-    let mut text = format!("byte_of( round_f16( subgroup {x_lines}{m_lines}");
+    let rounds = if lhs.is_some() { "byte_of( round_f16( " } else { "" };
+    let mut text = format!("{rounds}subgroup {x_lines}{m_lines}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
@@ -103,7 +120,7 @@ pub(crate) fn kernel(
             (&mut used, &mut text),
         )?);
     }
-    let rounded = dot::shared_bytes(m.into(), (blocks * 32).into()) as u32;
+    let rounded = lhs.map_or(0, |_| dot::shared_bytes(m.into(), (blocks * 32).into()) as u32);
     let tile_floats = part_floats * shape.parts;
     let needs = rounded
         + 4 * (tile_floats + waiting.iter().sum::<u32>())
@@ -120,8 +137,7 @@ pub(crate) fn kernel(
     for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
         e.extensions.insert(extension);
     }
-    let functions =
-        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_dot.comp",
@@ -133,6 +149,7 @@ pub(crate) fn kernel(
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
             parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting, kept => kept.is_some(),
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
+            in_memory, first,
         },
     };
     finish(e, parts)
@@ -241,6 +258,28 @@ fn sets(walk: &Walk, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
         sets.push(context! { name => if sets.is_empty() { "" } else { "2" }, first, stride => 2 });
     }
     sets
+}
+
+/// Steps of a subgroup over a row that each reduces for itself rather than to wait for the others.
+const SHORT_ROW_STEPS: u32 = 4;
+
+/// The way of a subgroup over a short row that the prologue reduces, if that is by subgroup operations.
+fn short_prologue(e: &mut Emitter<'_>, form: &ContractionForm, m: u32) -> Option<walk::Walk> {
+    let (_, rows) = form.prologue.first()?;
+    let inner =
+        rows.inner().as_const().filter(|n| *n <= i64::from(SHORT_ROW_STEPS * e.caps.subgroup_size))?;
+    let able = m == 1 && form.prologue.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
+    able.then(|| walk::Walk::each(e, &Index::default(), &Dim::constant(inner), Share::Subgroup))
+}
+
+/// Whether an invocation multiplies all columns of all segments with the same activations.
+fn of_one_place(walks: &[(Walk, Vec<Part>)]) -> bool {
+    let place = |(walk, parts): &(Walk, Vec<Part>)| {
+        let quarters = parts.iter().filter(|part| part.packing == Packing::Quarters).count();
+        (walk.item.clone(), walk.elements, quarters > 0, quarters < parts.len())
+    };
+    let once = |(walk, _): &(Walk, Vec<Part>)| !walk.along && walk.steps.is_none();
+    walks.iter().all(once) && walks.windows(2).all(|pair| place(&pair[0]) == place(&pair[1]))
 }
 
 /// Neighbouring activations that an invocation rounds: four if all go over the rows once then.

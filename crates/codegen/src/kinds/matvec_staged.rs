@@ -105,8 +105,7 @@ pub(crate) fn kernel(
         let has = e.caps.shared_memory_bytes;
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
-    let functions =
-        used.render(workgroup, e.caps)? + &rounding::functions(&rounding::formats(&e))? + &reduced;
+    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         kind: "matvec",
         template: "matvec_staged.comp",

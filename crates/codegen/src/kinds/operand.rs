@@ -104,6 +104,14 @@ pub(crate) fn packed(
     Some((buffer, base))
 }
 
+/// The buffer of activations that another kernel rounded, by its binding: functions of it give whole blocks.
+pub(crate) fn activations(e: &mut Emitter<'_>, param: u32) -> u32 {
+    let buffer = e.param(param);
+    e.buffers[buffer].packed = true;
+    e.buffers[buffer].wide = true;
+    e.buffers[buffer].binding
+}
+
 /// Load functions of block weights with the tables that they read, and wide loads of plain buffers, for a kernel whose
 /// statements are `calls`.
 pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
@@ -234,6 +242,8 @@ fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static s
         Format::Q5_0 => Some(("packed/q5_0.glsl", 6, &[])),
         Format::Q5_1 => Some(("packed/q5_1.glsl", 6, &[])),
         Format::Q8_0 => Some(("packed/q8_0.glsl", 9, &[])),
+        // Of activations, which are asked for where they are needed.
+        Format::Q8_1 => Some(("packed/q8_1.glsl", 0, &[])),
         Format::Q2_K => Some(("packed/q2_k.glsl", 11, &[])),
         Format::Q3_K => Some(("packed/q3_k.glsl", 20, &[])),
         Format::Q4_K => Some(("packed/q4_k.glsl", 12, SCALES)),
@@ -245,7 +255,7 @@ fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static s
         Format::MXFP4 => Some(("packed/mxfp4.glsl", 5, FP4)),
         Format::NVFP4 => Some(("packed/nvfp4.glsl", 5, FP4)),
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_K => None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
     }

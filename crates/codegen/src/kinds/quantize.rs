@@ -27,7 +27,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let x = e.value(node.operands[0], &at)?;
     let lines = e.close().join("\n");
     for (output, buffer) in buffers.into_iter().enumerate() {
-        rounding::store(&mut e, output, buffer, &first)?;
+        rounding::store(&mut e, output, buffer, &first, (rounding::By::One, "words"))?;
     }
     let store = e.close().join("\n");
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));

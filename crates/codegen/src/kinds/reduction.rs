@@ -320,6 +320,29 @@ pub(crate) fn emit_walk(
     Ok(())
 }
 
+/// Emits one reduction over `count` neighbouring invocations of a subgroup, each of which has element `i` of row `row`; all get the
+/// result.
+pub(crate) fn emit_neighbours(
+    e: &mut Emitter<'_>,
+    id: NodeId,
+    (rows, row, i): (&Rows, &Index, &Index),
+    count: u32,
+) -> Result<(), CodegenError> {
+    let (kind, ty, dtype) = describe(e.body, id, e.caps)?;
+    let at = rows.at(row, i, &mut e.atoms);
+    let x = e.value(e.body.node(id).operands[0], &at)?.text;
+    let (name, comment) = (e.fresh_name("r"), format!("%{} = {}", id.0, e.body.node_text(id)));
+    e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+    e.line(format!("{} {name} = {x};  // {comment}", ty.name()));
+    e.open();
+    e.line(format!("const {} other = subgroupShuffleXor({name}, mask);", ty.name()));
+    e.line(format!("{name} = {};", scalar::held(dtype, combine(kind, ty, &name, "other"))));
+    e.close_block(&format!("[[unroll]] for (uint mask = 1u; mask < {count}u; mask *= 2u)"));
+    let depth = e.depth();
+    e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
+    Ok(())
+}
+
 /// Whether a subgroup computes a reduction by operations of its own.
 pub(crate) fn by_subgroup(e: &Emitter<'_>, id: NodeId) -> bool {
     e.caps.subgroup_arithmetic

@@ -4,12 +4,12 @@
 //! planes, in their order; where they lie follows from the format's table. A plane of two bytes a block shares its words
 //! with the neighbours, so these are stored by the atomics that leave the other half as it is (decision 0007).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
+use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::Index;
-use tallow_ir::{DType, Dim, Format, Op, Shape, dot};
+use tallow_ir::{DType, DeviceCaps, Dim, Format, Op, Shape, dot};
 use tallow_quant::IQ4_LEVELS;
 
 use crate::emit::Emitter;
@@ -48,6 +48,27 @@ pub(crate) fn function(format: Format) -> String {
     format!("round_{}", format.spec().name)
 }
 
+/// The functions that a matvec's epilogue calls.
+pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, CodegenError> {
+    let all: BTreeSet<Format> = formats(e).into_iter().collect();
+    let alone: Vec<Format> = all.iter().copied().filter(|f| By::able(e.caps, *f) == By::One).collect();
+    let mut text = functions(&alone)?;
+    for format in all {
+        let by = By::able(e.caps, format);
+        if by == By::One {
+            continue;
+        }
+        e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+        let own = if by == By::All { 1 } else { dot::BLOCK as u32 / dot::LANES };
+        let (name, sum) = (by.function(format), format == Format::Q8_1);
+        let holes =
+            context! { name, format => format.spec().name, sum, own, neighbours => dot::BLOCK as u32 / own };
+        text += &render("round/bytes_together.glsl", holes)?;
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 /// The functions `round_..` of formats, each once, and what they share.
 pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
     let mut rendered: BTreeMap<Format, String> = BTreeMap::new();
@@ -72,6 +93,73 @@ pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
     Ok(text)
 }
 
+/// Who rounds a block of a matvec's results.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// One invocation.
+    One,
+    /// Eight neighbours, four elements each, which they find in shared memory.
+    Eight,
+    /// The 32 neighbours that compute its elements.
+    All,
+}
+
+impl By {
+    /// Those who can on a device.
+    fn able(caps: &DeviceCaps, format: Format) -> By {
+        let neighbours = |count| {
+            caps.subgroup_shuffle && caps.subgroups_of_one_size() && caps.subgroup_size.is_multiple_of(count)
+        };
+        match format {
+            Format::Q8_0 | Format::Q8_1 if neighbours(dot::BLOCK as u32) => By::All,
+            Format::Q8_0 | Format::Q8_1 if neighbours(dot::LANES) => By::Eight,
+            _ => By::One,
+        }
+    }
+
+    /// Which invocations store a word of the bytes, with the place of it, and which store what stands beside them.
+    fn own(self) -> Option<((&'static str, &'static str), &'static str)> {
+        match self {
+            By::One => None,
+            By::Eight => Some((("", "part"), "if (part == 0u) ")),
+            By::All => Some((("if (n % 4u == 0u) ", "n / 4u % 8u"), "if (n % 32u == 0u) ")),
+        }
+    }
+
+    /// The function of a format.
+    fn function(self, format: Format) -> String {
+        match self {
+            By::One => function(format),
+            By::Eight | By::All => function(format) + "_together",
+        }
+    }
+}
+
+/// Whether the invocations that compute results round them together, so that those of a block must be neighbours.
+pub(crate) fn neighbours(e: &Emitter<'_>, segment: &Segment) -> bool {
+    let all = |output: &usize| format_of(e, *output).is_some_and(|f| By::able(e.caps, f) == By::All);
+    segment.outputs.iter().any(all)
+}
+
+/// Emits the lines that round `x`, element `linear` of output `output`, with the others of its block, and store that; `false`, and
+/// nothing is emitted, where its neighbours have no elements of it.
+pub(crate) fn each(
+    e: &mut Emitter<'_>,
+    output: usize,
+    buffer: usize,
+    linear: &Index,
+    x: &str,
+) -> Result<bool, CodegenError> {
+    let Some(format) = format_of(e, output).filter(|format| By::able(e.caps, *format) == By::All) else {
+        return Ok(false);
+    };
+    let words = e.fresh_name("words");
+    e.line(format!("uint {words}[2];"));
+    e.line(format!("{}({x}, {words});", By::All.function(format)));
+    store(e, output, buffer, linear, (By::All, &words))?;
+    Ok(true)
+}
+
 /// The format that a kernel's output is rounded to, if it is.
 pub(crate) fn format_of(e: &Emitter<'_>, output: usize) -> Option<Format> {
     match e.body.op(output_root(e.body, output)) {
@@ -87,6 +175,7 @@ pub(crate) fn store(
     output: usize,
     buffer: usize,
     first: &Index,
+    (by, words): (By, &str),
 ) -> Result<(), CodegenError> {
     let root = output_root(e.body, output);
     let DType::Block(format) = e.body.ty(root).dtype else {
@@ -108,11 +197,36 @@ pub(crate) fn store(
         let count = plane.bytes_per_block / 4;
         let (buffer, start) = (&e.buffers[buffer], start / 4);
         let line = match (count, word) {
-            (0, _) => buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("words[{word}]")),
-            (1, _) => buffer.store(&format!("{start}u + {name}"), &format!("words[{word}]"), e.caps),
+            // Neighbours have the words of the bytes; the first of them has what follows.
+            (_, 0) if let Some((word, _)) = by.own() => {
+                let (own, at) = word;
+                let store = buffer.store(
+                    &format!("{start}u + {name} * {count}u + {at}"),
+                    &format!("{words}[0]"),
+                    e.caps,
+                );
+                format!("{own}{store}")
+            }
+            (0, _) if let Some((_, first)) = by.own() => {
+                format!(
+                    "{first}{{ {} }}",
+                    buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("{words}[1]"))
+                )
+            }
+            (1, _) if let Some((_, first)) = by.own() => {
+                format!(
+                    "{first}{}",
+                    buffer.store(&format!("{start}u + {name}"), &format!("{words}[1]"), e.caps)
+                )
+            }
+            (0, _) => buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("{words}[{word}]")),
+            (1, _) => buffer.store(&format!("{start}u + {name}"), &format!("{words}[{word}]"), e.caps),
             (_, 0) => {
-                let store =
-                    buffer.store(&format!("{start}u + {name} * {count}u + word"), "words[word]", e.caps);
+                let store = buffer.store(
+                    &format!("{start}u + {name} * {count}u + word"),
+                    &format!("{words}[word]"),
+                    e.caps,
+                );
                 format!("[[unroll]] for (uint word = 0u; word < {count}u; ++word) {store}")
             }
             (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
@@ -135,14 +249,21 @@ pub(crate) fn of_segment(
     let mut found = vec![];
     for output in &segment.outputs {
         let Some(format) = format_of(e, *output) else { continue };
+        let by = By::able(e.caps, format);
+        if by == By::All {
+            continue;
+        }
         e.open();
         let row = e.atom(&form.m, "m");
         let column = e.atom(&segment.n, "n0");
         let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
         let first = e.atoms.flatten(&[batch.clone(), row, column], &all);
-        store(e, *output, buffers[*output], &first)?;
+        store(e, *output, buffers[*output], &first, (by, "words"))?;
         let lines = e.close().join("\n");
-        found.push(context! { words => words(format), function => function(format), store => lines });
+        let together = by == By::Eight;
+        found.push(
+            context! { words => words(format), function => by.function(format), store => lines, together },
+        );
     }
     Ok(found)
 }
@@ -151,7 +272,8 @@ pub(crate) fn of_segment(
 pub(crate) fn waiting(e: &Emitter<'_>, form: &ContractionForm, m: u32, tiles: &[u32]) -> Vec<u32> {
     let mut floats: Vec<u32> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
-        let count = segment.outputs.iter().filter(|o| rounded_root(e.body, **o).is_some()).count();
+        let waits = |o: &&usize| format_of(e, **o).is_some_and(|format| By::able(e.caps, format) != By::All);
+        let count = segment.outputs.iter().filter(waits).count();
         floats.resize(floats.len().max(count), 0);
         floats[..count].iter_mut().for_each(|floats| *floats = (*floats).max(m * tile));
     }

@@ -201,17 +201,17 @@ impl Sharing {
             return vec![choice(1)];
         }
         let wanted = wanted(e, form, workgroups);
+        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
         let (size, subgroups) = (e.caps.subgroup_size, workgroup / e.caps.subgroup_size);
         // Tiles are whole passes of the subgroups. Of several parts, passes are shorter, and fit the tile that is
         // wanted better.
         let steps = |parts: u32| items.div_ceil(size * parts);
         let cost = |parts: u32| {
-            let passes = wanted.div_ceil(subgroups / parts);
+            let passes = wanted.next_multiple_of(widest).div_ceil(subgroups / parts);
             let reads = if steps(parts) == 1 { 1 } else { passes * steps(parts) };
             PRODUCTS * passes * steps(parts) + SUM * passes + READ * reads
         };
-        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1);
-        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest.max(1));
+        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
         let most = subgroups.min(steps(1)).min(room(e, form) / wanted).min(spare).clamp(1, MAX_PARTS);
         let mut all: Vec<u32> = (0..=most.ilog2()).map(|log| 1 << log).collect();
         all.sort_by_key(|parts| cost(*parts));
@@ -409,6 +409,9 @@ pub(super) fn end(
     sums: &Sums,
 ) -> Result<(String, String), CodegenError> {
     let Sums { m, tile, workgroup, parts, part_floats } = *sums;
+    let neighbours = rounding::neighbours(e, segment) || runs::by_neighbours(e, form, segment);
+    let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
+    let n = e.dim(&segment.n);
     let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
@@ -424,7 +427,6 @@ pub(super) fn end(
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
-    let n = e.dim(&segment.n);
-    let holes = context! { m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    let holes = context! { t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_end.glsl", holes)?))
 }

@@ -4,11 +4,13 @@ ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
 ${ functions }
+//% if in_memory is none
 // The activations, rounded to blocks of 32 bytes: [row][block]; the lower halves of all blocks, then from ${ upper } on the upper.
 shared ivec4 x_bytes[${ upper + m * blocks }];
 // The scale of a block, and it times the sums of the block's halves.
 shared float x_scale[${ m * blocks }];
 shared vec2 x_sum[${ m * blocks }];
+//% endif
 //% if parts > 1
 // Results of the workgroup's columns: [part of the inner extent][anchor][row][column].
 //% else
@@ -25,10 +27,31 @@ shared float rounded${ loop.index0 }[${ floats }];
 int dot16(ivec4 q, ivec4 x) {
     return dotPacked4x8EXT(q.x, x.x) + dotPacked4x8EXT(q.y, x.y) + dotPacked4x8EXT(q.z, x.z) + dotPacked4x8EXT(q.w, x.w);
 }
+//% if in_memory is not none
+// A block of activations: its halves, its scale, and that times the sums of the halves.
+float activations(uint block, out ivec4 lo, out ivec4 hi, out vec2 sums) {
+    const float scale = block${ in_memory }(block, lo, hi);
+    const ivec4 ones = ivec4(0x01010101);
+    sums = scale * vec2(dot16(ones, lo), dot16(ones, hi));
+    return scale;
+}
+//% endif
 //% macro activations(s)
 //% for x in s.sets
 const uint at${ x.name } = ${ x.first };
+//% if in_memory is not none
 //% if x.stride
+ivec4 x${ x.name }[4];
+vec2 scale${ x.name }, sums${ x.name }_0, sums${ x.name }_1;
+scale${ x.name }.x = activations(at${ x.name }, x${ x.name }[0], x${ x.name }[1], sums${ x.name }_0);
+scale${ x.name }.y = activations(at${ x.name } + ${ x.stride }u, x${ x.name }[2], x${ x.name }[3], sums${ x.name }_1);
+const vec4 sums${ x.name } = vec4(sums${ x.name }_0, sums${ x.name }_1);
+//% else
+ivec4 x[2];
+vec2 sums;
+const float scale = activations(at, x[0], x[1], sums);
+//% endif
+//% elif x.stride
 const ivec4 x${ x.name }[4] = ivec4[4](x_bytes[at${ x.name }], x_bytes[at${ x.name } + ${ upper }u], x_bytes[at${ x.name } + ${ x.stride }u], x_bytes[at${ x.name } + ${ upper + x.stride }u]);
 const vec2 scale${ x.name } = vec2(x_scale[at${ x.name }], x_scale[at${ x.name } + ${ x.stride }u]);
 const vec4 sums${ x.name } = vec4(x_sum[at${ x.name }], x_sum[at${ x.name } + ${ x.stride }u]);
@@ -199,7 +222,13 @@ ${ reduce(s, u) }
 void main() {
     // Counted through subgroups, so that neighbours are in one.
     const uint lane = gl_SubgroupID * ${ size } + gl_SubgroupInvocationID, group = gl_WorkGroupID.x;
+//% if first
+    // An invocation's activations are the same for all columns: everything waits for them.
+    const uint item = ${ segments[0].item };
+    ${ activations(segments[0]) | indent(4) }
+//% endif
     ${ prelude | indent(4) }
+//% if in_memory is none
     // Each takes ${ elements } elements, ${ lanes } invocations a block.
 //% if kept
     {
@@ -233,6 +262,7 @@ void main() {
         if ((word0 & 3u) == 0u) x_sum[block][word0 / 4u] = d * float(sum);
     }
     barrier();
+//% endif
 //% for s in segments
     if (${ s.here }) {
         const uint column0 = ${ s.column0 };
@@ -249,7 +279,7 @@ void main() {
         }
         ${ reduce(s, "") | indent(8) }
 //% else
-//% if not s.steps
+//% if not s.steps and not first
         const uint item = ${ s.item };
 //% if m == 1
         ${ activations(s) | indent(8) }

@@ -30,6 +30,9 @@ const WANTED_WORKGROUPS: u64 = 128;
 /// reads in the time of the level that is saved, at an estimate of 100 GB/s for 4 us.
 const MORE_BYTES: u64 = 384 << 10;
 
+/// The same so that they are rounded in it, which spares each kernel that reads them about 1.5 us, at the cost of 0.3 here.
+const MORE_BYTES_TO_ROUND: u64 = 64 << 10;
+
 /// Phase 3: kernels without anchors move into all their consumers.
 pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut order: Vec<usize> =
@@ -295,7 +298,28 @@ fn feeds_one_matvec(c: &Clusters<'_>, id: usize) -> bool {
 /// Why the tiles that matvec `id` would need to reduce its results in `row` cost more than that kernel: one workgroup would
 /// read too much more than its share of the weights.
 fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, GraphError> {
-    let nodes: BTreeSet<NodeId> = c.get(id).nodes.union(&c.get(row).nodes).copied().collect();
+    beyond_share(c, [id, row], MORE_BYTES, |_, s| s.runs.as_ref().map(|_| s.tile.into()))
+}
+
+/// The same for tiles of whole blocks of results, which kernel `rounding` makes of them: the columns that are a workgroup's
+/// share, and what is missing to a tile.
+fn dear_to_round(c: &Clusters<'_>, id: usize, rounding: usize) -> Result<Option<String>, GraphError> {
+    beyond_share(c, [id, rounding], MORE_BYTES_TO_ROUND, |body, s| {
+        let rounds = s.outputs.iter().any(|output| form::rounded_root(body, *output).is_some());
+        let share = (s.n.max_value().max(0) as u64).div_ceil(WANTED_WORKGROUPS);
+        rounds.then(|| share.next_multiple_of(s.tile.into()))
+    })
+}
+
+/// Why two kernels that become one matvec would leave a workgroup more than so many bytes of weights beyond its share, where
+/// tiles of its segments have so many columns.
+fn beyond_share(
+    c: &Clusters<'_>,
+    [id, other]: [usize; 2],
+    limit: u64,
+    columns: impl Fn(&Graph, &Segment) -> Option<u64>,
+) -> Result<Option<String>, GraphError> {
+    let nodes: BTreeSet<NodeId> = c.get(id).nodes.union(&c.get(other).nodes).copied().collect();
     let (body, _) = c.body(&nodes, &c.escapes(&nodes))?;
     let Ok(Form::Contraction(form)) = form::form(FusionKind::Matvec, &body) else { return Ok(None) };
     let weights = |segment: &Segment| -> u64 {
@@ -303,11 +327,9 @@ fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, G
         right.sum()
     };
     let share = form.segments.iter().map(weights).sum::<u64>() / WANTED_WORKGROUPS;
-    let wide = form.segments.iter().filter(|s| s.runs.is_some());
-    let most = wide.map(|s| weights(s) / (s.n.max_value().max(1) as u64) * u64::from(s.tile)).max();
-    let more = most.unwrap_or(0).saturating_sub(share);
-    Ok((more > MORE_BYTES)
-        .then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
+    let tile = |s: &Segment| Some(weights(s) / (s.n.max_value().max(1) as u64) * columns(&body, s)?);
+    let more = form.segments.iter().filter_map(tile).max().unwrap_or(0).saturating_sub(share);
+    Ok((more > limit).then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
 }
 
 /// Bytes of the params that a value is read from.
@@ -336,10 +358,18 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
             producers.extend(c.member[source.node.index()].iter().copied());
         }
         let Some(only) = producers.first().copied().filter(|_| producers.len() == 1) else { continue };
-        // Activations that matvecs read are rounded by these, in the next phase.
-        if c.get(only).kind == FusionKind::Matvec && !feeds_matvecs_only(c, id) {
-            unite(c, only, id)?;
+        if c.get(only).kind != FusionKind::Matvec {
+            continue;
         }
+        // Activations that only matvecs read these can round, too, in the next phase.
+        if feeds_matvecs_only(c, id)
+            && let Some(why) = dear_to_round(c, only, id)?
+        {
+            let line = format!("{} and {} stay apart: {why}", c.name(only), c.name(id));
+            c.log.push(line);
+            continue;
+        }
+        unite(c, only, id)?;
     }
     Ok(())
 }

@@ -1,0 +1,139 @@
+//! Factors of activations that are the same along a row, as that of a norm is, taken out of their rounding.
+//!
+//! `(r y) W = r (y W)` for a factor `r` of a whole row. Rounding to blocks is of the same shape, as a block's scale is a
+//! multiple of its largest element: the bytes of `r y` are those of `y`, and its scale is `r` times that of `y`, up to how
+//! both are rounded to f16. So `y` may be rounded where it is computed, by a kernel that knows a few of its columns and not
+//! yet `r`, and the results are multiplied by `r` instead of the activations.
+
+use std::collections::HashSet;
+
+use crate::dim::Dim;
+use crate::elementwise::ElementwiseOp;
+use crate::graph::{Graph, GraphError, Value};
+use crate::op::Op;
+use crate::shape::Shape;
+
+/// Nodes that are looked at to find what activations are made of, at most.
+const MOST_NODES: usize = 64;
+
+/// Activations without the factors of their rows.
+pub(super) struct Split {
+    /// What is left, of the same shape.
+    pub rest: Value,
+    /// The factors, whose last extent is 1, broadcast along a row.
+    factors: Vec<Value>,
+}
+
+impl Split {
+    /// `product`, whose rows are those of the activations, times the factors.
+    pub fn times(&self, graph: &mut Graph, product: Value) -> Result<Value, GraphError> {
+        self.factors.iter().try_fold(product, |product, factor| {
+            let shape = graph.ty(product).shape.clone();
+            let factor = graph.broadcast(*factor, shape)?;
+            graph.elementwise(ElementwiseOp::Mul, &[product, factor])
+        })
+    }
+}
+
+/// Takes the factors out of `activations` that wait for a reduction of the very row that they scale, if what is left is computed
+/// from the results of a matmul of as many columns: then that one's kernel can round it.
+///
+/// # Errors
+/// Only of a graph that is not valid.
+pub(super) fn split(graph: &mut Graph, activations: Value) -> Result<Option<Split>, GraphError> {
+    let (mut todo, mut scales, mut rest) = (vec![activations], vec![], vec![]);
+    while let Some(value) = todo.pop() {
+        let node = graph.node(value.node);
+        match &node.op {
+            Op::Elementwise(ElementwiseOp::Mul) => todo.extend(node.operands.iter().rev()),
+            Op::Broadcast(_) if is_one_a_row(graph, node.operands[0]) => scales.push(value),
+            _ => rest.push(value),
+        }
+        if todo.len() + rest.len() + scales.len() > MOST_NODES {
+            return Ok(None);
+        }
+    }
+    let numel = graph.ty(activations).shape.numel();
+    let made = |value: &Value| {
+        depends_on(graph, *value, |v| matches!(graph.op(v), Op::Matmul) && graph.ty(v).shape.numel() == numel)
+    };
+    if !rest.iter().any(made) {
+        return Ok(None);
+    }
+    let (norms, others): (Vec<Value>, Vec<Value>) =
+        scales.into_iter().partition(|scale| waits_for_row(graph, *scale, &rest));
+    let mut rest = rest.into_iter().chain(others);
+    let (Some(first), false) = (rest.next(), norms.is_empty()) else { return Ok(None) };
+    let rest =
+        rest.try_fold(first, |product, value| graph.elementwise(ElementwiseOp::Mul, &[product, value]))?;
+    let mut factors = vec![];
+    for norm in norms {
+        let factor = graph.node(norm.node).operands[0];
+        factors.push(by_blocks(graph, factor)?);
+    }
+    Ok(Some(Split { rest, factors }))
+}
+
+/// `value`, which is computed point by point from reductions of whole rows, from reductions of blocks of the rows and then of
+/// what these give: the kernel that computes a row knows whole blocks of it.
+fn by_blocks(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
+    let node = graph.node(value.node).clone();
+    if let Op::Reduce { kind, axes } = &node.op {
+        let shape = graph.ty(node.operands[0]).shape.clone();
+        let Some((last, rows)) = shape.dims().split_last() else { return Ok(value) };
+        let whole = last.as_const().is_some_and(|k| k > super::BLOCK && k % super::BLOCK == 0);
+        if !whole || kind.is_arg() || *axes != [rows.len()] {
+            return Ok(value);
+        }
+        let blocks = Dim::constant(last.as_const().unwrap_or(0) / super::BLOCK);
+        let split: Shape = rows.iter().cloned().chain([blocks, super::BLOCK.into()]).collect();
+        let split = graph.reshape(node.operands[0], split)?;
+        let of_blocks = graph.add(Op::Reduce { kind: *kind, axes: vec![rows.len() + 1] }, &[split])?;
+        return graph.add(node.op.clone(), &[of_blocks]);
+    }
+    if !is_pointwise(&node.op) {
+        return Ok(value);
+    }
+    let mut operands = vec![];
+    for operand in &node.operands {
+        operands.push(by_blocks(graph, *operand)?);
+    }
+    if operands == node.operands { Ok(value) } else { graph.add(node.op, &operands) }
+}
+
+/// Whether an op gives each element from one of each operand: arithmetic and views.
+fn is_pointwise(op: &Op) -> bool {
+    matches!(op, Op::Elementwise(_) | Op::Reshape(_) | Op::Broadcast(_) | Op::Permute(_))
+}
+
+/// Whether `value` is one for each row.
+fn is_one_a_row(graph: &Graph, value: Value) -> bool {
+    graph.ty(value).shape.dims().last().is_some_and(|last| last.is(1))
+}
+
+/// Whether a factor is computed from a reduction of one of the values that it scales.
+fn waits_for_row(graph: &Graph, factor: Value, scaled: &[Value]) -> bool {
+    depends_on(graph, factor, |v| {
+        let node = graph.node(v.node);
+        matches!(node.op, Op::Reduce { .. })
+            && depends_on(graph, node.operands[0], |operand| scaled.contains(&operand))
+    })
+}
+
+/// Whether `value` is computed point by point, and by views, from a value that `found` accepts, or is one.
+fn depends_on(graph: &Graph, value: Value, found: impl Fn(Value) -> bool) -> bool {
+    let (mut todo, mut seen) = (vec![value], HashSet::new());
+    while let Some(value) = todo.pop() {
+        if seen.len() == MOST_NODES || !seen.insert(value) {
+            continue;
+        }
+        if found(value) {
+            return true;
+        }
+        let node = graph.node(value.node);
+        if is_pointwise(&node.op) {
+            todo.extend(&node.operands);
+        }
+    }
+    false
+}
