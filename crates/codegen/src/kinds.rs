@@ -27,6 +27,8 @@ pub(crate) mod sort;
 mod split;
 pub(crate) mod walk;
 
+pub use attention_matrix::MATRIX_ROWS_KERNEL;
+
 use minijinja::context;
 use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{self, Form};

@@ -26,7 +26,7 @@ mod template;
 
 pub use choice::{Choice, Choices, Keys, Matvec, Rows, Sharing, class_of};
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, divisor};
-pub use kinds::{choices, kernel, kernel_with};
+pub use kinds::{MATRIX_ROWS_KERNEL, choices, kernel, kernel_with};
 pub use module::{
     Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_chosen, compile_observed, limits,
 };

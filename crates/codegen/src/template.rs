@@ -98,6 +98,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("matvec.comp", include_str!("templates/matvec.comp")),
     ("matmul.comp", include_str!("templates/matmul.comp")),
     ("attention_matrix.comp", include_str!("templates/attention_matrix.comp")),
+    ("attention_rows.comp", include_str!("templates/attention_rows.comp")),
     ("matmul_matrix.comp", include_str!("templates/matmul_matrix.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_group.comp", include_str!("templates/attention_group.comp")),

@@ -12,6 +12,10 @@ use crate::op::Scalar;
 /// 4. keys after `own` (if causal), keys up to `own - window` (with a window), and keys whose score is negative
 ///    infinity are hidden: their weight is 0;
 /// 5. weights are the softmax of the scores of what is left. A query that sees no key gives zeros, not NaN.
+///
+/// With `round_weights` kernels may round the numerators of the softmax to f16, scaled as suits them, before they meet the
+/// values: each by a relative error of at most 2^-11, or by [`Attention::LEAST_WEIGHT`] of the largest where that is more. The
+/// sum that they are divided by is of numerators that are not rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// Factor on the products.
@@ -22,12 +26,23 @@ pub struct Attention {
     pub window: Option<u32>,
     /// Bound on the magnitude of scores before the bias; finite and above 0.
     pub softcap: Option<Scalar>,
+    /// Weights may be rounded to f16 before they meet the values.
+    pub round_weights: bool,
 }
 
 impl Attention {
+    /// What rounding may lose of a weight that is too small for 11 bits of f16, as a part of the largest.
+    pub const LEAST_WEIGHT: f64 = 1.0 / (1u64 << 32) as f64;
+
     /// Plain attention: every query sees every key.
     pub fn new(scale: f64) -> Self {
-        Attention { scale: Scalar::float(DType::F64, scale), causal: false, window: None, softcap: None }
+        Attention {
+            scale: Scalar::float(DType::F64, scale),
+            causal: false,
+            window: None,
+            softcap: None,
+            round_weights: false,
+        }
     }
 
     /// With keys after the query's own position hidden, or not.
@@ -43,5 +58,10 @@ impl Attention {
     /// With capped scores.
     pub fn softcap(self, cap: Option<f64>) -> Self {
         Attention { softcap: cap.map(|c| Scalar::float(DType::F64, c)), ..self }
+    }
+
+    /// With weights that may be rounded to f16, or not.
+    pub fn round_weights(self, round_weights: bool) -> Self {
+        Attention { round_weights, ..self }
     }
 }

@@ -75,6 +75,9 @@ pub struct DeviceCaps {
     pub cooperative_matrix: Vec<MatrixShape>,
     /// `VK_NV_cooperative_matrix2`: workgroup scope, tensor addressing, per-element operations, reductions.
     pub cooperative_matrix2: bool,
+    /// Accumulators and left operands of 16 x 16 matrices lie in subgroups of 32 as kernels take them to that work on rows of
+    /// them (`attention_rows.comp` says how). No extension tells; the runtime asks the device.
+    pub matrix_rows: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,
 
@@ -416,6 +419,7 @@ impl DeviceCaps {
             OptionalFeature::Coopmat => {
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;
+                self.matrix_rows = false;
             }
             OptionalFeature::Coopmat2 => self.cooperative_matrix2 = false,
             // GLSL's cooperative matrices are declared under the Vulkan memory model.
@@ -423,6 +427,7 @@ impl DeviceCaps {
                 self.memory_model = false;
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;
+                self.matrix_rows = false;
             }
             OptionalFeature::Bda => self.buffer_device_address = false,
             OptionalFeature::Sync2 => self.synchronization2 = false,
@@ -468,6 +473,7 @@ impl DeviceCaps {
             .retain(|shape| ![shape.a, shape.b, shape.c].iter().any(|e| elements.contains(e)));
         // Cooperative matrix 2 builds on the first extension, so it goes when nothing of that is left.
         self.cooperative_matrix2 &= !self.cooperative_matrix.is_empty();
+        self.matrix_rows &= !self.cooperative_matrix.is_empty();
     }
 }
 

@@ -6,10 +6,11 @@
 //! accept the rounding, [`round_operands`] writes it into the graph as casts.
 
 use crate::access::inner_runs;
+use crate::attention::Attention;
 use crate::caps::{DeviceCaps, DeviceType, MatrixElement, MatrixShape};
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
-use crate::graph::{Graph, GraphError, Node, Value};
+use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
@@ -120,21 +121,28 @@ fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphErro
     views.into_iter().rev().try_fold(rounded, |value, view| graph.add(view, &[value]))
 }
 
-/// Attention with its f32 queries rounded, if they are many and keys and values are f16.
-fn round_queries(graph: &mut Graph, node: &Node, operands: &[Value]) -> Result<Option<Value>, GraphError> {
+/// Attention with its weights rounded, and its f32 queries, if they are many and keys and values are f16.
+fn round_attention(
+    graph: &mut Graph,
+    attention: Attention,
+    operands: &[Value],
+) -> Result<Option<Value>, GraphError> {
     let ty = graph.ty(operands[0]);
     let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
     let narrow = operands[1..3].iter().all(|v| is_exact(graph, *v));
-    if few || !narrow || ty.dtype != DType::F32 || is_exact(graph, operands[0]) {
+    let exact = is_exact(graph, operands[0]);
+    if few || !narrow || !(exact || ty.dtype == DType::F32) {
         return Ok(None);
     }
     let mut operands = operands.to_vec();
-    operands[0] = round_activations(graph, operands[0])?;
-    graph.add(node.op.clone(), &operands).map(Some)
+    if !exact {
+        operands[0] = round_activations(graph, operands[0])?;
+    }
+    graph.add(Op::Attention(attention.round_weights(true)), &operands).map(Some)
 }
 
 /// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
-/// on devices that multiply those by matrix hardware, and the queries of attention over f16 keys and values. Elsewhere
+/// on devices that multiply those by matrix hardware, and queries and weights of attention over f16 keys and values. Elsewhere
 /// nothing happens, nor where software stands for the hardware: it gains nothing by the rounding.
 ///
 /// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
@@ -147,8 +155,8 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         return Ok(graph.clone());
     }
     rebuild(graph, |new, node, operands| {
-        if matches!(node.op, Op::Attention(_)) {
-            return round_queries(new, node, operands);
+        if let Op::Attention(attention) = node.op {
+            return round_attention(new, attention, operands);
         }
         if !matches!(node.op, Op::Matmul) {
             return Ok(None);
@@ -199,6 +207,24 @@ mod tests {
         assert_eq!(casts(&linear(512, Format::F32), &h200), 0);
         assert_eq!(casts(&linear(512, Format::BF16), &h200), 0);
         assert_eq!(casts(&linear(512, Format::Q4_0), &caps::lavapipe()), 0);
+    }
+
+    #[test]
+    fn weights_are_rounded_where_queries_are_many() {
+        let rounded = |queries: i64, caps: &DeviceCaps| {
+            let mut graph = Graph::new("attention");
+            let q = graph.input("q", DType::F32, [2, queries, 16]).expect("a type");
+            let k = graph.input("k", DType::F16, [1, 40, 16]).expect("a type");
+            let y = graph.add(Op::Attention(Attention::new(0.25)), &[q, k, k]).expect("fits");
+            graph.output("y", y).expect("new");
+            let found = round_operands(&graph, caps).expect("valid");
+            let casts = found.nodes().filter(|(_, n)| matches!(n.op, Op::Cast(DType::F16))).count();
+            let weights = found.nodes().any(|(_, n)| matches!(n.op, Op::Attention(a) if a.round_weights));
+            (casts, weights)
+        };
+        assert_eq!(rounded(9, &caps::h200()), (1, true));
+        assert_eq!(rounded(8, &caps::h200()), (0, false));
+        assert_eq!(rounded(512, &caps::lavapipe()), (0, false));
     }
 
     #[test]

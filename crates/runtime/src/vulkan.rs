@@ -18,6 +18,7 @@ mod descriptor;
 pub mod device;
 mod error;
 pub mod instance;
+mod matrix_rows;
 pub mod pipeline;
 mod pipeline_cache;
 pub mod record;

@@ -235,6 +235,9 @@ impl Intervals {
     /// cap moves none further apart, as the slope of tanh is at most 1; the error of `cap * tanh(x / cap)` is 32 units of
     /// the cap at most ([`super::functions`]).
     ///
+    /// Weights that may be rounded to f16 are off by a factor of 2^-11, or by [`Attention::LEAST_WEIGHT`] of a sum that is 1 at
+    /// least.
+    ///
     /// All of it is computed in `dtype`.
     pub fn attention(
         &mut self,
@@ -287,7 +290,11 @@ impl Intervals {
         let moved = self.plus(moved, u * (8.0 * keys.max_value() as f64 + 16.0 + cap))?;
         let moved = self.graph.reshape(moved, [heads.clone(), queries.clone(), Dim::one()])?;
         let twice = self.times(moved, 2.0)?;
-        let factor = self.e(E::Expm1, &[twice])?;
+        let mut factor = self.e(E::Expm1, &[twice])?;
+        if attention.round_weights {
+            factor = self.times(factor, 1.0 + 2f64.powi(-11))?;
+            factor = self.plus(factor, 2f64.powi(-11))?;
+        }
         let mut of = |v: Value| {
             let all = [q.middle, k.middle, v].into_iter().chain(bias.as_ref().map(|b| b.middle));
             self.graph.add(op.clone(), &all.collect::<Vec<_>>())
@@ -296,7 +303,17 @@ impl Intervals {
         let spread = self.e(E::Sub, &[most, size])?;
         let factor = self.graph.broadcast(factor, self.graph.ty(most).shape.clone())?;
         let by_weights = self.e(E::Mul, &[factor, most])?;
-        let by = self.e(E::Add, &[spread, by_weights])?;
+        let mut by = self.e(E::Add, &[spread, by_weights])?;
+        if attention.round_weights {
+            let shape = self.graph.ty(most).shape.clone();
+            let width = &shape.dims()[2];
+            let all = self.graph.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[v.most])?;
+            let all = self.graph.reshape(all, [groups.clone(), Dim::one(), width.clone()])?;
+            let all = self.graph.broadcast(all, Shape::new(vec![groups.clone(), rows, width.clone()]))?;
+            let all = self.graph.reshape(all, shape)?;
+            let all = self.times(all, Attention::LEAST_WEIGHT)?;
+            by = self.e(E::Add, &[by, all])?;
+        }
         let by = self.plus(by, smallest(dtype))?;
         self.around(middle, by)
     }

@@ -161,63 +161,88 @@ fn operands_read_through_index_maps_match_the_interpreter() {
     checked([mixed(40, [3, 3, 16], 24), mixed(130, [5, 2, 7], 66), mixed(64, [4, 8, 8], 128)]);
 }
 
-/// Attention of many queries over f16 keys and values: groups of heads, causal and windowed, capped, with a bias, around
-/// the sides of tiles; and queries that see nothing.
-#[test]
-fn attention_of_many_queries_matches_the_interpreter() {
-    // Heads, key heads, queries, keys, depth, width.
-    let shapes = [
-        [4, 2, 16, 32, 16, 16],
-        [2, 1, 130, 130, 64, 32],
-        [6, 2, 33, 97, 128, 128],
-        [1, 1, 200, 40, 32, 48],
-        [3, 3, 17, 300, 16, 112],
-        [2, 2, 128, 0, 16, 16],
-    ];
+/// Attention over f16 keys and values, causal and windowed, capped, with a bias, and with scores that rise, for each of
+/// `shapes`: heads, key heads, queries, keys, depth, width.
+fn attentions(shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
     let kinds = [
         Attention::new(0.25),
         Attention::new(0.25).causal(true),
         Attention::new(0.5).causal(true).window(Some(40)),
         Attention::new(0.25).softcap(Some(3.0)),
         Attention::new(0.125).window(Some(7)),
+        Attention::new(0.25).causal(true),
+        Attention::new(-0.25),
     ];
-    let mut graphs = vec![];
-    for [heads, key_heads, s, t, d, e] in shapes {
-        for (i, attention) in kinds.into_iter().enumerate() {
-            let graph = || -> Result<Graph, GraphError> {
-                let mut g = Graph::new("attention");
-                let narrow = |g: &mut Graph, name: &str, dims: [i64; 3]| g.input(name, DType::F16, dims);
-                let k = narrow(&mut g, "k", [key_heads, t, d])?;
-                // As a cache holds them: positions before heads.
-                let v = narrow(&mut g, "v", [t, key_heads, e])?;
-                let v = g.permute(v, &[1, 0, 2])?;
-                let mut operands = if i % 2 == 0 {
-                    vec![narrow(&mut g, "q", [heads, s, d])?, k, v]
-                } else {
-                    let q = g.input("q", DType::F32, [heads, s, d])?;
-                    let q = g.add(Op::Cast(DType::F16), &[q])?;
-                    vec![g.add(Op::Cast(DType::F32), &[q])?, k, v]
-                };
-                if i > 2 {
-                    operands.push(g.input("bias", DType::F32, [heads, s, t])?);
-                }
-                let y = g.add(Op::Attention(attention), &operands)?;
-                let y = g.permute(y, &[1, 0, 2])?;
-                g.output("y", y)?;
-                Ok(g)
-            };
-            graphs.push(graph());
+    let graph = |[heads, key_heads, s, t, d, e]: [i64; 6], i: usize, round_weights: bool| {
+        let mut g = Graph::new("attention");
+        let narrow = |g: &mut Graph, name: &str, dims: [i64; 3]| g.input(name, DType::F16, dims);
+        let k = narrow(&mut g, "k", [key_heads, t, d])?;
+        // As a cache holds them: positions before heads.
+        let v = narrow(&mut g, "v", [t, key_heads, e])?;
+        let v = g.permute(v, &[1, 0, 2])?;
+        let mut operands = if i.is_multiple_of(2) {
+            vec![narrow(&mut g, "q", [heads, s, d])?, k, v]
+        } else {
+            let q = g.input("q", DType::F32, [heads, s, d])?;
+            let q = g.add(Op::Cast(DType::F16), &[q])?;
+            vec![g.add(Op::Cast(DType::F32), &[q])?, k, v]
+        };
+        if i == 3 || i == 4 {
+            operands.push(g.input("bias", DType::F32, [heads, s, t])?);
         }
-    }
-    let seq = Dim::from(Symbol::new("seq", 150));
-    graphs.push((|| {
-        let mut g = Graph::new("prefill");
-        let q = g.input("q", DType::F16, [8.into(), seq.clone(), 64.into()])?;
-        let k = g.input("k", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
-        let v = g.input("v", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
-        let y = g.add(Op::Attention(Attention::new(0.125).causal(true)), &[q, k, v])?;
+        if i == 5 {
+            // Later keys have larger scores, so that sums are scaled anew all along.
+            let key = g.add(Op::Iota { len: t.into(), dtype: DType::F32 }, &[])?;
+            let half = g.full_like(key, 0.5)?;
+            let bias = g.elementwise(E::Mul, &[key, half])?;
+            operands.push(g.reshape(bias, [1.into(), 1.into(), Dim::from(t)])?);
+        }
+        let y = g.add(Op::Attention(kinds[i].round_weights(round_weights)), &operands)?;
+        let y = g.permute(y, &[1, 0, 2])?;
         g.output("y", y)?;
         Ok(g)
-    })());
-    checked(graphs);
+    };
+    let mut graphs = vec![];
+    for shape in shapes {
+        for i in 0..kinds.len() {
+            graphs.extend([false, true].map(|round_weights| graph(*shape, i, round_weights)));
+        }
+    }
+    graphs
+}
+
+/// As a model computes it: causal, of `seq` queries over 60 keys more.
+fn prefill(heads: i64) -> Result<Graph, GraphError> {
+    let seq = Dim::from(Symbol::new("seq", 150));
+    let mut g = Graph::new("prefill");
+    let q = g.input("q", DType::F16, [heads.into(), seq.clone(), 64.into()])?;
+    let k = g.input("k", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+    let v = g.input("v", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+    let y = g.add(Op::Attention(Attention::new(0.125).causal(true).round_weights(true)), &[q, k, v])?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Around the sides of tiles; and queries that see nothing.
+#[test]
+fn attention_of_many_queries_matches_the_interpreter() {
+    let shapes = [
+        [4, 2, 16, 32, 16, 16],
+        [2, 1, 130, 130, 64, 32],
+        [6, 2, 33, 97, 128, 128],
+        [1, 1, 200, 40, 32, 48],
+        [3, 3, 17, 150, 16, 112],
+        [2, 2, 128, 0, 16, 16],
+    ];
+    checked(attentions(&shapes).into_iter().chain([prefill(8)]));
+}
+
+/// So many heads and queries that subgroups take 32 queries each. Other devices would take minutes.
+#[test]
+fn attention_of_very_many_queries_matches_the_interpreter() {
+    let Some(device) = device() else { return };
+    if device.caps().is_some_and(|caps| matrix::side(caps) == Some(16)) && !is_software(&device) {
+        let shapes = [[128, 2, 200, 70, 64, 32], [64, 64, 400, 48, 16, 96], [32, 8, 801, 50, 128, 128]];
+        checked(attentions(&shapes).into_iter().chain([prefill(256)]));
+    }
 }

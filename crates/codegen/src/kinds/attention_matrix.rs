@@ -1,5 +1,8 @@
-//! Attention of many queries by matrix hardware: a workgroup takes 16 queries a subgroup, keys in tiles through shared
-//! memory, softmax online.
+//! Attention of many queries by matrix hardware: a workgroup takes 16 or 32 queries a subgroup, keys in tiles through shared
+//! memory, softmax online. Where it is known which elements of a matrix lie in which lane, scores stay in registers
+//! (`attention_rows.comp`); elsewhere they pass through shared memory (`attention_matrix.comp`).
+
+use std::f64::consts::LOG2_E;
 
 use minijinja::context;
 use tallow_ir::access::neighbours;
@@ -13,7 +16,14 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 
-/// Subgroups of a workgroup: each has 16 queries, and all share the tiles of keys and values.
+/// A kernel of 32 invocations that writes as many words to binding 0: 1 where matrices lie as `attention_rows.comp` needs them, else
+/// 0.
+pub const MATRIX_ROWS_KERNEL: &str = include_str!("../templates/matrix_rows.comp");
+
+/// Queries of a workgroup.
+const QUERIES: u32 = SUBGROUPS * SIDE;
+
+/// Subgroups of a workgroup where each has 16 queries; all share the tiles of keys and values.
 const SUBGROUPS: u32 = 8;
 
 /// Invocations of a subgroup: two for each of its queries.
@@ -49,6 +59,60 @@ fn words(d: u32, e: u32) -> u32 {
     KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (SIDE * STRIDE + 64)
 }
 
+/// How `attention_rows.comp` is cut up.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// Subgroups of a workgroup.
+    subgroups: u32,
+    /// Matrices of 16 queries that a subgroup has.
+    blocks: u32,
+    /// Keys of a tile.
+    keys: u32,
+}
+
+impl Rows {
+    /// Where there are many workgroups: what is loaded from shared memory is multiplied twice, and two workgroups share a
+    /// multiprocessor. That takes all registers there are, so not where weights are two matrices.
+    const LARGE: Rows = Rows { subgroups: 4, blocks: 2, keys: 16 };
+
+    /// Elsewhere: more subgroups for the same queries.
+    const SMALL: Rows = Rows { subgroups: SUBGROUPS, blocks: 1, keys: 32 };
+
+    /// Workgroups with which most of an H200's 132 multiprocessors have two.
+    const MANY: i64 = 200;
+
+    fn of(heads: &Dim, queries: &Dim, rounds: bool) -> Rows {
+        let workgroups = heads.max_value().saturating_mul(queries.max_value()) / i64::from(QUERIES);
+        if rounds && workgroups >= Rows::MANY { Rows::LARGE } else { Rows::SMALL }
+    }
+
+    /// Whether each lane has as many pieces of a tile as any other.
+    fn fills(self, width: u32) -> bool {
+        (self.keys * width / 8).is_multiple_of(self.subgroups * LANES)
+    }
+
+    /// Row of a tile and piece of eight elements of that row that a lane's piece `i` is.
+    fn piece(self, width: u32) -> [String; 2] {
+        let (lanes, pieces) = (self.subgroups * LANES, width / 8);
+        if lanes.is_multiple_of(pieces) {
+            return [format!("i * {}u + lane / {pieces}u", lanes / pieces), format!("lane % {pieces}u")];
+        }
+        ["/", "%"].map(|op| format!("(i * {lanes}u + lane) {op} {pieces}u"))
+    }
+
+    /// Columns of results that pass through shared memory together.
+    fn columns(e: u32) -> u32 {
+        [64, 48, 32].into_iter().find(|columns| e.is_multiple_of(*columns)).unwrap_or(SIDE)
+    }
+
+    /// Words of a tile of keys and values; of what a subgroup has of the same memory before and after; and of all.
+    fn words(self, d: u32, e: u32) -> [u32; 3] {
+        let tile = self.keys * (d / 8 + 1) + self.keys * (e / 8 + 1);
+        let own = SIDE * (d / 8 + 1).max(Rows::columns(e) / 4 + 1);
+        [tile, own, (2 * tile).max(self.subgroups * own)]
+    }
+}
+
 /// Whether this kernel computes an attention.
 pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let node = e.body.node(form.node);
@@ -57,11 +121,17 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let width = |dim: &Dim| dim.as_const().filter(|d| *d > 0 && d % side == 0 && *d <= WIDEST);
     let (Some(d), Some(width)) = (width(&q[2]), width(&v[2])) else { return false };
     let caps = e.caps;
+    let (d, width) = (d as u32, width as u32);
+    let words = if caps.matrix_rows {
+        Rows::LARGE.words(d, width)[2].max(Rows::SMALL.words(d, width)[2])
+    } else {
+        words(d, width)
+    };
     matrix::side(caps) == Some(SIDE)
         && caps.subgroup_shuffle
         && caps.subgroup_size == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
-        && 16 * words(d as u32, width as u32) <= caps.shared_memory_bytes
+        && 16 * words <= caps.shared_memory_bytes
         && q[1].max_value() >= side
         && q[1].as_const().is_none_or(|s| s >= side)
         && matches!(node.types[0].dtype, DType::F32 | DType::F16)
@@ -113,18 +183,21 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let (si, ei) = (e.atom(s, "s"), e.atom(width, "e"));
     let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
 
+    let by_rows = e.caps.matrix_rows;
+    let rows = Rows::of(h, s, attrs.round_weights);
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
-    let capped = call(ElementwiseOp::Tanh, format!("score[c] / {cap}"));
+    let uncapped = if by_rows { "value" } else { "score[c]" };
+    let capped = call(ElementwiseOp::Tanh, format!("{uncapped} / {cap}"));
     let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
     let text = format!(
-        "{q_lines}{k_lines}{v_lines}{t_lines}{store}{bias} max_of( {} {}",
-        exp("score[c]"),
+        "{q_lines}{k_lines}{v_lines}{t_lines}{store}{bias} {} {}",
+        if by_rows { String::new() } else { format!("max_of( {}", exp("score[c]")) },
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
     let limits = e.caps.max_workgroup_count;
     let grid = [
-        Count { value: s.clone(), per: SUBGROUPS * SIDE, limit: limits[0] },
+        Count { value: s.clone(), per: QUERIES, limit: limits[0] },
         Count { value: h.clone(), per: 1, limit: limits[1] },
         Count::constant(1),
     ];
@@ -134,25 +207,57 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     }
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     e.extensions.insert("GL_KHR_shader_subgroup_vote");
+    // Past this many keys there are none.
+    let window = attrs.window.map(|w| w.min(1 << 30));
+    let ragged = t.as_const().is_none_or(|t| t % i64::from(rows.keys) != 0);
+    // Loops over tiles, and whether keys of them are hidden.
+    let phases: &[bool] = match (window.is_some(), attrs.causal || ragged) {
+        (true, _) => &[true],
+        (false, true) => &[false, true],
+        (false, false) => &[false],
+    };
     let (d, width) = (number(d), number(width));
-    let parts = Parts {
-        kind: "attention",
-        template: "attention_matrix.comp",
-        workgroup: SUBGROUPS * LANES,
-        grid,
-        functions: String::new(),
-        text,
-        holes: context! {
-            hidden => Glsl::Float.literal(f64::NEG_INFINITY), d => d, e => width, t => t_text, s_extent => s_text,
-            causal => attrs.causal, window => attrs.window, cap => cap, capped => capped,
-            group => number(h) / number(&vs.dims()[0]).max(1), scale => Glsl::Float.literal(attrs.scale.as_f64()),
+    let both = context! {
+        hidden => Glsl::Float.literal(f64::NEG_INFINITY), d => d, e => width, t => t_text, s_extent => s_text,
+        causal => attrs.causal, window => window, cap => cap, capped => capped,
+        group => number(h) / number(&vs.dims()[0]).max(1), scale => Glsl::Float.literal(attrs.scale.as_f64()),
+        q_lines => q_lines, q => query, k_lines => k_lines, k => key, v_lines => v_lines, v => value,
+        t_lines => t_lines, bias => bias, store => store,
+    };
+    let own = if by_rows {
+        let scale = attrs.scale.as_f64();
+        // A factor of an ordinary size goes into the exponent.
+        let plain = attrs.softcap.is_none() && node.operands.len() == 3 && (1e-6..1e6).contains(&scale);
+        let to_exponent = if plain { scale * LOG2_E } else { LOG2_E };
+        let [tile, own, words] = rows.words(d, width);
+        let pieces = |width: u32| (rows.keys * width / 8).div_ceil(rows.subgroups * LANES);
+        // Whether what a lane loads may lie behind the last key.
+        let clamped = ragged || window.is_some() || !rows.fills(d) || !rows.fills(width);
+        let ([k_row, k_part], [v_row, v_part]) = (rows.piece(d), rows.piece(width));
+        context! {
+            subgroups => rows.subgroups, blocks => rows.blocks, keys => rows.keys, phases => phases.to_vec(),
+            k_row => k_row, k_part => k_part, v_row => v_row, v_part => v_part,
+            k_pieces => pieces(d), v_pieces => pieces(width), clamped => clamped,
+            rounds => attrs.round_weights, plain => plain, to_exponent => Glsl::Float.literal(to_exponent),
+            head_room => Glsl::Float.literal(6.0 / to_exponent), words => words, tile => tile, own => own,
+            values0 => rows.keys * (d / 8 + 1), columns => Rows::columns(width),
+        }
+    } else {
+        context! {
             exp_score => exp("score[c]"), exp_top => exp("top"), keys => KEYS, subgroups => SUBGROUPS,
             stride => STRIDE, words => words(d, width), values0 => KEYS * (d / 8 + 1),
             own0 => KEYS * (d / 8 + 1) + KEYS * (width / 8 + 1), own => SIDE * STRIDE + 64,
             factors => SIDE * STRIDE,
-            q_lines => q_lines, q => query, k_lines => k_lines, k => key, v_lines => v_lines, v => value,
-            t_lines => t_lines, bias => bias, store => store,
-        },
+        }
+    };
+    let parts = Parts {
+        kind: "attention",
+        template: if by_rows { "attention_rows.comp" } else { "attention_matrix.comp" },
+        workgroup: if by_rows { rows.subgroups * LANES } else { SUBGROUPS * LANES },
+        grid,
+        functions: String::new(),
+        text,
+        holes: context! { ..both, ..own },
     };
     finish(e, parts)
 }

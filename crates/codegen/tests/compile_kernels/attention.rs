@@ -1,8 +1,8 @@
 //! Attention: heads, groups, causal masks, symbolic keys, element types.
 
-use tallow_ir::FusionKind;
+use tallow_ir::{DeviceCaps, FusionKind};
 
-use crate::{Case, Expect, case, check};
+use crate::{Case, Expect, case, check, compile_each, kernels};
 
 const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
 
@@ -170,4 +170,51 @@ fn doubles() {
         Case { expect: Expect::Wide(ATTENTION), ..own }
     };
     check(&types.map(one));
+}
+
+/// By matrix hardware, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not;
+/// and where it is not known which lane holds what.
+#[test]
+fn many_queries_by_matrices() {
+    let known = tallow_ir::caps::h200();
+    let unknown = DeviceCaps { matrix_rows: false, ..known.clone() };
+    let mut failures = vec![];
+    let mut found = vec![];
+    for (heads, queries) in [(2, 100), (32, 2048)] {
+        for (keys, d, e) in [("256", 128, 128), ("250", 16, 112), ("seq", 64, 48)] {
+            for (bias, attributes) in [
+                ("", "scale=0.125 causal=false round_weights=true"),
+                ("", "scale=0.125 causal=true round_weights=true"),
+                ("", "scale=0.125 causal=true"),
+                ("", "scale=-2.0 causal=false window=9 round_weights=true"),
+                (" %3", "scale=0.125 causal=true window=100 softcap=30.0"),
+                (" %3", "scale=0.125 causal=false round_weights=true"),
+            ] {
+                let symbol = if keys == "seq" { "symbol seq <= 400" } else { "" };
+                let input = match bias {
+                    "" => String::new(),
+                    _ => format!("%3 = input \"bias\" : f32[1,{queries},{keys}]"),
+                };
+                let body = format!(
+                    r#"
+                {symbol}
+                %0 = input "q" : f16[{heads},{queries},{d}]
+                %1 = input "k" : f16[2,{keys},{d}]
+                %2 = input "v" : f16[2,{keys},{e}]
+                {input}
+                %4 = attention %0 %1 %2{bias} {attributes} : f16[{heads},{queries},{e}]
+                return %4 as "y""#
+                );
+                let body = body.lines().filter(|l| !l.trim().is_empty()).collect::<Vec<_>>().join("\n");
+                let case = case(format!("{heads} {queries} {keys} {attributes}"), ATTENTION, body);
+                for (caps, what) in [(&known, "two tiles of"), (&unknown, "a matrix of factors")] {
+                    let kernels = kernels(&case, "h200", caps, &mut failures);
+                    assert!(kernels.iter().any(|k| k.kernel.glsl.contains(what)), "{}: {what}", case.name);
+                    found.extend(kernels);
+                }
+            }
+        }
+    }
+    compile_each(&found, &mut failures);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

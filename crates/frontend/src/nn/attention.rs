@@ -80,7 +80,8 @@ pub fn alibi_slopes(heads: usize, device: &Device) -> Result<Tensor> {
 /// and `v` `(batch, kv_heads, keys, width)` to `(batch, heads, seq, width)`, or all without the batch. `heads` is a
 /// multiple of `kv_heads`, and neighbouring heads share keys and values. A query that sees no key gives zeros.
 ///
-/// Scores and sums are f32 (f64 if an operand is), and what the options compute is computed where it is read.
+/// Scores and sums are f32 (f64 if an operand is), and what the options compute is computed where it is read. Where queries,
+/// keys and values are f16, weights may be rounded to f16 before they meet the values, as other libraries do.
 ///
 /// # Errors
 /// When shapes, element types or devices do not fit, the elements are no floats, or an option makes no sense.
@@ -184,6 +185,7 @@ fn attend(
         return Err(fail(format!("scores cannot be capped at {cap}")));
     }
     let attrs = attrs.causal(options.causal).window(window).softcap(options.softcap);
+    let attrs = attrs.round_weights(q.dtype() == DType::F16);
     let operands: Vec<&Tensor> = operands.iter().collect();
     Tensor::of_op(Op::Attention(attrs), &operands, q.device())?.reshape(&out)
 }

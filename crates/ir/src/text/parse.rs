@@ -356,6 +356,12 @@ fn op(
                 .transpose()
                 .map_err(|_| "window is a number")?,
             softcap: words.optional("softcap").map(|c| scalar(DType::F64, &c)).transpose()?,
+            round_weights: words
+                .optional("round_weights")
+                .map(|r| r.parse())
+                .transpose()
+                .map_err(|_| "round_weights is true or false")?
+                .unwrap_or(false),
         }),
         "state_update" => {
             let at = words.key("at")?;

@@ -79,6 +79,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             words.push(format!("scale={} causal={}", scalar(a.scale), a.causal));
             words.extend(a.window.map(|w| format!("window={w}")));
             words.extend(a.softcap.map(|c| format!("softcap={}", scalar(c))));
+            words.extend(a.round_weights.then(|| "round_weights=true".to_string()));
         }
         Op::StateUpdate { offsets } => {
             let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();

@@ -179,6 +179,8 @@ pub(super) fn query(
         atomic_int64: core.shader_int64 == vk::TRUE && features.v12.shader_buffer_int64_atomics == vk::TRUE,
         cooperative_matrix2: !shapes.is_empty() && features.coopmat2.all(),
         cooperative_matrix: shapes,
+        // An open device is asked (`matrix_rows.rs`).
+        matrix_rows: false,
         memory_model: features.v12.vulkan_memory_model == vk::TRUE
             && features.v12.vulkan_memory_model_device_scope == vk::TRUE,
         shared_memory_bytes: limits.max_compute_shared_memory_size,

@@ -10,6 +10,7 @@ use tallow_quant::Format;
 use super::buffer::{Buffer, MemoryUse};
 use super::device::{self, Counters, Counts, Device};
 use super::lock;
+use super::matrix_rows;
 use super::pipeline::{self, Pipeline, PipelineDesc};
 use super::pipeline_cache::{PipelineCache, PipelineCacheState};
 use super::repack;
@@ -36,6 +37,8 @@ pub struct Context {
     cache_uuid: [u8; 16],
     /// Pipelines that the cache file holds.
     pipelines_saved: AtomicU64,
+    /// The device's, and what it was asked once it was open.
+    caps: DeviceCaps,
     device: Arc<Device>,
 }
 
@@ -45,7 +48,7 @@ impl Context {
         let opened = device::open(options)?;
         let dir: Option<&Path> = options.cache_dir.as_deref();
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
-        let context = Context {
+        let mut context = Context {
             staging: Mutex::new(None),
             repack: Mutex::new(None),
             codebooks: Mutex::new(None),
@@ -55,15 +58,17 @@ impl Context {
             cache_dir: options.cache_dir.clone(),
             cache_uuid: opened.cache_uuid,
             pipelines_saved: AtomicU64::new(0),
+            caps: opened.device.caps.clone(),
             device: opened.device,
         };
+        context.caps.matrix_rows = matrix_rows::known(&context);
         context.set_tuning(options.tune);
         Ok(Arc::new(context))
     }
 
     /// What the device can do, less what the options disabled.
     pub fn caps(&self) -> &DeviceCaps {
-        &self.device.caps
+        &self.caps
     }
 
     /// What the context has done so far.
