@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, ShaderText, Table, Target, Words,
-    compile_spirv, kernel, repack_kernel,
+    CodegenError, Kernel, MATRIX_ROWS_KERNEL, REPACK_PUSH_BYTES, REPACK_WORKGROUP, ShaderText, Table, Target,
+    Words, compile_spirv, kernel, repack_kernel,
 };
 use tallow_ir::caps::PROFILES;
 use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
@@ -272,4 +272,11 @@ fn the_kernel_that_rearranges_blocks_is_valid() {
         assert!(REPACK_WORKGROUP <= caps.max_workgroup_invocations.min(caps.max_workgroup_size[0]));
         assert!(REPACK_PUSH_BYTES <= caps.push_constant_bytes);
     }
+}
+
+#[test]
+fn the_kernel_that_asks_how_matrices_lie_compiles() {
+    let (words, _) = compile_spirv(&[("matrix_rows", MATRIX_ROWS_KERNEL)], Target::Vulkan12, None).unwrap();
+    assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
+    assert!(MATRIX_ROWS_KERNEL.contains("local_size_x = 32"));
 }
