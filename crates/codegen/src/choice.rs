@@ -28,6 +28,17 @@ pub enum Choice {
     Keys(Keys),
     /// A matmul by matrix hardware: rows and columns of a tile, which are as many.
     Side(u32),
+    /// Attention of many queries by matrix hardware.
+    Scores(Scores),
+}
+
+/// Where attention of many queries keeps the scores of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scores {
+    /// In shared memory.
+    Shared,
+    /// In the registers of the matrices that the products gave.
+    Registers,
 }
 
 /// How a matvec is cut up.
@@ -81,6 +92,7 @@ impl Choice {
             Choice::Rows(_) => "rows side by side",
             Choice::Keys(_) => "keys of one query",
             Choice::Side(_) => "matmul by matrix hardware",
+            Choice::Scores(_) => "attention by matrix hardware",
         }
     }
 }
@@ -106,6 +118,8 @@ impl fmt::Display for Choice {
                 write!(f, "{splits} workgroups of {workgroup} for more than {least} keys")
             }
             Choice::Side(side) => write!(f, "tiles of {side} x {side} by matrix hardware"),
+            Choice::Scores(Scores::Shared) => write!(f, "scores in shared memory"),
+            Choice::Scores(Scores::Registers) => write!(f, "scores in registers"),
         }
     }
 }

@@ -34,7 +34,7 @@ use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{self, Form};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
 
-use crate::choice::{Choice, Sharing};
+use crate::choice::{Choice, Scores, Sharing};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
 use crate::library::library;
@@ -102,8 +102,10 @@ impl<'f> Kind<'f> {
             Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
             Kind::Row(f) => row::choices(e, f).into_iter().map(Choice::Rows).collect(),
             Kind::AttentionGroup(f) => attention_group::choices(e, f).into_iter().map(Choice::Keys).collect(),
+            Kind::AttentionMatrix(f) => {
+                attention_matrix::choices(e, f).into_iter().map(Choice::Scores).collect()
+            }
             Kind::Map(_)
-            | Kind::AttentionMatrix(_)
             | Kind::Attention(_)
             | Kind::Quantize(_)
             | Kind::Scan(_)
@@ -183,7 +185,14 @@ fn generate(
         Kind::Matmul(f) => {
             matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
         }
-        Kind::AttentionMatrix(f) => attention_matrix::kernel(e, f),
+        Kind::AttentionMatrix(f) => {
+            let first = Scores::Shared;
+            attention_matrix::kernel(
+                e,
+                f,
+                if let Some(Choice::Scores(scores)) = choice { scores } else { first },
+            )
+        }
         Kind::AttentionGroup(f) => {
             let first = attention_group::first(caps);
             attention_group::kernel(e, f, if let Some(Choice::Keys(keys)) = choice { keys } else { first })

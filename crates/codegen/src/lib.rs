@@ -24,7 +24,7 @@ mod spirv;
 mod storage;
 mod template;
 
-pub use choice::{Choice, Choices, Keys, Matvec, Rows, Sharing, class_of};
+pub use choice::{Choice, Choices, Keys, Matvec, Rows, Scores, Sharing, class_of};
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, divisor};
 pub use kinds::{MATRIX_ROWS_KERNEL, choices, kernel, kernel_with};
 pub use module::{

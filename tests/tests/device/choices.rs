@@ -220,6 +220,18 @@ fn attention([heads, key_heads, depth]: [i64; 3], most: u32, kept: DType) -> Res
     Ok(g)
 }
 
+/// Many queries in f16, by weights of one f16 each or exact ones.
+fn attention_of_many(queries: i64, round_weights: bool) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("attention of many");
+    let q = g.input("q", DType::F16, [4, queries, 64])?;
+    let k = g.input("k", DType::F16, [2, 130, 64])?;
+    let v = g.input("v", DType::F16, [2, 130, 32])?;
+    let attention = Attention::new(0.2).causal(round_weights).round_weights(round_weights);
+    let y = g.add(Op::Attention(attention), &[q, k, v])?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
 fn graphs() -> Vec<Graph> {
     let products = cases().into_iter().map(|case| case.graph());
     let others = [
@@ -231,6 +243,8 @@ fn graphs() -> Vec<Graph> {
         attention([8, 2, 64], 700, DType::F16),
         attention([3, 3, 24], 100, DType::F32),
         attention([4, 1, 128], 300, DType::F16),
+        attention_of_many(50, false),
+        attention_of_many(130, true),
     ];
     products.chain(others).map(|graph| graph.expect("a graph of this test")).collect()
 }

@@ -1,6 +1,6 @@
 //! Attention of many queries by matrix hardware: a workgroup takes 16 or 32 queries a subgroup, keys in tiles through shared
-//! memory, softmax online. Where it is known which elements of a matrix lie in which lane, scores stay in registers
-//! (`attention_rows.comp`); elsewhere they pass through shared memory (`attention_matrix.comp`).
+//! memory, softmax online. Scores pass through shared memory (`attention_matrix.comp`). Where it is known which elements of a matrix lie in
+//! which lane they may stay in registers (`attention_rows.comp`), if that was measured to be faster.
 
 use std::f64::consts::LOG2_E;
 
@@ -12,6 +12,7 @@ use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
 
 use super::attention::store;
 use super::{Parts, finish, operand, whole};
+use crate::choice::Scores;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
@@ -122,16 +123,11 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let (Some(d), Some(width)) = (width(&q[2]), width(&v[2])) else { return false };
     let caps = e.caps;
     let (d, width) = (d as u32, width as u32);
-    let words = if caps.matrix_rows {
-        Rows::LARGE.words(d, width)[2].max(Rows::SMALL.words(d, width)[2])
-    } else {
-        words(d, width)
-    };
     matrix::side(caps) == Some(SIDE)
         && caps.subgroup_shuffle
         && caps.subgroup_size == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
-        && 16 * words <= caps.shared_memory_bytes
+        && 16 * words(d, width) <= caps.shared_memory_bytes
         && q[1].max_value() >= side
         && q[1].as_const().is_none_or(|s| s >= side)
         && matches!(node.types[0].dtype, DType::F32 | DType::F16)
@@ -139,7 +135,24 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && node.operands[..3].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel, CodegenError> {
+/// What is worth trying where scores may stay in registers. They go through shared memory first: how fast the other kernel is
+/// depends on what the driver does with its registers.
+pub(crate) fn choices(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Scores> {
+    let node = e.body.node(form.node);
+    let width = |v: Value| e.body.ty(v).shape.dims()[2].max_value() as u32;
+    let (d, e_width) = (width(node.operands[0]), width(node.operands[2]));
+    let words = Rows::LARGE.words(d, e_width)[2].max(Rows::SMALL.words(d, e_width)[2]);
+    match e.caps.matrix_rows && 16 * words <= e.caps.shared_memory_bytes {
+        true => vec![Scores::Shared, Scores::Registers],
+        false => vec![],
+    }
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &AttentionForm,
+    scores: Scores,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -183,7 +196,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let (si, ei) = (e.atom(s, "s"), e.atom(width, "e"));
     let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
 
-    let by_rows = e.caps.matrix_rows;
+    let by_rows = scores == Scores::Registers;
     let rows = Rows::of(h, s, attrs.round_weights);
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();

@@ -159,7 +159,7 @@ pub(crate) fn kernel(
             form,
             segment,
             &batch,
-            (&Sums { m, tile, workgroup, parts, part_floats: tile_floats }, ty, step, n_groups),
+            (&Sums { m, tile, workgroup, parts, part_floats: tile_floats, late: None }, ty, step, n_groups),
             &buffers,
             (&mut used, &mut text),
         )?);
@@ -273,12 +273,12 @@ pub(super) fn prologue(
 /// 14336 of Q4_0 back to back, the second group of some invocations: 9.4 us, one group after the other 7.9; behind a barrier 0.5 us less).
 const MOST_KEPT: i64 = 8;
 
-/// Asks for the row that `lhs` and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
+/// Asks for the row that `lhs`, if it is computed here, and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
 /// long: in front of whatever else the kernel reads, as everything waits for it. Gives the way over what is kept in registers.
 pub(super) fn keep(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
-    lhs: Value,
+    lhs: Option<Value>,
     batch: &Index,
     (workgroup, run): (u32, u32),
 ) -> Result<Option<Walk>, CodegenError> {
@@ -291,7 +291,10 @@ pub(super) fn keep(
     }
     let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
     let mut walk = Walk::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
-    let mut roots = vec![(lhs, left_at(e, form, batch, &row, &walk.i))];
+    let mut roots = vec![];
+    if let Some(lhs) = lhs {
+        roots.push((lhs, left_at(e, form, batch, &row, &walk.i)));
+    }
     for (id, rows) in &form.prologue {
         roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));
     }
@@ -341,10 +344,6 @@ pub(super) fn stores(
                 e.line(format!("rounded{waiting}[t] = {};", x.text));
                 waiting += 1;
             }
-            continue;
-        }
-        if runs::of_runs(e, form, segment, *output) {
-            runs::store(e, form, segment, at, (*output, buffers[*output]))?;
             continue;
         }
         let shape = e.body.ty(output_root(e.body, *output)).shape.clone();

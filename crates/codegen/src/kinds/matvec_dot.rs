@@ -4,13 +4,12 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::dot::{self, Packing};
-use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::form::{ContractionForm, Segment, passes};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
 use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
-use super::sharing::{self, Limits, Shape, Sums, Walk};
-use super::walk::{self, Share};
+use super::sharing::{self, Late, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
@@ -58,10 +57,7 @@ pub(crate) fn kernel(
     let grid = [columns_grid(form, &tiles, most), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
     let run = run(m * blocks, workgroup);
-    let kept = match lhs {
-        Some(lhs) => keep(&mut e, form, lhs, &batch, (workgroup, run))?,
-        None => None,
-    };
+    let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
@@ -92,12 +88,19 @@ pub(crate) fn kernel(
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());
-    match short_prologue(&mut e, form, m) {
-        Some(walk) if in_memory.is_some() => {
-            walk.in_groups(&mut e, |e| reduction::emit_walk(e, &mut used, &form.prologue, &walk))?;
+    // Where the products do not wait for the prologue, and what it reads is in registers, invocations meet behind them.
+    let once = passes(e.body, &form.prologue).into_iter().all(|pass| pass == 1);
+    let late = match &kept {
+        Some(walk) if in_memory.is_some() && once => {
+            let reduces: Vec<_> = form.prologue.iter().collect();
+            let own = walk.in_groups(&mut e, |e| reduction::accumulate(e, &reduces, walk))?;
+            Some(Late { own, walk })
         }
-        _ => prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?,
-    }
+        _ => {
+            prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?;
+            None
+        }
+    };
     let (x_lines, m_lines) = match (lhs, &kept) {
         (None, _) => Default::default(),
         (Some(lhs), Some(kept)) => (kept_activations(&mut e, form, lhs, &batch, kept)?, String::new()),
@@ -115,7 +118,7 @@ pub(crate) fn kernel(
             form,
             segment,
             &batch,
-            (&shape, walk, parts, m, part_floats),
+            (&shape, walk, parts, m, part_floats, late.as_ref()),
             &buffers,
             (&mut used, &mut text),
         )?);
@@ -260,18 +263,6 @@ fn sets(walk: &Walk, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
     sets
 }
 
-/// Steps of a subgroup over a row that each reduces for itself rather than to wait for the others.
-const SHORT_ROW_STEPS: u32 = 4;
-
-/// The way of a subgroup over a short row that the prologue reduces, if that is by subgroup operations.
-fn short_prologue(e: &mut Emitter<'_>, form: &ContractionForm, m: u32) -> Option<walk::Walk> {
-    let (_, rows) = form.prologue.first()?;
-    let inner =
-        rows.inner().as_const().filter(|n| *n <= i64::from(SHORT_ROW_STEPS * e.caps.subgroup_size))?;
-    let able = m == 1 && form.prologue.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
-    able.then(|| walk::Walk::each(e, &Index::default(), &Dim::constant(inner), Share::Subgroup))
-}
-
 /// Whether an invocation multiplies all columns of all segments with the same activations.
 fn of_one_place(walks: &[(Walk, Vec<Part>)]) -> bool {
     let place = |(walk, parts): &(Walk, Vec<Part>)| {
@@ -343,7 +334,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (shape, walk, parts, m, part_floats): (&Shape, &Walk, &[Part], u32, u32),
+    (shape, walk, parts, m, part_floats, late): (&Shape, &Walk, &[Part], u32, u32, Option<&Late<'_>>),
     buffers: &[usize],
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
@@ -385,7 +376,7 @@ fn segment_holes(
             set => apart, at => 2 * part.half.unwrap_or(0), halves => part.packing.elements() / 16,
         });
     }
-    let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats };
+    let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats, late };
     let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);

@@ -64,7 +64,7 @@ pub(crate) fn kernel(
     let shape = Shape::new(&e, form, k as u32, choice);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
-    let kept = keep(&mut e, form, form.lhs, &batch, (workgroup, QUAD))?;
+    let kept = keep(&mut e, form, Some(form.lhs), &batch, (workgroup, QUAD))?;
     prologue(&mut e, &mut used, form, m, (workgroup, QUAD), kept.as_ref())?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let tiles = shape.tiles(&e, form);
@@ -86,7 +86,7 @@ pub(crate) fn kernel(
         let elements = operand::WIDE as u32;
         let walk = shape.walk(tile, elements, Limits { together, depth: 1 }, &before, &groups);
         before.push(groups);
-        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats };
+        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats, late: None };
         segments.push(segment_holes(
             &mut e,
             form,

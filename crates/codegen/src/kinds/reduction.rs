@@ -233,113 +233,114 @@ pub(crate) fn emit_walk(
     for level in 1..=levels.iter().copied().max().unwrap_or(0) {
         let now: Vec<&(NodeId, Rows)> =
             reduces.iter().zip(&levels).filter(|(_, l)| **l == level).map(|(r, _)| r).collect();
-        let mut results = vec![];
-        for (id, _) in &now {
-            let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
-            let acc = e.fresh_name("acc");
-            walk.declare(e, ty.name(), &acc, &identity(kind, ty, dtype));
-            if kind.is_arg() {
-                walk.declare(e, "uint", &format!("{acc}_at"), "0xffffffffu");
-            }
-            results.push((*id, kind, ty, dtype, acc));
-        }
-        walk.open(e);
-        for ((id, kind, ty, _, acc), (_, rows)) in results.iter().zip(&now) {
-            let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
-            let operand = e.body.node(*id).operands[0];
-            let x = e.value(operand, &at)?;
-            let value = walk.column(acc);
-            if kind.is_arg() {
-                let (test, at) = (better(*kind, *ty, &x.text, &value), walk.column(&format!("{acc}_at")));
-                let i = e.index(&walk.i)?;
-                e.line(format!(
-                    "if ({test} || {at} == 0xffffffffu) {{ {value} = {}; {at} = {}; }}",
-                    x.text, i.text
-                ));
-            } else {
-                e.line(format!("{value} = {};", combine(*kind, *ty, &value, &x.text)));
-            }
-        }
-        walk.close(e, vec![], None);
-        if let Some(parts) = walk.parts {
-            let found = results.iter().map(|(_, kind, ty, dtype, acc)| Found {
-                kind: *kind,
-                ty: *ty,
-                acc,
-                reduced: match (walk.column(acc), walk.column(&format!("{acc}_at"))) {
-                    (acc, at) if kind.is_arg() => format!("{}({acc}, {at})", used.arg(*kind, *ty)),
-                    (acc, _) => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
-                },
-                identity: identity(*kind, *ty, *dtype),
-            });
-            let found: Vec<Found<'_>> = found.collect();
-            used.places.extend(split::meet(e, walk, parts, &found)?);
-        }
-        for (id, kind, ty, dtype, acc) in results {
-            let name = e.fresh_name("r");
-            let comment = format!("%{} = {}", id.0, e.body.node_text(id));
-            let value = walk.column(&acc);
-            let (result, text) = if kind.is_arg() {
-                let at = walk.column(&format!("{acc}_at"));
-                let text = match walk.share {
-                    Share::Alone => at,
-                    Share::Subgroup => return Err(CodegenError::Node(e.body.node_text(id))),
-                    Share::Workgroup(_) | Share::Slices(_) => {
-                        format!("{}({value}, {at})", used.arg(kind, ty))
-                    }
-                };
-                ("uint", text)
-            } else {
-                let text = match walk.share {
-                    Share::Alone => value,
-                    Share::Subgroup => format!("{}({value})", used.part(kind, ty, dtype)),
-                    Share::Workgroup(_) | Share::Slices(_) => {
-                        format!("{}({value})", used.value(kind, ty, dtype))
-                    }
-                };
-                (ty.name(), scalar::held(dtype, text))
-            };
-            // Of nothing, the position is 0.
-            let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
-                .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
-            if let Some(columns) = walk.columns_at_once() {
-                e.line(format!("{result} {name}[{columns}];  // {comment}"));
-                walk.open_group(e);
-                e.line(format!("{} = {text};", walk.column(&name)));
-                nothing.into_iter().for_each(|line| e.line(line));
-                walk.close_group(e, vec![]);
-                e.anchors.insert(id, Anchor::Group { array: name });
-            } else {
-                e.line(format!("{result} {name} = {text};  // {comment}"));
-                nothing.into_iter().for_each(|line| e.line(line));
-                let depth = e.depth();
-                e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
-            }
-        }
+        let own = accumulate(e, &now, walk)?;
+        meet(e, used, &own, walk)?;
     }
     Ok(())
 }
 
-/// Emits one reduction over `count` neighbouring invocations of a subgroup, each of which has element `i` of row `row`; all get the
-/// result.
-pub(crate) fn emit_neighbours(
+/// What an invocation has of reductions before it meets the others.
+pub(crate) struct Own(Vec<(NodeId, ReduceKind, Glsl, DType, String)>);
+
+/// Emits the loop in which each invocation reduces what is its own of a row, for reductions that wait for none of each other.
+pub(crate) fn accumulate(
     e: &mut Emitter<'_>,
-    id: NodeId,
-    (rows, row, i): (&Rows, &Index, &Index),
-    count: u32,
+    now: &[&(NodeId, Rows)],
+    walk: &Walk,
+) -> Result<Own, CodegenError> {
+    let mut results = vec![];
+    for (id, _) in now {
+        let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
+        let acc = e.fresh_name("acc");
+        walk.declare(e, ty.name(), &acc, &identity(kind, ty, dtype));
+        if kind.is_arg() {
+            walk.declare(e, "uint", &format!("{acc}_at"), "0xffffffffu");
+        }
+        results.push((*id, kind, ty, dtype, acc));
+    }
+    walk.open(e);
+    for ((id, kind, ty, _, acc), (_, rows)) in results.iter().zip(now) {
+        let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
+        let operand = e.body.node(*id).operands[0];
+        let x = e.value(operand, &at)?;
+        let value = walk.column(acc);
+        if kind.is_arg() {
+            let (test, at) = (better(*kind, *ty, &x.text, &value), walk.column(&format!("{acc}_at")));
+            let i = e.index(&walk.i)?;
+            e.line(format!(
+                "if ({test} || {at} == 0xffffffffu) {{ {value} = {}; {at} = {}; }}",
+                x.text, i.text
+            ));
+        } else {
+            e.line(format!("{value} = {};", combine(*kind, *ty, &value, &x.text)));
+        }
+    }
+    walk.close(e, vec![], None);
+    Ok(Own(results))
+}
+
+/// Emits the lines in which invocations meet; all get the results.
+pub(crate) fn meet(
+    e: &mut Emitter<'_>,
+    used: &mut Used,
+    Own(results): &Own,
+    walk: &Walk,
 ) -> Result<(), CodegenError> {
-    let (kind, ty, dtype) = describe(e.body, id, e.caps)?;
-    let at = rows.at(row, i, &mut e.atoms);
-    let x = e.value(e.body.node(id).operands[0], &at)?.text;
-    let (name, comment) = (e.fresh_name("r"), format!("%{} = {}", id.0, e.body.node_text(id)));
-    e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
-    e.line(format!("{} {name} = {x};  // {comment}", ty.name()));
-    e.open();
-    e.line(format!("const {} other = subgroupShuffleXor({name}, mask);", ty.name()));
-    e.line(format!("{name} = {};", scalar::held(dtype, combine(kind, ty, &name, "other"))));
-    e.close_block(&format!("[[unroll]] for (uint mask = 1u; mask < {count}u; mask *= 2u)"));
-    let depth = e.depth();
-    e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
+    if let Some(parts) = walk.parts {
+        let found = results.iter().map(|(_, kind, ty, dtype, acc)| Found {
+            kind: *kind,
+            ty: *ty,
+            acc,
+            reduced: match (walk.column(acc), walk.column(&format!("{acc}_at"))) {
+                (acc, at) if kind.is_arg() => format!("{}({acc}, {at})", used.arg(*kind, *ty)),
+                (acc, _) => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
+            },
+            identity: identity(*kind, *ty, *dtype),
+        });
+        let found: Vec<Found<'_>> = found.collect();
+        used.places.extend(split::meet(e, walk, parts, &found)?);
+    }
+    for &(id, kind, ty, dtype, ref acc) in results {
+        let name = e.fresh_name("r");
+        let comment = format!("%{} = {}", id.0, e.body.node_text(id));
+        let value = walk.column(acc);
+        let (result, text) = if kind.is_arg() {
+            let at = walk.column(&format!("{acc}_at"));
+            let text = match walk.share {
+                Share::Alone => at,
+                Share::Subgroup => return Err(CodegenError::Node(e.body.node_text(id))),
+                Share::Workgroup(_) | Share::Slices(_) => {
+                    format!("{}({value}, {at})", used.arg(kind, ty))
+                }
+            };
+            ("uint", text)
+        } else {
+            let text = match walk.share {
+                Share::Alone => value,
+                Share::Subgroup => format!("{}({value})", used.part(kind, ty, dtype)),
+                Share::Workgroup(_) | Share::Slices(_) => {
+                    format!("{}({value})", used.value(kind, ty, dtype))
+                }
+            };
+            (ty.name(), scalar::held(dtype, text))
+        };
+        // Of nothing, the position is 0.
+        let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
+            .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
+        if let Some(columns) = walk.columns_at_once() {
+            e.line(format!("{result} {name}[{columns}];  // {comment}"));
+            walk.open_group(e);
+            e.line(format!("{} = {text};", walk.column(&name)));
+            nothing.into_iter().for_each(|line| e.line(line));
+            walk.close_group(e, vec![]);
+            e.anchors.insert(id, Anchor::Group { array: name });
+        } else {
+            e.line(format!("{result} {name} = {text};  // {comment}"));
+            nothing.into_iter().for_each(|line| e.line(line));
+            let depth = e.depth();
+            e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
+        }
+    }
     Ok(())
 }
 

@@ -2,12 +2,10 @@
 //! out of the tile in shared memory, or one invocation does where there are no subgroup operations, and puts the results
 //! there too.
 
-use std::collections::BTreeSet;
-
 use minijinja::context;
-use tallow_ir::form::{ContractionForm, Segment, output_root, results_fit};
+use tallow_ir::form::{ContractionForm, Segment, results_fit};
 use tallow_ir::index::Index;
-use tallow_ir::{Dim, Graph, NodeId, Op, Shape, Value};
+use tallow_ir::{Dim, NodeId, Shape};
 
 use super::reduction;
 use super::sharing::Sums;
@@ -27,9 +25,6 @@ fn arrays(
     let mut found: Vec<(String, Glsl, u32)> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
         let Some(runs) = &segment.runs else { continue };
-        if by_neighbours(e, form, segment) {
-            continue;
-        }
         for (i, (id, _)) in runs.reduces.iter().enumerate() {
             let (name, ty) = array(e, i, *id)?;
             let count = m * (tile / runs.columns);
@@ -79,9 +74,6 @@ pub(super) fn lines(
     sums: &Sums,
 ) -> Result<String, CodegenError> {
     let Some(runs) = &segment.runs else { return Ok(String::new()) };
-    if by_neighbours(e, form, segment) {
-        return Ok(String::new());
-    }
     let Some(count) = segment.n.div_exact(&Dim::constant(runs.columns.into())) else {
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
     };
@@ -141,73 +133,4 @@ pub(super) fn lines(
     let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
     let holes = context! { who, each, m, run, inside, lines, columns };
     render("matvec_runs.glsl", holes)
-}
-
-/// Whether an output of a segment has an element for each run of columns, not for each column.
-pub(super) fn of_runs(e: &Emitter<'_>, form: &ContractionForm, segment: &Segment, output: usize) -> bool {
-    let elements = e.body.ty(output_root(e.body, output)).shape.numel();
-    segment.runs.is_some() && elements != &(&form.batch.numel() * &form.m) * &segment.n
-}
-
-/// Whether the invocations that compute the columns of a run reduce it themselves: neighbours in a subgroup, where nothing but the
-/// run's own element of an output reads the results.
-pub(super) fn by_neighbours(e: &Emitter<'_>, form: &ContractionForm, segment: &Segment) -> bool {
-    let Some(runs) = &segment.runs else { return false };
-    let whole = runs.columns.is_power_of_two()
-        && e.caps.subgroups_of_one_size()
-        && e.caps.subgroup_size.is_multiple_of(runs.columns)
-        && e.caps.subgroup_shuffle;
-    let reduces = |id: &NodeId| runs.reduces.iter().any(|(reduce, _)| reduce == id);
-    let elsewhere = |output: &&usize| {
-        !of_runs(e, form, segment, **output) && reads(e.body, output_root(e.body, **output), &reduces)
-    };
-    whole
-        && runs.reduces.iter().all(|(id, _)| {
-            reduction::by_subgroup(e, *id) && !reads(e.body, e.body.node(*id).operands[0], &reduces)
-        })
-        && !segment.outputs.iter().any(|output| elsewhere(&output))
-}
-
-/// Whether `value` depends on a node that `of` accepts, in front of the matmuls.
-fn reads(body: &Graph, value: Value, of: &impl Fn(&NodeId) -> bool) -> bool {
-    let (mut todo, mut seen) = (vec![value.node], BTreeSet::new());
-    while let Some(id) = todo.pop() {
-        if of(&id) {
-            return true;
-        }
-        if seen.insert(id) && !matches!(body.node(id).op, Op::Matmul) {
-            todo.extend(body.node(id).operands.iter().map(|v| v.node));
-        }
-    }
-    false
-}
-
-/// Stores an output that has an element for each run, at batch, row and column: by the invocation of a run's first column.
-pub(super) fn store(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    segment: &Segment,
-    [batch, row, column]: [&Index; 3],
-    (output, buffer): (usize, usize),
-) -> Result<(), CodegenError> {
-    let refused = || CodegenError::Node(e.body.node_text(segment.anchors[0]));
-    let runs = segment.runs.as_ref().ok_or_else(refused)?;
-    let columns = Dim::constant(runs.columns.into());
-    let count = segment.n.div_exact(&columns).ok_or_else(refused)?;
-    let (run, i) = e.atoms.div_mod(column, &columns);
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count]);
-    let linear = e.atoms.flatten(&[batch.clone(), row.clone(), run], &all);
-    if by_neighbours(e, form, segment) {
-        for (id, rows) in &runs.reduces {
-            if !matches!(e.anchors.get(id), Some(Anchor::Var(v)) if v.depth == e.depth()) {
-                reduction::emit_neighbours(e, *id, (rows, &linear, &i), runs.columns)?;
-            }
-        }
-    }
-    let i = e.index(&i)?.text;
-    e.open();
-    let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, output)).shape);
-    e.store(output as u32, buffer, &at)?;
-    e.close_block(&format!("if ({i} == 0u)"));
-    Ok(())
 }

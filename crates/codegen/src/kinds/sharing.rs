@@ -388,13 +388,21 @@ pub(super) fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 
 }
 
 /// Where the sums of a tile are, for its epilogue.
-pub(super) struct Sums {
+pub(super) struct Sums<'a> {
     pub m: u32,
     pub tile: u32,
     pub workgroup: u32,
     /// Parts that each sum is still in, so many floats apart.
     pub parts: u32,
     pub part_floats: u32,
+    /// What is met for behind the products.
+    pub late: Option<&'a Late<'a>>,
+}
+
+/// Reductions of the row in front of the products, of which each invocation has its part, and that only the epilogue reads.
+pub(super) struct Late<'a> {
+    pub own: reduction::Own,
+    pub walk: &'a super::walk::Walk,
 }
 
 /// The text behind a segment's products: its epilogue for each column of the tile, and blocks rounded. Closes the segment's
@@ -406,12 +414,16 @@ pub(super) fn end(
     segment: &Segment,
     batch: &Index,
     buffers: &[usize],
-    sums: &Sums,
+    sums: &Sums<'_>,
 ) -> Result<(String, String), CodegenError> {
-    let Sums { m, tile, workgroup, parts, part_floats } = *sums;
-    let neighbours = rounding::neighbours(e, segment) || runs::by_neighbours(e, form, segment);
+    let Sums { m, tile, workgroup, parts, part_floats, late } = *sums;
+    let neighbours = rounding::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
+    e.open(); // behind the products
+    if let Some(late) = late {
+        late.walk.in_groups(e, |e| reduction::meet(e, used, &late.own, late.walk))?;
+    }
     let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
         let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
@@ -425,8 +437,9 @@ pub(super) fn end(
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
+    let late = e.close().join("\n");
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
-    let holes = context! { t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    let holes = context! { late, t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_end.glsl", holes)?))
 }

@@ -92,13 +92,13 @@ void main() {
     barrier();
 //% for masked in phases
 //% if masked
-    for (; t0 < end; t0 += ${ keys }u) {
+    [[dont_unroll]] for (; t0 < end; t0 += ${ keys }u) {
 //% elif causal
     // Tiles that every query of the workgroup sees.
     const uint seen = since > ${ s_extent } ? since - ${ s_extent } : 0u;
-    for (; t0 + ${ keys }u <= seen; t0 += ${ keys }u) {
+    [[dont_unroll]] for (; t0 + ${ keys }u <= seen; t0 += ${ keys }u) {
 //% else
-    for (; t0 + ${ keys }u <= end; t0 += ${ keys }u) {
+    [[dont_unroll]] for (; t0 + ${ keys }u <= end; t0 += ${ keys }u) {
 //% endif
         ${ ask("t0 + " ~ keys ~ "u") | indent(8) }
         ${ sums_type } score[${ blocks }][${ keys // 16 }];

@@ -1,3 +1,6 @@
+//% if late
+${ late }
+//% endif
 barrier();
 //% if parts > 1
 for (uint t = lane; t < ${ floats }u; t += ${ workgroup }u)

@@ -1,8 +1,9 @@
 //! Attention: heads, groups, causal masks, symbolic keys, element types.
 
-use tallow_ir::{DeviceCaps, FusionKind};
+use tallow_codegen::{Choice, Scores, Table, kernel_with};
+use tallow_ir::{DeviceCaps, FusionKind, Op, passes, text};
 
-use crate::{Case, Expect, case, check, compile_each, kernels};
+use crate::{Case, Expect, Found, case, check, compile_each, kernels};
 
 const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
 
@@ -172,12 +173,22 @@ fn doubles() {
     check(&types.map(one));
 }
 
-/// By matrix hardware, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not;
-/// and where it is not known which lane holds what.
+/// The kernel of a case that keeps scores in registers.
+fn in_registers(case: &Case, caps: &DeviceCaps) -> Found {
+    let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let fused = passes::run(&graph, caps, &mut |_, _| {}).unwrap();
+    let fusion = |op: &Op| if let Op::Fusion(f) = op { Some((**f).clone()) } else { None };
+    let fusion = fused.graph().nodes().find_map(|(_, node)| fusion(&node.op)).unwrap();
+    let kernel =
+        kernel_with(&fusion, Choice::Scores(Scores::Registers), caps, &mut Table::default()).unwrap();
+    Found { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
+}
+
+/// By matrix hardware, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not,
+/// scores in shared memory and in registers.
 #[test]
 fn many_queries_by_matrices() {
-    let known = tallow_ir::caps::h200();
-    let unknown = DeviceCaps { matrix_rows: false, ..known.clone() };
+    let caps = tallow_ir::caps::h200();
     let mut failures = vec![];
     let mut found = vec![];
     for (heads, queries) in [(2, 100), (32, 2048)] {
@@ -207,11 +218,13 @@ fn many_queries_by_matrices() {
                 );
                 let body = body.lines().filter(|l| !l.trim().is_empty()).collect::<Vec<_>>().join("\n");
                 let case = case(format!("{heads} {queries} {keys} {attributes}"), ATTENTION, body);
-                for (caps, what) in [(&known, "two tiles of"), (&unknown, "a matrix of factors")] {
-                    let kernels = kernels(&case, "h200", caps, &mut failures);
-                    assert!(kernels.iter().any(|k| k.kernel.glsl.contains(what)), "{}: {what}", case.name);
-                    found.extend(kernels);
-                }
+                let kernels = kernels(&case, "h200", &caps, &mut failures);
+                let shared = kernels.iter().any(|k| k.kernel.glsl.contains("a matrix of factors"));
+                assert!(shared, "{}", case.name);
+                found.extend(kernels);
+                let kernel = in_registers(&case, &caps);
+                assert!(kernel.kernel.glsl.contains("two tiles of"), "{}", case.name);
+                found.push(kernel);
             }
         }
     }

@@ -77,6 +77,21 @@ fn attention(heads: u32, depth: u32) -> String {
     )
 }
 
+/// Many queries of `heads` heads, in f16.
+fn attention_of_many(heads: u32, queries: u32, attributes: &str) -> String {
+    format!(
+        r#"graph "attention" {{
+  symbol seq <= 600
+  %0 = input "q" : f16[{heads},{queries},64]
+  %1 = input "k" : f16[2,seq,64]
+  %2 = input "v" : f16[2,seq,128]
+  %3 = attention %0 %1 %2 scale=0.125 {attributes} : f16[{heads},{queries},128]
+  return %3 as "y"
+}}
+"#
+    )
+}
+
 fn cases() -> Vec<String> {
     vec![
         linear("1", 4096, &[("q4_0", 4096)], true),
@@ -93,6 +108,8 @@ fn cases() -> Vec<String> {
         softmax([999, 1000], 0),
         attention(32, 128),
         attention(24, 64),
+        attention_of_many(2, 100, "causal=false"),
+        attention_of_many(32, 2048, "causal=true round_weights=true"),
     ]
 }
 
@@ -138,7 +155,7 @@ fn every_choice_is_a_kernel() {
             *counts.entry(first.kind()).or_default() += texts.len() - 1;
         }
     }
-    assert_eq!(counts.len(), 7, "{counts:?}");
+    assert_eq!(counts.len(), 8, "{counts:?}");
     assert!(counts.values().all(|n| *n > 0), "{counts:?}");
     judge(&found, failures);
 }

@@ -7,11 +7,9 @@
 
 use std::collections::HashSet;
 
-use crate::dim::Dim;
 use crate::elementwise::ElementwiseOp;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
-use crate::shape::Shape;
 
 /// Nodes that are looked at to find what activations are made of, at most.
 const MOST_NODES: usize = 64;
@@ -66,44 +64,8 @@ pub(super) fn split(graph: &mut Graph, activations: Value) -> Result<Option<Spli
     let (Some(first), false) = (rest.next(), norms.is_empty()) else { return Ok(None) };
     let rest =
         rest.try_fold(first, |product, value| graph.elementwise(ElementwiseOp::Mul, &[product, value]))?;
-    let mut factors = vec![];
-    for norm in norms {
-        let factor = graph.node(norm.node).operands[0];
-        factors.push(by_blocks(graph, factor)?);
-    }
+    let factors = norms.into_iter().map(|norm| graph.node(norm.node).operands[0]).collect();
     Ok(Some(Split { rest, factors }))
-}
-
-/// `value`, which is computed point by point from reductions of whole rows, from reductions of blocks of the rows and then of
-/// what these give: the kernel that computes a row knows whole blocks of it.
-fn by_blocks(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
-    let node = graph.node(value.node).clone();
-    if let Op::Reduce { kind, axes } = &node.op {
-        let shape = graph.ty(node.operands[0]).shape.clone();
-        let Some((last, rows)) = shape.dims().split_last() else { return Ok(value) };
-        let whole = last.as_const().is_some_and(|k| k > super::BLOCK && k % super::BLOCK == 0);
-        if !whole || kind.is_arg() || *axes != [rows.len()] {
-            return Ok(value);
-        }
-        let blocks = Dim::constant(last.as_const().unwrap_or(0) / super::BLOCK);
-        let split: Shape = rows.iter().cloned().chain([blocks, super::BLOCK.into()]).collect();
-        let split = graph.reshape(node.operands[0], split)?;
-        let of_blocks = graph.add(Op::Reduce { kind: *kind, axes: vec![rows.len() + 1] }, &[split])?;
-        return graph.add(node.op.clone(), &[of_blocks]);
-    }
-    if !is_pointwise(&node.op) {
-        return Ok(value);
-    }
-    let mut operands = vec![];
-    for operand in &node.operands {
-        operands.push(by_blocks(graph, *operand)?);
-    }
-    if operands == node.operands { Ok(value) } else { graph.add(node.op, &operands) }
-}
-
-/// Whether an op gives each element from one of each operand: arithmetic and views.
-fn is_pointwise(op: &Op) -> bool {
-    matches!(op, Op::Elementwise(_) | Op::Reshape(_) | Op::Broadcast(_) | Op::Permute(_))
 }
 
 /// Whether `value` is one for each row.
@@ -131,7 +93,7 @@ fn depends_on(graph: &Graph, value: Value, found: impl Fn(Value) -> bool) -> boo
             return true;
         }
         let node = graph.node(value.node);
-        if is_pointwise(&node.op) {
+        if matches!(node.op, Op::Elementwise(_) | Op::Reshape(_) | Op::Broadcast(_) | Op::Permute(_)) {
             todo.extend(&node.operands);
         }
     }

@@ -133,9 +133,6 @@ impl Walk<'_> {
             Some(n) => n,
             None => return no(format!("an output of shape {shape} does not cover the result of the matmul")),
         };
-        if let Some((n, columns)) = self.columns_of_run(&n) {
-            return self.output_of_runs(output, &n, columns);
-        }
         let id = self.atoms.fresh(&n, AtomDef::Free);
         let column = self.atoms.index(id);
         let all = Shape::new(vec![self.batch.numel(), self.m.clone(), n.clone()]);
@@ -156,57 +153,6 @@ impl Walk<'_> {
         }
         let Need { members, tile, staged, runs, .. } = need;
         let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], runs };
-        Ok((members, part))
-    }
-
-    /// The columns of a matmul and how many of them make a run, where an output has an element for each of `runs` runs.
-    fn columns_of_run(&self, runs: &Dim) -> Option<(Dim, i64)> {
-        let widths: Vec<&Dim> =
-            self.matmuls.iter().filter_map(|id| self.body.node(*id).types[0].shape.dims().last()).collect();
-        if !self.few || widths.contains(&runs) {
-            return None;
-        }
-        let (n, runs) = (widths.first()?.as_const()?, runs.as_const()?);
-        (runs > 0 && n % runs == 0 && n / runs > 1 && n / runs <= MAX_TILE)
-            .then(|| (Dim::constant(n), n / runs))
-    }
-
-    /// As [`Walk::output`], of an output with an element for each run of `columns` columns.
-    fn output_of_runs(
-        &mut self,
-        output: usize,
-        n: &Dim,
-        columns: i64,
-    ) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
-        let root = output_root(self.body, output);
-        let shape = self.body.ty(root).shape.clone();
-        let length = Dim::constant(columns);
-        let runs = Dim::constant(n.as_const().unwrap_or(0) / columns);
-        let id = self.atoms.fresh(&runs, AtomDef::Free);
-        let run = self.atoms.index(id);
-        let all = Shape::new(vec![self.batch.numel(), self.m.clone(), runs]);
-        let linear = self.atoms.flatten(&[self.b.clone(), self.row.clone(), run.clone()], &all);
-        let at = self.atoms.unflatten(&linear, &shape);
-        let mut need =
-            Need { n: n.clone(), members: BTreeSet::new(), tile: columns, staged: true, runs: None };
-        let from =
-            Columns { column: run.scale(&length), run: Some(run), atoms: vec![(id, columns, i64::MAX)] };
-        self.reads(root, &at, &from, &mut need)?;
-        let Need { members, tile, staged, runs: Some(runs), .. } = need else {
-            return no(format!("an output of shape {shape} does not cover the result of the matmul"));
-        };
-        if i64::from(runs.columns) != columns {
-            return no(format!("an output of runs of {columns} columns reads those of {}", runs.columns));
-        }
-        let n = n.clone();
-        let part = Segment {
-            anchors: vec![],
-            n,
-            tile: tile as u32,
-            staged,
-            outputs: vec![output],
-            runs: Some(runs),
-        };
         Ok((members, part))
     }
 
