@@ -147,7 +147,7 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
 /// with a [`packing`]. Nothing happens on a device without the instructions; whether they are fast
 /// ([`DeviceCaps::int_dot_accelerated`]) is for the caller to ask.
 ///
-/// Factors of a row are left to the results ([`row_factor`]) where that allows the kernel in front to round.
+/// Factors of a row, such as that of a norm, are left to the results where that allows the kernel in front to round.
 ///
 /// Not one of the passes: it changes results (by the rounding of each block to 8 bits, a relative error of about
 /// 0.3 % of each product, NMSE about 1e-5), so callers decide. Graphs without such matmuls stay as they are.
