@@ -281,7 +281,8 @@ fn kernels_of_every_choice_match_the_interpreter() {
         }
     }
     println!("{tried:?}, {without} graphs without a choice");
-    assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 4, "{tried:?}, {without}");
+    // Attention has choices with subgroups alone, of one query, and with matrices, of many.
+    assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 6, "{tried:?}, {without}");
 }
 
 /// A matvec with a norm before it, for a device that need not be fast.
