@@ -186,7 +186,7 @@ fn generate(
             matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
         }
         Kind::AttentionMatrix(f) => {
-            let first = Scores::Shared;
+            let first = attention_matrix::choices(&e, f).first().copied().unwrap_or(Scores::Shared);
             attention_matrix::kernel(
                 e,
                 f,

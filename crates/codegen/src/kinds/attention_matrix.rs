@@ -1,19 +1,20 @@
 //! Attention of many queries by matrix hardware: a workgroup takes 16 or 32 queries a subgroup, keys in tiles through shared
 //! memory, softmax online. Scores pass through shared memory (`attention_matrix.comp`). Where it is known which elements of a matrix lie in
-//! which lane they may stay in registers (`attention_rows.comp`), if that was measured to be faster.
+//! which lane they stay in registers (`attention_rows.comp`).
 
 use std::f64::consts::LOG2_E;
 
 use minijinja::context;
 use tallow_ir::access::neighbours;
-use tallow_ir::form::AttentionForm;
+use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::{AtomDef, Atoms, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
 
 use super::attention::store;
+use super::group::{self, Root};
 use super::{Parts, finish, operand, whole};
 use crate::choice::Scores;
-use crate::emit::Emitter;
+use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 
@@ -135,15 +136,15 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && node.operands[..3].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
-/// What is worth trying where scores may stay in registers. They go through shared memory first: how fast the other kernel is
-/// depends on what the driver does with its registers.
+/// What is worth trying where scores may stay in registers, what the cost model takes first. The other kernel is a choice because
+/// this one needs all registers there are, so that how fast it is depends on what a driver does with them.
 pub(crate) fn choices(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Scores> {
     let node = e.body.node(form.node);
     let width = |v: Value| e.body.ty(v).shape.dims()[2].max_value() as u32;
     let (d, e_width) = (width(node.operands[0]), width(node.operands[2]));
     let words = Rows::LARGE.words(d, e_width)[2].max(Rows::SMALL.words(d, e_width)[2]);
     match e.caps.matrix_rows && 16 * words <= e.caps.shared_memory_bytes {
-        true => vec![Scores::Shared, Scores::Registers],
+        true => vec![Scores::Registers, Scores::Shared],
         false => vec![],
     }
 }
@@ -192,11 +193,17 @@ pub(crate) fn kernel(
     };
     let t_lines = e.close().join("\n");
 
-    e.open();
-    let (si, ei) = (e.atom(s, "s"), e.atom(width, "e"));
-    let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
-
     let by_rows = scores == Scores::Registers;
+    let size = group_size(&e, form);
+    e.open();
+    let si = e.atom(s, "s");
+    let store = if by_rows {
+        store_groups(&mut e, form, size, [hi, si])?
+    } else {
+        let ei = e.atom(width, "e");
+        store(&mut e, form, DType::F32, [hi, si, ei])?
+    };
+
     let rows = Rows::of(h, s, attrs.round_weights);
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
@@ -253,7 +260,7 @@ pub(crate) fn kernel(
             k_pieces => pieces(d), v_pieces => pieces(width), clamped => clamped,
             rounds => attrs.round_weights, plain => plain, to_exponent => Glsl::Float.literal(to_exponent),
             head_room => Glsl::Float.literal(6.0 / to_exponent), words => words, tile => tile, own => own,
-            values0 => rows.keys * (d / 8 + 1), columns => Rows::columns(width),
+            values0 => rows.keys * (d / 8 + 1), columns => Rows::columns(width), size => size,
         }
     } else {
         context! {
@@ -273,6 +280,61 @@ pub(crate) fn kernel(
         holes: context! { ..both, ..own },
     };
     finish(e, parts)
+}
+
+/// Neighbouring elements of a query's result that an invocation stores together.
+fn group_size(e: &Emitter<'_>, form: &AttentionForm) -> u32 {
+    let shape = &e.body.node(form.node).types[0].shape;
+    group::size(e.body, |atoms, j, size| {
+        let size = Dim::constant(size.into());
+        let groups = shape.dims()[2].div_exact(&size).filter(|n| !n.is(0))?;
+        let [h, s, piece] = [&shape.dims()[0], &shape.dims()[1], &groups].map(|extent| atoms.free(extent));
+        let column = atoms.add(&piece.scale(&size), &atoms.index(j));
+        let linear = atoms.flatten(&[h, s, column], shape);
+        let root = |output: usize| {
+            let value = output_root(e.body, output);
+            let at = atoms.unflatten(&linear, &e.body.ty(value).shape.clone());
+            Root { value, at, output: Some(output) }
+        };
+        Some((0..e.body.outputs().len()).map(root).collect())
+    })
+}
+
+/// Lines that write the results in the array `found` as those of head and query `at` and of group `piece` of so many columns
+/// to all outputs, in a scope that is open and ends here.
+fn store_groups(
+    e: &mut Emitter<'_>,
+    form: &AttentionForm,
+    size: u32,
+    at: [Index; 2],
+) -> Result<String, CodegenError> {
+    let shape = e.body.node(form.node).types[0].shape.clone();
+    let extent = Dim::constant(size.into());
+    let groups = shape.dims()[2].div_exact(&extent).unwrap_or_else(|| shape.dims()[2].clone());
+    let mut column = e.atom(&groups, "piece");
+    if size > 1 {
+        e.open(); // a column
+        let j = e.set_group(size);
+        let j = e.bind_atom(j, "j");
+        column = e.atoms.add(&column.scale(&extent), &j);
+    }
+    let depth = e.depth();
+    let text = format!("found[{}]", if size > 1 { "j" } else { "0" });
+    e.anchors.insert(form.node, Anchor::Result { text, depth });
+    let [h, s] = at;
+    let linear = e.atoms.flatten(&[h, s, column], &shape);
+    let mut after = vec![];
+    for output in 0..e.body.outputs().len() {
+        let buffer = e.result(output as u32);
+        let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, output)).shape.clone());
+        after.extend(e.store_grouped(output as u32, buffer, &at)?);
+    }
+    if size > 1 {
+        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+        e.group = None;
+    }
+    after.into_iter().for_each(|line| e.line(line));
+    Ok(e.close().join("\n"))
 }
 
 /// What kernels with products of matrices demand of a shader compiler.

@@ -197,15 +197,32 @@ void main() {
         const float part = total == 0.0 ? 0.0 : 1.0 / total;
         [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[y / 2u][i][y % 2u * 4u + x] *= part;
     }
-    [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) [[unroll]] for (uint i = 0u; i < ${ e // columns }u; ++i) {
-        [[unroll]] for (uint j = 0u; j < ${ columns // 16 }u; ++j) {
-            coopMatStore(sums[b][i * ${ columns // 16 }u + j], words, own + j * 4u, ${ columns // 4 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
+    // ${ columns } columns of a matrix's rows at a time. Compared, not taken as an index, which would put the matrices into memory: so
+    // would loops over invocations' elements inside of unrolled ones.
+    for (uint n = 0u; n < ${ blocks * e // columns }u; ++n) {
+        [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) [[unroll]] for (uint i = 0u; i < ${ e // columns }u; ++i) {
+            if (b * ${ e // columns }u + i != n) continue;
+            [[unroll]] for (uint j = 0u; j < ${ columns // 16 }u; ++j) {
+                coopMatStore(sums[b][i * ${ columns // 16 }u + j], words, own + j * 4u, ${ columns // 4 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
+            }
         }
         subgroupBarrier();
-        for (uint at = gl_SubgroupInvocationID; at < ${ 16 * columns }u; at += 32u) {
-            const uint s = first + b * 16u + at / ${ columns }u, x = at % ${ columns }u, e = i * ${ columns }u + x;
-            const float result = uintBitsToFloat(words[own + at / ${ columns }u * ${ columns // 4 + 1 }u + x / 4u][x % 4u]);
+        for (uint at = gl_SubgroupInvocationID; at < ${ 16 * columns // size }u; at += 32u) {
+            const uint row = at / ${ columns // size }u, part = at % ${ columns // size }u;
+            const uint s = first + n / ${ e // columns }u * 16u + row, piece = n % ${ e // columns }u * ${ columns // size }u + part;
             if (s < ${ s_extent }) {
+                float found[${ size }];
+//% if size % 4 == 0
+                [[unroll]] for (uint p = 0u; p < ${ size // 4 }u; ++p) {
+                    const vec4 four = uintBitsToFloat(words[own + row * ${ columns // 4 + 1 }u + part * ${ size // 4 }u + p]);
+                    [[unroll]] for (uint j = 0u; j < 4u; ++j) found[p * 4u + j] = four[j];
+                }
+//% else
+                [[unroll]] for (uint j = 0u; j < ${ size }u; ++j) {
+                    const uint x = part * ${ size }u + j;
+                    found[j] = uintBitsToFloat(words[own + row * ${ columns // 4 + 1 }u + x / 4u][x % 4u]);
+                }
+//% endif
                 ${ store | indent(16) }
             }
         }

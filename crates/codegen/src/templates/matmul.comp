@@ -47,8 +47,8 @@ void main() {
                 ${ vector } x[${ tm // 4 }], w[${ tn // 4 }];
                 [[unroll]] for (uint g = 0u; g < ${ tm // 4 }u; ++g) x[g] = slices[kk * ${ left_stride }u + g * ${ bm // tm }u + ty];
                 [[unroll]] for (uint g = 0u; g < ${ tn // 4 }u; ++g) w[g] = slices[${ right0 }u + kk * ${ bn // 4 }u + g * ${ bn // tn }u + tx];
-                [[unroll]] for (uint i = 0u; i < ${ tm }u; ++i)
-                    [[unroll]] for (uint j = 0u; j < ${ tn }u; ++j) sums[i * ${ tn }u + j] = ${ step };
+                [[unroll]] for (uint j = 0u; j < ${ tn }u; ++j)
+                    [[unroll]] for (uint i = 0u; i < ${ tm }u; ++i) sums[i * ${ tn }u + j] = ${ step };
             }
             barrier();
         }
