@@ -231,6 +231,7 @@ impl<'a> Emitter<'a> {
             wide: false,
             pairs: false,
             packed: false,
+            as_words: false,
             atomic: None,
             group: 0,
             single: false,

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod attention_group;
 pub(crate) mod attention_matrix;
 pub(crate) mod custom;
+pub(crate) mod early;
 pub(crate) mod group;
 pub(crate) mod halves;
 pub(crate) mod kept;

@@ -26,6 +26,7 @@ const FUNCTIONS: &[&str] = &[
     "log1p_of",
     "log2_of",
     "log_of",
+    "low_byte",
     "max_of",
     "min_of",
     "narrow_bf16",

@@ -38,6 +38,8 @@ pub(crate) struct Buffer {
     pub atomic: Option<Atomic>,
     /// Elements that are loaded or stored together; 0 if none are.
     pub group: u32,
+    /// Groups are stored as the words that they are.
+    pub as_words: bool,
     /// Elements are loaded one at a time (also).
     pub single: bool,
 }

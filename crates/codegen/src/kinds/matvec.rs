@@ -6,7 +6,7 @@ use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root, spare
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ReduceKind, Shape, Value};
 
-use super::sharing::{self, Sums};
+use super::sharing::{self, Around, Sums};
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, kept, operand, reduction, rounding, runs, whole};
 use crate::choice::Matvec;
@@ -159,7 +159,12 @@ pub(crate) fn kernel(
             form,
             segment,
             &batch,
-            (&Sums { m, tile, workgroup, parts, part_floats: tile_floats, late: None }, ty, step, n_groups),
+            (
+                &Sums { m, tile, workgroup, parts, part_floats: tile_floats, around: Around::default() },
+                ty,
+                step,
+                n_groups,
+            ),
             &buffers,
             (&mut used, &mut text),
         )?);

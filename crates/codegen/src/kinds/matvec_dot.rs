@@ -8,8 +8,9 @@ use tallow_ir::form::{ContractionForm, Segment, passes};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
+use super::early;
 use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
-use super::sharing::{self, Late, Limits, Shape, Sums, Walk};
+use super::sharing::{self, Around, Late, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
@@ -58,6 +59,7 @@ pub(crate) fn kernel(
     whole("matvec", &grid)?;
     let run = run(m * blocks, workgroup);
     let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
+    let early = early::ask(&mut e, form, &batch, (m, &tiles, workgroup))?;
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
@@ -106,19 +108,30 @@ pub(crate) fn kernel(
         (Some(lhs), Some(kept)) => (kept_activations(&mut e, form, lhs, &batch, kept)?, String::new()),
         (Some(lhs), None) => activations(&mut e, form, lhs, &batch, run)?,
     };
-    let rounds = if lhs.is_some() { "byte_of( round_f16( " } else { "" };
-    let mut text = format!("{rounds}subgroup {x_lines}{m_lines}");
+    let lanes = dot::BLOCK as u32 / run;
+    let rounds = (m * blocks * lanes).div_ceil(workgroup);
+    // With what is asked for early there are more than 32 registers, so that no second workgroup of 1024 shares the multiprocessor: then more of
+    // them cost nothing. Without, two that do overlap where nothing is waited for between kernels (H200, Q4_0, 4096 x 14336 back to back: 8.1 us,
+    // and 9.4 with more registers; in a greedy step of the 8B shape 17 us less with them).
+    let spends = early.is_some() && rounds <= 2;
+    let functions = match (lhs, &kept) {
+        (None, _) => "",
+        (Some(_), None) if !spends => "is_nan( byte_of( round_f16( ",
+        (Some(_), _) => "low_byte( round_f16( ",
+    };
+    let mut text = format!("{functions}subgroup {x_lines}{m_lines}");
     let mut segments = vec![];
     let waiting = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     let part_floats = sharing::part_floats(form, m, &tiles);
+    let around = Around { late: late.as_ref(), early: early.as_ref() };
     for (segment, (walk, parts)) in form.segments.iter().zip(&walks) {
         segments.push(segment_holes(
             &mut e,
             form,
             segment,
             &batch,
-            (&shape, walk, parts, m, part_floats, late.as_ref()),
+            (&shape, walk, parts, m, part_floats, around),
             &buffers,
             (&mut used, &mut text),
         )?);
@@ -136,8 +149,9 @@ pub(crate) fn kernel(
             has: e.caps.shared_memory_bytes,
         });
     }
-    let lanes = dot::BLOCK as u32 / run;
-    for extension in ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"] {
+    for extension in
+        ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]
+    {
         e.extensions.insert(extension);
     }
     let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
@@ -152,7 +166,7 @@ pub(crate) fn kernel(
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
             parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting, kept => kept.is_some(),
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
-            in_memory, first,
+            in_memory, first, rounds, spends,
         },
     };
     finish(e, parts)
@@ -334,7 +348,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (shape, walk, parts, m, part_floats, late): (&Shape, &Walk, &[Part], u32, u32, Option<&Late<'_>>),
+    (shape, walk, parts, m, part_floats, around): (&Shape, &Walk, &[Part], u32, u32, Around<'_>),
     buffers: &[usize],
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
@@ -376,7 +390,7 @@ fn segment_holes(
             set => apart, at => 2 * part.half.unwrap_or(0), halves => part.packing.elements() / 16,
         });
     }
-    let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats, late };
+    let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats, around };
     let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);

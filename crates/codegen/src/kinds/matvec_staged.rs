@@ -6,7 +6,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
 use super::matvec::{QUAD, accumulator, columns_grid, keep, prologue, right, segment_groups};
-use super::sharing::{self, Limits, Shape, Sums, Walk};
+use super::sharing::{self, Around, Limits, Shape, Sums, Walk};
 use super::{Parts, finish, matvec_dot, operand, reduction, rounding, runs, whole};
 use crate::choice::Sharing;
 use crate::emit::Emitter;
@@ -86,7 +86,7 @@ pub(crate) fn kernel(
         let elements = operand::WIDE as u32;
         let walk = shape.walk(tile, elements, Limits { together, depth: 1 }, &before, &groups);
         before.push(groups);
-        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats, late: None };
+        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats, around: Around::default() };
         segments.push(segment_holes(
             &mut e,
             form,

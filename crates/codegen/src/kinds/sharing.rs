@@ -7,6 +7,7 @@ use tallow_ir::dot;
 use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
 use tallow_ir::index::Index;
 
+use super::early::Early;
 use super::matvec::{columns_grid, stores};
 use super::{floor_pow2, reduction, rounding, runs};
 use crate::choice::Sharing;
@@ -395,8 +396,17 @@ pub(super) struct Sums<'a> {
     /// Parts that each sum is still in, so many floats apart.
     pub parts: u32,
     pub part_floats: u32,
-    /// What is met for behind the products.
+    /// What else is done around the products.
+    pub around: Around<'a>,
+}
+
+/// What else is done around the products.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Around<'a> {
+    /// What is met for behind them.
     pub late: Option<&'a Late<'a>>,
+    /// What was asked for in front of them.
+    pub early: Option<&'a Early>,
 }
 
 /// Reductions of the row in front of the products, of which each invocation has its part, and that only the epilogue reads.
@@ -416,7 +426,7 @@ pub(super) fn end(
     buffers: &[usize],
     sums: &Sums<'_>,
 ) -> Result<(String, String), CodegenError> {
-    let Sums { m, tile, workgroup, parts, part_floats, late } = *sums;
+    let Sums { m, tile, workgroup, parts, part_floats, around: Around { late, early } } = *sums;
     let neighbours = rounding::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
@@ -432,8 +442,10 @@ pub(super) fn end(
     }
     let reduce = runs::lines(e, used, form, segment, batch, sums)?;
     e.open(); // the epilogue
-    let row = e.atom(&form.m, "m");
-    let column = e.atom(&segment.n, "n");
+    let [row, column] = match early {
+        Some(Early { row, column }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
+        None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
+    };
     stores(e, form, segment, [batch, &row, &column], buffers)?;
     let store = e.close().join("\n");
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;

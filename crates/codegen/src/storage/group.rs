@@ -102,6 +102,16 @@ impl Buffer {
         }
     }
 
+    /// The statement that stores `value`, 16 bytes of narrow elements, as the group at element `i`; then all groups are stored so.
+    pub fn store_words(&mut self, i: &str, value: &str) -> String {
+        let per = 16 / bytes(self.dtype).max(1);
+        (self.group, self.as_words) = (per, true);
+        match self.windows {
+            1 => format!("{}{}[({i}) / {per}u] = {value};", self.vector_array(), self.binding),
+            _ => format!("put{}(({i}) / {per}u, {value});", self.binding),
+        }
+    }
+
     fn group_store(&self, vector: &str, count: u32, caps: &DeviceCaps) -> String {
         let (b, n, ty) = (self.binding, self.group, self.value_type());
         let mut text = String::new();
@@ -109,6 +119,9 @@ impl Buffer {
             let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
             let body = self.by_window(self.vector_array(), width, |array, at| format!("{array}[{at}] = x;"));
             text += &format!("void put{b}(uint i, {vector} x) {{\n{body}}}\n");
+        }
+        if self.as_words {
+            return text;
         }
         text += &format!("void store{n}_{b}(uint e, {ty} x[{n}]) {{\n");
         let words = n * bytes(self.dtype) / 4 / count;

@@ -93,15 +93,18 @@ float round_of(float x) { float t = trunc(x); return abs(x - t) >= 0.5 ? t + sig
 double round_of(double x) { double t = trunc(x); return abs(x - t) >= 0.5lf ? t + sign(x) : t; }
 //% endif
 //% endif
-//% if "byte_of" in used
-// Of at most 127 in magnitude, halves away from zero. From 2^23 on floats are whole: the sum is rounded to even, and a half
-// that went down is one short.
-int byte_of(float x) {
-    float size = abs(x);
-    precise float even = size + 8388608.0, rest = size - (even - 8388608.0);
-    int n = int(floatBitsToUint(even) & 255u) + (rest == 0.5 ? 1 : 0);
-    return is_nan(x) ? 0 : x < 0.0 ? -n : n;
+//% if "low_byte" in used
+// A word whose lowest byte is a float of at most 127 in magnitude, rounded to a whole number, halves away from zero. Added to 1.5 * 2^23 it is rounded
+// to even. A half that went down left an even number; there the next larger float goes up. Where the number is odd, it stays: the
+// next larger float may be a half that goes up. (No difference of floats that is 0 but for rounding: drivers take it for 0.)
+uint low_byte(float x) {
+    precise float even = x + 12582912.0, up = uintBitsToFloat(floatBitsToUint(x) + 1u) + 12582912.0;
+    return (floatBitsToUint(even) & 1u) == 0u ? floatBitsToUint(up) : floatBitsToUint(even);
 }
+//% endif
+//% if "byte_of" in used
+// The same as a number; 0 for NaN.
+int byte_of(float x) { return is_nan(x) ? 0 : int(low_byte(x) << 24) >> 24; }
 //% endif
 //% if "min_of" in used
 float min_of(float a, float b) { return is_nan(a) || is_nan(b) ? a + b : min(a, b); }

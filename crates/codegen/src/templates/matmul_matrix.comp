@@ -10,7 +10,7 @@ uvec4 packed(float w[8]) {
 }
 ${ functions }
 // Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
-// eight more so that neighbouring rows lie in different banks. Later strips of the results in f32.
+// eight more so that neighbouring rows lie in different banks. Later strips of the results.
 shared uvec4 slices[${ words }];
 float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
 void main() {
@@ -23,7 +23,7 @@ void main() {
     const uint left0 = gl_SubgroupID / 2u * ${ bm // 2 * stride }u;
     ${ prelude | indent(4) }
 //% for s in segments
-//% macro load(from)
+//% macro load(from, column0)
 ${ s.k_lines }
 [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) {
     const uint m = min(row0 + t * ${ pass }u + own, ${ m } - 1u), k = ${ from }part * 8u;
@@ -33,24 +33,17 @@ ${ s.k_lines }
 // ${ a.comment }
 [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
 //% if a.rows
-    const uint n = min(column0 + lane % ${ s.bn // 8 }u * 8u, ${ s.n } - 8u), k = ${ from }t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u;
+    const uint n = min(${ column0 } + lane % ${ s.bn // 8 }u * 8u, ${ s.n } - 8u), k = ${ from }t * ${ workgroup * 8 // s.bn }u + lane / ${ s.bn // 8 }u;
 //% else
-    const uint n = min(column0 + t * ${ pass }u + own, ${ s.n } - 1u), k = ${ from }part * 8u;
+    const uint n = min(${ column0 } + t * ${ pass }u + own, ${ s.n } - 1u), k = ${ from }part * 8u;
 //% endif
     ${ a.load | indent(4) }
 }
 //% endfor
 //% endmacro
-    if (group < ${ s.groups }) {
-        const uint column0 = group * ${ s.bn }u;
-        ${ s.prelude | indent(8) }
+//% macro tile()
         coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator> sums[${ s.sums }];
         [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator>(0.0);
-        uvec4 left[${ pieces }];
-//% for a in s.anchors
-        ${ a.type } ${ a.name }[${ s.passes }];
-//% endfor
-        ${ load("") | indent(8) }
         // A slice is loaded while the one before it is multiplied. Unrolled, the loop would take more registers than there are.
         [[dont_unroll]] for (uint k0 = 0u; k0 < ${ k }; k0 += ${ bk }u) {
             [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) slices[(t * ${ pass }u + own) * ${ stride }u + part] = left[t];
@@ -68,8 +61,14 @@ ${ s.k_lines }
             }
 //% endfor
             barrier();
+//% if turns > 1
+            const bool same = k0 + ${ bk }u < ${ k };
+            const uint next = same ? k0 + ${ bk }u : 0u, next_column = same ? column0 : min(column0 + ${ s.bn }u, behind - ${ s.bn }u);
+            ${ load("next + ", "next_column") | indent(12) }
+//% else
             const uint next = ${ next };
-            ${ load("next + ") | indent(12) }
+            ${ load("next + ", "column0") | indent(12) }
+//% endif
             [[unroll]] for (uint kk = 0u; kk < ${ bk // side }u; ++kk) {
                 coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseA> a[${ matrices }];
                 coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseB> b;
@@ -90,7 +89,27 @@ ${ s.k_lines }
             }
             barrier();
         }
-//% if s.group
+//% if s.narrow
+        // A subgroup at a time takes ${ side } rows of its own results, as f16.
+        const uint strip0 = gl_SubgroupID * ${ s.strip_words }u, half0 = row0 + gl_SubgroupID / 2u * ${ bm // 2 }u;
+        [[unroll]] for (uint i = 0u; i < ${ matrices }u; ++i) {
+            [[unroll]] for (uint j = 0u; j < ${ s.wide }u; ++j) {
+                const coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator> narrow =
+                    coopmat<float16_t, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator>(sums[j * ${ matrices }u + i]);
+                coopMatStore(narrow, slices, strip0 + j * ${ side // 8 }u, ${ s.strip }u, gl_CooperativeMatrixLayoutRowMajor);
+            }
+            subgroupBarrier();
+            [[unroll]] for (uint q = 0u; q < ${ side * s.across // 8 // lanes }u; ++q) {
+                const uint t = q * ${ lanes }u + gl_SubgroupInvocationID, r = t / ${ s.across // 8 }u, c = t % ${ s.across // 8 }u;
+                const uint m = half0 + i * ${ side }u + r, g = (column0 + gl_SubgroupID % 2u * ${ s.across }u) / 8u + c;
+                if (m < ${ m } && g < ${ s.columns }) {
+                    const uvec4 found0 = slices[strip0 + r * ${ s.strip }u + c];
+                    ${ s.store | indent(20) }
+                }
+            }
+            subgroupBarrier();
+        }
+//% elif s.group
         // A subgroup at a time takes ${ side } rows of its own results: [anchor][row][column].
         const uint strip0 = gl_SubgroupID * ${ s.strip_words }u, half0 = row0 + gl_SubgroupID / 2u * ${ bm // 2 }u;
         for (uint i = 0u; i < ${ matrices }u; ++i) {
@@ -143,6 +162,30 @@ ${ s.k_lines }
                     ${ s.store | indent(20) }
                 }
             }
+            barrier();
+        }
+//% endif
+//% endmacro
+    if (group < ${ s.groups }) {
+//% if turns == 1
+        const uint column0 = group * ${ s.bn }u;
+//% endif
+        ${ s.prelude | indent(8) }
+        uvec4 left[${ pieces }];
+//% for a in s.anchors
+        ${ a.type } ${ a.name }[${ s.passes }];
+//% endfor
+//% if turns > 1
+        // Several tiles in turn: the first slice of the next is on its way while results are stored.
+        uint column0 = group * ${ s.bn * turns }u;
+        const uint behind = column0 + ${ s.bn * turns }u;
+//% endif
+        ${ load("", "column0") | indent(8) }
+//% if turns == 1
+${ tile() }
+//% else
+        [[dont_unroll]] for (; column0 < behind; column0 += ${ s.bn }u) {
+    ${ tile() | indent(4) }
             barrier();
         }
 //% endif

@@ -230,37 +230,97 @@ void main() {
     ${ prelude | indent(4) }
 //% if in_memory is none
     // Each takes ${ elements } elements, ${ lanes } invocations a block.
+//% macro rounded(exact)
+    const float inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
+    const uint half_at = (word0 < 4u ? 0u : ${ upper }u) + block;
+    int sum = 0;
+    [[unroll]] for (uint j = 0u; j < ${ words }u; ++j) {
+        uint q[4];
+//% if exact
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) q[i] = ${ "uint(" if exact == "byte_of" }${ exact }(x[4u * j + i] * inverse)${ ")" if exact == "byte_of" };
+//% else
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+            precise float y = x[4u * j + i] * inverse, even = y + 12582912.0;
+            q[i] = floatBitsToUint(even);
+            doubt |= q[i] ^ floatBitsToUint(fma(y, 1.00000011920928955078125, 12582912.0)) | q[i] & 0x04000000u;
+        }
+//% endif
+        const int word = int((q[0] & 255u) | (q[1] & 255u) << 8 | (q[2] & 255u) << 16 | q[3] << 24);
+        sum += dotPacked4x8EXT(word, 0x01010101);
+        x_bytes[half_at][(word0 + j) & 3u] = word;
+    }
+//% for mask in sum_masks
+    sum += subgroupShuffleXor(sum, ${ mask }u);
+//% endfor
+    const float d = round_f16(scale);
+    if (word0 == 0u) x_scale[block] = d;
+    if ((word0 & 3u) == 0u) x_sum[block][word0 / 4u] = d * float(sum);
+//% endmacro
+//% macro bits()
+    // As bits, which order magnitudes and show infinity and NaN: NaN counts as 0, and besides infinity all is 0.
+    uint size = 0u;
+    [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) size = max(size, floatBitsToUint(x[j]) & 0x7fffffffu);
+    if (size >= 0x7f800000u) {
+        size = 0u;
+        [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) {
+            const uint bits = floatBitsToUint(x[j]) & 0x7fffffffu;
+            if (bits <= 0x7f800000u) size = max(size, bits);
+            if (bits >= 0x7f800000u) x[j] = 0.0;
+        }
+    }
+//% for mask in masks
+    size = max(size, subgroupShuffleXor(size, ${ mask }u));
+//% endfor
+    const float scale = uintBitsToFloat(size) / 127.0;
+${ rounded("low_byte") }
+//% endmacro
+//% macro runs(exact)
+for (uint run = lane; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
+    const uint m = run / ${ blocks * lanes }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
+    ${ m_lines | indent(4) }
+    const uint g = run % ${ blocks * lanes }u;
+    float x[${ elements }], most = 0.0;
+    ${ x_lines | indent(4) }
+    [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) most = max(most, ${ "is_nan(x[j]) ? 0.0 : " if exact }abs(x[j]));
+//% for mask in masks
+    most = max(most, subgroupShuffleXor(most, ${ mask }u));
+//% endfor
+    const float scale = most / 127.0;
+${ rounded("byte_of" if exact) }
+}
+//% endmacro
 //% if kept
     {
         const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
-//% else
-    for (uint run = lane; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
-        const uint m = run / ${ blocks * lanes }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
-        ${ m_lines | indent(8) }
-        const uint g = run % ${ blocks * lanes }u;
-//% endif
-        float x[${ elements }], most = 0.0;
+        float x[${ elements }];
         ${ x_lines | indent(8) }
-        [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) most = max(most, abs(x[j]));
-//% for mask in masks
-        most = max(most, subgroupShuffleXor(most, ${ mask }u));
-//% endfor
-        const float scale = most / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-        const uint half_at = (word0 < 4u ? 0u : ${ upper }u) + block;
-        int sum = 0;
-        [[unroll]] for (uint j = 0u; j < ${ words }u; ++j) {
-            ivec4 q;
-            [[unroll]] for (uint i = 0u; i < 4u; ++i) q[i] = byte_of(x[4u * j + i] * inverse);
-            sum += q.x + q.y + q.z + q.w;
-            x_bytes[half_at][(word0 + j) & 3u] = (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
-        }
-//% for mask in sum_masks
-        sum += subgroupShuffleXor(sum, ${ mask }u);
-//% endfor
-        const float d = round_f16(scale);
-        if (word0 == 0u) x_scale[block] = d;
-        if ((word0 & 3u) == 0u) x_sum[block][word0 / 4u] = d * float(sum);
+    ${ bits() | indent(4) }
     }
+//% elif spends
+    // All are asked for before the first is rounded.
+    float asked[${ rounds }][${ elements }];
+    [[unroll]] for (uint i = 0u; i < ${ rounds }u; ++i) {
+        const uint run = min(lane + i * ${ workgroup }u, ${ m * blocks * lanes - 1 }u), m = run / ${ blocks * lanes }u, g = run % ${ blocks * lanes }u;
+        float x[${ elements }];
+        ${ m_lines | indent(8) }
+        ${ x_lines | indent(8) }
+        [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) asked[i][j] = x[j];
+    }
+    [[unroll]] for (uint i = 0u; i < ${ rounds }u; ++i) {
+        const uint run = lane + i * ${ workgroup }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
+        if (run >= ${ m * blocks * lanes }u) continue;
+        float x[${ elements }] = asked[i];
+    ${ bits() | indent(4) }
+    }
+//% else
+    // Added to 1.5 * 2^23, whole numbers are in the low bits, halves rounded to even. What is larger by one part in 2^23 goes up from a half: where that is
+    // another number, as where one is infinite or NaN (which has this bit), the subgroup does it again as exactly as it takes.
+    uint doubt = 0u;
+    ${ runs(false) | indent(4) }
+    if (subgroupAny(doubt != 0u)) {
+        ${ runs(true) | indent(8) }
+    }
+//% endif
     barrier();
 //% endif
 //% for s in segments
