@@ -275,10 +275,15 @@ void main() {
 ${ rounded("low_byte") }
 //% endmacro
 //% macro runs(exact)
+//% if kept
+{
+    const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
+//% else
 for (uint run = lane; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
     const uint m = run / ${ blocks * lanes }u, block = run / ${ lanes }u, word0 = run % ${ lanes }u * ${ words }u;
     ${ m_lines | indent(4) }
     const uint g = run % ${ blocks * lanes }u;
+//% endif
     float x[${ elements }], most = 0.0;
     ${ x_lines | indent(4) }
     [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) most = max(most, ${ "is_nan(x[j]) ? 0.0 : " if exact }abs(x[j]));
@@ -289,7 +294,7 @@ for (uint run = lane; run < ${ m * blocks * lanes }u; run += ${ workgroup }u) {
 ${ rounded("byte_of" if exact) }
 }
 //% endmacro
-//% if kept
+//% if kept and spends
     {
         const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
         float x[${ elements }];
