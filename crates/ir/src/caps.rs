@@ -39,7 +39,7 @@ pub struct DeviceCaps {
     pub subgroup_size_max: u32,
     /// A compute pipeline may require a subgroup size between the two above.
     pub subgroup_size_control: bool,
-    /// Subgroup add, min, max and scans in compute shaders.
+    /// Subgroup add, min, max, scans and votes in compute shaders.
     pub subgroup_arithmetic: bool,
     /// Subgroup shuffle, shuffle-xor and broadcast from any invocation in compute shaders.
     pub subgroup_shuffle: bool,

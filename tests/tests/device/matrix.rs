@@ -142,7 +142,6 @@ fn f16_tensors_in_either_order_match_the_interpreter() {
     checked(graphs);
 }
 
-/// Convolutions as products: the inner extent is read through windows, so that no neighbours can be loaded at once.
 /// So many tiles of so few slices that workgroups take several in turn; results as they are in f16, and computed with.
 #[test]
 fn tiles_in_turn_match_the_interpreter() {
@@ -171,6 +170,7 @@ fn tiles_in_turn_match_the_interpreter() {
     ]);
 }
 
+/// Convolutions as products: the inner extent is read through windows, so that no neighbours can be loaded at once.
 #[test]
 fn operands_read_through_index_maps_match_the_interpreter() {
     let mixed = |m: i64, parts: [i64; 3], n: i64| -> Result<Graph, GraphError> {

@@ -14,10 +14,24 @@ const MOST: usize = 2;
 /// Most results of a workgroup that are asked for: those of a subgroup, mostly.
 const RESULTS: u32 = 32;
 
-/// The row and column whose elements an invocation has asked for; the epilogue goes by the same.
+/// The row and column whose elements an invocation has asked for, and the variables that hold them. The epilogue goes by the same; no other
+/// place may take them, even an element that is the same for all: only invocations with a result have asked.
 pub(super) struct Early {
     pub row: AtomId,
     pub column: AtomId,
+    kept: Vec<((usize, Index), String)>,
+}
+
+impl Early {
+    /// From here on elements at the row and column are read from the variables.
+    pub fn show(&self, e: &mut Emitter<'_>) {
+        e.kept.extend(self.kept.iter().cloned());
+    }
+
+    /// And from here on not any more.
+    pub fn hide(&self, e: &mut Emitter<'_>) {
+        e.kept.retain(|key, _| self.kept.iter().all(|(own, _)| own != key));
+    }
 }
 
 /// Emits the loads of what invocation `t` reads in the epilogue of result `t` of the workgroup's tile, `m` rows of `tile` columns.
@@ -34,8 +48,7 @@ pub(super) fn ask(
         return Ok(None);
     }
     let [row, column] = [&form.m, &segment.n].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
-    let early = Early { row, column };
-    let found = reads(e, form, segment, batch, &early);
+    let found = reads(e, form, segment, batch, [row, column]);
     if found.is_empty() || found.len() > MOST {
         return Ok(None);
     }
@@ -62,8 +75,7 @@ pub(super) fn ask(
     e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
     lines.into_iter().for_each(|line| e.line(format!("    {line}")));
     e.line("}");
-    e.kept.extend(kept);
-    Ok(Some(early))
+    Ok(Some(Early { row, column, kept }))
 }
 
 /// The plain elements that a result's epilogue reads at that row and column; none if it also reads others.
@@ -72,10 +84,10 @@ fn reads(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    early: &Early,
+    own: [AtomId; 2],
 ) -> Vec<(Value, Index)> {
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let [row, column] = [early.row, early.column].map(|id| e.atoms.index(id));
+    let [row, column] = own.map(|id| e.atoms.index(id));
     let linear = e.atoms.flatten(&[batch.clone(), row, column], &all);
     let mut found = vec![];
     for output in &segment.outputs {
@@ -88,8 +100,8 @@ fn reads(
         }
     }
     let plain = |(param, at): &(Value, Index)| {
-        let own = e.atoms.roots(at).into_iter().all(|id| id == early.row || id == early.column);
-        own && matches!(e.body.ty(*param).dtype, DType::F32 | DType::F16 | DType::BF16)
+        e.atoms.roots(at).iter().all(|id| own.contains(id))
+            && matches!(e.body.ty(*param).dtype, DType::F32 | DType::F16 | DType::BF16)
     };
     if found.iter().all(plain) { found } else { vec![] }
 }

@@ -2,7 +2,7 @@
 //! subgroup, results through shared memory to the epilogue.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::DeviceType;
+use tallow_ir::caps::{DeviceType, MatrixElement, MatrixShape};
 use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Shape, Value, matrix};
@@ -185,6 +185,10 @@ const WANTED_TURNS: u64 = 256;
 fn turns(form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
     let few = form.k.as_const().is_some_and(|k| k <= FEW_SLICES * i64::from(BK));
+    // Of extents that only a run knows there may be too few.
+    if form.m.as_const().is_none() || form.batch.numel().as_const().is_none() {
+        return 1;
+    }
     let Some(n) = segment.n.as_const().filter(|_| few && slices_divide(form)) else { return 1 };
     let groups = (n as u64).div_ceil(u64::from(*bn));
     let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * groups * form.batch.max_numel();
@@ -234,7 +238,7 @@ fn segment_holes(
     let k_lines = e.close().join("\n");
     let group = if segment.staged { 0 } else { group_size(e, form, segment) };
     let whole = (tile.matrix * bn / GRID / NARROW).is_multiple_of(e.caps.subgroup_size);
-    let narrow = group == NARROW && whole && narrow(e, segment);
+    let narrow = group == NARROW && whole && narrow(e, tile, segment);
     let store = match group {
         0 => staged(e, form, segment, batch, (tile, bn), buffers)?,
         _ if narrow => as_they_are(e, form, segment, batch, buffers)?,
@@ -323,8 +327,14 @@ fn grouped(
 /// Columns of a group of f16.
 const NARROW: u32 = 8;
 
-/// Whether all that is stored of a segment is one product in f16: then it is narrowed as matrices.
-fn narrow(e: &Emitter<'_>, segment: &Segment) -> bool {
+/// Whether all that is stored of a segment is one product in f16, and the device has results of f16: then it is narrowed as matrices.
+fn narrow(e: &Emitter<'_>, tile: Tile, segment: &Segment) -> bool {
+    let of_f16 = |s: &MatrixShape| {
+        s.c == MatrixElement::F16 && [s.m, s.n, s.k].into_iter().all(|side| side == tile.matrix)
+    };
+    if !e.caps.cooperative_matrix.iter().any(of_f16) {
+        return false;
+    }
     let ([anchor], [output]) = (segment.anchors.as_slice(), segment.outputs.as_slice()) else { return false };
     let stored = e.body.ty(e.body.outputs()[*output].value).dtype;
     output_root(e.body, *output).node == *anchor

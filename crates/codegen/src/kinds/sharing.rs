@@ -443,10 +443,16 @@ pub(super) fn end(
     let reduce = runs::lines(e, used, form, segment, batch, sums)?;
     e.open(); // the epilogue
     let [row, column] = match early {
-        Some(Early { row, column }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
+        Some(Early { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
         None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
     };
+    if let Some(early) = early {
+        early.show(e);
+    }
     stores(e, form, segment, [batch, &row, &column], buffers)?;
+    if let Some(early) = early {
+        early.hide(e);
+    }
     let store = e.close().join("\n");
     let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
     let late = e.close().join("\n");

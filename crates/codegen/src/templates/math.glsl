@@ -94,9 +94,10 @@ double round_of(double x) { double t = trunc(x); return abs(x - t) >= 0.5lf ? t 
 //% endif
 //% endif
 //% if "low_byte" in used
-// A word whose lowest byte is a float of at most 127 in magnitude, rounded to a whole number, halves away from zero. Added to 1.5 * 2^23 it is rounded
-// to even. A half that went down left an even number; there the next larger float goes up. Where the number is odd, it stays: the
-// next larger float may be a half that goes up. (No difference of floats that is 0 but for rounding: drivers take it for 0.)
+// A word whose lowest byte is a float of at most 127 in magnitude, rounded to a whole number, halves away from zero; any byte where the float is NaN
+// or infinite. Added to 1.5 * 2^23 it is rounded to even. A half that went down left an even number; there the float next to it away from zero goes up.
+// Where the number is odd, it stays: the float next to it may be a half that goes up. (No difference of floats that is 0 but for rounding:
+// drivers take it for 0.)
 uint low_byte(float x) {
     precise float even = x + 12582912.0, up = uintBitsToFloat(floatBitsToUint(x) + 1u) + 12582912.0;
     return (floatBitsToUint(even) & 1u) == 0u ? floatBitsToUint(up) : floatBitsToUint(even);

@@ -38,9 +38,8 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         22 => caps.int16,
         39 => caps.int8,
         // Required of every Vulkan 1.1 device in compute shaders.
-        61 => true, // GroupNonUniform
-        // Vote is not required; a device that has arithmetic has it in practice, and only then kernels use it.
-        62 | 63 => caps.subgroup_arithmetic,
+        61 => true,                          // GroupNonUniform
+        62 | 63 => caps.subgroup_arithmetic, // Vote, Arithmetic
         64 | 65 => caps.subgroup_shuffle,
         4433 => caps.storage_16bit,                  // StorageBuffer16BitAccess
         5345 => caps.memory_model,                   // VulkanMemoryModel

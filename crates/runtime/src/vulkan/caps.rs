@@ -160,7 +160,7 @@ pub(super) fn query(
         subgroup_size_min: if sized { subgroup_size.min_subgroup_size } else { v11.subgroup_size },
         subgroup_size_max: if sized { subgroup_size.max_subgroup_size } else { v11.subgroup_size },
         subgroup_size_control: sized,
-        subgroup_arithmetic: subgroup(vk::SubgroupFeatureFlags::ARITHMETIC),
+        subgroup_arithmetic: subgroup(vk::SubgroupFeatureFlags::ARITHMETIC | vk::SubgroupFeatureFlags::VOTE),
         subgroup_shuffle: subgroup(vk::SubgroupFeatureFlags::SHUFFLE | vk::SubgroupFeatureFlags::BALLOT),
         f16: features.v12.shader_float16 == vk::TRUE,
         int8: features.v12.shader_int8 == vk::TRUE,
