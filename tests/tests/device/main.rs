@@ -15,6 +15,7 @@ mod differential;
 mod formats;
 mod functions;
 mod groups;
+mod halves;
 mod harness;
 mod heads;
 mod matrix;
