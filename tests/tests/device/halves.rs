@@ -21,7 +21,7 @@ fn on_halves(k: usize) -> Vec<f32> {
         };
         match i % 32 {
             31 => 127.0,
-            _ if i % 3 == 0 => -near,
+            _ if i.is_multiple_of(3) => -near,
             _ => near,
         }
     };
