@@ -357,13 +357,23 @@ fn driver(v12: &vk::PhysicalDeviceVulkan12Properties<'_>, version: u32) -> Strin
     if named.is_empty() { format!("driver {version:#x}") } else { named.join(" ") }
 }
 
+/// The family that work goes to and the valid bits of its timestamps: one for compute without graphics, if there is one
+/// (decision 0030).
 fn compute_queue(instance: &Instance, physical: vk::PhysicalDevice) -> Option<(u32, u32)> {
     // SAFETY: the handle comes from this live instance.
     let families = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
-    let index = families
-        .iter()
-        .position(|family| family.queue_count > 0 && family.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
+    let index = compute_family(&families)?;
     Some((index as u32, families[index].timestamp_valid_bits))
+}
+
+fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<usize> {
+    let with = |unwanted: vk::QueueFlags| {
+        families.iter().position(|family| {
+            let flags = family.queue_flags;
+            family.queue_count > 0 && flags.contains(vk::QueueFlags::COMPUTE) && !flags.intersects(unwanted)
+        })
+    };
+    with(vk::QueueFlags::GRAPHICS).or_else(|| with(vk::QueueFlags::empty()))
 }
 
 /// Host and device share their memory: the device is no card, and its memory can be mapped.
@@ -537,5 +547,28 @@ impl FeatureChain {
             head = head.push_next(&mut self.robustness);
         }
         head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk::{QueueFamilyProperties, QueueFlags};
+
+    use super::*;
+
+    #[test]
+    fn compute_without_graphics_goes_first() {
+        let family = |queue_flags, queue_count| QueueFamilyProperties {
+            queue_flags,
+            queue_count,
+            ..QueueFamilyProperties::default()
+        };
+        let all = family(QueueFlags::GRAPHICS | QueueFlags::COMPUTE | QueueFlags::TRANSFER, 16);
+        let copies = family(QueueFlags::TRANSFER, 2);
+        let compute = family(QueueFlags::COMPUTE | QueueFlags::TRANSFER, 8);
+        let none = family(QueueFlags::COMPUTE, 0);
+        assert_eq!(compute_family(&[all, copies, compute]), Some(2));
+        assert_eq!(compute_family(&[copies, all, none]), Some(1));
+        assert_eq!(compute_family(&[copies, none]), None);
     }
 }
