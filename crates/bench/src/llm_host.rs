@@ -1,11 +1,13 @@
 //! What the host has to do with a language model: compiling its steps, and replaying a decode step whose token the
 //! device chooses.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cpu_time::ThreadTime;
 use tallow_ir::Bindings;
+use tallow_models::ahead::{self, AHEAD, Steps};
 use tallow_models::llama::{CHOSEN, LOGITS, POS, Rows, TOKENS};
 use tallow_runtime::executable::{Compiled, Executable, Phases};
 use tallow_runtime::record::Timing;
@@ -70,14 +72,12 @@ struct Replay<'a> {
     bindings: Bindings,
     shape: Vec<usize>,
     best: Vec<u8>,
-    /// Thread CPU time until runs were submitted, since it was last taken.
-    submitting: Duration,
 }
 
 impl<'a> Replay<'a> {
     fn new(executable: &'a Executable) -> Replay<'a> {
         let bindings = Bindings::from([(POS.to_string(), 0)]);
-        Replay { executable, bindings, shape: vec![], best: vec![], submitting: Duration::ZERO }
+        Replay { executable, bindings, shape: vec![], best: vec![] }
     }
 
     /// Submits the step of `token`, which is at this position.
@@ -85,10 +85,7 @@ impl<'a> Replay<'a> {
         if let Some(pos) = self.bindings.get_mut(POS) {
             *pos = position as u64;
         }
-        let clock = ThreadTime::now();
-        let run = self.executable.start(&self.bindings, &[(TOKENS, &token.to_le_bytes())])?;
-        self.submitting += clock.elapsed();
-        Ok(run)
+        Ok(self.executable.start(&self.bindings, &[(TOKENS, &token.to_le_bytes())])?)
     }
 
     /// The token that a run chose.
@@ -109,17 +106,27 @@ impl<'a> Replay<'a> {
 /// The token that every text begins with.
 const FIRST: u32 = 1;
 
-/// `steps` tokens, at least one, from an empty context, each step submitted before the token of the one ahead of it is waited for;
-/// `on_token` is given each.
-fn ahead(replays: &mut [Replay<'_>; 2], steps: usize, on_token: &mut dyn FnMut(u32)) -> Result<()> {
-    let mut run = replays[0].start(0, FIRST)?;
-    for position in 1..steps {
-        let next = replays[position % 2].start(position, CHOSEN)?;
-        on_token(replays[(position - 1) % 2].finish(run)?);
-        run = next;
+/// Replays that take turns, from an empty context, each submitted before the tokens of those ahead of it are waited for.
+struct Turns<'a>([Replay<'a>; AHEAD]);
+
+impl Steps for Turns<'_> {
+    /// The replay and its run.
+    type Run = (usize, u64);
+    type Output = u32;
+    type Error = BenchError;
+
+    fn most(&self) -> usize {
+        AHEAD
     }
-    on_token(replays[(steps - 1) % 2].finish(run)?);
-    Ok(())
+
+    fn submit(&mut self, index: usize) -> Result<(usize, u64)> {
+        let token = if index == 0 { FIRST } else { CHOSEN };
+        Ok((index % AHEAD, self.0[index % AHEAD].start(index, token)?))
+    }
+
+    fn wait(&mut self, (replay, run): (usize, u64)) -> Result<u32> {
+        self.0[replay].finish(run)
+    }
 }
 
 /// Tokens from an empty context, each chosen by the device: what a step takes by the device's clock where the host gives
@@ -127,9 +134,10 @@ fn ahead(replays: &mut [Replay<'_>; 2], steps: usize, on_token: &mut dyn FnMut(u
 pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatches> {
     let Some(compiled) = &model.greedy else { return Ok(vec![]) };
     let timed = model.instance(compiled, Timing::Run)?;
-    let pair = [model.instance(compiled, Timing::Off)?, model.instance(compiled, Timing::Off)?];
-    let (mut single, mut pair) = (Replay::new(&timed), pair.each_ref().map(Replay::new));
-    check(model, &mut single, &mut pair)?;
+    let others = (0..AHEAD).map(|_| model.instance(compiled, Timing::Off)).collect::<Result<Vec<_>>>()?;
+    let mut single = Replay::new(&timed);
+    let mut turns = Turns(std::array::from_fn(|at| Replay::new(&others[at])));
+    check(model, &mut single, &mut turns)?;
     let steps = model.shape.decode;
     let per_token = 1.0 / steps as f64;
 
@@ -147,13 +155,11 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
         busy_alone.push(busy * per_token);
         Ok(Took { device: device * per_token, wall: wall * per_token })
     })?;
-    let (mut busy, mut submitting) = (vec![], vec![]);
+    let mut busy = vec![];
     let times = repeat(options.seconds, || {
         let (start, clock) = (Instant::now(), ThreadTime::now());
-        ahead(&mut pair, steps, &mut |_| {})?;
+        ahead::follow(&mut turns, steps, &mut |_| ControlFlow::Continue(()))?;
         busy.push(clock.elapsed().as_secs_f64() * 1e6 * per_token);
-        let submitted: Duration = pair.iter_mut().map(|r| std::mem::take(&mut r.submitting)).sum();
-        submitting.push(submitted.as_secs_f64() * 1e6 * per_token);
         Ok(Took { device: 0.0, wall: micros_since(start) * per_token })
     })?;
 
@@ -170,14 +176,13 @@ pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatc
         ("thread CPU time of it".to_string(), 1, cpu_alone),
         ("a token, steps submitted ahead".to_string(), 1, times.wall.median),
         ("thread CPU time of it".to_string(), 1, cpu),
-        ("of that until it is submitted".to_string(), 1, median(submitting)),
     ];
     lines.extend(model.dispatches(options, compiled, &[(POS, steps as u64 - 1)], &FIRST.to_le_bytes())?);
     Ok(lines)
 }
 
 /// Whether the device chooses what has the largest logit, the first of equals, and the same where steps are submitted ahead.
-fn check(model: &Model, replay: &mut Replay<'_>, pair: &mut [Replay<'_>; 2]) -> Result<()> {
+fn check(model: &Model, replay: &mut Replay<'_>, turns: &mut Turns<'_>) -> Result<()> {
     let decode = model.instance(model.decode_step(), Timing::Off)?;
     let mut token = FIRST;
     let mut tokens = vec![];
@@ -199,7 +204,10 @@ fn check(model: &Model, replay: &mut Replay<'_>, pair: &mut [Replay<'_>; 2]) -> 
         tokens.push(token);
     }
     let mut followed = vec![];
-    ahead(pair, tokens.len(), &mut |token| followed.push(token))?;
+    ahead::follow(turns, tokens.len(), &mut |token| {
+        followed.push(token);
+        ControlFlow::Continue(())
+    })?;
     match followed == tokens {
         true => Ok(()),
         false => Err(BenchError::Wrong(format!("steps submitted ahead chose {followed:?}, not {tokens:?}"))),

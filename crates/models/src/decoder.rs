@@ -151,7 +151,8 @@ impl Decoder {
     /// [`Decoder::feed_greedy`] chooses it. `on_token` is given the `count` tokens after `token` (fewer where the context
     /// is full before, or it breaks), the last of which is not in the cache; how many there were is the result.
     ///
-    /// While the caller looks at a token, the device computes the next one.
+    /// While the caller looks at a token, the device computes the next one. Where it computes several within a frame of a
+    /// display (8 ms), up to three tokens come together ([`crate::ahead`]).
     ///
     /// # Errors
     /// As there; the text is continued by what `on_token` was given before.

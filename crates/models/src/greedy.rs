@@ -1,22 +1,22 @@
-//! Decode steps whose tokens the device chooses, one submitted ahead of the other: while the host looks at a token, the
-//! device is at the next one, which it took from memory of its own. A host that sleeps meanwhile wakes too late for one
-//! step, but in time for the one after it.
+//! Decode steps whose tokens the device chooses, submitted ahead of the host ([`crate::ahead`]): while the host looks at a
+//! token, the device is at the next one, which it took from memory of its own.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use tallow::{Device, Executable, Outputs, Pending, Prepared, State, Weight};
 
+use crate::ahead::{self, AHEAD, Steps};
 use crate::error::{Error, Result};
 use crate::llama::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
 use crate::model::Decode;
 
-/// A decode step, as one executable or two that take turns.
+/// A decode step, as one executable or several that take turns.
 #[derive(Debug)]
 pub(crate) struct Step {
     first: Executable,
     /// For runs ahead of those of the first, of steps that choose.
-    second: Option<Executable>,
+    others: Vec<Executable>,
 }
 
 impl Step {
@@ -27,13 +27,13 @@ impl Step {
         states: &HashMap<String, State>,
     ) -> Result<Step> {
         let first = prepared.bind(weights, states)?;
-        let second = match (what, first.device()) {
+        let others = match (what, first.device()) {
             // A run of the interpreter is done when it has started.
-            (Decode::Logits, _) | (_, Device::Cpu) => None,
-            // There may be memory for one alone; then steps wait for each other.
-            (Decode::Token, _) => prepared.bind(weights, states).ok(),
+            (Decode::Logits, _) | (_, Device::Cpu) => vec![],
+            // As many as there is memory for; without any, steps wait for each other.
+            (Decode::Token, _) => (1..AHEAD).map_while(|_| prepared.bind(weights, states).ok()).collect(),
         };
-        Ok(Step { first, second })
+        Ok(Step { first, others })
     }
 
     pub(crate) fn executable(&self) -> &Executable {
@@ -45,10 +45,10 @@ impl Step {
         chosen(&start(&self.first, token, position)?.wait()?)
     }
 
-    /// The tokens after `token`, which is at `position`: `count` of them, at least 1, or until `on_token` breaks.
+    /// The tokens after `token`, which is at `position`: `count` of them, or until `on_token` breaks.
     ///
-    /// Before a token is waited for, the step after it is submitted. Where that was one too many, it has written the row of
-    /// the cache behind the last one that counts, which is not read before it is written again.
+    /// Where steps were submitted that nobody wants, they have written rows of the cache behind the last one that counts,
+    /// which are not read before they are written again.
     pub(crate) fn follow(
         &self,
         token: u32,
@@ -56,43 +56,37 @@ impl Step {
         count: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<()> {
-        let Some(second) = &self.second else { return self.one_by_one(token, position, count, on_token) };
-        let executables = [&self.first, second];
-        let mut run = start(&self.first, token, position)?;
-        let mut given = 0;
-        loop {
-            given += 1;
-            let next = (given < count).then(|| start(executables[given % 2], CHOSEN, position + given));
-            let token = run.wait().map_err(Error::from).and_then(|outputs| chosen(&outputs));
-            let ended = token.map(|token| on_token(token).is_break());
-            match next {
-                Some(next) if matches!(ended, Ok(false)) => run = next?,
-                unused => {
-                    // Its executable takes no other run before it is done. Errors of the device come again with that.
-                    if let Some(Ok(unused)) = unused {
-                        let _ = unused.wait();
-                    }
-                    return ended.map(|_| ());
-                }
-            }
-        }
+        ahead::follow(&mut Text { step: self, token, position }, count, on_token)
+    }
+}
+
+/// The steps that continue a text by `token`, at `position`, and what is chosen from there on.
+struct Text<'a> {
+    step: &'a Step,
+    token: u32,
+    position: usize,
+}
+
+impl Steps for Text<'_> {
+    type Run = Pending;
+    type Output = u32;
+    type Error = Error;
+
+    fn most(&self) -> usize {
+        1 + self.step.others.len()
     }
 
-    /// [`Step::follow`] with one executable.
-    fn one_by_one(
-        &self,
-        mut token: u32,
-        position: usize,
-        count: usize,
-        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
-    ) -> Result<()> {
-        for given in 0..count {
-            token = self.once(token, position + given)?;
-            if on_token(token).is_break() {
-                break;
-            }
-        }
-        Ok(())
+    fn submit(&mut self, index: usize) -> Result<Pending> {
+        let executable = match index % self.most() {
+            0 => &self.step.first,
+            other => &self.step.others[other - 1],
+        };
+        let token = if index == 0 { self.token } else { CHOSEN };
+        start(executable, token, self.position + index)
+    }
+
+    fn wait(&mut self, run: Pending) -> Result<u32> {
+        chosen(&run.wait()?)
     }
 }
 

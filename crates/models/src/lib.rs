@@ -26,6 +26,7 @@
 //!
 //! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
 
+pub mod ahead;
 pub mod cache;
 pub mod config;
 pub mod decoder;

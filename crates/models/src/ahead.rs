@@ -1,0 +1,358 @@
+//! Steps submitted ahead of the host, and when the host wakes up for them.
+//!
+//! A thread that waits for the device is woken at the end of every submission, and that costs it more than all else a
+//! step asks of it. Where steps are short, the host therefore sleeps by the clock until several are done, and takes them
+//! together; the device is at the next one meanwhile.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// Steps under way at once, at most: three that the host takes together and the one that the device is at meanwhile.
+pub const AHEAD: usize = 4;
+
+/// Steps are taken together that the device computes in this time: a frame of a display with 120 Hz.
+const FRAME: Duration = Duration::from_micros(8333);
+
+/// Of so many times that the host sleeps by the clock, one ends before the steps do, to see when they do.
+const MEASURED: usize = 4;
+
+/// Steps that can be submitted before the ones ahead of them are done.
+pub trait Steps {
+    /// One under way.
+    type Run;
+    /// What it gives.
+    type Output;
+    /// Why there is none.
+    type Error;
+
+    /// How many can be under way at once; at least one.
+    fn most(&self) -> usize;
+
+    /// Submits the step of this index: they come in order, each `most()` at the earliest after the wait for the one so far
+    /// ahead of it.
+    ///
+    /// # Errors
+    /// When it cannot be submitted.
+    fn submit(&mut self, index: usize) -> Result<Self::Run, Self::Error>;
+
+    /// Waits for a step, asleep.
+    ///
+    /// # Errors
+    /// When it failed.
+    fn wait(&mut self, run: Self::Run) -> Result<Self::Output, Self::Error>;
+}
+
+/// Runs `count` steps, or until `on_output` breaks, which is given what each of them gives, in order. At the end no step is
+/// under way; where `on_output` broke or a step failed, the steps submitted behind that one, fewer than [`AHEAD`], ran for
+/// nothing.
+///
+/// # Errors
+/// Of the first step that failed.
+pub fn follow<S: Steps>(
+    steps: &mut S,
+    count: usize,
+    on_output: &mut dyn FnMut(S::Output) -> ControlFlow<()>,
+) -> Result<(), S::Error> {
+    follow_by(&System, steps, count, on_output)
+}
+
+/// The time, and sleep.
+trait Clock {
+    fn now(&self) -> Instant;
+    fn sleep(&self, time: Duration);
+}
+
+struct System;
+
+impl Clock for System {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+fn follow_by<S: Steps>(
+    clock: &impl Clock,
+    steps: &mut S,
+    count: usize,
+    on_output: &mut dyn FnMut(S::Output) -> ControlFlow<()>,
+) -> Result<(), S::Error> {
+    let most = steps.most().clamp(1, AHEAD);
+    let mut pace = Pace::new(most, clock.now());
+    let mut runs: [Option<Result<S::Run, S::Error>>; AHEAD] = [const { None }; AHEAD];
+    let (mut submitted, mut taken, mut stuck) = (0, 0, false);
+    let mut ended = Ok(ControlFlow::Continue(()));
+    while taken < count && matches!(ended, Ok(ControlFlow::Continue(()))) {
+        // One more than are taken together, and not more: they are what a text that ends throws away.
+        while !stuck && submitted < count.min(taken + most.min(pace.together() + 1)) {
+            let run = steps.submit(submitted);
+            stuck = run.is_err();
+            runs[submitted % AHEAD] = Some(run);
+            submitted += 1;
+        }
+        if let Some(rest) = pace.rest(taken, submitted - taken, clock.now()) {
+            clock.sleep(rest);
+        }
+        let asked = clock.now();
+        // There is one: `taken < submitted`, except behind one that could not be submitted, which ended this.
+        let Some(run) = runs[taken % AHEAD].take() else { break };
+        let output = run.and_then(|run| steps.wait(run));
+        taken += 1;
+        pace.took(taken, asked, clock.now());
+        ended = output.map(&mut *on_output);
+    }
+    // What they are made of takes no other run before they are done. Errors of the device come again with that.
+    for run in runs.into_iter().flatten().flatten() {
+        let _ = steps.wait(run);
+    }
+    ended.map(|_| ())
+}
+
+/// When the host wakes up.
+#[derive(Debug)]
+struct Pace {
+    most: usize,
+    /// A time at which the device had just computed so many steps.
+    seen: (Instant, usize),
+    /// The device's time for a step, once it was seen.
+    period: Option<Duration>,
+    /// How often steps were taken together.
+    rests: usize,
+    /// Steps that are done when those are that the host last decided to take together.
+    until: usize,
+    /// Whether the host wakes up before they are done, and so sees when that is.
+    sees: bool,
+}
+
+impl Pace {
+    fn new(most: usize, now: Instant) -> Pace {
+        Pace { most, seen: (now, 0), period: None, rests: 0, until: 0, sees: true }
+    }
+
+    /// Steps to be taken together.
+    fn together(&self) -> usize {
+        let in_a_frame = |period: Duration| (FRAME.as_nanos() / period.as_nanos().max(1)) as usize;
+        self.period.map_or(1, in_a_frame).clamp(1, (self.most - 1).max(1))
+    }
+
+    /// How long to sleep before waiting for the step behind `taken` others, of `under_way`.
+    fn rest(&mut self, taken: usize, under_way: usize, now: Instant) -> Option<Duration> {
+        if taken < self.until {
+            return None;
+        }
+        let steps = self.together().min(under_way);
+        (self.until, self.sees) = (taken + steps, true);
+        let period = self.period.filter(|_| steps > 1)?;
+        self.sees = self.rests.is_multiple_of(MEASURED);
+        self.rests += 1;
+        let (at, done) = self.seen;
+        let end = at + period * (self.until - done) as u32;
+        // An eighth of a step too late costs nothing while the device is at another step, and spares a second sleep.
+        let due = if self.sees { end - period / 2 } else { end + period / 8 };
+        Some(due.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
+    }
+
+    /// `taken` steps are done; the last one was waited for from `asked` to `now`.
+    fn took(&mut self, taken: usize, asked: Instant, now: Instant) {
+        if taken < self.until || !self.sees {
+            return;
+        }
+        let (at, done) = std::mem::replace(&mut self.seen, (now, taken));
+        let period = (now - at) / (taken - done) as u32;
+        self.period = if done == 0 {
+            // The first step began when it was submitted, not when the one ahead of it was done.
+            None
+        } else if (now - asked) * 4 >= period {
+            Some(period)
+        } else {
+            // The device was not waited for, so that is the host's own time, and sleeping would add to it.
+            self.period.map(|period| period * 3 / 4)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_micros(1600);
+
+    /// A device whose steps take `period(index)`, and a host's clock that stands still but for waiting.
+    struct Simulated<'a> {
+        start: Instant,
+        now: &'a Cell<Duration>,
+        most: usize,
+        period: fn(usize) -> Duration,
+        /// When the device is done with what was submitted.
+        busy_until: Duration,
+        /// What the device had nothing to do for.
+        idle: Duration,
+        fails_at: Option<usize>,
+        submitted: usize,
+        waited: usize,
+        /// Waits that found a step not done.
+        blocked: usize,
+    }
+
+    struct Clocked<'a>(Instant, &'a Cell<Duration>, &'a Cell<usize>);
+
+    impl Clock for Clocked<'_> {
+        fn now(&self) -> Instant {
+            self.0 + self.1.get()
+        }
+
+        fn sleep(&self, time: Duration) {
+            // A system wakes a thread late.
+            self.1.set(self.1.get() + time + Duration::from_micros(60));
+            self.2.set(self.2.get() + 1);
+        }
+    }
+
+    impl Steps for Simulated<'_> {
+        type Run = (usize, Duration);
+        type Output = usize;
+        type Error = usize;
+
+        fn most(&self) -> usize {
+            self.most
+        }
+
+        fn submit(&mut self, index: usize) -> Result<Self::Run, usize> {
+            assert_eq!(index, self.submitted);
+            assert!(self.submitted - self.waited < self.most);
+            if self.fails_at == Some(index) {
+                return Err(index);
+            }
+            self.idle += self.now.get().saturating_sub(self.busy_until);
+            self.submitted += 1;
+            self.busy_until = self.busy_until.max(self.now.get()) + (self.period)(index);
+            Ok((index, self.busy_until))
+        }
+
+        fn wait(&mut self, (index, done): Self::Run) -> Result<usize, usize> {
+            self.waited += 1;
+            if done > self.now.get() {
+                self.now.set(done + Duration::from_micros(30));
+                self.blocked += 1;
+            }
+            Ok(index)
+        }
+    }
+
+    struct Seen {
+        took: Duration,
+        idle: Duration,
+        slept: usize,
+        blocked: usize,
+        submitted: usize,
+        latest: Duration,
+        result: Result<(), usize>,
+    }
+
+    /// Takes `taken` of `count` steps, with a host that needs `host` for each.
+    fn run(period: fn(usize) -> Duration, most: usize, host: Duration, count: usize, taken: usize) -> Seen {
+        run_failing(period, most, host, count, taken, None)
+    }
+
+    fn run_failing(
+        period: fn(usize) -> Duration,
+        most: usize,
+        host: Duration,
+        count: usize,
+        taken: usize,
+        fails_at: Option<usize>,
+    ) -> Seen {
+        let (now, slept, start) = (Cell::new(Duration::ZERO), Cell::new(0), Instant::now());
+        let mut steps = Simulated {
+            start,
+            now: &now,
+            most,
+            period,
+            busy_until: Duration::ZERO,
+            idle: Duration::ZERO,
+            fails_at,
+            submitted: 0,
+            waited: 0,
+            blocked: 0,
+        };
+        let (mut expected, mut ends, mut latest) = (0, Duration::ZERO, Duration::ZERO);
+        let clock = Clocked(steps.start, &now, &slept);
+        let result = follow_by(&clock, &mut steps, count, &mut |index| {
+            assert_eq!(index, expected);
+            expected += 1;
+            ends += period(index);
+            latest = latest.max(now.get().saturating_sub(ends));
+            now.set(now.get() + host);
+            if expected == taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(steps.waited, steps.submitted, "none is left under way");
+        assert_eq!(expected, fails_at.unwrap_or(count).min(taken).min(count));
+        let Simulated { idle, submitted, blocked, .. } = steps;
+        Seen { took: now.get(), idle, slept: slept.get(), blocked, submitted, latest, result }
+    }
+
+    #[test]
+    fn short_steps_are_taken_three_at_a_time() {
+        let seen = run(|_| STEP, AHEAD, Duration::from_micros(20), 300, 300);
+        assert!(seen.idle < STEP / 4, "the device waited {:?}", seen.idle);
+        assert!(seen.took < STEP * 301, "{:?}", seen.took);
+        // Two steps alone, then three at a time; a quarter of the times the host sleeps twice.
+        assert!((95..=105).contains(&seen.slept), "slept {} times", seen.slept);
+        assert!(seen.blocked <= 2 + 100 / MEASURED + 3, "blocked {} times", seen.blocked);
+        assert!(seen.latest < FRAME, "a token came {:?} late", seen.latest);
+    }
+
+    #[test]
+    fn long_steps_are_taken_one_by_one() {
+        let seen = run(|_| Duration::from_millis(50), AHEAD, Duration::ZERO, 20, 7);
+        assert_eq!((seen.slept, seen.submitted, seen.blocked), (0, 8, 8), "one is thrown away");
+        assert!(seen.latest < Duration::from_millis(1), "a token came {:?} late", seen.latest);
+    }
+
+    #[test]
+    fn what_there_is_memory_for_is_enough() {
+        for most in 1..AHEAD {
+            let seen = run(|_| STEP, most, Duration::ZERO, 40, 40);
+            assert_eq!(seen.submitted, 40);
+            assert!(most == 1 || seen.idle < STEP / 4, "{most}: the device waited {:?}", seen.idle);
+        }
+        // One at a time: nothing is computed that nobody wanted.
+        assert_eq!(run(|_| STEP, 1, Duration::ZERO, 40, 7).submitted, 7);
+    }
+
+    #[test]
+    fn steps_that_get_longer_or_shorter_keep_the_device_busy() {
+        for period in [
+            |i| if i < 50 { STEP * 3 } else { STEP },
+            |i| if i < 50 { STEP } else { STEP * 3 },
+            |i| STEP + Duration::from_micros(10) * i as u32,
+            |i| if i == 0 { STEP * 5 } else { STEP },
+        ] {
+            let seen = run(period, AHEAD, Duration::from_micros(20), 200, 200);
+            assert!(seen.idle < STEP, "the device waited {:?}", seen.idle);
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_slower_than_the_device_is_not_slowed_down() {
+        let host = Duration::from_millis(4);
+        let seen = run(|_| STEP, AHEAD, host, 200, 200);
+        assert!(seen.took < host * 200 + STEP * 3, "{:?}", seen.took);
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        for at in [0, 1, 5, 9] {
+            let seen = run_failing(|_| STEP, AHEAD, Duration::ZERO, 10, 10, Some(at));
+            assert_eq!((seen.result, seen.submitted), (Err(at), at));
+        }
+        assert_eq!(run(|_| STEP, AHEAD, Duration::ZERO, 0, 0).submitted, 0);
+        let ended = run(|_| STEP, AHEAD, Duration::ZERO, 40, 6);
+        assert!(ended.result.is_ok() && ended.submitted < 6 + AHEAD, "{}", ended.submitted);
+    }
+}
