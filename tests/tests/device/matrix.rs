@@ -4,9 +4,10 @@
 use tallow_ir::{
     Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix,
 };
+use tallow_tests::random_inputs;
 
-use crate::differential::{check, report};
-use crate::harness::{device, is_software};
+use crate::differential::{check, check_on, report};
+use crate::harness::{device, device_with_range, is_software};
 
 /// Rows: few more than a matvec takes, and around the sides of tiles.
 const ROWS: [i64; 8] = [9, 31, 64, 65, 127, 128, 129, 200];
@@ -142,32 +143,52 @@ fn f16_tensors_in_either_order_match_the_interpreter() {
     checked(graphs);
 }
 
-/// So many tiles of so few slices that workgroups take several in turn; results as they are in f16, and computed with.
-#[test]
-fn tiles_in_turn_match_the_interpreter() {
-    let product = |narrow: bool, k: i64| -> Result<Graph, GraphError> {
-        let (batches, m, n) = (132, 70, 512);
-        let mut g = Graph::new("turns");
-        let a = g.input("a", DType::F16, [batches, m, k])?;
-        let b = g.input("b", DType::F16, [batches, k, n])?;
-        if narrow {
-            let y = g.add(Op::Matmul, &[a, b])?;
-            g.output("y", y)?;
-            return Ok(g);
+/// `a b` of 132 batches of 70 rows, so many tiles that workgroups take several in turn: stored in f16 as it is, or computed with.
+fn batches(narrow: bool, k: i64, n: i64, turned: bool) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("turns");
+    let a = g.input("a", DType::F16, [132, 70, k])?;
+    let b = match turned {
+        true => {
+            let b = g.input("b", DType::F16, [132, n, k])?;
+            g.permute(b, &[0, 2, 1])?
         }
+        false => g.input("b", DType::F16, [132, k, n])?,
+    };
+    let y = if narrow {
+        g.add(Op::Matmul, &[a, b])?
+    } else {
         let [a, b] = [g.add(Op::Cast(DType::F32), &[a])?, g.add(Op::Cast(DType::F32), &[b])?];
         let y = g.add(Op::Matmul, &[a, b])?;
-        let y = g.elementwise(E::Tanh, &[y])?;
-        g.output("y", y)?;
-        Ok(g)
+        g.elementwise(E::Tanh, &[y])?
     };
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Columns that fill the last tile or not, or one that is not even begun; slices from one up.
+#[test]
+fn tiles_in_turn_match_the_interpreter() {
     checked([
-        product(true, 64),
-        product(false, 32),
-        product(true, 32),
-        product(true, 96),
-        product(false, 64),
+        batches(true, 64, 512, false),
+        batches(false, 32, 512, false),
+        batches(true, 32, 504, true),
+        linear(8448.into(), 64, 504, Format::Q4_0),
+        batches(false, 64, 504, false),
+        batches(true, 96, 488, false),
+        batches(false, 96, 512, true),
+        linear(8400.into(), 32, 512, Format::F16),
+        batches(true, 64, 510, false),
     ]);
+}
+
+/// What is narrowed as matrices goes to the window that holds it.
+#[test]
+fn tiles_in_windows_match_the_interpreter() {
+    let Some(device) = device_with_range(1 << 20) else { return };
+    for (n, seed) in [(512, 1), (504, 2)] {
+        let graph = batches(true, 32, n, false).expect("a graph of this test");
+        check_on(&device, &graph, &random_inputs(&graph, seed)).unwrap();
+    }
 }
 
 /// Convolutions as products: the inner extent is read through windows, so that no neighbours can be loaded at once.

@@ -116,6 +116,52 @@ fn columns_and_rows_of_all_counts_match_the_interpreter() {
     checked(cases);
 }
 
+/// What is added to results is asked for in front of the products: for each row, of columns that end within a tile, one tensor
+/// or two, and one that all rows share.
+#[test]
+fn results_with_what_is_added_match_the_interpreter() {
+    let graph = |rows: i64, k: i64, n: i64, format: Format, added: &[DType], shared: bool| {
+        let mut g = Graph::new("added");
+        let x = g.input("x", DType::F32, [rows, k])?;
+        let w = g.weight("w", DType::Block(format), [n, k])?;
+        let w = g.add(Op::Dequantize(DType::F32), &[w])?;
+        let w = g.permute(w, &[1, 0])?;
+        let mut y = g.add(Op::Matmul, &[x, w])?;
+        for (i, dtype) in added.iter().enumerate() {
+            let h = g.input(&format!("h{i}"), *dtype, [rows, n])?;
+            let h = g.add(Op::Cast(DType::F32), &[h])?;
+            y = g.elementwise(if i == 0 { E::Add } else { E::Mul }, &[h, y])?;
+        }
+        if shared {
+            let bias = g.weight("bias", DType::F32, [n])?;
+            let bias = g.broadcast(bias, [rows, n])?;
+            y = g.elementwise(E::Add, &[y, bias])?;
+        }
+        g.output("y", y)?;
+        dot::quantize_activations(&g, &caps::h200())
+    };
+    let (f32, f16, bf16) = (DType::F32, DType::F16, DType::BF16);
+    let cases: [Result<Graph, GraphError>; 8] = [
+        graph(1, 256, 37, Format::Q4_0, &[f32], false),
+        graph(2, 256, 37, Format::Q4_0, &[f32], false),
+        graph(3, 512, 129, Format::Q4_K, &[f16], true),
+        graph(2, 4096, 9, Format::Q4_0, &[f32, bf16], false),
+        graph(8, 96, 5, Format::Q8_0, &[f32], true),
+        graph(1, 14336, 66, Format::Q6_K, &[bf16], true),
+        graph(4, 1024, 1030, Format::Q5_1, &[f16, f32], true),
+        graph(2, 512, 1, Format::Q4_K, &[], true),
+    ];
+    if device().is_none() {
+        return;
+    }
+    let of = cases.len();
+    let failures = cases.into_iter().enumerate().filter_map(|(i, graph)| {
+        let graph = graph.expect("a graph of this test");
+        check(&graph, 5400 + i as u64).map(|why| format!("{graph}\n{why}"))
+    });
+    report(failures.collect(), of);
+}
+
 #[test]
 fn long_rows_in_parts_match_the_interpreter() {
     let case = |format, k, n, rounded| Case {

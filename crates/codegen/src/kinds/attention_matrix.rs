@@ -6,15 +6,15 @@ use std::f64::consts::LOG2_E;
 
 use minijinja::context;
 use tallow_ir::access::neighbours;
-use tallow_ir::form::{AttentionForm, output_root};
+use tallow_ir::form::AttentionForm;
 use tallow_ir::index::{AtomDef, Atoms, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
 
 use super::attention::store;
-use super::group::{self, Root};
+use super::group;
 use super::{Parts, finish, operand, whole};
 use crate::choice::Scores;
-use crate::emit::{Anchor, Emitter};
+use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 
@@ -194,11 +194,15 @@ pub(crate) fn kernel(
     let t_lines = e.close().join("\n");
 
     let by_rows = scores == Scores::Registers;
-    let size = group_size(&e, form);
+    let shape = node.types[0].shape.clone();
+    let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
+    let results = group::Results { shape: &shape, outputs: &outputs };
+    let size = results.size(e.body);
     e.open();
     let si = e.atom(s, "s");
     let store = if by_rows {
-        store_groups(&mut e, form, size, [hi, si])?
+        let buffers: Vec<usize> = outputs.iter().map(|output| e.result(*output as u32)).collect();
+        results.store(&mut e, ("piece", size), [hi, si], &[(form.node, "found".into())], &buffers)?
     } else {
         let ei = e.atom(width, "e");
         store(&mut e, form, DType::F32, [hi, si, ei])?
@@ -280,61 +284,6 @@ pub(crate) fn kernel(
         holes: context! { ..both, ..own },
     };
     finish(e, parts)
-}
-
-/// Neighbouring elements of a query's result that an invocation stores together.
-fn group_size(e: &Emitter<'_>, form: &AttentionForm) -> u32 {
-    let shape = &e.body.node(form.node).types[0].shape;
-    group::size(e.body, |atoms, j, size| {
-        let size = Dim::constant(size.into());
-        let groups = shape.dims()[2].div_exact(&size).filter(|n| !n.is(0))?;
-        let [h, s, piece] = [&shape.dims()[0], &shape.dims()[1], &groups].map(|extent| atoms.free(extent));
-        let column = atoms.add(&piece.scale(&size), &atoms.index(j));
-        let linear = atoms.flatten(&[h, s, column], shape);
-        let root = |output: usize| {
-            let value = output_root(e.body, output);
-            let at = atoms.unflatten(&linear, &e.body.ty(value).shape.clone());
-            Root { value, at, output: Some(output) }
-        };
-        Some((0..e.body.outputs().len()).map(root).collect())
-    })
-}
-
-/// Lines that write the results in the array `found` as those of head and query `at` and of group `piece` of so many columns
-/// to all outputs, in a scope that is open and ends here.
-fn store_groups(
-    e: &mut Emitter<'_>,
-    form: &AttentionForm,
-    size: u32,
-    at: [Index; 2],
-) -> Result<String, CodegenError> {
-    let shape = e.body.node(form.node).types[0].shape.clone();
-    let extent = Dim::constant(size.into());
-    let groups = shape.dims()[2].div_exact(&extent).unwrap_or_else(|| shape.dims()[2].clone());
-    let mut column = e.atom(&groups, "piece");
-    if size > 1 {
-        e.open(); // a column
-        let j = e.set_group(size);
-        let j = e.bind_atom(j, "j");
-        column = e.atoms.add(&column.scale(&extent), &j);
-    }
-    let depth = e.depth();
-    let text = format!("found[{}]", if size > 1 { "j" } else { "0" });
-    e.anchors.insert(form.node, Anchor::Result { text, depth });
-    let [h, s] = at;
-    let linear = e.atoms.flatten(&[h, s, column], &shape);
-    let mut after = vec![];
-    for output in 0..e.body.outputs().len() {
-        let buffer = e.result(output as u32);
-        let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, output)).shape.clone());
-        after.extend(e.store_grouped(output as u32, buffer, &at)?);
-    }
-    if size > 1 {
-        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
-        e.group = None;
-    }
-    after.into_iter().for_each(|line| e.line(line));
-    Ok(e.close().join("\n"))
 }
 
 /// What kernels with products of matrices demand of a shader compiler.

@@ -3,7 +3,7 @@
 use tallow_ir::access::param_reads;
 use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
-use tallow_ir::{DType, Op, Shape, Value};
+use tallow_ir::{DType, Dim, Op, Shape, Value};
 
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
@@ -71,7 +71,7 @@ pub(super) fn ask(
     e.line("// What the epilogue reads, on its way while there are products.");
     e.line(format!("float {};", declared.join(", ")));
     e.line(format!("if (lane < {}u) {{", m * tile));
-    let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
+    let last = e.dim(&(&segment.n - &Dim::one()));
     e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
     lines.into_iter().for_each(|line| e.line(format!("    {line}")));
     e.line("}");

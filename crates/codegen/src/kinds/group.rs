@@ -1,10 +1,12 @@
 //! How many neighbouring elements an invocation takes, so that what it reads and writes is 16 bytes wide.
 
 use tallow_ir::access::param_reads;
+use tallow_ir::form::output_root;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
-use tallow_ir::{DType, Dim, Graph, Value};
+use tallow_ir::{DType, Dim, Graph, NodeId, Shape, Value};
 
-use crate::emit::written_at;
+use crate::emit::{Anchor, Emitter, written_at};
+use crate::kernel::CodegenError;
 use crate::storage::{Buffer, bytes, plain};
 
 /// Most elements of a group: 16 bytes of the 16-bit types, and as many as the functions of blocks unpack.
@@ -67,4 +69,78 @@ fn narrowest(body: &Graph, roots: &[Root], atoms: &mut Atoms, j: AtomId, size: u
         }
     }
     Some(narrowest)
+}
+
+/// What is computed in rows, whose neighbouring elements an invocation stores together.
+pub(crate) struct Results<'a> {
+    /// Extents: two outer ones, and that of a row.
+    pub shape: &'a Shape,
+    /// Outputs, of the elements of `shape` in the same order.
+    pub outputs: &'a [usize],
+}
+
+impl Results<'_> {
+    /// Elements of the largest group.
+    pub fn size(&self, body: &Graph) -> u32 {
+        size(body, |atoms, j, size| {
+            let size = Dim::constant(size.into());
+            let [outer, row, length] = self.extents();
+            let groups = length.div_exact(&size).filter(|n| !n.is(0))?;
+            let [outer, row, group] = [outer, row, &groups].map(|extent| atoms.free(extent));
+            let at = atoms.add(&group.scale(&size), &atoms.index(j));
+            let linear = atoms.flatten(&[outer, row, at], self.shape);
+            let root = |output: &usize| {
+                let value = output_root(body, *output);
+                let at = atoms.unflatten(&linear, &body.ty(value).shape.clone());
+                Root { value, at, output: Some(*output) }
+            };
+            Some(self.outputs.iter().map(root).collect())
+        })
+    }
+
+    fn extents(&self) -> [&Dim; 3] {
+        [0, 1, 2].map(|axis| &self.shape.dims()[axis])
+    }
+
+    /// Groups of `size` in a row.
+    pub fn groups(&self, size: u32) -> Dim {
+        let length = self.extents()[2];
+        length.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| length.clone())
+    }
+
+    /// Emits the stores of the results at the outer place `at` and in the group of `size` that the variable `group` counts,
+    /// which are in an array for each of `results`; ends the scope that is open.
+    pub fn store(
+        &self,
+        e: &mut Emitter<'_>,
+        (group, size): (&str, u32),
+        [outer, row]: [Index; 2],
+        results: &[(NodeId, String)],
+        buffers: &[usize],
+    ) -> Result<String, CodegenError> {
+        let mut at = e.atom(&self.groups(size), group);
+        if size > 1 {
+            e.open(); // an element
+            let j = e.set_group(size);
+            let j = e.bind_atom(j, "j");
+            at = e.atoms.add(&at.scale(&Dim::constant(size.into())), &j);
+        }
+        let depth = e.depth();
+        for (node, array) in results {
+            let text = format!("{array}[{}]", if size > 1 { "j" } else { "0" });
+            e.anchors.insert(*node, Anchor::Result { text, depth });
+        }
+        let linear = e.atoms.flatten(&[outer, row, at], self.shape);
+        let mut after = vec![];
+        for output in self.outputs {
+            let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
+            after.extend(e.store_grouped(*output as u32, buffers[*output], &at)?);
+        }
+        if size > 1 {
+            e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+            e.group = None;
+        }
+        after.into_iter().for_each(|line| e.line(line));
+        Ok(e.close().join("\n"))
+    }
 }

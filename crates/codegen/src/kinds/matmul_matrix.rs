@@ -5,10 +5,10 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{DeviceType, MatrixElement, MatrixShape};
 use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Shape, Value, matrix};
+use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, matrix};
 
 use super::attention_matrix::matrix_extensions;
-use super::group::{self, Root};
+use super::group;
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
 use super::{Parts, block, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
@@ -180,20 +180,20 @@ const FEW_SLICES: i64 = 8;
 /// Workgroups that tiles in turn should leave, two for each multiprocessor of a large device.
 const WANTED_TURNS: u64 = 256;
 
-/// Tiles of neighbouring columns that a workgroup takes in turn, so that it waits for the first slice of one alone: several where there are
-/// few slices and many tiles (H200, 32 batches of 1024 x 128 x 1024: one 46.8 us, two 44.3, four 43.8, eight 43.1).
+/// Tiles of neighbouring columns that a workgroup takes in turn, so that it waits for the first slice of one alone: several where
+/// there are few slices and many tiles (H200, 32 batches of 1024 x 128 x 1024: one 46.8 us, two 44.3, four 43.8, eight 43.1).
+/// Of extents that only a run knows there may be too few.
 fn turns(form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
-    let few = form.k.as_const().is_some_and(|k| k <= FEW_SLICES * i64::from(BK));
-    // Of extents that only a run knows there may be too few.
-    if form.m.as_const().is_none() || form.batch.numel().as_const().is_none() {
+    let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
+    let [Some(m), Some(n), Some(k), Some(batch)] = extents else { return 1 };
+    if !slices_divide(form) || k > FEW_SLICES * i64::from(BK) {
         return 1;
     }
-    let Some(n) = segment.n.as_const().filter(|_| few && slices_divide(form)) else { return 1 };
-    let groups = (n as u64).div_ceil(u64::from(*bn));
-    let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * groups * form.batch.max_numel();
+    let across = (n as u64).div_ceil(u64::from(*bn));
+    let all = (m as u64).div_ceil(tile.side.into()) * across * batch as u64;
     let fits =
-        |turns: &u32| groups.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= WANTED_TURNS;
+        |turns: &u32| across.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= WANTED_TURNS;
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
@@ -236,13 +236,24 @@ fn segment_holes(
         });
     }
     let k_lines = e.close().join("\n");
-    let group = if segment.staged { 0 } else { group_size(e, form, segment) };
+    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+    let rows = group::Results { shape: &all, outputs: &segment.outputs };
+    let group = if segment.staged { 0 } else { rows.size(e.body) };
     let whole = (tile.matrix * bn / GRID / NARROW).is_multiple_of(e.caps.subgroup_size);
     let narrow = group == NARROW && whole && narrow(e, tile, segment);
     let store = match group {
         0 => staged(e, form, segment, batch, (tile, bn), buffers)?,
-        _ if narrow => as_they_are(e, form, segment, batch, buffers)?,
-        _ => grouped(e, form, segment, batch, group, buffers)?,
+        _ => {
+            e.open(); // the group
+            let row = e.atom(&form.m, "m");
+            if narrow {
+                as_they_are(e, &rows, [batch.clone(), row], buffers)?
+            } else {
+                let name = |(i, id): (usize, &NodeId)| (*id, format!("found{i}"));
+                let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
+                rows.store(e, ("g", group), [batch.clone(), row], &found, buffers)?
+            }
+        }
     };
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
@@ -256,7 +267,7 @@ fn segment_holes(
     Ok(context! {
         group => group, across => across, strip => strip, narrow => narrow,
         strip_words => segment.anchors.len() as u32 * tile.matrix * strip,
-        columns => e.dim(&segment.n.div_exact(&Dim::constant(group.max(1).into())).unwrap_or_else(|| segment.n.clone())),
+        columns => e.dim(&rows.groups(group.max(1))),
         groups => groups, bn => bn, k_lines => k_lines, left => left.load, anchors => anchors, store => store,
         prelude => prelude, n => n, passes => bn / tile.pass(), wide => matrices,
         sums => segment.anchors.len() as u32 * matrices * tile.matrices(),
@@ -284,46 +295,6 @@ fn staged(
     Ok(e.close().join("\n"))
 }
 
-/// The lines that store the results of row `m` and the columns of group `g`, which are in arrays.
-fn grouped(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
-    size: u32,
-    buffers: &[usize],
-) -> Result<String, CodegenError> {
-    e.open(); // the group
-    let row = e.atom(&form.m, "m");
-    let groups = segment.n.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| segment.n.clone());
-    let mut column = e.atom(&groups, "g");
-    if size > 1 {
-        e.open(); // a column
-        let j = e.set_group(size);
-        let j = e.bind_atom(j, "j");
-        column = e.atoms.add(&column.scale(&Dim::constant(size.into())), &j);
-    }
-    let depth = e.depth();
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let text = format!("found{i}[{}]", if size > 1 { "j" } else { "0" });
-        e.anchors.insert(*id, Anchor::Result { text, depth });
-    }
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let linear = e.atoms.flatten(&[batch.clone(), row, column], &all);
-    let mut after = vec![];
-    for output in &segment.outputs {
-        let shape = e.body.ty(output_root(e.body, *output)).shape.clone();
-        let at = e.atoms.unflatten(&linear, &shape);
-        after.extend(e.store_grouped(*output as u32, buffers[*output], &at)?);
-    }
-    if size > 1 {
-        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
-        e.group = None;
-    }
-    after.into_iter().for_each(|line| e.line(line));
-    Ok(e.close().join("\n"))
-}
-
 /// Columns of a group of f16.
 const NARROW: u32 = 8;
 
@@ -343,22 +314,17 @@ fn narrow(e: &Emitter<'_>, tile: Tile, segment: &Segment) -> bool {
         && e.caps.storage_16bit
 }
 
-/// The line that stores the words in `found0` as the results of row `m` and the columns of group `g`.
+/// The line that stores the words in `found0` as the results at the outer place `at` and in group `g`; ends the scope that is
+/// open.
 fn as_they_are(
     e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
+    rows: &group::Results<'_>,
+    [batch, row]: [Index; 2],
     buffers: &[usize],
 ) -> Result<String, CodegenError> {
-    e.open(); // the group
-    let row = e.atom(&form.m, "m");
-    let size = Dim::constant(NARROW.into());
-    let groups = segment.n.div_exact(&size).unwrap_or_else(|| segment.n.clone());
-    let column = e.atom(&groups, "g").scale(&size);
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let linear = e.atoms.flatten(&[batch.clone(), row, column], &all);
-    for output in &segment.outputs {
+    let column = e.atom(&rows.groups(NARROW), "g").scale(&Dim::constant(NARROW.into()));
+    let linear = e.atoms.flatten(&[batch, row, column], rows.shape);
+    for output in rows.outputs {
         let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
         let (_, to) = e.written(*output as u32, &at);
         let to = e.index(&to)?.text;
@@ -366,24 +332,6 @@ fn as_they_are(
         e.line(line);
     }
     Ok(e.close().join("\n"))
-}
-
-/// Neighbouring columns of a row whose results an invocation stores together.
-fn group_size(e: &Emitter<'_>, form: &ContractionForm, segment: &Segment) -> u32 {
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    group::size(e.body, |atoms, j, size| {
-        let size = Dim::constant(size.into());
-        let groups = segment.n.div_exact(&size).filter(|n| !n.is(0))?;
-        let [batch, m, g] = [&form.batch.numel(), &form.m, &groups].map(|extent| atoms.free(extent));
-        let n = atoms.add(&g.scale(&size), &atoms.index(j));
-        let linear = atoms.flatten(&[batch, m, n], &all);
-        let root = |output: &usize| {
-            let value = output_root(e.body, *output);
-            let at = atoms.unflatten(&linear, &e.body.ty(value).shape.clone());
-            Root { value, at, output: Some(*output) }
-        };
-        Some(segment.outputs.iter().map(root).collect())
-    })
 }
 
 /// Along which extent of an operand eight neighbours can be loaded at once.

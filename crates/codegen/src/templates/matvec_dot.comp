@@ -237,7 +237,7 @@ void main() {
     [[unroll]] for (uint j = 0u; j < ${ words }u; ++j) {
         uint q[4];
 //% if exact
-        [[unroll]] for (uint i = 0u; i < 4u; ++i) q[i] = ${ "uint(" if exact == "byte_of" }${ exact }(x[4u * j + i] * inverse)${ ")" if exact == "byte_of" };
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) q[i] = ${ exact }(x[4u * j + i] * inverse);
 //% else
         [[unroll]] for (uint i = 0u; i < 4u; ++i) {
             precise float y = x[4u * j + i] * inverse, even = y + 12582912.0;
