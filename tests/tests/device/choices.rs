@@ -331,6 +331,40 @@ fn what_was_measured_is_found_again() {
     assert!(context(false, Some(dir.path())).unwrap().tuner().is_none(), "it has to be asked for");
 }
 
+/// The root of what may be no sum of squares as far as its kernel shows: random numbers of both signs leave nothing to compare.
+#[test]
+fn kernels_that_need_squares_are_measured() {
+    let Some(context) = context(false, None) else { return };
+    if context.caps().timestamp_period_ps == 0 {
+        return;
+    }
+    let root = || -> Result<Graph, GraphError> {
+        let mut g = Graph::new("root");
+        let x = g.input("x", DType::F32, [9, 3330])?;
+        let zero = g.full_like(x, 0.0)?;
+        let negative = g.elementwise(E::Minimum, &[x, zero])?;
+        let sum = g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[negative])?;
+        let root = g.elementwise(E::Sqrt, &[sum])?;
+        g.output("y", root)?;
+        Ok(g)
+    };
+    let fused = passes::run(&root().unwrap(), context.caps(), &mut |_, _| {}).unwrap();
+    let fusion = fusions(fused.graph()).next().unwrap();
+    let candidates: Vec<Option<Candidate>> = possible(fusion, &context)
+        .into_iter()
+        .map(|choice| {
+            let mut table = Table::default();
+            let kernel = kernel_with(fusion, choice, context.caps(), &mut table).unwrap();
+            Some(Candidate::new(&context, kernel, table).unwrap())
+        })
+        .collect();
+    if let [_, _, ..] = candidates[..] {
+        let outcomes = measure(&context, fusion, &candidates, &Limits::default()).unwrap();
+        assert!(outcomes.iter().all(|o| !matches!(o, Outcome::Wrong(_))), "{outcomes:?}");
+        assert!(matches!(outcomes[0], Outcome::Time(_)), "{outcomes:?}");
+    }
+}
+
 /// A wrong kernel never wins, however fast.
 #[test]
 fn wrong_kernels_are_dropped() {

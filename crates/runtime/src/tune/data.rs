@@ -11,8 +11,16 @@ const PATTERN: usize = 3 << 18;
 const VALUES: f32 = 1.0;
 const WEIGHTS: f32 = 0.05;
 
+/// Signs of floats that are in no blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signs {
+    Both,
+    /// As of squares, whose root a kernel may take.
+    Positive,
+}
+
 /// Bytes of a tensor of random values as a file has them, the same for one `seed`. Integers are small, as indices and counts are.
-pub(super) fn random(ty: &TensorType, seed: u64) -> Result<Vec<u8>, QuantError> {
+pub(super) fn random(ty: &TensorType, seed: u64, signs: Signs) -> Result<Vec<u8>, QuantError> {
     let elements = ty.shape.max_numel() as usize;
     let (format, size) = match ty.dtype {
         DType::Block(format) => (format, WEIGHTS),
@@ -44,6 +52,13 @@ pub(super) fn random(ty: &TensorType, seed: u64) -> Result<Vec<u8>, QuantError> 
         | DType::I16
         | DType::I32
         | DType::I64 => {}
+    }
+    let float = match ty.dtype {
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 => format.block_bytes(),
+        DType::Block(_) | DType::U8 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => 0,
+    };
+    if signs == Signs::Positive && float > 0 {
+        pattern.iter_mut().skip(float - 1).step_by(float).for_each(|high| *high &= 0x7f);
     }
     Ok(pattern.iter().copied().cycle().take(bytes).collect())
 }

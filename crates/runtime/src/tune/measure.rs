@@ -9,7 +9,7 @@ use tallow_ir::verify::updated_param;
 use tallow_ir::{Bindings, Dim, Fusion, Symbol, TensorType};
 
 use super::compare::difference;
-use super::data;
+use super::data::{self, Signs};
 use crate::error::Error;
 use crate::executable::ExecError;
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec, Timing};
@@ -100,28 +100,17 @@ pub fn measure(
     limits: &Limits,
 ) -> Result<Vec<Outcome>, ExecError> {
     let start = Instant::now();
-    let mut outcomes = vec![Outcome::Skipped; candidates.len()];
     if !matches!(candidates.first(), Some(Some(_))) {
-        return Ok(outcomes);
+        return Ok(vec![Outcome::Skipped; candidates.len()]);
     }
     let lengths = lengths(fusion).ok_or_else(|| refused(fusion, "symbols have no values"))?;
-    let operands = Operands::new(context, fusion, limits)?;
-    let mut expected: Vec<Vec<Vec<u8>>> = vec![];
-    let mut runs: Vec<(usize, Vec<Timed>)> = vec![];
-    for (i, candidate) in candidates.iter().enumerate() {
-        let Some(candidate) = candidate.as_ref().filter(|_| i == 0 || start.elapsed() < limits.time / 2)
-        else {
-            continue;
-        };
-        match prepare(context, candidate, &operands, &lengths, &mut expected)? {
-            Ok(timed) => runs.push((i, timed)),
-            Err(why) => outcomes[i] = Outcome::Wrong(why),
-        }
-        if runs.is_empty() {
-            // The first gave nothing that others could be compared with.
-            return Ok(outcomes);
-        }
+    let mut prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Both)?;
+    if prepared.1.is_empty() {
+        // Of random numbers the first computes nothing that others could be compared with, as where it takes the root of a sum of
+        // squares that another kernel has computed.
+        prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Positive)?;
     }
+    let (mut outcomes, mut runs) = prepared;
     let (warm, warm_up) = (Instant::now(), WARM_UP.min(limits.time / 4));
     while warm.elapsed() < warm_up {
         runs.iter().flat_map(|(_, timed)| timed).try_for_each(|timed| timed.recording.run())?;
@@ -138,6 +127,37 @@ pub fn measure(
         outcomes[i] = Outcome::Time(timed.iter_mut().map(Timed::median).sum());
     }
     Ok(outcomes)
+}
+
+/// The outcomes so far, and what is to be timed of which candidates: none where the first gives no results over operands with
+/// these signs.
+type PreparedAll = (Vec<Outcome>, Vec<(usize, Vec<Timed>)>);
+
+fn prepare_all(
+    context: &Arc<Context>,
+    fusion: &Fusion,
+    candidates: &[Option<Candidate>],
+    (limits, start): (&Limits, Instant),
+    lengths: &[Bindings],
+    signs: Signs,
+) -> Result<PreparedAll, ExecError> {
+    let operands = Operands::new(context, fusion, limits, signs)?;
+    let mut outcomes = vec![Outcome::Skipped; candidates.len()];
+    let (mut expected, mut runs) = (vec![], vec![]);
+    for (i, candidate) in candidates.iter().enumerate() {
+        let Some(candidate) = candidate.as_ref().filter(|_| i == 0 || start.elapsed() < limits.time / 2)
+        else {
+            continue;
+        };
+        match prepare(context, candidate, &operands, lengths, &mut expected)? {
+            Ok(timed) => runs.push((i, timed)),
+            Err(why) => outcomes[i] = Outcome::Wrong(why),
+        }
+        if runs.is_empty() {
+            break;
+        }
+    }
+    Ok((outcomes, runs))
 }
 
 /// Dispatches of one kernel, one behind a barrier behind the other as in most graphs, and what one took in each run of all.
@@ -225,7 +245,12 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(context: &Arc<Context>, fusion: &Fusion, limits: &Limits) -> Result<Operands, ExecError> {
+    fn new(
+        context: &Arc<Context>,
+        fusion: &Fusion,
+        limits: &Limits,
+        signs: Signs,
+    ) -> Result<Operands, ExecError> {
         let params: Vec<TensorType> = fusion.body.params().into_iter().cloned().collect();
         let results: Vec<TensorType> =
             fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value).clone()).collect();
@@ -249,7 +274,7 @@ impl Operands {
                 let buffer = context.buffer(&format!("operand {i}"), buffer_bytes(ty), MemoryUse::Device)?;
                 if copy == 0 {
                     let fail = |e: tallow_quant::QuantError| refused(fusion, &e.to_string());
-                    let data = data::random(ty, i as u64 + 1).map_err(fail)?;
+                    let data = data::random(ty, i as u64 + 1, signs).map_err(fail)?;
                     if !data.is_empty() {
                         write(context, ty, &buffer, &data, &mut |_, _| {})?;
                     }
