@@ -13,6 +13,7 @@ use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Value};
 
 pub(crate) use self::group::{Group, written_at};
+use crate::identities::GatedTanh;
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
 use crate::scalar::{self, Glsl};
 use crate::storage::{Buffer, Extensions, plain};
@@ -432,6 +433,13 @@ impl<'a> Emitter<'a> {
                 Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
             }
             Op::Elementwise(op) => {
+                if glsl(ty.dtype)? == Glsl::Float
+                    && let Some(gated) = GatedTanh::of(body, node)
+                {
+                    let x = self.value(gated.x, at)?;
+                    let text = gated.text(Glsl::Float, &operand_text(x.text));
+                    return Ok(self.define(Glsl::Float.name(), text, x.depth, value.node));
+                }
                 let mut args = vec![];
                 for operand in &node.operands {
                     args.push(self.value(*operand, at)?);

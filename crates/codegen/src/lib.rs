@@ -13,6 +13,7 @@ mod choice;
 mod custom;
 mod emit;
 mod explain;
+mod identities;
 mod kernel;
 mod kinds;
 mod library;

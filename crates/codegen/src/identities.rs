@@ -1,0 +1,44 @@
+//! Ops that one formula computes together, with fewer instructions than one after the other and closer to what they mean.
+
+use tallow_ir::passes::fold_constants::uniform;
+use tallow_ir::{ElementwiseOp as E, Graph, Node, Op, Value};
+
+use crate::scalar::Glsl;
+
+/// A sum that is `c + c tanh(x)`, as in gelu and in sigmoids by tanh: `2 c / (1 + e^-2x)`, since
+/// `1 + (e^x - e^-x) / (e^x + e^-x) = 2 e^x / (e^x + e^-x)`. Nothing cancels where tanh is next to -1; infinities and NaN give
+/// what the sum gives.
+pub struct GatedTanh {
+    pub x: Value,
+    c: f64,
+}
+
+impl GatedTanh {
+    /// What `sum` is, if it is one. Of doubles, whose exponential is no instruction, nothing would be saved.
+    pub fn of(body: &Graph, sum: &Node) -> Option<GatedTanh> {
+        let [a, b] = commuted(sum, E::Add)?;
+        [(a, b), (b, a)].into_iter().find_map(|(scaled, c)| {
+            let c = uniform(body, c)?.as_f64();
+            let tanh = if c == 1.0 { scaled } else { scaled_by(body, scaled, c)? };
+            let node = body.node(tanh.node);
+            (node.op == Op::Elementwise(E::Tanh)).then(|| GatedTanh { x: node.operands[0], c })
+        })
+    }
+
+    /// Its expression, where `x` is one.
+    pub fn text(&self, ty: Glsl, x: &str) -> String {
+        format!("{} / (exp(-2.0 * {x}) + 1.0)", ty.literal(2.0 * self.c))
+    }
+}
+
+/// The operands of a node that is `op`.
+fn commuted(node: &Node, op: E) -> Option<[Value; 2]> {
+    (node.op == Op::Elementwise(op)).then(|| [node.operands[0], node.operands[1]])
+}
+
+/// What `v` is `c` times.
+fn scaled_by(body: &Graph, v: Value, c: f64) -> Option<Value> {
+    let [a, b] = commuted(body.node(v.node), E::Mul)?;
+    let is_c = |v: Value| uniform(body, v).is_some_and(|s| s.as_f64() == c);
+    if is_c(b) { Some(a) } else { is_c(a).then_some(b) }
+}
