@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Steps under way at once, at most: three that the host takes together and the one that the device is at meanwhile.
 pub const AHEAD: usize = 4;
 
-/// Steps are taken together that the device computes in this time: a frame of a display with 120 Hz.
-const FRAME: Duration = Duration::from_micros(8333);
+/// Steps are taken together that the device computes in this time: a frame of a display with 60 Hz.
+const FRAME: Duration = Duration::from_micros(16_667);
 
 /// Of so many times that the host sleeps by the clock, one ends before the steps do, to see when they do.
 const MEASURED: usize = 4;
