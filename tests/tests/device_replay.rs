@@ -143,7 +143,7 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
     assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 64, before.1));
     assert_eq!(model.position(), 69);
 
-    // Ahead, too, once there is the second executable.
+    // Ahead, too, once there are the other executables.
     let mut follow = |count| {
         model.follow_greedy(token, count, &mut |chosen| {
             token = chosen;

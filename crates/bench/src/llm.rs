@@ -61,7 +61,7 @@ pub fn measure(
                 match step {
                     "decode" => model.decode(options, &mut row),
                     "prefill" => model.prefill(options, &mut row),
-                    _ => llm_host::greedy(&model, options, &mut row),
+                    _ => llm_host::greedy(context, &model, options, &mut row),
                 }
             }
             Err(error) => Err(BenchError::Wrong(error.to_string())),

@@ -107,7 +107,11 @@ impl<'a> Replay<'a> {
 const FIRST: u32 = 1;
 
 /// Replays that take turns, from an empty context, each submitted before the tokens of those ahead of it are waited for.
-struct Turns<'a>([Replay<'a>; AHEAD]);
+struct Turns<'a> {
+    replays: [Replay<'a>; AHEAD],
+    /// How many may be under way.
+    most: usize,
+}
 
 impl Steps for Turns<'_> {
     /// The replay and its run.
@@ -116,27 +120,29 @@ impl Steps for Turns<'_> {
     type Error = BenchError;
 
     fn most(&self) -> usize {
-        AHEAD
+        self.most
     }
 
     fn submit(&mut self, index: usize) -> Result<(usize, u64)> {
         let token = if index == 0 { FIRST } else { CHOSEN };
-        Ok((index % AHEAD, self.0[index % AHEAD].start(index, token)?))
+        Ok((index % self.most, self.replays[index % self.most].start(index, token)?))
     }
 
     fn wait(&mut self, (replay, run): (usize, u64)) -> Result<u32> {
-        self.0[replay].finish(run)
+        self.replays[replay].finish(run)
     }
 }
 
 /// Tokens from an empty context, each chosen by the device: what a step takes by the device's clock where the host gives
 /// each token to the next step, and what a token takes by the host's where steps are submitted ahead.
-pub fn greedy(model: &Model, options: &Options, row: &mut Row) -> Result<Dispatches> {
+pub fn greedy(context: &Arc<Context>, model: &Model, options: &Options, row: &mut Row) -> Result<Dispatches> {
     let Some(compiled) = &model.greedy else { return Ok(vec![]) };
     let timed = model.instance(compiled, Timing::Run)?;
     let others = (0..AHEAD).map(|_| model.instance(compiled, Timing::Off)).collect::<Result<Vec<_>>>()?;
     let mut single = Replay::new(&timed);
-    let mut turns = Turns(std::array::from_fn(|at| Replay::new(&others[at])));
+    let replays = std::array::from_fn(|at| Replay::new(&others[at]));
+    // As in generating: who polls has one step ahead.
+    let mut turns = Turns { replays, most: if context.polls() { 2 } else { AHEAD } };
     check(model, &mut single, &mut turns)?;
     let steps = model.shape.decode;
     let per_token = 1.0 / steps as f64;

@@ -433,6 +433,7 @@ impl<'a> Emitter<'a> {
                 Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
             }
             Op::Elementwise(op) => {
+                // Doubles have no instruction for the exponential, and would not gain.
                 if glsl(ty.dtype)? == Glsl::Float
                     && let Some(gated) = GatedTanh::of(body, node)
                 {

@@ -14,14 +14,17 @@ pub struct GatedTanh {
 }
 
 impl GatedTanh {
-    /// What `sum` is, if it is one. Of doubles, whose exponential is no instruction, nothing would be saved.
+    /// What `sum` is, if it is one whose tanh nothing else reads, and `2 c` is a float.
     pub fn of(body: &Graph, sum: &Node) -> Option<GatedTanh> {
-        let [a, b] = commuted(sum, E::Add)?;
+        let [a, b] = operands_of(sum, E::Add)?;
         [(a, b), (b, a)].into_iter().find_map(|(scaled, c)| {
             let c = uniform(body, c)?.as_f64();
             let tanh = if c == 1.0 { scaled } else { scaled_by(body, scaled, c)? };
             let node = body.node(tanh.node);
-            (node.op == Op::Elementwise(E::Tanh)).then(|| GatedTanh { x: node.operands[0], c })
+            let is_tanh = node.op == Op::Elementwise(E::Tanh);
+            let fits = ((2.0 * c) as f32).is_finite();
+            let alone = || [scaled, tanh].into_iter().all(|v| reads(body, v) == 1);
+            (is_tanh && fits && alone()).then(|| GatedTanh { x: node.operands[0], c })
         })
     }
 
@@ -31,14 +34,20 @@ impl GatedTanh {
     }
 }
 
+/// How often `v` is an operand or an output.
+fn reads(body: &Graph, v: Value) -> usize {
+    let operands = body.nodes().flat_map(|(_, node)| &node.operands).filter(|o| **o == v).count();
+    operands + body.outputs().iter().filter(|o| o.value == v).count()
+}
+
 /// The operands of a node that is `op`.
-fn commuted(node: &Node, op: E) -> Option<[Value; 2]> {
+fn operands_of(node: &Node, op: E) -> Option<[Value; 2]> {
     (node.op == Op::Elementwise(op)).then(|| [node.operands[0], node.operands[1]])
 }
 
 /// What `v` is `c` times.
 fn scaled_by(body: &Graph, v: Value, c: f64) -> Option<Value> {
-    let [a, b] = commuted(body.node(v.node), E::Mul)?;
+    let [a, b] = operands_of(body.node(v.node), E::Mul)?;
     let is_c = |v: Value| uniform(body, v).is_some_and(|s| s.as_f64() == c);
     if is_c(b) { Some(a) } else { is_c(a).then_some(b) }
 }

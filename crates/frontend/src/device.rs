@@ -157,6 +157,15 @@ impl Device {
         }
     }
 
+    /// Whether waiting for the device keeps a processor busy (`TALLOW_WAIT=poll`).
+    pub fn polls(&self) -> bool {
+        match self {
+            Device::Cpu => false,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.polls(),
+        }
+    }
+
     /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
     /// quantized format as they lie in a GGUF file.
     ///

@@ -80,6 +80,10 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    pub(crate) fn polls(&self) -> bool {
+        self.context.polls()
+    }
+
     pub(crate) fn set_tuning(&self, on: bool) {
         self.context.set_tuning(on);
     }

@@ -13,6 +13,9 @@ pub const AHEAD: usize = 4;
 /// Steps are taken together that the device computes in this time: a frame of a display with 60 Hz.
 const FRAME: Duration = Duration::from_micros(16_667);
 
+/// Shorter sleeps are not worth it: a host may wake up 0.2 ms late.
+const LEAST_REST: Duration = Duration::from_millis(1);
+
 /// Of so many times that the host sleeps by the clock, one ends before the steps do, to see when they do.
 const MEASURED: usize = 4;
 
@@ -28,8 +31,8 @@ pub trait Steps {
     /// How many can be under way at once; at least one.
     fn most(&self) -> usize;
 
-    /// Submits the step of this index: they come in order, each `most()` at the earliest after the wait for the one so far
-    /// ahead of it.
+    /// Submits the step of this index. They come in order, and at most `most()`, or [`AHEAD`] if that is less, are under way:
+    /// the step ahead of this one by so many was waited for.
     ///
     /// # Errors
     /// When it cannot be submitted.
@@ -125,11 +128,13 @@ struct Pace {
     until: usize,
     /// Whether the host wakes up before they are done, and so sees when that is.
     sees: bool,
+    /// Whether steps took longer when that was last seen than they did before.
+    longer: bool,
 }
 
 impl Pace {
     fn new(most: usize, now: Instant) -> Pace {
-        Pace { most, seen: (now, 0), period: None, rests: 0, until: 0, sees: true }
+        Pace { most, seen: (now, 0), period: None, rests: 0, until: 0, sees: true, longer: false }
     }
 
     /// Steps to be taken together.
@@ -152,7 +157,10 @@ impl Pace {
         let end = at + period * (self.until - done) as u32;
         // An eighth of a step too late costs nothing while the device is at another step, and spares a second sleep.
         let due = if self.sees { end - period / 2 } else { end + period / 8 };
-        Some(due.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
+        let rest = due.saturating_duration_since(now);
+        // Without a sleep each step is waited for, and the last one seen.
+        self.sees |= rest < LEAST_REST;
+        (rest >= LEAST_REST).then_some(rest)
     }
 
     /// `taken` steps are done; the last one was waited for from `asked` to `now`.
@@ -162,15 +170,21 @@ impl Pace {
         }
         let (at, done) = std::mem::replace(&mut self.seen, (now, taken));
         let period = (now - at) / (taken - done) as u32;
+        let longer = self.period.is_some_and(|before| period > before * 9 / 8);
+        let once = longer && !std::mem::replace(&mut self.longer, longer);
         self.period = if done == 0 {
             // The first step began when it was submitted, not when the one ahead of it was done.
             None
-        } else if (now - asked) * 4 >= period {
-            Some(period)
-        } else {
+        } else if (now - asked) * 4 < period {
             // The device was not waited for: it has become faster, or that is the host's own time, and sleeping would add to it.
             self.rests = 0;
             self.period.map(|period| period / 2)
+        } else if once {
+            // Something may have come between, on the device or on the host: seen again before it is believed.
+            self.rests = 0;
+            self.period
+        } else {
+            Some(period)
         };
     }
 }
@@ -188,7 +202,7 @@ mod tests {
         start: Instant,
         now: &'a Cell<Duration>,
         most: usize,
-        period: fn(usize) -> Duration,
+        period: &'a dyn Fn(usize) -> Duration,
         /// When the device is done with what was submitted.
         busy_until: Duration,
         /// What the device had nothing to do for.
@@ -256,14 +270,20 @@ mod tests {
     }
 
     /// Takes `taken` of `count` steps, with a host that needs `host` for each.
-    fn run(period: fn(usize) -> Duration, most: usize, host: Duration, count: usize, taken: usize) -> Seen {
+    fn run(
+        period: &dyn Fn(usize) -> Duration,
+        most: usize,
+        host: &dyn Fn(usize) -> Duration,
+        count: usize,
+        taken: usize,
+    ) -> Seen {
         run_failing(period, most, host, count, taken, None)
     }
 
     fn run_failing(
-        period: fn(usize) -> Duration,
+        period: &dyn Fn(usize) -> Duration,
         most: usize,
-        host: Duration,
+        host: &dyn Fn(usize) -> Duration,
         count: usize,
         taken: usize,
         fails_at: Option<usize>,
@@ -288,7 +308,7 @@ mod tests {
             expected += 1;
             ends += period(index);
             latest = latest.max(now.get().saturating_sub(ends));
-            now.set(now.get() + host);
+            now.set(now.get() + host(index));
             if expected == taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!(steps.waited, steps.submitted, "none is left under way");
@@ -299,7 +319,7 @@ mod tests {
 
     #[test]
     fn short_steps_are_taken_three_at_a_time() {
-        let seen = run(|_| STEP, AHEAD, Duration::from_micros(20), 300, 300);
+        let seen = run(&|_| STEP, AHEAD, &|_| Duration::from_micros(20), 300, 300);
         assert!(seen.idle < STEP / 4, "the device waited {:?}", seen.idle);
         assert!(seen.took < STEP * 301, "{:?}", seen.took);
         // Two steps alone, then three at a time; a quarter of the times the host sleeps twice.
@@ -310,7 +330,7 @@ mod tests {
 
     #[test]
     fn long_steps_are_taken_one_by_one() {
-        let seen = run(|_| Duration::from_millis(50), AHEAD, Duration::ZERO, 20, 7);
+        let seen = run(&|_| Duration::from_millis(50), AHEAD, &|_| Duration::ZERO, 20, 7);
         assert_eq!((seen.slept, seen.submitted, seen.blocked), (0, 8, 8), "one is thrown away");
         assert!(seen.latest < Duration::from_millis(1), "a token came {:?} late", seen.latest);
     }
@@ -318,42 +338,82 @@ mod tests {
     #[test]
     fn what_there_is_memory_for_is_enough() {
         for most in 1..AHEAD {
-            let seen = run(|_| STEP, most, Duration::ZERO, 40, 40);
+            let seen = run(&|_| STEP, most, &|_| Duration::ZERO, 40, 40);
             assert_eq!(seen.submitted, 40);
             assert!(most == 1 || seen.idle < STEP / 4, "{most}: the device waited {:?}", seen.idle);
         }
         // One at a time: nothing is computed that nobody wanted.
-        assert_eq!(run(|_| STEP, 1, Duration::ZERO, 40, 7).submitted, 7);
+        assert_eq!(run(&|_| STEP, 1, &|_| Duration::ZERO, 40, 7).submitted, 7);
     }
 
     #[test]
-    fn steps_that_get_longer_or_shorter_keep_the_device_busy() {
+    fn steps_that_get_longer_keep_the_device_busy() {
         for period in [
-            |i| if i < 50 { STEP * 3 } else { STEP },
             |i| if i < 50 { STEP } else { STEP * 3 },
             |i| STEP + Duration::from_micros(10) * i as u32,
             |i| if i == 0 { STEP * 5 } else { STEP },
         ] {
-            let seen = run(period, AHEAD, Duration::from_micros(20), 200, 200);
-            assert!(seen.idle < STEP * 5, "the device waited {:?}", seen.idle);
+            let seen = run(&period, AHEAD, &|_| Duration::from_micros(20), 200, 200);
+            assert!(seen.idle < STEP, "the device waited {:?}", seen.idle);
+        }
+    }
+
+    /// That the device has become faster is seen when the host next wakes up before it is done: up to three sleeps later.
+    #[test]
+    fn steps_that_get_shorter_are_noticed() {
+        for at in 40..64 {
+            let period = |i| if i < at { STEP * 3 } else { STEP };
+            let seen = run(&period, AHEAD, &|_| Duration::from_micros(20), 300, 300);
+            assert!(seen.idle < STEP * 30, "from {at} on: the device waited {:?}", seen.idle);
+        }
+    }
+
+    /// One step or one look at a token that takes long leaves the pace as it was.
+    #[test]
+    fn what_comes_between_is_not_believed() {
+        let stall = Duration::from_millis(20);
+        for at in 20..33 {
+            let host = |i| if i == at { stall } else { Duration::from_micros(20) };
+            let seen = run(&|_| STEP, AHEAD, &host, 100, 100);
+            // The device runs dry while the host stands still, and up to one sleep more.
+            assert!(seen.idle < stall + STEP * 3, "the host at {at}: the device waited {:?}", seen.idle);
+            let device = |i| if i == at { stall } else { STEP };
+            let seen = run(&device, AHEAD, &|_| Duration::from_micros(20), 100, 100);
+            assert!(seen.idle < STEP * 3, "the device at {at}: it waited {:?}", seen.idle);
         }
     }
 
     #[test]
     fn a_host_that_is_slower_than_the_device_is_not_slowed_down() {
-        let host = Duration::from_millis(4);
-        let seen = run(|_| STEP, AHEAD, host, 200, 200);
-        assert!(seen.took < host * 200 + STEP * 3, "{:?}", seen.took);
+        for micros in [500, 1000, 1500, 1700, 4000] {
+            let host = Duration::from_micros(micros);
+            let seen = run(&|_| STEP, AHEAD, &|_| host, 200, 200);
+            let least = host.max(STEP) * 200;
+            assert!(seen.took < least + STEP * 6, "{host:?}: {:?}", seen.took);
+        }
+        // It was fast before.
+        let slow = Duration::from_millis(4);
+        let host = |i| if i < 20 { Duration::ZERO } else { slow };
+        let seen = run(&|_| STEP, AHEAD, &host, 200, 200);
+        assert!(seen.took < STEP * 20 + slow * 180 + STEP * 12, "{:?}", seen.took);
+    }
+
+    #[test]
+    fn very_short_steps_are_waited_for() {
+        let step = Duration::from_micros(150);
+        let seen = run(&|_| step, AHEAD, &|_| Duration::from_micros(5), 200, 200);
+        assert_eq!(seen.slept, 0);
+        assert!(seen.idle < step, "the device waited {:?}", seen.idle);
     }
 
     #[test]
     fn the_first_error_ends_it() {
         for at in [0, 1, 5, 9] {
-            let seen = run_failing(|_| STEP, AHEAD, Duration::ZERO, 10, 10, Some(at));
+            let seen = run_failing(&|_| STEP, AHEAD, &|_| Duration::ZERO, 10, 10, Some(at));
             assert_eq!((seen.result, seen.submitted), (Err(at), at));
         }
-        assert_eq!(run(|_| STEP, AHEAD, Duration::ZERO, 0, 0).submitted, 0);
-        let ended = run(|_| STEP, AHEAD, Duration::ZERO, 40, 6);
+        assert_eq!(run(&|_| STEP, AHEAD, &|_| Duration::ZERO, 0, 0).submitted, 0);
+        let ended = run(&|_| STEP, AHEAD, &|_| Duration::ZERO, 40, 6);
         assert!(ended.result.is_ok() && ended.submitted < 6 + AHEAD, "{}", ended.submitted);
     }
 }

@@ -27,12 +27,16 @@ impl Step {
         states: &HashMap<String, State>,
     ) -> Result<Step> {
         let first = prepared.bind(weights, states)?;
-        let others = match (what, first.device()) {
+        let ahead = match what {
+            Decode::Logits => 1,
             // A run of the interpreter is done when it has started.
-            (Decode::Logits, _) | (_, Device::Cpu) => vec![],
-            // As many as there is memory for; without any, steps wait for each other.
-            (Decode::Token, _) => (1..AHEAD).map_while(|_| prepared.bind(weights, states).ok()).collect(),
+            Decode::Token if matches!(first.device(), Device::Cpu) => 1,
+            // Who polls wants each token as soon as it is there: one ahead is enough, and nothing is taken together.
+            Decode::Token if first.device().polls() => 2,
+            Decode::Token => AHEAD,
         };
+        // As many as there is memory for; without any, steps wait for each other.
+        let others = (1..ahead).map_while(|_| prepared.bind(weights, states).ok()).collect();
         Ok(Step { first, others })
     }
 

@@ -111,6 +111,9 @@ pub fn measure(
         prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Positive)?;
     }
     let (mut outcomes, mut runs) = prepared;
+    if runs.is_empty() {
+        return Ok(outcomes);
+    }
     let (warm, warm_up) = (Instant::now(), WARM_UP.min(limits.time / 4));
     while warm.elapsed() < warm_up {
         runs.iter().flat_map(|(_, timed)| timed).try_for_each(|timed| timed.recording.run())?;

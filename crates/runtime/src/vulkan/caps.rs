@@ -367,13 +367,14 @@ fn compute_queue(instance: &Instance, physical: vk::PhysicalDevice) -> Option<(u
 }
 
 fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<usize> {
-    let with = |unwanted: vk::QueueFlags| {
-        families.iter().position(|family| {
-            let flags = family.queue_flags;
-            family.queue_count > 0 && flags.contains(vk::QueueFlags::COMPUTE) && !flags.intersects(unwanted)
-        })
+    let computes = |(_, family): &(usize, &vk::QueueFamilyProperties)| {
+        family.queue_count > 0 && family.queue_flags.contains(vk::QueueFlags::COMPUTE)
     };
-    with(vk::QueueFlags::GRAPHICS).or_else(|| with(vk::QueueFlags::empty()))
+    // Tuning and benchmarks need timestamps; the first of equals.
+    let rank = |(_, family): &(usize, &vk::QueueFamilyProperties)| {
+        (family.timestamp_valid_bits == 0, family.queue_flags.contains(vk::QueueFlags::GRAPHICS))
+    };
+    families.iter().enumerate().filter(computes).min_by_key(rank).map(|(index, _)| index)
 }
 
 /// Host and device share their memory: the device is no card, and its memory can be mapped.
@@ -568,6 +569,9 @@ mod tests {
         let compute = family(QueueFlags::COMPUTE | QueueFlags::TRANSFER, 8);
         let none = family(QueueFlags::COMPUTE, 0);
         assert_eq!(compute_family(&[all, copies, compute]), Some(2));
+        // Unless it alone has no timestamps.
+        let timed = QueueFamilyProperties { timestamp_valid_bits: 64, ..all };
+        assert_eq!(compute_family(&[timed, compute]), Some(0));
         assert_eq!(compute_family(&[copies, all, none]), Some(1));
         assert_eq!(compute_family(&[copies, none]), None);
     }

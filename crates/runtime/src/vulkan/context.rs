@@ -71,6 +71,11 @@ impl Context {
         &self.caps
     }
 
+    /// Whether waiting keeps a processor busy: [`Wait::Poll`](crate::options::Wait::Poll).
+    pub fn polls(&self) -> bool {
+        self.device.polls()
+    }
+
     /// What the context has done so far.
     pub fn counters(&self) -> Counters {
         self.device.counters()

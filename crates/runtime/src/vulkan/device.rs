@@ -266,7 +266,7 @@ impl Device {
 
     /// Waits until the timeline reaches `value`; without a limit as long as it takes.
     pub(super) fn wait(&self, value: u64, limit: Option<Duration>) -> Result<()> {
-        if self.wait == Wait::Poll {
+        if self.polls() {
             return self.poll(value, limit);
         }
         let semaphores = [self.timeline];
@@ -280,6 +280,10 @@ impl Device {
         })?;
         self.reached.fetch_max(value, Ordering::Release);
         Ok(())
+    }
+
+    pub(super) fn polls(&self) -> bool {
+        self.wait == Wait::Poll
     }
 
     /// [`Device::wait`] without sleeping.
