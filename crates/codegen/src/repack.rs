@@ -11,7 +11,7 @@ use crate::template::render;
 pub const REPACK_WORKGROUP: u32 = 128;
 
 /// Bytes of the push constants that the kernel takes.
-pub const REPACK_PUSH_BYTES: u32 = 24;
+pub const REPACK_PUSH_BYTES: u32 = 36;
 
 /// The kernel as GLSL. Binding 0 is a run of a file's blocks and a word behind it, binding 1 a part of the weight with the
 /// plane's words of these blocks.
@@ -49,6 +49,7 @@ impl RepackRun<'_> {
 
     /// What the kernel is told.
     pub fn push(&self) -> [u8; REPACK_PUSH_BYTES as usize] {
+        let shifts = self.plane.shifts();
         let numbers = [
             self.spec.block_bytes as u32,
             self.plane.offset_in_block as u32,
@@ -56,6 +57,10 @@ impl RepackRun<'_> {
             self.bytes(),
             self.first,
             self.words(),
+            u32::from_ne_bytes([self.plane.share; 4]),
+            8 / shifts.len() as u32,
+            // Of at most eight shares of a bit each, at 4 bits a shift.
+            shifts.iter().rev().fold(0, |all, shift| all << 4 | shift),
         ];
         let mut bytes = [0; REPACK_PUSH_BYTES as usize];
         for (to, number) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {

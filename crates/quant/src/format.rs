@@ -87,6 +87,37 @@ pub struct Plane {
     pub offset_in_block: usize,
     /// Size of the group in one block, in bytes.
     pub bytes_per_block: usize,
+    /// Which bits of each byte belong together, with those at equal distances above them, where a byte has bits of elements that
+    /// are far apart and each share of them is gathered to words of its own ([`Plane::exchange`]); 0xff where bytes stay as they are.
+    pub share: u8,
+}
+
+impl Plane {
+    /// How far above [`share`](Plane::share) the bits of each share are: those of a byte that are not taken yet, from the lowest.
+    pub fn shifts(&self) -> Vec<u32> {
+        let mut taken = 0u8;
+        let mut shifts = vec![];
+        while taken != 0xff {
+            let shift = taken.trailing_ones();
+            taken |= self.share << shift;
+            shifts.push(shift);
+        }
+        shifts
+    }
+
+    /// Eight words of a field of which each byte has bits of `n` shares, as they lie on the device, or back.
+    ///
+    /// The words are counted as `j * 8 / n + k`. Share `p` of word `(j, k)` becomes share `j` of word `(p, k)`, so that each
+    /// share has `8 / n` words of its own.
+    pub fn exchange(&self, words: [u32; 8]) -> [u32; 8] {
+        let (shifts, mask) = (self.shifts(), u32::from_ne_bytes([self.share; 4]));
+        let own = 8 / shifts.len();
+        std::array::from_fn(|word| {
+            let (p, k) = (word / own, word % own);
+            let shares = shifts.iter().enumerate();
+            shares.fold(0, |all, (j, shift)| all | ((words[j * own + k] >> shifts[p]) & mask) << shift)
+        })
+    }
 }
 
 /// One row of the format table.
@@ -107,7 +138,12 @@ pub struct FormatSpec {
 }
 
 const fn plane(name: &'static str, offset_in_block: usize, bytes_per_block: usize) -> Plane {
-    Plane { name, offset_in_block, bytes_per_block }
+    shared(name, offset_in_block, bytes_per_block, 0xff)
+}
+
+/// A plane of which each byte has bits of several shares.
+const fn shared(name: &'static str, offset_in_block: usize, bytes_per_block: usize, share: u8) -> Plane {
+    Plane { name, offset_in_block, bytes_per_block, share }
 }
 
 const fn row(
@@ -123,7 +159,8 @@ const fn row(
 
 /// The rows, in the order of [`Format`]'s variants: name, number, elements and bytes of a block, planes.
 ///
-/// Planes have 1, 2 or a multiple of 4 bytes a block, so that no field straddles words in an odd way.
+/// Planes have 1, 2 or a multiple of 4 bytes a block, so that no field straddles words in an odd way. Shares are what one invocation of a matvec
+/// takes of a block: two groups of 32 elements, neighbours or, where scales are of 16, 64 elements apart.
 const FORMATS: [FormatSpec; 33] = [
     row(Format::Q4_0, "q4_0", 2, 32, 18, &[plane("qs", 2, 16), plane("d", 0, 2)]),
     row(Format::Q4_1, "q4_1", 3, 32, 20, &[plane("qs", 4, 16), plane("dm", 0, 4)]),
@@ -131,14 +168,21 @@ const FORMATS: [FormatSpec; 33] = [
     row(Format::Q5_1, "q5_1", 7, 32, 24, &[plane("qs", 8, 16), plane("qh", 4, 4), plane("dm", 0, 4)]),
     row(Format::Q8_0, "q8_0", 8, 32, 34, &[plane("qs", 2, 32), plane("d", 0, 2)]),
     row(Format::Q8_1, "q8_1", 9, 32, 36, &[plane("qs", 4, 32), plane("ds", 0, 4)]),
-    row(Format::Q2_K, "q2_k", 10, 256, 84, &[plane("qs", 16, 64), plane("sc", 0, 16), plane("dm", 80, 4)]),
+    row(
+        Format::Q2_K,
+        "q2_k",
+        10,
+        256,
+        84,
+        &[shared("qs", 16, 64, 0x33), plane("sc", 0, 16), plane("dm", 80, 4)],
+    ),
     row(
         Format::Q3_K,
         "q3_k",
         11,
         256,
         110,
-        &[plane("qs", 32, 64), plane("qh", 0, 32), plane("sc", 96, 12), plane("d", 108, 2)],
+        &[shared("qs", 32, 64, 0x33), shared("qh", 0, 32, 0x05), plane("sc", 96, 12), plane("d", 108, 2)],
     ),
     // The head is d, dmin and the twelve bytes of packed scales: one 16-byte load.
     row(Format::Q4_K, "q4_k", 12, 256, 144, &[plane("qs", 16, 128), plane("head", 0, 16)]),
@@ -148,7 +192,7 @@ const FORMATS: [FormatSpec; 33] = [
         13,
         256,
         176,
-        &[plane("qs", 48, 128), plane("qh", 16, 32), plane("head", 0, 16)],
+        &[plane("qs", 48, 128), shared("qh", 16, 32, 0x03), plane("head", 0, 16)],
     ),
     row(
         Format::Q6_K,
@@ -156,7 +200,7 @@ const FORMATS: [FormatSpec; 33] = [
         14,
         256,
         210,
-        &[plane("ql", 0, 128), plane("qh", 128, 64), plane("sc", 192, 16), plane("d", 208, 2)],
+        &[plane("ql", 0, 128), shared("qh", 128, 64, 0x33), plane("sc", 192, 16), plane("d", 208, 2)],
     ),
     row(Format::Q8_K, "q8_k", 15, 256, 292, &[plane("qs", 4, 256), plane("sums", 260, 32), plane("d", 0, 4)]),
     row(Format::IQ2_XXS, "iq2_xxs", 16, 256, 66, &[plane("qs", 2, 64), plane("d", 0, 2)]),
@@ -203,7 +247,7 @@ const FORMATS: [FormatSpec; 33] = [
     // The head is d and all scales: one 8-byte load.
     row(Format::IQ4_XS, "iq4_xs", 23, 256, 136, &[plane("qs", 8, 128), plane("head", 0, 8)]),
     row(Format::TQ1_0, "tq1_0", 34, 256, 54, &[plane("qs", 0, 48), plane("qh", 48, 4), plane("d", 52, 2)]),
-    row(Format::TQ2_0, "tq2_0", 35, 256, 66, &[plane("qs", 0, 64), plane("d", 64, 2)]),
+    row(Format::TQ2_0, "tq2_0", 35, 256, 66, &[shared("qs", 0, 64, 0x0f), plane("d", 64, 2)]),
     row(Format::MXFP4, "mxfp4", 39, 32, 17, &[plane("qs", 1, 16), plane("e", 0, 1)]),
     row(Format::NVFP4, "nvfp4", 40, 64, 36, &[plane("qs", 4, 32), plane("sc", 0, 4)]),
     row(Format::F16, "f16", 1, 1, 2, &[plane("data", 0, 2)]),

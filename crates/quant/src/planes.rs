@@ -4,13 +4,13 @@
 //! rearranged once: all blocks' first group of fields lie together, then all second groups, and so
 //! on ([`FormatSpec::planes`](crate::FormatSpec)), each plane starting on a multiple of
 //! [`PLANE_ALIGNMENT`]. Blocks keep their order, so block `b` of plane `p` starts at
-//! `plane_offsets[p] + b * bytes_per_block`. The bytes themselves are unchanged, and the way back
-//! ([`unpack`]) is exact.
+//! `plane_offsets[p] + b * bytes_per_block`. Where bytes have bits of elements that are far apart, those of elements
+//! that are read together are gathered ([`Plane::exchange`](crate::Plane::exchange)); all else stays as it is, and the way back ([`unpack`]) is exact.
 //!
 //! Codebooks lie elsewhere, once for all weights ([`codebooks`](crate::codebooks)). A device that rearranges blocks
 //! itself does so in runs of [`RUN_BLOCKS`], each of which starts every plane anew on an aligned byte.
 
-use crate::{Format, QuantError};
+use crate::{Format, Plane, QuantError};
 
 /// Every plane starts on a multiple of so many bytes: the widest load of a GPU.
 pub const PLANE_ALIGNMENT: usize = 16;
@@ -47,6 +47,7 @@ pub fn repack(format: Format, bytes: &[u8]) -> Result<Vec<u8>, QuantError> {
         let blocks = bytes.chunks_exact(spec.block_bytes);
         for (to, block) in out[offset..].chunks_exact_mut(plane.bytes_per_block).zip(blocks) {
             to.copy_from_slice(&block[plane.offset_in_block..][..plane.bytes_per_block]);
+            exchange(plane, to);
         }
     }
     Ok(out)
@@ -66,10 +67,25 @@ pub fn unpack(format: Format, planes: &[u8], elements: usize) -> Result<Vec<u8>,
     for (plane, offset) in spec.planes.iter().zip(offsets) {
         let fields = planes[offset..].chunks_exact(plane.bytes_per_block);
         for (block, from) in out.chunks_exact_mut(spec.block_bytes).zip(fields) {
-            block[plane.offset_in_block..][..plane.bytes_per_block].copy_from_slice(from);
+            let to = &mut block[plane.offset_in_block..][..plane.bytes_per_block];
+            to.copy_from_slice(from);
+            exchange(plane, to);
         }
     }
     Ok(out)
+}
+
+/// Gathers the shares of a block's field, or scatters them again.
+fn exchange(plane: &Plane, field: &mut [u8]) {
+    if plane.share == 0xff {
+        return;
+    }
+    for bytes in field.as_chunks_mut::<32>().0 {
+        let words = std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j])));
+        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(plane.exchange(words)) {
+            *to = word.to_le_bytes();
+        }
+    }
 }
 
 /// Elements in `bytes`, which must be whole blocks.
@@ -143,7 +159,7 @@ mod tests {
                 (smallest..smallest + 300).chain([65_536, 1_000_003].map(|n| n / spec.block_bytes + 1));
             for blocks in sizes {
                 let file = blocks * spec.block_bytes;
-                let padded = |plane: &crate::Plane| (blocks * plane.bytes_per_block).div_ceil(16) * 16;
+                let padded = |plane: &Plane| (blocks * plane.bytes_per_block).div_ceil(16) * 16;
                 let device: usize = spec.planes.iter().map(padded).sum();
                 assert_eq!(repacked_bytes(format, blocks * spec.block_elements), device, "{format} {blocks}");
                 assert!(device * 100 <= file * 102, "{format}: {device} bytes for {file}");
@@ -177,9 +193,34 @@ mod tests {
         let offsets = plane_offsets(Format::Q6_K, 768);
         assert_eq!(offsets, [0, 384, 576, 624]);
         assert_eq!(planes.len(), 640);
-        assert_eq!(planes[384 + 64..][..64], file[210 + 128..][..64]);
+        assert_eq!(planes[128..][..128], file[210..][..128]);
+        // Bits 0, 1, 4 and 5 of a byte are of one share, which has the lower halves of them first.
+        let high = |i: usize| file[210 + 128 + i];
+        for i in 0..16 {
+            let shares = [0, 2].map(|s| (high(i) >> s & 0x33) | (high(i + 16) >> s & 0x33) << 2);
+            assert_eq!([planes[384 + 64 + i], planes[384 + 64 + 16 + i]], shares);
+        }
         assert_eq!(planes[624 + 4..][..2], file[2 * 210 + 208..][..2]);
         assert_eq!(planes[630..], [0; 10]);
+    }
+
+    /// Every bit of a byte is of one share, and the shares of a plane fill whole words.
+    #[test]
+    fn shares_divide_bytes() {
+        for plane in Format::ALL.iter().flat_map(|format| format.spec().planes) {
+            let shifts = plane.shifts();
+            assert!(
+                shifts
+                    .iter()
+                    .map(|s| plane.share << s)
+                    .fold((0u8, true), |(all, apart), bits| (all | bits, apart && all & bits == 0))
+                    .1
+            );
+            assert_eq!(shifts.len() as u32 * plane.share.count_ones(), 8, "{plane:?}");
+            assert!(plane.share == 0xff || plane.bytes_per_block.is_multiple_of(32), "{plane:?}");
+            let words = std::array::from_fn(|i| 0x9e37_79b9u32.wrapping_mul(i as u32 + 1));
+            assert_eq!(plane.exchange(plane.exchange(words)), words);
+        }
     }
 
     #[test]

@@ -10,12 +10,14 @@ use crate::harness::device;
 const COLUMNS: [i64; 5] = [1, 5, 130, 1030, 3000];
 
 /// Formats that are unpacked in each way that there is, and whose blocks have each size.
-const FORMATS: [Format; 8] = [
+const FORMATS: [Format; 10] = [
     Format::Q4_0,
     Format::Q5_1,
     Format::Q8_0,
+    Format::Q2_K,
     Format::Q3_K,
     Format::Q4_K,
+    Format::Q5_K,
     Format::Q6_K,
     Format::NVFP4,
     Format::TQ2_0,
@@ -197,6 +199,28 @@ fn tiles_of_all_widths_match_the_interpreter() {
         }
     }
     checked(cases);
+}
+
+/// Rows that subgroups read in one step, of so many columns that they pass over a tile three, five or seven times, on a CPU
+/// (whose workgroups take a 128th of them) and on a GPU: passes that are written out, and in a loop.
+#[test]
+fn odd_numbers_of_passes_match_the_interpreter() {
+    let case = |format, k, n| Case {
+        rows: 1,
+        k,
+        weights: vec![(format, n)],
+        norm: Norm::None,
+        paired: false,
+        rounded: true,
+    };
+    checked(vec![
+        case(Format::Q2_K, 512, 13_000),
+        case(Format::Q3_K, 256, 9_001),
+        case(Format::TQ2_0, 512, 5_000),
+        case(Format::Q6_K, 512, 13_000),
+        case(Format::Q3_K, 4096, 13_000),
+        case(Format::Q2_K, 2048, 12_345),
+    ]);
 }
 
 #[test]

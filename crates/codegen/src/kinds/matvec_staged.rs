@@ -84,7 +84,7 @@ pub(crate) fn kernel(
         let groups = segment_groups(&mut e, segment, tile);
         let together = (WRITTEN / (segment.anchors.len() as u32 * m).max(1)).max(1);
         let elements = operand::WIDE as u32;
-        let walk = shape.walk(tile, elements, Limits { together, depth: 1 }, &before, &groups);
+        let walk = shape.walk(tile, elements, Limits { together, depth: 1, written: 0 }, &before, &groups);
         before.push(groups);
         let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats, around: Around::default() };
         segments.push(segment_holes(

@@ -101,6 +101,7 @@ pub(crate) fn packed(
     let buffer = e.param(*index);
     e.buffers[buffer].packed = true;
     e.buffers[buffer].wide = true;
+    e.buffers[buffer].pairs = packed_row(format).is_some_and(|row| row.pairs);
     Some((buffer, base))
 }
 
@@ -133,12 +134,13 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                 };
                 let mut needs = vec![];
                 if buffer.packed {
-                    let (template, _, functions) = packed_row(format).ok_or_else(|| unknown("bytes"))?;
-                    needs.extend(functions);
-                    own.push(template);
+                    let row = packed_row(format).ok_or_else(|| unknown("bytes"))?;
+                    needs.extend(row.shared);
+                    own.push(row.template);
                 }
                 let b = buffer.binding;
                 if buffer.pairs
+                    && !buffer.packed
                     && let Some(halves) = halves::of(format)
                 {
                     needs.extend(halves.shared);
@@ -227,36 +229,49 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
 
 /// Words that hold what is unpacked at once of a format.
 pub(crate) fn words_of(format: Format) -> u32 {
-    packed_row(format).map_or(0, |(_, words, _)| words)
+    packed_row(format).map_or(0, |row| row.words)
 }
 
-/// The template of the functions that fetch elements and unpack them to bytes, for each format that [`dot::packing`] knows,
-/// the words that they take, and the templates of functions that it shares with other weights.
-fn packed_row(format: Format) -> Option<(&'static str, u32, &'static [&'static str])> {
+/// How elements of a format are unpacked to bytes.
+struct PackedRow {
+    /// The template of the functions that fetch and unpack them.
+    template: &'static str,
+    /// The words that these take.
+    words: u32,
+    /// Whether some are fetched in pairs, besides those in fours.
+    pairs: bool,
+    /// Templates of functions that the format shares with other weights.
+    shared: &'static [&'static str],
+}
+
+/// For each format that [`dot::packing`] knows.
+fn packed_row(format: Format) -> Option<PackedRow> {
     const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
     const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
     const SCALES: &[&str] = &["packed/pair_scales.glsl"];
-    match format {
-        Format::Q4_0 => Some(("packed/q4_0.glsl", 5, &[])),
-        Format::Q4_1 => Some(("packed/q4_1.glsl", 5, &[])),
-        Format::Q5_0 => Some(("packed/q5_0.glsl", 6, &[])),
-        Format::Q5_1 => Some(("packed/q5_1.glsl", 6, &[])),
-        Format::Q8_0 => Some(("packed/q8_0.glsl", 9, &[])),
+    const NONE: &[&str] = &[];
+    let (template, words, pairs, shared) = match format {
+        Format::Q4_0 => ("packed/q4_0.glsl", 5, false, NONE),
+        Format::Q4_1 => ("packed/q4_1.glsl", 5, false, NONE),
+        Format::Q5_0 => ("packed/q5_0.glsl", 6, false, NONE),
+        Format::Q5_1 => ("packed/q5_1.glsl", 6, false, NONE),
+        Format::Q8_0 => ("packed/q8_0.glsl", 9, false, NONE),
         // Of activations, which are asked for where they are needed.
-        Format::Q8_1 => Some(("packed/q8_1.glsl", 0, &[])),
-        Format::Q2_K => Some(("packed/q2_k.glsl", 11, &[])),
-        Format::Q3_K => Some(("packed/q3_k.glsl", 20, &[])),
-        Format::Q4_K => Some(("packed/q4_k.glsl", 12, SCALES)),
-        Format::Q5_K => Some(("packed/q5_k.glsl", 20, SCALES)),
-        Format::Q6_K => Some(("packed/q6_k.glsl", 19, &[])),
-        Format::TQ2_0 => Some(("packed/tq2_0.glsl", 9, &[])),
-        Format::IQ4_NL => Some(("packed/iq4_nl.glsl", 5, IQ4)),
-        Format::IQ4_XS => Some(("packed/iq4_xs.glsl", 6, IQ4)),
-        Format::MXFP4 => Some(("packed/mxfp4.glsl", 5, FP4)),
-        Format::NVFP4 => Some(("packed/nvfp4.glsl", 5, FP4)),
-        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_K => None,
-        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
-        Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
-    }
+        Format::Q8_1 => ("packed/q8_1.glsl", 0, false, NONE),
+        Format::Q2_K => ("packed/q2_k.glsl", 7, true, NONE),
+        Format::Q3_K => ("packed/q3_k.glsl", 10, true, NONE),
+        Format::Q4_K => ("packed/q4_k.glsl", 12, false, SCALES),
+        Format::Q5_K => ("packed/q5_k.glsl", 14, true, SCALES),
+        Format::Q6_K => ("packed/q6_k.glsl", 15, true, NONE),
+        Format::TQ2_0 => ("packed/tq2_0.glsl", 5, false, NONE),
+        Format::IQ4_NL => ("packed/iq4_nl.glsl", 5, false, IQ4),
+        Format::IQ4_XS => ("packed/iq4_xs.glsl", 6, false, IQ4),
+        Format::MXFP4 => ("packed/mxfp4.glsl", 5, false, FP4),
+        Format::NVFP4 => ("packed/nvfp4.glsl", 5, false, FP4),
+        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => return None,
+        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_K => return None,
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
+    };
+    Some(PackedRow { template, words, pairs, shared })
 }

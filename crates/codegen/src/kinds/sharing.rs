@@ -137,6 +137,8 @@ pub(super) struct Walk {
     pub column: String,
     /// Whether the tile ends with a pass.
     pub even: bool,
+    /// Whether the passes are written out.
+    pub written: bool,
     /// Items of a row, and whether the steps end with them.
     pub items: u32,
     pub whole: bool,
@@ -175,7 +177,7 @@ impl Walk {
         context! {
             tile => self.tile, together => self.together, passes => &self.passes, once => self.once, steps => &self.steps,
             depth => self.depth, slots => self.slots, along => self.along, here => &self.here, column0 => &self.column0, item => &self.item, column => &self.column,
-            even => self.even, whole => self.whole, items => self.items, comment => &self.comment,
+            even => self.even, written => self.written, whole => self.whole, items => self.items, comment => &self.comment,
         }
     }
 }
@@ -187,6 +189,9 @@ pub(super) struct Limits {
     pub together: u32,
     /// Columns that weights are asked for ahead.
     pub depth: u32,
+    /// Passes that are written out one behind the other where they cannot be taken together, so that the weights of the next
+    /// column have registers of their own.
+    pub written: u32,
 }
 
 impl Sharing {
@@ -312,6 +317,7 @@ impl Shape {
                 item: "along * gl_SubgroupSize + gl_SubgroupInvocationID".into(),
                 column: "gl_SubgroupID + pass * gl_NumSubgroups".into(),
                 even: true,
+                written: false,
                 items,
                 whole: false,
                 comment: "Each subgroup takes a column at a time.".into(),
@@ -323,6 +329,7 @@ impl Shape {
         // As many as leave the fewest passes over.
         let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
         let together = (1..=limits.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
+        let written = together == 1 && steps == 1 && (2..=limits.written).contains(&passes);
         let once = together == passes;
         let along = passes == 1 && steps > 1;
         let divides = |depth: &u32| (once && steps == 1) || together.is_multiple_of(*depth);
@@ -333,6 +340,7 @@ impl Shape {
         let in_loop = (2..=(limits.depth + 1).min(together)).rev().find(|n| together.is_multiple_of(*n));
         let (depth, slots) = match in_loop.filter(|_| !along && !once) {
             Some(slots) => (slots - 1, slots),
+            None if written => (1, 2),
             None => (depth, depth),
         };
         let whole = items == steps * size * parts;
@@ -375,6 +383,7 @@ impl Shape {
             item,
             column: if passes == 1 { slot } else { format!("{slot} + pass * {lanes}u") },
             even: tile.is_multiple_of(lanes) && passes.is_multiple_of(together),
+            written,
             items,
             whole,
             comment,

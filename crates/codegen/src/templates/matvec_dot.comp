@@ -355,7 +355,7 @@ ${ rounded("byte_of" if exact) }
 //% else
         const uint passes = ${ s.passes };
 //% if s.together == 1
-        for (uint pass = 0u; pass < passes; ++pass) {
+        ${ "[[unroll]] " if s.written }for (uint pass = 0u; pass < passes; ++pass) {
 //% else
         for (uint pass0 = 0u; pass0 < passes; pass0 += ${ s.together }u) {
 //% endif

@@ -153,10 +153,19 @@ mod tests {
     fn dispatch(push: &[u8], blocks: &[u8], words: &mut [u8]) {
         let run: Vec<usize> =
             push.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) as usize).collect();
-        let [block_bytes, start, field, bytes, first, count] = run[..] else { panic!("six numbers") };
+        let [block_bytes, start, field, bytes, first, count, share, own, shifts] = run[..] else {
+            panic!("nine numbers")
+        };
+        let byte = |i: usize| match i < bytes {
+            true => blocks[i / field * block_bytes + start + i % field] as usize,
+            false => 0,
+        };
+        let shift = |share: usize| shifts >> (4 * share) & 15;
         for i in 0..4 * count {
-            let from = i / field * block_bytes + start + i % field;
-            words[4 * first + i] = if i < bytes { blocks[from] } else { 0 };
+            let (eight, p, k) = (i / 32 * 32, i % 32 / (4 * own), i % (4 * own));
+            let shares =
+                (0..8 / own).map(|j| (byte(eight + 4 * j * own + k) >> shift(p) & share & 0xff) << shift(j));
+            words[4 * first + i] = shares.fold(0, |all, bits| all | bits) as u8;
         }
     }
 

@@ -1,6 +1,6 @@
 // q5_k: w = d * sc * q - dmin * m; 256 elements a block in 8 groups of 32, each with a 6-bit sc and m.
 // Per 64 elements 32 bytes: low nibbles are the first group, high nibbles the second; 32 bytes of a high bit
-// (eight groups a byte).
+// (eight groups a byte), on the device 8 bytes for each 64 elements.
 vec2 scale${ b }(uint block, uint group) {
     uint head = ${ head }u + block * 4u, j = group & 3u;
     vec2 d = unpackHalf2x16(at${ b }(head));
@@ -12,7 +12,9 @@ vec2 scale${ b }(uint block, uint group) {
 uint low${ b }(uint block, uint j) {
     return at${ b }(${ qs }u + block * 32u + (j >> 6) * 8u + ((j & 31u) >> 2)) >> ((j & 32u) / 8u);
 }
-uint high${ b }(uint block, uint j) { return at${ b }(${ qh }u + block * 8u + ((j & 31u) >> 2)) >> (j >> 5); }
+uint high${ b }(uint block, uint j) {
+    return at${ b }(${ qh }u + block * 8u + (j >> 6) * 2u + (j >> 2 & 1u)) >> ((j >> 2 & 6u) + (j >> 5 & 1u));
+}
 float load${ b }(uint e) {
     uint block = e >> 8, j = e & 255u, shift = 8u * (j & 3u);
     vec2 s = scale${ b }(block, j >> 5);

@@ -1,5 +1,6 @@
 // q6_k: w = d * sc * (q - 32); 256 elements a block, 16 signed 8-bit scales of 16 elements each.
-// Per 128 elements: 64 bytes of low nibbles (two groups of 32 a byte) and 32 bytes of 2 high bits (four).
+// Per 128 elements: 64 bytes of low nibbles (two groups of 32 a byte) and 32 bytes of 2 high bits (four). On the device the high bits of
+// groups 0 and 2 lie in 16 bytes, then those of 1 and 3.
 float scale${ b }(uint block, uint j) {
     float d = unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x;
     uint s = j >> 4;
@@ -9,7 +10,7 @@ uint low${ b }(uint block, uint j) {
     return at${ b }(${ ql }u + block * 32u + (j >> 7) * 16u + (j & 32u) / 4u + ((j & 31u) >> 2)) >> ((j & 64u) / 16u);
 }
 uint high${ b }(uint block, uint j) {
-    return at${ b }(${ qh }u + block * 16u + (j >> 7) * 8u + ((j & 31u) >> 2)) >> (2u * ((j >> 5) & 3u));
+    return at${ b }(${ qh }u + block * 16u + (j >> 7) * 8u + (j >> 3 & 4u) + (j >> 2 & 3u)) >> ((j >> 3 & 2u) + (j >> 4 & 4u));
 }
 float load${ b }(uint e) {
     uint block = e >> 8, j = e & 255u, shift = 8u * (j & 3u);

@@ -1,8 +1,8 @@
 // tq2_0: w = d * (q - 1); 256 elements a block, f16 scale. Per 128 elements 32 bytes, each with one element of
-// four groups of 32.
+// four groups of 32; on the device 16 bytes for each 64 elements.
 float scale${ b }(uint block) { return unpackHalf2x16(at${ b }(${ d }u + (block >> 1)) >> (16u * (block & 1u))).x; }
 uint low${ b }(uint block, uint j) {
-    return at${ b }(${ qs }u + block * 16u + (j >> 7) * 8u + ((j & 31u) >> 2)) >> (2u * ((j >> 5) & 3u));
+    return at${ b }(${ qs }u + block * 16u + (j >> 6) * 4u + (j >> 2 & 3u)) >> ((j >> 2 & 4u) + (j >> 4 & 2u));
 }
 float load${ b }(uint e) {
     uint block = e >> 8, j = e & 255u;

@@ -2,20 +2,19 @@
 // w = d * sc * q - dmin * m.
 void fetch${ b }(uint e, out uint raw[${ words }]) {
     uvec4 lo = quad${ b }(${ qs // 4 }u + (e >> 5)), hi = quad${ b }(${ qs // 4 }u + (e >> 5) + 1u), head = quad${ b }(${ head // 4 }u + (e >> 8));
-    uvec4 bits_lo = quad${ b }(${ qh // 4 }u + (e >> 8) * 2u), bits_hi = quad${ b }(${ qh // 4 }u + (e >> 8) * 2u + 1u);
+    uvec2 bits = pair${ b }(${ qh // 2 }u + (e >> 6));
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         raw[i] = lo[i];
         raw[i + 4u] = hi[i];
-        raw[i + 8u] = bits_lo[i];
-        raw[i + 12u] = bits_hi[i];
-        raw[i + 16u] = head[i];
+        raw[i + 8u] = head[i];
     }
+    [[unroll]] for (uint i = 0u; i < 2u; ++i) raw[i + 12u] = bits[i];
 }
 vec4 packed${ b }(uint e, uint raw[${ words }], out ivec4 q[4]) {
     [[unroll]] for (uint i = 0u; i < 8u; ++i) {
-        uint bits = raw[i + 8u] >> ((e >> 5) & 6u);
+        uint bits = raw[i % 2u + 12u] >> (i / 2u * 2u);
         q[i / 4u][i % 4u] = int((raw[i] & 0x0f0f0f0fu) | ((bits & 0x01010101u) << 4));
         q[i / 4u + 2u][i % 4u] = int(((raw[i] >> 4) & 0x0f0f0f0fu) | ((bits & 0x02020202u) << 3));
     }
-    return pair_scales(e, raw[16], uvec3(raw[17], raw[18], raw[19]));
+    return pair_scales(e, raw[8], uvec3(raw[9], raw[10], raw[11]));
 }
