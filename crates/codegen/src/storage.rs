@@ -30,7 +30,7 @@ pub(crate) struct Buffer {
     pub elements: u64,
     /// Also declared as 16-byte vectors for wide loads.
     pub wide: bool,
-    /// Also declared as 8-byte vectors: blocks are unpacked to f16, unless they are [`packed`](Buffer::packed).
+    /// Also declared as 8-byte vectors, for blocks that are unpacked to f16, or to bytes if they are [`packed`](Buffer::packed).
     pub pairs: bool,
     /// A weight whose blocks are unpacked to bytes instead of floats.
     pub packed: bool,

@@ -171,7 +171,7 @@ impl Pace {
         let (at, done) = std::mem::replace(&mut self.seen, (now, taken));
         let period = (now - at) / (taken - done) as u32;
         let longer = self.period.is_some_and(|before| period > before * 9 / 8);
-        let once = longer && !std::mem::replace(&mut self.longer, longer);
+        let once = !std::mem::replace(&mut self.longer, longer) && longer;
         self.period = if done == 0 {
             // The first step began when it was submitted, not when the one ahead of it was done.
             None
@@ -368,18 +368,20 @@ mod tests {
         }
     }
 
-    /// One step or one look at a token that takes long leaves the pace as it was.
+    /// Steps or looks at tokens that take long, now and then, leave the pace as it was.
     #[test]
     fn what_comes_between_is_not_believed() {
         let stall = Duration::from_millis(20);
-        for at in 20..33 {
-            let host = |i| if i == at { stall } else { Duration::from_micros(20) };
-            let seen = run(&|_| STEP, AHEAD, &host, 100, 100);
+        for (at, apart) in (20..33).flat_map(|at| (30..49).map(move |apart| (at, apart))) {
+            let stalls = |i: usize| i >= at && (i - at).is_multiple_of(apart);
+            let host = |i| if stalls(i) { stall } else { Duration::from_micros(20) };
+            let seen = run(&|_| STEP, AHEAD, &host, 150, 150);
             // The device runs dry while the host stands still, and up to one sleep more.
-            assert!(seen.idle < stall + STEP * 3, "the host at {at}: the device waited {:?}", seen.idle);
-            let device = |i| if i == at { stall } else { STEP };
-            let seen = run(&device, AHEAD, &|_| Duration::from_micros(20), 100, 100);
-            assert!(seen.idle < STEP * 3, "the device at {at}: it waited {:?}", seen.idle);
+            let most = (stall + STEP * 3) * (150usize - at).div_ceil(apart) as u32;
+            assert!(seen.idle < most, "the host at {at}, every {apart}: the device waited {:?}", seen.idle);
+            let device = |i| if stalls(i) { stall } else { STEP };
+            let seen = run(&device, AHEAD, &|_| Duration::from_micros(20), 150, 150);
+            assert!(seen.idle < STEP * 3, "the device at {at}, every {apart}: it waited {:?}", seen.idle);
         }
     }
 

@@ -87,13 +87,14 @@ pub struct Plane {
     pub offset_in_block: usize,
     /// Size of the group in one block, in bytes.
     pub bytes_per_block: usize,
-    /// Which bits of each byte belong together, with those at equal distances above them, where a byte has bits of elements that
-    /// are far apart and each share of them is gathered to words of its own ([`Plane::exchange`]); 0xff where bytes stay as they are.
+    /// The bits of each byte that are its lowest share, bit 0 among them, where a byte has bits of elements that are far apart and each
+    /// share is gathered to words of its own ([`Plane::exchange`]); 0xff where bytes stay as they are. The other shares are the same
+    /// pattern, shifted to the bits that are still free.
     pub share: u8,
 }
 
 impl Plane {
-    /// How far above [`share`](Plane::share) the bits of each share are: those of a byte that are not taken yet, from the lowest.
+    /// How far each share is shifted from [`share`](Plane::share).
     pub fn shifts(&self) -> Vec<u32> {
         let mut taken = 0u8;
         let mut shifts = vec![];

@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(offsets, [0, 384, 576, 624]);
         assert_eq!(planes.len(), 640);
         assert_eq!(planes[128..][..128], file[210..][..128]);
-        // Bits 0, 1, 4 and 5 of a byte are of one share, which has the lower halves of them first.
+        // The first 16 bytes hold bits 0, 1, 4 and 5 of 32 bytes: those of the first 16 in their places, the others' two bits higher.
         let high = |i: usize| file[210 + 128 + i];
         for i in 0..16 {
             let shares = [0, 2].map(|s| (high(i) >> s & 0x33) | (high(i + 16) >> s & 0x33) << 2);
@@ -217,6 +217,7 @@ mod tests {
                     .1
             );
             assert_eq!(shifts.len() as u32 * plane.share.count_ones(), 8, "{plane:?}");
+            assert!(plane.share & 1 == 1, "{plane:?}");
             assert!(plane.share == 0xff || plane.bytes_per_block.is_multiple_of(32), "{plane:?}");
             let words = std::array::from_fn(|i| 0x9e37_79b9u32.wrapping_mul(i as u32 + 1));
             assert_eq!(plane.exchange(plane.exchange(words)), words);

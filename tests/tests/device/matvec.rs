@@ -262,6 +262,8 @@ fn several_weights_in_a_kernel_match_the_interpreter() {
                 case(1, 512, &[(Format::Q4_0, 300), (Format::Q4_K, 300)], true),
                 case(2, 768, &[(Format::Q6_K, 90), (Format::NVFP4, 90)], true),
                 case(1, 2048, &[(Format::Q3_K, 40), (Format::Q8_0, 40)], true),
+                // Two columns of two matrices at a time.
+                case(1, 512, &[(Format::Q3_K, 8000), (Format::Q3_K, 8000)], true),
                 case(
                     1,
                     512,

@@ -30,7 +30,8 @@ const TOGETHER: u32 = 2;
 const MOST_WORDS: u32 = 40;
 
 /// Passes of a number that no two columns at a time divide, which are written out where weights have few words. (H200, 14336 x 4096, seven
-/// passes, written out and not: Q2_K, 7 words, 6.6 and 7.8 us, Q3_K, 10 words, 8.6 and 9.1; Q4_K, 12 words, 9.4 and 8.3, Q6_K, 15 words, 12.6 and 11.8.)
+/// passes, written out and not: Q2_K, 7 words, 6.6 and 7.8 us, Q3_K, 10 words, 8.6 and 9.1; Q4_K, 12 words, 9.4 and 8.3, Q6_K, 15 words, 12.6 and 11.8;
+/// formats unpacked 32 at a time the same either way, Q4_0 7.9 and Q8_0 14.6.)
 const WRITTEN: u32 = 8;
 const SHORT_WORDS: u32 = 10;
 
@@ -183,10 +184,14 @@ fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
     segment.anchors.iter().filter_map(packing).map(|p| p.elements()).max().unwrap_or(dot::BLOCK) as u32
 }
 
-/// Words that hold what is unpacked at once of any of a segment's weights.
+/// Words of all weights of a column that an invocation takes at a time.
 fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
-    let words = |id: &NodeId| Some(operand::words_of(dot::weights(e.body, *id)?.1));
-    segment.anchors.iter().filter_map(words).max().unwrap_or(0)
+    let elements = elements(e, segment);
+    let words = |id: &NodeId| {
+        let (_, format) = dot::weights(e.body, *id)?;
+        Some(operand::words_of(format) * elements / dot::packing(format)?.elements() as u32)
+    };
+    segment.anchors.iter().filter_map(words).sum()
 }
 
 /// Elements that an invocation takes at a time, in most of a kernel's columns: what shares of the work are counted in.
@@ -199,7 +204,7 @@ pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
 fn limits(elements: u32, words: u32, segment: &Segment, m: u32) -> Limits {
     let sums = segment.anchors.len() as u32 * m;
     // With two, those of the next column have registers of their own.
-    let fits = m == 1 && 2 * words * sums <= MOST_WORDS;
+    let fits = m == 1 && 2 * words <= MOST_WORDS;
     let together = if fits { TOGETHER } else { (TOGETHER / sums.max(1)).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
     Limits { together, depth: (AHEAD / elements).max(1), written: if short { WRITTEN } else { 0 } }

@@ -12,8 +12,8 @@ layout(push_constant) uniform Run {
     uint bytes;        // of the field in all blocks of the run; behind them the plane is padded with zeros
     uint first;        // the word of b1 at which the run starts
     uint words;        // to be written
-    uint share;        // the bits of each byte that belong together, with those some shifts above
-    uint own;          // words of eight that a share of them has then
+    uint share;        // the bits of each byte that are its lowest share; the others are shifted from there
+    uint own;          // words that each share fills, of every eight
     uint shifts;       // of the shares, 4 bits each
 } run;
 // The four bytes of b0 from this one on.

@@ -357,8 +357,8 @@ fn driver(v12: &vk::PhysicalDeviceVulkan12Properties<'_>, version: u32) -> Strin
     if named.is_empty() { format!("driver {version:#x}") } else { named.join(" ") }
 }
 
-/// The family that work goes to and the valid bits of its timestamps: one for compute without graphics, if there is one
-/// (decision 0030).
+/// The family that work goes to and the valid bits of its timestamps: of those that have timestamps, if any do, one for compute without
+/// graphics, if there is one (decision 0030).
 fn compute_queue(instance: &Instance, physical: vk::PhysicalDevice) -> Option<(u32, u32)> {
     // SAFETY: the handle comes from this live instance.
     let families = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
@@ -572,6 +572,8 @@ mod tests {
         // Unless it alone has no timestamps.
         let timed = QueueFamilyProperties { timestamp_valid_bits: 64, ..all };
         assert_eq!(compute_family(&[timed, compute]), Some(0));
+        let timed_compute = QueueFamilyProperties { timestamp_valid_bits: 64, ..compute };
+        assert_eq!(compute_family(&[timed, timed_compute]), Some(1));
         assert_eq!(compute_family(&[copies, all, none]), Some(1));
         assert_eq!(compute_family(&[copies, none]), None);
     }
