@@ -24,7 +24,9 @@ fn main() -> Result<()> {
     let context = Context::new(&RuntimeOptions::from_env()?)?;
     println!("{}", context.caps().name);
     println!("format     GB   GB/s as they are  rearranged by the host  by the device");
-    for format in [Format::Q4_0, Format::Q4_K, Format::Q6_K, Format::Q8_0, Format::MXFP4, Format::IQ2_S] {
+    for format in
+        [Format::Q4_0, Format::Q3_K, Format::Q4_K, Format::Q6_K, Format::Q8_0, Format::MXFP4, Format::IQ2_S]
+    {
         row(&context, format)?;
     }
     Ok(())
