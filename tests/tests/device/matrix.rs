@@ -75,42 +75,62 @@ fn quantized_weights_match_the_interpreter() {
 }
 
 /// Several products of one left operand, and an epilogue that reads other columns than its own.
+fn several(count: i64, k: i64, n: i64) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("several");
+    let x = activations(&mut g, 70.into(), k)?;
+    let mut y = None;
+    for i in 0..count {
+        let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, k)?;
+        let own = g.add(Op::Matmul, &[x, w])?;
+        y = Some(match y {
+            None => own,
+            Some(y) => g.elementwise(E::Mul, &[y, own])?,
+        });
+    }
+    let y = g.reshape(y.expect("one at least"), [70.into(), Dim::from(n / 4), 4.into()])?;
+    // The halves of each four columns change places.
+    let half = |g: &mut Graph, at: i64| g.add(Op::Slice { axis: 2, start: at.into(), len: 2.into() }, &[y]);
+    let (low, high) = (half(&mut g, 0)?, half(&mut g, 2)?);
+    let turned = g.add(Op::Concat { axis: 2 }, &[high, low])?;
+    let sum = g.elementwise(E::Add, &[turned, y])?;
+    g.output("y", sum)?;
+    Ok(g)
+}
+
+/// Products side by side: segments of different widths.
+fn siblings(k: i64) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("siblings");
+    let x = activations(&mut g, 200.into(), k)?;
+    for (i, n) in [128, 32, 40].into_iter().enumerate() {
+        let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, k)?;
+        let y = g.add(Op::Matmul, &[x, w])?;
+        g.output(&format!("y{i}"), y)?;
+    }
+    Ok(g)
+}
+
 #[test]
 fn products_that_share_a_kernel_match_the_interpreter() {
-    let several = |count: i64, n: i64| -> Result<Graph, GraphError> {
-        let mut g = Graph::new("several");
-        let x = activations(&mut g, 70.into(), 64)?;
-        let mut y = None;
-        for i in 0..count {
-            let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, 64)?;
-            let own = g.add(Op::Matmul, &[x, w])?;
-            y = Some(match y {
-                None => own,
-                Some(y) => g.elementwise(E::Mul, &[y, own])?,
-            });
-        }
-        let y = g.reshape(y.expect("one at least"), [70.into(), Dim::from(n / 4), 4.into()])?;
-        // The halves of each four columns change places.
-        let half =
-            |g: &mut Graph, at: i64| g.add(Op::Slice { axis: 2, start: at.into(), len: 2.into() }, &[y]);
-        let (low, high) = (half(&mut g, 0)?, half(&mut g, 2)?);
-        let turned = g.add(Op::Concat { axis: 2 }, &[high, low])?;
-        let sum = g.elementwise(E::Add, &[turned, y])?;
-        g.output("y", sum)?;
-        Ok(g)
-    };
-    // Side by side: segments of different widths.
-    let siblings = || -> Result<Graph, GraphError> {
-        let mut g = Graph::new("siblings");
-        let x = activations(&mut g, 200.into(), 96)?;
-        for (i, n) in [128, 32, 40].into_iter().enumerate() {
-            let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, 96)?;
-            let y = g.add(Op::Matmul, &[x, w])?;
-            g.output(&format!("y{i}"), y)?;
-        }
-        Ok(g)
-    };
-    checked((1..=5).flat_map(|count| [several(count, 64), several(count, 132)]).chain([siblings()]));
+    let several = (1..=5).flat_map(|count| [several(count, 64, 64), several(count, 64, 132)]);
+    checked(several.chain([siblings(96)]));
+}
+
+/// Few tiles and long inner extents, of which several workgroups take a part each: two, four and eight, the last part shorter than the others, or ending
+/// within a slice.
+#[test]
+fn tiles_that_workgroups_share_match_the_interpreter() {
+    let seq = || Dim::from(Symbol::new("seq", 150));
+    checked([
+        linear(70.into(), 2048, 130, Format::F16),
+        linear(seq(), 4096, 72, Format::Q4_K),
+        several(2, 2048, 132),
+        siblings(4192),
+        linear(9.into(), 9000, 40, Format::F16),
+        linear(257.into(), 4128, 64, Format::Q4_0),
+        linear(65.into(), 2047, 65, Format::F16),
+        several(1, 2080, 64),
+        linear(seq(), 12_288, 33, Format::Q6_K),
+    ]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, matrix};
 use super::attention_matrix::matrix_extensions;
 use super::group;
 use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
+use super::shared_tiles::SharedTiles;
 use super::{Parts, block, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
@@ -138,11 +139,17 @@ pub(crate) fn kernel(
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
     let turns = turns(form, tile, &tiles);
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
+    let columns = columns_grid(form, &widths, limits[1]);
+    let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * columns.most();
+    let floats = u64::from(tile.side) * u64::from(tile.side);
+    let shared = SharedTiles::of(&e, form, (all, floats, BK)).filter(|_| turns == 1);
     // Rows along x: workgroups that run together then read the same weights.
     let grid = [
         Count { value: form.m.clone(), per: tile.side, limit: limits[0] },
-        columns_grid(form, &widths, limits[1]),
-        Count { value: form.batch.numel(), per: 1, limit: limits[2] },
+        columns,
+        shared.map_or(Count { value: form.batch.numel(), per: 1, limit: limits[2] }, |s| {
+            Count::constant(s.parts)
+        }),
     ];
     whole("matmul", &grid)?;
     let (mut segments, mut text) = (vec![], String::new());
@@ -157,6 +164,7 @@ pub(crate) fn kernel(
     // Loads behind the last slice that is multiplied stay within the operands.
     let next =
         if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
+    let shared = shared.map(|shared| shared.holes(&mut e));
     let parts = Parts {
         kind: "matmul",
         template: "matmul_matrix.comp",
@@ -167,7 +175,7 @@ pub(crate) fn kernel(
         holes: context! {
             segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
             side => tile.matrix, pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
-            next => next, turns => turns,
+            next => next, turns => turns, shared => shared,
             lanes => lanes, words => words(tile, form), right0 => tile.side * STRIDE,
         },
     };

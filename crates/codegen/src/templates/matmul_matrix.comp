@@ -12,9 +12,21 @@ ${ functions }
 // Slices of the operands in f16: ${ bm } rows of the left, then as many columns of the right, ${ bk } elements each, and
 // eight more so that neighbouring rows lie in different banks. Later strips of the results.
 shared uvec4 slices[${ words }];
+//% if shared
+// What each part of a tile found, and how many parts of it are done.
+layout(set = 0, binding = ${ shared.partial }, std430) coherent buffer Partial { float partial[]; };
+layout(set = 0, binding = ${ shared.done }, std430) coherent buffer Done { uint done[]; };
+shared uint before;
+//% endif
 float result(uint i) { return uintBitsToFloat(slices[i >> 2][i & 3u]); }
 void main() {
+//% if shared
+    // A tile is shared by ${ shared.parts } workgroups, each with a part of the inner extent.
+    const uint lane = gl_LocalInvocationIndex, batch = 0u, share = gl_WorkGroupID.z;
+    const uint first = share * ${ shared.each }u, behind = min(first + ${ shared.each }u, ${ k });
+//% else
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
+//% endif
     const uint row0 = gl_WorkGroupID.x * ${ bm }u;
     uint group = gl_WorkGroupID.y;
     // Four invocations load a row. Those that store together take rows four apart, which lie in different banks.
@@ -45,7 +57,7 @@ ${ s.k_lines }
         coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator> sums[${ s.sums }];
         [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator>(0.0);
         // A slice is loaded while the one before it is multiplied. Unrolled, the loop would take more registers than there are.
-        [[dont_unroll]] for (uint k0 = 0u; k0 < ${ k }; k0 += ${ bk }u) {
+        [[dont_unroll]] for (uint k0 = ${ "first" if shared else "0u" }; k0 < ${ "behind" if shared else k }; k0 += ${ bk }u) {
             [[unroll]] for (uint t = 0u; t < ${ pieces }u; ++t) slices[(t * ${ pass }u + own) * ${ stride }u + part] = left[t];
 //% for a in s.anchors
             [[unroll]] for (uint t = 0u; t < ${ s.passes }u; ++t) {
@@ -89,6 +101,27 @@ ${ s.k_lines }
             }
             barrier();
         }
+//% if shared
+        // The last part that is done sums up what all of them found.
+        const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x, partial0 = tile * ${ shared.parts * shared.floats }u + gl_SubgroupID * ${ s.sums * side * side }u;
+        [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i)
+            coopMatStore(sums[i], partial, partial0 + share * ${ shared.floats }u + i * ${ side * side }u, ${ side }u, gl_CooperativeMatrixLayoutRowMajor);
+        memoryBarrierBuffer();
+        barrier();
+        if (lane == 0u) before = atomicAdd(done[tile], 1u);
+        barrier();
+        if (before + 1u < ${ shared.parts }u) return;
+        memoryBarrierBuffer();
+        if (lane == 0u) done[tile] = 0u;
+        [[unroll]] for (uint i = 0u; i < ${ s.sums }u; ++i) {
+            coopMatLoad(sums[i], partial, partial0 + i * ${ side * side }u, ${ side }u, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint p = 1u; p < ${ shared.parts }u; ++p) {
+                coopmat<float, gl_ScopeSubgroup, ${ side }, ${ side }, gl_MatrixUseAccumulator> other;
+                coopMatLoad(other, partial, partial0 + p * ${ shared.floats }u + i * ${ side * side }u, ${ side }u, gl_CooperativeMatrixLayoutRowMajor);
+                sums[i] += other;
+            }
+        }
+//% endif
 //% if s.narrow
         // A subgroup at a time takes ${ side } rows of its own results, as f16.
         const uint strip0 = gl_SubgroupID * ${ s.strip_words }u, half0 = row0 + gl_SubgroupID / 2u * ${ bm // 2 }u;
@@ -180,7 +213,7 @@ ${ s.k_lines }
         uint column0 = group * ${ s.bn * turns }u;
         const uint behind = column0 + ${ s.bn * turns }u;
 //% endif
-        ${ load("", "column0") | indent(8) }
+        ${ load("first + " if shared else "", "column0") | indent(8) }
 //% if turns == 1
 ${ tile() }
 //% else

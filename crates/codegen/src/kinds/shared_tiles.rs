@@ -1,0 +1,62 @@
+//! Products of so few tiles that a workgroup for each would leave much of the device idle: several workgroups share a tile, each takes a
+//! part of the inner extent. The last that is done sums up what all of them found, in the order of the parts; no workgroup waits for another.
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::form::{ContractionForm, bindings};
+
+use crate::emit::Emitter;
+use crate::kernel::Scratch;
+
+/// Workgroups that share tiles, at most: two for each multiprocessor of a large device. (H200, 512 rows of the 8B shape in F16, output and down projections of
+/// 128 tiles, us of all layers: 17650 with one workgroup a tile, 13160 with two, 14330 with four; the projections of 192 and of 896 tiles 21300, 21500 where the
+/// former had two, 21900 with four.)
+const WANTED_WORKGROUPS: u64 = 256;
+
+/// Slices of the inner extent in a part, at least: those of a workgroup that has a multiprocessor for itself take some 0.9 us each on an H200, so that a part takes
+/// several times what it takes to bring parts together.
+const SLICES: u64 = 32;
+
+/// Parts of a tile, at most.
+const MAX_PARTS: u64 = 8;
+
+/// How tiles are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedTiles {
+    /// Workgroups of a tile.
+    pub parts: u32,
+    /// Elements of the inner extent that each takes, the last at most.
+    each: u32,
+    /// Tiles, and floats in each.
+    tiles: u64,
+    floats: u64,
+}
+
+impl SharedTiles {
+    /// How `tiles` tiles of so many floats are shared, with slices of `slice` elements. `None` where there are enough of them, the inner extent is short
+    /// or known only to a run, or there are no bindings to meet in.
+    pub fn of(
+        e: &Emitter<'_>,
+        form: &ContractionForm,
+        (tiles, floats, slice): (u64, u64, u32),
+    ) -> Option<SharedTiles> {
+        let k = u64::try_from(form.k.as_const()?).ok()?;
+        let slices = k.div_ceil(slice.into());
+        let most = (WANTED_WORKGROUPS / tiles.max(1)).min(slices / SLICES).min(MAX_PARTS);
+        let parts = super::floor_pow2(u32::try_from(most).ok()?.max(1));
+        let bytes = 4 * tiles * u64::from(parts) * floats;
+        let possible = form.batch.numel().is(1)
+            && bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers)
+            && bytes <= e.caps.max_storage_buffer_range
+            && parts <= e.caps.max_workgroup_count[2];
+        let each = slices.div_ceil(parts.into()) as u32 * slice;
+        (parts > 1 && possible).then_some(SharedTiles { parts, each, tiles, floats })
+    }
+
+    /// What the template declares and reads of it.
+    pub fn holes(&self, e: &mut Emitter<'_>) -> Hole {
+        let bytes = 4 * self.tiles * u64::from(self.parts) * self.floats;
+        let partial = e.scratch(Scratch { bytes, fill: None });
+        let done = e.scratch(Scratch { bytes: 4 * self.tiles, fill: Some(0) });
+        context! { partial, done, parts => self.parts, each => self.each, floats => self.floats }
+    }
+}
