@@ -69,7 +69,7 @@ for rung in nothing $rungs all; do
     [ "$bad" = - ] && bad=0
     if [ "$passed" -eq 0 ] || [ "$wrong" -gt 0 ] || [ "$bad" -gt 0 ]; then
         failed=1
-        grep -E 'panicked|FAILED|ended with|^thread' "$log" | head -5
+        grep -E 'panicked|FAILED|ended with|^thread|has been running' "$log" | head -12
     fi
 done
 exit $failed
