@@ -21,6 +21,7 @@ pub mod instance;
 mod matrix_rows;
 pub mod pipeline;
 mod pipeline_cache;
+mod queue_family;
 pub mod record;
 mod repack;
 mod spirv;

@@ -26,5 +26,6 @@ mod rounded_results;
 mod rounding;
 mod split_rows;
 mod structure;
+mod threads;
 mod tiles;
 mod windows;

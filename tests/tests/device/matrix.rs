@@ -1,13 +1,16 @@
 //! Matmuls of f16 operands against the interpreter: by matrix hardware where the device has it, by multiply-adds
 //! elsewhere. Extents lie around those of tiles, slices and pieces.
 
+use std::collections::HashMap;
+
 use tallow_ir::{
     Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix,
 };
+use tallow_reference::Array;
 use tallow_tests::random_inputs;
 
 use crate::differential::{check, check_on, report};
-use crate::harness::{device, device_with_range, is_software};
+use crate::harness::{device, device_with_range, is_software, run};
 
 /// Rows: few more than a matvec takes, and around the sides of tiles.
 const ROWS: [i64; 8] = [9, 31, 64, 65, 127, 128, 129, 200];
@@ -26,7 +29,7 @@ fn transposed(g: &mut Graph, name: &str, format: Format, n: i64, k: i64) -> Resu
     g.permute(w, &[1, 0])
 }
 
-fn linear(rows: Dim, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
+pub fn linear(rows: Dim, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
     let mut g = Graph::new("linear");
     let x = activations(&mut g, rows.clone(), k)?;
     let w = transposed(&mut g, "w", format, n, k)?;
@@ -131,6 +134,32 @@ fn tiles_that_workgroups_share_match_the_interpreter() {
         several(1, 2080, 64),
         linear(seq(), 12_288, 33, Format::Q6_K),
     ]);
+}
+
+/// Runs of one recording: what workgroups count is as it was when the next begins, for many rows and for few.
+#[test]
+fn tiles_that_workgroups_share_are_replayed() {
+    let Some(device) = device() else { return };
+    let graph =
+        linear(Dim::from(Symbol::new("seq", 150)), 4096, 72, Format::F16).expect("a graph of this test");
+    let mut inputs = random_inputs(&graph, 4500);
+    let weights = inputs
+        .weights
+        .iter()
+        .map(|(name, leaf)| (name.clone(), device.weight(leaf.dtype, &leaf.shape, &leaf.bytes).unwrap()));
+    let executable = device.compile(&graph, &weights.collect(), &HashMap::new()).unwrap();
+    for seq in [150, 150, 9, 70, 150, 1, 150] {
+        inputs.symbols.insert("seq".into(), seq);
+        let x = inputs.inputs.get_mut("x").unwrap();
+        x.shape[0] = seq as usize;
+        x.bytes.resize(seq as usize * 4096 * 4, 0x3c);
+        let data = [("x", inputs.inputs["x"].bytes.as_slice())];
+        let again = executable.run(&[("seq", seq)], &data).unwrap();
+        let first = run(&device, &graph, &inputs).unwrap();
+        let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let again = Array::from_bytes(again[0].dtype, &again[0].shape, &again[0].bytes).unwrap();
+        assert_eq!(bits(&again.to_f64s()), bits(&first[0].1.to_f64s()), "{seq}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn normed(g: &mut Graph, x: Value, of: Value) -> Result<Value, GraphError> {
 
 /// What rows are divided by.
 #[derive(Clone, Copy)]
-enum Norm {
+pub enum Norm {
     None,
     Own,
     /// Of rows of another tensor, so long.
@@ -44,17 +44,17 @@ enum Norm {
 }
 
 /// `x`, divided by a norm or not, times each weight; products of neighbours are multiplied where `paired`.
-struct Case {
-    rows: i64,
-    k: i64,
-    weights: Vec<(Format, i64)>,
-    norm: Norm,
-    paired: bool,
-    rounded: bool,
+pub struct Case {
+    pub rows: i64,
+    pub k: i64,
+    pub weights: Vec<(Format, i64)>,
+    pub norm: Norm,
+    pub paired: bool,
+    pub rounded: bool,
 }
 
 impl Case {
-    fn graph(&self) -> Result<Graph, GraphError> {
+    pub fn graph(&self) -> Result<Graph, GraphError> {
         let mut g = Graph::new("matvec");
         let mut x = g.input("x", DType::F32, [self.rows, self.k])?;
         match self.norm {

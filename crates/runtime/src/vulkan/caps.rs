@@ -12,6 +12,7 @@ use tallow_ir::caps::{ApiVersion, DeviceCaps, DeviceType, MatrixElement, MatrixS
 
 use super::error::vulkan;
 use super::instance::Instance;
+use super::queue_family::ComputeQueue;
 use crate::error::Result;
 
 /// What can be asked of any device, however old.
@@ -25,8 +26,8 @@ pub(super) struct Identity {
 pub(super) struct Queried {
     /// Everything that the device offers, before kill switches.
     pub(super) caps: DeviceCaps,
-    /// The first queue family with compute: index, and valid bits of its timestamps.
-    pub(super) queue: Option<(u32, u32)>,
+    /// Where work goes; `None`: the device does not compute.
+    pub(super) queue: Option<ComputeQueue>,
     /// Identifies pipeline caches that this driver can read.
     pub(super) cache_uuid: [u8; vk::UUID_SIZE],
     /// Nanoseconds per timestamp tick.
@@ -138,8 +139,8 @@ pub(super) fn query(
     let properties = head.properties;
     let limits = properties.limits;
 
-    let queue = compute_queue(instance, physical);
-    let has_timestamps = queue.is_some_and(|(_, bits)| bits > 0) && limits.timestamp_period > 0.0;
+    let queue = ComputeQueue::of(instance, physical, v12.driver_id);
+    let has_timestamps = queue.is_some_and(|queue| queue.timestamp_bits > 0) && limits.timestamp_period > 0.0;
     let compute_subgroups = v11.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
     let subgroup = |needed| compute_subgroups && v11.subgroup_supported_operations.contains(needed);
     let sized = features.subgroup_size.subgroup_size_control == vk::TRUE
@@ -357,26 +358,6 @@ fn driver(v12: &vk::PhysicalDeviceVulkan12Properties<'_>, version: u32) -> Strin
     if named.is_empty() { format!("driver {version:#x}") } else { named.join(" ") }
 }
 
-/// The family that work goes to and the valid bits of its timestamps: of those that have timestamps, if any do, one for compute without
-/// graphics, if there is one (decision 0030).
-fn compute_queue(instance: &Instance, physical: vk::PhysicalDevice) -> Option<(u32, u32)> {
-    // SAFETY: the handle comes from this live instance.
-    let families = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
-    let index = compute_family(&families)?;
-    Some((index as u32, families[index].timestamp_valid_bits))
-}
-
-fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<usize> {
-    let computes = |(_, family): &(usize, &vk::QueueFamilyProperties)| {
-        family.queue_count > 0 && family.queue_flags.contains(vk::QueueFlags::COMPUTE)
-    };
-    // Tuning and benchmarks need timestamps; the first of equals.
-    let rank = |(_, family): &(usize, &vk::QueueFamilyProperties)| {
-        (family.timestamp_valid_bits == 0, family.queue_flags.contains(vk::QueueFlags::GRAPHICS))
-    };
-    families.iter().enumerate().filter(computes).min_by_key(rank).map(|(index, _)| index)
-}
-
 /// Host and device share their memory: the device is no card, and its memory can be mapped.
 fn shares_memory(instance: &Instance, physical: vk::PhysicalDevice, kind: DeviceType) -> bool {
     // SAFETY: the handle comes from this live instance.
@@ -548,33 +529,5 @@ impl FeatureChain {
             head = head.push_next(&mut self.robustness);
         }
         head
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ash::vk::{QueueFamilyProperties, QueueFlags};
-
-    use super::*;
-
-    #[test]
-    fn compute_without_graphics_goes_first() {
-        let family = |queue_flags, queue_count| QueueFamilyProperties {
-            queue_flags,
-            queue_count,
-            ..QueueFamilyProperties::default()
-        };
-        let all = family(QueueFlags::GRAPHICS | QueueFlags::COMPUTE | QueueFlags::TRANSFER, 16);
-        let copies = family(QueueFlags::TRANSFER, 2);
-        let compute = family(QueueFlags::COMPUTE | QueueFlags::TRANSFER, 8);
-        let none = family(QueueFlags::COMPUTE, 0);
-        assert_eq!(compute_family(&[all, copies, compute]), Some(2));
-        // Unless it alone has no timestamps.
-        let timed = QueueFamilyProperties { timestamp_valid_bits: 64, ..all };
-        assert_eq!(compute_family(&[timed, compute]), Some(0));
-        let timed_compute = QueueFamilyProperties { timestamp_valid_bits: 64, ..compute };
-        assert_eq!(compute_family(&[timed, timed_compute]), Some(1));
-        assert_eq!(compute_family(&[copies, all, none]), Some(1));
-        assert_eq!(compute_family(&[copies, none]), None);
     }
 }

@@ -120,7 +120,8 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         reason: "it answers no queries".to_string(),
     };
     let queried = chosen.queried.as_ref().ok_or_else(unusable)?;
-    let (queue_family, timestamp_bits) = queried.queue.ok_or_else(unusable)?;
+    let compute = queried.queue.ok_or_else(unusable)?;
+    let queue_family = compute.family;
     if chosen.info.device_type == DeviceType::Cpu {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -160,7 +161,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         barriers,
         full_subgroups: enabled.full_subgroups,
         pipeline_robustness: enabled.pipeline_robustness,
-        timestamps: (f64::from(queried.timestamp_period), low_bits(timestamp_bits)),
+        timestamps: (f64::from(queried.timestamp_period), low_bits(compute.timestamp_bits)),
         counts: Counts::default(),
         closed: AtomicBool::new(false),
         allocator: Mutex::new(ManuallyDrop::new(allocator)),
@@ -199,10 +200,6 @@ fn create_device(
     unsafe { instance.raw.create_device(physical, &info, None) }
         .map_err(|code| vulkan("vkCreateDevice", code))
 }
-
-/// How long the driver is left to wait before the timeline is looked at again. Several threads may wait for one semaphore: should a driver fail to wake one of them, that
-/// costs this much and not the program. (Twice in some fifty runs tests of sixteen threads stood still on an H200; the cause is not known.)
-const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
 /// Blocks that small buffers share, in bytes; larger buffers get memory of their own.
 const DEVICE_BLOCK: u64 = 64 << 20;
@@ -273,22 +270,15 @@ impl Device {
         if self.polls() {
             return self.poll(value, limit);
         }
-        let (start, semaphores, values) = (Instant::now(), [self.timeline], [value]);
+        let semaphores = [self.timeline];
+        let values = [value];
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        loop {
-            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
-            let wait = left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT));
-            // SAFETY: the semaphore belongs to this device and lives as long as it.
-            match unsafe { self.raw.wait_semaphores(&info, wait.as_nanos() as u64) } {
-                Ok(()) => break,
-                Err(vk::Result::TIMEOUT) if self.is_done(value)? => break,
-                Err(vk::Result::TIMEOUT) => match limit {
-                    Some(limit) if start.elapsed() >= limit => return Err(Error::Timeout { limit }),
-                    Some(_) | None => {}
-                },
-                Err(other) => return Err(vulkan("vkWaitSemaphores", other)),
-            }
-        }
+        let nanoseconds = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        // SAFETY: the semaphore belongs to this device and lives as long as it.
+        unsafe { self.raw.wait_semaphores(&info, nanoseconds) }.map_err(|code| match code {
+            vk::Result::TIMEOUT => Error::Timeout { limit: limit.unwrap_or(Duration::MAX) },
+            other => vulkan("vkWaitSemaphores", other),
+        })?;
         self.reached.fetch_max(value, Ordering::Release);
         Ok(())
     }
