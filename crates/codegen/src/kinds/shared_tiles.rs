@@ -32,8 +32,8 @@ pub(super) struct SharedTiles {
 }
 
 impl SharedTiles {
-    /// How `tiles` tiles of so many floats are shared, with slices of `slice` elements. `None` where there are enough of them, the inner extent is short
-    /// or known only to a run, or there are no bindings to meet in.
+    /// How `tiles` tiles of so many floats are shared, with slices of `slice` elements. `None` where there are enough of them or none, the inner extent is short
+    /// or known only to a run, there are batches, or there is no binding to meet in or none so large.
     pub fn of(
         e: &Emitter<'_>,
         form: &ContractionForm,
@@ -44,7 +44,8 @@ impl SharedTiles {
         let most = (WANTED_WORKGROUPS / tiles.max(1)).min(slices / SLICES).min(MAX_PARTS);
         let parts = super::floor_pow2(u32::try_from(most).ok()?.max(1));
         let bytes = 4 * tiles * u64::from(parts) * floats;
-        let possible = form.batch.numel().is(1)
+        let possible = tiles > 0
+            && form.batch.numel().is(1)
             && bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers)
             && bytes <= e.caps.max_storage_buffer_range
             && parts <= e.caps.max_workgroup_count[2];

@@ -196,3 +196,33 @@ fn classes_tell_kernels_apart_but_not_near_extents() {
     let fusion = &fusions(&linear("1", 4096, &[("q4_0", 12288)], true), &caps)[0];
     assert_ne!(own, class_of(fusion, &choices(fusion, &caps).unwrap()[0], &newer));
 }
+
+/// Workgroups that share a tile of a product by matrix hardware, and what they share.
+#[test]
+fn few_tiles_with_long_inner_extents_are_shared() {
+    let shares = |case: &str, buffers: u32| {
+        let caps = DeviceCaps { max_storage_buffers: buffers, ..tallow_ir::caps::h200() };
+        let kernels = fusions(case, &caps);
+        let mut kernels = kernels.iter().map(|f| kernel(f, &caps, &mut Table::default()).unwrap());
+        let product = kernels.find(|kernel| kernel.glsl.contains("coopMatMulAdd")).expect("by matrices");
+        let scratch: Vec<(u64, Option<u32>)> = product.scratch.iter().map(|s| (s.bytes, s.fill)).collect();
+        (product.grid[2].most(), scratch)
+    };
+    let f16 = |rows: &str, k: u32, n: u32| linear(rows, k, &[("f16", n)], false);
+    let of = |parts: u64, tiles: u64, side: u64| {
+        (parts, vec![(4 * parts * tiles * side * side, None), (4 * tiles, Some(0))])
+    };
+    // Two workgroups for each of 128 large tiles, none for one row of tiles more.
+    assert_eq!(shares(&f16("512", 4096, 4096), 16), of(2, 128, 128));
+    assert_eq!(shares(&f16("512", 4096, 4224), 16), (1, vec![]));
+    // At least 32 slices of 32 for each of 16 small ones, and at most eight workgroups.
+    assert_eq!(shares(&f16("70", 2016, 512), 16), (1, vec![]));
+    assert_eq!(shares(&f16("70", 2048, 512), 16), of(2, 16, 64));
+    assert_eq!(shares(&f16("70", 4104, 512), 16), of(4, 16, 64));
+    assert_eq!(shares(&f16("70", 16_384, 512), 16), of(8, 16, 64));
+    // As many rows as a symbol can stand for; two segments.
+    assert_eq!(shares(&f16("seq", 4096, 512), 16), of(4, 4 * 8, 64));
+    assert_eq!(shares(&linear("70", 4096, &[("f16", 512), ("f16", 40)], false), 16), of(4, 2 * 9, 64));
+    // No binding is left to meet in.
+    assert_eq!(shares(&f16("512", 4096, 4096), 4), (1, vec![]));
+}
