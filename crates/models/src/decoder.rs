@@ -152,7 +152,7 @@ impl Decoder {
     /// is full before, or it breaks), the last of which is not in the cache; how many there were is the result.
     ///
     /// While the caller looks at a token, the device computes the next one. Where it computes several within a frame of a
-    /// display (17 ms), up to three tokens come together ([`crate::ahead`]).
+    /// display (17 ms), up to five tokens come together ([`crate::ahead`]).
     ///
     /// # Errors
     /// As there; the text is continued by what `on_token` was given before.
