@@ -103,7 +103,8 @@ pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
 
 /// Whether the device has room for a tile, which has room for what the epilogue needs.
 fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
-    let shared = 16 * words(tile, form) <= caps.shared_memory_bytes;
+    // A word more says how many parts of a shared tile are done.
+    let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns(tile, s);
         columns >= (GRID * tile.matrix).max(tile.pass()) && columns >= s.tile
