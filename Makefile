@@ -78,9 +78,13 @@ mutants: setup ## put known mistakes into the compiler; the fuzzer must find eac
 fmt: ## format all sources
 	cargo fmt --all
 
-lint: ## clippy on all targets, warnings denied
+# The newest Rust, 1.x, whose lints all sources pass. A newer one may have lints that nobody here has seen: they warn.
+LINTED_RUST = 99
+deny_warnings = $(shell rustc --version | awk '{ split($$2, part, "."); if (part[2] <= $(LINTED_RUST)) print "-D warnings" }')
+
+lint: ## clippy on all targets, warnings denied (but for Rust newer than sources were linted with)
 	$(call step,clippy)
-	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	cargo clippy $(LOCKED) --workspace --all-targets -- $(deny_warnings)
 
 setup: ## install what a build needs (TALLOW_NO_SETUP=1: nothing)
 	$(call step,set-up)
@@ -94,10 +98,10 @@ fmt-check:
 	$(call step,format)
 	cargo fmt --all --check
 
-doc: ## build the API documentation, warnings denied
+doc: ## build the API documentation, warnings denied likewise
 	$(call step,documentation)
 	@# --lib: the library and the command are both called tallow, and their pages would collide.
-	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps --lib
+	RUSTDOCFLAGS="$(deny_warnings)" cargo doc $(LOCKED) --workspace --no-deps --lib
 
 test-all: ## every test; the device suite under the Khronos validation layer
 	$(call step,tests)

@@ -89,7 +89,7 @@ impl Bounds {
         env.symbols.retain(|name, _| self.graph.symbols().any(|s| s.name() == name));
         let found = evaluate(&self.graph, &mut env).map_err(|e| format!("bounds: {e}"))?;
         let mut all = vec![];
-        for pair in found.chunks_exact(2) {
+        for pair in found.as_chunks::<2>().0 {
             let name = pair[0].0.strip_suffix(" low").unwrap_or(&pair[0].0);
             all.push((name.to_string(), Interval { low: pair[0].1.clone(), high: pair[1].1.clone() }));
         }

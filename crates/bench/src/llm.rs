@@ -139,7 +139,7 @@ impl Model {
         let tokens = self.tokens(count);
         let decode = self.instance(&self.decode, Timing::Off)?;
         let mut stepped = vec![];
-        for (pos, token) in tokens.chunks_exact(4).enumerate() {
+        for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
             stepped = run(&decode, &[(POS, pos as u64)], token)?.2;
         }
         let prefill = self.instance(&self.prefill, Timing::Off)?;
@@ -186,7 +186,7 @@ impl Model {
             env.states.insert(name, Array::zeros(dtype, &extents)?);
         }
         let mut logits = vec![];
-        for (pos, token) in tokens.chunks_exact(4).enumerate() {
+        for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
             env.symbols.insert(POS.into(), pos as u64);
             env.inputs.insert(TOKENS.into(), Arc::new(Array::from_bytes(DType::U32, &[1], token)?));
             logits = evaluate(&graph, &mut env)?.swap_remove(0).1.to_f64s();
@@ -213,7 +213,7 @@ impl Model {
         let per_token = 1.0 / self.shape.decode as f64;
         let times = repeat(options.seconds, || {
             let mut took = Took { device: 0.0, wall: 0.0 };
-            for (pos, token) in tokens.chunks_exact(4).enumerate() {
+            for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
                 let (device, wall, _) = run(&executable, &[(POS, pos as u64)], token)?;
                 took = Took { device: took.device + device, wall: took.wall + wall };
             }
@@ -224,7 +224,7 @@ impl Model {
         row.wall_us = Some(times.wall.median);
         row.tokens_per_s = Some(1e6 / times.wall.median);
         self.counts(&executable, row);
-        let last = tokens.chunks_exact(4).next_back().unwrap_or_default();
+        let last = tokens.as_chunks::<4>().0.last().map_or(&[][..], |token| token);
         self.dispatches(options, &self.decode, &[(POS, self.shape.decode as u64 - 1)], last)
     }
 

@@ -121,11 +121,8 @@ fn decode(key: &Key, bytes: &[u8]) -> Option<Vec<u32>> {
     if header[..8] != MAGIC || length != payload.len() as u64 || header[16..] != digest(key, payload) {
         return None;
     }
-    let words = payload.chunks_exact(4);
-    if !words.remainder().is_empty() {
-        return None;
-    }
-    let words: Vec<u32> = words.map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+    let (words, []) = payload.as_chunks::<4>() else { return None };
+    let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
     (words.first() == Some(&SPIRV_MAGIC)).then_some(words)
 }
 

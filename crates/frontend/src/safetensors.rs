@@ -124,8 +124,8 @@ fn tensor(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
         Dtype::U16 => {
-            let wide = |pair: &[u8]| u32::from(u16::from_le_bytes([pair[0], pair[1]]));
-            let elements: Vec<u32> = view.data().chunks_exact(2).map(wide).collect();
+            let wide = |pair: &[u8; 2]| u32::from(u16::from_le_bytes(*pair));
+            let elements: Vec<u32> = view.data().as_chunks::<2>().0.iter().map(wide).collect();
             return Tensor::from_vec(elements, shape, device);
         }
         // The list of types is the format's, which grows.

@@ -83,7 +83,7 @@ fn two_bits(bytes: &[u8], i: usize) -> u8 {
 
 /// Packs 2-bit fields into 64 bytes, in the order of [`two_bits`].
 fn pack_two_bits(levels: &[u8; 256], bytes: &mut [u8]) {
-    for (levels, bytes) in levels.chunks_exact(128).zip(bytes.chunks_exact_mut(32)) {
+    for (levels, bytes) in levels.as_chunks::<128>().0.iter().zip(bytes.as_chunks_mut::<32>().0) {
         for (l, byte) in bytes.iter_mut().enumerate() {
             let field = |at: usize| levels[l + at] & 3;
             *byte = field(0) | field(32) << 2 | field(64) << 4 | field(96) << 6;

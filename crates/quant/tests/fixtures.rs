@@ -10,7 +10,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().expect("4 bytes"))).collect()
+    bytes.as_chunks::<4>().0.iter().map(|c| f32::from_le_bytes(*c)).collect()
 }
 
 /// Equal bits, where a NaN equals every NaN.
@@ -177,7 +177,7 @@ fn groups_of_all_magnitudes_never_panic() {
     for &format in Format::ALL.iter().filter(|f| f.can_quantize()) {
         for _ in 0..100 {
             let mut values = [0.0f32; 256];
-            for group in values.chunks_exact_mut(8) {
+            for group in values.as_chunks_mut::<8>().0 {
                 // Any exponent but that of infinities, the same for all of the group.
                 let exponent = random() % 255;
                 group

@@ -31,7 +31,7 @@ fn cases(model: &str) -> Vec<Case> {
     let npy = std::fs::read(dir.join(format!("{model}.logits.npy"))).unwrap();
     let start = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
     let floats: Vec<f64> =
-        npy[start..].chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect();
+        npy[start..].as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect();
     let rows = rows.as_array().unwrap();
     let width = floats.len() / rows.len();
     let ids =

@@ -51,7 +51,7 @@ fn each(device: &Device, build: &[Build<'_>], data: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
+    bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
 }
 
 /// Rows that are summed, of which the largest element is sought, looked up and cut out of 2.1 GB.
@@ -95,8 +95,12 @@ fn what_reads_more_than_2_31_bytes() {
     }
     let last = &data[(rows - 1) * WIDTH..];
     assert_eq!(results[2], [&data[(rows - 6) * WIDTH..], last, last].concat(), "looked up");
-    let cut: Vec<u8> =
-        data[(rows - 5) * WIDTH..].chunks_exact(WIDTH).flat_map(|row| row.iter().rev().map(|b| !b)).collect();
+    let cut: Vec<u8> = data[(rows - 5) * WIDTH..]
+        .as_chunks::<WIDTH>()
+        .0
+        .iter()
+        .flat_map(|row| row.iter().rev().map(|b| !b))
+        .collect();
     assert_eq!(results[3], cut);
 }
 
@@ -147,7 +151,7 @@ fn a_matvec_of_more_than_2_31_bytes() {
     }
     println!("{} bytes", weights.len());
     let bytes = run(&device, &graph, &[("x", &ones), ("w", &weights)]).remove(0);
-    let got: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let got: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
     for (n, got) in got.iter().enumerate() {
         // Whole numbers up to 65536.
         let want: f32 = (0..inner).map(|k| value(k, n)).sum();

@@ -45,7 +45,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
         block[32 + piece / 2] |= ((number >> 8) as u8 | u8::from(negative) << 3) << (piece % 2 * 4);
     }
     let d = half::f16::from_f32(made.d).to_bits();
-    for (j, bytes) in block[SCALES..].chunks_exact_mut(2).enumerate() {
+    for (j, bytes) in block[SCALES..].as_chunks_mut::<2>().0.iter_mut().enumerate() {
         let scales = (0..4).map(|l| u16::from(made.scales[4 * j + l]) << (3 * l)).sum::<u16>();
         bytes.copy_from_slice(&(scales | (d >> (4 * j) & 0xf) << 12).to_le_bytes());
     }

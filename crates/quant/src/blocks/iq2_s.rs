@@ -41,7 +41,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
         block[2 + piece] = *point as u8;
         block[66 + piece / 4] |= ((point >> 8) as u8) << (piece % 4 * 2);
     }
-    for (byte, pair) in block[74..].iter_mut().zip(made.scales.chunks_exact(2)) {
+    for (byte, pair) in block[74..].iter_mut().zip(made.scales.as_chunks::<2>().0) {
         *byte = pair[0] | pair[1] << 4;
     }
 }

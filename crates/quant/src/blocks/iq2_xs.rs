@@ -34,11 +34,11 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
     let (magnitudes, signs) = magnitudes(values, weights, true);
     let made: Coded<16> = coded(&magnitudes, weights, &[&POINTS], 15, 1.0 / 8.0);
     put_half(block, 0, made.d * 8.0);
-    for (piece, bytes) in block[2..66].chunks_exact_mut(2).enumerate() {
+    for (piece, bytes) in block[2..66].as_chunks_mut::<2>().0.iter_mut().enumerate() {
         let word = made.points[piece] | u16::from(signs[piece] & 0x7f) << 9;
         bytes.copy_from_slice(&word.to_le_bytes());
     }
-    for (byte, pair) in block[66..].iter_mut().zip(made.scales.chunks_exact(2)) {
+    for (byte, pair) in block[66..].iter_mut().zip(made.scales.as_chunks::<2>().0) {
         *byte = pair[0] | pair[1] << 4;
     }
 }

@@ -33,7 +33,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
     let (magnitudes, signs) = magnitudes(values, weights, true);
     let made: Coded<8> = coded(&magnitudes, weights, &[&POINTS], 15, 1.0 / 8.0);
     put_half(block, 0, made.d * 8.0);
-    for (group, bytes) in block[2..].chunks_exact_mut(8).enumerate() {
+    for (group, bytes) in block[2..].as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let mut word = u32::from(made.scales[group]) << 28;
         for l in 0..4 {
             bytes[l] = made.points[group * 4 + l] as u8;

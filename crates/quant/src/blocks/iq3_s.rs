@@ -48,7 +48,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
         block[66 + piece / 8] |= ((point >> 8) as u8) << (piece % 8);
     }
     block[74..106].copy_from_slice(&signs);
-    for (byte, pair) in block[106..].iter_mut().zip(made.scales.chunks_exact(2)) {
+    for (byte, pair) in block[106..].iter_mut().zip(made.scales.as_chunks::<2>().0) {
         *byte = pair[0] | pair[1] << 4;
     }
 }

@@ -44,7 +44,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
     for (byte, point) in block[2..66].iter_mut().zip(&made.points) {
         *byte = *point as u8;
     }
-    for (group, bytes) in block[66..].chunks_exact_mut(4).enumerate() {
+    for (group, bytes) in block[66..].as_chunks_mut::<4>().0.iter_mut().enumerate() {
         let signs = (0..4).map(|l| u32::from(signs[group * 4 + l] & 0x7f) << (7 * l)).sum::<u32>();
         bytes.copy_from_slice(&(signs | u32::from(made.scales[group]) << 28).to_le_bytes());
     }

@@ -37,7 +37,8 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
         block[4 + group / 2] |= (scale & 0xf) << (group % 2 * 4);
         block[2 + group / 4] |= (scale >> 4) << (group % 4 * 2);
     }
-    for (levels, bytes) in made.levels.chunks_exact(32).zip(block[QUANTS..].chunks_exact_mut(16)) {
+    for (levels, bytes) in made.levels.as_chunks::<32>().0.iter().zip(block[QUANTS..].as_chunks_mut::<16>().0)
+    {
         pack_nibbles(levels, bytes);
     }
 }

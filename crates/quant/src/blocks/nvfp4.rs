@@ -32,8 +32,8 @@ fn half_scale(byte: u8) -> f32 {
 /// leaves the least error.
 pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
     let (scales, quants) = block.split_at_mut(4);
-    let groups = values.chunks_exact(16).zip(weights.chunks_exact(16));
-    for ((scale, quants), (x, w)) in scales.iter_mut().zip(quants.chunks_exact_mut(8)).zip(groups) {
+    let groups = values.as_chunks::<16>().0.iter().zip(weights.as_chunks::<16>().0);
+    for ((scale, quants), (x, w)) in scales.iter_mut().zip(quants.as_chunks_mut::<8>().0).zip(groups) {
         // Scales rise with their bytes up to 0x7e.
         let reach = largest_magnitude(x) / f32::from(LEVELS[7]);
         let first = (0..0x7e).find(|&byte| half_scale(byte) >= reach).unwrap_or(0x7e);

@@ -45,7 +45,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let mut levels = [0u8; 256];
     let mut scales = [0.0f32; 8];
     let mut minima = [0.0f32; 8];
-    for (group, x) in values.chunks_exact(32).enumerate() {
+    for (group, x) in values.as_chunks::<32>().0.iter().enumerate() {
         let sum_squares = x.iter().fold(0.0f32, |sum, v| sum + v * v);
         let rms = (sum_squares / 32.0).sqrt();
         let mut weights = [0.0f32; 32];
@@ -63,7 +63,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let d = put_half(block, 0, max_scale / 63.0);
     let dmin = put_half(block, 2, max_minimum / 63.0);
 
-    for (group, x) in values.chunks_exact(32).enumerate() {
+    for (group, x) in values.as_chunks::<32>().0.iter().enumerate() {
         let (scale, minimum) = scale_and_min(block, group);
         let scale = d * f32::from(scale);
         // With no scale to divide by, the levels of the fit stay; they are multiplied by 0 anyway.
@@ -95,7 +95,7 @@ pub fn put_head(made: &Lined<8>, block: &mut [u8]) {
 
 /// Packs the low 4 bits of the levels, here and in Q5_K.
 pub fn pack_levels(levels: &[u8; 256], quants: &mut [u8]) {
-    for (pair, quants) in levels.chunks_exact(64).zip(quants.chunks_exact_mut(32)) {
+    for (pair, quants) in levels.as_chunks::<64>().0.iter().zip(quants.as_chunks_mut::<32>().0) {
         for (l, q) in quants.iter_mut().enumerate() {
             *q = pair[l] & 0xf | pair[l + 32] << 4;
         }

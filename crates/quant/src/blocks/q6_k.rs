@@ -37,7 +37,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let mut levels = [0u8; 256];
     let mut scales = [0.0f32; 16];
     let mut largest = 0.0f32;
-    for (group, x) in values.chunks_exact(16).enumerate() {
+    for (group, x) in values.as_chunks::<16>().0.iter().enumerate() {
         scales[group] = signed_scale(x, &mut levels[group * 16..][..16]);
         if scales[group].abs() > largest.abs() {
             largest = scales[group];
@@ -49,7 +49,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     }
     let inverse = -128.0 / largest;
     let d = put_half(block, D, 1.0 / inverse);
-    for (group, x) in values.chunks_exact(16).enumerate() {
+    for (group, x) in values.as_chunks::<16>().0.iter().enumerate() {
         let scale = nearest_int(inverse * scales[group]).min(127) as i8;
         block[SCALES + group] = scale as u8;
         let scale = d * f32::from(scale);
@@ -76,7 +76,7 @@ pub fn fit(values: &[f32], weights: &[f32], block: &mut [u8]) {
 
 /// Packs levels of 6 bits.
 fn pack_levels(levels: &[u8; 256], block: &mut [u8]) {
-    for (half, levels) in levels.chunks_exact(128).enumerate() {
+    for (half, levels) in levels.as_chunks::<128>().0.iter().enumerate() {
         for l in 0..64 {
             block[half * 64 + l] = levels[l] & 0xf | (levels[l + 64] & 0xf) << 4;
         }

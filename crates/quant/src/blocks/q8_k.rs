@@ -25,7 +25,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let inverse = -127.0 / largest;
     let d: f32 = 1.0 / inverse;
     block[..4].copy_from_slice(&d.to_le_bytes());
-    for (group, x) in values.chunks_exact(16).enumerate() {
+    for (group, x) in values.as_chunks::<16>().0.iter().enumerate() {
         let mut sum = 0i16;
         for (i, v) in x.iter().enumerate() {
             let level = nearest_int(inverse * v).clamp(-128, 127) as i8;

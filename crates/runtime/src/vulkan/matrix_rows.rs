@@ -56,7 +56,7 @@ fn ask(context: &Context) -> Result<bool> {
     recording.submit_transfer()?.wait(None)?;
     let mut found = [0; 4 * LANES];
     buffer.read(0, &mut found)?;
-    Ok(found.chunks_exact(4).all(|word| word == 1u32.to_ne_bytes()))
+    Ok(found.as_chunks::<4>().0.iter().all(|word| *word == 1u32.to_ne_bytes()))
 }
 
 fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {

@@ -83,12 +83,9 @@ impl Timestamps {
             return Err(Error::NoTimings { reason: "the recording times its run as a whole" });
         };
         let ticks = self.ticks()?;
-        let pairs = ticks.chunks_exact(2);
-        Ok(labels
-            .iter()
-            .zip(pairs)
-            .map(|(l, pair)| (l.clone(), self.nanoseconds(pair[0], pair[1])))
-            .collect())
+        let (pairs, _) = ticks.as_chunks::<2>();
+        let spans = pairs.iter().map(|[begin, end]| self.nanoseconds(*begin, *end));
+        Ok(labels.iter().cloned().zip(spans).collect())
     }
 
     /// Nanoseconds from the first timestamp of a run that is done to the last; 0 if it times nothing.
