@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use allocation_counter::measure;
 use tallow::Device;
 use tallow_gguf::GgufFile;
+use tallow_models::ahead::AHEAD;
 use tallow_models::llama::{POS, TOKENS};
 use tallow_models::{Activations, Decode, LoadOptions, Model, ModelFile};
 
@@ -143,14 +144,14 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
     assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 64, before.1));
     assert_eq!(model.position(), 69);
 
-    // Ahead, too, once there are the other executables.
+    // Ahead, too, once each of the executables has run.
     let mut follow = |count| {
         model.follow_greedy(token, count, &mut |chosen| {
             token = chosen;
             ControlFlow::Continue(())
         })
     };
-    assert_eq!(follow(4).unwrap(), 4);
+    assert_eq!(follow(AHEAD).unwrap(), AHEAD);
     let before = (vulkan.submissions(), vulkan.work_done());
     let info = measure(|| assert_eq!(follow(16).unwrap(), 16));
     assert_eq!(info.count_total, 0, "{info:?}");
