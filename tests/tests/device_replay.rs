@@ -157,7 +157,16 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
     assert_eq!(info.count_total, 0, "{info:?}");
     assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 16, before.1));
 
-    let model = load(&device, file(), Decode::Logits, Activations::Auto);
+    let mut model = load(&device, file(), Decode::Logits, Activations::Auto);
+    let mut logits = model.feed(&[1, 5, 6]).unwrap();
+    let mut feed = |count| {
+        (0..count).for_each(|_| model.feed_into(&[best(&logits)], &mut logits).unwrap());
+    };
+    feed(2);
+    let info = measure(|| feed(32));
+    assert_eq!(info.count_total, 0, "{info:?}");
+
+    model.reset();
     let step = |pos: u64| {
         let token = 5u32.to_le_bytes();
         let logits = model.decode().run(&[(POS, pos)], &[(TOKENS, &token)]).unwrap();

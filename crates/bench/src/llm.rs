@@ -138,18 +138,16 @@ impl Model {
         let count = 6;
         let tokens = self.tokens(count);
         let decode = self.instance(&self.decode, Timing::Off)?;
-        let mut stepped = vec![];
+        let (mut stepped, mut at_once) = (vec![], vec![]);
         for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
-            stepped = run(&decode, &[(POS, pos as u64)], token)?.2;
+            run(&decode, &[(POS, pos as u64)], token, &mut stepped)?;
         }
         let prefill = self.instance(&self.prefill, Timing::Off)?;
-        let (_, _, at_once) = run(&prefill, &[(POS, 0), (SEQ, count as u64)], &tokens)?;
-        let floats = |bytes: &[u8]| -> Vec<f64> {
-            bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
-        };
+        run(&prefill, &[(POS, 0), (SEQ, count as u64)], &tokens, &mut at_once)?;
+        let floats = |logits: &[f32]| -> Vec<f64> { logits.iter().map(|x| f64::from(*x)).collect() };
         let error = nmse(&floats(&at_once), &floats(&stepped))?;
         self.within(error, "prefill and decode differ by")?;
-        let Some(expected) = self.interpreted(&tokens)? else { return Ok((error, at_once.len() / 4)) };
+        let Some(expected) = self.interpreted(&tokens)? else { return Ok((error, at_once.len())) };
         let error = nmse(&expected, &floats(&stepped))?;
         self.within(error, "decode and the interpreter differ by")?;
         Ok((error, expected.len()))
@@ -211,10 +209,11 @@ impl Model {
         let executable = self.instance(&self.decode, Timing::Run)?;
         let tokens = self.tokens(self.shape.decode);
         let per_token = 1.0 / self.shape.decode as f64;
+        let mut logits = vec![];
         let times = repeat(options.seconds, || {
             let mut took = Took { device: 0.0, wall: 0.0 };
             for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
-                let (device, wall, _) = run(&executable, &[(POS, pos as u64)], token)?;
+                let (device, wall) = run(&executable, &[(POS, pos as u64)], token, &mut logits)?;
                 took = Took { device: took.device + device, wall: took.wall + wall };
             }
             Ok(Took { device: took.device * per_token, wall: took.wall * per_token })
@@ -234,8 +233,9 @@ impl Model {
         let count = self.shape.prefill;
         let tokens = self.tokens(count);
         let symbols = [(POS, 0), (SEQ, count as u64)];
+        let mut logits = vec![];
         let times = repeat(options.seconds, || {
-            let (device, wall, _) = run(&executable, &symbols, &tokens)?;
+            let (device, wall) = run(&executable, &symbols, &tokens, &mut logits)?;
             Ok(Took { device, wall })
         })?;
         row.flops = 2 * self.multiply_adds() * count as u64;
@@ -277,16 +277,30 @@ fn values(symbols: &[(&str, u64)]) -> Bindings {
     symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect()
 }
 
-/// One step: microseconds by the device's clock (0 if it is not timed as a whole) and by the host's, and the logits.
-fn run(executable: &Executable, symbols: &[(&str, u64)], tokens: &[u8]) -> Result<(f64, f64, Vec<u8>)> {
+/// One step that replaces `logits`: microseconds by the device's clock (0 if it is not timed as a whole) and by the host's.
+fn run(
+    executable: &Executable,
+    symbols: &[(&str, u64)],
+    tokens: &[u8],
+    logits: &mut Vec<f32>,
+) -> Result<(f64, f64)> {
     let bindings = values(symbols);
+    let mut found = false;
     let start = Instant::now();
-    let results = executable.run(&bindings, &[(TOKENS, tokens)])?;
+    let run = executable.start(&bindings, &[(TOKENS, tokens)])?;
+    executable.finish_with(run, &bindings, &mut |name, _, _, bytes| {
+        if name == LOGITS {
+            found = true;
+            logits.clear();
+            logits.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
+        }
+    })?;
     let wall = micros_since(start);
+    if !found {
+        return Err(BenchError::Wrong("there are no logits".into()));
+    }
     let device = executable.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
-    let logits = results.into_iter().find(|(name, ..)| name == LOGITS);
-    let (_, _, _, logits) = logits.ok_or_else(|| BenchError::Wrong("there are no logits".into()))?;
-    Ok((device, wall, logits))
+    Ok((device, wall))
 }
 
 /// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.

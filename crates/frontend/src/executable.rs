@@ -7,7 +7,7 @@ use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 use crate::cpu::CpuExecutable;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::outputs::{OutputView, Outputs, RunOutput, Spare};
+use crate::outputs::{Memory, OutputView, Outputs, RunOutput, Spare};
 use crate::resident::{State, Weight, byte_count, check_bytes};
 
 /// Figures of a compiled graph. Those of commands and memory are 0 on the interpreter, which has neither.
@@ -187,7 +187,7 @@ impl Executable {
 
     /// Runs once and waits, without copies on the way: `write` puts the elements of the input of each name straight
     /// into memory that the device reads (row-major, little-endian; each byte once and in order), `read` sees each
-    /// output where the device wrote it. An error of `write` ends the run before anything is computed.
+    /// output where the device wrote it. On a GPU this allocates nothing on the heap once a run was made. An error of `write` ends the run before anything is computed.
     ///
     /// # Errors
     /// When a symbol is missing, unknown or out of range, a run is in flight, `write` fails, or the device does.
@@ -197,14 +197,15 @@ impl Executable {
         write: &mut dyn FnMut(&str, &mut [u8]) -> Result<()>,
         read: &mut dyn FnMut(OutputView),
     ) -> Result<()> {
-        let mut bindings = Bindings::new();
-        self.wants.bind_symbols(&self.graph, symbols, &mut bindings)?;
+        let mut outputs = self.spare.take();
+        let Memory { bindings, .. } = outputs.memory();
+        self.wants.bind_symbols(&self.graph, symbols, bindings)?;
         match &self.program {
             Program::Cpu(program) => {
                 let mut given = Vec::new();
                 for (_, node) in self.graph.nodes() {
                     let Op::Input { name, ty } = &node.op else { continue };
-                    let shape = run_shape(ty, &bindings)?;
+                    let shape = run_shape(ty, bindings)?;
                     let no_size =
                         || Error::InvalidArgument { op: "run", why: format!("{ty} has no byte size") };
                     let mut bytes = vec![0; byte_count(ty.dtype, &shape).ok_or_else(no_size)?];
@@ -212,7 +213,7 @@ impl Executable {
                     given.push((name.as_str(), bytes));
                 }
                 let inputs: Vec<(&str, &[u8])> = given.iter().map(|(n, b)| (*n, b.as_slice())).collect();
-                for output in program.run(&self.graph, &bindings, &inputs)? {
+                for output in program.run(&self.graph, bindings, &inputs)? {
                     let RunOutput { name, shape, dtype, bytes } = &output;
                     read(OutputView { name, shape, dtype: *dtype, bytes });
                 }
@@ -220,8 +221,8 @@ impl Executable {
             }
             #[cfg(feature = "vulkan")]
             Program::Vulkan(program) => {
-                let run = program.start_with(&bindings, write)?;
-                program.finish_with(run, &bindings, read)
+                let run = program.start_with(bindings, write)?;
+                program.finish_with(run, bindings, read)
             }
         }
     }

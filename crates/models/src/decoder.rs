@@ -10,8 +10,8 @@ use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
 use crate::error::{Error, Result};
 use crate::greedy::Step;
-use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
-use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, to_bytes, to_f32};
+use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
+use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, f32s};
 
 /// A model on a device: tokens in, logits out. The cache of keys and values stays there.
 #[derive(Debug)]
@@ -115,23 +115,46 @@ impl Decoder {
     /// # Errors
     /// When there are none, they do not fit the context or the vocabulary, or the device fails.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        check_tokens(tokens, self.position, self.context, self.vocabulary)?;
         let mut logits = Vec::new();
+        self.feed_into(tokens, &mut logits)?;
+        Ok(logits)
+    }
+
+    /// [`Decoder::feed`] that replaces `logits`. On a GPU one token after the other allocates nothing where they have room.
+    ///
+    /// # Errors
+    /// As there; `logits` may be of a token before the last one then.
+    pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
+        check_tokens(tokens, self.position, self.context, self.vocabulary)?;
         for part in tokens.chunks(self.chunk) {
-            let bytes = to_bytes(part);
-            let pos = (POS, self.position as u64);
-            let inputs = [(TOKENS, bytes.as_slice())];
+            let symbols = [(POS, self.position as u64), (SEQ, part.len() as u64)];
             // A prompt of one token is no reason to compile a decode step that no later token may take.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
-            let outputs = match decodes {
-                true => self.step(Decode::Logits)?.executable().run(&[pos], &inputs)?,
-                false => self.prefill.run(&[pos, (SEQ, part.len() as u64)], &inputs)?,
+            let (executable, symbols) = match decodes {
+                true => (self.step(Decode::Logits)?.executable(), &symbols[..1]),
+                false => (&self.prefill, &symbols[..]),
             };
+            // Tokens are the only input.
+            let mut write = |_: &str, bytes: &mut [u8]| {
+                for (to, token) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(part) {
+                    *to = token.to_le_bytes();
+                }
+                Ok(())
+            };
+            let mut found = false;
+            executable.run_with(symbols, &mut write, &mut |output| {
+                if output.name == LOGITS {
+                    found = true;
+                    logits.clear();
+                    logits.extend(f32s(output.bytes));
+                }
+            })?;
             self.position += part.len();
-            let found = outputs.into_iter().find(|o| o.name == LOGITS);
-            logits = found.ok_or(Error::NoLogits)?.bytes;
+            if !found {
+                return Err(Error::NoLogits);
+            }
         }
-        Ok(to_f32(&logits))
+        Ok(())
     }
 
     /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
@@ -151,8 +174,8 @@ impl Decoder {
     /// [`Decoder::feed_greedy`] chooses it. `on_token` is given the `count` tokens after `token` (fewer where the context
     /// is full before, or it breaks), the last of which is not in the cache; how many there were is the result.
     ///
-    /// While the caller looks at a token, the device computes the next one. Where it computes several within a frame of a
-    /// display (17 ms), up to five tokens come together ([`crate::ahead`]).
+    /// While the caller looks at a token, the device computes the next one. Where it computes several within 25 ms, up to
+    /// six tokens come together ([`crate::ahead`]).
     ///
     /// # Errors
     /// As there; the text is continued by what `on_token` was given before.

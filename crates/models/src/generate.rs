@@ -83,7 +83,7 @@ pub fn generate(
     model.reset();
     let start = Instant::now();
     let on_device = options.sampling.is_greedy();
-    let logits = model.feed(prompt)?;
+    let mut logits = model.feed(prompt)?;
     let mut next = sampler.sample(&logits, prompt)?;
     let prompt_time = start.elapsed();
 
@@ -113,7 +113,8 @@ pub fn generate(
         if model.position() == model.context() {
             break Stop::Context;
         }
-        next = sampler.sample(&model.feed(&[next])?, &text.tokens)?;
+        model.feed_into(&[next], &mut logits)?;
+        next = sampler.sample(&logits, &text.tokens)?;
         decode_steps += 1;
         stop = text.take(next);
     };

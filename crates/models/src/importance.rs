@@ -12,7 +12,7 @@ use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, V
 
 use crate::error::{Error, Result};
 use crate::llama::{POS, Rows, SEQ, TOKENS};
-use crate::model::{ModelFile, Progress, check_tokens, to_f32};
+use crate::model::{ModelFile, Progress, check_tokens, f32s};
 
 /// Beginning of the names of the outputs that are measured.
 const MEASURED: &str = "in_sum2.";
@@ -120,7 +120,7 @@ impl Measurement {
         let symbols = [(POS, 0), (SEQ, tokens.len() as u64)];
         for output in self.executable.run(&symbols, &[(TOKENS, &bytes)])? {
             let Some(input) = self.inputs.get_mut(&output.name) else { continue };
-            let values = to_f32(&output.bytes);
+            let values: Vec<f32> = f32s(&output.bytes).collect();
             input.sums.resize(values.len(), 0.0);
             for (sum, value) in input.sums.iter_mut().zip(values) {
                 *sum += f64::from(value);

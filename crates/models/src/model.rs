@@ -212,6 +212,14 @@ impl Model {
         self.decoder.feed(tokens)
     }
 
+    /// [`Model::feed`] that replaces `logits`, see [`Decoder::feed_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
+        self.decoder.feed_into(tokens, logits)
+    }
+
     /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
     /// device chooses: one submission, and no logits are read.
     ///
@@ -284,6 +292,6 @@ pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
 }
 
 /// The floats of an output.
-pub(crate) fn to_f32(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+pub(crate) fn f32s(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b))
 }

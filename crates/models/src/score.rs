@@ -5,7 +5,7 @@ use tallow::{Device, ExecStats, Executable};
 use crate::decoder::{states, with_cache};
 use crate::error::{Error, Result};
 use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
-use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, to_bytes, to_f32};
+use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, f32s, to_bytes};
 
 /// A model on a device that scores text: weights resident, two graphs compiled, a cache.
 ///
@@ -98,7 +98,7 @@ impl Scorer {
             let outputs =
                 self.score.run(&symbols, &inputs.each_ref().map(|(name, b)| (*name, b.as_slice())))?;
             let found = outputs.into_iter().find(|o| o.name == LOG_PROBABILITIES);
-            scores.extend(to_f32(&found.ok_or(Error::NoLogits)?.bytes));
+            scores.extend(f32s(&found.ok_or(Error::NoLogits)?.bytes));
             self.position += part.len();
         }
         Ok(scores)

@@ -204,12 +204,14 @@ struct Last {
     handle: Option<Handle>,
     /// The table as bytes, kept so that no run allocates.
     table: Vec<u8>,
+    /// Extents of a result, kept for the same reason.
+    shape: Vec<usize>,
 }
 
 /// The results of a run that is done. While it lives, no other run of its executable starts.
 pub struct Results<'a> {
     executable: &'a Executable,
-    _last: MutexGuard<'a, Last>,
+    last: MutexGuard<'a, Last>,
 }
 
 impl Results<'_> {
@@ -250,24 +252,23 @@ impl Results<'_> {
     }
 
     /// Shows the result of this number where it lies.
-    fn show(&self, number: usize, bindings: &Bindings, read: &mut OutputReader<'_>) -> Result<(), ExecError> {
-        let output = &self.tensors()[number];
-        let (name, dtype, mut shape) = (output.name.as_str(), output.ty.dtype, vec![]);
+    fn show(
+        &mut self,
+        number: usize,
+        bindings: &Bindings,
+        read: &mut OutputReader<'_>,
+    ) -> Result<(), ExecError> {
+        let executable = self.executable;
+        let output = &executable.compiled.module.outputs[number];
+        let mut shape = std::mem::take(&mut self.last.shape);
         let size = self.extents(output, bindings, &mut shape);
-        let mut give = |bytes: &[u8]| -> Result<(), ExecError> {
-            read(name, &shape, dtype, &rows_of_file(output, &shape, bytes)?);
+        let give = |bytes: &[u8]| -> Result<(), ExecError> {
+            read(&output.name, &shape, output.ty.dtype, &rows_of_file(output, &shape, bytes)?);
             Ok(())
         };
-        let (buffer, _) = &self.executable.places[output.buffer];
-        match (size, buffer.memory_use()) {
-            (0, _) => give(&[]),
-            (_, MemoryUse::Readback) => buffer.read_with(0, size, give)?,
-            (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
-                let mut bytes = vec![0; size];
-                self.executable.compiled.context.download(buffer, 0, &mut bytes)?;
-                give(&bytes)
-            }
-        }
+        let shown = executable.look(output.buffer, size, give);
+        self.last.shape = shape;
+        shown
     }
 
     /// The extents of a result, and the bytes that it takes on the device.
@@ -383,7 +384,7 @@ impl Executable {
         }
         let spec = physical(spec, &number, &places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
-        let last = Mutex::new(Last { number: 0, handle: None, table: vec![] });
+        let last = Mutex::new(Last { number: 0, handle: None, table: vec![], shape: vec![] });
         let whole_run = Mutex::new(());
         Ok(Executable { compiled, places, recording, last, whole_run, recordings: 1, weight_bytes })
     }
@@ -506,7 +507,7 @@ impl Executable {
         if let Some(handle) = last.handle.take() {
             handle.wait(None)?;
         }
-        Ok(Results { executable: self, _last: last })
+        Ok(Results { executable: self, last })
     }
 
     /// Waits for run number `run` and reads its results.
@@ -534,8 +535,27 @@ impl Executable {
         bindings: &Bindings,
         read: &mut OutputReader<'_>,
     ) -> Result<(), ExecError> {
-        let results = self.results(run)?;
+        let mut results = self.results(run)?;
         (0..results.tensors().len()).try_for_each(|number| results.show(number, bindings, read))
+    }
+
+    /// Shows the first `size` bytes of the result in this buffer where they lie, or a copy of what the host cannot read.
+    fn look(
+        &self,
+        buffer: usize,
+        size: usize,
+        mut give: impl FnMut(&[u8]) -> Result<(), ExecError>,
+    ) -> Result<(), ExecError> {
+        let (buffer, _) = &self.places[buffer];
+        match (size, buffer.memory_use()) {
+            (0, _) => give(&[]),
+            (_, MemoryUse::Readback) => buffer.read_with(0, size, give)?,
+            (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
+                let mut bytes = vec![0; size];
+                self.compiled.context.download(buffer, 0, &mut bytes)?;
+                give(&bytes)
+            }
+        }
     }
 
     /// What was compiled.
