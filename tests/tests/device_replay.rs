@@ -163,8 +163,10 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
         (0..count).for_each(|_| model.feed_into(&[best(&logits)], &mut logits).unwrap());
     };
     feed(2);
+    let before = (vulkan.submissions(), vulkan.work_done());
     let info = measure(|| feed(32));
     assert_eq!(info.count_total, 0, "{info:?}");
+    assert_eq!((vulkan.submissions(), vulkan.work_done()), (before.0 + 32, before.1));
 
     model.reset();
     let step = |pos: u64| {

@@ -187,12 +187,13 @@ pub fn greedy(context: &Arc<Context>, model: &Model, options: &Options, row: &mu
     Ok(lines)
 }
 
-/// Whether the device chooses what has the largest logit, the first of equals, and the same where steps are submitted ahead.
+/// Whether the device chooses what has the largest logit, the first of equals, and the same where steps are submitted ahead,
+/// by each of the executables.
 fn check(model: &Model, replay: &mut Replay<'_>, turns: &mut Turns<'_>) -> Result<()> {
     let decode = model.instance(model.decode_step(), Timing::Off)?;
     let mut token = FIRST;
     let mut tokens = vec![];
-    for position in 0..model.shape.decode.min(6) {
+    for position in 0..model.shape.decode.min(2 * AHEAD) {
         let bindings = Bindings::from([(POS.to_string(), position as u64)]);
         let results = decode.run(&bindings, &[(TOKENS, &u32::to_le_bytes(token))])?;
         let logits = results

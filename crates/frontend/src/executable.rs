@@ -187,7 +187,8 @@ impl Executable {
 
     /// Runs once and waits, without copies on the way: `write` puts the elements of the input of each name straight
     /// into memory that the device reads (row-major, little-endian; each byte once and in order), `read` sees each
-    /// output where the device wrote it. On a GPU this allocates nothing on the heap once a run was made. An error of `write` ends the run before anything is computed.
+    /// output where the device wrote it. An error of `write` ends the run before anything is computed. On a GPU, a run
+    /// allocates nothing on the heap once there was one, but for results of block types and new versions of states.
     ///
     /// # Errors
     /// When a symbol is missing, unknown or out of range, a run is in flight, `write` fails, or the device does.

@@ -327,6 +327,11 @@ mod tests {
         assert!((48..=54).contains(&seen.slept), "slept {} times", seen.slept);
         assert!(seen.blocked <= 2 + 50 / MEASURED + 3, "blocked {} times", seen.blocked);
         assert!(seen.latest < TOGETHER, "a token came {:?} late", seen.latest);
+        // As many as there is time for.
+        let step = Duration::from_millis(6);
+        let seen = run(&|_| step, AHEAD, &|_| Duration::from_micros(20), 300, 300);
+        assert!((70..=80).contains(&seen.slept), "slept {} times", seen.slept);
+        assert!(seen.latest < TOGETHER && seen.latest > step * 2, "a token came {:?} late", seen.latest);
     }
 
     #[test]

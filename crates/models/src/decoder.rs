@@ -123,10 +123,13 @@ impl Decoder {
     /// [`Decoder::feed`] that replaces `logits`. On a GPU one token after the other allocates nothing where they have room.
     ///
     /// # Errors
-    /// As there; `logits` may be of a token before the last one then.
+    /// As there; `logits` are then what they were, and of a long prompt what was computed before stays in the text
+    /// ([`Decoder::position`]).
     pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         check_tokens(tokens, self.position, self.context, self.vocabulary)?;
+        let mut left = tokens.len();
         for part in tokens.chunks(self.chunk) {
+            left -= part.len();
             let symbols = [(POS, self.position as u64), (SEQ, part.len() as u64)];
             // A prompt of one token is no reason to compile a decode step that no later token may take.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
@@ -143,8 +146,8 @@ impl Decoder {
             };
             let mut found = false;
             executable.run_with(symbols, &mut write, &mut |output| {
-                if output.name == LOGITS {
-                    found = true;
+                found |= output.name == LOGITS;
+                if output.name == LOGITS && left == 0 {
                     logits.clear();
                     logits.extend(f32s(output.bytes));
                 }

@@ -544,7 +544,7 @@ impl Executable {
         &self,
         buffer: usize,
         size: usize,
-        mut give: impl FnMut(&[u8]) -> Result<(), ExecError>,
+        give: impl FnOnce(&[u8]) -> Result<(), ExecError>,
     ) -> Result<(), ExecError> {
         let (buffer, _) = &self.places[buffer];
         match (size, buffer.memory_use()) {

@@ -16,8 +16,8 @@ use tallow_ir::DeviceCaps;
 
 use crate::cache_dir::write_atomically;
 
-/// The version of the file format.
-const FORMAT: u32 = 1;
+/// The version of the file format and of what makes a choice win.
+const FORMAT: u32 = 2;
 
 /// A larger file is damage: a thousand models have fewer kernels.
 const MAX_BYTES: u64 = 16 << 20;
@@ -167,7 +167,7 @@ mod tests {
         let file = fs::read_dir(dir.path().join("tuning")).unwrap().next().unwrap().unwrap();
         let text = fs::read_to_string(file.path()).unwrap();
         assert_eq!(text.lines().count(), 3);
-        assert!(text.starts_with("{\"tallow_tuning\":1,\"device\":\""), "{text}");
+        assert!(text.starts_with("{\"tallow_tuning\":2,\"device\":\""), "{text}");
     }
 
     #[test]
