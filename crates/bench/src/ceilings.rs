@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tallow_codegen::{Target, compile_spirv};
+use tallow_codegen::compile_spirv;
 use tallow_ir::caps::MatrixElement;
 use tallow_quant::Format;
 use tallow_runtime::cache_dir::cache_dir;
@@ -92,7 +92,7 @@ impl Bench<'_> {
     }
 
     fn pipeline(&self, name: &str, glsl: &str, bindings: u32, push_bytes: u32) -> Result<Arc<Pipeline>> {
-        let (modules, _) = compile_spirv(&[(name, glsl)], Target::Vulkan12, cache_dir().as_deref())?;
+        let (modules, _) = compile_spirv(&[(name, glsl)], cache_dir().as_deref())?;
         let spirv = modules.first().ok_or_else(|| BenchError::Device(format!("no module for {name}")))?;
         let desc = PipelineDesc { name, spirv, bindings, push_bytes, required_subgroup_size: None };
         let mut made = self.context.create_pipelines(&[desc])?;
@@ -337,7 +337,7 @@ mod tests {
             ("matrix", MATRIX),
             ("empty", EMPTY),
         ];
-        let (modules, _) = compile_spirv(&all, Target::Vulkan12, None).unwrap();
+        let (modules, _) = compile_spirv(&all, None).unwrap();
         assert_eq!(modules.len(), all.len());
     }
 }

@@ -28,6 +28,8 @@ pub enum Choice {
     Keys(Keys),
     /// A matmul by matrix hardware: rows and columns of a tile, which are as many.
     Side(u32),
+    /// The same by matrices of the workgroup.
+    Whole(u32),
     /// Attention of many queries by matrix hardware.
     Scores(Scores),
 }
@@ -91,7 +93,7 @@ impl Choice {
             Choice::Rows(Rows { side_by_side: 0, .. }) => "rows",
             Choice::Rows(_) => "rows side by side",
             Choice::Keys(_) => "keys of one query",
-            Choice::Side(_) => "matmul by matrix hardware",
+            Choice::Side(_) | Choice::Whole(_) => "matmul by matrix hardware",
             Choice::Scores(_) => "attention by matrix hardware",
         }
     }
@@ -118,6 +120,7 @@ impl fmt::Display for Choice {
                 write!(f, "{splits} workgroups of {workgroup} for more than {least} keys")
             }
             Choice::Side(side) => write!(f, "tiles of {side} x {side} by matrix hardware"),
+            Choice::Whole(side) => write!(f, "tiles of {side} x {side} as matrices of the workgroup"),
             Choice::Scores(Scores::Shared) => write!(f, "scores in shared memory"),
             Choice::Scores(Scores::Registers) => write!(f, "scores in registers"),
         }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, CustomKernel, Dim};
 
+use crate::spirv::Target;
+
 /// A compute shader for one fusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -23,6 +25,8 @@ pub struct Kernel {
     /// Whether spirv-opt works on its SPIR-V. Drivers optimize by themselves, so that it is left out where it gains nothing: with
     /// it 150 shaders of the device tests take 12.0 s, without 0.7 s.
     pub optimize: bool,
+    /// Which Vulkan its SPIR-V is for.
+    pub target: Target,
     /// The user's kernel that this is, if it is one.
     pub custom: Option<Arc<CustomKernel>>,
 }

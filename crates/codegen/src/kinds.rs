@@ -11,6 +11,7 @@ pub(crate) mod kept;
 pub(crate) mod map;
 pub(crate) mod matmul;
 pub(crate) mod matmul_matrix;
+pub(crate) mod matmul_workgroup;
 pub(crate) mod matvec;
 pub(crate) mod matvec_dot;
 pub(crate) mod matvec_staged;
@@ -40,6 +41,7 @@ use crate::choice::{Choice, Scores, Sharing};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table};
 use crate::library::library;
+use crate::spirv::Target;
 use crate::template::render;
 
 /// Which file generates the kernel of a form.
@@ -100,7 +102,10 @@ impl<'f> Kind<'f> {
                 Sharing::all(e, f, operand::WIDE).into_iter().map(Choice::Sharing).collect()
             }
             Kind::Matvec(f) => matvec::choices(e, f).into_iter().map(Choice::Matvec).collect(),
-            Kind::MatmulMatrix(f) => matmul_matrix::choices(e, f).into_iter().map(Choice::Side).collect(),
+            Kind::MatmulMatrix(f) => {
+                let sides = matmul_matrix::choices(e, f).into_iter().map(Choice::Side);
+                sides.chain(matmul_workgroup::choices(e, f).into_iter().map(Choice::Whole)).collect()
+            }
             Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
             Kind::Row(f) => row::choices(e, f).into_iter().map(Choice::Rows).collect(),
             Kind::AttentionGroup(f) => attention_group::choices(e, f).into_iter().map(Choice::Keys).collect(),
@@ -181,9 +186,11 @@ fn generate(
             let first = matvec::first(&e, f);
             matvec::kernel(e, f, if let Some(Choice::Matvec(given)) = choice { given } else { first })
         }
-        Kind::MatmulMatrix(f) => {
-            matmul_matrix::kernel(e, f, if let Some(Choice::Side(side)) = choice { Some(side) } else { None })
-        }
+        Kind::MatmulMatrix(f) => match choice {
+            Some(Choice::Whole(side)) => matmul_workgroup::kernel(e, f, side),
+            Some(Choice::Side(side)) => matmul_matrix::kernel(e, f, Some(side)),
+            _ => matmul_matrix::kernel(e, f, None),
+        },
         Kind::Matmul(f) => {
             matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
         }
@@ -207,6 +214,9 @@ fn generate(
         Kind::Scatter(f) => scatter::kernel(e, f),
     }
 }
+
+/// The extension of matrices of a workgroup, which wants SPIR-V 1.6.
+pub(crate) const TENSORS: &str = "GL_NV_cooperative_matrix2";
 
 /// What every template needs besides its own holes.
 pub(crate) struct Parts {
@@ -247,6 +257,10 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     if !modes.is_empty() {
         e.extensions.insert("GL_EXT_spirv_intrinsics");
     }
+    let target = match e.extensions.contains(TENSORS) {
+        true => Target::Vulkan13,
+        false => Target::Vulkan12,
+    };
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
     let common = context! {
@@ -274,6 +288,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
         grid: parts.grid,
         scratch: e.scratch,
         optimize,
+        target,
         custom: None,
     })
 }

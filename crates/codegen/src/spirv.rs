@@ -68,18 +68,25 @@ pub struct ShaderText<'a> {
     pub glsl: &'a str,
     /// Whether spirv-opt works on the module, see [`Kernel::optimize`].
     pub optimize: bool,
+    /// Which Vulkan the module is for.
+    pub target: Target,
 }
 
 impl<'a> From<(&'a str, &'a str)> for ShaderText<'a> {
-    /// Name and text; the module is left to the driver.
+    /// Name and text; the module is for Vulkan 1.2 and left to the driver.
     fn from((name, glsl): (&'a str, &'a str)) -> Self {
-        ShaderText { name, glsl, optimize: false }
+        ShaderText { name, glsl, optimize: false, target: Target::Vulkan12 }
     }
 }
 
 impl<'a> From<&'a Kernel> for ShaderText<'a> {
     fn from(kernel: &'a Kernel) -> Self {
-        ShaderText { name: &kernel.name, glsl: &kernel.glsl, optimize: kernel.optimize }
+        ShaderText {
+            name: &kernel.name,
+            glsl: &kernel.glsl,
+            optimize: kernel.optimize,
+            target: kernel.target,
+        }
     }
 }
 
@@ -105,18 +112,17 @@ pub struct SpirvStats {
 /// shader that does not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
 pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
     shaders: &[S],
-    target: Target,
     cache: Option<&Path>,
 ) -> Result<(Vec<Words>, SpirvStats), CodegenError> {
     let start = Instant::now();
     let cache = Cache::open(cache);
     let mut distinct: Vec<Shader<'_>> = vec![];
-    let mut by_text: HashMap<(&str, bool), usize> = HashMap::new();
+    let mut by_text: HashMap<(&str, bool, Target), usize> = HashMap::new();
     let mut order = vec![];
     for &shader in shaders {
         let text: ShaderText<'a> = shader.into();
-        let at = *by_text.entry((text.glsl, text.optimize)).or_insert_with(|| {
-            let key = key(text, target);
+        let at = *by_text.entry((text.glsl, text.optimize, text.target)).or_insert_with(|| {
+            let key = key(text);
             distinct.push(Shader { text, words: cache.load(&key).map(Arc::from), key });
             distinct.len() - 1
         });
@@ -124,7 +130,7 @@ pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
     }
     let missing: Vec<usize> = (0..distinct.len()).filter(|i| distinct[*i].words.is_none()).collect();
     let mut failed = None;
-    for (&at, result) in missing.iter().zip(compile_all(&distinct, &missing, target)) {
+    for (&at, result) in missing.iter().zip(compile_all(&distinct, &missing)) {
         match result {
             Ok(words) => {
                 cache.store(&distinct[at].key, &words);
@@ -154,7 +160,6 @@ pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
 pub fn compile_kernels(
     kernels: &[Kernel],
     caps: &DeviceCaps,
-    target: Target,
     cache: Option<&Path>,
 ) -> Result<(Vec<Words>, SpirvStats), CodegenError> {
     let given = |k: &Kernel| match k.custom.as_ref().map(|c| &c.code) {
@@ -162,7 +167,7 @@ pub fn compile_kernels(
         Some(CustomCode::Glsl(_)) | None => None,
     };
     let texts: Vec<&Kernel> = kernels.iter().filter(|k| given(k).is_none()).collect();
-    let (compiled, stats) = compile_spirv(&texts, target, cache)?;
+    let (compiled, stats) = compile_spirv(&texts, cache)?;
     let mut compiled = compiled.into_iter();
     let mut modules = vec![];
     for kernel in kernels {
@@ -184,8 +189,8 @@ pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
     let words = match &kernel.code {
         CustomCode::Spirv(words) => words.clone(),
         CustomCode::Glsl(text) => {
-            let text = ShaderText { name: &kernel.name, glsl: text, optimize: true };
-            let (modules, _) = compile_spirv(&[text], Target::Vulkan12, None)?;
+            let text = ShaderText { optimize: true, ..(kernel.name.as_str(), text.as_str()).into() };
+            let (modules, _) = compile_spirv(&[text], None)?;
             modules.first().map(|words| words.to_vec()).unwrap_or_default()
         }
     };
@@ -201,11 +206,11 @@ struct Shader<'a> {
 }
 
 /// Everything that the words depend on.
-fn key(text: ShaderText<'_>, target: Target) -> Key {
+fn key(text: ShaderText<'_>) -> Key {
     let (version, revision) = shaderc::get_spirv_version();
     cache::key(&[
         text.glsl.as_bytes(),
-        target.name().as_bytes(),
+        text.target.name().as_bytes(),
         if text.optimize { b"compute main -O" } else { b"compute main -O0" },
         SHADERC.as_bytes(),
         &version.to_le_bytes(),
@@ -215,11 +220,7 @@ fn key(text: ShaderText<'_>, target: Target) -> Key {
 }
 
 /// Compiles the modules at `which`, in that order.
-fn compile_all(
-    modules: &[Shader<'_>],
-    which: &[usize],
-    target: Target,
-) -> Vec<Result<Vec<u32>, CodegenError>> {
+fn compile_all(modules: &[Shader<'_>], which: &[usize]) -> Vec<Result<Vec<u32>, CodegenError>> {
     // Made once and kept: glslang parses its library when the first compiler starts to work and drops it with
     // the last: 0.2 s and more each time, against 2 ms for a small kernel.
     static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
@@ -227,7 +228,7 @@ fn compile_all(
     let one = |compiler: &mut Result<Compiler, shaderc::Error>, &at: &usize| {
         let text = modules[at].text;
         let compiler = compiler.as_ref().map_err(|e| failure(text.name, e.to_string()))?;
-        compile(compiler, text, target)
+        compile(compiler, text)
     };
     // Not on the pool, which may be busy for seconds with shaders of a model whose weights wait for this one.
     if let [at] = which {
@@ -238,8 +239,8 @@ fn compile_all(
     which.par_iter().with_min_len(piece).map_init(Compiler::new, one).collect()
 }
 
-fn compile(compiler: &Compiler, text: ShaderText<'_>, target: Target) -> Result<Vec<u32>, CodegenError> {
-    let ShaderText { name, glsl, optimize } = text;
+fn compile(compiler: &Compiler, text: ShaderText<'_>) -> Result<Vec<u32>, CodegenError> {
+    let ShaderText { name, glsl, optimize, target } = text;
     if glsl.contains('\0') {
         return Err(failure(name, "the text contains a NUL character".into()));
     }
@@ -306,7 +307,7 @@ mod tests {
     fn results_are_in_input_order_and_equal_texts_compile_once() {
         let texts: Vec<String> = (0..40).map(|i| GOOD.replace("1.0", &format!("{}.0", i % 10))).collect();
         let shaders: Vec<(&str, &str)> = texts.iter().map(|t| ("k", t.as_str())).collect();
-        let (modules, stats) = compile_spirv(&shaders, Target::Vulkan12, None).unwrap();
+        let (modules, stats) = compile_spirv(&shaders, None).unwrap();
         assert_eq!((modules.len(), stats.compiled, stats.cache_hits), (40, 10, 0));
         for (i, module) in modules.iter().enumerate() {
             assert_eq!(&module[..2], &[0x0723_0203, 0x0001_0500], "SPIR-V 1.5");
@@ -314,22 +315,23 @@ mod tests {
             assert!(module.contains(&constant), "the constant of text {i} is in module {i}");
             assert!(Arc::ptr_eq(module, &modules[i % 10]));
         }
-        let (modules, _) = compile_spirv(&shaders[..1], Target::Vulkan13, None).unwrap();
+        let newer = ShaderText { target: Target::Vulkan13, ..shaders[0].into() };
+        let (modules, _) = compile_spirv(&[newer], None).unwrap();
         assert_eq!(modules[0][1], 0x0001_0600, "SPIR-V 1.6");
-        assert_eq!(compile_spirv::<(&str, &str)>(&[], Target::Vulkan12, None).unwrap().0.len(), 0);
+        assert_eq!(compile_spirv::<(&str, &str)>(&[], None).unwrap().0.len(), 0);
     }
 
     #[test]
     fn errors_name_kernel_and_line() {
         let bad = GOOD.replace("b[0] = 1.0;", "\n    b[0] = missing;\n");
-        let error = compile_spirv(&[("fine", GOOD), ("map .. add", bad.as_str())], Target::Vulkan12, None);
+        let error = compile_spirv(&[("fine", GOOD), ("map .. add", bad.as_str())], None);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("kernel map .. add does not compile"), "{text}");
         assert!(text.contains("kernel.comp:5: error: 'missing' : undeclared identifier"), "{text}");
         assert!(text.contains("     4 | void main() {"), "{text}");
         assert!(text.contains(">    5 |     b[0] = missing;"), "{text}");
-        assert!(compile_spirv(&[("k", "\0")], Target::Vulkan12, None).is_err());
-        assert!(compile_spirv(&[("k", "")], Target::Vulkan12, None).is_err());
+        assert!(compile_spirv(&[("k", "\0")], None).is_err());
+        assert!(compile_spirv(&[("k", "")], None).is_err());
     }
 
     /// The key names the compiler that the lock file names.
@@ -338,13 +340,12 @@ mod tests {
         let lock = include_str!("../../../Cargo.lock");
         let (name, version) = SHADERC.split_once(' ').unwrap();
         assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "update SHADERC");
-        let text = |glsl, optimize| ShaderText { name: "k", glsl, optimize };
-        let plain = text(GOOD, false);
+        let plain = ShaderText::from(("k", GOOD));
         let others = [
-            key(plain, Target::Vulkan13),
-            key(text("", false), Target::Vulkan12),
-            key(text(GOOD, true), Target::Vulkan12),
+            ShaderText { target: Target::Vulkan13, ..plain },
+            ShaderText { glsl: "", ..plain },
+            ShaderText { optimize: true, ..plain },
         ];
-        assert!(others.iter().all(|other| *other != key(plain, Target::Vulkan12)));
+        assert!(others.iter().all(|other| key(*other) != key(plain)));
     }
 }

@@ -100,6 +100,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_matrix.comp", include_str!("templates/attention_matrix.comp")),
     ("attention_rows.comp", include_str!("templates/attention_rows.comp")),
     ("matmul_matrix.comp", include_str!("templates/matmul_matrix.comp")),
+    ("matmul_workgroup.comp", include_str!("templates/matmul_workgroup.comp")),
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_group.comp", include_str!("templates/attention_group.comp")),
     ("attention_split.comp", include_str!("templates/attention_split.comp")),

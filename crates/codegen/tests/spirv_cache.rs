@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use tallow_codegen::{SpirvStats, Target, Words, compile_spirv};
+use tallow_codegen::{ShaderText, SpirvStats, Target, Words, compile_spirv};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 fn shader(value: u32) -> String {
@@ -19,7 +19,7 @@ fn shader(value: u32) -> String {
 
 fn compile(texts: &[String], dir: &Path) -> (Vec<Words>, SpirvStats) {
     let shaders: Vec<(&str, &str)> = texts.iter().map(|t| ("k", t.as_str())).collect();
-    compile_spirv(&shaders, Target::Vulkan12, Some(dir)).unwrap()
+    compile_spirv(&shaders, Some(dir)).unwrap()
 }
 
 fn counts(stats: SpirvStats) -> (usize, usize) {
@@ -46,7 +46,11 @@ fn what_was_compiled_once_is_found() {
     assert_eq!(first, second);
     // One is new, one is for another target.
     assert_eq!(counts(compile(&[shader(3), shader(4)], &dir).1), (1, 1));
-    let other = compile_spirv(&[("k", shader(4).as_str())], Target::Vulkan13, Some(&dir)).unwrap();
+    let other = compile_spirv(
+        &[ShaderText { target: Target::Vulkan13, ..("k", shader(4).as_str()).into() }],
+        Some(&dir),
+    )
+    .unwrap();
     assert_eq!(counts(other.1), (1, 0));
     assert_eq!(entries(&dir).len(), 5);
 }
@@ -55,10 +59,7 @@ fn what_was_compiled_once_is_found() {
 fn a_failure_keeps_what_did_compile() {
     let dir = tempfile::tempdir().unwrap();
     let (good, bad) = (shader(1), shader(2).replace("2u", "two"));
-    assert!(
-        compile_spirv(&[("bad", bad.as_str()), ("good", good.as_str())], Target::Vulkan12, Some(dir.path()))
-            .is_err()
-    );
+    assert!(compile_spirv(&[("bad", bad.as_str()), ("good", good.as_str())], Some(dir.path())).is_err());
     assert_eq!(counts(compile(&[good], dir.path()).1), (0, 1));
 }
 
@@ -124,7 +125,7 @@ fn an_entry_that_cannot_be_replaced_does_no_harm() {
 fn threads_may_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let texts: Vec<String> = (0..6).map(shader).collect();
-    let expected = compile_spirv(&[("k", texts[0].as_str())], Target::Vulkan12, None).unwrap().0;
+    let expected = compile_spirv(&[("k", texts[0].as_str())], None).unwrap().0;
     let start = Barrier::new(8);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -157,7 +158,7 @@ fn child() {
         }
         let (words, _) = compile(&texts, dir);
         for (i, text) in texts.iter().enumerate() {
-            let fresh = compile_spirv(&[("k", text.as_str())], Target::Vulkan12, None).unwrap().0;
+            let fresh = compile_spirv(&[("k", text.as_str())], None).unwrap().0;
             assert_eq!(words[i], fresh[0], "text {i}");
         }
     }

@@ -15,6 +15,12 @@ pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, 
 
 use std::fmt;
 
+/// Invocations of a workgroup that shares matrices.
+pub const MATRIX_WORKGROUP: u32 = 256;
+
+/// What the extents of such matrices are multiples of.
+pub const MATRIX_GRAIN: u32 = 32;
+
 /// The features, limits and identity of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceCaps {
@@ -73,7 +79,8 @@ pub struct DeviceCaps {
     pub float_controls: bool,
     /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
     pub cooperative_matrix: Vec<MatrixShape>,
-    /// `VK_NV_cooperative_matrix2`: workgroup scope, tensor addressing, per-element operations, reductions.
+    /// `VK_NV_cooperative_matrix2`: all its features, and products of f16 with sums in f32 by workgroups of
+    /// [`MATRIX_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`MATRIX_GRAIN`].
     pub cooperative_matrix2: bool,
     /// Accumulators and left operands of 16 x 16 matrices lie in subgroups of 32 as kernels take them to that work on rows of
     /// them (`attention_rows.comp` says how). No extension tells; the runtime asks the device.

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    Choices, CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Target, Tensor,
-    compile_chosen, compile_kernels,
+    Choices, CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Tensor, compile_chosen,
+    compile_kernels,
 };
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Dim, Graph};
@@ -136,8 +136,7 @@ impl Compiled {
         })?;
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
-        let target = Target::Vulkan12;
-        let (spirv, stats) = compile_kernels(&module.kernels, context.caps(), target, cache.as_deref())?;
+        let (spirv, stats) = compile_kernels(&module.kernels, context.caps(), cache.as_deref())?;
         let descs: Vec<PipelineDesc<'_>> = module
             .kernels
             .iter()

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use tallow_codegen::{Choice, Choices, Kernel, Table, Target, class_of, compile_kernels, kernel_with};
+use tallow_codegen::{Choice, Choices, Kernel, Table, class_of, compile_kernels, kernel_with};
 use tallow_ir::{Fusion, Graph, Op};
 
 pub use self::compare::difference;
@@ -222,7 +222,7 @@ fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
 /// Pipelines of kernels, in their order.
 fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipeline>>, ExecError> {
     let cache = crate::cache_dir::cache_dir();
-    let (spirv, _) = compile_kernels(kernels, context.caps(), Target::Vulkan12, cache.as_deref())?;
+    let (spirv, _) = compile_kernels(kernels, context.caps(), cache.as_deref())?;
     let describe = |(kernel, spirv)| {
         let (kernel, spirv): (&Kernel, &tallow_codegen::Words) = (kernel, spirv);
         PipelineDesc {

@@ -29,6 +29,7 @@ mod staging;
 pub mod submit;
 mod timestamp;
 mod validation;
+mod workgroup_matrices;
 
 pub use buffer::{Buffer, MemoryUse};
 pub use context::Context;

@@ -6,6 +6,7 @@ use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 use super::whole;
 use crate::emit::Emitter;
 use crate::kernel::{Binding, CodegenError, Count, Kernel, Source};
+use crate::spirv::Target;
 
 pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
@@ -68,6 +69,7 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Codege
         scratch: vec![],
         // What the module then declares is what it uses, which is checked.
         optimize: true,
+        target: Target::Vulkan12,
         custom: Some(kernel),
     })
 }

@@ -125,12 +125,12 @@ fn compile_each(found: &[Found], failures: &mut Vec<String>) -> BTreeMap<String,
     }
     let shaders: Vec<ShaderText<'_>> = distinct.into_values().collect();
     let name = |words: Vec<Words>| shaders.iter().map(|s| s.glsl.to_string()).zip(words).collect();
-    if let Ok((words, _)) = compile_spirv(&shaders, Target::Vulkan12, None) {
+    if let Ok((words, _)) = compile_spirv(&shaders, None) {
         return name(words);
     }
     let mut modules = BTreeMap::new();
     for shader in &shaders {
-        match compile_spirv(&[*shader], Target::Vulkan12, None) {
+        match compile_spirv(&[*shader], None) {
             Ok((words, _)) => {
                 modules.insert(shader.glsl.to_string(), words[0].clone());
             }
@@ -147,8 +147,10 @@ fn header(glsl: &str) -> String {
 
 /// What `spirv-val` says against a module; `None` if the program is not installed.
 fn spirv_val(words: &[u32]) -> Option<Result<(), String>> {
+    // The second word of a module is its version.
+    let target = if words[1] == 0x0001_0600 { Target::Vulkan13 } else { Target::Vulkan12 };
     let child = Command::new("spirv-val")
-        .args(["--target-env", "vulkan1.2", "-"])
+        .args(["--target-env", target.name(), "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -162,8 +164,9 @@ fn spirv_val(words: &[u32]) -> Option<Result<(), String>> {
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // A validator from before 2024 does not know cooperative matrices and says so; it has read the head of the module.
-    let unknown = text.contains("Invalid capability operand: 6022");
+    // A validator from before 2024 knows neither cooperative matrices (6022) nor those of workgroups (5432) and says so; it has read
+    // the head of the module.
+    let unknown = ["6022", "5432"].iter().any(|c| text.contains(&format!("Invalid capability operand: {c}")));
     Some(if output.status.success() || unknown { Ok(()) } else { Err(text) })
 }
 
@@ -230,11 +233,12 @@ fn demands_beyond_the_device_are_found() {
             barrier();
             b[0] = float16_t(subgroupAdd(a[gl_LocalInvocationIndex] + a[gl_LocalInvocationIndex + 1]));
         }";
-    let (words, _) = compile_spirv(&[("k", glsl)], Target::Vulkan12, None).unwrap();
+    let (words, _) = compile_spirv(&[("k", glsl)], None).unwrap();
     let one = tallow_codegen::Count::constant(1);
     let kernel = |workgroup| Kernel {
         scratch: vec![],
         optimize: false,
+        target: Target::Vulkan12,
         custom: None,
         name: "k".into(),
         glsl: glsl.into(),
@@ -264,7 +268,7 @@ fn demands_beyond_the_device_are_found() {
 #[test]
 fn the_kernel_that_rearranges_blocks_is_valid() {
     let glsl = repack_kernel().unwrap();
-    let (words, _) = compile_spirv(&[("repack", glsl.as_str())], Target::Vulkan12, None).unwrap();
+    let (words, _) = compile_spirv(&[("repack", glsl.as_str())], None).unwrap();
     assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
     assert!(!glsl.contains("#extension") && glsl.contains(&format!("local_size_x = {REPACK_WORKGROUP})")));
     for (_, caps) in PROFILES {
@@ -276,7 +280,7 @@ fn the_kernel_that_rearranges_blocks_is_valid() {
 
 #[test]
 fn the_kernel_that_asks_how_matrices_lie_compiles() {
-    let (words, _) = compile_spirv(&[("matrix_rows", MATRIX_ROWS_KERNEL)], Target::Vulkan12, None).unwrap();
+    let (words, _) = compile_spirv(&[("matrix_rows", MATRIX_ROWS_KERNEL)], None).unwrap();
     assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
     assert!(MATRIX_ROWS_KERNEL.contains("local_size_x = 32"));
 }

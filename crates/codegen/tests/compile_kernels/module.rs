@@ -44,9 +44,12 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         4433 => caps.storage_16bit,                  // StorageBuffer16BitAccess
         5345 => caps.memory_model,                   // VulkanMemoryModel
         6022 => !caps.cooperative_matrix.is_empty(), // CooperativeMatrixKHR
-        4448 => caps.storage_8bit,                   // StorageBuffer8BitAccess
-        4466 => caps.float_controls,                 // SignedZeroInfNanPreserve
-        6018 | 6019 => caps.int_dot,                 // DotProductInput4x8BitPacked, DotProduct
+        // CooperativeMatrix: reductions, conversions, operations on elements, tensors, blocks; TensorAddressing (all NV)
+        5430..=5434 | 5439 => caps.cooperative_matrix2,
+        5347 => caps.buffer_device_address, // PhysicalStorageBufferAddresses
+        4448 => caps.storage_8bit,          // StorageBuffer8BitAccess
+        4466 => caps.float_controls,        // SignedZeroInfNanPreserve
+        6018 | 6019 => caps.int_dot,        // DotProductInput4x8BitPacked, DotProduct
         other => return Err(format!("unexpected SPIR-V capability {other}")),
     })
 }

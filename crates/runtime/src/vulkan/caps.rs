@@ -13,6 +13,7 @@ use tallow_ir::caps::{ApiVersion, DeviceCaps, DeviceType, MatrixElement, MatrixS
 use super::error::vulkan;
 use super::instance::Instance;
 use super::queue_family::ComputeQueue;
+use super::workgroup_matrices;
 use crate::error::Result;
 
 /// What can be asked of any device, however old.
@@ -178,7 +179,9 @@ pub(super) fn query(
                 || core.shader_float64 != vk::TRUE),
         atomic_float_add: features.atomic_float.shader_buffer_float32_atomic_add == vk::TRUE,
         atomic_int64: core.shader_int64 == vk::TRUE && features.v12.shader_buffer_int64_atomics == vk::TRUE,
-        cooperative_matrix2: !shapes.is_empty() && features.coopmat2.all(),
+        cooperative_matrix2: !shapes.is_empty()
+            && features.coopmat2.all()
+            && workgroup_matrices::supported(instance, physical)?,
         cooperative_matrix: shapes,
         // An open device is asked (`matrix_rows.rs`).
         matrix_rows: false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallow_codegen::{MATRIX_ROWS_KERNEL, Target, compile_spirv};
+use tallow_codegen::{MATRIX_ROWS_KERNEL, compile_spirv};
 use tallow_ir::caps::DeviceCaps;
 use tallow_ir::matrix;
 
@@ -62,8 +62,8 @@ fn ask(context: &Context) -> Result<bool> {
 fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
     let cache = crate::cache_dir::cache_dir();
-    let (modules, _) = compile_spirv(&[(NAME, MATRIX_ROWS_KERNEL)], Target::Vulkan12, cache.as_deref())
-        .map_err(|e| fail(e.to_string()))?;
+    let (modules, _) =
+        compile_spirv(&[(NAME, MATRIX_ROWS_KERNEL)], cache.as_deref()).map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size: None };
     let mut made = context.create_pipelines(&[desc])?;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tallow_codegen::{REPACK_PUSH_BYTES, RepackRun, Target, compile_spirv, repack_kernel};
+use tallow_codegen::{REPACK_PUSH_BYTES, RepackRun, compile_spirv, repack_kernel};
 use tallow_ir::caps::DeviceCaps;
 use tallow_quant::{Format, FormatSpec, RUN_BLOCKS, plane_offsets};
 
@@ -26,8 +26,8 @@ pub(super) fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
     let glsl = repack_kernel().map_err(|e| fail(e.to_string()))?;
     let cache = crate::cache_dir::cache_dir();
-    let (modules, _) = compile_spirv(&[(NAME, glsl.as_str())], Target::Vulkan12, cache.as_deref())
-        .map_err(|e| fail(e.to_string()))?;
+    let (modules, _) =
+        compile_spirv(&[(NAME, glsl.as_str())], cache.as_deref()).map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let push_bytes = REPACK_PUSH_BYTES;
     let desc = PipelineDesc { name: NAME, spirv, bindings: 2, push_bytes, required_subgroup_size: None };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallow_codegen::{Target, compile_spirv};
+use tallow_codegen::compile_spirv;
 use tallow_runtime::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
 use tallow_runtime::vulkan::{Buffer, Context, MemoryUse, Pipeline, PipelineDesc, Recording};
 use tallow_runtime::{Error, RuntimeOptions};
@@ -41,7 +41,7 @@ pub fn skip(reason: &str) {
 
 /// Compiles a compute shader of plain Vulkan 1.2.
 pub fn spirv(glsl: &str) -> Vec<u32> {
-    let (modules, _) = compile_spirv(&[("test", glsl)], Target::Vulkan12, None).unwrap();
+    let (modules, _) = compile_spirv(&[("test", glsl)], None).unwrap();
     modules[0].to_vec()
 }
 

@@ -1,0 +1,249 @@
+//! Matmul of f16 operands by matrices of a whole workgroup (`VK_NV_cooperative_matrix2`): the driver brings tiles of the operands to
+//! where products want them and shares those out. Operands that lie in memory as f16 are loaded as they lie, others are
+//! computed element by element by functions that the loads call, and so is what is stored.
+//!
+//! A choice, and never the first: on an H200 the kernel of `matmul_matrix` is faster (decision 0016).
+
+use minijinja::{Value as Hole, context};
+use tallow_ir::caps::{ApiVersion, MATRIX_GRAIN, MATRIX_WORKGROUP};
+use tallow_ir::form::{ContractionForm, Segment, rounded_root};
+use tallow_ir::index::{AtomDef, AtomId, Index};
+use tallow_ir::{DType, Dim, Op, Value, matrix};
+
+use super::attention_matrix::matrix_extensions;
+use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
+use super::{Parts, TENSORS, finish, floor_pow2, operand, whole};
+use crate::emit::{Anchor, Emitter};
+use crate::kernel::{CodegenError, Count, Kernel};
+
+/// Invocations of a workgroup, which share its matrices.
+const WORKGROUP: u32 = MATRIX_WORKGROUP;
+
+/// What takes SPIR-V 1.6.
+const VULKAN_1_3: ApiVersion = ApiVersion { major: 1, minor: 3, patch: 0 };
+
+/// Slice of the inner extent.
+const BK: u32 = 32;
+
+/// Rows and columns of a tile.
+const SIDES: [u32; 2] = [128, 64];
+
+/// The sides of tiles that are worth trying; none where the device has no such matrices, or what is stored needs more than one
+/// element at a time or may not be stored twice, as the functions that the device calls for elements may be called again.
+pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
+    let caps = e.caps;
+    let stored_once = |output: usize| {
+        let value = e.body.outputs()[output].value;
+        matches!(e.body.op(value), Op::StateUpdate { .. }) || rounded_root(e.body, output).is_some()
+    };
+    let plain = |s: &Segment| !s.staged && !s.outputs.iter().any(|output| stored_once(*output));
+    let possible = caps.cooperative_matrix2
+        && caps.buffer_device_address
+        && caps.api_version >= VULKAN_1_3
+        && caps.max_workgroup_invocations >= WORKGROUP
+        && matrix::supported(e.body, form, caps)
+        && form.segments.iter().all(plain);
+    let wide = |side: &u32| form.segments.iter().all(|s| columns(*side, s) >= MATRIX_GRAIN);
+    SIDES.into_iter().filter(|side| possible && wide(side)).collect()
+}
+
+/// Columns of one anchor in a tile of a segment.
+fn columns(side: u32, segment: &Segment) -> u32 {
+    floor_pow2(side / segment.anchors.len() as u32)
+}
+
+/// The kernel with tiles of this side.
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm, side: u32) -> Result<Kernel, CodegenError> {
+    let batch = e.atom(&form.batch.numel(), "batch");
+    let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let limits = e.caps.max_workgroup_count;
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(side, s)).collect();
+    // Rows along x: workgroups that run together then read the same weights.
+    let grid = [
+        Count { value: form.m.clone(), per: side, limit: limits[0] },
+        columns_grid(form, &tiles, limits[1]),
+        Count { value: form.batch.numel(), per: 1, limit: limits[2] },
+    ];
+    whole("matmul", &grid)?;
+    let (mut segments, mut text, mut computed) = (vec![], String::new(), false);
+    for (at, (segment, &bn)) in form.segments.iter().zip(&tiles).enumerate() {
+        let (holes, calls) =
+            segment_holes(&mut e, form, (at, segment), &batch, [side, bn], &buffers, &mut text)?;
+        segments.push(holes);
+        computed |= calls;
+    }
+    for extension in matrix_extensions() {
+        e.extensions.insert(extension);
+    }
+    e.extensions.insert(TENSORS);
+    if computed {
+        e.extensions.insert("GL_EXT_buffer_reference");
+    }
+    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let parts = Parts {
+        kind: "matmul",
+        template: "matmul_workgroup.comp",
+        workgroup: WORKGROUP,
+        grid,
+        functions: String::new(),
+        text,
+        holes: context! { segments, m, k, side, computed, bk => BK },
+    };
+    finish(e, parts)
+}
+
+/// An operand as its matrices are loaded.
+struct Operand {
+    /// Rows and columns of the tensor that slices are taken of.
+    tensor: [String; 2],
+    /// Elements from one row to the next, where they are in memory.
+    stride: Option<String>,
+    /// The array of its buffer, and where in it the tensor begins.
+    array: String,
+    base: String,
+    /// Whether the inner extent runs along the columns of the tensor.
+    along_k: bool,
+    /// What computes an element, where memory does not have it: lines, and the value.
+    computed: Option<(String, String)>,
+}
+
+fn segment_holes(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    (number, segment): (usize, &Segment),
+    batch: &Index,
+    [side, bn]: [u32; 2],
+    buffers: &[usize],
+    text: &mut String,
+) -> Result<(Hole, bool), CodegenError> {
+    e.open(); // the segment
+    let mut operands = vec![];
+    let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
+    let left = load(e, form, form.lhs, ("m", &form.m), left)?;
+    operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let rhs = e.body.node(*id).operands[1];
+        let shape = e.body.ty(rhs).shape.clone();
+        let right = &mut |e: &mut Emitter<'_>, column: Index, k: Index| {
+            let mut at = batch_at(e, &form.batch, &shape, batch);
+            at.extend([k, column]);
+            at
+        };
+        let right = load(e, form, rhs, ("n", &segment.n), right)?;
+        let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
+        operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
+    }
+    e.open(); // an element of the results
+    let depth = e.depth();
+    for (i, id) in segment.anchors.iter().enumerate() {
+        e.anchors.insert(*id, Anchor::Result { text: format!("found{i}"), depth });
+    }
+    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
+    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    let store = e.close().join("\n");
+    let groups = segment_groups(e, segment, bn);
+    let prelude = e.close().join("\n");
+    text.extend([store.as_str(), prelude.as_str()]);
+    let (mut holes, mut calls, mut transposed) = (vec![], false, false);
+    for (own, first, extent, name, operand, comment) in operands {
+        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
+        // Of the right operand, columns of the matrix are rows of the tensor, where the inner extent runs along those.
+        let turned = along_k && own == "n";
+        let slice = match along_k {
+            true => format!("{first}, {extent}u, k0, {BK}u"),
+            false => format!("k0, {BK}u, {first}, {extent}u"),
+        };
+        let (view, function) = (
+            if turned { ", transposed" } else { "" },
+            computed.as_ref().map_or(String::new(), |_| format!(", {name}")),
+        );
+        transposed |= turned;
+        calls |= computed.is_some();
+        let (lines, value) = computed.unzip();
+        text.extend(lines.iter().chain(&value).map(String::as_str));
+        holes.push(context! {
+            own, name, comment, rows, columns, stride, array, base, slice, lines, value,
+            matrix => if own == "m" { "a" } else { "b" }, how => format!("{view}{function}"),
+        });
+    }
+    let anchors: Vec<usize> = (0..segment.anchors.len()).collect();
+    let found: String = anchors.iter().map(|i| format!(", const in float found{i}")).collect();
+    let others: String = anchors[1..].iter().map(|i| format!(", sums{i}")).collect();
+    let n = e.dim(&segment.n);
+    let holes = context! {
+        at => number, operands => holes, anchors, transposed, groups, bn, prelude, store, n, found, others,
+    };
+    Ok((holes, calls))
+}
+
+/// How an operand is loaded: as it lies, where it is of f16 and neighbours along one extent lie side by side, in rows of equal
+/// distance; or computed.
+fn load(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    value: Value,
+    (name, extent): (&str, &Dim),
+    at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
+) -> Result<Operand, CodegenError> {
+    // Rounding is what makes an element of a matrix.
+    let value = matrix::rounded(e.body, value).unwrap_or(value);
+    let [own, k] = [extent, &form.k].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
+    let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
+    for along_k in [true, false] {
+        let (inner, outer, length) = if along_k { (k, own, &form.k) } else { (own, k, extent) };
+        if length.as_const().is_none_or(|n| n % operand::WIDE != 0) {
+            continue;
+        }
+        let place = at(e, own_index.clone(), k_index.clone());
+        let Some((array, base, stride)) = lies(e, value, &place, (inner, outer))? else { continue };
+        let (own_text, k_text) = (e.dim(extent), e.dim(&form.k));
+        let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
+        return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
+    }
+    e.open(); // an element
+    let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
+    let place = at(e, own, k);
+    let x = e.value(value, &place)?;
+    let lines = e.close().join("\n");
+    // Any buffer that is read will do: the function does not look at what it is handed.
+    let read = e.buffers.iter().find(|buffer| !buffer.written);
+    let read = read.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    let array = format!("b{}", read.binding);
+    let tensor = [e.dim(extent), e.dim(&form.k)];
+    Ok(Operand {
+        tensor,
+        stride: None,
+        array,
+        base: "0u".into(),
+        along_k: true,
+        computed: Some((lines, x.text)),
+    })
+}
+
+/// If element `inner` of row `outer` of a value at `place` is that many f16 behind the beginning of its row, and rows begin at
+/// equal distances: the array of 16-byte words, the word that the first begins at, and the distance in elements.
+fn lies(
+    e: &mut Emitter<'_>,
+    value: Value,
+    place: &[Index],
+    (inner, outer): (AtomId, AtomId),
+) -> Result<Option<(String, String, String)>, CodegenError> {
+    let Some((buffer, mut base)) = operand::one_load(e, value, place, inner) else { return Ok(None) };
+    if e.buffers[buffer].dtype != DType::F16 || e.buffers[buffer].windows > 1 {
+        return Ok(None);
+    }
+    let is_outer = |digit: &tallow_ir::index::Digit| digit.atom == outer;
+    let plain = |digit: &tallow_ir::index::Digit| digit.div.is(1) && digit.modulo.is_none();
+    let mut own = base.terms.iter().filter(|(digit, _)| is_outer(digit));
+    let stride = match (own.next(), own.next()) {
+        (Some((digit, stride)), None) if plain(digit) => stride.clone(),
+        _ => return Ok(None),
+    };
+    base.terms.retain(|(digit, _)| !is_outer(digit));
+    let first = match e.index(&base)?.text.as_str() {
+        "0u" => "0u".into(),
+        first => format!("({first}) >> 3"),
+    };
+    let stride = e.dim(&stride);
+    Ok(Some((format!("v{}", e.buffers[buffer].binding), first, stride)))
+}

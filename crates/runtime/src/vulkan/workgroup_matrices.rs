@@ -1,0 +1,88 @@
+//! Which matrices a workgroup can share: `vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV` of
+//! `VK_NV_cooperative_matrix2`, which ash does not know yet.
+
+use std::ffi::c_void;
+
+use ash::vk;
+use tallow_ir::caps::{MATRIX_GRAIN, MATRIX_WORKGROUP};
+
+use super::error::vulkan;
+use super::instance::Instance;
+use crate::error::Result;
+
+/// `VkCooperativeMatrixFlexibleDimensionsPropertiesNV`: extents are multiples of the granularities.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct FlexibleDimensions {
+    s_type: vk::StructureType,
+    p_next: *mut c_void,
+    m_granularity: u32,
+    n_granularity: u32,
+    k_granularity: u32,
+    a_type: vk::ComponentTypeKHR,
+    b_type: vk::ComponentTypeKHR,
+    c_type: vk::ComponentTypeKHR,
+    result_type: vk::ComponentTypeKHR,
+    saturating_accumulation: vk::Bool32,
+    scope: vk::ScopeKHR,
+    workgroup_invocations: u32,
+}
+
+/// Of the Vulkan registry.
+const FLEXIBLE_DIMENSIONS: vk::StructureType = vk::StructureType::from_raw(1_000_593_001);
+
+impl Default for FlexibleDimensions {
+    fn default() -> Self {
+        FlexibleDimensions {
+            s_type: FLEXIBLE_DIMENSIONS,
+            p_next: std::ptr::null_mut(),
+            m_granularity: 0,
+            n_granularity: 0,
+            k_granularity: 0,
+            a_type: vk::ComponentTypeKHR::default(),
+            b_type: vk::ComponentTypeKHR::default(),
+            c_type: vk::ComponentTypeKHR::default(),
+            result_type: vk::ComponentTypeKHR::default(),
+            saturating_accumulation: vk::FALSE,
+            scope: vk::ScopeKHR::default(),
+            workgroup_invocations: 0,
+        }
+    }
+}
+
+impl FlexibleDimensions {
+    /// Whether kernels may have matrices of these: f16 times f16 with sums in f32, see [`MATRIX_GRAIN`].
+    fn serves(&self) -> bool {
+        let (f16, f32) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
+        let divides = |granularity: u32| granularity > 0 && MATRIX_GRAIN.is_multiple_of(granularity);
+        [self.a_type, self.b_type, self.c_type, self.result_type] == [f16, f16, f32, f32]
+            && self.saturating_accumulation == vk::FALSE
+            && self.scope == vk::ScopeKHR::WORKGROUP
+            && self.workgroup_invocations == MATRIX_WORKGROUP
+            && [self.m_granularity, self.n_granularity, self.k_granularity].into_iter().all(divides)
+    }
+}
+
+type Query = unsafe extern "system" fn(vk::PhysicalDevice, *mut u32, *mut FlexibleDimensions) -> vk::Result;
+
+/// Whether workgroups of a device that offers the extension share the matrices that kernels have.
+///
+/// # Errors
+/// When the driver fails.
+pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> Result<bool> {
+    let name = c"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV";
+    // SAFETY: the instance is alive, and the name ends in NUL.
+    let found = unsafe { instance.entry().get_instance_proc_addr(instance.raw.handle(), name.as_ptr()) };
+    let Some(found) = found else { return Ok(false) };
+    // SAFETY: a function of this name has this type (Vulkan registry).
+    let query = unsafe { std::mem::transmute::<unsafe extern "system" fn(), Query>(found) };
+    let fails =
+        |code: vk::Result| vulkan("vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV", code);
+    let mut count = 0;
+    // SAFETY: the device offers the extension; without memory to write to, the number of entries is asked for.
+    unsafe { query(physical, &mut count, std::ptr::null_mut()) }.result().map_err(fails)?;
+    let mut all = vec![FlexibleDimensions::default(); count as usize];
+    // SAFETY: there is room for as many entries, each with its type set.
+    unsafe { query(physical, &mut count, all.as_mut_ptr()) }.result().map_err(fails)?;
+    Ok(all.iter().take(count as usize).any(FlexibleDimensions::serves))
+}
