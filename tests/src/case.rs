@@ -60,6 +60,8 @@ pub enum Test {
     Glsl {
         /// Device profile.
         profile: String,
+        /// Of the choices that fusions have, the one of this number instead of the first.
+        choice: Option<usize>,
     },
 }
 
@@ -169,10 +171,12 @@ fn test(line: &str) -> Option<Test> {
     let first = words.next()?;
     let mut profile = None;
     let mut tolerance = None;
+    let mut choice = None;
     for word in words {
         match word.split_once('=')? {
             ("profile", name) => profile = Some(name.to_string()),
             ("tol", text) => tolerance = Some(Tolerance::parse(text)?),
+            ("choice", number) if first == "glsl" => choice = Some(number.parse().ok()?),
             _ => return None,
         }
     }
@@ -182,7 +186,7 @@ fn test(line: &str) -> Option<Test> {
         ("run", _, None, tolerance) => Some(Test::Run(tolerance.unwrap_or(Tolerance::Bits))),
         ("fuse", _, Some(profile), None) => Some(Test::Fuse { profile }),
         ("plan", _, Some(profile), None) => Some(Test::Plan { profile }),
-        ("glsl", _, Some(profile), None) => Some(Test::Glsl { profile }),
+        ("glsl", _, Some(profile), None) => Some(Test::Glsl { profile, choice }),
         (_, Some(name), profile, None) => {
             let profile = profile.unwrap_or_else(|| "minimum".into());
             Some(Test::Pass { name: name.into(), profile })

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use tallow_codegen::Module;
+use tallow_codegen::{Choices, Module, choices, compile_chosen};
 use tallow_ir::text::parse;
-use tallow_ir::{DeviceCaps, Graph, caps, passes, verify};
+use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify};
 use tallow_reference::{Array, evaluate};
 use tallow_tests::{Case, Test, Tolerance, compare};
 
@@ -25,7 +25,7 @@ fn check(path: &Path) {
             Test::Pass { name, profile } => pass(&case, name, profile),
             Test::Fuse { profile } => fuse(&case, profile),
             Test::Plan { profile } => plan(&case, profile),
-            Test::Glsl { profile } => glsl(&case, profile),
+            Test::Glsl { profile, choice } => glsl(&case, profile, *choice),
         }
     }
 }
@@ -132,8 +132,27 @@ fn plan(case: &Case, device: &str) {
 }
 
 /// All distinct kernels, one after the other.
-fn glsl(case: &Case, device: &str) {
-    let kernels = compile(case, device).kernels;
-    let text: String = kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
-    snapshot(case, &format!("glsl.{device}"), &text);
+fn glsl(case: &Case, device: &str, choice: Option<usize>) {
+    let Some(number) = choice else {
+        let kernels = compile(case, device).kernels;
+        let text: String = kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
+        return snapshot(case, &format!("glsl.{device}"), &text);
+    };
+    let caps = profile(device);
+    let mut text = String::new();
+    let mut choose = |fused: &Graph| {
+        let fusions = fused.nodes().filter_map(|(_, node)| match &node.op {
+            Op::Fusion(fusion) => Some((**fusion).clone()),
+            _ => None,
+        });
+        let nth = |fusion: Fusion| Some((fusion.clone(), *choices(&fusion, &caps).unwrap().get(number)?));
+        let chosen: Choices = fusions.filter_map(nth).collect();
+        text = chosen.values().map(|choice| format!("// ==== {choice}\n")).collect();
+        chosen
+    };
+    let module = compile_chosen(&graph(case), &caps, &mut choose, &mut |_, _| {}).unwrap();
+    assert!(!text.is_empty(), "{}: no choice {number}", case.path.display());
+    let kernels: String =
+        module.kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
+    snapshot(case, &format!("glsl.{device}.choice{number}"), &(text + &kernels));
 }
