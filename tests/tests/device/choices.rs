@@ -245,9 +245,31 @@ fn graphs() -> Vec<Graph> {
         attention([4, 1, 128], 300, DType::F16),
         attention_of_many(50, false),
         attention_of_many(130, true),
+        batched(70, false),
+        batched(200, true),
     ];
     products.chain(others).map(|graph| graph.expect("a graph of this test")).collect()
 }
+
+/// Products in f16, of what lies in memory as matrices are loaded: batches, the right operand along its columns and rows.
+fn batched(rows: i64, transposed: bool) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("batched");
+    let right = if transposed { [3, 136, 72] } else { [3, 72, 136] };
+    let mut operands = vec![];
+    for (name, shape) in [("a", [3, rows, 72]), ("b", right)] {
+        let x = g.input(name, DType::F16, shape)?;
+        operands.push(g.add(Op::Cast(DType::F32), &[x])?);
+    }
+    if transposed {
+        operands[1] = g.permute(operands[1], &[0, 2, 1])?;
+    }
+    let y = g.add(Op::Matmul, &operands)?;
+    g.output("y", y)?;
+    matrix::round_operands(&g, &caps::h200())
+}
+
+/// Matrices of the workgroup are choices beside those of subgroups, and counted for themselves.
+const OF_THE_WORKGROUP: &str = "matmul by matrices of the workgroup";
 
 #[test]
 fn kernels_of_every_choice_match_the_interpreter() {
@@ -271,7 +293,13 @@ fn kernels_of_every_choice_match_the_interpreter() {
                 let nth = |(f, all): &(&Fusion, Vec<Choice>)| Some(((*f).clone(), *all.get(nth)?));
                 let chosen: Choices = all.iter().filter_map(nth).collect();
                 taken = chosen.values().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                chosen.values().for_each(|c| *tried.entry(c.kind()).or_default() += 1);
+                for choice in chosen.values() {
+                    let kind = match choice {
+                        Choice::Whole(_) => OF_THE_WORKGROUP,
+                        other => other.kind(),
+                    };
+                    *tried.entry(kind).or_default() += 1;
+                }
                 chosen
             };
             let got = run_with(&context, &graph, &inputs, Some(&mut choose));
@@ -281,6 +309,7 @@ fn kernels_of_every_choice_match_the_interpreter() {
         }
     }
     println!("{tried:?}, {without} graphs without a choice");
+    assert_eq!(tried.contains_key(OF_THE_WORKGROUP), context.caps().cooperative_matrix2);
     // Attention has choices with subgroups alone, of one query, and with matrices, of many.
     assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 6, "{tried:?}, {without}");
 }
