@@ -138,20 +138,24 @@ fn glsl(case: &Case, device: &str, choice: Option<usize>) {
         let text: String = kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
         return snapshot(case, &format!("glsl.{device}"), &text);
     };
-    let caps = profile(device);
+    let (caps, name) = (profile(device), case.path.display());
     let mut text = String::new();
     let mut choose = |fused: &Graph| {
         let fusions = fused.nodes().filter_map(|(_, node)| match &node.op {
             Op::Fusion(fusion) => Some((**fusion).clone()),
             _ => None,
         });
-        let nth = |fusion: Fusion| Some((fusion.clone(), *choices(&fusion, &caps).unwrap().get(number)?));
+        let nth = |fusion: Fusion| {
+            let all = choices(&fusion, &caps).unwrap_or_else(|e| panic!("{name}: {e}"));
+            Some((fusion, *all.get(number)?))
+        };
         let chosen: Choices = fusions.filter_map(nth).collect();
         text = chosen.values().map(|choice| format!("// ==== {choice}\n")).collect();
         chosen
     };
-    let module = compile_chosen(&graph(case), &caps, &mut choose, &mut |_, _| {}).unwrap();
-    assert!(!text.is_empty(), "{}: no choice {number}", case.path.display());
+    let module = compile_chosen(&graph(case), &caps, &mut choose, &mut |_, _| {});
+    let module = module.unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(!text.is_empty(), "{name}: no choice {number}");
     let kernels: String =
         module.kernels.iter().map(|k| format!("// ==== {}\n{}\n", k.name, k.glsl)).collect();
     snapshot(case, &format!("glsl.{device}.choice{number}"), &(text + &kernels));
