@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use tallow_codegen::{Choices, Module, choices, compile_chosen};
+use tallow_codegen::{Choice, Module, choices, compile_chosen};
 use tallow_ir::text::parse;
 use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify};
 use tallow_reference::{Array, evaluate};
@@ -149,9 +149,9 @@ fn glsl(case: &Case, device: &str, choice: Option<usize>) {
             let all = choices(&fusion, &caps).unwrap_or_else(|e| panic!("{name}: {e}"));
             Some((fusion, *all.get(number)?))
         };
-        let chosen: Choices = fusions.filter_map(nth).collect();
-        text = chosen.values().map(|choice| format!("// ==== {choice}\n")).collect();
-        chosen
+        let chosen: Vec<(Fusion, Choice)> = fusions.filter_map(nth).collect();
+        text = chosen.iter().map(|(_, choice)| format!("// ==== {choice}\n")).collect();
+        chosen.into_iter().collect()
     };
     let module = compile_chosen(&graph(case), &caps, &mut choose, &mut |_, _| {});
     let module = module.unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -153,10 +153,8 @@ impl Buffer {
         for b in b..b + self.windows {
             if let Some((vector, _)) = vectors {
                 let access = if self.written { "writeonly" } else { "readonly" };
-                let array = self.vector_array();
-                let block = array.to_uppercase();
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) {access} buffer {block}{b} {{ {vector} {array}{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {access} buffer V{b} {{ {vector} v{b}[]; }};\n"
                 );
             }
             if vectors.is_none() || self.single {
@@ -166,7 +164,7 @@ impl Buffer {
             }
             if self.wide {
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) readonly buffer V{b} {{ uvec4 v{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) readonly buffer W{b} {{ uvec4 w{b}[]; }};\n"
                 );
             }
             if self.pairs {
@@ -305,7 +303,7 @@ impl Buffer {
         let mut text = String::new();
         if self.wide {
             let name = if self.packed { "quad" } else { "wide" };
-            text += &self.reader(name, "uvec4", "v", 16);
+            text += &self.reader(name, "uvec4", "w", 16);
         }
         if self.pairs {
             text += &self.reader("pair", "uvec2", "p", 8);

@@ -21,6 +21,9 @@ pub const MATRIX_WORKGROUP: u32 = 256;
 /// What the extents of such matrices are multiples of.
 pub const MATRIX_GRAIN: u32 = 32;
 
+/// The largest extent of such matrices.
+pub const MATRIX_SIDE: u32 = 128;
+
 /// The features, limits and identity of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceCaps {
@@ -80,7 +83,8 @@ pub struct DeviceCaps {
     /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
     pub cooperative_matrix: Vec<MatrixShape>,
     /// `VK_NV_cooperative_matrix2`: all its features, and products of f16 with sums in f32 by workgroups of
-    /// [`MATRIX_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`MATRIX_GRAIN`].
+    /// [`MATRIX_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`MATRIX_GRAIN`], up to
+    /// [`MATRIX_SIDE`]. Only with `f16`, `storage_16bit` and `buffer_device_address`.
     pub cooperative_matrix2: bool,
     /// Accumulators and left operands of 16 x 16 matrices lie in subgroups of 32 as kernels take them to that work on rows of
     /// them (`attention_rows.comp` says how). No extension tells; the runtime asks the device.
@@ -389,6 +393,7 @@ impl DeviceCaps {
         match feature {
             OptionalFeature::F16 => {
                 self.f16 = false;
+                self.cooperative_matrix2 = false;
                 self.drop_matrices_of(&[MatrixElement::F16]);
             }
             OptionalFeature::Int8 => {
@@ -401,7 +406,10 @@ impl DeviceCaps {
                 self.float64 = false;
                 self.drop_matrices_of(&[MatrixElement::F64]);
             }
-            OptionalFeature::Storage16 => self.storage_16bit = false,
+            OptionalFeature::Storage16 => {
+                self.storage_16bit = false;
+                self.cooperative_matrix2 = false;
+            }
             OptionalFeature::Storage8 => self.storage_8bit = false,
             OptionalFeature::IntDot => {
                 self.int_dot = false;
@@ -436,7 +444,11 @@ impl DeviceCaps {
                 self.cooperative_matrix2 = false;
                 self.matrix_rows = false;
             }
-            OptionalFeature::Bda => self.buffer_device_address = false,
+            // Functions that compute elements of a workgroup's matrices are handed an address.
+            OptionalFeature::Bda => {
+                self.buffer_device_address = false;
+                self.cooperative_matrix2 = false;
+            }
             OptionalFeature::Sync2 => self.synchronization2 = false,
             OptionalFeature::Unified => self.unified_memory = false,
             OptionalFeature::Timestamps => self.timestamp_period_ps = 0,

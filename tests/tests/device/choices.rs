@@ -18,6 +18,7 @@ use tallow_tests::{Inputs, random_inputs};
 
 use crate::differential::Expected;
 use crate::harness::device;
+use crate::layouts;
 
 /// A context of the test's own that tunes, or not; `None` after saying that the test skips.
 fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
@@ -248,7 +249,8 @@ fn graphs() -> Vec<Graph> {
         batched(70, false),
         batched(200, true),
     ];
-    products.chain(others).map(|graph| graph.expect("a graph of this test")).collect()
+    let built = products.chain(others).map(|graph| graph.expect("a graph of this test"));
+    built.chain(layouts::products()).collect()
 }
 
 /// Products in f16, of what lies in memory as matrices are loaded: batches, the right operand along its columns and rows.
@@ -309,7 +311,11 @@ fn kernels_of_every_choice_match_the_interpreter() {
         }
     }
     println!("{tried:?}, {without} graphs without a choice");
-    assert_eq!(tried.contains_key(OF_THE_WORKGROUP), context.caps().cooperative_matrix2);
+    let caps = context.caps();
+    assert_eq!(
+        tried.contains_key(OF_THE_WORKGROUP),
+        caps.cooperative_matrix2 && matrix::has_instructions(caps)
+    );
     // Attention has choices with subgroups alone, of one query, and with matrices, of many.
     assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 6, "{tried:?}, {without}");
 }

@@ -18,6 +18,7 @@ mod groups;
 mod halves;
 mod harness;
 mod heads;
+mod layouts;
 mod matrix;
 mod matvec;
 mod models;

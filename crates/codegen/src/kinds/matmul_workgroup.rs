@@ -5,7 +5,7 @@
 //! A choice, and never the first: on an H200 the kernel of `matmul_matrix` is faster (decision 0016).
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::{ApiVersion, MATRIX_GRAIN, MATRIX_WORKGROUP};
+use tallow_ir::caps::{ApiVersion, MATRIX_GRAIN, MATRIX_SIDE, MATRIX_WORKGROUP};
 use tallow_ir::form::{ContractionForm, Segment, rounded_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
@@ -26,7 +26,7 @@ const VULKAN_1_3: ApiVersion = ApiVersion { major: 1, minor: 3, patch: 0 };
 const BK: u32 = 32;
 
 /// Rows and columns of a tile.
-const SIDES: [u32; 2] = [128, 64];
+const SIDES: [u32; 2] = [MATRIX_SIDE, MATRIX_SIDE / 2];
 
 /// The sides of tiles that are worth trying; none where the device has no such matrices, or what is stored needs more than one
 /// element at a time or may not be stored twice, as the functions that the device calls for elements may be called again.
@@ -38,6 +38,7 @@ pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
     };
     let plain = |s: &Segment| !s.staged && !s.outputs.iter().any(|output| stored_once(*output));
     let possible = caps.cooperative_matrix2
+        && !e.body.params().is_empty()
         && caps.buffer_device_address
         && caps.api_version >= VULKAN_1_3
         && caps.max_workgroup_invocations >= WORKGROUP
@@ -105,6 +106,9 @@ struct Operand {
     along_k: bool,
     /// What computes an element, where memory does not have it: lines, and the value.
     computed: Option<(String, String)>,
+    /// Whether tiles may reach beyond the tensor: `GL_NV_cooperative_matrix2` says what such elements are, but not that the
+    /// function is not called for them.
+    guarded: bool,
 }
 
 fn segment_holes(
@@ -119,7 +123,7 @@ fn segment_holes(
     e.open(); // the segment
     let mut operands = vec![];
     let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
-    let left = load(e, form, form.lhs, ("m", &form.m), left)?;
+    let left = load(e, form, form.lhs, ("m", &form.m, side), left)?;
     operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
     for (i, id) in segment.anchors.iter().enumerate() {
         let rhs = e.body.node(*id).operands[1];
@@ -129,7 +133,7 @@ fn segment_holes(
             at.extend([k, column]);
             at
         };
-        let right = load(e, form, rhs, ("n", &segment.n), right)?;
+        let right = load(e, form, rhs, ("n", &segment.n, bn), right)?;
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
         operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
     }
@@ -146,9 +150,10 @@ fn segment_holes(
     text.extend([store.as_str(), prelude.as_str()]);
     let (mut holes, mut calls, mut transposed) = (vec![], false, false);
     for (own, first, extent, name, operand, comment) in operands {
-        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
-        // Of the right operand, columns of the matrix are rows of the tensor, where the inner extent runs along those.
-        let turned = along_k && own == "n";
+        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed, guarded } = operand;
+        // The inner extent runs along the rows of a left matrix, and along the columns of a right one. Where that of the tensor
+        // runs the other way, the matrix is the transpose of the slice.
+        let turned = along_k == (own == "n");
         let slice = match along_k {
             true => format!("{first}, {extent}u, k0, {BK}u"),
             false => format!("k0, {BK}u, {first}, {extent}u"),
@@ -162,7 +167,7 @@ fn segment_holes(
         let (lines, value) = computed.unzip();
         text.extend(lines.iter().chain(&value).map(String::as_str));
         holes.push(context! {
-            own, name, comment, rows, columns, stride, array, base, slice, lines, value,
+            own, name, comment, rows, columns, stride, array, base, slice, lines, value, guarded,
             matrix => if own == "m" { "a" } else { "b" }, how => format!("{view}{function}"),
         });
     }
@@ -182,7 +187,7 @@ fn load(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     value: Value,
-    (name, extent): (&str, &Dim),
+    (name, extent, tile): (&str, &Dim, u32),
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Operand, CodegenError> {
     // Rounding is what makes an element of a matrix.
@@ -198,7 +203,15 @@ fn load(
         let Some((array, base, stride)) = lies(e, value, &place, (inner, outer))? else { continue };
         let (own_text, k_text) = (e.dim(extent), e.dim(&form.k));
         let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
-        return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
+        return Ok(Operand {
+            tensor,
+            stride: Some(stride),
+            array,
+            base,
+            along_k,
+            computed: None,
+            guarded: false,
+        });
     }
     e.open(); // an element
     let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
@@ -206,9 +219,8 @@ fn load(
     let x = e.value(value, &place)?;
     let lines = e.close().join("\n");
     // Any buffer that is read will do: the function does not look at what it is handed.
-    let read = e.buffers.iter().find(|buffer| !buffer.written);
-    let read = read.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-    let array = format!("b{}", read.binding);
+    let read = e.param(0);
+    let array = format!("b{}", e.buffers[read].binding);
     let tensor = [e.dim(extent), e.dim(&form.k)];
     Ok(Operand {
         tensor,
@@ -217,7 +229,13 @@ fn load(
         base: "0u".into(),
         along_k: true,
         computed: Some((lines, x.text)),
+        guarded: !(fills(extent, tile) && fills(&form.k, BK)),
     })
+}
+
+/// Whether tiles of an extent never reach beyond it.
+fn fills(extent: &Dim, tile: u32) -> bool {
+    extent.as_const().is_some_and(|n| n % i64::from(tile) == 0)
 }
 
 /// If element `inner` of row `outer` of a value at `place` is that many f16 behind the beginning of its row, and rows begin at
@@ -240,10 +258,14 @@ fn lies(
         _ => return Ok(None),
     };
     base.terms.retain(|(digit, _)| !is_outer(digit));
+    // Nor does the row matter by way of a sum that has a name of its own.
+    if e.atoms.roots(&base).contains(&outer) {
+        return Ok(None);
+    }
     let first = match e.index(&base)?.text.as_str() {
         "0u" => "0u".into(),
         first => format!("({first}) >> 3"),
     };
     let stride = e.dim(&stride);
-    Ok(Some((format!("v{}", e.buffers[buffer].binding), first, stride)))
+    Ok(Some((format!("w{}", e.buffers[buffer].binding), first, stride)))
 }

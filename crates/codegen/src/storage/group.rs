@@ -30,12 +30,6 @@ impl Buffer {
         }
     }
 
-    /// The array of these vectors: another than that of the wide loads, which a buffer may have too, as of a product of rows
-    /// with themselves.
-    pub(super) fn vector_array(&self) -> &'static str {
-        if self.wide || self.pairs { "g" } else { "v" }
-    }
-
     /// Whether this buffer can be accessed in groups of `size`.
     pub fn groups(dtype: DType, size: u32) -> bool {
         match dtype {
@@ -63,16 +57,12 @@ impl Buffer {
         let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
         let mut text = String::new();
         if self.windows > 1 {
-            text += &self.reader("vector", vector, self.vector_array(), width);
+            text += &self.reader("vector", vector, "v", width);
         }
         text += &format!("void load{n}_{b}(uint e, out {ty} x[{n}]) {{\n");
         for v in 0..count {
             let at = self.vector_at(count, v);
-            let read = if self.windows == 1 {
-                format!("{}{b}[{at}]", self.vector_array())
-            } else {
-                format!("vector{b}({at})")
-            };
+            let read = if self.windows == 1 { format!("v{b}[{at}]") } else { format!("vector{b}({at})") };
             text += &format!("    {vector} p{v} = {read};\n");
         }
         let elements: Vec<String> = (0..n).map(|i| self.element_of(i, vector)).collect();
@@ -106,18 +96,16 @@ impl Buffer {
     pub fn store_words(&mut self, i: &str, value: &str) -> String {
         let per = 16 / bytes(self.dtype).max(1);
         (self.group, self.as_words) = (per, true);
-        match self.windows {
-            1 => format!("{}{}[({i}) / {per}u] = {value};", self.vector_array(), self.binding),
-            _ => format!("put{}(({i}) / {per}u, {value});", self.binding),
-        }
+        // Not the array itself, whose name a local variable of the kernel may have, too.
+        format!("put{}(({i}) / {per}u, {value});", self.binding)
     }
 
     fn group_store(&self, vector: &str, count: u32, caps: &DeviceCaps) -> String {
         let (b, n, ty) = (self.binding, self.group, self.value_type());
         let mut text = String::new();
-        if self.windows > 1 {
+        if self.windows > 1 || self.as_words {
             let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
-            let body = self.by_window(self.vector_array(), width, |array, at| format!("{array}[{at}] = x;"));
+            let body = self.by_window("v", width, |array, at| format!("{array}[{at}] = x;"));
             text += &format!("void put{b}(uint i, {vector} x) {{\n{body}}}\n");
         }
         if self.as_words {
@@ -133,7 +121,7 @@ impl Buffer {
                 parts => format!("{vector}({})", parts.join(", ")),
             };
             text += &match self.windows {
-                1 => format!("    {}{b}[{at}] = {value};\n", self.vector_array()),
+                1 => format!("    v{b}[{at}] = {value};\n"),
                 _ => format!("    put{b}({at}, {value});\n"),
             };
         }

@@ -16,6 +16,11 @@ float16_t ${ o.name }(const in Element e, const in uint at[2], const in uint ins
     const uint batch = gl_WorkGroupID.z, ${ o.own } = at[0], k = at[1];
     ${ prelude | indent(4) }
     ${ s.prelude | indent(4) }
+//% if o.guarded
+    if (${ o.own } >= ${ o.rows } || k >= ${ o.columns }) {
+        return float16_t(0.0);
+    }
+//% endif
     ${ o.lines | indent(4) }
     return float16_t(${ o.value });
 }

@@ -92,8 +92,27 @@ fn attention_of_many(heads: u32, queries: u32, attributes: &str) -> String {
     )
 }
 
+/// A product of the transpose of what lies in memory, times a number that all results share.
+fn turned_and_scaled() -> String {
+    r#"graph "turned" {
+  %0 = input "x" : f16[256,128]
+  %1 = cast %0 : f32[256,128]
+  %2 = permute %1 [1,0] : f32[128,256]
+  %3 = weight "w" : f16[256,200]
+  %4 = cast %3 : f32[256,200]
+  %5 = matmul %2 %4 : f32[128,200]
+  %6 = input "scale" : f32[1,1]
+  %7 = broadcast %6 : f32[128,200]
+  %8 = mul %5 %7 : f32[128,200]
+  return %8 as "y"
+}
+"#
+    .to_string()
+}
+
 fn cases() -> Vec<String> {
     vec![
+        turned_and_scaled(),
         linear("1", 4096, &[("q4_0", 4096)], true),
         linear("1", 4096, &[("q4_k", 4096), ("q6_k", 1024)], true),
         linear("3", 512, &[("q8_0", 100)], false),
@@ -163,7 +182,7 @@ fn every_choice_is_a_kernel() {
 #[test]
 fn what_is_no_choice_of_a_kernel_is_refused() {
     let caps = tallow_ir::caps::h200();
-    let fusion = &fusions(&cases()[0], &caps)[0];
+    let fusion = &fusions(&cases()[1], &caps)[0];
     let other = Choice::Sharing(Sharing { workgroup: 0, workgroups: 0, parts: 0 });
     for choice in [Choice::Tile([64, 64]), other] {
         let error = kernel_with(fusion, choice, &caps, &mut Table::default()).unwrap_err();

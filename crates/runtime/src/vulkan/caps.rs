@@ -181,7 +181,10 @@ pub(super) fn query(
         atomic_int64: core.shader_int64 == vk::TRUE && features.v12.shader_buffer_int64_atomics == vk::TRUE,
         cooperative_matrix2: !shapes.is_empty()
             && features.coopmat2.all()
-            && workgroup_matrices::supported(instance, physical)?,
+            && features.v12.shader_float16 == vk::TRUE
+            && features.v11.storage_buffer16_bit_access == vk::TRUE
+            && features.v12.buffer_device_address == vk::TRUE
+            && workgroup_matrices::supported(instance, physical),
         cooperative_matrix: shapes,
         // An open device is asked (`matrix_rows.rs`).
         matrix_rows: false,

@@ -1,10 +1,10 @@
-//! Which matrices a workgroup can share: `vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV` of
-//! `VK_NV_cooperative_matrix2`, which ash does not know yet.
+//! Which matrices a workgroup can share: `vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV` and
+//! `VkPhysicalDeviceCooperativeMatrix2PropertiesNV` of `VK_NV_cooperative_matrix2`, which ash does not know yet.
 
 use std::ffi::c_void;
 
 use ash::vk;
-use tallow_ir::caps::{MATRIX_GRAIN, MATRIX_WORKGROUP};
+use tallow_ir::caps::{MATRIX_GRAIN, MATRIX_SIDE, MATRIX_WORKGROUP};
 
 use super::error::vulkan;
 use super::instance::Instance;
@@ -28,8 +28,43 @@ struct FlexibleDimensions {
     workgroup_invocations: u32,
 }
 
+/// `VkPhysicalDeviceCooperativeMatrix2PropertiesNV`.
+#[repr(C)]
+struct Limits {
+    s_type: vk::StructureType,
+    p_next: *mut c_void,
+    max_workgroup_size: u32,
+    max_dimension: u32,
+    reserved_shared_memory: u32,
+}
+
 /// Of the Vulkan registry.
 const FLEXIBLE_DIMENSIONS: vk::StructureType = vk::StructureType::from_raw(1_000_593_001);
+const LIMITS: vk::StructureType = vk::StructureType::from_raw(1_000_593_002);
+
+// SAFETY: it begins with a structure type and a next pointer, has the registry's layout, and extends
+// VkPhysicalDeviceProperties2 according to it.
+unsafe impl vk::ExtendsPhysicalDeviceProperties2 for Limits {}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            s_type: LIMITS,
+            p_next: std::ptr::null_mut(),
+            max_workgroup_size: 0,
+            max_dimension: 0,
+            reserved_shared_memory: 0,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether the matrices of kernels are small enough. Those kernels have no shared memory of their own, so what the driver
+    /// keeps of it does not matter.
+    fn serve(&self) -> bool {
+        self.max_workgroup_size >= MATRIX_WORKGROUP && self.max_dimension >= MATRIX_SIDE
+    }
+}
 
 impl Default for FlexibleDimensions {
     fn default() -> Self {
@@ -65,15 +100,29 @@ impl FlexibleDimensions {
 
 type Query = unsafe extern "system" fn(vk::PhysicalDevice, *mut u32, *mut FlexibleDimensions) -> vk::Result;
 
-/// Whether workgroups of a device that offers the extension share the matrices that kernels have.
-///
-/// # Errors
-/// When the driver fails.
-pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> Result<bool> {
+/// Whether workgroups of a device that offers the extension share the matrices that kernels have. A driver that fails to tell is
+/// used without.
+pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> bool {
+    let mut limits = Limits::default();
+    let mut head = vk::PhysicalDeviceProperties2::default().push_next(&mut limits);
+    // SAFETY: the device offers the extension, so it knows the structure, which is live during the call.
+    unsafe { instance.raw.get_physical_device_properties2(physical, &mut head) };
+    if !limits.serve() {
+        return false;
+    }
+    let all = dimensions(instance, physical);
+    if let Err(error) = &all {
+        tracing::warn!("a device does not tell of its workgroups' matrices: {error}");
+    }
+    all.is_ok_and(|all| all.iter().any(FlexibleDimensions::serves))
+}
+
+/// All kinds of matrices that workgroups share.
+fn dimensions(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Vec<FlexibleDimensions>> {
     let name = c"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV";
     // SAFETY: the instance is alive, and the name ends in NUL.
     let found = unsafe { instance.entry().get_instance_proc_addr(instance.raw.handle(), name.as_ptr()) };
-    let Some(found) = found else { return Ok(false) };
+    let Some(found) = found else { return Ok(vec![]) };
     // SAFETY: a function of this name has this type (Vulkan registry).
     let query = unsafe { std::mem::transmute::<unsafe extern "system" fn(), Query>(found) };
     let fails =
@@ -84,5 +133,6 @@ pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> Re
     let mut all = vec![FlexibleDimensions::default(); count as usize];
     // SAFETY: there is room for as many entries, each with its type set.
     unsafe { query(physical, &mut count, all.as_mut_ptr()) }.result().map_err(fails)?;
-    Ok(all.iter().take(count as usize).any(FlexibleDimensions::serves))
+    all.truncate(count as usize);
+    Ok(all)
 }
