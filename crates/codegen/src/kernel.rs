@@ -5,7 +5,25 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, CustomKernel, Dim};
 
-use crate::spirv::Target;
+/// Which Vulkan a module is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Vulkan 1.2: SPIR-V 1.5.
+    #[default]
+    Vulkan12,
+    /// Vulkan 1.3: SPIR-V 1.6.
+    Vulkan13,
+}
+
+impl Target {
+    /// The name by which `spirv-val` and the cache know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Vulkan12 => "vulkan1.2",
+            Target::Vulkan13 => "vulkan1.3",
+        }
+    }
+}
 
 /// A compute shader for one fusion.
 #[derive(Clone, Debug, PartialEq, Eq)]

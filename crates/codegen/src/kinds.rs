@@ -39,9 +39,8 @@ use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
 
 use crate::choice::{Choice, Scores, Sharing};
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel, Table};
+use crate::kernel::{CodegenError, Count, Kernel, Table, Target};
 use crate::library::library;
-use crate::spirv::Target;
 use crate::template::render;
 
 /// Which file generates the kernel of a form.

@@ -26,7 +26,7 @@ mod storage;
 mod template;
 
 pub use choice::{Choice, Choices, Keys, Matvec, Rows, Scores, Sharing, class_of};
-pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, divisor};
+pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{MATRIX_ROWS_KERNEL, choices, kernel, kernel_with};
 pub use module::{
     Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_chosen, compile_observed, limits,
@@ -34,4 +34,4 @@ pub use module::{
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
 #[cfg(feature = "spirv")]
-pub use spirv::{ShaderText, SpirvStats, Target, Words, check_custom, compile_kernels, compile_spirv};
+pub use spirv::{ShaderText, SpirvStats, Words, check_custom, compile_kernels, compile_spirv};

@@ -18,7 +18,7 @@ use tallow_ir::{CustomCode, CustomKernel, DeviceCaps};
 
 use crate::cache::{self, Cache, Key};
 use crate::custom;
-use crate::kernel::{CodegenError, Kernel};
+use crate::kernel::{CodegenError, Kernel, Target};
 
 /// The shaderc that `Cargo.lock` names; part of the cache's key.
 const SHADERC: &str = "shaderc 0.10.1";
@@ -32,30 +32,11 @@ const CONTEXT: usize = 2;
 /// Errors whose source is shown: one mistake early in a shader drags many others behind it.
 const SHOWN_ERRORS: usize = 3;
 
-/// Which Vulkan a module is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Vulkan 1.2: SPIR-V 1.5.
-    #[default]
-    Vulkan12,
-    /// Vulkan 1.3: SPIR-V 1.6.
-    Vulkan13,
-}
-
-impl Target {
-    /// The name by which `spirv-val` and the cache know it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Vulkan12 => "vulkan1.2",
-            Target::Vulkan13 => "vulkan1.3",
-        }
-    }
-
-    fn versions(self) -> (EnvVersion, SpirvVersion) {
-        match self {
-            Target::Vulkan12 => (EnvVersion::Vulkan1_2, SpirvVersion::V1_5),
-            Target::Vulkan13 => (EnvVersion::Vulkan1_3, SpirvVersion::V1_6),
-        }
+/// What shaderc calls a target.
+fn versions(target: Target) -> (EnvVersion, SpirvVersion) {
+    match target {
+        Target::Vulkan12 => (EnvVersion::Vulkan1_2, SpirvVersion::V1_5),
+        Target::Vulkan13 => (EnvVersion::Vulkan1_3, SpirvVersion::V1_6),
     }
 }
 
@@ -249,7 +230,7 @@ fn compile(compiler: &Compiler, text: ShaderText<'_>) -> Result<Vec<u32>, Codege
         return Err(failure(name, "the text does not begin with #version".into()));
     }
     let mut options = CompileOptions::new().map_err(|e| failure(name, e.to_string()))?;
-    let (env, spirv) = target.versions();
+    let (env, spirv) = versions(target);
     options.set_source_language(SourceLanguage::GLSL);
     options.set_target_env(TargetEnv::Vulkan, env as u32);
     options.set_target_spirv(spirv);

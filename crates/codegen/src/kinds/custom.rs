@@ -5,8 +5,7 @@ use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 
 use super::whole;
 use crate::emit::Emitter;
-use crate::kernel::{Binding, CodegenError, Count, Kernel, Source};
-use crate::spirv::Target;
+use crate::kernel::{Binding, CodegenError, Count, Kernel, Source, Target};
 
 pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
