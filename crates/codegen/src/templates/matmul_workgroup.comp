@@ -26,7 +26,7 @@ float16_t ${ o.name }(const in Element e, const in uint at[2], const in uint ins
 }
 //% endif
 //% endfor
-float store${ s.at }(const in uint row, const in uint column${ s.found }, const in uint column0) {
+float results${ s.at }(const in uint row, const in uint column${ s.found }, const in uint column0) {
     const uint batch = gl_WorkGroupID.z, m = gl_WorkGroupID.x * ${ side }u + row, n = column0 + column;
     ${ prelude | indent(4) }
     ${ s.prelude | indent(4) }
@@ -69,7 +69,7 @@ void main() {
 //% endif
 //% endfor
         }
-        coopMatPerElementNV(sums0, sums0, store${ s.at }${ s.others }, column0);
+        coopMatPerElementNV(sums0, sums0, results${ s.at }${ s.others }, column0);
         return;
     }
     group -= ${ s.groups };

@@ -179,6 +179,22 @@ fn every_choice_is_a_kernel() {
     judge(&found, failures);
 }
 
+/// Results that no single binding spans are stored by a function of their buffer, which is not to be taken for one of the kernel.
+#[test]
+fn choices_of_results_in_several_windows_are_kernels() {
+    let caps = DeviceCaps { max_storage_buffer_range: 1 << 16, ..tallow_ir::caps::h200() };
+    let mut found = vec![];
+    for fusion in fusions(&turned_and_scaled(), &caps) {
+        for choice in choices(&fusion, &caps).unwrap() {
+            let kernel = kernel_with(&fusion, choice, &caps, &mut Table::default()).unwrap();
+            let label = choice.to_string();
+            found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel });
+        }
+    }
+    assert!(found.iter().any(|f| f.kernel.glsl.contains("coopMatPerElementNV")));
+    judge(&found, vec![]);
+}
+
 #[test]
 fn what_is_no_choice_of_a_kernel_is_refused() {
     let caps = tallow_ir::caps::h200();
