@@ -3,7 +3,7 @@
 use tallow_ir::Graph;
 use tallow_ir::text::parse;
 
-/// Rows, columns and inner extents fill no tile; those along which elements lie side by side are multiples of eight.
+/// Rows, columns and inner extents fill no tile. What is to be loaded as it lies has rows of whole vectors, of eight elements.
 const PRODUCTS: &[&str] = &[
     // The left operand along its rows, and a scale of all results.
     r#"graph "turned_left" {

@@ -104,8 +104,14 @@ struct Operand {
     base: String,
     /// Whether the inner extent runs along the columns of the tensor.
     along_k: bool,
-    /// What computes an element, where memory does not have it: lines, and the value.
-    computed: Option<(String, String)>,
+    /// What computes an element, where memory does not have it.
+    computed: Option<Computed>,
+}
+
+/// A function that computes elements.
+struct Computed {
+    lines: String,
+    value: String,
     /// Whether tiles may reach beyond the tensor: `GL_NV_cooperative_matrix2` says what such elements are, but not that the
     /// function is not called for them.
     guarded: bool,
@@ -150,7 +156,7 @@ fn segment_holes(
     text.extend([store.as_str(), prelude.as_str()]);
     let (mut holes, mut calls, mut transposed) = (vec![], false, false);
     for (own, first, extent, name, operand, comment) in operands {
-        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed, guarded } = operand;
+        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
         // The inner extent runs along the rows of a left matrix, and along the columns of a right one. Where that of the tensor
         // runs the other way, the matrix is the transpose of the slice.
         let turned = along_k == (own == "n");
@@ -164,7 +170,10 @@ fn segment_holes(
         );
         transposed |= turned;
         calls |= computed.is_some();
-        let (lines, value) = computed.unzip();
+        let (lines, value, guarded) = match computed {
+            Some(Computed { lines, value, guarded }) => (Some(lines), Some(value), guarded),
+            None => (None, None, false),
+        };
         text.extend(lines.iter().chain(&value).map(String::as_str));
         holes.push(context! {
             own, name, comment, rows, columns, stride, array, base, slice, lines, value, guarded,
@@ -203,21 +212,14 @@ fn load(
         let Some((array, base, stride)) = lies(e, value, &place, (inner, outer))? else { continue };
         let (own_text, k_text) = (e.dim(extent), e.dim(&form.k));
         let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
-        return Ok(Operand {
-            tensor,
-            stride: Some(stride),
-            array,
-            base,
-            along_k,
-            computed: None,
-            guarded: false,
-        });
+        return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
     }
     e.open(); // an element
     let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
     let place = at(e, own, k);
     let x = e.value(value, &place)?;
     let lines = e.close().join("\n");
+    let guarded = !(fills(extent, tile) && fills(&form.k, BK));
     // Any buffer that is read will do: the function does not look at what it is handed.
     let read = e.param(0);
     let array = format!("b{}", e.buffers[read].binding);
@@ -228,8 +230,7 @@ fn load(
         array,
         base: "0u".into(),
         along_k: true,
-        computed: Some((lines, x.text)),
-        guarded: !(fills(extent, tile) && fills(&form.k, BK)),
+        computed: Some(Computed { lines, value: x.text, guarded }),
     })
 }
 
