@@ -1,0 +1,53 @@
+//! Chat templates in Jinja, and the messages of a conversation.
+//!
+//! A language model that chats was trained on text in one format: who speaks, where a message ends, where the reply
+//! begins. Model files carry that format as a Jinja template. [`Template`] renders it as `apply_chat_template` of
+//! Hugging Face's transformers does; [`Template::builtin`] has a few formats for files without one. [`Conversation`]
+//! keeps the messages and says which text to feed next to a model whose KV cache has seen the earlier ones.
+//!
+//! ```
+//! use tallow_chat::{Context, Conversation, Feed, Template};
+//!
+//! let template = Template::parse(
+//!     "tiny",
+//!     "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>{% endfor %}
+//!      {%- if add_generation_prompt %}<assistant>{% endif %}",
+//! )?;
+//! let context = Context { add_generation_prompt: true, ..Context::default() };
+//! let mut chat = Conversation::with_system("Be brief.");
+//!
+//! chat.push_user("Hello!");
+//! let first = chat.render(&template, &context)?;
+//! assert_eq!(first.text, "<system>Be brief.</s><user>Hello!</s><assistant>");
+//!
+//! // The model read this text and answered "Hi." Only what follows must be fed for the next turn.
+//! let fed = first.text + "Hi.";
+//! chat.push_assistant("Hi.");
+//! chat.push_user("Bye!");
+//! let second = chat.render(&template, &context)?;
+//! assert_eq!(second.after(&fed), Feed::Append("</s><user>Bye!</s><assistant>"));
+//! # Ok::<(), tallow_chat::ChatError>(())
+//! ```
+//!
+//! A template comes with a file, so it is not trusted: it cannot read files, and its steps, memory, output and
+//! recursion are bounded. An error names the template and the line, and shows that line.
+//!
+//! What it never does: read model files (`tallow-gguf`), tokenize, or run a model (`tallow-models`).
+
+mod builtin;
+mod context;
+mod conversation;
+mod environment;
+mod error;
+mod generation;
+mod json;
+mod message;
+mod template;
+
+pub use builtin::builtin_names;
+pub use context::Context;
+pub use conversation::{Conversation, Feed, Rendering};
+pub use error::{ChatError, Location};
+pub use jiff::civil::DateTime;
+pub use message::{Content, Message};
+pub use template::Template;

@@ -1,0 +1,167 @@
+//! Parsing and rendering, with limits on what a template may use.
+
+use std::io;
+
+use jiff::ZonedDateTime;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, Error, ErrorKind};
+
+use crate::environment::{self, Raised};
+use crate::error::one_line;
+use crate::{ChatError, Context, Location, generation};
+
+/// Steps of the template engine per rendering; it also counts 64 bytes of data as a step.
+///
+/// The largest known templates take about 20 steps per message and pair of messages: this is enough for 700 messages
+/// where time grows with their square, and stops an endless loop in about a second.
+const STEPS: u64 = 10_000_000;
+
+/// Bytes that a rendering may have: several times the longest context of any model.
+const OUTPUT_BYTES: usize = 16 << 20;
+
+/// Bytes that a template may have; the longest published ones have 30 KiB.
+const SOURCE_BYTES: usize = 1 << 20;
+
+/// The name inside the environment: users' names must not choose an escaping or be included.
+const NAME: &str = "chat";
+
+/// A chat template, parsed.
+#[derive(Debug)]
+pub struct Template {
+    name: String,
+    source: String,
+    environment: Environment<'static>,
+}
+
+impl Template {
+    /// Parses the Jinja text of a template; `name` is for its errors.
+    pub fn parse(name: impl Into<String>, source: impl Into<String>) -> Result<Self, ChatError> {
+        let (name, source) = (name.into(), source.into());
+        let mut template = Self { name, source, environment: environment::new(STEPS) };
+        if template.source.len() > SOURCE_BYTES {
+            let why = format!("{} bytes are more than {SOURCE_BYTES}", template.source.len());
+            return Err(ChatError::Parse { at: template.location(0), why });
+        }
+        let jinja = generation::replace_tags(&template.source).into_owned();
+        match template.environment.add_template_owned(NAME, jinja) {
+            Ok(()) => Ok(template),
+            Err(error) => Err(ChatError::Parse { at: template.location_of(&error), why: why(&error) }),
+        }
+    }
+
+    /// The name that the template was parsed under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The Jinja text of the template.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders the messages and other variables of `context` to the text that the model reads.
+    ///
+    /// The text has the special tokens in it that the template writes, often the one that begins a text: a tokenizer
+    /// must recognize them and add none.
+    pub fn render(&self, context: &Context) -> Result<String, ChatError> {
+        let mut output = Output { text: Vec::new(), full: false };
+        let rendered = self
+            .environment
+            .get_template(NAME)
+            .and_then(|template| template.render_captured_to(variables(context), &mut output).map(drop));
+        if let Err(error) = rendered {
+            return Err(self.render_error(&error, output.full));
+        }
+        String::from_utf8(output.text).map_err(|error| ChatError::Render {
+            at: self.location(0),
+            why: format!("the text is not utf-8: {error}"),
+        })
+    }
+
+    fn render_error(&self, error: &Error, full: bool) -> ChatError {
+        let at = self.location_of(error);
+        if full {
+            return ChatError::Limit { at, what: format!("more than {} MiB of text", OUTPUT_BYTES >> 20) };
+        }
+        if let Some(Raised(message)) = find(error) {
+            return ChatError::Raised { at, message: one_line(message) };
+        }
+        if out_of_fuel(error) {
+            return ChatError::Limit { at, what: format!("more than {STEPS} steps") };
+        }
+        ChatError::Render { at, why: why(error) }
+    }
+
+    fn location_of(&self, error: &Error) -> Location {
+        self.location(error.line().unwrap_or(0))
+    }
+
+    fn location(&self, line: usize) -> Location {
+        Location::new(&self.name, &self.source, line)
+    }
+}
+
+/// The variables of `context` as the engine's values.
+fn variables(context: &Context) -> Value {
+    let mut pairs = vec![
+        ("messages".to_owned(), Value::from(Serde(&context.messages))),
+        ("tools".to_owned(), Value::from(Serde(&context.tools))),
+        ("documents".to_owned(), Value::from(Serde(&context.documents))),
+        ("add_generation_prompt".to_owned(), Value::from(context.add_generation_prompt)),
+    ];
+    let now = context.now.unwrap_or_else(|| ZonedDateTime::now().datetime());
+    pairs.push(("strftime_now".to_owned(), Value::from_function(move |format: &str| strftime(format, now))));
+    pairs
+        .extend(context.special_tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))));
+    pairs.extend(context.variables.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
+    Value::from_pairs(pairs)
+}
+
+fn strftime(format: &str, now: jiff::civil::DateTime) -> Result<String, Error> {
+    jiff::fmt::strtime::format(format, now)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+}
+
+/// The engine's description of an error without the place, which the caller adds.
+fn why(error: &Error) -> String {
+    let text = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    one_line(&text)
+}
+
+/// The error of type `T` that caused `error`.
+fn find<T: std::error::Error + 'static>(error: &Error) -> Option<&T> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+fn out_of_fuel(error: &Error) -> bool {
+    let fuel = |cause: &Error| matches!(cause.kind(), ErrorKind::OutOfFuel);
+    fuel(error) || causes(error).filter_map(|cause| cause.downcast_ref()).any(fuel)
+}
+
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+}
+
+/// Text that refuses to grow beyond [`OUTPUT_BYTES`].
+struct Output {
+    text: Vec<u8>,
+    full: bool,
+}
+
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() + bytes.len() > OUTPUT_BYTES {
+            self.full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
