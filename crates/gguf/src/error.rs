@@ -80,14 +80,14 @@ pub enum GgufError {
         source: tallow_quant::QuantError,
     },
     /// The tokenizer's kind is not one that this program has.
-    #[error("tokenizer {key} = {value:?} is not supported; {supported} are")]
+    #[error("tokenizer {key} = {value:?} is not supported; {hint}")]
     UnsupportedTokenizer {
         /// The metadata key that names the kind.
         key: &'static str,
         /// The kind.
         value: String,
-        /// The kinds that are.
-        supported: &'static str,
+        /// The kinds that are, or what to do about it.
+        hint: String,
     },
     /// The tokenizer's parts do not fit together, or a text cannot be encoded.
     #[error("tokenizer: {0}")]

@@ -29,6 +29,6 @@ pub use error::GgufError;
 pub use file::GgufFile;
 pub use tallow_quant::Format;
 pub use tensor::{TensorInfo, ggml_type_name};
-pub use tokenizer::{DecodeStream, Tokenizer};
+pub use tokenizer::{DecodeStream, Tokenizer, TokenizerOptions};
 pub use value::{Array, Metadata, Value, optional};
 pub use write::{GgufWriter, TensorSpec};

@@ -1,36 +1,32 @@
 //! The tokenizer that a model file carries in its metadata (`tokenizer.ggml.*`).
 //!
-//! Two kinds: `gpt2`, byte-level BPE, whose merging and pre-splitting the `tokenizers` crate does
-//! ([`bpe`]), and `llama`, SentencePiece BPE with scores ([`spm`]). Special tokens are cut out of a
-//! text first ([`special`]); the stretches between them go to the kind's encoder. Decoding needs no
-//! such help: a token is a fixed string of bytes.
+//! Special tokens are cut out of a text first ([`special`]); the stretches between them go to the encoder of
+//! the kind: BPE ([`bpe`]) behind one of the pre-tokenizers of a table ([`pre`]), or SentencePiece BPE with
+//! scores ([`spm`]). Decoding needs no such help: a token is a fixed string of bytes.
 
 mod bpe;
+mod pre;
+mod roles;
 mod special;
+mod split;
 mod spm;
 mod stream;
 mod vocab;
 
 pub use stream::DecodeStream;
 
+use roles::{DefaultIds, Roles};
 use special::{Fragment, SpecialTokens};
-use vocab::{TokenKind, Vocab};
+use vocab::{TokenKind, TokenSpelling, Vocab};
 
 use crate::{GgufError, Metadata, optional};
 
-/// Texts of control tokens that end a turn or a text, in the chat formats in use. Files often name
-/// only one of them in their metadata, while the model may produce another.
-const END_TEXTS: [&str; 9] = [
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<end_of_turn>",
-    "<EOT>",
-    "</s>",
-];
+/// What a user may say about a tokenizer that its file does not, or says wrongly.
+#[derive(Clone, Debug, Default)]
+pub struct TokenizerOptions {
+    /// The pre-tokenizer to use in place of `tokenizer.ggml.pre`.
+    pub pre: Option<String>,
+}
 
 /// Texts to token ids and back.
 ///
@@ -43,23 +39,58 @@ const END_TEXTS: [&str; 9] = [
 /// # Ok::<(), tallow_gguf::GgufError>(())
 /// ```
 pub struct Tokenizer {
+    kind: Kind,
     vocab: Vocab,
     special: SpecialTokens,
     encoder: Encoder,
-    /// SentencePiece only: texts are taken to start with a space.
+    roles: Roles,
+    /// Encoding puts a space in front of a text, and decoding takes it away.
     add_space_prefix: bool,
-    add_bos: bool,
-    add_eos: bool,
-    bos: Option<u32>,
-    eos: Option<u32>,
-    eot: Option<u32>,
-    ends: Vec<u32>,
+    /// What encoding puts around a text.
+    begin: Option<u32>,
+    end: Option<u32>,
     chat_template: Option<String>,
+}
+
+/// The values of `tokenizer.ggml.model` that are supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gpt2,
+    Gemma4,
+    Llama,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Kind); 3] =
+        [("gpt2", Kind::Gpt2), ("gemma4", Kind::Gemma4), ("llama", Kind::Llama)];
+
+    fn from_name(name: &str) -> Result<Kind, GgufError> {
+        Kind::ALL.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind).ok_or_else(|| {
+            let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
+            let hint = match name {
+                "no_vocab" | "none" => "the file holds no vocabulary".to_owned(),
+                _ => format!("supported are {}", names.join(", ")),
+            };
+            GgufError::UnsupportedTokenizer { key: "tokenizer.ggml.model", value: name.to_owned(), hint }
+        })
+    }
+
+    fn name(self) -> &'static str {
+        Kind::ALL.iter().find(|&&(_, kind)| kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// The ids that llama.cpp takes where the file names none.
+    fn default_ids(self) -> DefaultIds {
+        match self {
+            Kind::Gpt2 | Kind::Gemma4 => DefaultIds::default(),
+            Kind::Llama => DefaultIds { bos: Some(1), eos: Some(2), unknown: Some(0) },
+        }
+    }
 }
 
 /// What turns text without special tokens into ids.
 enum Encoder {
-    ByteLevel(Box<bpe::ByteLevelBpe>),
+    Bpe(Box<bpe::Bpe>),
     SentencePiece(spm::SentencePiece),
 }
 
@@ -70,46 +101,59 @@ impl Tokenizer {
     /// When a key is missing or has the wrong type, the kind (`tokenizer.ggml.model`,
     /// `tokenizer.ggml.pre`) is not supported, or the parts do not fit together.
     pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, GgufError> {
-        let model = metadata.get_str("tokenizer.ggml.model")?;
-        let vocab = match model {
-            "gpt2" => Vocab::byte_level(metadata)?,
-            "llama" => Vocab::sentence_piece(metadata)?,
-            other => {
-                return Err(GgufError::UnsupportedTokenizer {
-                    key: "tokenizer.ggml.model",
-                    value: other.to_owned(),
-                    supported: "gpt2 and llama",
-                });
+        Tokenizer::with_options(metadata, &TokenizerOptions::default())
+    }
+
+    /// Builds the tokenizer that the metadata describes, except for what the options say.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::from_metadata`], and when a pre-tokenizer is given to a kind without one.
+    pub fn with_options(metadata: &Metadata, options: &TokenizerOptions) -> Result<Tokenizer, GgufError> {
+        let kind = Kind::from_name(metadata.get_str("tokenizer.ggml.model")?)?;
+        let pre = pre_tokenizer(kind, metadata, options)?;
+        let mut vocab = Vocab::from_metadata(metadata)?;
+        let roles = Roles::find(&mut vocab, metadata, kind.default_ids())?;
+        vocab.spell(pre.map_or(TokenSpelling::Escaped, bpe::token_spelling));
+        let encoder = match pre {
+            Some(pre) => Encoder::Bpe(Box::new(bpe::Bpe::from_metadata(metadata, &vocab, pre)?)),
+            None => {
+                Encoder::SentencePiece(spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?)
             }
         };
-        let (encoder, add_bos_default) = if model == "gpt2" {
-            let bpe = bpe::ByteLevelBpe::from_metadata(metadata, &vocab)?;
-            let add_bos = bpe.adds_bos_by_default();
-            (Encoder::ByteLevel(Box::new(bpe)), add_bos)
-        } else {
-            (Encoder::SentencePiece(spm::SentencePiece::from_metadata(metadata, &vocab)?), true)
-        };
         let flag = |key, default| optional(metadata.get_bool(key)).map(|value| value.unwrap_or(default));
-        let add_space_prefix = match encoder {
-            Encoder::ByteLevel(_) => false,
-            Encoder::SentencePiece(_) => flag("tokenizer.ggml.add_space_prefix", true)?,
-        };
-        let eos = vocab.id_at(metadata, "tokenizer.ggml.eos_token_id")?;
-        let eot = vocab.id_at(metadata, "tokenizer.ggml.eot_token_id")?;
-        let ends = end_ids(&vocab, eos, eot);
+        let add_space_prefix = flag("tokenizer.ggml.add_space_prefix", kind == Kind::Llama)? && pre.is_none();
+        let add_bos = flag("tokenizer.ggml.add_bos_token", pre.is_none_or(|pre| pre.traits.add_bos))?
+            || pre.is_some_and(|pre| pre.traits.force_bos);
+        let add_eos = flag("tokenizer.ggml.add_eos_token", false)?;
         Ok(Tokenizer {
-            special: SpecialTokens::new(&vocab),
+            kind,
+            special: SpecialTokens::new(&vocab, roles::strips(metadata, &vocab)?)?,
             add_space_prefix,
-            add_bos: flag("tokenizer.ggml.add_bos_token", add_bos_default)?,
-            add_eos: flag("tokenizer.ggml.add_eos_token", false)?,
-            bos: vocab.id_at(metadata, "tokenizer.ggml.bos_token_id")?,
-            eos,
-            eot,
-            ends,
+            begin: roles.bos.filter(|_| add_bos),
+            end: roles.eos.filter(|_| add_eos),
             chat_template: optional(metadata.get_str("tokenizer.chat_template"))?.map(str::to_owned),
+            roles,
             vocab,
             encoder,
         })
+    }
+
+    /// The names of all pre-tokenizers, which [`TokenizerOptions::pre`] takes.
+    pub fn pre_names() -> impl Iterator<Item = &'static str> {
+        pre::names()
+    }
+
+    /// The kind, as `tokenizer.ggml.model` names it.
+    pub fn kind(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The pre-tokenizer, by the first of the names that share its rules, if the kind has one.
+    pub fn pre(&self) -> Option<&'static str> {
+        match &self.encoder {
+            Encoder::Bpe(bpe) => bpe.pre().names.first().copied(),
+            Encoder::SentencePiece(_) => None,
+        }
     }
 
     /// The ids of a text in which special tokens may be spelled out, as in a rendered chat template.
@@ -132,15 +176,15 @@ impl Tokenizer {
 
     fn encode_fragments(&self, fragments: Vec<Fragment>, add_special: bool) -> Result<Vec<u32>, GgufError> {
         let mut ids = Vec::new();
-        if add_special && self.add_bos {
-            ids.extend(self.bos);
+        if add_special {
+            ids.extend(self.begin);
         }
         let mut after_special = true;
         for fragment in fragments {
             match fragment {
                 Fragment::Special(id) => ids.push(id),
                 Fragment::Text(text) => match &self.encoder {
-                    Encoder::ByteLevel(bpe) => bpe.encode(text, &mut ids)?,
+                    Encoder::Bpe(bpe) => bpe.encode(text, &self.vocab, &mut ids)?,
                     Encoder::SentencePiece(spm) => {
                         spm.encode(text, self.add_space_prefix && after_special, &self.vocab, &mut ids)?;
                     }
@@ -148,8 +192,8 @@ impl Tokenizer {
             }
             after_special = matches!(fragment, Fragment::Special(_));
         }
-        if add_special && self.add_eos {
-            ids.extend(self.eos);
+        if add_special {
+            ids.extend(self.end);
         }
         Ok(ids)
     }
@@ -199,28 +243,28 @@ impl Tokenizer {
 
     /// The token that begins a text, if the model has one.
     pub fn bos(&self) -> Option<u32> {
-        self.bos
+        self.roles.bos
     }
 
     /// The token that ends a text, if the model has one.
     pub fn eos(&self) -> Option<u32> {
-        self.eos
+        self.roles.eos
     }
 
     /// The token that ends a turn, if the metadata names one.
     pub fn eot(&self) -> Option<u32> {
-        self.eot
+        self.roles.eot
     }
 
     /// Whether generation ends with this token: end of text, end of turn, or a control token that
     /// chat formats use for either.
     pub fn is_end(&self, id: u32) -> bool {
-        self.ends.contains(&id)
+        self.roles.ends.contains(&id)
     }
 
     /// Whether [`Tokenizer::encode`] puts the begin token in front when asked for special tokens.
     pub fn adds_bos(&self) -> bool {
-        self.add_bos && self.bos.is_some()
+        self.begin.is_some()
     }
 
     /// The chat template in Jinja's language, if the file has one.
@@ -231,19 +275,31 @@ impl Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = match self.encoder {
-            Encoder::ByteLevel(_) => "gpt2",
-            Encoder::SentencePiece(_) => "llama",
-        };
-        f.debug_struct("Tokenizer").field("kind", &kind).field("tokens", &self.vocab_size()).finish()
+        f.debug_struct("Tokenizer").field("kind", &self.kind()).field("tokens", &self.vocab_size()).finish()
     }
 }
 
-fn end_ids(vocab: &Vocab, eos: Option<u32>, eot: Option<u32>) -> Vec<u32> {
-    let mut ends: Vec<u32> = eos.into_iter().chain(eot).collect();
-    let known = END_TEXTS.iter().filter_map(|text| vocab.id(text));
-    ends.extend(known.filter(|&id| vocab.kind(id) == Some(TokenKind::Control)));
-    ends.sort_unstable();
-    ends.dedup();
-    ends
+/// The pre-tokenizer of a BPE kind.
+fn pre_tokenizer(
+    kind: Kind,
+    metadata: &Metadata,
+    options: &TokenizerOptions,
+) -> Result<Option<&'static pre::PreTokenizer>, GgufError> {
+    let name = match (kind, &options.pre) {
+        (Kind::Gpt2 | Kind::Gemma4, Some(name)) => name,
+        (Kind::Gpt2, None) => optional(metadata.get_str("tokenizer.ggml.pre"))?.unwrap_or(pre::DEFAULT),
+        (Kind::Gemma4, None) => "gemma4",
+        (Kind::Llama, None) => return Ok(None),
+        (Kind::Llama, Some(name)) => {
+            let kind = kind.name();
+            return Err(GgufError::Tokenizer(format!(
+                "kind {kind} has no pre-tokenizer, {name:?} was asked for"
+            )));
+        }
+    };
+    pre::find(name).map(Some).ok_or_else(|| GgufError::UnsupportedTokenizer {
+        key: "tokenizer.ggml.pre",
+        value: name.to_owned(),
+        hint: format!("the nearest names are {}; --pre NAME picks one", pre::nearest(name).join(", ")),
+    })
 }

@@ -142,12 +142,13 @@ fn what_does_not_fit_together_is_an_error_that_says_so() {
         })
     };
     assert_eq!(
-        set("tokenizer.ggml.model", text("t5")),
-        "tokenizer tokenizer.ggml.model = \"t5\" is not supported; gpt2 and llama are"
+        set("tokenizer.ggml.model", text("rwkv")),
+        "tokenizer tokenizer.ggml.model = \"rwkv\" is not supported; supported are gpt2, gemma4, llama"
     );
     assert_eq!(
-        set("tokenizer.ggml.pre", text("deepseek-llm")),
-        "tokenizer tokenizer.ggml.pre = \"deepseek-llm\" is not supported; gpt-2, llama-bpe and qwen2 are"
+        set("tokenizer.ggml.pre", text("qwen3")),
+        "tokenizer tokenizer.ggml.pre = \"qwen3\" is not supported; the nearest names are qwen2, qwen35, \
+         gpt-2; --pre NAME picks one"
     );
     assert_eq!(
         set("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![1]))),

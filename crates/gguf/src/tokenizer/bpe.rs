@@ -1,117 +1,163 @@
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): a regular expression cuts the text into words,
-//! each word's bytes become characters, and merges join them in the order of their ranks.
+//! BPE (`tokenizer.ggml.model` = `gpt2` or `gemma4`): a pre-tokenizer cuts the text into pieces, and merges
+//! join a piece's characters in the order of their ranks. In most vocabularies each byte is a character.
 
+use std::collections::HashSet;
+
+use tokenizers::Model as _;
 use tokenizers::models::bpe::BPE;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::tokenizer::SplitDelimiterBehavior;
 
-use super::vocab::Vocab;
-use crate::{GgufError, Metadata};
-
-/// A kind of word splitting (`tokenizer.ggml.pre`).
-struct PreTokenizer {
-    names: &'static [&'static str],
-    /// What one word is; the alternatives are tried in order.
-    pattern: &'static str,
-    /// A word that is a token is that token, whether merges lead there or not.
-    ignore_merges: bool,
-    /// Whether the begin token is added where the metadata does not say.
-    add_bos: bool,
-}
-
-/// The kinds, with the patterns that their models' authors published.
-const PRE_TOKENIZERS: [PreTokenizer; 3] = [
-    PreTokenizer {
-        names: &["gpt-2"],
-        pattern: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        ignore_merges: false,
-        add_bos: false,
-    },
-    PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        pattern: r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ignore_merges: true,
-        add_bos: true,
-    },
-    PreTokenizer {
-        names: &["qwen2"],
-        pattern: r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ignore_merges: false,
-        add_bos: false,
-    },
-];
+use super::pre::{PreTokenizer, Spelling};
+use super::split::Splitter;
+use super::vocab::{TokenSpelling, Vocab};
+use crate::{GgufError, Metadata, optional};
 
 /// The encoder.
-pub struct ByteLevelBpe {
-    tokenizer: tokenizers::Tokenizer,
+pub struct Bpe {
+    model: BPE,
+    splitter: Splitter,
+    pre: &'static PreTokenizer,
     /// Bytes for which there is no token, and which would be dropped without a word.
     missing: Vec<u8>,
-    add_bos: bool,
+    /// `<0x00>` to `<0xFF>`, if the vocabulary has them all.
+    has_byte_tokens: bool,
 }
 
-impl ByteLevelBpe {
-    /// Builds the encoder from `tokenizer.ggml.pre` and `tokenizer.ggml.merges`.
-    pub fn from_metadata(metadata: &Metadata, vocab: &Vocab) -> Result<ByteLevelBpe, GgufError> {
-        let name = metadata.get_str("tokenizer.ggml.pre")?;
-        let pre = PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name)).ok_or_else(|| {
-            GgufError::UnsupportedTokenizer {
-                key: "tokenizer.ggml.pre",
-                value: name.to_owned(),
-                supported: "gpt-2, llama-bpe and qwen2",
-            }
-        })?;
-        let merges = metadata
-            .get_strs("tokenizer.ggml.merges")?
-            .iter()
-            .map(|merge| match merge.split_once(' ') {
-                Some((a, b)) => Ok((a.to_owned(), b.to_owned())),
-                None => Err(GgufError::Tokenizer(format!("merge {merge:?} is not two tokens"))),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+impl Bpe {
+    /// Builds the encoder from `tokenizer.ggml.merges`.
+    pub fn from_metadata(
+        metadata: &Metadata,
+        vocab: &Vocab,
+        pre: &'static PreTokenizer,
+    ) -> Result<Bpe, GgufError> {
         let ids: tokenizers::models::bpe::Vocab =
             vocab.iter().map(|(id, text, _)| (text.to_owned(), id)).collect();
         let missing =
             (0..=u8::MAX).filter(|&b| vocab.id(byte_char(b).encode_utf8(&mut [0; 4])).is_none()).collect();
-        let bpe = BPE::builder()
-            .vocab_and_merges(ids, merges)
-            .ignore_merges(pre.ignore_merges)
+        let model = BPE::builder()
+            .vocab_and_merges(ids, merges(metadata, pre)?)
+            .byte_fallback(pre.traits.spelling == Spelling::Escaped)
             .build()
             .map_err(|e| GgufError::Tokenizer(e.to_string()))?;
-        let mut tokenizer = tokenizers::Tokenizer::new(bpe);
-        tokenizer.with_pre_tokenizer(Some(word_splitter(pre)?));
-        Ok(ByteLevelBpe { tokenizer, missing, add_bos: pre.add_bos })
+        Ok(Bpe {
+            model,
+            splitter: Splitter::new(pre.patterns)?,
+            pre,
+            missing,
+            has_byte_tokens: vocab.byte_ids().iter().all(Option::is_some),
+        })
     }
 
-    /// Whether texts begin with the begin token unless the metadata says otherwise.
-    pub fn adds_bos_by_default(&self) -> bool {
-        self.add_bos
+    /// The pre-tokenizer in use.
+    pub fn pre(&self) -> &'static PreTokenizer {
+        self.pre
     }
 
     /// Appends the ids of a text without special tokens.
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), GgufError> {
-        if let Some(byte) = text.bytes().find(|byte| self.missing.contains(byte)) {
-            return Err(GgufError::Tokenizer(format!("the vocabulary has no token for byte {byte:#04x}")));
+    pub fn encode(&self, text: &str, vocab: &Vocab, ids: &mut Vec<u32>) -> Result<(), GgufError> {
+        let escaped;
+        let text = match self.pre.traits.spelling {
+            Spelling::Bytes | Spelling::Plain => text,
+            Spelling::Escaped => {
+                escaped = text.replace(' ', "\u{2581}");
+                &escaped
+            }
+        };
+        let mut spelled = String::new();
+        for piece in self.splitter.split(text) {
+            let piece = &text[piece];
+            let word = match self.pre.traits.spelling {
+                Spelling::Bytes => {
+                    self.check_bytes(piece)?;
+                    spelled.clear();
+                    spelled.extend(piece.bytes().map(byte_char));
+                    &spelled
+                }
+                Spelling::Escaped => {
+                    self.check_characters(piece, vocab)?;
+                    piece
+                }
+                Spelling::Plain if piece.chars().all(char::is_whitespace) && vocab.id(piece).is_none() => {
+                    continue;
+                }
+                Spelling::Plain => {
+                    self.check_characters(piece, vocab)?;
+                    piece
+                }
+            };
+            self.encode_word(word, vocab, ids)?;
         }
-        let encoding =
-            self.tokenizer.encode_fast(text, false).map_err(|e| GgufError::Tokenizer(e.to_string()))?;
-        ids.extend(encoding.get_ids());
         Ok(())
+    }
+
+    fn encode_word(&self, word: &str, vocab: &Vocab, ids: &mut Vec<u32>) -> Result<(), GgufError> {
+        let newlines = self.pre.traits.newline_runs && word.bytes().all(|byte| byte == b'\n');
+        if (self.pre.traits.ignore_merges || newlines)
+            && let Some(id) = vocab.ordinary_id(word)
+        {
+            ids.push(id);
+            return Ok(());
+        }
+        let tokens = self.model.tokenize(word).map_err(|e| GgufError::Tokenizer(e.to_string()))?;
+        ids.extend(tokens.into_iter().map(|token| token.id));
+        Ok(())
+    }
+
+    fn check_bytes(&self, piece: &str) -> Result<(), GgufError> {
+        match piece.bytes().find(|byte| self.missing.contains(byte)) {
+            Some(byte) => {
+                Err(GgufError::Tokenizer(format!("the vocabulary has no token for byte {byte:#04x}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_characters(&self, piece: &str, vocab: &Vocab) -> Result<(), GgufError> {
+        let missing = |c: &char| vocab.id(c.encode_utf8(&mut [0; 4])).is_none();
+        match piece.chars().find(|c| !self.has_byte_tokens && missing(c)) {
+            Some(c) => Err(GgufError::Tokenizer(format!("the vocabulary has no token for {c:?}"))),
+            None => Ok(()),
+        }
     }
 }
 
-/// Cuts into words, then turns each byte into its character.
-fn word_splitter(pre: &PreTokenizer) -> Result<Sequence, GgufError> {
-    let pattern = SplitPattern::Regex(pre.pattern.to_owned());
-    let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
-        .map_err(|e| GgufError::Tokenizer(e.to_string()))?;
-    Ok(Sequence::new(vec![split.into(), ByteLevel::new(false, false, false).into()]))
+/// How tokens of a pre-tokenizer's vocabulary are decoded.
+pub fn token_spelling(pre: &PreTokenizer) -> TokenSpelling {
+    match pre.traits.spelling {
+        Spelling::Bytes => TokenSpelling::Bytes,
+        Spelling::Escaped | Spelling::Plain => TokenSpelling::Escaped,
+    }
+}
+
+/// The pairs of `tokenizer.ggml.merges`; of a pair that comes twice, the first counts.
+fn merges(metadata: &Metadata, pre: &PreTokenizer) -> Result<Vec<(String, String)>, GgufError> {
+    let key = "tokenizer.ggml.merges";
+    let merges = match optional(metadata.get_strs(key))? {
+        Some(merges) => merges,
+        None if pre.traits.no_merges => &[],
+        None => return Err(GgufError::MissingKey(key.to_owned())),
+    };
+    let mut seen = HashSet::with_capacity(merges.len());
+    let mut pairs = Vec::with_capacity(merges.len());
+    for merge in merges.iter().filter(|merge| seen.insert(merge.as_str())) {
+        // The first character may itself be a space.
+        let first = merge.chars().next().map_or(0, char::len_utf8);
+        match merge[first..].split_once(' ') {
+            Some((a, b)) => pairs.push((merge[..first + a.len()].to_owned(), b.to_owned())),
+            None => return Err(GgufError::Tokenizer(format!("merge {merge:?} is not two tokens"))),
+        }
+    }
+    Ok(pairs)
 }
 
 /// The character that stands for a byte in a vocabulary: printable Latin-1 characters for
 /// themselves, all other bytes in order for the characters from U+0100 on (GPT-2's table).
 fn byte_char(byte: u8) -> char {
+    static CHARS: std::sync::LazyLock<Vec<char>> =
+        std::sync::LazyLock::new(|| (0..=u8::MAX).map(compute_byte_char).collect());
+    CHARS[usize::from(byte)]
+}
+
+fn compute_byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     if printable(byte) {
         return char::from(byte);
@@ -132,17 +178,13 @@ pub fn token_bytes(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
-
     use super::*;
 
     /// The words that a kind cuts a text into.
     fn words(name: &str, text: &str) -> Vec<String> {
-        let pre = PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name)).unwrap();
-        let mut pretokenized = PreTokenizedString::from(text);
-        word_splitter(pre).unwrap().pre_tokenize(&mut pretokenized).unwrap();
-        let splits = pretokenized.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        splits.into_iter().map(|(word, _, _)| String::from_utf8(token_bytes(word)).unwrap()).collect()
+        let pre = super::super::pre::find(name).unwrap();
+        let pieces = Splitter::new(pre.patterns).unwrap().split(text);
+        pieces.into_iter().map(|piece| text[piece].to_owned()).collect()
     }
 
     #[test]

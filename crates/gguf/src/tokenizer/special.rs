@@ -1,6 +1,14 @@
 //! Cutting the special tokens out of a text.
+//!
+//! Where several special tokens overlap, the longest wins wherever it stands, as in llama.cpp: the text is
+//! cut at all places of the longest token first, then what is left at those of the next.
+
+use std::collections::BTreeSet;
+
+use aho_corasick::AhoCorasick;
 
 use super::vocab::{TokenKind, Vocab};
+use crate::GgufError;
 
 /// A stretch of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,10 +19,21 @@ pub enum Fragment<'t> {
     Special(u32),
 }
 
+/// Which whitespace around a token belongs to it and is dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strip {
+    /// Whitespace before the token.
+    pub left: bool,
+    /// Whitespace after the token.
+    pub right: bool,
+}
+
 /// The tokens that are found in a text before it is encoded.
 pub struct SpecialTokens {
-    /// Tokens by the first byte of their texts, the longest first.
-    by_first: Vec<Vec<Special>>,
+    /// Longest first.
+    tokens: Vec<Special>,
+    /// Finds which of them occur at all, so that a text is searched for few of what may be thousands.
+    automaton: AhoCorasick,
 }
 
 struct Special {
@@ -22,29 +41,28 @@ struct Special {
     id: u32,
     /// Found also where control tokens are not wanted.
     ordinary: bool,
+    strip: Strip,
 }
 
 impl SpecialTokens {
     /// Collects control, unknown and user-defined tokens.
-    pub fn new(vocab: &Vocab) -> SpecialTokens {
-        let mut by_first: Vec<Vec<Special>> = (0..256).map(|_| Vec::new()).collect();
+    pub fn new(vocab: &Vocab, strip: impl Fn(u32) -> Strip) -> Result<SpecialTokens, GgufError> {
+        let mut tokens = Vec::new();
         for (id, text, kind) in vocab.iter() {
             let ordinary = match kind {
                 TokenKind::Control | TokenKind::Unknown => false,
                 TokenKind::UserDefined => true,
                 TokenKind::Normal | TokenKind::Unused | TokenKind::Byte => continue,
             };
-            if let Some(&first) = text.as_bytes().first() {
-                by_first[usize::from(first)].push(Special { text: text.to_owned(), id, ordinary });
-            }
+            tokens.push(Special { text: text.to_owned(), id, ordinary, strip: strip(id) });
         }
-        for tokens in &mut by_first {
-            tokens.sort_by_key(|token| std::cmp::Reverse(token.text.len()));
-        }
-        SpecialTokens { by_first }
+        tokens.sort_by_key(|token| std::cmp::Reverse(token.text.len()));
+        let automaton = AhoCorasick::new(tokens.iter().map(|token| &token.text))
+            .map_err(|e| GgufError::Tokenizer(format!("special tokens: {e}")))?;
+        Ok(SpecialTokens { tokens, automaton })
     }
 
-    /// Cuts at all special tokens; of several that start at one place the longest counts.
+    /// Cuts at all special tokens.
     pub fn split<'t>(&self, text: &'t str) -> Vec<Fragment<'t>> {
         self.cut(text, |_| true)
     }
@@ -55,30 +73,56 @@ impl SpecialTokens {
     }
 
     fn cut<'t>(&self, text: &'t str, wanted: impl Fn(&Special) -> bool) -> Vec<Fragment<'t>> {
+        let found: BTreeSet<usize> = self
+            .automaton
+            .find_overlapping_iter(text)
+            .map(|found| found.pattern().as_usize())
+            .filter(|&pattern| wanted(&self.tokens[pattern]))
+            .collect();
         let mut fragments = Vec::new();
-        let mut start = 0;
-        let mut at = 0;
-        while at < text.len() {
-            let candidates = &self.by_first[usize::from(text.as_bytes()[at])];
-            // A token's text is whole characters, so a match starts and ends between characters.
-            let found = candidates
-                .iter()
-                .find(|token| wanted(token) && text.as_bytes()[at..].starts_with(token.text.as_bytes()));
-            match found {
-                Some(token) => {
-                    if start < at {
-                        fragments.push(Fragment::Text(&text[start..at]));
-                    }
-                    fragments.push(Fragment::Special(token.id));
-                    at += token.text.len();
-                    start = at;
-                }
-                None => at += 1,
-            }
+        if !text.is_empty() {
+            fragments.push(Fragment::Text(text));
         }
-        if start < text.len() {
-            fragments.push(Fragment::Text(&text[start..]));
+        for pattern in found {
+            let token = &self.tokens[pattern];
+            let mut cut = Vec::with_capacity(fragments.len());
+            for fragment in fragments {
+                match fragment {
+                    Fragment::Text(text) => token.cut(text, &mut cut),
+                    Fragment::Special(_) => cut.push(fragment),
+                }
+            }
+            fragments = cut;
         }
         fragments
     }
+}
+
+impl Special {
+    /// Cuts a text at all places of this token.
+    fn cut<'t>(&self, text: &'t str, fragments: &mut Vec<Fragment<'t>>) {
+        let mut rest = text;
+        while let Some(at) = rest.find(&self.text) {
+            let mut before = &rest[..at];
+            if self.strip.left {
+                before = before.trim_end_matches(is_space);
+            }
+            if !before.is_empty() {
+                fragments.push(Fragment::Text(before));
+            }
+            fragments.push(Fragment::Special(self.id));
+            rest = &rest[at + self.text.len()..];
+            if self.strip.right {
+                rest = rest.trim_start_matches(is_space);
+            }
+        }
+        if !rest.is_empty() {
+            fragments.push(Fragment::Text(rest));
+        }
+    }
+}
+
+/// C's `isspace`.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
 }

@@ -59,16 +59,16 @@ impl Eq for Pair {}
 
 impl SentencePiece {
     /// Builds the encoder from `tokenizer.ggml.scores`.
-    pub fn from_metadata(metadata: &Metadata, vocab: &Vocab) -> Result<SentencePiece, GgufError> {
-        let scores = metadata.get_f32s("tokenizer.ggml.scores")?;
-        if scores.len() != vocab.len() {
-            let (tokens, scores) = (vocab.len(), scores.len());
-            return Err(GgufError::Tokenizer(format!("{tokens} tokens, but {scores} scores")));
-        }
+    pub fn from_metadata(
+        metadata: &Metadata,
+        vocab: &Vocab,
+        unknown: Option<u32>,
+    ) -> Result<SentencePiece, GgufError> {
         Ok(SentencePiece {
-            scores: scores.to_vec(),
-            bytes: (0..=u8::MAX).map(|byte| vocab.id(&format!("<0x{byte:02X}>"))).collect(),
-            unknown: vocab.id_at(metadata, "tokenizer.ggml.unknown_token_id")?,
+            // Adding zero makes negative zero positive, which must not order before it.
+            scores: vocab.scores(metadata)?.into_iter().map(|score| score + 0.0).collect(),
+            bytes: vocab.byte_ids(),
+            unknown,
         })
     }
 
@@ -87,7 +87,7 @@ impl SentencePiece {
         escaped.extend(text.chars().map(|c| if c == ' ' { '\u{2581}' } else { c }));
         for symbol in self.join(&escaped, vocab) {
             let piece = &escaped[symbol.start..symbol.start + symbol.length];
-            match vocab.id(piece) {
+            match vocab.ordinary_id(piece) {
                 Some(id) => ids.push(id),
                 None => self.spell(piece, ids)?,
             }
@@ -162,7 +162,7 @@ impl SentencePiece {
     ) {
         let start = symbols[left].start;
         let length = symbols[left].length + symbols[right].length;
-        if let Some(id) = vocab.id(&text[start..start + length]) {
+        if let Some(id) = vocab.ordinary_id(&text[start..start + length]) {
             pairs.push(Pair { score: self.scores[id as usize], left, right, length });
         }
     }
