@@ -173,8 +173,7 @@ impl Writer {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 '\0'..' ' => self.escape(c),
-                // Python escapes U+007F only where it escapes all that is not ASCII, which this is.
-                c if self.ascii && !c.is_ascii() => self.escape(c),
+                c if self.ascii && !(' '..='~').contains(&c) => self.escape(c),
                 c => self.out.push(c),
             }
         }

@@ -39,9 +39,11 @@ mod context;
 mod conversation;
 mod environment;
 mod error;
-mod generation;
 mod json;
+mod limits;
 mod message;
+mod python;
+mod rewrite;
 mod template;
 
 pub use builtin::builtin_names;
