@@ -148,11 +148,23 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         let index = value.try_iter()?.position(|item| item == *wanted);
         return index.map(Value::from).ok_or_else(|| invalid("the list does not have this item"));
     }
-    // They print their arguments with the engine's own, unbounded text.
     if name == "format" {
-        args.iter().try_for_each(|arg| text(arg).map(drop))?;
+        check_widths(value.as_str().unwrap_or_default(), args)?;
     }
     pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// Refuses to pad a value to more than 9999 characters, which the method does without using fuel.
+fn check_widths(format: &str, args: &[Value]) -> Result<(), Error> {
+    let long = format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 4);
+    // A width may be an argument: `{:{}}`.
+    let from_argument = format.split('{').any(|part| part.ends_with([':', '>', '<', '^', '.']));
+    let large = |value: &Value| value.as_i64().is_some_and(|number| number > 9999);
+    if long || (from_argument && args.iter().any(large)) {
+        return Err(invalid("a width of more than 9999 characters"));
+    }
+    // It prints them with the engine's own, unbounded text.
+    args.iter().try_for_each(|arg| text(arg).map(drop))
 }
 
 fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {

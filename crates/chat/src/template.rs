@@ -21,8 +21,8 @@ const STEPS: u64 = 10_000_000;
 /// Bytes that a rendering may have: several times the longest context of any model.
 const OUTPUT_BYTES: usize = 16 << 20;
 
-/// Bytes that a template may have, ten times the longest published ones; the engine recurses over long expressions.
-const SOURCE_BYTES: usize = 256 << 10;
+/// Bytes that a template may have, four times the longest published ones; the engine recurses over long expressions.
+const SOURCE_BYTES: usize = 128 << 10;
 
 /// The name inside the environment: users' names must not choose an escaping or be included.
 const NAME: &str = "chat";
