@@ -16,6 +16,9 @@ use minijinja::{Environment, Error, ErrorKind, State};
 pub(crate) const BOUNDED: &str = "bounded__";
 pub(crate) const BOUNDED_ATTRIBUTE: &str = "bounded_attribute__";
 
+/// Bytes that a rendering may have: several times the longest context of any model.
+pub(crate) const OUTPUT_BYTES: usize = 16 << 20;
+
 /// Levels of nesting of an assigned value; serde_json reads 128 of a message's.
 const DEPTH: usize = 160;
 
@@ -34,6 +37,25 @@ pub(crate) fn add_functions(environment: &mut Environment<'_>) {
     environment
         .add_function(BOUNDED_ATTRIBUTE, |state: &State, values: Rest<Value>| bounded(state, values, true));
 }
+
+/// The cause of the error of a template that prints too much.
+#[derive(Debug, thiserror::Error)]
+#[error("too much text")]
+pub(crate) struct TooLong;
+
+/// Counts what is printed, so that the error about too much of it has the line.
+pub(crate) fn count_output(state: &mut State, bytes: usize) -> Result<(), Error> {
+    let printed = state.get_or_insert_extension_with(|| Printed(0));
+    printed.0 += bytes;
+    if printed.0 <= OUTPUT_BYTES {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::WriteFailure, "too much text").with_source(TooLong))
+}
+
+/// Bytes that a rendering has printed.
+#[derive(Debug)]
+struct Printed(usize);
 
 /// Why [`on_own_thread`] has no result.
 #[derive(Debug)]

@@ -6,15 +6,13 @@ use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, fro
 use minijinja::{Environment, Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
-use crate::json;
-
-/// Bytes of text that a printed list or map may have.
-const MAX_BYTES: usize = 16 << 20;
+use crate::{json, limits};
 
 /// Adds filters, tests, methods and the text of printed values.
 pub(crate) fn add(environment: &mut Environment<'_>) {
-    environment.set_formatter(|out, _, value| {
+    environment.set_formatter(|out, state, value| {
         let text = text(value)?;
+        limits::count_output(state, text.len())?;
         out.write_str(&text).map_err(Error::from)
     });
     environment.set_unknown_method_callback(method);
@@ -57,7 +55,7 @@ pub(crate) fn text(value: &Value) -> Result<String, Error> {
 /// Appends Python's `repr` of a value.
 fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
     // Deeper values come from loops that nest them, see `limits`.
-    if depth > 200 || out.len() > MAX_BYTES {
+    if depth > 200 || out.len() > limits::OUTPUT_BYTES {
         return Err(invalid("the printed value is too large or too deeply nested"));
     }
     match value.kind() {

@@ -9,7 +9,7 @@ use minijinja::{Environment, Error, ErrorKind};
 
 use crate::environment::{self, Raised};
 use crate::error::one_line;
-use crate::limits::{self, Failure};
+use crate::limits::{self, Failure, OUTPUT_BYTES, TooLong};
 use crate::{ChatError, Context, Location, rewrite};
 
 /// Steps of the template engine per rendering; it also counts 64 bytes of data as a step.
@@ -17,9 +17,6 @@ use crate::{ChatError, Context, Location, rewrite};
 /// The largest known templates take about 20 steps per message and pair of messages: this is enough for 700 messages
 /// where time grows with their square, and stops an endless loop in about a second.
 const STEPS: u64 = 10_000_000;
-
-/// Bytes that a rendering may have: several times the longest context of any model.
-const OUTPUT_BYTES: usize = 16 << 20;
 
 /// Bytes that a template may have, four times the longest published ones; the engine recurses over long expressions.
 const SOURCE_BYTES: usize = 128 << 10;
@@ -91,7 +88,7 @@ impl Template {
 
     fn render_error(&self, error: &Error, full: bool) -> ChatError {
         let at = self.location_of(error);
-        if full {
+        if full || find::<TooLong>(error).is_some() {
             return ChatError::Limit { at, what: format!("more than {} MiB of text", OUTPUT_BYTES >> 20) };
         }
         if let Some(Raised(message)) = find(error) {
