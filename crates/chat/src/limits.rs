@@ -123,15 +123,7 @@ fn measure(value: &Value, depth: usize, in_attribute: bool, count: &mut usize) -
                 measure(&item, depth + 1, true, count)?;
             }
         }
-        ValueKind::Undefined
-        | ValueKind::None
-        | ValueKind::Bool
-        | ValueKind::Number
-        | ValueKind::String
-        | ValueKind::Bytes
-        | ValueKind::Plain
-        | ValueKind::Invalid => {}
-        // The engine may add kinds.
+        // Others have no items; the engine may add kinds.
         _ => {}
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::limits::{BOUNDED, BOUNDED_ATTRIBUTE};
 
 /// The template as the engine gets it.
 pub(crate) fn rewrite(source: &str) -> String {
-    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let source = normal_lines(source);
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
     while let Some(start) = rest.find('{') {
@@ -33,6 +33,11 @@ pub(crate) fn rewrite(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// The text with `\n` as its only line end.
+pub(crate) fn normal_lines(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// The first word of a statement, empty for other tags.

@@ -28,6 +28,7 @@ fn errors_name_the_template_and_show_the_line() {
             "chat template `t`, line 2: cannot parse: syntax error: unexpected end of variable block, in `{{ 1 + }}`",
         ),
         ("a\r\nb\r\n{{ x.y }}", "chat template `t`, line 3: cannot render: undefined value, in `{{ x.y }}`"),
+        ("a\rb\r{{ x.y }}\rc", "chat template `t`, line 3: cannot render: undefined value, in `{{ x.y }}`"),
         (
             "{{ 'a' | nothing }}",
             "chat template `t`, line 1: cannot render: unknown filter: filter nothing is unknown, in `{{ 'a' | nothing }}`",

@@ -98,7 +98,11 @@ fn nested_and_shared_values_are_bounded() {
         refused(&grown(step));
     }
     refused(&long(LONG, "{% set x = [1] %}", "{% set x = [x] %}", "{{ x }}"));
-    refused("{% set a = namespace() %}{% set b = a %}{% set a.x = b %}{{ a }}");
+    for value in ["a", "[a]", "{'b': a}", "namespace(b=a)", "b"] {
+        refused(&format!(
+            "{{% set a = namespace() %}}{{% set b = a %}}{{% set a.x = {value} %}}{{{{ a ~ '' }}}}"
+        ));
+    }
 }
 
 #[test]
