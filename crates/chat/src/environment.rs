@@ -4,7 +4,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
-use crate::json;
+use crate::{limits, python};
 
 /// The message of a template that called `raise_exception`.
 #[derive(Debug, thiserror::Error)]
@@ -21,12 +21,12 @@ pub(crate) fn new(steps: u64) -> Environment<'static> {
     // Debug information copies the template and all variables into each error.
     environment.set_debug(false);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_filter("tojson", json::tojson);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    python::add(&mut environment);
+    limits::add_functions(&mut environment);
     environment
 }
 
-fn raise_exception(message: Value) -> Result<Value, Error> {
-    let message = message.to_string();
+fn raise_exception(message: &Value) -> Result<Value, Error> {
+    let message = python::text(message)?;
     Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::rewrite;
+
 /// A place in a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
@@ -68,6 +70,8 @@ impl Location {
     /// The line of `source` with this number.
     pub(crate) fn new(template: &str, source: &str, line: usize) -> Self {
         const WIDTH: usize = 100;
+        // The engine's lines: those of `rewrite`.
+        let source = rewrite::normal_lines(source);
         let whole = line.checked_sub(1).and_then(|index| source.lines().nth(index)).unwrap_or("").trim();
         let mut text: String = whole.chars().take(WIDTH).collect();
         if text.len() < whole.len() {

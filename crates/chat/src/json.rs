@@ -5,8 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind};
 
-/// Bytes of JSON that the filter may write: nested lists that share their items could otherwise fill the memory.
-const MAX_BYTES: usize = 16 << 20;
+use crate::limits;
 
 /// Levels of nesting, enough for any schema and safe on the smallest thread's stack.
 const MAX_DEPTH: usize = 200;
@@ -86,7 +85,7 @@ struct Writer {
 
 impl Writer {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
-        if depth > MAX_DEPTH || self.out.len() > MAX_BYTES {
+        if depth > MAX_DEPTH || self.out.len() > limits::OUTPUT_BYTES {
             return Err(invalid("the value is too large or too deeply nested"));
         }
         match value.kind() {
@@ -173,8 +172,7 @@ impl Writer {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 '\0'..' ' => self.escape(c),
-                // Python escapes U+007F only where it escapes all that is not ASCII, which this is.
-                c if self.ascii && !c.is_ascii() => self.escape(c),
+                c if self.ascii && !(' '..='~').contains(&c) => self.escape(c),
                 c => self.out.push(c),
             }
         }

@@ -29,8 +29,18 @@
 //! # Ok::<(), tallow_chat::ChatError>(())
 //! ```
 //!
-//! A template comes with a file, so it is not trusted: it cannot read files, and its steps, memory, output and
-//! recursion are bounded. An error names the template and the line, and shows that line.
+//! # Trust
+//!
+//! A template comes with a file, so it is not trusted. It cannot read files. Its steps, its output, the size and the
+//! nesting of its values, its recursion and its time are bounded. An error names the template and the line, and shows
+//! that line.
+//!
+//! # Differences from Jinja2
+//!
+//! Where Python fails, this sometimes renders: `none` is an empty list to a loop, lazy sequences have JSON, values of
+//! different types compare. `safe` marks nothing: in Jinja2 it makes `+` escape what is added, which no model wants.
+//! `'%s' % value`, `varargs` and `kwargs` in macros, and rare methods of strings are errors. `~` and `join` write floats
+//! beyond 1e16 or below 1e-4 without an exponent.
 //!
 //! What it never does: read model files (`tallow-gguf`), tokenize, or run a model (`tallow-models`).
 
@@ -39,9 +49,11 @@ mod context;
 mod conversation;
 mod environment;
 mod error;
-mod generation;
 mod json;
+mod limits;
 mod message;
+mod python;
+mod rewrite;
 mod template;
 
 pub use builtin::builtin_names;

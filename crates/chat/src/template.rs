@@ -1,6 +1,7 @@
 //! Parsing and rendering, with limits on what a template may use.
 
 use std::io;
+use std::sync::Arc;
 
 use jiff::ZonedDateTime;
 use minijinja::value::{Serde, Value};
@@ -8,7 +9,8 @@ use minijinja::{Environment, Error, ErrorKind};
 
 use crate::environment::{self, Raised};
 use crate::error::one_line;
-use crate::{ChatError, Context, Location, generation};
+use crate::limits::{self, Failure, OUTPUT_BYTES, TooLong};
+use crate::{ChatError, Context, Location, rewrite};
 
 /// Steps of the template engine per rendering; it also counts 64 bytes of data as a step.
 ///
@@ -16,11 +18,8 @@ use crate::{ChatError, Context, Location, generation};
 /// where time grows with their square, and stops an endless loop in about a second.
 const STEPS: u64 = 10_000_000;
 
-/// Bytes that a rendering may have: several times the longest context of any model.
-const OUTPUT_BYTES: usize = 16 << 20;
-
-/// Bytes that a template may have; the longest published ones have 30 KiB.
-const SOURCE_BYTES: usize = 1 << 20;
+/// Bytes that a template may have, four times the longest published ones; the engine recurses over long expressions.
+const SOURCE_BYTES: usize = 128 << 10;
 
 /// The name inside the environment: users' names must not choose an escaping or be included.
 const NAME: &str = "chat";
@@ -30,23 +29,30 @@ const NAME: &str = "chat";
 pub struct Template {
     name: String,
     source: String,
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
 }
 
 impl Template {
     /// Parses the Jinja text of a template; `name` is for its errors.
     pub fn parse(name: impl Into<String>, source: impl Into<String>) -> Result<Self, ChatError> {
         let (name, source) = (name.into(), source.into());
-        let mut template = Self { name, source, environment: environment::new(STEPS) };
+        let mut template = Self { name, source, environment: Arc::default() };
         if template.source.len() > SOURCE_BYTES {
-            let why = format!("{} bytes are more than {SOURCE_BYTES}", template.source.len());
-            return Err(ChatError::Parse { at: template.location(0), why });
+            let what = format!("{} bytes of template, more than {SOURCE_BYTES}", template.source.len());
+            return Err(ChatError::Limit { at: template.location(0), what });
         }
-        let jinja = generation::replace_tags(&template.source).into_owned();
-        match template.environment.add_template_owned(NAME, jinja) {
-            Ok(()) => Ok(template),
-            Err(error) => Err(ChatError::Parse { at: template.location_of(&error), why: why(&error) }),
+        let jinja = rewrite::rewrite(&template.source);
+        let parsed = limits::on_own_thread(move || {
+            let mut environment = environment::new(STEPS);
+            environment.add_template_owned(NAME, jinja).map(|()| environment)
+        });
+        match parsed.map_err(|failure| template.failed(failure))? {
+            Ok(environment) => template.environment = Arc::new(environment),
+            Err(error) => {
+                return Err(ChatError::Parse { at: template.location_of(&error), why: why(&error) });
+            }
         }
+        Ok(template)
     }
 
     /// The name that the template was parsed under.
@@ -64,23 +70,25 @@ impl Template {
     /// The text has the special tokens in it that the template writes, often the one that begins a text: a tokenizer
     /// must recognize them and add none.
     pub fn render(&self, context: &Context) -> Result<String, ChatError> {
-        let mut output = Output { text: Vec::new(), full: false };
-        let rendered = self
-            .environment
-            .get_template(NAME)
-            .and_then(|template| template.render_captured_to(variables(context), &mut output).map(drop));
-        if let Err(error) = rendered {
-            return Err(self.render_error(&error, output.full));
+        let (environment, variables) = (Arc::clone(&self.environment), variables(context));
+        let rendered = limits::on_own_thread(move || render(&environment, variables));
+        match rendered.map_err(|failure| self.failed(failure))? {
+            Ok(text) => Ok(text),
+            Err((error, full)) => Err(self.render_error(&error, full)),
         }
-        String::from_utf8(output.text).map_err(|error| ChatError::Render {
-            at: self.location(0),
-            why: format!("the text is not utf-8: {error}"),
-        })
+    }
+
+    fn failed(&self, failure: Failure) -> ChatError {
+        let what = match failure {
+            Failure::Slow(seconds) => format!("more than {seconds} s"),
+            Failure::Broken => "the template engine failed".to_owned(),
+        };
+        ChatError::Limit { at: self.location(0), what }
     }
 
     fn render_error(&self, error: &Error, full: bool) -> ChatError {
         let at = self.location_of(error);
-        if full {
+        if full || find::<TooLong>(error).is_some() {
             return ChatError::Limit { at, what: format!("more than {} MiB of text", OUTPUT_BYTES >> 20) };
         }
         if let Some(Raised(message)) = find(error) {
@@ -99,6 +107,16 @@ impl Template {
     fn location(&self, line: usize) -> Location {
         Location::new(&self.name, &self.source, line)
     }
+}
+
+/// The text, or the error and whether the output was full.
+fn render(environment: &Environment<'_>, variables: Value) -> Result<String, (Error, bool)> {
+    let mut output = Output { text: Vec::new(), full: false };
+    let template = environment.get_template(NAME).map_err(|error| (error, false))?;
+    let rendered = template.render_captured_to(variables, &mut output).map(drop);
+    rendered.map_err(|error| (error, output.full))?;
+    String::from_utf8(output.text)
+        .map_err(|error| (Error::new(ErrorKind::WriteFailure, error.to_string()), false))
 }
 
 /// The variables of `context` as the engine's values.
