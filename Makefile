@@ -1,6 +1,6 @@
 # Two commands do everything, set-up included: `make demo` and `make test`. `make help` lists the rest.
 #
-# Every step that builds works on the same profile, the same target directory and, but for the demo, the
+# Every step that builds works on the same profile, the same target directory and, but for the demos, the
 # whole workspace: cargo then resolves the same features each time, and shaderc's C++ is compiled once.
 # `--test NAME` picks test targets without changing that; `-p` would.
 
@@ -12,14 +12,17 @@ PROMPT     := Once upon a time there was a
 MAX_TOKENS := 200
 SEED       := 1
 
+QUESTION   := What is the capital of France?
+
 FUZZ_SECONDS ?= 600
 FUZZ_SEED    ?= 1
 
-# Mesa's software device: the tests' own threads fill the cores, and its threads would only compete with them (device suite:
-# a third of the time without). Other devices read neither variable.
-export LP_NUM_THREADS := 0
-# It spends most of the time of tests in LLVM, and less with this.
-export GALLIVM_PERF := nopt
+# Mesa's software device, in tests only: their own threads fill the cores, and its threads would only compete with
+# them (a third of the device suite's time without). Most of its time goes to LLVM, and less with `nopt`. A demo
+# would run at a tenth of its speed with either.
+TESTING := test test-full test-all test-plain-device test-no-vulkan fuzz mutants
+$(TESTING): export LP_NUM_THREADS := 0
+$(TESTING): export GALLIVM_PERF := nopt
 
 # A changed Cargo.lock is an error on a build machine, a convenience at home.
 LOCKED := $(if $(CI),--locked)
@@ -31,7 +34,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo test bench fuzz fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
+.PHONY: help demo demo-chat test bench fuzz fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +43,11 @@ demo: setup ## set up, build, and let the small language model tell a story
 	$(call step,demo: the first build compiles shaderc and takes minutes)
 	cargo run $(LOCKED) -p tallow-cli -- generate --model "$(MODEL)" --prompt "$(PROMPT)" \
 		--max-tokens "$(MAX_TOKENS)" --temperature 0.7 --top-p 0.9 --seed "$(SEED)"
+
+demo-chat: setup ## fetch SmolLM2 (98 MB, kept outside of the repository) and ask it a QUESTION
+	$(call step,demo-chat: the first build compiles shaderc and takes minutes)
+	model=$$(scripts/fetch_smollm2.sh) && \
+		cargo run $(LOCKED) -p tallow-cli -- generate --chat --model "$$model" --prompt "$(QUESTION)" --temperature 0
 
 test: setup-test fmt-check lint doc test-all test-plain-device test-no-vulkan ## set up and run every check there is
 	$(call step,all passed)
