@@ -4,6 +4,7 @@
 //! operands lie in memory, so that a rewrite of the views around a product cannot change its bits.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use tallow_ir::DType;
 
@@ -89,6 +90,7 @@ fn by_dot_products(left: &[f64], b: &View, out: &mut [f64]) {
     let m = out.len() / n;
     let columns = b.with_layout(b.layout.permute(&[1, 0]));
     let mut by_column = vec![0.0; n * m];
+    let arch = Arch::new();
     by_column.par_chunks_mut(m * PANEL).enumerate().for_each(|(p, sums)| {
         let first = p * PANEL;
         let count = sums.len() / m;
@@ -96,17 +98,13 @@ fn by_dot_products(left: &[f64], b: &View, out: &mut [f64]) {
             (Data::F32(v), 1) => {
                 for (c, sums) in sums.chunks_exact_mut(m).enumerate() {
                     let start = columns.layout.position((first + c) * k) as usize;
-                    for (row, sum) in sums.iter_mut().enumerate() {
-                        *sum = dot(&left[row * k..][..k], &v[start..start + k]);
-                    }
+                    arch.dispatch(Dots { left, column: &v[start..start + k], sums });
                 }
             }
             (Data::F32(_) | Data::F64(_) | Data::Int(_) | Data::Blocks(_), _) => {
                 let panel = panel(&columns, first, count);
                 for (column, sums) in panel.chunks_exact(k).zip(sums.chunks_exact_mut(m)) {
-                    for (row, sum) in sums.iter_mut().enumerate() {
-                        *sum = dot(&left[row * k..][..k], column);
-                    }
+                    arch.dispatch(Dots { left, column, sums });
                 }
             }
         }
@@ -116,18 +114,46 @@ fn by_dot_products(left: &[f64], b: &View, out: &mut [f64]) {
     }
 }
 
-/// A dot product with eight sums, which a compiler can keep in vector registers.
-pub fn dot<T: Copy + Into<f64>>(a: &[f64], b: &[T]) -> f64 {
-    let (a8, a_rest) = a.as_chunks::<8>();
-    let (b8, b_rest) = b.as_chunks::<8>();
-    let mut sums = [0.0; 8];
-    for (a, b) in a8.iter().zip(b8) {
-        for i in 0..8 {
-            sums[i] += a[i] * b[i].into();
+/// The dot products of each row of `left` with `column`, compiled for the widest vectors of this processor. Operations
+/// and their order are the same on all, so the results are.
+struct Dots<'a, T> {
+    left: &'a [f64],
+    column: &'a [T],
+    sums: &'a mut [f64],
+}
+
+impl<T: Copy + Into<f64>> WithSimd for Dots<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, sum) in self.left.chunks_exact(self.column.len()).zip(self.sums) {
+            *sum = dot(row, self.column);
         }
     }
-    let rest: f64 = a_rest.iter().zip(b_rest).map(|(x, y)| x * (*y).into()).sum();
-    sums.iter().sum::<f64>() + rest
+}
+
+/// Sums of a dot product that are formed side by side. So many that compilers keep the loop over them, which they then
+/// compile to vectors; over eight they unroll it first, and find none.
+const LANES: usize = 64;
+
+/// A dot product as [`LANES`] sums.
+///
+/// Inlined, so that it is compiled for the vectors of its caller.
+#[inline(always)]
+pub fn dot<T: Copy + Into<f64>>(a: &[f64], b: &[T]) -> f64 {
+    let (whole_a, rest_a) = a.as_chunks::<LANES>();
+    let (whole_b, rest_b) = b.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for (a, b) in whole_a.iter().zip(whole_b) {
+        for ((sum, x), y) in sums.iter_mut().zip(a).zip(b) {
+            *sum += x * (*y).into();
+        }
+    }
+    for ((sum, x), y) in sums.iter_mut().zip(rest_a).zip(rest_b) {
+        *sum += x * (*y).into();
+    }
+    sums.iter().sum()
 }
 
 /// Many rows: a blocked product for each panel of columns.
