@@ -241,6 +241,11 @@ impl Tokenizer {
         self.vocab.kind(id) == Some(TokenKind::Control)
     }
 
+    /// The texts of all control tokens, as a chat template spells them.
+    pub fn control_texts(&self) -> impl Iterator<Item = &str> {
+        self.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).map(|(_, text, _)| text)
+    }
+
     /// The token that begins a text, if the model has one.
     pub fn bos(&self) -> Option<u32> {
         self.roles.bos

@@ -26,8 +26,8 @@ pub struct Decoder {
     /// The other one, once it was asked for.
     other: Option<Step>,
     parts: Parts,
-    /// Tokens in the cache.
-    position: usize,
+    /// Tokens in the cache; there is room for a full one, so that steps allocate nothing.
+    tokens: Vec<u32>,
 }
 
 impl Decoder {
@@ -69,7 +69,8 @@ impl Decoder {
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
         let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
         let parts = Parts { device, activations, llama, context, weights, states };
-        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, position: 0 })
+        let tokens = Vec::with_capacity(context);
+        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, tokens })
     }
 
     /// Positions of the cache.
@@ -87,15 +88,25 @@ impl Decoder {
         self.layers
     }
 
-    /// Tokens that the cache holds.
+    /// The most tokens of a prompt that are computed in one run.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Number of tokens in the cache.
     pub fn position(&self) -> usize {
-        self.position
+        self.tokens.len()
+    }
+
+    /// The tokens in the cache.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Forgets the text.
     pub fn reset(&mut self) {
         // Rows beyond the position are never read, so the cache need not be cleared.
-        self.position = 0;
+        self.tokens.clear();
     }
 
     /// Forgets what follows the first `position` tokens.
@@ -103,10 +114,10 @@ impl Decoder {
     /// # Errors
     /// When the cache holds fewer.
     pub fn rewind(&mut self, position: usize) -> Result<()> {
-        if position > self.position {
-            return Err(Error::Rewind { asked: position, held: self.position });
+        if position > self.position() {
+            return Err(Error::Rewind { asked: position, held: self.position() });
         }
-        self.position = position;
+        self.tokens.truncate(position);
         Ok(())
     }
 
@@ -126,13 +137,13 @@ impl Decoder {
     /// As there; `logits` are then what they were, and of a long prompt what was computed before stays in the text
     /// ([`Decoder::position`]).
     pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
-        check_tokens(tokens, self.position, self.context, self.vocabulary)?;
+        check_tokens(tokens, self.position(), self.context, self.vocabulary)?;
         let mut left = tokens.len();
         for part in tokens.chunks(self.chunk) {
             left -= part.len();
-            let symbols = [(POS, self.position as u64), (SEQ, part.len() as u64)];
+            let symbols = [(POS, self.position() as u64), (SEQ, part.len() as u64)];
             // A prompt of one token is no reason to compile a decode step that no later token may take.
-            let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position > 0);
+            let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position() > 0);
             let (executable, symbols) = match decodes {
                 true => (self.step(Decode::Logits)?.executable(), &symbols[..1]),
                 false => (&self.prefill, &symbols[..]),
@@ -152,7 +163,7 @@ impl Decoder {
                     logits.extend(f32s(output.bytes));
                 }
             })?;
-            self.position += part.len();
+            self.tokens.extend(part);
             if !found {
                 return Err(Error::NoLogits);
             }
@@ -166,10 +177,10 @@ impl Decoder {
     /// # Errors
     /// (The text is then what it was.) When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
-        check_tokens(&[token], self.position, self.context, self.vocabulary)?;
-        let position = self.position;
+        check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
+        let position = self.position();
         let best = self.step(Decode::Token)?.once(token, position)?;
-        self.position += 1;
+        self.tokens.push(token);
         Ok(best)
     }
 
@@ -191,15 +202,20 @@ impl Decoder {
         if count == 0 {
             return Ok(0);
         }
-        check_tokens(&[token], self.position, self.context, self.vocabulary)?;
-        let (position, count) = (self.position, count.min(self.context - self.position));
-        let mut given = 0;
-        let followed = self.step(Decode::Token)?.follow(token, position, count, &mut |token| {
-            given += 1;
-            on_token(token)
+        check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
+        let position = self.position();
+        let count = count.min(self.context - position);
+        // Taken out while a step borrows the rest.
+        let mut tokens = std::mem::take(&mut self.tokens);
+        let mut last = token;
+        let followed = self.step(Decode::Token).and_then(|step| {
+            step.follow(token, position, count, &mut |token| {
+                tokens.push(std::mem::replace(&mut last, token));
+                on_token(token)
+            })
         });
-        self.position += given;
-        followed.map(|()| given)
+        self.tokens = tokens;
+        followed.map(|()| self.position() - position)
     }
 
     /// The decode step that gives `what`, compiled if it was not yet.

@@ -15,6 +15,9 @@ pub enum Error {
     /// The graph cannot be compiled or run.
     #[error(transparent)]
     Tensor(#[from] tallow::Error),
+    /// A chat template or a saved conversation is no good.
+    #[error(transparent)]
+    Chat(#[from] tallow_chat::ChatError),
     /// The graph cannot be built: the weights' shapes do not fit the architecture.
     #[error("building the {graph} graph of the model")]
     Graph {

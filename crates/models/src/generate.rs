@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tallow_gguf::{DecodeStream, Tokenizer};
 
 use crate::error::Result;
-use crate::model::Model;
+use crate::model::{Model, check_tokens};
 use crate::sampler::{Sampler, SamplingOptions};
 
 /// How long and how to generate.
@@ -41,7 +41,7 @@ pub struct Generation {
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub stop: Stop,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt that were computed: all but those that the cache held before.
     pub prompt_tokens: usize,
     /// Time that the prompt took.
     pub prompt_time: Duration,
@@ -52,6 +52,32 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// No text, as the caller wanted none.
+    fn stopped() -> Generation {
+        let zero = Duration::ZERO;
+        let (text, tokens) = (String::new(), Vec::new());
+        Generation {
+            text,
+            tokens,
+            stop: Stop::Caller,
+            prompt_tokens: 0,
+            prompt_time: zero,
+            decode_steps: 0,
+            decode_time: zero,
+        }
+    }
+
+    /// Appends what was generated after this, on a prompt that was computed anew.
+    pub(crate) fn append(&mut self, next: Generation) {
+        self.text.push_str(&next.text);
+        self.tokens.extend(next.tokens);
+        self.stop = next.stop;
+        self.prompt_tokens += next.prompt_tokens;
+        self.prompt_time += next.prompt_time;
+        self.decode_steps += next.decode_steps;
+        self.decode_time += next.decode_time;
+    }
+
     /// Prompt tokens per second.
     pub fn prompt_rate(&self) -> f64 {
         rate(self.prompt_tokens, self.prompt_time)
@@ -79,11 +105,36 @@ pub fn generate(
     options: &GenerateOptions,
     on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    let mut sampler = Sampler::new(options.sampling.clone())?;
     model.reset();
+    generate_after(model, prompt, options, on_text)
+}
+
+/// As [`generate`], but computes only what the cache does not hold of `prompt` already: the next turn of a chat costs
+/// its own tokens. Keys and values of tokens that were generated stay as decode steps computed them, so that a text
+/// may differ in rounding from one that starts anew. `on_text` is also called with an empty piece before each part of
+/// a long prompt, so that a caller can end it there.
+///
+/// # Errors
+/// As there. The cache then holds what was computed before.
+pub fn generate_after(
+    model: &mut Model,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let mut sampler = Sampler::new(options.sampling.clone())?;
+    check_tokens(prompt, 0, model.context(), model.vocabulary())?;
     let start = Instant::now();
     let on_device = options.sampling.is_greedy();
-    let mut logits = model.feed(prompt)?;
+    let cached = model.keep_prefix(prompt);
+    let mut logits = Vec::new();
+    for part in prompt[cached..].chunks(model.chunk()) {
+        if on_text("").is_break() {
+            let (prompt_tokens, prompt_time) = (model.position() - cached, start.elapsed());
+            return Ok(Generation { prompt_tokens, prompt_time, ..Generation::stopped() });
+        }
+        model.feed_into(part, &mut logits)?;
+    }
     let mut next = sampler.sample(&logits, prompt)?;
     let prompt_time = start.elapsed();
 
@@ -124,7 +175,7 @@ pub fn generate(
     }
     let Text { text, tokens: mut all, .. } = text;
     let tokens = all.split_off(prompt.len());
-    let prompt_tokens = prompt.len();
+    let prompt_tokens = prompt.len() - cached;
     Ok(Generation { text, tokens, stop, prompt_tokens, prompt_time, decode_steps, decode_time })
 }
 

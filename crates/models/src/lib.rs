@@ -28,6 +28,7 @@
 
 pub mod ahead;
 pub mod cache;
+pub mod chat;
 pub mod config;
 pub mod decoder;
 pub mod error;
@@ -38,6 +39,7 @@ pub mod layers;
 pub mod llama;
 pub mod model;
 pub mod perplexity;
+mod probe;
 pub mod rope;
 pub mod sampler;
 pub mod score;

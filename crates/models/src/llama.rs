@@ -18,6 +18,9 @@ use crate::layers::{last_row, linear, log_probability, rms_norm, silu, times_tra
 use crate::rope::{RopeFrequencies, Rotation, frequencies, rotate, rotation};
 use crate::weights::{WeightTypes, weight};
 
+/// Input and output of the graph that [`crate::probe`] measures.
+pub(crate) const PROBE: &str = "x";
+
 /// Name of the weight that holds rope's frequencies, which is computed and not in the file.
 pub const ROPE_WEIGHT: &str = "rope.frequencies";
 /// Name of the graphs' input: token ids, u32.
@@ -172,6 +175,21 @@ impl Llama {
         let next = g.input(NEXT, DType::U32, [up_to(limit)])?;
         let scores = log_probability(g, logits, next)?;
         g.output(LOG_PROBABILITIES, scores)?;
+        Ok(graph)
+    }
+
+    /// The feed-forward part of the first layer, of one row: input [`PROBE`] of `[1, width]`, output [`PROBE`]. A small
+    /// graph with most of what a decode step of a layer computes.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub(crate) fn probe(&self) -> Result<Graph, GraphError> {
+        let mut graph = Graph::new("probe");
+        let g = &mut graph;
+        let x = g.input(PROBE, DType::F32, [1, self.config.width])?;
+        let fed = self.feed_forward(g, x, 0)?;
+        let y = g.elementwise(ElementwiseOp::Add, &[x, fed])?;
+        g.output(PROBE, y)?;
         Ok(graph)
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallow::{Device, ExecStats, Executable, Weight};
-use tallow_gguf::{GgufFile, TensorInfo, Tokenizer};
+use tallow_gguf::{GgufFile, TensorInfo, Tokenizer, TokenizerOptions};
 use tallow_ir::Graph;
 
 use crate::cache::CacheTypes;
@@ -25,7 +25,7 @@ pub const DEFAULT_CHUNK: usize = 512;
 /// A model file that was read and checked, with nothing on a device yet.
 #[derive(Debug)]
 pub struct ModelFile {
-    file: GgufFile,
+    pub(crate) file: GgufFile,
     pub(crate) llama: Llama,
     tokenizer: Tokenizer,
 }
@@ -104,14 +104,26 @@ impl ModelFile {
         ModelFile::new(GgufFile::open(path)?)
     }
 
+    /// As [`ModelFile::open`], with options for the tokenizer.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(path: impl AsRef<Path>, options: &TokenizerOptions) -> Result<ModelFile> {
+        ModelFile::with_options(GgufFile::open(path)?, options)
+    }
+
     /// As [`ModelFile::open`], of a file that is open already.
     ///
     /// # Errors
     /// As there.
     pub fn new(file: GgufFile) -> Result<ModelFile> {
+        ModelFile::with_options(file, &TokenizerOptions::default())
+    }
+
+    fn with_options(file: GgufFile, options: &TokenizerOptions) -> Result<ModelFile> {
         file.metadata().get_str("general.architecture")?;
         let llama = Llama::from_file(&file)?;
-        let tokenizer = Tokenizer::from_metadata(file.metadata())?;
+        let tokenizer = Tokenizer::with_options(file.metadata(), options)?;
         Ok(ModelFile { file, llama, tokenizer })
     }
 
@@ -194,9 +206,24 @@ impl Model {
         self.decoder.layers()
     }
 
-    /// Tokens that the cache holds.
+    /// The most tokens of a prompt that are computed in one run.
+    pub fn chunk(&self) -> usize {
+        self.decoder.chunk()
+    }
+
+    /// Number of tokens in the cache.
     pub fn position(&self) -> usize {
         self.decoder.position()
+    }
+
+    /// Forgets the text from where it differs from `prompt`, or before the last token of `prompt`, whose logits are still
+    /// to be computed. Returns how many tokens of `prompt` the cache then holds.
+    pub fn keep_prefix(&mut self, prompt: &[u32]) -> usize {
+        let cached = self.decoder.tokens();
+        let same = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let kept = same.min(prompt.len().saturating_sub(1));
+        self.decoder.rewind(kept).expect("invariant: the cache holds at least the common prefix");
+        kept
     }
 
     /// Forgets the text.

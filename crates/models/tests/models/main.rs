@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod caches;
+mod chat;
 mod expected;
 mod naive;
 mod quantized_here;

@@ -1,0 +1,51 @@
+//! How fast a device is with a model, before the model is loaded.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tallow::Device;
+
+use crate::decoder::upload;
+use crate::error::{Error, Result};
+use crate::llama::PROBE;
+use crate::model::ModelFile;
+
+/// Runs that are timed at least, and at most.
+const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
+
+/// How long runs are timed for, within [`RUNS`].
+const TIME: Duration = Duration::from_millis(60);
+
+impl ModelFile {
+    /// The median time of the first layer's feed-forward part for one token, with the file's weights on `device`: two
+    /// thirds of what a decode step of a layer computes in models of this kind, so devices compare by it.
+    ///
+    /// # Errors
+    /// When the device cannot run it.
+    pub fn probe(&self, device: &Device) -> Result<Duration> {
+        let graph = self.llama.probe().map_err(|source| Error::Graph { graph: "probe", source })?;
+        let weights = upload(&self.file, &self.llama, device, &graph, &mut |_| {})?;
+        let executable = device.prepare(&graph)?.bind(&weights, &HashMap::new())?;
+        // Zeros may be faster than numbers.
+        let mut random = StdRng::seed_from_u64(1);
+        let row = (0..self.llama.config.width).map(|_| random.random_range(-1f32..1.0).to_le_bytes());
+        let row: Vec<u8> = row.flatten().collect();
+        // The first run may compile, or unpack weights.
+        executable.run(&[], &[(PROBE, &row)])?;
+        let (mut times, start) = (Vec::new(), Instant::now());
+        while times.len() < *RUNS.start() || (times.len() < *RUNS.end() && start.elapsed() < TIME) {
+            let run = Instant::now();
+            executable.run(&[], &[(PROBE, &row)])?;
+            times.push(run.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
+
+    /// Bytes that the weights take on the CPU, whose products unpack them to f32.
+    pub fn unpacked_bytes(&self) -> u64 {
+        self.file.tensors().map(|tensor| tensor.elements() as u64 * size_of::<f32>() as u64).sum()
+    }
+}
