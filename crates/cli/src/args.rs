@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use tallow_models::CacheType;
+use tallow_models::{CacheType, SamplingOptions};
 
 /// Run quantized language models that were fused and compiled to Vulkan.
 #[derive(Debug, Parser)]
@@ -20,6 +20,10 @@ pub struct Args {
 pub enum Command {
     /// Continue a prompt.
     Generate(GenerateArgs),
+    /// Talk to a model.
+    Chat(ChatArgs),
+    /// Print the tokens of a text: ids and pieces.
+    Tokenize(TokenizeArgs),
     /// Write the logits after a list of tokens to a file.
     Logits(LogitsArgs),
     /// Measure how well a model predicts a text.
@@ -45,6 +49,9 @@ pub struct LoadArgs {
     /// this option the best Vulkan device, or the CPU where there is none.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
     /// Measure the kernels that can be cut up in several ways, once for each device, and take the fastest.
     #[arg(long)]
     pub tune: bool,
@@ -94,15 +101,35 @@ pub struct GenerateArgs {
     /// The most tokens to generate.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_tokens: usize,
-    /// 0 takes the most likely token each time, higher values dare more.
-    #[arg(long, value_name = "T", allow_negative_numbers = true, default_value_t = 0.0)]
-    pub temperature: f32,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Take the prompt as a question of a chat, and print the answer alone.
+    #[arg(long)]
+    pub chat: bool,
+    /// How to prompt for an answer.
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    /// Print one JSON object instead of the text.
+    #[arg(long)]
+    pub json: bool,
+    /// Where and how to load the model.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// How tokens are chosen.
+#[derive(Debug, clap::Args)]
+pub struct SamplingArgs {
+    /// 0 takes the most likely token each time, higher values dare more [default: 0; 0.7 in a chat].
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
     /// Choose among the K most likely tokens; 0 for all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub top_k: usize,
-    /// Choose among the fewest tokens whose probabilities sum to P.
-    #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = 1.0)]
-    pub top_p: f32,
+    /// Choose among the fewest tokens whose probabilities sum to P [default: 1; 0.9 in a chat].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
     /// Choose among tokens at least P times as likely as the most likely one.
     #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = 0.0)]
     pub min_p: f32,
@@ -115,12 +142,96 @@ pub struct GenerateArgs {
     /// Seed of the random choices.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
-    /// Print one JSON object instead of the text.
-    #[arg(long)]
-    pub json: bool,
+}
+
+/// Defaults of [`SamplingArgs`] that depend on the command.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplingDefaults {
+    temperature: f32,
+    top_p: f32,
+}
+
+impl SamplingDefaults {
+    /// Of `generate`: the same text each time.
+    pub const GENERATE: SamplingDefaults = SamplingDefaults { temperature: 0.0, top_p: 1.0 };
+    /// Of a chat: small models repeat themselves where they always take the most likely token.
+    pub const CHAT: SamplingDefaults = SamplingDefaults { temperature: 0.7, top_p: 0.9 };
+}
+
+impl SamplingArgs {
+    /// The options, with a command's defaults.
+    pub fn options(&self, defaults: SamplingDefaults) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_k: self.top_k,
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            repetition_last_n: self.repetition_last_n,
+            seed: self.seed,
+        }
+    }
+}
+
+/// How a chat is put to a model.
+#[derive(Debug, clap::Args)]
+pub struct TemplateArgs {
+    /// The system prompt of a chat.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub system: Option<String>,
+    /// A chat template in place of the model's own: a Jinja file, or one of chatml, gemma, llama2, llama3, mistral,
+    /// phi3 and zephyr.
+    #[arg(long, value_name = "FILE")]
+    pub chat_template: Option<String>,
+}
+
+/// Options of `chat`.
+#[derive(Debug, clap::Args)]
+pub struct ChatArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// Answer this one question and leave.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// Go on with a conversation that `/save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+    /// The most tokens of an answer [default: until the model ends it].
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// How to prompt for an answer.
+    #[command(flatten)]
+    pub template: TemplateArgs,
     /// Where and how to load the model.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+/// Options of `tokenize`.
+#[derive(Debug, clap::Args)]
+pub struct TokenizeArgs {
+    /// The model, a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// The text; standard input where not given.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub text: Option<String>,
+    /// Take control tokens in the text as ordinary text.
+    #[arg(long)]
+    pub ordinary: bool,
+    /// Add no begin and end tokens.
+    #[arg(long)]
+    pub bare: bool,
+    /// Print the ids alone, in one line.
+    #[arg(long)]
+    pub ids: bool,
+    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
 }
 
 /// Options of `logits`.
@@ -146,6 +257,9 @@ pub struct PerplexityArgs {
     /// The model, a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
+    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
     /// The text, UTF-8.
     #[arg(long, value_name = "TEXT")]
     pub file: PathBuf,
@@ -231,6 +345,9 @@ pub struct ImatrixArgs {
     /// The model, a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
+    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
     /// The text to measure on, like what the model will read and write.
     #[arg(long, value_name = "TEXT")]
     pub file: PathBuf,

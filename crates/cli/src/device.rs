@@ -1,12 +1,34 @@
 //! Choosing and listing devices.
 
 use std::io::Write;
+use std::time::Duration;
 
+use sysinfo::System;
 use tallow::Device;
+use tallow_models::ModelFile;
 
 use crate::error::{Error, Result};
 
-/// The device that the option `--device` names.
+/// A device, and why it was chosen where nobody named it and there was a choice.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The device.
+    pub device: Device,
+    /// Why it was taken.
+    pub why: Option<String>,
+}
+
+impl Chosen {
+    /// The device's name, and why it was taken.
+    pub fn describe(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{} ({why})", self.device),
+            None => self.device.to_string(),
+        }
+    }
+}
+
+/// The device that the option `--device` names, for commands that do not depend on speed.
 pub fn choose(asked: Option<&str>) -> Result<Device> {
     let Some(asked) = asked else { return Ok(Device::vulkan_if_available()) };
     let device = match (asked, asked.parse::<usize>()) {
@@ -16,6 +38,49 @@ pub fn choose(asked: Option<&str>) -> Result<Device> {
         (_, Err(_)) => return Err(Error::UnknownDevice(asked.into())),
     };
     device.map_err(|source| Error::Device { asked: asked.into(), source })
+}
+
+/// The device that the option `--device` names. Without it, a GPU; where there is only a software device, that or the
+/// interpreter, whichever runs the model's first layer faster.
+pub fn choose_for(asked: Option<&str>, file: &ModelFile) -> Result<Chosen> {
+    let named = asked.is_some() || std::env::var_os("TALLOW_DEVICE").is_some();
+    let best = if named { None } else { Device::best_vulkan().ok() };
+    match best {
+        Some(software) if software.is_software() => Ok(faster(software, file)),
+        Some(device) => Ok(Chosen { device, why: None }),
+        None => Ok(Chosen { device: choose(asked)?, why: None }),
+    }
+}
+
+/// The faster of a software device and the interpreter, if the interpreter's weights fit the memory.
+fn faster(software: Device, file: &ModelFile) -> Chosen {
+    let chosen = |device, why| Chosen { device, why: Some(why) };
+    let (needed, available) = (file.unpacked_bytes(), available_memory());
+    if needed > available {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let why = format!("the interpreter needs {:.1} GiB, {:.1} are free", gib(needed), gib(available));
+        return chosen(software, why);
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    match (file.probe(&Device::Cpu), file.probe(&software)) {
+        (Ok(cpu), Ok(other)) => {
+            let times = |a, b, name: &str| format!("{a:.2} ms a layer, {b:.2} on {name}");
+            match cpu <= other {
+                true => chosen(Device::Cpu, times(ms(cpu), ms(other), &software.name())),
+                false => chosen(software, times(ms(other), ms(cpu), "the interpreter")),
+            }
+        }
+        (Ok(_), Err(error)) => chosen(Device::Cpu, format!("the software device fails: {error}")),
+        // Loading will say what is wrong.
+        (Err(error), _) => chosen(software, format!("the interpreter fails: {error}")),
+    }
+}
+
+/// Bytes of memory that programs can have without swapping.
+fn available_memory() -> u64 {
+    let mut system = System::new();
+    system.refresh_memory();
+    system.available_memory()
 }
 
 /// Prints the devices, one a line, as `--device` takes them.

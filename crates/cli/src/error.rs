@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// The prompt could not be used, or generating failed.
     #[error(transparent)]
-    Run(#[from] tallow_models::Error),
+    Run(tallow_models::Error),
     /// The device could not be used.
     #[error("--device {asked}")]
     Device {
@@ -48,6 +48,29 @@ pub enum Error {
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),
+    /// A chat template could not be used.
+    #[error("{source} (--chat-template FILE takes another template)")]
+    Template {
+        /// Why not.
+        source: tallow_chat::ChatError,
+    },
+    /// A conversation could not be saved or read.
+    #[error(transparent)]
+    Conversation(#[from] tallow_chat::ChatError),
+    /// A chat template is neither a file nor built in.
+    #[error("--chat-template {asked} is neither a file nor one of {}", built_in())]
+    ReadTemplate {
+        /// What was asked for.
+        asked: String,
+        /// Why the file could not be read.
+        source: std::io::Error,
+    },
+    /// Lines could not be read from the terminal.
+    #[error("cannot read from the terminal")]
+    Terminal(#[source] rustyline::error::ReadlineError),
+    /// Ctrl-C could not be taken over.
+    #[error("cannot handle Ctrl-C")]
+    Interrupt(#[source] ctrlc::Error),
     /// A text could not be read.
     #[error("cannot read {}", .path.display())]
     Read {
@@ -64,6 +87,20 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+}
+
+impl From<tallow_models::Error> for Error {
+    fn from(error: tallow_models::Error) -> Error {
+        match error {
+            tallow_models::Error::Chat(source) => Error::Template { source },
+            other => Error::Run(other),
+        }
+    }
+}
+
+/// The names of built-in chat templates.
+fn built_in() -> String {
+    tallow_chat::builtin_names().collect::<Vec<_>>().join(", ")
 }
 
 /// The error and its causes in one line.

@@ -3,12 +3,15 @@
 use std::io::Write;
 
 use crate::args::{ExplainArgs, Step};
+use crate::device::choose;
 use crate::error::Result;
 use crate::load::{load, open};
 
 /// Runs the command.
 pub fn explain(args: &ExplainArgs) -> Result<()> {
-    let model = load(open(&args.model)?, &args.load, tallow_models::Decode::Logits)?;
+    let file = open(&args.model, args.load.pre.as_deref())?;
+    let device = choose(args.load.device.as_deref())?;
+    let model = load(file, &device, &args.load, tallow_models::Decode::Logits)?;
     let step = match args.step {
         Step::Decode => model.decode(),
         Step::Prefill => model.prefill(),

@@ -4,12 +4,15 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
+use tallow_models::chat::encode_question;
 use tallow_models::generate::{GenerateOptions, Generation, generate as generate_text};
-use tallow_models::{Decode, Model, SamplingOptions};
+use tallow_models::{Decode, Model};
 
-use crate::args::GenerateArgs;
+use crate::args::{GenerateArgs, SamplingDefaults};
+use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
 use crate::load::{load, open, options};
+use crate::template::choose_template;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -31,35 +34,43 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn generate(args: &GenerateArgs) -> Result<()> {
-    let sampling = SamplingOptions {
-        temperature: args.temperature,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-        repetition_penalty: args.repetition_penalty,
-        repetition_last_n: args.repetition_last_n,
-        seed: args.seed,
-    };
+    let defaults = if args.chat { SamplingDefaults::CHAT } else { SamplingDefaults::GENERATE };
+    let sampling = args.sampling.options(defaults);
     // Whatever can be wrong with the request is said before the weights move.
     sampling.check()?;
-    let file = open(&args.model)?;
-    let encoded = file.tokenizer().encode(&args.prompt, true);
-    let prompt = encoded.map_err(|source| Error::Run(source.into()))?;
+    let file = open(&args.model, args.load.pre.as_deref())?;
+    let prompt = match args.chat {
+        true => {
+            let template = choose_template(args.template.chat_template.as_deref(), &file)?;
+            let system = args.template.system.as_deref();
+            encode_question(file.tokenizer(), &template, system, &args.prompt)?
+        }
+        false => file.tokenizer().encode(&args.prompt, true).map_err(|source| Error::Run(source.into()))?,
+    };
     file.check_prompt(&prompt, &options(&args.load))?;
     let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
-    let mut model = load(file, &args.load, decode)?;
+    let chosen = choose_for(args.load.device.as_deref(), &file)?;
+    let mut model = load(file, &chosen.device, &args.load, decode)?;
     let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
     if args.json {
         print_json(&mut model, &prompt, &options)
     } else {
-        stream(&mut model, args, &prompt, &options)
+        stream(&mut model, &chosen, args, &prompt, &options)
     }
 }
 
 /// Prints prompt and text as they come, and a line of figures on standard error.
-fn stream(model: &mut Model, args: &GenerateArgs, prompt: &[u32], options: &GenerateOptions) -> Result<()> {
+fn stream(
+    model: &mut Model,
+    chosen: &Chosen,
+    args: &GenerateArgs,
+    prompt: &[u32],
+    options: &GenerateOptions,
+) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(args.prompt.as_bytes())?;
+    if !args.chat {
+        out.write_all(args.prompt.as_bytes())?;
+    }
     out.flush()?;
     let mut failed = None;
     let generation = generate_text(model, prompt, options, &mut |text| match out
@@ -77,7 +88,7 @@ fn stream(model: &mut Model, args: &GenerateArgs, prompt: &[u32], options: &Gene
     }
     writeln!(out)?;
     out.flush()?;
-    let _ = writeln!(std::io::stderr(), "{}", figures(model, &generation));
+    let _ = writeln!(std::io::stderr(), "{}", figures(model, chosen, &generation));
     Ok(())
 }
 
@@ -106,23 +117,29 @@ fn print_json(model: &mut Model, prompt: &[u32], options: &GenerateOptions) -> R
     Ok(())
 }
 
-/// The closing line: device, speed, what one step is made of, memory, what compiling took.
-fn figures(model: &Model, generation: &Generation) -> String {
+/// The closing line: device and why it was chosen, speed, memory; on a Vulkan device also what one step is made of and
+/// what compiling took.
+fn figures(model: &Model, chosen: &Chosen, generation: &Generation) -> String {
     let (decode, prefill) = (model.decode_stats(), model.prefill_stats());
-    format!(
-        "[{}: prompt {} tokens at {:.1}/s, text {} tokens at {:.1}/s; \
-         {} kernels and {} barriers (bound {}) a step; arena {}, weights {}; \
-         compiled in {:.0} ms, {} kernels from the cache]",
-        model.decode().device(),
+    let text = format!(
+        "{}: prompt {} tokens at {:.1}/s, text {} tokens at {:.1}/s; weights {}",
+        chosen.describe(),
         generation.prompt_tokens,
         generation.prompt_rate(),
         generation.tokens.len(),
         generation.decode_rate(),
+        mebibytes(decode.weight_bytes),
+    );
+    if chosen.device.is_cpu() {
+        return format!("[{text}]");
+    }
+    format!(
+        "[{text}, arena {}; {} kernels and {} barriers (bound {}) a step; \
+         compiled in {:.0} ms, {} kernels from the cache]",
+        mebibytes(decode.arena_bytes),
         decode.dispatches,
         decode.barriers,
         decode.barriers_lower_bound,
-        mebibytes(decode.arena_bytes),
-        mebibytes(decode.weight_bytes),
         decode.compile_ms + prefill.compile_ms,
         decode.spirv_cache_hits + prefill.spirv_cache_hits,
     )

@@ -11,7 +11,7 @@ use tallow_gguf::GgufError;
 use tallow_models::Progress;
 
 use crate::args::ImatrixArgs;
-use crate::device::choose;
+use crate::device::choose_for;
 use crate::error::{Error, Result};
 use crate::importance::{Entry, Importance};
 use crate::load::open;
@@ -48,7 +48,7 @@ pub enum ImatrixError {
 pub fn imatrix(args: &ImatrixArgs) -> Result<()> {
     let text = std::fs::read_to_string(&args.file)
         .map_err(|source| ImatrixError::Text { path: args.file.clone(), source })?;
-    let file = open(&args.model)?;
+    let file = open(&args.model, args.pre.as_deref())?;
     let tokenizer = file.tokenizer();
     let tokens = tokenizer.encode_ordinary(&text, true).map_err(tallow_models::Error::from)?;
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
@@ -62,7 +62,7 @@ pub fn imatrix(args: &ImatrixArgs) -> Result<()> {
     }
     chunks.truncate(args.chunks.unwrap_or(usize::MAX).max(1));
 
-    let device = choose(args.device.as_deref())?;
+    let device = choose_for(args.device.as_deref(), &file)?.device;
     let bar = ProgressBar::new(0);
     let style = |template| ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
     bar.set_style(style("{msg:18} {wide_bar} {bytes}/{total_bytes}"));

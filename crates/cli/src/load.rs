@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tallow_gguf::GgufError;
+use tallow::Device;
+use tallow_gguf::{GgufError, TokenizerOptions};
 use tallow_models::{Activations, CacheTypes, Decode, LoadOptions, Model, ModelFile, Progress};
 
 use crate::args::{self, CacheArgs, LoadArgs};
-use crate::device::choose;
 use crate::error::{Error, Result};
 
-/// Reads and checks a model file.
-pub fn open(path: &Path) -> Result<ModelFile> {
-    ModelFile::open(path).map_err(|error| about(path, error))
+/// Reads and checks a model file. `pre` takes the place of the file's `tokenizer.ggml.pre`.
+pub fn open(path: &Path, pre: Option<&str>) -> Result<ModelFile> {
+    let options = TokenizerOptions { pre: pre.map(str::to_owned) };
+    ModelFile::open_with(path, &options).map_err(|error| about(path, error))
 }
 
 /// An error of a model file, with the file's name unless the error says it already.
@@ -40,13 +41,12 @@ pub fn cache_types(args: &CacheArgs) -> CacheTypes {
 }
 
 /// Copies weights to the device and compiles prefill and this decode step, showing how far it is on a terminal.
-pub fn load(file: ModelFile, args: &LoadArgs, decode: Decode) -> Result<Model> {
-    let device = choose(args.device.as_deref())?;
+pub fn load(file: ModelFile, device: &Device, args: &LoadArgs, decode: Decode) -> Result<Model> {
     if args.tune {
         device.set_tuning(true);
     }
     let options = LoadOptions { decode, ..options(args) };
-    Ok(with_bar(|progress| file.load(&device, &options, progress))?)
+    Ok(with_bar(|progress| file.load(device, &options, progress))?)
 }
 
 /// Shows how far `load` is while it runs. Draws to standard error, and nothing if that is no terminal.

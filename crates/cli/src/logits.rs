@@ -1,15 +1,17 @@
 //! `tallow logits`: the logits after a list of tokens, for comparison with other programs.
 
 use crate::args::LogitsArgs;
+use crate::device::choose;
 use crate::error::{Error, Result};
 use crate::load::{load, open, options};
 use crate::npy;
 
 /// Runs the command.
 pub fn logits(args: &LogitsArgs) -> Result<()> {
-    let file = open(&args.model)?;
+    let file = open(&args.model, args.load.pre.as_deref())?;
     file.check_prompt(&args.tokens, &options(&args.load))?;
-    let mut model = load(file, &args.load, tallow_models::Decode::Logits)?;
+    let device = choose(args.load.device.as_deref())?;
+    let mut model = load(file, &device, &args.load, tallow_models::Decode::Logits)?;
     let logits = model.feed(&args.tokens)?;
     let write = |source| Error::Write { path: args.out.clone(), source };
     std::fs::write(&args.out, npy::vector(&logits)).map_err(write)

@@ -1,10 +1,11 @@
-//! The `tallow` command: generate text, measure and quantize models, look into them and their plans, list devices.
+//! The `tallow` command: generate text, chat, measure and quantize models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
 
 mod args;
 mod bench;
+mod chat;
 mod device;
 mod error;
 mod explain;
@@ -18,6 +19,8 @@ mod mixes;
 mod npy;
 mod perplexity;
 mod quantize;
+mod template;
+mod tokenize;
 mod unfinished;
 
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -41,6 +44,8 @@ fn main() -> ExitCode {
         .init();
     let done = match &args.command {
         Command::Generate(args) => generate::generate(args),
+        Command::Chat(args) => chat::chat(args),
+        Command::Tokenize(args) => tokenize::tokenize(args),
         Command::Logits(args) => logits::logits(args),
         Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Devices => device::list(),

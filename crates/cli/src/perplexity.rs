@@ -9,7 +9,7 @@ use tallow_models::perplexity::{Perplexity, PerplexityOptions, perplexity as mea
 use tallow_models::{DEFAULT_CHUNK, LoadOptions, Scorer};
 
 use crate::args::PerplexityArgs;
-use crate::device::choose;
+use crate::device::choose_for;
 use crate::error::{Error, Result};
 use crate::load::{cache_types, open, with_bar};
 
@@ -31,7 +31,7 @@ struct Report {
 /// Runs the command.
 pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     // Whatever can be wrong with the request is said before the weights move.
-    let file = open(&args.model)?;
+    let file = open(&args.model, args.pre.as_deref())?;
     let text = std::fs::read_to_string(&args.file)
         .map_err(|source| Error::Read { path: args.file.clone(), source })?;
     // A text is measured as it stands: what looks like a control token in it is text.
@@ -46,7 +46,7 @@ pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let cache = cache_types(&args.cache);
     let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), cache, ..LoadOptions::default() };
     file.context(&load)?;
-    let device = choose(args.device.as_deref())?;
+    let device = choose_for(args.device.as_deref(), &file)?.device;
     let mut scorer = with_bar(|progress| Scorer::load(&file, &device, &load, progress))?;
 
     let bar = ProgressBar::new(chunks as u64);

@@ -1,7 +1,9 @@
 //! Where tensors live and graphs run.
 
 use std::collections::HashMap;
+use std::sync::Once;
 
+use tallow_ir::caps::DeviceType;
 use tallow_ir::{DType, Graph};
 
 #[cfg(not(feature = "vulkan"))]
@@ -47,12 +49,27 @@ impl Device {
         crate::vulkan::VulkanDevice::open_with(options).map(Device::Vulkan)
     }
 
-    /// The best Vulkan device, or the CPU where there is none, after a warning that says why.
+    /// The best Vulkan device, or the CPU where there is none. A warning says so where that is slow: on the CPU, and on a
+    /// software device.
     pub fn vulkan_if_available() -> Device {
-        Device::best_vulkan().unwrap_or_else(|error| {
-            tracing::warn!("running on the CPU interpreter, which is slow: {error}");
-            Device::Cpu
-        })
+        match Device::best_vulkan() {
+            Ok(device) => {
+                if device.is_software() {
+                    static ONCE: Once = Once::new();
+                    ONCE.call_once(|| tracing::warn!("{device} is a software device: correct, but slow"));
+                }
+                device
+            }
+            Err(error) => {
+                tracing::warn!("running on the CPU interpreter, which is slow: {error}");
+                Device::Cpu
+            }
+        }
+    }
+
+    /// True for a Vulkan device that the processor computes for, such as Mesa's lavapipe.
+    pub fn is_software(&self) -> bool {
+        self.caps().is_some_and(|caps| caps.device_type == DeviceType::Cpu)
     }
 
     /// Whether kernels of what is compiled for a Vulkan device from now on are tuned: those that can be cut up in several ways are

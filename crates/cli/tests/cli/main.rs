@@ -5,6 +5,7 @@
 
 mod bad_inputs;
 mod bench;
+mod chat;
 mod commands;
 mod perplexity;
 mod quantize;

@@ -5,13 +5,13 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ash::{ext, khr, vk};
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationSizes, AllocatorDebugSettings};
-use tallow_ir::caps::{DeviceCaps, DeviceType};
+use tallow_ir::caps::DeviceCaps;
 
 use super::caps::{self, Enabled};
 use super::error::vulkan;
@@ -122,12 +122,6 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
     let queried = chosen.queried.as_ref().ok_or_else(unusable)?;
     let compute = queried.queue.ok_or_else(unusable)?;
     let queue_family = compute.family;
-    if chosen.info.device_type == DeviceType::Cpu {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            tracing::warn!("{} is a software device: correct, but slow", chosen.info.name);
-        });
-    }
     let mut caps = queried.caps.clone();
     for &feature in &options.disable {
         caps.without(feature);

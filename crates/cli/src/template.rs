@@ -1,0 +1,27 @@
+//! The chat template that a command uses.
+
+use std::path::Path;
+
+use tallow_chat::Template;
+use tallow_models::ModelFile;
+use tallow_models::chat::template_of;
+
+use crate::error::{Error, Result};
+
+/// The template that `--chat-template` gives, a file or the name of a built-in one; else the model file's own.
+pub fn choose_template(asked: Option<&str>, file: &ModelFile) -> Result<Template> {
+    let Some(asked) = asked else {
+        if file.tokenizer().chat_template().is_none() {
+            tracing::warn!("the file has no chat template: taking chatml (--chat-template names another)");
+        }
+        return template_of(file.tokenizer()).map_err(|source| Error::Template { source });
+    };
+    if !Path::new(asked).exists()
+        && let Ok(template) = Template::builtin(asked)
+    {
+        return Ok(template);
+    }
+    let read = std::fs::read_to_string(asked);
+    let source = read.map_err(|source| Error::ReadTemplate { asked: asked.into(), source })?;
+    Template::parse(asked, source).map_err(|source| Error::Template { source })
+}
