@@ -15,6 +15,11 @@ pub fn inspect(args: &InspectArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let (keys, tensors) = (file.metadata().len(), file.tensors().len());
     writeln!(out, "GGUF version {}, {keys} metadata keys, {tensors} tensors", file.version())?;
+    if file.shards().len() > 1 {
+        for (index, shard) in file.shards().enumerate() {
+            writeln!(out, "shard {index}: {}, {} bytes", shard.path.display(), shard.bytes)?;
+        }
+    }
     writeln!(out)?;
     for (key, value) in file.metadata().iter() {
         writeln!(out, "{key} = {}", short(value))?;
@@ -24,9 +29,13 @@ pub fn inspect(args: &InspectArgs) -> Result<()> {
     let width = file.tensors().map(|t| t.name.len()).max().unwrap_or(0);
     for tensor in file.tensors() {
         let shape = format!("{:?}", tensor.shape);
+        let of_shard = match file.shards().len() {
+            0 | 1 => String::new(),
+            _ => format!(" of shard {}", tensor.shard),
+        };
         writeln!(
             out,
-            "{:width$}  {:<8}{shape:<16}{:>12} bytes at {}",
+            "{:width$}  {:<8}{shape:<16}{:>12} bytes at {}{of_shard}",
             tensor.name,
             tensor.type_name(),
             tensor.bytes,

@@ -8,4 +8,5 @@ mod bench;
 mod commands;
 mod perplexity;
 mod quantize;
+mod shards;
 mod support;
