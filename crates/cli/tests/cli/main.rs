@@ -6,6 +6,7 @@
 mod bad_inputs;
 mod bench;
 mod commands;
+mod inspect;
 mod perplexity;
 mod quantize;
 mod shards;
