@@ -30,7 +30,7 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// List the devices that models can run on.
     Devices,
-    /// Print a model file's metadata and tensors.
+    /// Print a model file's metadata and tensors, whether it runs, and the memory that it takes.
     Inspect(InspectArgs),
     /// Print the plan of a model's step: kernels, barriers, memory.
     Explain(ExplainArgs),
@@ -285,6 +285,22 @@ pub struct PerplexityArgs {
 pub struct InspectArgs {
     /// The model, a GGUF file.
     pub model: PathBuf,
+    /// Print only the summary: whether the model runs, and the memory that it takes.
+    #[arg(long)]
+    pub summary: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Where the model would run, as for `generate`; or a device that need not be here: minimum, lavapipe, h200, rdna3,
+    /// intel, mali or adreno.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Tokens that prompt and text may have together [default: the model's own context].
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+    /// How keys and values are kept.
+    #[command(flatten)]
+    pub cache: CacheArgs,
 }
 
 /// Options of `explain`.

@@ -1,103 +1,39 @@
-//! `tallow inspect`: what a model file holds.
+//! `tallow inspect`: what a model file holds, whether it runs, and the memory that it takes.
 
-use std::collections::BTreeMap;
+mod listing;
+mod summary;
+
 use std::io::Write;
 
-use tallow_gguf::{Array, GgufFile, Value};
+use serde_json::json;
+use tallow_gguf::GgufFile;
 
 use crate::args::InspectArgs;
 use crate::error::Result;
 use crate::load::about;
 
+use summary::Summary;
+
 /// Runs the command.
 pub fn inspect(args: &InspectArgs) -> Result<()> {
     let file = GgufFile::open(&args.model).map_err(|error| about(&args.model, error.into()))?;
+    let target = summary::target(args.device.as_deref())?;
     let mut out = std::io::stdout().lock();
-    let (keys, tensors) = (file.metadata().len(), file.tensors().len());
-    writeln!(out, "GGUF version {}, {keys} metadata keys, {tensors} tensors", file.version())?;
-    writeln!(out)?;
-    for (key, value) in file.metadata().iter() {
-        writeln!(out, "{key} = {}", short(value))?;
-    }
-    writeln!(out)?;
-    let mut totals: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
-    let width = file.tensors().map(|t| t.name.len()).max().unwrap_or(0);
-    for tensor in file.tensors() {
-        let shape = format!("{:?}", tensor.shape);
-        writeln!(
-            out,
-            "{:width$}  {:<8}{shape:<16}{:>12} bytes at {}",
-            tensor.name,
-            tensor.type_name(),
-            tensor.bytes,
-            tensor.offset,
-        )?;
-        let total = totals.entry(tensor.type_name()).or_default();
-        *total = (total.0 + 1, total.1 + tensor.elements(), total.2 + tensor.bytes);
-    }
-    writeln!(out)?;
-    for (format, (count, elements, bytes)) in &totals {
-        writeln!(out, "{format:<8}{count:>6} tensors {elements:>14} elements {bytes:>14} bytes")?;
-    }
-    let sum = totals.values().fold((0, 0), |sum, t| (sum.0 + t.1, sum.1 + t.2));
-    writeln!(out, "total   {tensors:>6} tensors {:>14} elements {:>14} bytes", sum.0, sum.1)?;
-    writeln!(out, "file size {} bytes", file.file_bytes())?;
-    Ok(())
-}
-
-/// A metadata value on one line; long ones are cut.
-fn short(value: &Value) -> String {
-    match value {
-        Value::U8(x) => x.to_string(),
-        Value::I8(x) => x.to_string(),
-        Value::U16(x) => x.to_string(),
-        Value::I16(x) => x.to_string(),
-        Value::U32(x) => x.to_string(),
-        Value::I32(x) => x.to_string(),
-        Value::U64(x) => x.to_string(),
-        Value::I64(x) => x.to_string(),
-        Value::F32(x) => x.to_string(),
-        Value::F64(x) => x.to_string(),
-        Value::Bool(x) => x.to_string(),
-        Value::String(text) => quoted(text),
-        Value::Array(array) => {
-            let first = match array {
-                Array::U8(all) => list(all),
-                Array::I8(all) => list(all),
-                Array::U16(all) => list(all),
-                Array::I16(all) => list(all),
-                Array::U32(all) => list(all),
-                Array::I32(all) => list(all),
-                Array::U64(all) => list(all),
-                Array::I64(all) => list(all),
-                Array::F32(all) => list(all),
-                Array::F64(all) => list(all),
-                Array::Bool(all) => list(all),
-                Array::String(all) => listed(all.len(), all.iter().map(|text| quoted(text))),
-            };
-            format!("{} {} [{first}]", array.len(), array.element_type())
+    if args.json {
+        let summary = Summary::of(&file, &target, args);
+        let object = match args.summary {
+            true => json!({ "summary": summary }),
+            false => listing::json(&file, &summary),
+        };
+        writeln!(out, "{object}")?;
+    } else {
+        if !args.summary {
+            // Before planning, which takes a while for large models.
+            listing::print(&file, &mut out)?;
+            writeln!(out)?;
         }
+        Summary::of(&file, &target, args).print(&mut out)?;
     }
-}
-
-/// How many elements of an array are shown.
-const SHOWN: usize = 8;
-
-fn list<T: ToString>(all: &[T]) -> String {
-    listed(all.len(), all.iter().map(ToString::to_string))
-}
-
-fn listed(count: usize, texts: impl Iterator<Item = String>) -> String {
-    let mut shown: Vec<String> = texts.take(SHOWN).collect();
-    if count > SHOWN {
-        shown.push("..".into());
-    }
-    shown.join(", ")
-}
-
-/// Quoted, control characters escaped (a file must not move the reader's cursor), at most 100 characters.
-fn quoted(text: &str) -> String {
-    let cut: String = text.chars().take(100).collect();
-    let dots = if cut.len() < text.len() { ".." } else { "" };
-    format!("{cut:?}{dots}")
+    out.flush()?;
+    Ok(())
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tallow_gguf::{Format, GgufError, GgufFile, GgufWriter, Metadata, TensorInfo, TensorSpec, Value};
+use tallow_gguf::{
+    Format, GgufError, GgufFile, GgufWriter, Metadata, SPLIT_KEYS, TensorInfo, TensorSpec, Value,
+};
 use tallow_quant::QuantError;
 
 use crate::args::QuantizeArgs;
@@ -52,7 +54,7 @@ pub enum QuantizeError {
         /// Its format.
         format: Format,
     },
-    /// The result would overwrite the source.
+    /// The result would overwrite the source, or a shard of it.
     #[error("{} is the model itself", .0.display())]
     Itself(PathBuf),
     /// No thread can work.
@@ -114,7 +116,7 @@ pub fn quantize(args: &QuantizeArgs) -> Result<()> {
     };
     let about = |error: GgufError| crate::load::about(&args.model, error.into());
     let file = GgufFile::open(&args.model).map_err(about)?;
-    if same_file(&args.model, &args.out) {
+    if file.shards().any(|shard| same_file(&shard.path, &args.out)) {
         return Err(QuantizeError::Itself(args.out.clone()).into());
     }
     let importance =
@@ -223,6 +225,10 @@ fn layer_of(name: &str) -> Option<u64> {
 /// The source's metadata, with what the file is now.
 fn metadata(file: &GgufFile, mix: &Mix, importance: Option<(&Path, &Importance)>) -> Metadata {
     let mut metadata = file.metadata().clone();
+    // One whole file is written, however many were read.
+    for key in SPLIT_KEYS {
+        metadata.remove(key);
+    }
     let mut set = |key: &str, value: Value| {
         metadata.remove(key);
         metadata.insert(key, value);

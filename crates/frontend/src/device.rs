@@ -174,6 +174,15 @@ impl Device {
         }
     }
 
+    /// Size of a Vulkan device's own memory in bytes, of which other programs may use a part; `None` for the CPU.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Some(device.memory_bytes()),
+        }
+    }
+
     /// Whether waiting for the device keeps a processor busy (`TALLOW_WAIT=poll`).
     pub fn polls(&self) -> bool {
         match self {

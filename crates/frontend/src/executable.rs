@@ -121,7 +121,7 @@ impl Prepared {
     }
 }
 
-fn verified(graph: &Graph) -> Result<Graph> {
+pub(crate) fn verified(graph: &Graph) -> Result<Graph> {
     let verified = tallow_ir::verify(graph.clone()).map_err(|found| Error::Invalid {
         graph: graph.name().into(),
         why: found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),

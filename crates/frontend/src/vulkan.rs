@@ -80,6 +80,11 @@ impl VulkanDevice {
         self.context.caps()
     }
 
+    /// Size of the device's own memory in bytes, of which other programs may use a part.
+    pub fn memory_bytes(&self) -> u64 {
+        self.context.memory_bytes()
+    }
+
     pub(crate) fn polls(&self) -> bool {
         self.context.polls()
     }

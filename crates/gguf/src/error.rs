@@ -100,4 +100,20 @@ pub enum GgufError {
         /// What is wrong.
         problem: String,
     },
+    /// A file of a model in several files does not fit the others.
+    #[error("shard {}: {problem}", .path.display())]
+    Shard {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file of a model in several files is no valid GGUF file.
+    #[error("shard {}", .path.display())]
+    WithinShard {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<GgufError>,
+    },
 }

@@ -1,4 +1,4 @@
-//! A model file, mapped or in memory.
+//! A model file, or several that make up one model, mapped or in memory.
 
 use std::{fmt, path::Path};
 
@@ -6,9 +6,10 @@ use indexmap::IndexMap;
 use memmap2::Mmap;
 
 use crate::header::{self, Header};
-use crate::{GgufError, Metadata, TensorInfo, TensorSpec, mmap};
+use crate::shards::{self, Opened, Shard};
+use crate::{GgufError, Metadata, TensorInfo, TensorSpec};
 
-/// A GGUF file whose head has been read and checked.
+/// A GGUF file whose head has been read and checked, or a model in several files (shards) as one.
 ///
 /// Tensor data is not copied: [`GgufFile::tensor_data`] is a slice of the mapping.
 pub struct GgufFile {
@@ -17,7 +18,8 @@ pub struct GgufFile {
 }
 
 enum Bytes {
-    Mapped(Mmap),
+    /// One file, or all shards in order.
+    Mapped(Vec<(Shard, Mmap)>),
     Owned(Vec<u8>),
     /// By tensor, in place of a file.
     Parts(IndexMap<String, Vec<u8>>),
@@ -27,21 +29,18 @@ impl GgufFile {
     /// Maps a file and reads its head. The file must not be changed while it is open: what is
     /// overwritten changes under the reader, and reading what was cut off ends the process.
     ///
+    /// Where the file's `split.count` is more than 1 it is one shard of a model, the first or another, called
+    /// `NAME-00001-of-00003.gguf` or the like. All shards are then opened, and found by name in the same directory.
+    ///
     /// # Errors
-    /// When the file cannot be read, or is no valid GGUF file; nothing outside its bounds is touched.
+    /// When a file cannot be read, or is no valid GGUF file (nothing outside its bounds is touched); when a shard is missing
+    /// or does not fit the others, naming it.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, GgufError> {
-        let path = path.as_ref();
-        let open = |source| GgufError::Open { path: path.to_owned(), source };
-        // Mapping a directory fails with a message that does not say so.
-        if path.is_dir() {
-            return Err(open(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
-        }
-        let map = mmap::map(path).map_err(open)?;
-        let header = header::parse(&map)?;
-        Ok(GgufFile { bytes: Bytes::Mapped(map), header })
+        let (files, header) = shards::complete(Opened::new(path.as_ref())?)?;
+        Ok(GgufFile { bytes: Bytes::Mapped(files), header })
     }
 
-    /// Reads the head of a file that lies in memory.
+    /// Reads the head of a file that lies in memory. Of a model in several files this is the one file, without the others.
     ///
     /// # Errors
     /// When the bytes are no valid GGUF file.
@@ -72,6 +71,7 @@ impl GgufFile {
                 name: name.clone(),
                 ggml_id: format.spec().ggml_id,
                 shape,
+                shard: 0,
                 offset,
                 bytes: data.len(),
             };
@@ -85,31 +85,40 @@ impl GgufFile {
         Ok(GgufFile { bytes: Bytes::Parts(bytes), header })
     }
 
-    /// Version of the format, 2 or 3.
+    /// Version of the format, 2 or 3; the first shard's, where there are several.
     pub fn version(&self) -> u32 {
         self.header.version
     }
 
-    /// Alignment of tensor data in bytes, a power of two.
+    /// Alignment of tensor data in bytes, a power of two; the first shard's, where there are several.
     pub fn alignment(&self) -> u64 {
         self.header.alignment
     }
 
-    /// The metadata.
+    /// The metadata; the first shard's, where there are several ([`crate::SPLIT_KEYS`] among them).
     pub fn metadata(&self) -> &Metadata {
         &self.header.metadata
     }
 
-    /// Size of the file in bytes; of its data, where it was made of parts.
+    /// The files that were opened: one, or all shards in order; none where the model was in memory.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = &Shard> {
+        let files: &[(Shard, Mmap)] = match &self.bytes {
+            Bytes::Mapped(files) => files,
+            Bytes::Owned(_) | Bytes::Parts(_) => &[],
+        };
+        files.iter().map(|(shard, _)| shard)
+    }
+
+    /// Size of the file in bytes, of all shards together; of its data, where it was made of parts.
     pub fn file_bytes(&self) -> usize {
         match &self.bytes {
-            Bytes::Mapped(map) => map.len(),
+            Bytes::Mapped(files) => files.iter().map(|(shard, _)| shard.bytes).sum(),
             Bytes::Owned(bytes) => bytes.len(),
             Bytes::Parts(parts) => parts.values().map(Vec::len).sum(),
         }
     }
 
-    /// The tensors, in the order of the file's table.
+    /// The tensors, in the order of the file's table, one shard after the other.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
         self.table().values()
     }
@@ -142,7 +151,7 @@ impl GgufFile {
         // Checked against the file's length when the head was read.
         let range = info.offset as usize..info.offset as usize + info.bytes;
         match &self.bytes {
-            Bytes::Mapped(map) => Ok(&map[range]),
+            Bytes::Mapped(files) => Ok(&files[info.shard].1[range]),
             Bytes::Owned(bytes) => Ok(&bytes[range]),
             Bytes::Parts(parts) => parts
                 .get(&info.name)
@@ -162,6 +171,7 @@ impl fmt::Debug for GgufFile {
             .field("version", &self.version())
             .field("metadata_keys", &self.metadata().len())
             .field("tensors", &self.table().len())
+            .field("shards", &self.shards().len())
             .field("bytes", &self.file_bytes())
             .finish()
     }

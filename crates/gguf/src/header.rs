@@ -198,7 +198,7 @@ fn read_tensor_info(cursor: &mut Cursor, name: String) -> Result<TensorInfo, Ggu
         }
         None => 0,
     };
-    Ok(TensorInfo { name, ggml_id, shape, offset, bytes })
+    Ok(TensorInfo { name, ggml_id, shape, shard: 0, offset, bytes })
 }
 
 /// Makes the tensor's offset one in the file, and checks that its data lies there.

@@ -1,6 +1,6 @@
 //! GGUF model files: reading, writing, and the tokenizer in their metadata.
 //!
-//! [`GgufFile::open`] maps a file and checks every count, length and offset in its head before use;
+//! [`GgufFile::open`] maps a file, or all shards of a model, and checks every count, length and offset before use;
 //! [`GgufFile::metadata`] answers typed questions, [`GgufFile::tensor_data`] gives a tensor's bytes
 //! without copying them. [`GgufWriter`] writes files. [`Tokenizer::from_metadata`] builds the tokenizer.
 //!
@@ -20,6 +20,7 @@ mod error;
 mod file;
 mod header;
 mod mmap;
+mod shards;
 mod tensor;
 mod tokenizer;
 mod value;
@@ -27,6 +28,7 @@ mod write;
 
 pub use error::GgufError;
 pub use file::GgufFile;
+pub use shards::{SPLIT_KEYS, Shard};
 pub use tallow_quant::Format;
 pub use tensor::{TensorInfo, ggml_type_name};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerOptions};

@@ -13,7 +13,9 @@ pub struct TensorInfo {
     pub ggml_id: u32,
     /// Extents, outermost first: the reverse of the file's and of ggml's `ne`. Rows are contiguous.
     pub shape: Vec<usize>,
-    /// Where the data starts, in bytes from the start of the file.
+    /// Which file holds the data, where the model has several: an index into [`crate::GgufFile::shards`].
+    pub shard: usize,
+    /// Where the data starts, in bytes from the start of that file.
     pub offset: u64,
     /// Size of the data in bytes; 0 where the type is not one that this program knows.
     pub bytes: usize,

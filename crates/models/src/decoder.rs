@@ -46,10 +46,8 @@ impl Decoder {
         let context = context(llama, options)?;
         let llama = &with_cache(llama, options)?;
         let chunk = options.chunk_within(context);
-        let prefill = graph(llama, device, options.activations, "prefill", |llama| {
-            llama.step(Rows::UpTo(chunk), context)
-        })?;
-        let step = decode_step(llama, device, options.activations, context, options.decode)?;
+        let prefill = prefill_step(llama, device.caps(), options, context)?;
+        let step = decode_step(llama, device.caps(), options.activations, context, options.decode)?;
         // Kernels are made while weights stream in.
         let (prefill, step, weights) = std::thread::scope(|scope| {
             let compile = |graph| scope.spawn(move || device.prepare(graph));
@@ -248,15 +246,15 @@ fn name(decode: Decode) -> &'static str {
     }
 }
 
-/// A graph of the model, its activations rounded where `activations` and the device ask for that.
+/// A graph of the model, its activations rounded where `activations` and the device's capabilities ask for that.
 fn graph(
     llama: &Llama,
-    device: &Device,
+    caps: Option<&DeviceCaps>,
     activations: Activations,
     name: &'static str,
     build: impl FnOnce(&Llama) -> std::result::Result<Graph, GraphError>,
 ) -> Result<Graph> {
-    let rounded = build(llama).and_then(|step| match device.caps() {
+    let rounded = build(llama).and_then(|step| match caps {
         Some(caps) => round(&step, activations, caps),
         None => Ok(step),
     });
@@ -276,20 +274,32 @@ struct Parts {
 
 impl Parts {
     fn compile(&self, decode: Decode) -> Result<Step> {
-        let step = decode_step(&self.llama, &self.device, self.activations, self.context, decode)?;
+        let step = decode_step(&self.llama, self.device.caps(), self.activations, self.context, decode)?;
         Step::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
 }
 
-/// The graph of a decode step.
-fn decode_step(
+/// The graph of the prefill step.
+pub(crate) fn prefill_step(
     llama: &Llama,
-    device: &Device,
+    caps: Option<&DeviceCaps>,
+    options: &LoadOptions,
+    context: usize,
+) -> Result<Graph> {
+    graph(llama, caps, options.activations, "prefill", |llama| {
+        llama.step(Rows::UpTo(options.chunk_within(context)), context)
+    })
+}
+
+/// The graph of a decode step.
+pub(crate) fn decode_step(
+    llama: &Llama,
+    caps: Option<&DeviceCaps>,
     activations: Activations,
     context: usize,
     decode: Decode,
 ) -> Result<Graph> {
-    graph(llama, device, activations, name(decode), |llama| match decode {
+    graph(llama, caps, activations, name(decode), |llama| match decode {
         Decode::Logits => llama.step(Rows::One, context),
         Decode::Token => llama.greedy(context),
     })

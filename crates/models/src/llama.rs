@@ -16,6 +16,7 @@ use crate::config::LlamaConfig;
 use crate::error::Result;
 use crate::layers::{last_row, linear, log_probability, rms_norm, silu, times_transposed};
 use crate::rope::{RopeFrequencies, Rotation, frequencies, rotate, rotation};
+use crate::tensors;
 use crate::weights::{WeightTypes, weight};
 
 /// Input and output of the graph that [`crate::probe`] measures.
@@ -78,7 +79,9 @@ impl Llama {
         let mut types = WeightTypes::of_file(file);
         let embedding = file.require("token_embd.weight")?;
         let vocabulary = embedding.shape.first().copied().unwrap_or(0);
-        check_weights(&config, &types, file, vocabulary)?;
+        for (name, shape) in tensors::expected(&config, file, vocabulary) {
+            types.require(file, &name, &shape)?;
+        }
 
         let pairs = config.rope_dimensions / 2;
         let divisors = match file.tensor("rope_freqs.weight") {
@@ -316,40 +319,4 @@ impl Step {
         let split = g.reshape(seen, [total, heads.into(), length])?;
         g.permute(split, &[1, 0, 2])
     }
-}
-
-/// Checks the shape of every tensor that the graph reads.
-fn check_weights(c: &LlamaConfig, types: &WeightTypes, file: &GgufFile, vocabulary: usize) -> Result<()> {
-    types.require(file, "token_embd.weight", &[vocabulary, c.width])?;
-    types.require(file, "output_norm.weight", &[c.width])?;
-    if file.tensor("output.weight").is_some() {
-        types.require(file, "output.weight", &[vocabulary, c.width])?;
-    }
-    let (q, k, v) = (c.heads * c.key_length, c.kv_heads * c.key_length, c.kv_heads * c.value_length);
-    for layer in 0..c.layers {
-        for norm in ["attn_norm", "ffn_norm"] {
-            types.require(file, &format!("blk.{layer}.{norm}.weight"), &[c.width])?;
-        }
-        if c.architecture.norms_heads() {
-            for norm in ["attn_q_norm", "attn_k_norm"] {
-                types.require(file, &format!("blk.{layer}.{norm}.weight"), &[c.key_length])?;
-            }
-        }
-        for (part, out, width) in [
-            ("attn_q", q, c.width),
-            ("attn_k", k, c.width),
-            ("attn_v", v, c.width),
-            ("attn_output", c.width, c.heads * c.value_length),
-            ("ffn_gate", c.feed_forward, c.width),
-            ("ffn_up", c.feed_forward, c.width),
-            ("ffn_down", c.width, c.feed_forward),
-        ] {
-            types.require(file, &format!("blk.{layer}.{part}.weight"), &[out, width])?;
-            let bias = format!("blk.{layer}.{part}.bias");
-            if file.tensor(&bias).is_some() {
-                types.require(file, &bias, &[out])?;
-            }
-        }
-    }
-    Ok(())
 }

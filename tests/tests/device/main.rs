@@ -21,6 +21,7 @@ mod heads;
 mod layouts;
 mod matrix;
 mod matvec;
+mod memory;
 mod models;
 mod random;
 mod rounded_results;

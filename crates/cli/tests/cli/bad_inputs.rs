@@ -33,7 +33,7 @@ fn every_reader(model: &str, parts: &[&str]) {
 }
 
 /// A copy of nano Q4_0 with other metadata, and only the tensors that `keep` keeps.
-fn changed(folder: &Path, change: impl Fn(&mut Metadata), keep: impl Fn(&str) -> bool) -> String {
+pub fn changed(folder: &Path, change: impl Fn(&mut Metadata), keep: impl Fn(&str) -> bool) -> String {
     let file = GgufFile::open(model("nano-Q4_0")).unwrap();
     let mut metadata = file.metadata().clone();
     change(&mut metadata);

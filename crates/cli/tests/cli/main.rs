@@ -7,6 +7,8 @@ mod bad_inputs;
 mod bench;
 mod chat;
 mod commands;
+mod inspect;
 mod perplexity;
 mod quantize;
+mod shards;
 mod support;

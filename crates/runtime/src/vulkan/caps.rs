@@ -364,6 +364,15 @@ fn driver(v12: &vk::PhysicalDeviceVulkan12Properties<'_>, version: u32) -> Strin
     if named.is_empty() { format!("driver {version:#x}") } else { named.join(" ") }
 }
 
+/// Size of the largest heap of the device's own memory, in bytes. Others may be windows of the same memory.
+pub(super) fn memory_bytes(instance: &Instance, physical: vk::PhysicalDevice) -> u64 {
+    // SAFETY: the handle comes from this live instance.
+    let memory = unsafe { instance.raw.get_physical_device_memory_properties(physical) };
+    let heaps = memory.memory_heaps_as_slice().iter();
+    let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    own.map(|heap| heap.size).max().unwrap_or(0)
+}
+
 /// Host and device share their memory: the device is no card, and its memory can be mapped.
 fn shares_memory(instance: &Instance, physical: vk::PhysicalDevice, kind: DeviceType) -> bool {
     // SAFETY: the handle comes from this live instance.

@@ -111,6 +111,11 @@ impl Context {
         lock(&self.device.allocator).generate_report().total_allocated_bytes
     }
 
+    /// Size of the device's own memory in bytes, of which other programs may use a part.
+    pub fn memory_bytes(&self) -> u64 {
+        self.device.memory_bytes
+    }
+
     /// Creates a storage buffer of `bytes` bytes, at least one; its contents are undefined.
     pub fn buffer(&self, name: &str, bytes: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
         Buffer::new(&self.device, name, bytes, memory)

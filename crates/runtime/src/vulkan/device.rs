@@ -74,6 +74,8 @@ pub(super) struct Device {
     pub(super) barriers: Barriers,
     pub(super) full_subgroups: bool,
     pub(super) pipeline_robustness: bool,
+    /// Size of the largest heap of the device's own memory, in bytes.
+    pub(super) memory_bytes: u64,
     /// Nanoseconds per timestamp tick, and the mask of the bits that count.
     pub(super) timestamps: (f64, u64),
     pub(super) counts: Counts,
@@ -155,6 +157,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         barriers,
         full_subgroups: enabled.full_subgroups,
         pipeline_robustness: enabled.pipeline_robustness,
+        memory_bytes: caps::memory_bytes(&instance, chosen.physical),
         timestamps: (f64::from(queried.timestamp_period), low_bits(compute.timestamp_bits)),
         counts: Counts::default(),
         closed: AtomicBool::new(false),

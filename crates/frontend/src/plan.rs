@@ -1,0 +1,57 @@
+//! Planning a graph without a device: the memory that running it takes, from the device's capabilities alone.
+
+use tallow_ir::caps::DeviceCaps;
+use tallow_ir::schedule::Place;
+use tallow_ir::{Graph, TensorType};
+
+use crate::error::{Error, Result};
+use crate::executable::verified;
+
+/// The memory that one executable takes on a Vulkan device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// The arena for intermediate values, as [`ExecStats::arena_bytes`](crate::ExecStats::arena_bytes) reports it.
+    pub arena: u64,
+    /// Weights in the device's layout, as [`ExecStats::weight_bytes`](crate::ExecStats::weight_bytes) reports them.
+    /// Executables that are bound to the same weights share them.
+    pub weights: u64,
+    /// States, which executables may share likewise.
+    pub states: u64,
+    /// Inputs, outputs, symbol values and codebooks.
+    pub other: u64,
+}
+
+/// Compiles a graph for a device with these capabilities as far as its memory plan; shaders and weights are not needed.
+///
+/// The plan is the one of [`Device::compile`](crate::Device::compile) unless kernels were tuned, which may take others.
+///
+/// # Errors
+/// When the graph is invalid or needs what such a device lacks.
+pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
+    let module =
+        tallow_codegen::compile(&verified(graph)?, caps).map_err(|e| Error::Device(e.to_string()))?;
+    let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
+    for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {
+        match buffer.place {
+            // What is never accessed has no slot, and memory of its own.
+            Place::Arena | Place::Scratch { .. } if slot.is_some() => {}
+            Place::Arena | Place::Scratch { .. } => plan.other += buffer.bytes,
+            Place::Input(_) | Place::Output(_) | Place::Symbols | Place::Codebooks => {
+                plan.other += buffer.bytes;
+            }
+            Place::Weight(_) => plan.weights += resident_bytes(buffer.bytes),
+            Place::State(_) => plan.states += resident_bytes(buffer.bytes),
+        }
+    }
+    Ok(plan)
+}
+
+/// Bytes that a weight or a state of this type takes on a Vulkan device.
+pub fn device_bytes(ty: &TensorType) -> u64 {
+    resident_bytes(ty.max_bytes())
+}
+
+/// The size of a buffer that stays: whole vectors of sixteen bytes, which wide loads read.
+fn resident_bytes(bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(16).unwrap_or(u64::MAX)
+}
