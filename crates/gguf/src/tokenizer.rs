@@ -1,17 +1,21 @@
 //! The tokenizer that a model file carries in its metadata (`tokenizer.ggml.*`).
 //!
 //! Special tokens are cut out of a text first ([`special`]); the stretches between them go to the encoder of
-//! the kind: BPE ([`bpe`]) behind one of the pre-tokenizers of a table ([`pre`]), or SentencePiece BPE with
-//! scores ([`spm`]). Decoding needs no such help: a token is a fixed string of bytes.
+//! the kind: BPE ([`bpe`]) behind one of the pre-tokenizers of a table ([`pre`]), SentencePiece BPE with scores
+//! ([`spm`]), a unigram model ([`unigram`]) or WordPiece ([`wordpiece`]). Decoding needs no such help: a token is
+//! a fixed string of bytes.
 
 mod bpe;
+mod charsmap;
 mod pre;
 mod roles;
 mod special;
 mod split;
 mod spm;
 mod stream;
+mod unigram;
 mod vocab;
+mod wordpiece;
 
 pub use stream::DecodeStream;
 
@@ -45,7 +49,7 @@ pub struct Tokenizer {
     encoder: Encoder,
     roles: Roles,
     /// Encoding puts a space in front of a text, and decoding takes it away.
-    add_space_prefix: bool,
+    strip_space: bool,
     /// What encoding puts around a text.
     begin: Option<u32>,
     end: Option<u32>,
@@ -58,11 +62,18 @@ enum Kind {
     Gpt2,
     Gemma4,
     Llama,
+    T5,
+    Bert,
 }
 
 impl Kind {
-    const ALL: [(&'static str, Kind); 3] =
-        [("gpt2", Kind::Gpt2), ("gemma4", Kind::Gemma4), ("llama", Kind::Llama)];
+    const ALL: [(&'static str, Kind); 5] = [
+        ("gpt2", Kind::Gpt2),
+        ("gemma4", Kind::Gemma4),
+        ("llama", Kind::Llama),
+        ("t5", Kind::T5),
+        ("bert", Kind::Bert),
+    ];
 
     fn from_name(name: &str) -> Result<Kind, GgufError> {
         Kind::ALL.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind).ok_or_else(|| {
@@ -83,7 +94,18 @@ impl Kind {
     fn default_ids(self) -> DefaultIds {
         match self {
             Kind::Gpt2 | Kind::Gemma4 => DefaultIds::default(),
-            Kind::Llama => DefaultIds { bos: Some(1), eos: Some(2), unknown: Some(0) },
+            Kind::Llama => DefaultIds { bos: Some(1), eos: Some(2), unknown: Some(0), separator: None },
+            Kind::T5 => DefaultIds { bos: None, eos: Some(1), unknown: Some(2), separator: None },
+            Kind::Bert => DefaultIds { bos: Some(101), eos: None, unknown: Some(100), separator: Some(102) },
+        }
+    }
+
+    /// Whether begin and end tokens are added where the file does not say.
+    fn adds_by_default(self, pre: Option<&pre::PreTokenizer>) -> (bool, bool) {
+        match self {
+            Kind::Gpt2 | Kind::Gemma4 => (pre.is_some_and(|pre| pre.traits.add_bos), false),
+            Kind::Llama | Kind::Bert => (true, false),
+            Kind::T5 => (false, true),
         }
     }
 }
@@ -92,6 +114,8 @@ impl Kind {
 enum Encoder {
     Bpe(Box<bpe::Bpe>),
     SentencePiece(spm::SentencePiece),
+    Unigram(Box<unigram::Unigram>),
+    WordPiece(Box<wordpiece::WordPiece>),
 }
 
 impl Tokenizer {
@@ -114,23 +138,44 @@ impl Tokenizer {
         let mut vocab = Vocab::from_metadata(metadata)?;
         let roles = Roles::find(&mut vocab, metadata, kind.default_ids())?;
         vocab.spell(pre.map_or(TokenSpelling::Escaped, bpe::token_spelling));
-        let encoder = match pre {
-            Some(pre) => Encoder::Bpe(Box::new(bpe::Bpe::from_metadata(metadata, &vocab, pre)?)),
-            None => {
-                Encoder::SentencePiece(spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?)
+        let flag = |key, default| optional(metadata.get_bool(key)).map(|value| value.unwrap_or(default));
+        let add_space_prefix = flag("tokenizer.ggml.add_space_prefix", kind == Kind::Llama)?;
+        let (encoder, strip_space) = match (kind, pre) {
+            (Kind::Llama, _) => {
+                let encoder = spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::SentencePiece(encoder), add_space_prefix)
+            }
+            (Kind::T5, _) => {
+                let unknown = roles.unknown;
+                let encoder = unigram::Unigram::from_metadata(metadata, &vocab, unknown, add_space_prefix)?;
+                (Encoder::Unigram(Box::new(encoder)), add_space_prefix)
+            }
+            (Kind::Bert, _) => {
+                let encoder = wordpiece::WordPiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::WordPiece(Box::new(encoder)), true)
+            }
+            (Kind::Gpt2 | Kind::Gemma4, pre) => {
+                let pre = pre.ok_or_else(|| GgufError::MissingKey("tokenizer.ggml.pre".to_owned()))?;
+                (Encoder::Bpe(Box::new(bpe::Bpe::from_metadata(metadata, &vocab, pre)?)), false)
             }
         };
-        let flag = |key, default| optional(metadata.get_bool(key)).map(|value| value.unwrap_or(default));
-        let add_space_prefix = flag("tokenizer.ggml.add_space_prefix", kind == Kind::Llama)? && pre.is_none();
-        let add_bos = flag("tokenizer.ggml.add_bos_token", pre.is_none_or(|pre| pre.traits.add_bos))?
-            || pre.is_some_and(|pre| pre.traits.force_bos);
-        let add_eos = flag("tokenizer.ggml.add_eos_token", false)?;
+        let (add_bos, add_eos) = kind.adds_by_default(pre);
+        let add_bos =
+            flag("tokenizer.ggml.add_bos_token", add_bos)? || pre.is_some_and(|pre| pre.traits.force_bos);
+        let add_eos = flag("tokenizer.ggml.add_eos_token", add_eos)?;
+        let (begin, end) = match kind {
+            // BERT's models are trained on texts between two tokens, whatever the flags say.
+            Kind::Bert => (roles.bos, roles.separator),
+            Kind::Gpt2 | Kind::Gemma4 | Kind::Llama | Kind::T5 => {
+                (roles.bos.filter(|_| add_bos), roles.eos.filter(|_| add_eos))
+            }
+        };
         Ok(Tokenizer {
             kind,
             special: SpecialTokens::new(&vocab, roles::strips(metadata, &vocab)?)?,
-            add_space_prefix,
-            begin: roles.bos.filter(|_| add_bos),
-            end: roles.eos.filter(|_| add_eos),
+            strip_space,
+            begin,
+            end,
             chat_template: optional(metadata.get_str("tokenizer.chat_template"))?.map(str::to_owned),
             roles,
             vocab,
@@ -152,7 +197,7 @@ impl Tokenizer {
     pub fn pre(&self) -> Option<&'static str> {
         match &self.encoder {
             Encoder::Bpe(bpe) => bpe.pre().names.first().copied(),
-            Encoder::SentencePiece(_) => None,
+            Encoder::SentencePiece(_) | Encoder::Unigram(_) | Encoder::WordPiece(_) => None,
         }
     }
 
@@ -186,8 +231,10 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.encoder {
                     Encoder::Bpe(bpe) => bpe.encode(text, &self.vocab, &mut ids)?,
                     Encoder::SentencePiece(spm) => {
-                        spm.encode(text, self.add_space_prefix && after_special, &self.vocab, &mut ids)?;
+                        spm.encode(text, self.strip_space && after_special, &self.vocab, &mut ids)?;
                     }
+                    Encoder::Unigram(unigram) => unigram.encode(text, &mut ids)?,
+                    Encoder::WordPiece(words) => words.encode(text, &self.vocab, &mut ids)?,
                 },
             }
             after_special = matches!(fragment, Fragment::Special(_));
@@ -205,7 +252,7 @@ impl Tokenizer {
         let text = String::from_utf8_lossy(&bytes);
         // The space that encoding put in front.
         match text.strip_prefix(' ') {
-            Some(rest) if self.add_space_prefix => rest.to_owned(),
+            Some(rest) if self.strip_space => rest.to_owned(),
             _ => text.into_owned(),
         }
     }
@@ -289,8 +336,8 @@ fn pre_tokenizer(
         (Kind::Gpt2 | Kind::Gemma4, Some(name)) => name,
         (Kind::Gpt2, None) => optional(metadata.get_str("tokenizer.ggml.pre"))?.unwrap_or(pre::DEFAULT),
         (Kind::Gemma4, None) => "gemma4",
-        (Kind::Llama, None) => return Ok(None),
-        (Kind::Llama, Some(name)) => {
+        (Kind::Llama | Kind::T5 | Kind::Bert, None) => return Ok(None),
+        (Kind::Llama | Kind::T5 | Kind::Bert, Some(name)) => {
             let kind = kind.name();
             return Err(GgufError::Tokenizer(format!(
                 "kind {kind} has no pre-tokenizer, {name:?} was asked for"
