@@ -58,11 +58,17 @@ impl WordPiece {
 
     /// Appends the longest tokens from left to right; false if some part is none.
     fn spell(&self, word: &str, vocab: &Vocab, ids: &mut Vec<u32>) -> bool {
+        const MARK: &str = "\u{2581}";
         let mut start = 0;
         while start < word.len() {
+            // The mark in front belongs to the first token and is none alone; elsewhere it is only text, which
+            // must not be taken for a mark.
+            let is_token =
+                |end: usize| if start == 0 { end > MARK.len() } else { !word[start..].starts_with(MARK) };
             let limit = (start + self.longest).min(word.len());
             let mut ends = (start + 1..=limit).rev().filter(|&end| word.is_char_boundary(end));
-            match ends.find_map(|end| Some((end, vocab.ordinary_id(&word[start..end])?))) {
+            let id = |end: usize| vocab.ordinary_id(&word[start..end]).filter(|_| is_token(end));
+            match ends.find_map(|end| Some((end, id(end)?))) {
                 Some((end, id)) => {
                     ids.push(id);
                     start = end;

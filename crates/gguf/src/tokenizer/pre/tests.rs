@@ -86,3 +86,107 @@ fn rules_split_as_another_engine_does() {
         }
     }
 }
+
+/// Pieces as the expressions say literally, by a backtracking engine.
+fn literal_pieces(patterns: &[fancy_regex::Regex], text: &str) -> Vec<String> {
+    let mut pieces = vec![text.to_owned()];
+    for pattern in patterns {
+        let mut cut = Vec::new();
+        for piece in pieces {
+            let mut at = 0;
+            for found in pattern.find_iter(&piece) {
+                let found = found.unwrap();
+                cut.extend([piece[at..found.start()].to_owned(), found.as_str().to_owned()]);
+                at = found.end();
+            }
+            cut.push(piece[at..].to_owned());
+        }
+        cut.retain(|piece| !piece.is_empty());
+        pieces = cut;
+    }
+    pieces
+}
+
+#[test]
+fn what_replaces_look_aheads_is_equal_to_them() {
+    use rand::{RngExt as _, SeedableRng as _};
+    const PARTS: [&str; 36] = [
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\u{a0}",
+        "\u{3000}",
+        "a",
+        "B",
+        "é",
+        "日",
+        "か",
+        "한",
+        "'s",
+        "'LL",
+        "'",
+        "1",
+        "22",
+        "333",
+        "٣",
+        "½",
+        "²",
+        "_",
+        ".",
+        ",",
+        "$",
+        "\u{301}",
+        "\u{200d}",
+        "😀",
+        "ǅ",
+        "ʰ",
+        "ส",
+        "/",
+        "<sentinel:1>",
+        "IMGIMGAZ",
+        "\u{85}",
+    ];
+    let mut rng = rand::rngs::StdRng::seed_from_u64(1);
+    for pre in PRE_TOKENIZERS {
+        let splitter = Splitter::new(pre.patterns).unwrap();
+        let patterns: Vec<_> = pre.patterns.iter().map(|p| fancy_regex::Regex::new(p).unwrap()).collect();
+        for _ in 0..1000 {
+            let length = rng.random_range(0..14);
+            let text: String = (0..length).map(|_| PARTS[rng.random_range(0..PARTS.len())]).collect();
+            let found: Vec<&str> = splitter.split(&text).into_iter().map(|piece| &text[piece]).collect();
+            assert_eq!(found, literal_pieces(&patterns, &text), "{}: {text:?}", pre.names[0]);
+        }
+    }
+}
+
+/// Lengths of whitespace around the powers of two of `jais-2`.
+#[test]
+fn whitespace_of_any_length_is_split_as_written() {
+    for name in ["jais-2", "llama-bpe", "smollm"] {
+        let pre = find(name).unwrap();
+        let splitter = Splitter::new(pre.patterns).unwrap();
+        let patterns: Vec<_> = pre.patterns.iter().map(|p| fancy_regex::Regex::new(p).unwrap()).collect();
+        for length in (0..40).chain(500..530) {
+            for end in ["", "x", "\n", "!", "5"] {
+                let text = " ".repeat(length) + end;
+                let found: Vec<&str> = splitter.split(&text).into_iter().map(|piece| &text[piece]).collect();
+                assert_eq!(found, literal_pieces(&patterns, &text), "{name}: {length} spaces and {end:?}");
+            }
+        }
+    }
+}
+
+/// A quarter of a megabyte without much to cut at; quadratic time would take minutes.
+#[test]
+fn rules_take_linear_time() {
+    for pre in PRE_TOKENIZERS {
+        let splitter = Splitter::new(pre.patterns).unwrap();
+        for unit in [" ", "\n", "7", "٣", "a", "A", "é", "\u{301}", "日", " \n", "\t x", "'", "a "] {
+            let text = unit.repeat((1 << 18) / unit.len()) + "x";
+            let total: usize = splitter.split(&text).into_iter().map(|piece| piece.len()).sum();
+            assert_eq!(total, text.len());
+        }
+    }
+}
