@@ -125,6 +125,13 @@ def encode(path, texts, pre=None):
     return both, around
 
 
+def end_ids(path):
+    """The ids that end generation in llama.cpp."""
+    llama = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    vocab = llama_cpp.llama_model_get_vocab(llama.model)
+    return [i for i in range(llama.n_vocab()) if llama_cpp.llama_vocab_is_eog(vocab, i)]
+
+
 def encode_bert(vocab, texts):
     """What the tokenizers package gives for each text: its normalization is BERT's, llama.cpp's is not quite."""
     ids = {t[1:] if t[0] == "▁" else t if k == CONTROL else "##" + t: i for i, (t, k) in enumerate(zip(vocab.tokens, vocab.kinds))}
@@ -177,6 +184,7 @@ def fixture(out, name, path, texts):
     data = {
         "metadata": vocab.values,
         "size": len(vocab.tokens),
+        "ends": end_ids(path),
         "ids": [b - a for a, b in zip([0, *ids], ids)],
         "tokens": [vocab.tokens[i] for i in ids],
         "kinds": {i: vocab.kinds[i] for i in ids if vocab.kinds[i] != NORMAL},
@@ -245,11 +253,12 @@ def local(folder, vocabularies, texts):
 
 
 def local_ids(file, path, pre, texts):
-    """Writes the texts and their ordinary ids."""
+    """Writes the texts, their ids without and with special tokens, and the ids that end generation."""
+    Path(f"{file}.ends").write_text(" ".join(map(str, end_ids(path))) + "\n")
     both, _ = encode(path, texts, pre)
-    rows = [" ".join(map(str, ordinary)) for ordinary, _ in both]
     Path(f"{file}.inp").write_bytes(SEPARATOR.join(texts).encode())
-    Path(f"{file}.out").write_text("\n".join(rows) + "\n")
+    for column, suffix in enumerate(["out", "special"]):
+        Path(f"{file}.{suffix}").write_text("".join(" ".join(map(str, ids[column])) + "\n" for ids in both))
 
 
 def main():

@@ -7,6 +7,7 @@
 
 mod bpe;
 mod charsmap;
+mod kind;
 mod pre;
 mod roles;
 mod special;
@@ -19,9 +20,10 @@ mod wordpiece;
 
 pub use stream::DecodeStream;
 
-use roles::{DefaultIds, Roles};
+use kind::Kind;
+use roles::Roles;
 use special::{Fragment, SpecialTokens};
-use vocab::{TokenKind, TokenSpelling, Vocab};
+use vocab::{TokenKind, Vocab};
 
 use crate::{GgufError, Metadata, optional};
 
@@ -56,60 +58,6 @@ pub struct Tokenizer {
     chat_template: Option<String>,
 }
 
-/// The values of `tokenizer.ggml.model` that are supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Gpt2,
-    Gemma4,
-    Llama,
-    T5,
-    Bert,
-}
-
-impl Kind {
-    const ALL: [(&'static str, Kind); 5] = [
-        ("gpt2", Kind::Gpt2),
-        ("gemma4", Kind::Gemma4),
-        ("llama", Kind::Llama),
-        ("t5", Kind::T5),
-        ("bert", Kind::Bert),
-    ];
-
-    fn from_name(name: &str) -> Result<Kind, GgufError> {
-        Kind::ALL.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind).ok_or_else(|| {
-            let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
-            let hint = match name {
-                "no_vocab" | "none" => "the file holds no vocabulary".to_owned(),
-                _ => format!("supported are {}", names.join(", ")),
-            };
-            GgufError::UnsupportedTokenizer { key: "tokenizer.ggml.model", value: name.to_owned(), hint }
-        })
-    }
-
-    fn name(self) -> &'static str {
-        Kind::ALL.iter().find(|&&(_, kind)| kind == self).map_or("", |(name, _)| name)
-    }
-
-    /// The ids that llama.cpp takes where the file names none.
-    fn default_ids(self) -> DefaultIds {
-        match self {
-            Kind::Gpt2 | Kind::Gemma4 => DefaultIds::default(),
-            Kind::Llama => DefaultIds { bos: Some(1), eos: Some(2), unknown: Some(0), separator: None },
-            Kind::T5 => DefaultIds { bos: None, eos: Some(1), unknown: Some(2), separator: None },
-            Kind::Bert => DefaultIds { bos: Some(101), eos: None, unknown: Some(100), separator: Some(102) },
-        }
-    }
-
-    /// Whether begin and end tokens are added where the file does not say.
-    fn adds_by_default(self, pre: Option<&pre::PreTokenizer>) -> (bool, bool) {
-        match self {
-            Kind::Gpt2 | Kind::Gemma4 => (pre.is_some_and(|pre| pre.traits.add_bos), false),
-            Kind::Llama | Kind::Bert => (true, false),
-            Kind::T5 => (false, true),
-        }
-    }
-}
-
 /// What turns text without special tokens into ids.
 enum Encoder {
     Bpe(Box<bpe::Bpe>),
@@ -133,49 +81,39 @@ impl Tokenizer {
     /// # Errors
     /// As for [`Tokenizer::from_metadata`], and when a pre-tokenizer is given to a kind without one.
     pub fn with_options(metadata: &Metadata, options: &TokenizerOptions) -> Result<Tokenizer, GgufError> {
-        let kind = Kind::from_name(metadata.get_str("tokenizer.ggml.model")?)?;
-        let pre = pre_tokenizer(kind, metadata, options)?;
+        let kind = Kind::from_metadata(metadata, options)?;
         let mut vocab = Vocab::from_metadata(metadata)?;
         let roles = Roles::find(&mut vocab, metadata, kind.default_ids())?;
-        vocab.spell(pre.map_or(TokenSpelling::Escaped, bpe::token_spelling));
-        let flag = |key, default| optional(metadata.get_bool(key)).map(|value| value.unwrap_or(default));
-        let add_space_prefix = flag("tokenizer.ggml.add_space_prefix", kind == Kind::Llama)?;
-        let (encoder, strip_space) = match (kind, pre) {
-            (Kind::Llama, _) => {
-                let encoder = spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?;
-                (Encoder::SentencePiece(encoder), add_space_prefix)
+        vocab.spell(kind.spelling());
+        let prefix = |default| {
+            optional(metadata.get_bool("tokenizer.ggml.add_space_prefix")).map(|flag| flag.unwrap_or(default))
+        };
+        let (encoder, strip_space, end) = match kind {
+            Kind::Bpe { pre, .. } => {
+                let bpe = bpe::Bpe::from_metadata(metadata, &vocab, pre)?;
+                (Encoder::Bpe(Box::new(bpe)), false, roles.eos)
             }
-            (Kind::T5, _) => {
-                let unknown = roles.unknown;
-                let encoder = unigram::Unigram::from_metadata(metadata, &vocab, unknown, add_space_prefix)?;
-                (Encoder::Unigram(Box::new(encoder)), add_space_prefix)
+            Kind::SentencePiece => {
+                let spm = spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::SentencePiece(spm), prefix(true)?, roles.eos)
             }
-            (Kind::Bert, _) => {
-                let encoder = wordpiece::WordPiece::from_metadata(metadata, &vocab, roles.unknown)?;
-                (Encoder::WordPiece(Box::new(encoder)), true)
+            Kind::Unigram => {
+                let prefix = prefix(false)?;
+                let unigram = unigram::Unigram::from_metadata(metadata, &vocab, roles.unknown, prefix)?;
+                (Encoder::Unigram(Box::new(unigram)), prefix, roles.eos)
             }
-            (Kind::Gpt2 | Kind::Gemma4, pre) => {
-                let pre = pre.ok_or_else(|| GgufError::MissingKey("tokenizer.ggml.pre".to_owned()))?;
-                (Encoder::Bpe(Box::new(bpe::Bpe::from_metadata(metadata, &vocab, pre)?)), false)
+            Kind::WordPiece => {
+                let words = wordpiece::WordPiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::WordPiece(Box::new(words)), true, roles.separator)
             }
         };
-        let (add_bos, add_eos) = kind.adds_by_default(pre);
-        let add_bos =
-            flag("tokenizer.ggml.add_bos_token", add_bos)? || pre.is_some_and(|pre| pre.traits.force_bos);
-        let add_eos = flag("tokenizer.ggml.add_eos_token", add_eos)?;
-        let (begin, end) = match kind {
-            // BERT's models are trained on texts between two tokens, whatever the flags say.
-            Kind::Bert => (roles.bos, roles.separator),
-            Kind::Gpt2 | Kind::Gemma4 | Kind::Llama | Kind::T5 => {
-                (roles.bos.filter(|_| add_bos), roles.eos.filter(|_| add_eos))
-            }
-        };
+        let (adds_bos, adds_eos) = kind.adds(metadata)?;
         Ok(Tokenizer {
             kind,
             special: SpecialTokens::new(&vocab, roles::strips(metadata, &vocab)?)?,
             strip_space,
-            begin,
-            end,
+            begin: roles.bos.filter(|_| adds_bos),
+            end: end.filter(|_| adds_eos),
             chat_template: optional(metadata.get_str("tokenizer.chat_template"))?.map(str::to_owned),
             roles,
             vocab,
@@ -193,11 +131,11 @@ impl Tokenizer {
         self.kind.name()
     }
 
-    /// The pre-tokenizer, by the first of the names that share its rules, if the kind has one.
+    /// The name of the pre-tokenizer, if the kind has one.
     pub fn pre(&self) -> Option<&'static str> {
-        match &self.encoder {
-            Encoder::Bpe(bpe) => bpe.pre().names.first().copied(),
-            Encoder::SentencePiece(_) | Encoder::Unigram(_) | Encoder::WordPiece(_) => None,
+        match self.kind {
+            Kind::Bpe { pre_name, .. } => Some(pre_name),
+            Kind::SentencePiece | Kind::Unigram | Kind::WordPiece => None,
         }
     }
 
@@ -324,29 +262,4 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("kind", &self.kind()).field("tokens", &self.vocab_size()).finish()
     }
-}
-
-/// The pre-tokenizer of a BPE kind.
-fn pre_tokenizer(
-    kind: Kind,
-    metadata: &Metadata,
-    options: &TokenizerOptions,
-) -> Result<Option<&'static pre::PreTokenizer>, GgufError> {
-    let name = match (kind, &options.pre) {
-        (Kind::Gpt2 | Kind::Gemma4, Some(name)) => name,
-        (Kind::Gpt2, None) => optional(metadata.get_str("tokenizer.ggml.pre"))?.unwrap_or(pre::DEFAULT),
-        (Kind::Gemma4, None) => "gemma4",
-        (Kind::Llama | Kind::T5 | Kind::Bert, None) => return Ok(None),
-        (Kind::Llama | Kind::T5 | Kind::Bert, Some(name)) => {
-            let kind = kind.name();
-            return Err(GgufError::Tokenizer(format!(
-                "kind {kind} has no pre-tokenizer, {name:?} was asked for"
-            )));
-        }
-    };
-    pre::find(name).map(Some).ok_or_else(|| GgufError::UnsupportedTokenizer {
-        key: "tokenizer.ggml.pre",
-        value: name.to_owned(),
-        hint: format!("the nearest names are {}; --pre NAME picks one", pre::nearest(name).join(", ")),
-    })
 }

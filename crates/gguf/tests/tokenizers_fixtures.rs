@@ -131,6 +131,16 @@ fn a_thousand_texts_have_the_ids_of_llama_cpp() {
     }
 }
 
+#[test]
+fn generation_ends_where_it_does_in_llama_cpp() {
+    for fixture in &FIXTURES {
+        let tokenizer = tokenizer(fixture, fixture.pre);
+        let expected: serde_json::Value = serde_json::from_str(fixture.vocab).unwrap();
+        let ends: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.is_end(id)).collect();
+        assert_eq!(serde_json::json!(ends), expected["ends"], "{}", fixture.name);
+    }
+}
+
 /// The texts would show a wrong rule: under those of another model, many have other ids.
 #[test]
 fn a_wrong_rule_is_noticed() {

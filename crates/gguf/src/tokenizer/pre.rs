@@ -276,9 +276,12 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     row_with(&["whitespace"], &[r"\S+"], WHITESPACE),
 ];
 
-/// The row of a name.
-pub fn find(name: &str) -> Option<&'static PreTokenizer> {
-    PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name))
+/// The row of a name, and the name as the table has it.
+pub fn find(name: &str) -> Option<(&'static str, &'static PreTokenizer)> {
+    let row = |pre: &'static PreTokenizer| {
+        pre.names.iter().find(|known| **known == name).map(|known| (*known, pre))
+    };
+    PRE_TOKENIZERS.iter().find_map(row)
 }
 
 /// All names, in the order of the table.

@@ -59,7 +59,7 @@ fn names_are_unique_and_found() {
     let mut seen = std::collections::HashSet::new();
     for name in names() {
         assert!(seen.insert(name), "{name} twice");
-        assert!(find(name).is_some_and(|pre| pre.names.contains(&name)));
+        assert!(find(name).is_some_and(|(found, pre)| found == name && pre.names.contains(&name)));
     }
     assert_eq!(seen.len(), 91);
     assert_eq!(nearest("smolm"), ["smollm", "olmo", "bloom"]);
@@ -165,7 +165,7 @@ fn what_replaces_look_aheads_is_equal_to_them() {
 #[test]
 fn whitespace_of_any_length_is_split_as_written() {
     for name in ["jais-2", "llama-bpe", "smollm"] {
-        let pre = find(name).unwrap();
+        let (_, pre) = find(name).unwrap();
         let splitter = Splitter::new(pre.patterns).unwrap();
         let patterns: Vec<_> = pre.patterns.iter().map(|p| fancy_regex::Regex::new(p).unwrap()).collect();
         for length in (0..40).chain(500..530) {
