@@ -1,23 +1,29 @@
 //! The tokenizer that a model file carries in its metadata (`tokenizer.ggml.*`).
 //!
 //! Special tokens are cut out of a text first ([`special`]); the stretches between them go to the encoder of
-//! the kind: BPE ([`bpe`]) behind one of the pre-tokenizers of a table ([`pre`]), or SentencePiece BPE with
-//! scores ([`spm`]). Decoding needs no such help: a token is a fixed string of bytes.
+//! the kind: BPE ([`bpe`]) behind one of the pre-tokenizers of a table ([`pre`]), SentencePiece BPE with scores
+//! ([`spm`]), a unigram model ([`unigram`]) or WordPiece ([`wordpiece`]). Decoding needs no such help: a token is
+//! a fixed string of bytes.
 
 mod bpe;
+mod charsmap;
+mod kind;
 mod pre;
 mod roles;
 mod special;
 mod split;
 mod spm;
 mod stream;
+mod unigram;
 mod vocab;
+mod wordpiece;
 
 pub use stream::DecodeStream;
 
-use roles::{DefaultIds, Roles};
+use kind::Kind;
+use roles::Roles;
 use special::{Fragment, SpecialTokens};
-use vocab::{TokenKind, TokenSpelling, Vocab};
+use vocab::{TokenKind, Vocab};
 
 use crate::{GgufError, Metadata, optional};
 
@@ -45,53 +51,19 @@ pub struct Tokenizer {
     encoder: Encoder,
     roles: Roles,
     /// Encoding puts a space in front of a text, and decoding takes it away.
-    add_space_prefix: bool,
+    strip_space: bool,
     /// What encoding puts around a text.
     begin: Option<u32>,
     end: Option<u32>,
     chat_template: Option<String>,
 }
 
-/// The values of `tokenizer.ggml.model` that are supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Gpt2,
-    Gemma4,
-    Llama,
-}
-
-impl Kind {
-    const ALL: [(&'static str, Kind); 3] =
-        [("gpt2", Kind::Gpt2), ("gemma4", Kind::Gemma4), ("llama", Kind::Llama)];
-
-    fn from_name(name: &str) -> Result<Kind, GgufError> {
-        Kind::ALL.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind).ok_or_else(|| {
-            let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
-            let hint = match name {
-                "no_vocab" | "none" => "the file holds no vocabulary".to_owned(),
-                _ => format!("supported are {}", names.join(", ")),
-            };
-            GgufError::UnsupportedTokenizer { key: "tokenizer.ggml.model", value: name.to_owned(), hint }
-        })
-    }
-
-    fn name(self) -> &'static str {
-        Kind::ALL.iter().find(|&&(_, kind)| kind == self).map_or("", |(name, _)| name)
-    }
-
-    /// The ids that llama.cpp takes where the file names none.
-    fn default_ids(self) -> DefaultIds {
-        match self {
-            Kind::Gpt2 | Kind::Gemma4 => DefaultIds::default(),
-            Kind::Llama => DefaultIds { bos: Some(1), eos: Some(2), unknown: Some(0) },
-        }
-    }
-}
-
 /// What turns text without special tokens into ids.
 enum Encoder {
     Bpe(Box<bpe::Bpe>),
     SentencePiece(spm::SentencePiece),
+    Unigram(Box<unigram::Unigram>),
+    WordPiece(Box<wordpiece::WordPiece>),
 }
 
 impl Tokenizer {
@@ -109,28 +81,39 @@ impl Tokenizer {
     /// # Errors
     /// As for [`Tokenizer::from_metadata`], and when a pre-tokenizer is given to a kind without one.
     pub fn with_options(metadata: &Metadata, options: &TokenizerOptions) -> Result<Tokenizer, GgufError> {
-        let kind = Kind::from_name(metadata.get_str("tokenizer.ggml.model")?)?;
-        let pre = pre_tokenizer(kind, metadata, options)?;
+        let kind = Kind::from_metadata(metadata, options)?;
         let mut vocab = Vocab::from_metadata(metadata)?;
         let roles = Roles::find(&mut vocab, metadata, kind.default_ids())?;
-        vocab.spell(pre.map_or(TokenSpelling::Escaped, bpe::token_spelling));
-        let encoder = match pre {
-            Some(pre) => Encoder::Bpe(Box::new(bpe::Bpe::from_metadata(metadata, &vocab, pre)?)),
-            None => {
-                Encoder::SentencePiece(spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?)
+        vocab.spell(kind.spelling());
+        let prefix = |default| {
+            optional(metadata.get_bool("tokenizer.ggml.add_space_prefix")).map(|flag| flag.unwrap_or(default))
+        };
+        let (encoder, strip_space, end) = match kind {
+            Kind::Bpe { pre, .. } => {
+                let bpe = bpe::Bpe::from_metadata(metadata, &vocab, pre)?;
+                (Encoder::Bpe(Box::new(bpe)), false, roles.eos)
+            }
+            Kind::SentencePiece => {
+                let spm = spm::SentencePiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::SentencePiece(spm), prefix(true)?, roles.eos)
+            }
+            Kind::Unigram => {
+                let prefix = prefix(false)?;
+                let unigram = unigram::Unigram::from_metadata(metadata, &vocab, roles.unknown, prefix)?;
+                (Encoder::Unigram(Box::new(unigram)), prefix, roles.eos)
+            }
+            Kind::WordPiece => {
+                let words = wordpiece::WordPiece::from_metadata(metadata, &vocab, roles.unknown)?;
+                (Encoder::WordPiece(Box::new(words)), true, roles.separator)
             }
         };
-        let flag = |key, default| optional(metadata.get_bool(key)).map(|value| value.unwrap_or(default));
-        let add_space_prefix = flag("tokenizer.ggml.add_space_prefix", kind == Kind::Llama)? && pre.is_none();
-        let add_bos = flag("tokenizer.ggml.add_bos_token", pre.is_none_or(|pre| pre.traits.add_bos))?
-            || pre.is_some_and(|pre| pre.traits.force_bos);
-        let add_eos = flag("tokenizer.ggml.add_eos_token", false)?;
+        let (adds_bos, adds_eos) = kind.adds(metadata)?;
         Ok(Tokenizer {
             kind,
             special: SpecialTokens::new(&vocab, roles::strips(metadata, &vocab)?)?,
-            add_space_prefix,
-            begin: roles.bos.filter(|_| add_bos),
-            end: roles.eos.filter(|_| add_eos),
+            strip_space,
+            begin: roles.bos.filter(|_| adds_bos),
+            end: end.filter(|_| adds_eos),
             chat_template: optional(metadata.get_str("tokenizer.chat_template"))?.map(str::to_owned),
             roles,
             vocab,
@@ -148,11 +131,11 @@ impl Tokenizer {
         self.kind.name()
     }
 
-    /// The pre-tokenizer, by the first of the names that share its rules, if the kind has one.
+    /// The name of the pre-tokenizer, if the kind has one.
     pub fn pre(&self) -> Option<&'static str> {
-        match &self.encoder {
-            Encoder::Bpe(bpe) => bpe.pre().names.first().copied(),
-            Encoder::SentencePiece(_) => None,
+        match self.kind {
+            Kind::Bpe { pre_name, .. } => Some(pre_name),
+            Kind::SentencePiece | Kind::Unigram | Kind::WordPiece => None,
         }
     }
 
@@ -186,8 +169,10 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.encoder {
                     Encoder::Bpe(bpe) => bpe.encode(text, &self.vocab, &mut ids)?,
                     Encoder::SentencePiece(spm) => {
-                        spm.encode(text, self.add_space_prefix && after_special, &self.vocab, &mut ids)?;
+                        spm.encode(text, self.strip_space && after_special, &self.vocab, &mut ids)?;
                     }
+                    Encoder::Unigram(unigram) => unigram.encode(text, &mut ids)?,
+                    Encoder::WordPiece(words) => words.encode(text, &self.vocab, &mut ids)?,
                 },
             }
             after_special = matches!(fragment, Fragment::Special(_));
@@ -205,7 +190,7 @@ impl Tokenizer {
         let text = String::from_utf8_lossy(&bytes);
         // The space that encoding put in front.
         match text.strip_prefix(' ') {
-            Some(rest) if self.add_space_prefix => rest.to_owned(),
+            Some(rest) if self.strip_space => rest.to_owned(),
             _ => text.into_owned(),
         }
     }
@@ -282,29 +267,4 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("kind", &self.kind()).field("tokens", &self.vocab_size()).finish()
     }
-}
-
-/// The pre-tokenizer of a BPE kind.
-fn pre_tokenizer(
-    kind: Kind,
-    metadata: &Metadata,
-    options: &TokenizerOptions,
-) -> Result<Option<&'static pre::PreTokenizer>, GgufError> {
-    let name = match (kind, &options.pre) {
-        (Kind::Gpt2 | Kind::Gemma4, Some(name)) => name,
-        (Kind::Gpt2, None) => optional(metadata.get_str("tokenizer.ggml.pre"))?.unwrap_or(pre::DEFAULT),
-        (Kind::Gemma4, None) => "gemma4",
-        (Kind::Llama, None) => return Ok(None),
-        (Kind::Llama, Some(name)) => {
-            let kind = kind.name();
-            return Err(GgufError::Tokenizer(format!(
-                "kind {kind} has no pre-tokenizer, {name:?} was asked for"
-            )));
-        }
-    };
-    pre::find(name).map(Some).ok_or_else(|| GgufError::UnsupportedTokenizer {
-        key: "tokenizer.ggml.pre",
-        value: name.to_owned(),
-        hint: format!("the nearest names are {}; --pre NAME picks one", pre::nearest(name).join(", ")),
-    })
 }

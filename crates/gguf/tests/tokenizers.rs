@@ -143,7 +143,7 @@ fn what_does_not_fit_together_is_an_error_that_says_so() {
     };
     assert_eq!(
         set("tokenizer.ggml.model", text("rwkv")),
-        "tokenizer tokenizer.ggml.model = \"rwkv\" is not supported; supported are gpt2, gemma4, llama"
+        "tokenizer tokenizer.ggml.model = \"rwkv\" is not supported; supported are gpt2, gemma4, llama, t5 and bert"
     );
     assert_eq!(
         set("tokenizer.ggml.pre", text("qwen3")),

@@ -2,7 +2,8 @@
 //!
 //! `TALLOW_VOCABS` names a folder with `X.gguf`, `X.gguf.inp` and `X.gguf.out` as in llama.cpp's `models/`:
 //! texts separated by a line, and their ids without special tokens. `X.gguf+NAME.inp` stands for the
-//! pre-tokenizer NAME in place of the file's own. `scripts/tokenizer_fixtures.py` writes more of them.
+//! pre-tokenizer NAME in place of the file's own; `X.gguf.ends` has the ids that end generation, and
+//! `X.gguf.special` those of the texts with begin, end and special tokens. `scripts/tokenizer_fixtures.py` writes more of them.
 #![allow(clippy::unwrap_used, reason = "a panic is a failed test")]
 
 use std::path::Path;
@@ -21,28 +22,39 @@ fn compare(input: &Path) -> Result<(usize, usize, String), String> {
     let file = GgufFile::open(&model).map_err(|e| e.to_string())?;
     let tokenizer =
         Tokenizer::with_options(file.metadata(), &TokenizerOptions { pre }).map_err(|e| e.to_string())?;
-    let texts = std::fs::read_to_string(input).unwrap();
-    let output = std::fs::read_to_string(format!("{name}.out")).unwrap();
-    let mut outcome = (0, 0, String::new());
-    for (text, ids) in texts.split(SEPARATOR).zip(output.lines()) {
-        let expected: Vec<u32> = ids.split_whitespace().map(|id| id.parse().unwrap()).collect();
-        outcome.1 += 1;
-        match tokenizer.encode_ordinary(text, false) {
-            Ok(found) if found == expected => outcome.0 += 1,
-            found if outcome.2.is_empty() => {
-                let show = |ids: &[u32]| {
-                    ids.iter()
-                        .map(|&id| tokenizer.token_text(id).unwrap_or("?"))
-                        .collect::<Vec<_>>()
-                        .join(" ")
-                };
-                let found = found.map_or_else(|e| e.to_string(), |ids| show(&ids));
-                outcome.2 = format!("{text:?}: {} but llama.cpp has {}", found, show(&expected));
-            }
-            _ => (),
+    if let Ok(ends) = std::fs::read_to_string(format!("{name}.ends")) {
+        let found = (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.is_end(id));
+        let found = found.map(|id| id.to_string()).collect::<Vec<_>>().join(" ");
+        if found != ends.trim_end() {
+            return Err(format!("generation ends at {found}, in llama.cpp at {}", ends.trim_end()));
         }
     }
-    Ok(outcome)
+    let texts = std::fs::read_to_string(input).unwrap();
+    let texts: Vec<&str> = texts.split(SEPARATOR).collect();
+    let ordinary = rows(&format!("{name}.out")).expect("an .out file");
+    let special = rows(&format!("{name}.special")).unwrap_or_default();
+    let (mut equal, mut first) = (0, String::new());
+    for (i, text) in texts.iter().enumerate() {
+        let found = [tokenizer.encode_ordinary(text, false), tokenizer.encode(text, true)];
+        let expected = [ordinary.get(i), special.get(i)];
+        let differs = found.iter().zip(expected).find(|(found, expected)| {
+            expected.is_some_and(|expected| found.as_ref().map_or(true, |found| found != expected))
+        });
+        match differs {
+            None => equal += 1,
+            Some((found, expected)) if first.is_empty() => {
+                first = format!("{text:?}: {found:?} but llama.cpp has {expected:?}");
+            }
+            Some(_) => (),
+        }
+    }
+    Ok((equal, texts.len(), first))
+}
+
+/// The ids of each line of a file, if there is one.
+fn rows(path: &str) -> Option<Vec<Vec<u32>>> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.lines().map(|row| row.split_whitespace().map(|id| id.parse().unwrap()).collect()).collect())
 }
 
 #[test]

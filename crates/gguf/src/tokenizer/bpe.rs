@@ -47,11 +47,6 @@ impl Bpe {
         })
     }
 
-    /// The pre-tokenizer in use.
-    pub fn pre(&self) -> &'static PreTokenizer {
-        self.pre
-    }
-
     /// Appends the ids of a text without special tokens.
     pub fn encode(&self, text: &str, vocab: &Vocab, ids: &mut Vec<u32>) -> Result<(), GgufError> {
         let escaped;
@@ -182,7 +177,7 @@ mod tests {
 
     /// The words that a kind cuts a text into.
     fn words(name: &str, text: &str) -> Vec<String> {
-        let pre = super::super::pre::find(name).unwrap();
+        let (_, pre) = super::super::pre::find(name).unwrap();
         let pieces = Splitter::new(pre.patterns).unwrap().split(text);
         pieces.into_iter().map(|piece| text[piece].to_owned()).collect()
     }

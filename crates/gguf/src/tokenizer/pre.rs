@@ -228,7 +228,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     row(
         &["deepseek-llm"],
         &[
-            "[\r\n]",
+            r"[\r\n]",
             r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
             r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
             r"\s+$",
@@ -236,7 +236,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
             r"\p{N}+",
         ],
     ),
-    row(&["deepseek-coder"], &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"]),
+    row(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"]),
     row(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[r"\p{N}{1,3}", CJK, DEEPSEEK3]),
     row(
         &["spark2_5"],
@@ -276,9 +276,12 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     row_with(&["whitespace"], &[r"\S+"], WHITESPACE),
 ];
 
-/// The row of a name.
-pub fn find(name: &str) -> Option<&'static PreTokenizer> {
-    PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name))
+/// The row of a name, and the name as the table has it.
+pub fn find(name: &str) -> Option<(&'static str, &'static PreTokenizer)> {
+    let row = |pre: &'static PreTokenizer| {
+        pre.names.iter().find(|known| **known == name).map(|known| (*known, pre))
+    };
+    PRE_TOKENIZERS.iter().find_map(row)
 }
 
 /// All names, in the order of the table.
@@ -294,3 +297,6 @@ pub fn nearest(name: &str) -> Vec<&'static str> {
     known.sort_by_key(|&(distance, _)| distance);
     known.into_iter().take(SHOWN).map(|(_, known)| known).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,8 @@ pub struct DefaultIds {
     pub eos: Option<u32>,
     /// What cannot be spelled.
     pub unknown: Option<u32>,
+    /// Between two texts.
+    pub separator: Option<u32>,
 }
 
 /// Tokens with a purpose.
@@ -27,6 +29,8 @@ pub struct Roles {
     pub eot: Option<u32>,
     /// Stands for what cannot be spelled.
     pub unknown: Option<u32>,
+    /// Separates texts.
+    pub separator: Option<u32>,
     /// Whatever ends generation.
     pub ends: Vec<u32>,
 }
@@ -175,6 +179,8 @@ impl Roles {
             // Callers ask for what the file says; a token known by its text alone may have another purpose.
             eot: named(vocab, "eot_token_id", None)?,
             unknown: named(vocab, "unknown_token_id", defaults.unknown)?,
+            // The key is misspelled in the format.
+            separator: named(vocab, "seperator_token_id", defaults.separator)?,
             ends,
         })
     }

@@ -126,3 +126,41 @@ impl Special {
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Array, Metadata, Value};
+
+    fn special(strip: Strip) -> SpecialTokens {
+        let mut metadata = Metadata::new();
+        let tokens = ["<a>", "<ab>", "b><c", "<u>", "x"].map(str::to_owned).to_vec();
+        metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+        metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![3, 4, 2, 4, 1])));
+        let vocab = Vocab::from_metadata(&metadata).unwrap();
+        SpecialTokens::new(&vocab, |id| if id == 3 { strip } else { Strip::default() }).unwrap()
+    }
+
+    #[test]
+    fn the_longest_token_wins_wherever_it_stands() {
+        use Fragment::{Special, Text};
+        let tokens = special(Strip::default());
+        assert_eq!(tokens.split("x<a><ab>x"), [Text("x"), Special(0), Special(1), Text("x")]);
+        // Of two that overlap and are as long, the one with the lower id.
+        assert_eq!(tokens.split("<ab><c>"), [Special(1), Text("<c>")]);
+        assert_eq!(tokens.split("<b><c>"), [Text("<"), Special(2), Text(">")]);
+        // Control and unknown tokens are ordinary text where they are not wanted.
+        assert_eq!(tokens.split_ordinary("<a><ab>b><c"), [Text("<a>"), Special(1), Text("b><c")]);
+        assert_eq!(tokens.split(""), []);
+    }
+
+    #[test]
+    fn whitespace_goes_with_the_tokens_that_take_it() {
+        use Fragment::{Special, Text};
+        let text = "x \t<u>\n\u{b} x<u>  ";
+        let split = |left, right| special(Strip { left, right }).split(text);
+        assert_eq!(split(true, false), [Text("x"), Special(3), Text("\n\u{b} x"), Special(3), Text("  ")]);
+        assert_eq!(split(false, true), [Text("x \t"), Special(3), Text("x"), Special(3)]);
+        assert_eq!(split(true, true), [Text("x"), Special(3), Text("x"), Special(3)]);
+    }
+}
