@@ -58,6 +58,7 @@ def greedy(model, prompt):
 
 def ours(args, prompt):
     command = [args.tallow, "generate", "--model", args.model, "--prompt", prompt, "--max-tokens", str(COUNT), "--json"]
+    command += ["--activations", args.activations]
     return json.loads(subprocess.run(command + ["--device", args.device], check=True, capture_output=True).stdout)["tokens"]
 
 
@@ -100,9 +101,11 @@ def main():
     parser.add_argument("text")
     parser.add_argument("--tallow", default="target/debug/tallow")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--activations", default="auto", help="as for `tallow generate`")
+    parser.add_argument("--reference", help="the file that llama.cpp runs, such as the same weights in F32 [default: MODEL]")
     parser.add_argument("--chunks", type=int, default=4)
     args = parser.parse_args()
-    model = load(args.model)
+    model = load(args.reference or args.model)
     equal, near, far = 0, 0, 0
     for prompt in PROMPTS:
         _, theirs, logits = greedy(model, prompt)
