@@ -114,7 +114,7 @@ impl Step {
                     end
                 }
             };
-            if start == end {
+            if at == start {
                 // No expression of the table matches nothing, but a loop must not depend on that.
                 return;
             }
