@@ -85,7 +85,7 @@ pub enum Activations {
     Auto,
     /// Activations as they are.
     Exact,
-    /// Activations rounded to 8 bits where the device can multiply those at all; on the CPU as llama.cpp's CPU backend does.
+    /// Activations rounded to 8 bits where the device can multiply those at all.
     Rounded,
 }
 

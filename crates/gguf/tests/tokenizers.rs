@@ -164,9 +164,15 @@ fn what_does_not_fit_together_is_an_error_that_says_so() {
         metadata.remove("tokenizer.ggml.merges");
     });
     assert_eq!(missing, "metadata has no key tokenizer.ggml.merges");
+}
+
+/// llama.cpp leaves such bytes out, and merges nothing across them.
+#[test]
+fn bytes_without_a_token_are_left_out() {
     let tokenizer = Tokenizer::from_metadata(&byte_level("gpt-2")).unwrap();
-    assert_eq!(
-        tokenizer.encode("ab\n", false).unwrap_err().to_string(),
-        "tokenizer: the vocabulary has no token for byte 0x0a"
-    );
+    let ids = |text: &str| tokenizer.encode(text, false).unwrap();
+    assert_eq!(ids("ab\u{4}"), ids("ab"));
+    assert_eq!(tokenizer.decode(&ids("a\u{4}b")), "ab");
+    assert_eq!(ids("a\u{4}b"), [ids("a"), ids("b")].concat());
+    assert!(ids("\u{4}").is_empty());
 }

@@ -181,31 +181,6 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
     })
 }
 
-/// Rounds the activations of each matmul of f32 with quantized weights, whatever the number of rows: the arithmetic of
-/// ggml's CPU backend for weights in blocks of 32. For the interpreter, which computes what the nodes say and needs no
-/// instructions; results change as by [`quantize_activations`].
-///
-/// # Errors
-/// Only of a graph that is not valid.
-pub fn round_all_activations(graph: &Graph) -> Result<Graph, GraphError> {
-    rebuild(graph, |new, node, operands| {
-        if !matches!(node.op, Op::Matmul) {
-            return Ok(None);
-        }
-        let ty = new.ty(operands[0]).clone();
-        let inner = ty.shape.dims().last().and_then(|k| k.as_const());
-        let whole = inner.is_some_and(|k| k > 0 && k % BLOCK == 0);
-        let weights = inner_runs(new, operands[1], BLOCK);
-        let quantized = weights.is_some_and(|leaf| matches!(new.ty(leaf).dtype, DType::Block(_)));
-        if !(whole && quantized && ty.dtype == DType::F32) {
-            return Ok(None);
-        }
-        let blocks = new.add(Op::Quantize(ACTIVATIONS), &[operands[0]])?;
-        let rounded = new.add(Op::Dequantize(DType::F32), &[blocks])?;
-        new.add(Op::Matmul, &[rounded, operands[1]]).map(Some)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,22 +212,6 @@ mod tests {
         assert!(!rounds(&linear(1, 256, Format::IQ1_S), &h200));
         assert!(!rounds(&linear(1, 1 << 16, Format::Q4_0), &h200));
         assert!(!rounds(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
-    }
-
-    #[test]
-    fn all_activations_of_quantized_weights_are_rounded_for_the_interpreter() {
-        let rounds = |graph: &Graph| {
-            let found = round_all_activations(graph).expect("valid");
-            found.nodes().any(|(_, n)| matches!(n.op, Op::Quantize(_)))
-        };
-        assert!(rounds(&linear(1, 4096, Format::Q4_0)));
-        assert!(rounds(&linear(900, 256, Format::IQ1_S)));
-        let mut plain = Graph::new("plain");
-        let x = plain.input("x", DType::F32, [2, 64]).expect("a type");
-        let w = plain.weight("w", DType::F32, [64, 3]).expect("a type");
-        let y = plain.add(Op::Matmul, &[x, w]).expect("fits");
-        plain.output("y", y).expect("new");
-        assert!(!rounds(&plain));
     }
 
     /// Results of a linear layer times a sum over them, or over an input, and what is rounded of that.

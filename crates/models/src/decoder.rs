@@ -254,10 +254,9 @@ fn graph(
     name: &'static str,
     build: impl FnOnce(&Llama) -> std::result::Result<Graph, GraphError>,
 ) -> Result<Graph> {
-    let rounded = build(llama).and_then(|step| match (caps, activations) {
-        (Some(caps), _) => round(&step, activations, caps),
-        (None, Activations::Rounded) => dot::round_all_activations(&step),
-        (None, Activations::Auto | Activations::Exact) => Ok(step),
+    let rounded = build(llama).and_then(|step| match caps {
+        Some(caps) => round(&step, activations, caps),
+        None => Ok(step),
     });
     rounded.map_err(|source| Error::Graph { graph: name, source })
 }

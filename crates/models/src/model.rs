@@ -65,8 +65,7 @@ pub enum Activations {
     Auto,
     /// As they are.
     Exact,
-    /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all. On the CPU in
-    /// prefill, too, as llama.cpp's CPU backend does.
+    /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
     Rounded,
 }
 

@@ -62,10 +62,14 @@ impl Bpe {
             let piece = &text[piece];
             let word = match self.pre.traits.spelling {
                 Spelling::Bytes => {
-                    self.check_bytes(piece)?;
-                    spelled.clear();
-                    spelled.extend(piece.bytes().map(byte_char));
-                    &spelled
+                    // Bytes without a token are left out, as llama.cpp does; nothing merges across them.
+                    let known = piece.as_bytes().split(|byte| self.missing.contains(byte));
+                    for part in known.filter(|part| !part.is_empty()) {
+                        spelled.clear();
+                        spelled.extend(part.iter().map(|&byte| byte_char(byte)));
+                        self.encode_word(&spelled, vocab, ids)?;
+                    }
+                    continue;
                 }
                 Spelling::Escaped => {
                     self.check_characters(piece, vocab)?;
@@ -95,15 +99,6 @@ impl Bpe {
         let tokens = self.model.tokenize(word).map_err(|e| GgufError::Tokenizer(e.to_string()))?;
         ids.extend(tokens.into_iter().map(|token| token.id));
         Ok(())
-    }
-
-    fn check_bytes(&self, piece: &str) -> Result<(), GgufError> {
-        match piece.bytes().find(|byte| self.missing.contains(byte)) {
-            Some(byte) => {
-                Err(GgufError::Tokenizer(format!("the vocabulary has no token for byte {byte:#04x}")))
-            }
-            None => Ok(()),
-        }
     }
 
     fn check_characters(&self, piece: &str, vocab: &Vocab) -> Result<(), GgufError> {
