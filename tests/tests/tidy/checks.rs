@@ -215,6 +215,12 @@ pub const CHECKS: &[Check] = &[
             ])
         },
     },
+    Check {
+        name: "test_settings",
+        run: test_settings,
+        bad: || trees("Makefile", &["export LP_NUM_THREADS := 0\n", "a: b\nexport GALLIVM_PERF := nopt\n"]),
+        good: || Tree::example(&[("Makefile", "test: export LP_NUM_THREADS := 0\nexport PATH := a\n")]),
+    },
 ];
 
 /// One tree per text, each with that one file.

@@ -177,3 +177,12 @@ pub fn rust_version(tree: &Tree) -> Vec<String> {
     // Without a root manifest this is another check's example.
     Vec::new()
 }
+
+/// What `make` tells Mesa's software device for tests is told to no other target: a demo would run at a tenth of its speed.
+pub fn test_settings(tree: &Tree) -> Vec<String> {
+    let Some(makefile) = tree.get("Makefile").and_then(|file| file.text.as_deref()) else {
+        return Vec::new();
+    };
+    let everywhere = |line: &&str| line.starts_with("export LP_") || line.starts_with("export GALLIVM_");
+    makefile.lines().filter(everywhere).map(|line| format!("Makefile: for all targets: {line}")).collect()
+}
