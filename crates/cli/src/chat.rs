@@ -16,7 +16,7 @@ use tallow_models::{Decode, Error as ModelError};
 use crate::args::{ChatArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
-use crate::load::{load, open};
+use crate::load::{load, open, options};
 use crate::template::choose_template;
 use command::Command;
 use interrupt::Interrupt;
@@ -51,7 +51,7 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     let file = open(&args.model, args.load.pre.as_deref())?;
     let template = choose_template(args.template.chat_template.as_deref(), &file)?;
     let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
-    let chosen = choose_for(args.load.device.as_deref(), &file)?;
+    let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
     let model = load(file, &chosen.device, &args.load, decode)?;
     let mut chat = Chat::new(model, template);
     chat.set_system(args.template.system.clone());

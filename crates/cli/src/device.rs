@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sysinfo::System;
 use tallow::Device;
-use tallow_models::ModelFile;
+use tallow_models::{LoadOptions, ModelFile};
 
 use crate::error::{Error, Result};
 
@@ -42,20 +42,20 @@ pub fn choose(asked: Option<&str>) -> Result<Device> {
 
 /// The device that the option `--device` names. Without it, a GPU; where there is only a software device, that or the
 /// interpreter, whichever runs the model's first layer faster.
-pub fn choose_for(asked: Option<&str>, file: &ModelFile) -> Result<Chosen> {
+pub fn choose_for(asked: Option<&str>, file: &ModelFile, options: &LoadOptions) -> Result<Chosen> {
     let named = asked.is_some() || std::env::var_os("TALLOW_DEVICE").is_some();
     let best = if named { None } else { Device::best_vulkan().ok() };
     match best {
-        Some(software) if software.is_software() => Ok(faster(software, file)),
+        Some(software) if software.is_software() => faster(software, file, options),
         Some(device) => Ok(Chosen { device, why: None }),
         None => Ok(Chosen { device: choose(asked)?, why: None }),
     }
 }
 
-/// The faster of a software device and the interpreter, if the interpreter's weights fit the memory.
-fn faster(software: Device, file: &ModelFile) -> Chosen {
-    let chosen = |device, why| Chosen { device, why: Some(why) };
-    let (needed, available) = (file.unpacked_bytes(), available_memory());
+/// The faster of a software device and the interpreter, if the model fits the memory there.
+fn faster(software: Device, file: &ModelFile, options: &LoadOptions) -> Result<Chosen> {
+    let chosen = |device, why| Ok(Chosen { device, why: Some(why) });
+    let (needed, available) = (file.memory_on_cpu(options)?, available_memory());
     if needed > available {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let why = format!("the interpreter needs {:.1} GiB, {:.1} are free", gib(needed), gib(available));
@@ -77,7 +77,7 @@ fn faster(software: Device, file: &ModelFile) -> Chosen {
 }
 
 /// Bytes of memory that programs can have without swapping.
-fn available_memory() -> u64 {
+pub fn available_memory() -> u64 {
     let mut system = System::new();
     system.refresh_memory();
     system.available_memory()

@@ -49,7 +49,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     };
     file.check_prompt(&prompt, &options(&args.load))?;
     let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
-    let chosen = choose_for(args.load.device.as_deref(), &file)?;
+    let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
     let mut model = load(file, &chosen.device, &args.load, decode)?;
     let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
     if args.json {

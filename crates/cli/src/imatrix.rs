@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::GgufError;
-use tallow_models::Progress;
+use tallow_models::{LoadOptions, Progress};
 
 use crate::args::ImatrixArgs;
 use crate::device::choose_for;
@@ -62,7 +62,10 @@ pub fn imatrix(args: &ImatrixArgs) -> Result<()> {
     }
     chunks.truncate(args.chunks.unwrap_or(usize::MAX).max(1));
 
-    let device = choose_for(args.device.as_deref(), &file)?.device;
+    // Text is read chunk by chunk, each from an empty cache.
+    let context = args.chunk.clamp(1, file.llama().config.context);
+    let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
+    let device = choose_for(args.device.as_deref(), &file, &options)?.device;
     let bar = ProgressBar::new(0);
     let style = |template| ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
     bar.set_style(style("{msg:18} {wide_bar} {bytes}/{total_bytes}"));

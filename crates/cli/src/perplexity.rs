@@ -46,7 +46,7 @@ pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let cache = cache_types(&args.cache);
     let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), cache, ..LoadOptions::default() };
     file.context(&load)?;
-    let device = choose_for(args.device.as_deref(), &file)?.device;
+    let device = choose_for(args.device.as_deref(), &file, &load)?.device;
     let mut scorer = with_bar(|progress| Scorer::load(&file, &device, &load, progress))?;
 
     let bar = ProgressBar::new(chunks as u64);

@@ -52,7 +52,7 @@ struct Prompt {
     system_folded: bool,
 }
 
-/// The template of a model file, named after its metadata key; [`DEFAULT_TEMPLATE`] where it has none.
+/// The template of a model file, named after its metadata key; the built-in `chatml` where it has none.
 ///
 /// # Errors
 /// [`ChatError::Parse`], with the line, when it is not valid Jinja.

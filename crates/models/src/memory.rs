@@ -20,7 +20,8 @@ pub struct Memory {
     pub cache: u64,
     /// The arenas; `None` for the interpreter, which allocates each value as it goes.
     pub arenas: Option<Arenas>,
-    /// Inputs, outputs, tables and the states that are no cache.
+    /// Inputs, outputs, tables and the states that are no cache; for the interpreter what it needs beyond `weights` and
+    /// `cache`, as it computes on f32.
     pub other: u64,
 }
 
@@ -50,9 +51,14 @@ impl Memory {
         let types = |(_, dtype, shape): (String, DType, Vec<usize>)| TensorType::new(dtype, shape);
         let cache = llama.cache(context).into_iter().map(types);
         let Some(caps) = caps else {
-            let weights = weight_types(&decode).map(file_bytes).fold(0, u64::saturating_add);
-            let cache = cache.map(|ty| file_bytes(&ty)).fold(0, u64::saturating_add);
-            return Ok(Memory { context, weights, cache, arenas: None, other: 0 });
+            let cache: Vec<TensorType> = cache.collect();
+            let sum = |bytes: fn(&TensorType) -> u64, types: &mut dyn Iterator<Item = &TensorType>| {
+                types.map(bytes).fold(0, u64::saturating_add)
+            };
+            let weights = sum(file_bytes, &mut weight_types(&decode));
+            let unpacked = sum(unpacked_bytes, &mut weight_types(&decode).chain(&cache));
+            let cache = sum(file_bytes, &mut cache.iter());
+            return Ok(Memory { context, weights, cache, arenas: None, other: unpacked });
         };
         let cache = cache.map(|ty| device_bytes(&ty)).fold(0, u64::saturating_add);
         let (prefill, decode) = (plan_memory(&prefill, caps)?, plan_memory(&decode, caps)?);
@@ -75,6 +81,16 @@ fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
         Op::Weight { ty, .. } => Some(ty),
         _ => None,
     })
+}
+
+/// Bytes that a tensor of weights or of the cache takes in the interpreter beyond those of a file: the f32 values of
+/// blocks are kept beside them, other floats are kept as f32.
+fn unpacked_bytes(ty: &TensorType) -> u64 {
+    let values = (ty.shape.max_numel() as u64).saturating_mul(size_of::<f32>() as u64);
+    match ty.dtype {
+        DType::Block(_) => values,
+        _ => values.saturating_sub(file_bytes(ty)),
+    }
 }
 
 /// Bytes of a tensor as a file has it.

@@ -10,7 +10,8 @@ use tallow::Device;
 use crate::decoder::upload;
 use crate::error::{Error, Result};
 use crate::llama::PROBE;
-use crate::model::ModelFile;
+use crate::memory::Memory;
+use crate::model::{LoadOptions, ModelFile};
 
 /// Runs that are timed at least, and at most.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
@@ -44,8 +45,11 @@ impl ModelFile {
         Ok(times[times.len() / 2])
     }
 
-    /// Bytes that the weights take on the CPU, whose products unpack them to f32.
-    pub fn unpacked_bytes(&self) -> u64 {
-        self.file.tensors().map(|tensor| tensor.elements() as u64 * size_of::<f32>() as u64).sum()
+    /// The memory that the model takes on the interpreter, with these options.
+    ///
+    /// # Errors
+    /// When the options do not fit the model.
+    pub fn memory_on_cpu(&self, options: &LoadOptions) -> Result<u64> {
+        Ok(Memory::of(&self.llama, None, options)?.total())
     }
 }

@@ -11,7 +11,7 @@ use tallow_models::{ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Mem
 use tallow_models::{config::LlamaConfig, llama::Llama, tensors};
 
 use crate::args::InspectArgs;
-use crate::device::choose;
+use crate::device::{available_memory, choose};
 use crate::error::{Result, one_line};
 use crate::load::cache_types;
 
@@ -38,7 +38,8 @@ pub fn target(asked: Option<&str>) -> Result<Target> {
         // Without the warning that running here would be slow, as nothing is run.
         None => Device::best_vulkan().unwrap_or(Device::Cpu),
     };
-    Ok(Target { name: device.name(), caps: device.caps().cloned(), memory: device.memory_bytes() })
+    let memory = if device.is_cpu() { Some(available_memory()) } else { device.memory_bytes() };
+    Ok(Target { name: device.name(), caps: device.caps().cloned(), memory })
 }
 
 /// What is known of a model without loading it.
@@ -188,7 +189,10 @@ impl MemoryReport {
                 writeln!(out, "decode arena     {}; {more}", bytes(decode))?;
                 writeln!(out, "inputs, outputs  {}", bytes(self.other_bytes))?;
             }
-            _ => writeln!(out, "arenas           none: the interpreter allocates each value as it goes")?,
+            _ => {
+                writeln!(out, "unpacked to f32  {}", bytes(self.other_bytes))?;
+                writeln!(out, "arenas           none: the interpreter allocates each value as it goes")?;
+            }
         }
         writeln!(out, "memory           {}", bytes(self.total_bytes))?;
         Ok(())
