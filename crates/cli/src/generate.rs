@@ -4,7 +4,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use tallow_models::chat::encode_question;
+use tallow_chat::Conversation;
+use tallow_models::chat::encode_conversation;
 use tallow_models::generate::{GenerateOptions, Generation, generate as generate_text};
 use tallow_models::{Decode, Model};
 
@@ -42,8 +43,10 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     let prompt = match args.chat {
         true => {
             let template = choose_template(args.template.chat_template.as_deref(), &file)?;
-            let system = args.template.system.as_deref();
-            encode_question(file.tokenizer(), &template, system, &args.prompt)?
+            let mut conversation = Conversation::new();
+            conversation.set_system(args.template.system.clone().filter(|text| !text.trim().is_empty()));
+            conversation.push_user(args.prompt.as_str());
+            encode_conversation(file.tokenizer(), &template, &conversation)?
         }
         false => file.tokenizer().encode(&args.prompt, true).map_err(|source| Error::Run(source.into()))?,
     };

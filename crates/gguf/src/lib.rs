@@ -31,6 +31,6 @@ pub use file::GgufFile;
 pub use shards::{SPLIT_KEYS, Shard};
 pub use tallow_quant::Format;
 pub use tensor::{TensorInfo, ggml_type_name};
-pub use tokenizer::{DecodeStream, Tokenizer, TokenizerOptions};
+pub use tokenizer::{DecodeStream, Recognize, Tokenizer, TokenizerOptions};
 pub use value::{Array, Metadata, Value, optional};
 pub use write::{GgufWriter, TensorSpec};

@@ -34,6 +34,17 @@ pub struct TokenizerOptions {
     pub pre: Option<String>,
 }
 
+/// Which tokens are found in a text before it is encoded; see [`Tokenizer::encode_parts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recognize {
+    /// Control, unknown and user-defined tokens, as in a rendered chat template.
+    Special,
+    /// User-defined tokens.
+    UserDefined,
+    /// None: all of it is text.
+    Nothing,
+}
+
 /// Texts to token ids and back.
 ///
 /// ```no_run
@@ -157,6 +168,20 @@ impl Tokenizer {
         self.encode_fragments(self.special.split_ordinary(text), add_special)
     }
 
+    /// The ids of a text of several parts, in each of which other special tokens count. Nothing is added to them.
+    ///
+    /// # Errors
+    /// When the vocabulary has no token for some character of the text.
+    pub fn encode_parts(&self, parts: &[(&str, Recognize)]) -> Result<Vec<u32>, GgufError> {
+        let fragments =
+            parts.iter().filter(|(text, _)| !text.is_empty()).flat_map(|(text, what)| match what {
+                Recognize::Special => self.special.split(text),
+                Recognize::UserDefined => self.special.split_ordinary(text),
+                Recognize::Nothing => vec![Fragment::Text(text)],
+            });
+        self.encode_fragments(fragments.collect(), false)
+    }
+
     fn encode_fragments(&self, fragments: Vec<Fragment>, add_special: bool) -> Result<Vec<u32>, GgufError> {
         let mut ids = Vec::new();
         if add_special {
@@ -201,6 +226,16 @@ impl Tokenizer {
         DecodeStream::new(self)
     }
 
+    /// As [`Tokenizer::decode_stream`], after `ids`: a character that they began is completed.
+    pub fn decode_stream_after(&self, ids: &[u32]) -> DecodeStream<'_> {
+        let mut stream = DecodeStream::new(self);
+        // A character has four bytes at most, and each token that is part of one has a byte at least.
+        for &id in &ids[ids.len().saturating_sub(3)..] {
+            stream.push(id);
+        }
+        stream
+    }
+
     /// The bytes that a token stands for; none for control tokens and unknown ids.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.vocab.bytes(id)
@@ -226,9 +261,15 @@ impl Tokenizer {
         self.vocab.kind(id) == Some(TokenKind::Control)
     }
 
-    /// The texts of all control tokens, as a chat template spells them.
+    /// The texts of all control and unknown tokens.
     pub fn control_texts(&self) -> impl Iterator<Item = &str> {
-        self.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).map(|(_, text, _)| text)
+        let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
+        self.vocab.iter().filter(move |(_, _, kind)| special(*kind)).map(|(_, text, _)| text)
+    }
+
+    /// The texts of all user-defined tokens.
+    pub fn user_defined_texts(&self) -> impl Iterator<Item = &str> {
+        self.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::UserDefined).map(|(_, text, _)| text)
     }
 
     /// The token that begins a text, if the model has one.

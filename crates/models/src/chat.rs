@@ -5,10 +5,11 @@
 
 use std::ops::ControlFlow;
 
-use tallow_chat::{ChatError, Content, Context, Conversation, Message, Template};
+use tallow_chat::{ChatError, Context, Conversation, Template};
 use tallow_gguf::Tokenizer;
 
 use crate::error::{Error, Result};
+use crate::escape::Escaped;
 use crate::generate::{GenerateOptions, Generation, Stop, generate_after};
 use crate::model::Model;
 
@@ -18,13 +19,6 @@ const DEFAULT_TEMPLATE: &str = "chatml";
 /// The share of the context that is kept free for an answer: 1 / 4, or what was asked for if that is less.
 const ANSWER_SHARE: usize = 4;
 
-/// The role of what the model wrote.
-const ASSISTANT: &str = "assistant";
-
-/// Encloses the number of a text that is put into a rendering after it was encoded. A private-use character: no
-/// template looks for it.
-const MARK: char = '\u{f8ff}';
-
 /// A model that chats.
 #[derive(Debug)]
 pub struct Chat {
@@ -32,6 +26,8 @@ pub struct Chat {
     template: Template,
     context: Context,
     conversation: Conversation,
+    /// Texts generated so far: each draws with a seed of its own.
+    drawn: u64,
 }
 
 /// An answer and what it took.
@@ -72,27 +68,24 @@ pub fn context_of(tokenizer: &Tokenizer) -> Context {
     context
 }
 
-/// The ids of one question to a model, as its template renders it.
+/// The ids of a conversation as a template renders it, with a prompt for an answer. Special tokens count in what the
+/// template wrote; those that a message spells out are text.
 ///
 /// # Errors
 /// When the template cannot be rendered, or the vocabulary cannot spell the text.
-pub fn encode_question(
+pub fn encode_conversation(
     tokenizer: &Tokenizer,
     template: &Template,
-    system: Option<&str>,
-    question: &str,
+    conversation: &Conversation,
 ) -> Result<Vec<u32>> {
-    let mut conversation = Conversation::new();
-    conversation.set_system(system.map(str::to_owned));
-    conversation.push_user(question);
-    Ok(encode(tokenizer, template, &context_of(tokenizer), &conversation)?.0)
+    Ok(encode(tokenizer, template, &context_of(tokenizer), conversation)?.0)
 }
 
 impl Chat {
     /// A chat without a system prompt. `template` is [`template_of`] the model's tokenizer, or another one.
     pub fn new(model: Model, template: Template) -> Chat {
         let context = context_of(model.tokenizer());
-        Chat { model, template, context, conversation: Conversation::new() }
+        Chat { model, template, context, conversation: Conversation::new(), drawn: 0 }
     }
 
     /// The model.
@@ -112,7 +105,7 @@ impl Chat {
 
     /// Changes the system prompt, and forgets what was said under the other one.
     pub fn set_system(&mut self, prompt: Option<String>) {
-        self.conversation.set_system(prompt);
+        self.conversation.set_system(prompt.filter(|text| !text.trim().is_empty()));
         self.conversation.reset();
     }
 
@@ -122,24 +115,29 @@ impl Chat {
     }
 
     /// Says `text` to the model and gives its answer, which becomes part of the conversation. `on_text` is called as by
-    /// [`generate_after`]; an answer that it ends stays as far as it got.
+    /// [`generate_after`]; an answer that it ends stays as far as it got, and one that it ends before the first token
+    /// is as if `text` had not been said. The seed of `options` counts up with each answer.
     ///
     /// # Errors
     /// When the template cannot be rendered, `text` alone is longer than the context, or generating fails. The
-    /// conversation is then what it was, but for turns that were dropped.
+    /// conversation is then what it was.
     pub fn say(
         &mut self,
         text: &str,
         options: &GenerateOptions,
         on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<Answer> {
+        let before = self.conversation.clone();
         self.conversation.push_user(text);
         let answer = self.answer(options, on_text);
         match &answer {
-            Ok(answer) => self.conversation.push_assistant(answer.generation.text.trim()),
-            Err(_) => {
-                self.conversation.pop();
+            Ok(Answer { generation: Generation { stop: Stop::Caller, tokens, .. }, .. })
+                if tokens.is_empty() =>
+            {
+                self.conversation = before;
             }
+            Ok(answer) => self.conversation.push_assistant(answer.generation.text.trim()),
+            Err(_) => self.conversation = before,
         }
         answer
     }
@@ -161,7 +159,9 @@ impl Chat {
                 Err(Error::PromptTooLong { .. }) if whole.is_some() => break,
                 Err(error) => return Err(error),
             };
-            let options = GenerateOptions { max_tokens: left, ..options.clone() };
+            let mut options = GenerateOptions { max_tokens: left, ..options.clone() };
+            options.sampling.seed = options.sampling.seed.wrapping_add(self.drawn);
+            self.drawn += 1;
             let part = generate_after(&mut self.model, &prompt.ids, &options, on_text)?;
             let full = part.stop == Stop::Context;
             let (dropped_turns, system_folded) = (prompt.dropped_turns, prompt.system_folded);
@@ -181,90 +181,49 @@ impl Chat {
     }
 
     /// The conversation and the `written` part of an answer as ids, with the oldest turns dropped until there is room for
-    /// `wanted` tokens more, or for a share of the context.
+    /// `wanted` tokens more, or for a share of the context. None is dropped where that does not help.
     fn prompt(&mut self, written: &[u32], wanted: usize) -> Result<Prompt> {
         let context = self.model.context();
         let reserve = wanted.min(context / ANSWER_SHARE).max(1);
+        let mut conversation = self.conversation.clone();
         let mut dropped_turns = 0;
         loop {
-            let tokenizer = self.model.tokenizer();
             let (mut ids, system_folded) =
-                encode(tokenizer, &self.template, &self.context, &self.conversation)?;
+                encode(self.model.tokenizer(), &self.template, &self.context, &conversation)?;
             ids.extend(written);
-            if ids.len() + reserve <= context {
-                return Ok(Prompt { ids, dropped_turns, system_folded });
+            if ids.len() + reserve > context && conversation.drop_oldest_turns(1) > 0 {
+                dropped_turns += 1;
+                continue;
             }
-            if self.conversation.drop_oldest_turns(1) == 0 {
-                // One turn alone may use what was kept for the answer.
-                return match ids.len() < context {
-                    true => Ok(Prompt { ids, dropped_turns, system_folded }),
-                    false => Err(Error::PromptTooLong { tokens: ids.len(), context }),
-                };
+            // One turn alone may use what is kept for the answer.
+            if ids.len() >= context {
+                return Err(Error::PromptTooLong { tokens: ids.len(), context });
             }
-            dropped_turns += 1;
+            self.conversation = conversation;
+            return Ok(Prompt { ids, dropped_turns, system_folded });
         }
     }
 }
 
 /// The ids of a conversation, and whether its system prompt went into the first message.
 ///
-/// Control tokens count in what the template and the model wrote. In what a user wrote they are ordinary text, so that
-/// no message can end its turn or speak for another role.
+/// Special tokens count in what the template wrote; in messages they are text ([`crate::escape`]).
 fn encode(
     tokenizer: &Tokenizer,
     template: &Template,
     context: &Context,
     conversation: &Conversation,
 ) -> Result<(Vec<u32>, bool)> {
-    let mut quoted = Vec::new();
+    let mut escaped = Escaped::new(template, conversation.messages());
     let mut safe = Conversation::new();
     for message in conversation.messages() {
-        safe.push(quote(tokenizer, message, &mut quoted));
+        safe.push(escaped.message(tokenizer, template, message));
     }
     let rendering = safe.render(template, context)?;
-    let mut ids = Vec::new();
-    for (index, part) in rendering.text.split(MARK).enumerate() {
-        // Between two marks stands a number.
-        let text = if index % 2 == 1 { part.parse().ok().and_then(|n: usize| quoted.get(n)) } else { None };
-        match text {
-            Some(text) => ids.extend(tokenizer.encode_ordinary(text, false)?),
-            None => ids.extend(tokenizer.encode(part, false)?),
-        }
-    }
+    let mut ids = tokenizer.encode_parts(&escaped.parts(&rendering.text))?;
     // Templates that write the begin token do it themselves.
     if tokenizer.adds_bos() && ids.first().copied() != tokenizer.bos() {
         ids.splice(0..0, tokenizer.bos());
     }
     Ok((ids, rendering.system_folded))
-}
-
-/// A message in whose text each control token that its author spelled out, and each mark, is the number of an entry of
-/// `quoted` between marks.
-fn quote(tokenizer: &Tokenizer, message: &Message, quoted: &mut Vec<String>) -> Message {
-    let text = message.text();
-    let mut controls: Vec<&str> =
-        tokenizer.control_texts().filter(|control| text.contains(control)).collect();
-    // Where one begins with another, the longer one counts.
-    controls.sort_by_key(|control| std::cmp::Reverse(control.len()));
-    if message.role == ASSISTANT || (controls.is_empty() && !text.contains(MARK)) {
-        return message.clone();
-    }
-    let mut safe = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(first) = rest.chars().next() {
-        let control = controls.iter().find(|control| rest.starts_with(**control)).copied();
-        let length = match (control, first == MARK) {
-            (Some(control), _) => control.len(),
-            (None, true) => MARK.len_utf8(),
-            (None, false) => {
-                safe.push(first);
-                rest = &rest[first.len_utf8()..];
-                continue;
-            }
-        };
-        safe.push_str(&format!("{MARK}{}{MARK}", quoted.len()));
-        quoted.push(rest[..length].to_owned());
-        rest = &rest[length..];
-    }
-    Message { content: Some(Content::Text(safe)), ..message.clone() }
 }

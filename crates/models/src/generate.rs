@@ -26,7 +26,7 @@ pub enum Stop {
     End,
     /// As many tokens as asked for.
     MaxTokens,
-    /// The context is full.
+    /// The context is full. What there is of a character that is not complete is left out of the text.
     Context,
     /// The caller did not want more.
     Caller,
@@ -142,7 +142,7 @@ pub fn generate_after(
     let tokenizer = model.tokenizer().clone();
     let mut text = Text {
         tokenizer: &tokenizer,
-        decoder: tokenizer.decode_stream(),
+        decoder: tokenizer.decode_stream_after(prompt),
         text: String::new(),
         tokens: prompt.to_vec(),
         most: prompt.len().saturating_add(options.max_tokens),
@@ -170,8 +170,10 @@ pub fn generate_after(
         stop = text.take(next);
     };
     let decode_time = start.elapsed();
-    if stop != Stop::Caller {
-        text.finish();
+    match stop {
+        Stop::End | Stop::MaxTokens => text.finish(),
+        // Where the context is full, a caller may go on, and complete the character.
+        Stop::Context | Stop::Caller => {}
     }
     let Text { text, tokens: mut all, .. } = text;
     let tokens = all.split_off(prompt.len());

@@ -32,6 +32,7 @@ pub mod chat;
 pub mod config;
 pub mod decoder;
 pub mod error;
+mod escape;
 pub mod generate;
 mod greedy;
 pub mod importance;
