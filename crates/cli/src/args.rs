@@ -45,17 +45,17 @@ pub enum Command {
 /// Where and how a model is loaded.
 #[derive(Debug, clap::Args)]
 pub struct LoadArgs {
-    /// Where to run: `cpu`, `vulkan` (the best Vulkan device) or the number of a Vulkan device; without
-    /// this option the best Vulkan device, or the CPU where there is none.
+    /// Where to run: `cpu`, `vulkan` (the best Vulkan device) or the number of a Vulkan device [default: a GPU; without
+    /// one, the faster of the CPU and a software Vulkan device].
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    /// The pre-tokenizer, in place of the file's `tokenizer.ggml.pre`.
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
     /// Measure the kernels that can be cut up in several ways, once for each device, and take the fastest.
     #[arg(long)]
     pub tune: bool,
-    /// Tokens that prompt and text may have together [default: the model's own context].
+    /// Context size: tokens of the prompt and the generated text together [default: the model's own].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
     /// What quantized weights are multiplied by.
@@ -69,10 +69,10 @@ pub struct LoadArgs {
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct CacheArgs {
-    /// How keys are kept: f32, f16, q8_0 or q4_0.
+    /// Data type of cached keys: f32, f16, q8_0 or q4_0.
     #[arg(long, value_name = "TYPE", default_value_t)]
     pub cache_type_k: CacheType,
-    /// How values are kept: f32, f16, q8_0 or q4_0.
+    /// Data type of cached values: f32, f16, q8_0 or q4_0.
     #[arg(long, value_name = "TYPE", default_value_t)]
     pub cache_type_v: CacheType,
 }
@@ -104,7 +104,7 @@ pub struct GenerateArgs {
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Take the prompt as a question of a chat, and print the answer alone.
+    /// Treat the prompt as a chat message, and print the answer alone.
     #[arg(long)]
     pub chat: bool,
     /// How to prompt for an answer.
@@ -121,7 +121,7 @@ pub struct GenerateArgs {
 /// How tokens are chosen.
 #[derive(Debug, clap::Args)]
 pub struct SamplingArgs {
-    /// 0 takes the most likely token each time, higher values dare more [default: 0; 0.7 in a chat].
+    /// 0 takes the most likely token each time; higher values are more random [default: 0; 0.7 in a chat].
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Choose among the K most likely tokens; 0 for all.
@@ -220,16 +220,16 @@ pub struct TokenizeArgs {
     /// The text; standard input where not given.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub text: Option<String>,
-    /// Take control tokens in the text as ordinary text.
+    /// Do not recognize control tokens in the text.
     #[arg(long)]
     pub ordinary: bool,
-    /// Add no begin and end tokens.
+    /// Add no BOS and EOS tokens.
     #[arg(long)]
     pub bare: bool,
     /// Print the ids alone, in one line.
     #[arg(long)]
     pub ids: bool,
-    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    /// The pre-tokenizer, in place of the file's `tokenizer.ggml.pre`.
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
 }
@@ -257,7 +257,7 @@ pub struct PerplexityArgs {
     /// The model, a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
-    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    /// The pre-tokenizer, in place of the file's `tokenizer.ggml.pre`.
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
     /// The text, UTF-8.
@@ -295,7 +295,7 @@ pub struct InspectArgs {
     /// intel, mali or adreno.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Tokens that prompt and text may have together [default: the model's own context].
+    /// Context size: tokens of the prompt and the generated text together [default: the model's own].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
     /// How keys and values are kept.
@@ -361,7 +361,7 @@ pub struct ImatrixArgs {
     /// The model, a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
-    /// The rule that splits text into words, in place of the file's `tokenizer.ggml.pre`.
+    /// The pre-tokenizer, in place of the file's `tokenizer.ggml.pre`.
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
     /// The text to measure on, like what the model will read and write.

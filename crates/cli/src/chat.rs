@@ -2,12 +2,12 @@
 
 mod command;
 mod interrupt;
+mod lines;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
-use rustyline::DefaultEditor;
-use rustyline::error::ReadlineError;
 use tallow_chat::Conversation;
 use tallow_models::chat::{Answer, Chat};
 use tallow_models::generate::{GenerateOptions, Stop};
@@ -18,18 +18,18 @@ use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
 use crate::load::{load, open, options};
 use crate::template::choose_template;
+use crate::terminal::{Output, escaped};
+use crate::unfinished::Unfinished;
 use command::Command;
-use interrupt::Interrupt;
-
-/// What stands in front of a line to type.
-const PROMPT: &str = "> ";
+use interrupt::{INTERRUPTED, Interrupt};
+use lines::{Line, Lines};
 
 /// Lines that `/help` prints.
 const HELP: &str = "\
 /help           this list
 /reset          forget the conversation, but not the system prompt
 /system [TEXT]  show the system prompt, or replace it and start over
-/save FILE      write the conversation as JSON
+/save FILE      write the conversation as JSON, without turns that were dropped
 /load FILE      go on with a saved conversation
 /stats          what the last answer took, and how full the context is
 /quit           leave; so does Ctrl-D
@@ -41,6 +41,7 @@ struct Repl {
     options: GenerateOptions,
     interrupt: Interrupt,
     chosen: Chosen,
+    model: PathBuf,
     last: Option<Answer>,
 }
 
@@ -54,15 +55,31 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
     let model = load(file, &chosen.device, &args.load, decode)?;
     let mut chat = Chat::new(model, template);
-    chat.set_system(args.template.system.clone());
-    if let Some(path) = &args.resume {
-        chat.set_conversation(read_conversation(path)?);
+    let mut conversation = match &args.resume {
+        Some(path) => read_conversation(path)?,
+        None => Conversation::new(),
+    };
+    if let Some(system) = &args.template.system {
+        conversation.set_system(Some(system.clone()).filter(|text| !text.trim().is_empty()));
     }
+    chat.set_conversation(conversation);
     let max_tokens = args.max_tokens.unwrap_or(usize::MAX);
     let options = GenerateOptions { max_tokens, sampling };
-    let mut repl = Repl { chat, options, interrupt: Interrupt::install()?, chosen, last: None };
+    let mut repl = Repl {
+        chat,
+        options,
+        interrupt: Interrupt::install()?,
+        chosen,
+        model: args.model.clone(),
+        last: None,
+    };
     match &args.prompt {
-        Some(question) => repl.ask(question),
+        Some(question) => {
+            if repl.ask(question)? {
+                std::process::exit(INTERRUPTED);
+            }
+            Ok(())
+        }
         None => repl.run(),
     }
 }
@@ -70,23 +87,20 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
 impl Repl {
     /// Reads lines until there are no more.
     fn run(&mut self) -> Result<()> {
-        let mut editor = DefaultEditor::new().map_err(Error::Terminal)?;
-        if std::io::stdin().is_terminal() {
+        let mut lines = Lines::open()?;
+        if matches!(lines, Lines::Terminal(_)) {
             note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves");
         }
         loop {
-            let text = match read(&mut editor) {
-                Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => text,
-                Err(ReadlineError::Interrupted) => {
+            let text = match lines.next()? {
+                Line::Text(text) if text.trim().is_empty() => continue,
+                Line::Text(text) => text,
+                Line::Interrupted => {
                     note("Ctrl-D or /quit leaves");
                     continue;
                 }
-                Err(ReadlineError::Eof) => return Ok(()),
-                Err(error) => return Err(Error::Terminal(error)),
+                Line::End => return Ok(()),
             };
-            // What cannot be remembered was read all the same.
-            let _ = editor.add_history_entry(&text);
             let done = match Command::parse(&text) {
                 Some(Ok(Command::Quit)) => return Ok(()),
                 Some(Ok(command)) => self.command(command),
@@ -94,7 +108,7 @@ impl Repl {
                     note(&why);
                     continue;
                 }
-                None => self.ask(&text),
+                None => self.ask(&text).map(|_| ()),
             };
             match done {
                 Ok(()) => {}
@@ -114,7 +128,7 @@ impl Repl {
                 note("the conversation starts over");
             }
             Command::ShowSystem => match self.chat.conversation().system() {
-                Some(text) => note(&text),
+                Some(text) => note(&escaped(&text)),
                 None => note("there is no system prompt"),
             },
             Command::System(text) => {
@@ -122,8 +136,7 @@ impl Repl {
                 note("the conversation starts over with this system prompt");
             }
             Command::Save(path) => {
-                let json = self.chat.conversation().to_json()?;
-                std::fs::write(&path, json).map_err(|source| Error::Write { path: path.clone(), source })?;
+                self.save(&path)?;
                 note(&format!("saved to {}", path.display()));
             }
             Command::Load(path) => {
@@ -137,21 +150,35 @@ impl Repl {
         Ok(())
     }
 
-    /// Prints the model's answer as it comes.
-    fn ask(&mut self, question: &str) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+    /// Writes the conversation to a file, whole or not at all.
+    fn save(&self, path: &Path) -> Result<()> {
+        // The model is mapped: its bytes must not change.
+        if path.exists() && same_file(path, &self.model) {
+            return Err(Error::IsModel(path.into()));
+        }
+        let json = self.chat.conversation().to_json()?;
+        let write = || {
+            let (unfinished, mut file) = Unfinished::create(path)?;
+            file.write_all(json.as_bytes())?;
+            unfinished.finish(&file)
+        };
+        write().map_err(|source| Error::Write { path: path.into(), source })?;
+        Ok(())
+    }
+
+    /// Prints the model's answer as it comes; true if it was stopped.
+    fn ask(&mut self, question: &str) -> Result<bool> {
+        let mut out = Output::lock();
         let mut failed = None;
         let mut started = false;
-        self.interrupt.clear();
+        self.interrupt.begin();
         let interrupt = &self.interrupt;
         let answer = self.chat.say(question, &self.options, &mut |piece| {
-            if interrupt.raised() {
-                return ControlFlow::Break(());
-            }
-            // Templates leave the space in front of an answer to the model.
+            // Models often start an answer with a space.
             let piece = if started { piece } else { piece.trim_start() };
             started |= !piece.is_empty();
-            match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+            match out.write(piece) {
+                Ok(()) if interrupt.raised() => ControlFlow::Break(()),
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
                     failed = Some(error);
@@ -159,15 +186,17 @@ impl Repl {
                 }
             }
         });
+        let stopped = self.interrupt.end();
         if let Some(error) = failed {
             return Err(error.into());
         }
-        writeln!(out)?;
-        out.flush()?;
+        if started {
+            out.end_line()?;
+        }
         let answer = answer?;
         self.remark(&answer);
         self.last = Some(answer);
-        Ok(())
+        Ok(stopped)
     }
 
     /// Says what a reader could not guess of an answer.
@@ -194,7 +223,7 @@ impl Repl {
     fn stats(&self) -> String {
         let model = self.chat.model();
         let place = format!(
-            "{}; {} of {} positions of the context in use, {} turns",
+            "{}; {} of {} positions of the context cached, {} turns",
             self.chosen.describe(),
             model.position(),
             model.context(),
@@ -213,17 +242,13 @@ impl Repl {
     }
 }
 
-/// A line, and those after it while they end in a backslash.
-fn read(editor: &mut DefaultEditor) -> rustyline::Result<String> {
-    let prompt = if std::io::stdin().is_terminal() { PROMPT } else { "" };
-    let mut text = editor.readline(prompt)?;
-    while let Some(start) = text.strip_suffix('\\') {
-        text = format!("{start}\n{}", editor.readline(prompt)?);
-    }
-    Ok(text)
+/// Whether both are one file, by whatever path.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    real(a).is_some() && real(a) == real(b)
 }
 
-fn read_conversation(path: &std::path::Path) -> Result<Conversation> {
+fn read_conversation(path: &Path) -> Result<Conversation> {
     let json = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
     Ok(Conversation::from_json(&json)?)
 }

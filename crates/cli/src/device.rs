@@ -43,7 +43,7 @@ pub fn choose(asked: Option<&str>) -> Result<Device> {
 /// The device that the option `--device` names. Without it, a GPU; where there is only a software device, that or the
 /// interpreter, whichever runs the model's first layer faster.
 pub fn choose_for(asked: Option<&str>, file: &ModelFile, options: &LoadOptions) -> Result<Chosen> {
-    let named = asked.is_some() || std::env::var_os("TALLOW_DEVICE").is_some();
+    let named = asked.is_some() || std::env::var_os("TALLOW_DEVICE").is_some_and(|name| !name.is_empty());
     let best = if named { None } else { Device::best_vulkan().ok() };
     match best {
         Some(software) if software.is_software() => faster(software, file, options),
@@ -58,7 +58,7 @@ fn faster(software: Device, file: &ModelFile, options: &LoadOptions) -> Result<C
     let (needed, available) = (file.memory_on_cpu(options)?, available_memory());
     if needed > available {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        let why = format!("the interpreter needs {:.1} GiB, {:.1} are free", gib(needed), gib(available));
+        let why = format!("the CPU interpreter needs {:.1} GiB, {:.1} are free", gib(needed), gib(available));
         return chosen(software, why);
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -67,20 +67,29 @@ fn faster(software: Device, file: &ModelFile, options: &LoadOptions) -> Result<C
             let times = |a, b, name: &str| format!("{a:.2} ms a layer, {b:.2} on {name}");
             match cpu <= other {
                 true => chosen(Device::Cpu, times(ms(cpu), ms(other), &software.name())),
-                false => chosen(software, times(ms(other), ms(cpu), "the interpreter")),
+                false => chosen(software, times(ms(other), ms(cpu), "the CPU interpreter")),
             }
         }
         (Ok(_), Err(error)) => chosen(Device::Cpu, format!("the software device fails: {error}")),
         // Loading will say what is wrong.
-        (Err(error), _) => chosen(software, format!("the interpreter fails: {error}")),
+        (Err(error), _) => chosen(software, format!("the CPU interpreter fails: {error}")),
     }
 }
 
-/// Bytes of memory that programs can have without swapping.
-pub fn available_memory() -> u64 {
+/// Bytes of memory that programs can have without swapping. A container may have less than the machine.
+fn available_memory() -> u64 {
     let mut system = System::new();
     system.refresh_memory();
-    system.available_memory()
+    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    system.available_memory().min(group)
+}
+
+/// Bytes of memory that there are, in use or not.
+pub fn total_memory() -> u64 {
+    let mut system = System::new();
+    system.refresh_memory();
+    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    system.total_memory().min(group)
 }
 
 /// Prints the devices, one a line, as `--device` takes them.

@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
+use crate::terminal::escaped;
+
 /// Result of every subcommand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -36,8 +38,8 @@ pub enum Error {
     /// Something could not be measured.
     #[error(transparent)]
     Bench(#[from] tallow_bench::BenchError),
-    /// Works were measured whose results are wrong, or which could not run.
-    #[error("{0} of the works failed")]
+    /// Benchmarks ran whose results are wrong, or which could not run.
+    #[error("{0} of the benchmarks failed")]
     WorksFailed(usize),
     /// A model could not be quantized.
     #[error(transparent)]
@@ -49,11 +51,17 @@ pub enum Error {
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),
     /// A chat template could not be used.
-    #[error("{source} (--chat-template FILE takes another template)")]
+    #[error("{why} (--chat-template FILE takes another template)")]
     Template {
         /// Why not.
-        source: tallow_chat::ChatError,
+        why: tallow_chat::ChatError,
     },
+    /// An option that has no meaning without `--chat`.
+    #[error("{0} is an option of chats; add --chat")]
+    OnlyInChat(&'static str),
+    /// The conversation would overwrite a file that is in use.
+    #[error("{} is the model", .0.display())]
+    IsModel(PathBuf),
     /// A conversation could not be saved or read.
     #[error(transparent)]
     Conversation(#[from] tallow_chat::ChatError),
@@ -66,8 +74,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Lines could not be read from the terminal.
-    #[error("cannot read from the terminal")]
-    Terminal(#[source] rustyline::error::ReadlineError),
+    #[error("cannot read from the terminal: {0}")]
+    Terminal(rustyline::error::ReadlineError),
     /// Ctrl-C could not be taken over.
     #[error("cannot handle Ctrl-C")]
     Interrupt(#[source] ctrlc::Error),
@@ -92,7 +100,7 @@ pub enum Error {
 impl From<tallow_models::Error> for Error {
     fn from(error: tallow_models::Error) -> Error {
         match error {
-            tallow_models::Error::Chat(source) => Error::Template { source },
+            tallow_models::Error::Chat(why) => Error::Template { why },
             other => Error::Run(other),
         }
     }
@@ -112,5 +120,5 @@ pub fn one_line(error: &dyn StdError) -> String {
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    line.replace(['\n', '\r'], " ")
+    escaped(&line.replace(['\n', '\r'], " "))
 }

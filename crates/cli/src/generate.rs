@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use tallow_chat::Conversation;
 use tallow_models::chat::encode_conversation;
-use tallow_models::generate::{GenerateOptions, Generation, generate as generate_text};
+use tallow_models::generate::{GenerateOptions, Generation, Stop, generate as generate_text};
 use tallow_models::{Decode, Model};
 
 use crate::args::{GenerateArgs, SamplingDefaults};
@@ -14,6 +14,7 @@ use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
 use crate::load::{load, open, options};
 use crate::template::choose_template;
+use crate::terminal::Output;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -35,6 +36,11 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn generate(args: &GenerateArgs) -> Result<()> {
+    let only_in_chat =
+        [("--system", &args.template.system), ("--chat-template", &args.template.chat_template)];
+    if let Some((option, _)) = only_in_chat.into_iter().find(|(_, value)| value.is_some() && !args.chat) {
+        return Err(Error::OnlyInChat(option));
+    }
     let defaults = if args.chat { SamplingDefaults::CHAT } else { SamplingDefaults::GENERATE };
     let sampling = args.sampling.options(defaults);
     // Whatever can be wrong with the request is said before the weights move.
@@ -70,16 +76,12 @@ fn stream(
     prompt: &[u32],
     options: &GenerateOptions,
 ) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::lock();
     if !args.chat {
-        out.write_all(args.prompt.as_bytes())?;
+        out.write(&args.prompt)?;
     }
-    out.flush()?;
     let mut failed = None;
-    let generation = generate_text(model, prompt, options, &mut |text| match out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-    {
+    let generation = generate_text(model, prompt, options, &mut |text| match out.write(text) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => {
             failed = Some(error);
@@ -89,8 +91,11 @@ fn stream(
     if let Some(error) = failed {
         return Err(error.into());
     }
-    writeln!(out)?;
-    out.flush()?;
+    out.end_line()?;
+    if generation.stop == Stop::Context {
+        let context = model.context();
+        let _ = writeln!(std::io::stderr(), "[stopped: the context of {context} tokens is full (--context)]");
+    }
     let _ = writeln!(std::io::stderr(), "{}", figures(model, chosen, &generation));
     Ok(())
 }

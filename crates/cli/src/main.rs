@@ -20,6 +20,7 @@ mod npy;
 mod perplexity;
 mod quantize;
 mod template;
+mod terminal;
 mod tokenize;
 mod unfinished;
 

@@ -14,7 +14,7 @@ pub fn choose_template(asked: Option<&str>, file: &ModelFile) -> Result<Template
         if file.tokenizer().chat_template().is_none() {
             tracing::warn!("the file has no chat template: taking chatml (--chat-template names another)");
         }
-        return template_of(file.tokenizer()).map_err(|source| Error::Template { source });
+        return template_of(file.tokenizer()).map_err(|why| Error::Template { why });
     };
     if !Path::new(asked).exists()
         && let Ok(template) = Template::builtin(asked)
@@ -23,5 +23,5 @@ pub fn choose_template(asked: Option<&str>, file: &ModelFile) -> Result<Template
     }
     let read = std::fs::read_to_string(asked);
     let source = read.map_err(|source| Error::ReadTemplate { asked: asked.into(), source })?;
-    Template::parse(asked, source).map_err(|source| Error::Template { source })
+    Template::parse(asked, source).map_err(|why| Error::Template { why })
 }

@@ -7,6 +7,7 @@ use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 use crate::args::TokenizeArgs;
 use crate::error::{Error, Result};
 use crate::load::about;
+use crate::terminal::escaped;
 
 /// Runs the command.
 pub fn tokenize(args: &TokenizeArgs) -> Result<()> {
@@ -44,9 +45,7 @@ pub fn tokenize(args: &TokenizeArgs) -> Result<()> {
 /// What a token stands for, quoted; a control token's name in the vocabulary, not quoted.
 fn piece(tokenizer: &Tokenizer, id: u32) -> String {
     if tokenizer.is_control(id) {
-        let name = tokenizer.token_text(id).unwrap_or_default();
-        // A file must not move the reader's cursor.
-        return name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        return escaped(tokenizer.token_text(id).unwrap_or_default());
     }
     match std::str::from_utf8(tokenizer.token_bytes(id)) {
         Ok(text) => format!("{text:?}"),

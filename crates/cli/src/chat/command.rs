@@ -35,7 +35,7 @@ impl Command {
         };
         let alone = |command| match argument {
             "" => Ok(command),
-            _ => Err(format!("/{name} takes nothing behind it")),
+            _ => Err(format!("/{name} takes no argument")),
         };
         Some(match name {
             "help" | "?" => alone(Command::Help),
@@ -68,7 +68,7 @@ mod tests {
         for question in ["hello", "what is /help?", "/usr/bin is what?", "// a comment", "/"] {
             assert_eq!(Command::parse(question), None, "{question}");
         }
-        for (line, why) in [("/save", "takes a file"), ("/reset now", "nothing behind"), ("/hlep", "/help")] {
+        for (line, why) in [("/save", "takes a file"), ("/reset now", "no argument"), ("/hlep", "/help")] {
             let error = Command::parse(line).expect("a command").expect_err("a wrong one");
             assert!(error.contains(why), "{line}: {error}");
         }

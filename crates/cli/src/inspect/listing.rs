@@ -8,6 +8,7 @@ use tallow_gguf::{Array, GgufFile, Value};
 
 use super::summary::Summary;
 use crate::error::Result;
+use crate::terminal::escaped;
 
 /// Prints all metadata and tensors, and totals by format.
 pub fn print(file: &GgufFile, out: &mut impl Write) -> Result<()> {
@@ -20,7 +21,7 @@ pub fn print(file: &GgufFile, out: &mut impl Write) -> Result<()> {
     }
     writeln!(out)?;
     for (key, value) in file.metadata().iter() {
-        writeln!(out, "{key} = {}", short(value))?;
+        writeln!(out, "{} = {}", escaped(key), short(value))?;
     }
     writeln!(out)?;
     let mut totals: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
@@ -34,7 +35,7 @@ pub fn print(file: &GgufFile, out: &mut impl Write) -> Result<()> {
         writeln!(
             out,
             "{:width$}  {:<8}{shape:<16}{:>12} bytes at {}{of_shard}",
-            tensor.name,
+            escaped(&tensor.name),
             tensor.type_name(),
             tensor.bytes,
             tensor.offset,

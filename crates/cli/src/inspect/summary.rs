@@ -11,9 +11,10 @@ use tallow_models::{ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Mem
 use tallow_models::{config::LlamaConfig, llama::Llama, tensors};
 
 use crate::args::InspectArgs;
-use crate::device::{available_memory, choose};
+use crate::device::{choose, total_memory};
 use crate::error::{Result, one_line};
 use crate::load::cache_types;
+use crate::terminal::escaped;
 
 /// Problems with tensors that are listed; a file can claim any number.
 const PROBLEMS: usize = 16;
@@ -28,7 +29,7 @@ pub struct Target {
     memory: Option<u64>,
 }
 
-/// The device that `--device` names, which may be a profile; else the one that `generate` takes.
+/// The device that `--device` names, which may be a profile; else the best Vulkan device, or the CPU.
 pub fn target(asked: Option<&str>) -> Result<Target> {
     if let Some((name, caps)) = asked.and_then(|name| Some((name, caps::profile(name)?))) {
         return Ok(Target { name: format!("{name} (a profile)"), caps: Some(caps), memory: None });
@@ -38,7 +39,7 @@ pub fn target(asked: Option<&str>) -> Result<Target> {
         // Without the warning that running here would be slow, as nothing is run.
         None => Device::best_vulkan().unwrap_or(Device::Cpu),
     };
-    let memory = if device.is_cpu() { Some(available_memory()) } else { device.memory_bytes() };
+    let memory = if device.is_cpu() { Some(total_memory()) } else { device.memory_bytes() };
     Ok(Target { name: device.name(), caps: device.caps().cloned(), memory })
 }
 
@@ -94,7 +95,7 @@ impl Summary {
     /// Checks a file, and plans the steps of its model as `generate` loads them.
     pub fn of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Summary {
         let metadata = file.metadata();
-        let text = |key| metadata.get_str(key).ok().map(shown);
+        let text = |key| metadata.get_str(key).ok().map(escaped);
         let problems = tensors::problems(file, PROBLEMS);
         let supported =
             LlamaConfig::from_metadata(metadata).is_ok() && text("general.architecture").is_some();
@@ -129,7 +130,7 @@ impl Summary {
             device_memory_bytes: target.memory,
             memory,
             runs: reasons.is_empty(),
-            reasons: reasons.iter().map(|reason| shown(reason)).collect(),
+            reasons: reasons.iter().map(|reason| escaped(reason)).collect(),
         }
     }
 
@@ -263,12 +264,6 @@ fn too_large(report: &MemoryReport, target: &Target) -> Option<String> {
     let (needed, has) = (report.total_bytes, target.memory?);
     let (needed, has) = (needed > has).then(|| (bytes(needed), bytes(has)))?;
     Some(format!("it takes {needed}, and {} has {has}", target.name))
-}
-
-/// Text of a file with control characters escaped, which must not move the reader's cursor.
-fn shown(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
 }
 
 /// Bytes, and how many that is in the unit that suits them.

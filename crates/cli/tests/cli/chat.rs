@@ -43,8 +43,8 @@ fn a_conversation_with_commands() {
     assert_eq!(answers.lines().filter(|line| !line.is_empty()).count(), 2, "{answers}");
     for note in [
         "[stopped after 6 tokens]",
-        " positions of the context in use, 2 turns]",
-        " positions of the context in use, 0 turns]",
+        " positions of the context cached, 2 turns]",
+        " positions of the context cached, 0 turns]",
         "[Be kind.]",
         "[2 turns]",
         "[there is no command /nothing; /help lists them]",
@@ -95,8 +95,47 @@ fn templates_that_are_no_good_are_errors_with_a_line_and_a_way_out() {
     for part in ["stopped", "line 1", "--chat-template FILE"] {
         assert!(endless.contains(part), "{part:?} is not in {endless}");
     }
+    // Each error once.
+    assert_eq!(parse.matches("cannot parse").count(), 1, "{parse}");
+    assert_eq!(endless.matches("stopped").count(), 1, "{endless}");
     let missing = stderr(&chat("", &["--chat-template", "no-such-template"]));
     assert!(missing.contains("chatml, gemma, llama2"), "{missing}");
+}
+
+#[test]
+fn what_comes_through_a_pipe_may_be_cut_or_broken() {
+    let (_folder, path) = template(TEMPLATE);
+    let model = model("nano-Q4_0");
+    let args = ["chat", "--device", "cpu", "--chat-template", &path, "--max-tokens", "4", "--model", &model];
+    let mut child =
+        program(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"The \xff king\r\n\nThe queen\\").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Two questions, two answers of four tokens each.
+    assert_eq!(stderr(&output).matches("[stopped after 4 tokens]").count(), 2, "{}", stderr(&output));
+}
+
+#[test]
+fn the_model_is_not_overwritten_and_options_of_chats_belong_to_chats() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("model.gguf");
+    std::fs::copy(model("nano-Q4_0"), &copy).unwrap();
+    let path = copy.to_str().unwrap();
+    let bytes = std::fs::read(&copy).unwrap();
+    let mut child = program(&["chat", "--device", "cpu", "--model", path])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(format!("/save {path}\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(stderr(&output).contains("is the model"), "{}", stderr(&output));
+    assert_eq!(std::fs::read(&copy).unwrap(), bytes);
+
+    let output = tallow(&["generate", "--model", path, "--prompt", "a", "--system", "b"]);
+    assert!(!output.status.success() && stderr(&output).contains("add --chat"), "{}", stderr(&output));
 }
 
 #[test]
@@ -118,8 +157,9 @@ fn tokens_are_printed_as_ids_and_pieces() {
     assert_eq!(ids, "3262,627,261,551,453,309,261\n");
     let ordinary = tokenize(&["--ordinary", "--text", "<|end_of_text|>"]);
     assert!(ordinary.lines().count() > 2 && !ordinary.contains("  <|end_of_text|>"), "{ordinary}");
-    // Another rule for splitting, and one that there is not.
-    assert!(!tokenize(&["--pre", "gpt-2", "--text", "1234"]).is_empty());
+    // The model's own rule keeps digits together, another one takes each by itself; and one that there is not.
+    let pieces = |pre: &str| tokenize(&["--bare", "--pre", pre, "--text", "in 1984"]).lines().count();
+    assert!(pieces("smollm") > pieces("gpt-2"));
     let output = tallow(&["tokenize", "--model", &model, "--text", "a", "--pre", "smolm"]);
     let error = stderr(&output);
     assert!(!output.status.success() && error.contains("smollm"), "{error}");
