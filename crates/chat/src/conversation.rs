@@ -115,38 +115,65 @@ impl Conversation {
     /// Renders these messages with the other variables of `context`, whose own messages do not count.
     ///
     /// Where the template refuses the system role or leaves its text out, the system prompt is put in front of the
-    /// user's first message instead, and [`Rendering::system_folded`] says so.
+    /// user's first message instead, and [`Rendering::system_folded`] says so. A blank system prompt that the template
+    /// refuses is left out.
     pub fn render(&self, template: &Template, context: &Context) -> Result<Rendering, ChatError> {
         let render = |messages| template.render(&Context { messages, ..context.clone() });
         let plain = render(self.messages.clone());
-        let Some(system) = self.system().filter(|text| !text.trim().is_empty()) else {
+        let refused = matches!(plain, Err(ChatError::Raised { .. }));
+        let Some(system) = self.system() else {
             return Ok(Rendering { text: plain?, system_folded: false });
         };
-        let missing = match &plain {
-            Ok(text) => !text.contains(system.trim()),
-            Err(error) => matches!(error, ChatError::Raised { .. }),
+        if system.trim().is_empty() {
+            let text = if refused { render(self.history().to_vec()) } else { plain };
+            return Ok(Rendering { text: text?, system_folded: false });
+        }
+        let plain = match plain {
+            Ok(text) => text,
+            // The system role may not be all that it refuses.
+            Err(_) if refused => {
+                return Ok(Rendering { text: render(self.folded(&system))?, system_folded: true });
+            }
+            Err(error) => return Err(error),
         };
-        if !missing {
-            return Ok(Rendering { text: plain?, system_folded: false });
+        // The system prompt's own text could stand in the rendering for another reason, so one that stands nowhere in
+        // it is looked for. A template that fails on that has read it.
+        let probe = absent_from(&plain);
+        let shows = |messages| render(messages).map(|text| text.contains(&probe));
+        if shows(self.with_system_text(&probe)).unwrap_or(true) {
+            return Ok(Rendering { text: plain, system_folded: false });
         }
-        match (render(self.folded(&system)), plain) {
-            (Ok(text), _) if text.contains(system.trim()) => Ok(Rendering { text, system_folded: true }),
-            // Escaped, perhaps, or the template takes no text of ours: then its own rendering is the better one.
-            (_, Ok(text)) => Ok(Rendering { text, system_folded: false }),
-            (Ok(text), Err(_)) => Ok(Rendering { text, system_folded: true }),
-            // The system role was not all that it refused.
-            (Err(error), Err(_)) => Err(error),
+        // Perhaps the template takes no text of ours: then its own rendering is the better one.
+        if shows(self.folded(&probe)).unwrap_or(false)
+            && let Ok(text) = render(self.folded(&system))
+        {
+            return Ok(Rendering { text, system_folded: true });
         }
+        Ok(Rendering { text: plain, system_folded: false })
+    }
+
+    /// The messages with another text as the system prompt.
+    fn with_system_text(&self, text: &str) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        if let Some(system) = messages.first_mut() {
+            system.replace_text(text);
+        }
+        messages
     }
 
     /// The messages with the system prompt in the user's first one.
     fn folded(&self, system: &str) -> Vec<Message> {
-        let mut messages = self.messages[self.history_start()..].to_vec();
+        let mut messages = self.history().to_vec();
         match messages.iter_mut().find(|message| message.role == USER) {
             Some(first) => first.prepend(system),
             None => messages.insert(0, Message::new(USER, system)),
         }
         messages
+    }
+
+    /// The messages after the system prompt.
+    fn history(&self) -> &[Message] {
+        &self.messages[self.history_start()..]
     }
 
     fn history_start(&self) -> usize {
@@ -165,6 +192,13 @@ impl Rendering {
         let same = self.text.chars().zip(fed.chars()).take_while(|(a, b)| a == b);
         Feed::Restart(same.map(|(c, _)| c.len_utf8()).sum())
     }
+}
+
+/// A text that is not in `text`: more private-use characters than stand there in a row.
+fn absent_from(text: &str) -> String {
+    const PROBE: char = '\u{f8fe}';
+    let longest = text.split(|c| c != PROBE).map(|run| run.chars().count()).max().unwrap_or(0);
+    PROBE.to_string().repeat(longest + 1)
 }
 
 fn json_error(error: &serde_json::Error) -> ChatError {

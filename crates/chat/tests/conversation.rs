@@ -153,6 +153,63 @@ fn a_refused_system_prompt_is_folded() {
 }
 
 #[test]
+fn a_system_prompt_is_not_mistaken_for_other_text() {
+    let silent =
+        "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>";
+    let silent = Template::parse("silent", silent).unwrap();
+    // The last is what `render` may look for itself.
+    for system in ["assistant", "Hello", "e", "<", "\u{f8fe}"] {
+        let mut chat = Conversation::with_system(system);
+        chat.push_user("Hello \u{f8fe}\u{f8fe}");
+        let rendering = chat.render(&silent, &prompt()).unwrap();
+        let expected = format!("<user>{system}\n\nHello \u{f8fe}\u{f8fe}<assistant>");
+        assert_eq!((rendering.text, rendering.system_folded), (expected, true));
+    }
+
+    // Written in another form, it is there all the same.
+    let json =
+        Template::parse("json", "{% for m in messages %}{{ m.content | tojson }}{% endfor %}").unwrap();
+    let mut chat = Conversation::with_system("two\nlines");
+    chat.push_user("Hello");
+    let rendering = chat.render(&json, &prompt()).unwrap();
+    assert_eq!((rendering.text.as_str(), rendering.system_folded), (r#""two\nlines""Hello""#, false));
+
+    // In parts, of which the template writes each.
+    let list = json!([
+        {"role": "system", "content": [{"type": "text", "text": "S"}, {"type": "text", "text": "T"}]},
+        {"role": "user", "content": [{"type": "text", "text": "U"}]},
+    ]);
+    let parts = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}";
+    let parts = Template::parse("parts", parts).unwrap();
+    let rendering = Conversation::from_json(&list.to_string()).unwrap().render(&parts, &prompt()).unwrap();
+    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("[S][T][U]", false));
+
+    // A template that takes no message at all stays as it is.
+    let mut chat = Conversation::with_system("fixed");
+    chat.push_user("Hello");
+    let fixed = Template::parse("fixed", "a fixed text").unwrap();
+    let rendering = chat.render(&fixed, &prompt()).unwrap();
+    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("a fixed text", false));
+}
+
+#[test]
+fn a_blank_system_prompt_that_is_refused_is_left_out() {
+    let gemma = Template::builtin("gemma").unwrap();
+    let chatml = Template::builtin("chatml").unwrap();
+    let mut plain = Conversation::new();
+    plain.push_user("Hello");
+    let expected = plain.render(&gemma, &prompt()).unwrap();
+    for blank in ["", " \n"] {
+        let mut chat = Conversation::with_system(blank);
+        chat.push_user("Hello");
+        assert_eq!(chat.render(&gemma, &prompt()).unwrap(), expected);
+        let rendering = chat.render(&chatml, &prompt()).unwrap();
+        assert!(rendering.text.starts_with("<|im_start|>system\n"), "{}", rendering.text);
+        assert!(!rendering.system_folded);
+    }
+}
+
+#[test]
 fn the_oldest_turns_go_and_roles_still_alternate() {
     let mut chat = chat();
     assert_eq!(chat.turns(), 3);
