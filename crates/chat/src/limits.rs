@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use minijinja::value::{Rest, Tuple, Value, ValueKind};
+use minijinja::value::{Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 
 /// The functions that assigned values go through, under names that no template uses.
@@ -31,11 +31,10 @@ const STACK: usize = 256 << 20;
 /// Time that parsing or rendering may take; the fuel of [`crate::template`] burns in a second.
 const TIME: Duration = Duration::from_secs(10);
 
-/// The value or the tuple that a template assigns, if its size is in bounds.
+/// The value that a template assigns, if its size is in bounds.
 pub(crate) fn add_functions(environment: &mut Environment<'_>) {
-    environment.add_function(BOUNDED, |state: &State, values: Rest<Value>| bounded(state, values, false));
-    environment
-        .add_function(BOUNDED_ATTRIBUTE, |state: &State, values: Rest<Value>| bounded(state, values, true));
+    environment.add_function(BOUNDED, |state: &State, value: Value| bounded(state, value, false));
+    environment.add_function(BOUNDED_ATTRIBUTE, |state: &State, value: Value| bounded(state, value, true));
 }
 
 /// The cause of the error of a template that prints too much.
@@ -82,12 +81,7 @@ pub(crate) fn on_own_thread<T: Send + 'static>(
     })
 }
 
-fn bounded(state: &State, values: Rest<Value>, attribute: bool) -> Result<Value, Error> {
-    let mut values = values.0;
-    let mut value = match values.len() {
-        1 => values.swap_remove(0),
-        _ => Value::from(Tuple::new(values)),
-    };
+fn bounded(state: &State, mut value: Value, attribute: bool) -> Result<Value, Error> {
     // A lazy value computes its items from another one: a chain of those is as bad as nested lists.
     if value.kind() == ValueKind::Iterable {
         value = value.try_iter()?.collect();

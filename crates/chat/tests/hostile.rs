@@ -106,6 +106,22 @@ fn nested_and_shared_values_are_bounded() {
 }
 
 #[test]
+fn no_assignment_escapes_its_bounds() {
+    let grown = "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% for j in range(2000) %}BEFORE\
+                 {% set ns.x = STEP %}AFTER{% endfor %}{% endfor %}{{ ns.x ~ '' }}";
+    for (before, step, after) in [
+        ("", "1), (ns.x", ""),
+        ("", "1)), ((ns.x", ""),
+        ("", "ns.x,", ""),
+        ("{#}{% raw %}#}", "[ns.x]", "{#{% endraw %}#}"),
+        ("{{ {'a': {}} ~ '{% raw %}' }}", "[ns.x]", "{{ '{% endraw %}' }}"),
+        ("{% raw %}endraw{% endraw %}", "[ns.x]", ""),
+    ] {
+        refused(&grown.replace("BEFORE", before).replace("STEP", step).replace("AFTER", after));
+    }
+}
+
+#[test]
 fn long_and_deep_sources_are_parsed_or_refused() {
     for (before, repeated, after) in [
         ("{{ x", "|list", " }}"),
