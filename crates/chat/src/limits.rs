@@ -29,7 +29,7 @@ const VALUES: usize = 1 << 20;
 const STACK: usize = 256 << 20;
 
 /// Time that parsing or rendering may take; the fuel of [`crate::template`] burns in a second.
-const TIME: Duration = Duration::from_secs(10);
+pub(crate) const TIME: Duration = Duration::from_secs(10);
 
 /// The value that a template assigns, if its size is in bounds.
 pub(crate) fn add_functions(environment: &mut Environment<'_>) {
@@ -59,14 +59,15 @@ struct Printed(usize);
 /// Why [`on_own_thread`] has no result.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It took more than this many seconds; its thread is left behind.
-    Slow(u64),
+    /// It took too much time; its thread is left behind.
+    Slow,
     /// It panicked, or there was no thread for it.
     Broken,
 }
 
-/// What `work` returns, on a thread with a large stack.
+/// What `work` returns within this `time`, on a thread with a large stack.
 pub(crate) fn on_own_thread<T: Send + 'static>(
+    time: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let (sender, receiver) = mpsc::channel();
@@ -75,8 +76,8 @@ pub(crate) fn on_own_thread<T: Send + 'static>(
         .stack_size(STACK)
         .spawn(move || sender.send(work()))
         .map_err(|_| Failure::Broken)?;
-    receiver.recv_timeout(TIME).map_err(|error| match error {
-        RecvTimeoutError::Timeout => Failure::Slow(TIME.as_secs()),
+    receiver.recv_timeout(time).map_err(|error| match error {
+        RecvTimeoutError::Timeout => Failure::Slow,
         RecvTimeoutError::Disconnected => Failure::Broken,
     })
 }
