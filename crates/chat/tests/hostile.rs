@@ -4,8 +4,15 @@
 
 use tallow_chat::{ChatError, Context, Template};
 
+/// The text or the error of a template; a panic inside of the engine, which is an error to callers, fails the test.
 fn render(source: &str) -> Result<String, ChatError> {
-    Template::parse("hostile", source)?.render(&Context::default())
+    let rendered =
+        Template::parse("hostile", source).and_then(|template| template.render(&Context::default()));
+    if let Err(error) = &rendered {
+        let shown: String = source.chars().take(100).collect();
+        assert!(!error.to_string().contains("the template engine failed"), "{shown}: {error}");
+    }
+    rendered
 }
 
 /// The error of a template, which is one line and says where it stood.
