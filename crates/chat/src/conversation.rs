@@ -1,4 +1,4 @@
-//! The messages of one chat, and what of their text a model has yet to read.
+//! The messages of one chat, and their text as a model reads it.
 
 use crate::{ChatError, Context, Message, Template};
 
@@ -17,17 +17,8 @@ pub struct Conversation {
 pub struct Rendering {
     /// The whole text, special tokens among it.
     pub text: String,
-    /// Whether the system prompt stands in the user's first message, since the template has no system role.
+    /// Whether the system prompt was put in front of the user's first message, since the template takes none.
     pub system_folded: bool,
-}
-
-/// What to feed next to a model whose KV cache holds an earlier text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Feed<'a> {
-    /// The cache holds the start of the text: feed this rest of it, which may be empty.
-    Append(&'a str),
-    /// The texts differ after this many bytes, a border between characters: cut the cache there or start over.
-    Restart(usize),
 }
 
 impl Conversation {
@@ -90,7 +81,7 @@ impl Conversation {
     /// Removes up to `count` of the oldest turns and returns how many; the system prompt and the last turn stay.
     ///
     /// A turn goes as a whole, so that roles alternate as before. Afterwards the text differs early: the model's KV
-    /// cache must be cut or filled again, as [`Rendering::after`] says.
+    /// cache must be cut there and filled again.
     pub fn drop_oldest_turns(&mut self, count: usize) -> usize {
         let start = self.history_start();
         let users: Vec<usize> =
@@ -178,19 +169,6 @@ impl Conversation {
 
     fn history_start(&self) -> usize {
         usize::from(self.messages.first().is_some_and(|message| message.role == SYSTEM))
-    }
-}
-
-impl Rendering {
-    /// What to feed to a model that has read `fed`: earlier renderings and the replies that it wrote itself.
-    ///
-    /// A template that rewrites replies, say by trimming them or by leaving reasoning out, makes a restart necessary.
-    pub fn after(&self, fed: &str) -> Feed<'_> {
-        if let Some(rest) = self.text.strip_prefix(fed) {
-            return Feed::Append(rest);
-        }
-        let same = self.text.chars().zip(fed.chars()).take_while(|(a, b)| a == b);
-        Feed::Restart(same.map(|(c, _)| c.len_utf8()).sum())
     }
 }
 

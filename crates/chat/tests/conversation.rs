@@ -1,9 +1,9 @@
-//! Conversations: what is rendered, saved, dropped, and fed next.
+//! Conversations: what is rendered, saved and dropped.
 
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
-use tallow_chat::{ChatError, Content, Context, Conversation, Feed, Message, Template, builtin_names};
+use tallow_chat::{ChatError, Content, Context, Conversation, Message, Template, builtin_names};
 
 fn prompt() -> Context {
     Context { add_generation_prompt: true, ..Context::default() }
@@ -80,41 +80,6 @@ fn builtins_write_the_formats_of_their_models() {
         let rendering = chat.render(&Template::builtin(name).unwrap(), &prompt()).unwrap();
         assert_eq!(rendering.text, expected, "{name}");
     }
-}
-
-#[test]
-fn only_the_suffix_is_fed() {
-    let template = Template::builtin("chatml").unwrap();
-    let mut chat = Conversation::new();
-    let mut fed = String::new();
-    for turn in 0..4 {
-        chat.push_user(format!("question {turn}"));
-        let rendering = chat.render(&template, &prompt()).unwrap();
-        let Feed::Append(suffix) = rendering.after(&fed) else { panic!("turn {turn} starts over") };
-        assert!(suffix.len() < 100, "turn {turn} feeds {suffix}");
-        fed.push_str(suffix);
-        assert_eq!(fed, rendering.text);
-        // The model's reply, whose end is not fed.
-        fed.push_str("an answer");
-        chat.push_assistant("an answer");
-    }
-    let again = chat.render(&template, &Context::default()).unwrap();
-    assert_eq!(again.after(&again.text), Feed::Append(""));
-}
-
-#[test]
-fn a_changed_text_starts_over_at_the_difference() {
-    let template =
-        Template::parse("trims", "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}").unwrap();
-    let mut chat = Conversation::new();
-    chat.push_user("é");
-    let fed = chat.render(&template, &prompt()).unwrap().text + "[ a";
-    chat.push_assistant(" a");
-    assert_eq!(chat.render(&template, &prompt()).unwrap().after(&fed), Feed::Restart("[é][".len()));
-    // Not inside of a character: these two share their first byte.
-    chat.reset();
-    chat.push_user("è");
-    assert_eq!(chat.render(&template, &prompt()).unwrap().after(&fed), Feed::Restart(1));
 }
 
 #[test]
