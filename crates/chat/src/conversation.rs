@@ -18,7 +18,7 @@ pub struct Rendering {
     /// The whole text, special tokens among it.
     pub text: String,
     /// Whether the system prompt was put in front of the user's first message, since the template takes none.
-    pub system_folded: bool,
+    pub system_in_user_message: bool,
 }
 
 impl Conversation {
@@ -106,24 +106,24 @@ impl Conversation {
     /// Renders these messages with the other variables of `context`, whose own messages do not count.
     ///
     /// Where the template refuses the system role or leaves its text out, the system prompt is put in front of the
-    /// user's first message instead, and [`Rendering::system_folded`] says so. A blank system prompt that the template
+    /// user's first message instead, and [`Rendering::system_in_user_message`] says so. A blank system prompt that the template
     /// refuses is left out.
     pub fn render(&self, template: &Template, context: &Context) -> Result<Rendering, ChatError> {
         let render = |messages| template.render(&Context { messages, ..context.clone() });
         let plain = render(self.messages.clone());
         let refused = matches!(plain, Err(ChatError::Raised { .. }));
         let Some(system) = self.system() else {
-            return Ok(Rendering { text: plain?, system_folded: false });
+            return Ok(Rendering { text: plain?, system_in_user_message: false });
         };
         if system.trim().is_empty() {
             let text = if refused { render(self.history().to_vec()) } else { plain };
-            return Ok(Rendering { text: text?, system_folded: false });
+            return Ok(Rendering { text: text?, system_in_user_message: false });
         }
         let plain = match plain {
             Ok(text) => text,
             // The system role may not be all that it refuses.
             Err(_) if refused => {
-                return Ok(Rendering { text: render(self.folded(&system))?, system_folded: true });
+                return Ok(Rendering { text: render(self.folded(&system))?, system_in_user_message: true });
             }
             Err(error) => return Err(error),
         };
@@ -132,15 +132,15 @@ impl Conversation {
         let probe = absent_from(&plain);
         let shows = |messages| render(messages).map(|text| text.contains(&probe));
         if shows(self.with_system_text(&probe)).unwrap_or(true) {
-            return Ok(Rendering { text: plain, system_folded: false });
+            return Ok(Rendering { text: plain, system_in_user_message: false });
         }
         // Perhaps the template takes no text of ours: then its own rendering is the better one.
         if shows(self.folded(&probe)).unwrap_or(false)
             && let Ok(text) = render(self.folded(&system))
         {
-            return Ok(Rendering { text, system_folded: true });
+            return Ok(Rendering { text, system_in_user_message: true });
         }
-        Ok(Rendering { text: plain, system_folded: false })
+        Ok(Rendering { text: plain, system_in_user_message: false })
     }
 
     /// The messages with another text as the system prompt.

@@ -32,7 +32,7 @@ fn every_builtin_says_everything_in_order() {
             let at = rest.find(&text).unwrap_or_else(|| panic!("{name} lacks {text}: {}", rendering.text));
             rest = &rest[at + text.len()..];
         }
-        assert_eq!(rendering.system_folded, ["gemma", "mistral"].contains(&name), "{name}");
+        assert_eq!(rendering.system_in_user_message, ["gemma", "mistral"].contains(&name), "{name}");
     }
     let error = Template::builtin("llama9").unwrap_err().to_string();
     assert_eq!(
@@ -88,14 +88,14 @@ fn a_refused_system_prompt_is_folded() {
     let mut chat = Conversation::with_system("Be brief.");
     chat.push_user("Hello");
     let rendering = chat.render(&gemma, &prompt()).unwrap();
-    assert!(rendering.system_folded);
+    assert!(rendering.system_in_user_message);
     assert!(rendering.text.contains("user\nBe brief.\n\nHello<end_of_turn>"), "{}", rendering.text);
 
     // One that leaves it out without a word.
     let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}|{% endfor %}";
     let silent = Template::parse("silent", silent).unwrap();
     let rendering = chat.render(&silent, &prompt()).unwrap();
-    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("Be brief.\n\nHello|", true));
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("Be brief.\n\nHello|", true));
 
     // Parts of content, and no user's message at all.
     let list = json!([{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "U"}]}]);
@@ -114,7 +114,7 @@ fn a_refused_system_prompt_is_folded() {
     );
     let mut plain = Conversation::new();
     plain.push_user("Hello");
-    assert!(!plain.render(&gemma, &prompt()).unwrap().system_folded);
+    assert!(!plain.render(&gemma, &prompt()).unwrap().system_in_user_message);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_system_prompt_is_not_mistaken_for_other_text() {
         chat.push_user("Hello \u{f8fe}\u{f8fe}");
         let rendering = chat.render(&silent, &prompt()).unwrap();
         let expected = format!("<user>{system}\n\nHello \u{f8fe}\u{f8fe}<assistant>");
-        assert_eq!((rendering.text, rendering.system_folded), (expected, true));
+        assert_eq!((rendering.text, rendering.system_in_user_message), (expected, true));
     }
 
     // Written in another form, it is there all the same.
@@ -137,7 +137,10 @@ fn a_system_prompt_is_not_mistaken_for_other_text() {
     let mut chat = Conversation::with_system("two\nlines");
     chat.push_user("Hello");
     let rendering = chat.render(&json, &prompt()).unwrap();
-    assert_eq!((rendering.text.as_str(), rendering.system_folded), (r#""two\nlines""Hello""#, false));
+    assert_eq!(
+        (rendering.text.as_str(), rendering.system_in_user_message),
+        (r#""two\nlines""Hello""#, false)
+    );
 
     // In parts, of which the template writes each.
     let list = json!([
@@ -147,14 +150,14 @@ fn a_system_prompt_is_not_mistaken_for_other_text() {
     let parts = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}";
     let parts = Template::parse("parts", parts).unwrap();
     let rendering = Conversation::from_json(&list.to_string()).unwrap().render(&parts, &prompt()).unwrap();
-    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("[S][T][U]", false));
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("[S][T][U]", false));
 
     // A template that takes no message at all stays as it is.
     let mut chat = Conversation::with_system("fixed");
     chat.push_user("Hello");
     let fixed = Template::parse("fixed", "a fixed text").unwrap();
     let rendering = chat.render(&fixed, &prompt()).unwrap();
-    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("a fixed text", false));
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("a fixed text", false));
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn a_blank_system_prompt_that_is_refused_is_left_out() {
         assert_eq!(chat.render(&gemma, &prompt()).unwrap(), expected);
         let rendering = chat.render(&chatml, &prompt()).unwrap();
         assert!(rendering.text.starts_with("<|im_start|>system\n"), "{}", rendering.text);
-        assert!(!rendering.system_folded);
+        assert!(!rendering.system_in_user_message);
     }
 }
 

@@ -42,14 +42,14 @@ pub struct Answer {
     /// Turns that were dropped because the context was full.
     pub dropped_turns: usize,
     /// Whether the template takes no system prompt, which was put in front of the first message then.
-    pub system_folded: bool,
+    pub system_in_user_message: bool,
 }
 
 /// An encoded conversation.
 struct Prompt {
     ids: Vec<u32>,
     dropped_turns: usize,
-    system_folded: bool,
+    system_in_user_message: bool,
 }
 
 /// The template of a model file, named after its metadata key; the built-in `chatml` where it has none.
@@ -164,9 +164,10 @@ impl Chat {
             let options = GenerateOptions { max_tokens: left, ..options.clone() };
             let part = generate_after(&mut self.model, &prompt.ids, &options, on_text)?;
             let full = part.stop == Stop::Context;
-            let (dropped_turns, system_folded) = (prompt.dropped_turns, prompt.system_folded);
+            let (dropped_turns, system_in_user_message) =
+                (prompt.dropped_turns, prompt.system_in_user_message);
             match &mut whole {
-                None => whole = Some(Answer { generation: part, dropped_turns, system_folded }),
+                None => whole = Some(Answer { generation: part, dropped_turns, system_in_user_message }),
                 Some(answer) => {
                     answer.generation.append(part);
                     answer.dropped_turns += dropped_turns;
@@ -188,16 +189,16 @@ impl Chat {
         let mut dropped_turns = 0;
         loop {
             let tokenizer = self.model.tokenizer();
-            let (mut ids, system_folded) =
+            let (mut ids, system_in_user_message) =
                 encode(tokenizer, &self.template, &self.context, &self.conversation)?;
             ids.extend(written);
             if ids.len() + reserve <= context {
-                return Ok(Prompt { ids, dropped_turns, system_folded });
+                return Ok(Prompt { ids, dropped_turns, system_in_user_message });
             }
             if self.conversation.drop_oldest_turns(1) == 0 {
                 // One turn alone may use what was kept for the answer.
                 return match ids.len() < context {
-                    true => Ok(Prompt { ids, dropped_turns, system_folded }),
+                    true => Ok(Prompt { ids, dropped_turns, system_in_user_message }),
                     false => Err(Error::PromptTooLong { tokens: ids.len(), context }),
                 };
             }
@@ -235,7 +236,7 @@ fn encode(
     if tokenizer.adds_bos() && ids.first().copied() != tokenizer.bos() {
         ids.splice(0..0, tokenizer.bos());
     }
-    Ok((ids, rendering.system_folded))
+    Ok((ids, rendering.system_in_user_message))
 }
 
 /// A message in whose text each control token that its author spelled out, and each mark, is the number of an entry of
