@@ -1,4 +1,4 @@
-//! The messages of one chat, and what of their text a model has yet to read.
+//! The messages of one chat, and their text as a model reads it.
 
 use crate::{ChatError, Context, Message, Template};
 
@@ -17,17 +17,8 @@ pub struct Conversation {
 pub struct Rendering {
     /// The whole text, special tokens among it.
     pub text: String,
-    /// Whether the system prompt stands in the user's first message, since the template has no system role.
-    pub system_folded: bool,
-}
-
-/// What to feed next to a model whose KV cache holds an earlier text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Feed<'a> {
-    /// The cache holds the start of the text: feed this rest of it, which may be empty.
-    Append(&'a str),
-    /// The texts differ after this many bytes, a border between characters: cut the cache there or start over.
-    Restart(usize),
+    /// Whether the system prompt was put in front of the user's first message, since the template takes none.
+    pub system_in_user_message: bool,
 }
 
 impl Conversation {
@@ -90,7 +81,7 @@ impl Conversation {
     /// Removes up to `count` of the oldest turns and returns how many; the system prompt and the last turn stay.
     ///
     /// A turn goes as a whole, so that roles alternate as before. Afterwards the text differs early: the model's KV
-    /// cache must be cut or filled again, as [`Rendering::after`] says.
+    /// cache must be cut there and filled again.
     pub fn drop_oldest_turns(&mut self, count: usize) -> usize {
         let start = self.history_start();
         let users: Vec<usize> =
@@ -115,33 +106,55 @@ impl Conversation {
     /// Renders these messages with the other variables of `context`, whose own messages do not count.
     ///
     /// Where the template refuses the system role or leaves its text out, the system prompt is put in front of the
-    /// user's first message instead, and [`Rendering::system_folded`] says so.
+    /// user's first message instead, and [`Rendering::system_in_user_message`] says so. A blank system prompt that the template
+    /// refuses is left out.
     pub fn render(&self, template: &Template, context: &Context) -> Result<Rendering, ChatError> {
         let render = |messages| template.render(&Context { messages, ..context.clone() });
         let plain = render(self.messages.clone());
-        let Some(system) = self.system().filter(|text| !text.trim().is_empty()) else {
-            return Ok(Rendering { text: plain?, system_folded: false });
+        let refused = matches!(plain, Err(ChatError::Raised { .. }));
+        let Some(system) = self.system() else {
+            return Ok(Rendering { text: plain?, system_in_user_message: false });
         };
-        let missing = match &plain {
-            Ok(text) => !text.contains(system.trim()),
-            Err(error) => matches!(error, ChatError::Raised { .. }),
+        if system.trim().is_empty() {
+            let text = if refused { render(self.history().to_vec()) } else { plain };
+            return Ok(Rendering { text: text?, system_in_user_message: false });
+        }
+        let plain = match plain {
+            Ok(text) => text,
+            // The system role may not be all that it refuses.
+            Err(_) if refused => {
+                return Ok(Rendering { text: render(self.folded(&system))?, system_in_user_message: true });
+            }
+            Err(error) => return Err(error),
         };
-        if !missing {
-            return Ok(Rendering { text: plain?, system_folded: false });
+        // The system prompt's own text could stand in the rendering for another reason, so one that stands nowhere in
+        // it is looked for. A template that fails on that has read it.
+        let probe = absent_from(&plain);
+        let shows = |messages| render(messages).map(|text| text.contains(&probe));
+        if shows(self.with_system_text(&probe)).unwrap_or(true) {
+            return Ok(Rendering { text: plain, system_in_user_message: false });
         }
-        match (render(self.folded(&system)), plain) {
-            (Ok(text), _) if text.contains(system.trim()) => Ok(Rendering { text, system_folded: true }),
-            // Escaped, perhaps, or the template takes no text of ours: then its own rendering is the better one.
-            (_, Ok(text)) => Ok(Rendering { text, system_folded: false }),
-            (Ok(text), Err(_)) => Ok(Rendering { text, system_folded: true }),
-            // The system role was not all that it refused.
-            (Err(error), Err(_)) => Err(error),
+        // Perhaps the template takes no text of ours: then its own rendering is the better one.
+        if shows(self.folded(&probe)).unwrap_or(false)
+            && let Ok(text) = render(self.folded(&system))
+        {
+            return Ok(Rendering { text, system_in_user_message: true });
         }
+        Ok(Rendering { text: plain, system_in_user_message: false })
+    }
+
+    /// The messages with another text as the system prompt.
+    fn with_system_text(&self, text: &str) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        if let Some(system) = messages.first_mut() {
+            system.replace_text(text);
+        }
+        messages
     }
 
     /// The messages with the system prompt in the user's first one.
     fn folded(&self, system: &str) -> Vec<Message> {
-        let mut messages = self.messages[self.history_start()..].to_vec();
+        let mut messages = self.history().to_vec();
         match messages.iter_mut().find(|message| message.role == USER) {
             Some(first) => first.prepend(system),
             None => messages.insert(0, Message::new(USER, system)),
@@ -149,22 +162,21 @@ impl Conversation {
         messages
     }
 
+    /// The messages after the system prompt.
+    fn history(&self) -> &[Message] {
+        &self.messages[self.history_start()..]
+    }
+
     fn history_start(&self) -> usize {
         usize::from(self.messages.first().is_some_and(|message| message.role == SYSTEM))
     }
 }
 
-impl Rendering {
-    /// What to feed to a model that has read `fed`: earlier renderings and the replies that it wrote itself.
-    ///
-    /// A template that rewrites replies, say by trimming them or by leaving reasoning out, makes a restart necessary.
-    pub fn after(&self, fed: &str) -> Feed<'_> {
-        if let Some(rest) = self.text.strip_prefix(fed) {
-            return Feed::Append(rest);
-        }
-        let same = self.text.chars().zip(fed.chars()).take_while(|(a, b)| a == b);
-        Feed::Restart(same.map(|(c, _)| c.len_utf8()).sum())
-    }
+/// A text that is not in `text`: more private-use characters than stand there in a row.
+fn absent_from(text: &str) -> String {
+    const PROBE: char = '\u{f8fe}';
+    let longest = text.split(|c| c != PROBE).map(|run| run.chars().count()).max().unwrap_or(0);
+    PROBE.to_string().repeat(longest + 1)
 }
 
 fn json_error(error: &serde_json::Error) -> ChatError {

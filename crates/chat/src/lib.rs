@@ -3,10 +3,10 @@
 //! A language model that chats was trained on text in one format: who speaks, where a message ends, where the reply
 //! begins. Model files carry that format as a Jinja template. [`Template`] renders it as `apply_chat_template` of
 //! Hugging Face's transformers does; [`Template::builtin`] has a few formats for files without one. [`Conversation`]
-//! keeps the messages and says which text to feed next to a model whose KV cache has seen the earlier ones.
+//! keeps the messages, and puts the system prompt in front of the user's first message for a template that takes none.
 //!
 //! ```
-//! use tallow_chat::{Context, Conversation, Feed, Template};
+//! use tallow_chat::{Context, Conversation, Template};
 //!
 //! let template = Template::parse(
 //!     "tiny",
@@ -20,12 +20,11 @@
 //! let first = chat.render(&template, &context)?;
 //! assert_eq!(first.text, "<system>Be brief.</s><user>Hello!</s><assistant>");
 //!
-//! // The model read this text and answered "Hi." Only what follows must be fed for the next turn.
-//! let fed = first.text + "Hi.";
+//! // The model answered "Hi."
 //! chat.push_assistant("Hi.");
 //! chat.push_user("Bye!");
 //! let second = chat.render(&template, &context)?;
-//! assert_eq!(second.after(&fed), Feed::Append("</s><user>Bye!</s><assistant>"));
+//! assert_eq!(second.text, first.text + "Hi.</s><user>Bye!</s><assistant>");
 //! # Ok::<(), tallow_chat::ChatError>(())
 //! ```
 //!
@@ -58,7 +57,7 @@ mod template;
 
 pub use builtin::builtin_names;
 pub use context::Context;
-pub use conversation::{Conversation, Feed, Rendering};
+pub use conversation::{Conversation, Rendering};
 pub use error::{ChatError, Location};
 pub use jiff::civil::DateTime;
 pub use message::{Content, Message};

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use minijinja::value::{Rest, Tuple, Value, ValueKind};
+use minijinja::value::{Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 
 /// The functions that assigned values go through, under names that no template uses.
@@ -29,13 +29,12 @@ const VALUES: usize = 1 << 20;
 const STACK: usize = 256 << 20;
 
 /// Time that parsing or rendering may take; the fuel of [`crate::template`] burns in a second.
-const TIME: Duration = Duration::from_secs(10);
+pub(crate) const TIME: Duration = Duration::from_secs(10);
 
-/// The value or the tuple that a template assigns, if its size is in bounds.
+/// The value that a template assigns, if its size is in bounds.
 pub(crate) fn add_functions(environment: &mut Environment<'_>) {
-    environment.add_function(BOUNDED, |state: &State, values: Rest<Value>| bounded(state, values, false));
-    environment
-        .add_function(BOUNDED_ATTRIBUTE, |state: &State, values: Rest<Value>| bounded(state, values, true));
+    environment.add_function(BOUNDED, |state: &State, value: Value| bounded(state, value, false));
+    environment.add_function(BOUNDED_ATTRIBUTE, |state: &State, value: Value| bounded(state, value, true));
 }
 
 /// The cause of the error of a template that prints too much.
@@ -60,14 +59,15 @@ struct Printed(usize);
 /// Why [`on_own_thread`] has no result.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It took more than this many seconds; its thread is left behind.
-    Slow(u64),
+    /// It took too much time; its thread is left behind.
+    Slow,
     /// It panicked, or there was no thread for it.
     Broken,
 }
 
-/// What `work` returns, on a thread with a large stack.
+/// What `work` returns within this `time`, on a thread with a large stack.
 pub(crate) fn on_own_thread<T: Send + 'static>(
+    time: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let (sender, receiver) = mpsc::channel();
@@ -76,18 +76,13 @@ pub(crate) fn on_own_thread<T: Send + 'static>(
         .stack_size(STACK)
         .spawn(move || sender.send(work()))
         .map_err(|_| Failure::Broken)?;
-    receiver.recv_timeout(TIME).map_err(|error| match error {
-        RecvTimeoutError::Timeout => Failure::Slow(TIME.as_secs()),
+    receiver.recv_timeout(time).map_err(|error| match error {
+        RecvTimeoutError::Timeout => Failure::Slow,
         RecvTimeoutError::Disconnected => Failure::Broken,
     })
 }
 
-fn bounded(state: &State, values: Rest<Value>, attribute: bool) -> Result<Value, Error> {
-    let mut values = values.0;
-    let mut value = match values.len() {
-        1 => values.swap_remove(0),
-        _ => Value::from(Tuple::new(values)),
-    };
+fn bounded(state: &State, mut value: Value, attribute: bool) -> Result<Value, Error> {
     // A lazy value computes its items from another one: a chain of those is as bad as nested lists.
     if value.kind() == ValueKind::Iterable {
         value = value.try_iter()?.collect();

@@ -61,6 +61,18 @@ impl Message {
         }
     }
 
+    /// Makes `text` the whole text of a message that has one, in the form that its content has.
+    pub(crate) fn replace_text(&mut self, text: &str) {
+        let Some(Content::Parts(parts)) = &mut self.content else {
+            self.content = Some(Content::Text(text.to_owned()));
+            return;
+        };
+        let mut text = Some(text);
+        for own in parts.iter_mut().filter_map(|part| part.get_mut("text")).filter(|own| own.is_string()) {
+            *own = Value::from(text.take().unwrap_or(""));
+        }
+    }
+
     /// Puts `text` and an empty line in front of the message's content.
     pub(crate) fn prepend(&mut self, text: &str) {
         match &mut self.content {

@@ -3,7 +3,11 @@
 //! - Line ends become `\n`, as in Jinja2.
 //! - `{% generation %}` becomes `{% with %}`. transformers finds the assistant's tokens for training by these tags;
 //!   their only effect on the text is a scope of variables.
-//! - `{% set target = expression %}` becomes `{% set target = bounded(expression) %}`, see [`crate::limits`].
+//! - `{% set target = expression %}` becomes `{% set target = bounded((expression)) %}`, see [`crate::limits`]. In the
+//!   inner parentheses a comma makes a tuple, at the end as well, and `name=value` stays an error.
+//!
+//! Where a tag ends must be where the engine says so: an assignment that is overlooked is not bounded. What the engine
+//! refuses anyway, such as a bracket that nothing opened, is left as it is up to the end.
 
 use crate::limits::{BOUNDED, BOUNDED_ATTRIBUTE};
 
@@ -16,11 +20,16 @@ pub(crate) fn rewrite(source: &str) -> String {
         let (text, tag) = rest.split_at(start);
         out.push_str(text);
         let length = match tag.as_bytes().get(1) {
-            Some(b'#') => tag.find("#}").map_or(tag.len(), |end| end + 2),
+            // `{#}` begins a comment and does not end it.
+            Some(b'#') => tag[2..].find("#}").map(|end| end + 4),
             Some(b'{') => tag_end(tag, "}}"),
-            Some(b'%') if name(tag) == "raw" => tag.find("endraw").unwrap_or(tag.len()),
+            Some(b'%') if name(tag) == "raw" => raw_end(tag),
             Some(b'%') => tag_end(tag, "%}"),
-            _ => 1,
+            _ => Some(1),
+        };
+        let Some(length) = length else {
+            rest = tag;
+            break;
         };
         let (tag, after) = tag.split_at(length);
         match name(tag) {
@@ -47,22 +56,46 @@ fn name(tag: &str) -> &str {
     inside.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
 }
 
-/// The length of `text`, which starts with a tag, up to and with `close`; string literals may contain that.
-fn tag_end(text: &str, close: &str) -> usize {
+/// The length of `text`, which starts with a tag, up to and with `close`; string literals and brackets may contain that.
+///
+/// None if the tag does not end or closes more brackets than it opens.
+fn tag_end(text: &str, close: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut quote = None;
+    let mut open_brackets = 0_usize;
     let mut at = 2;
     while at < bytes.len() {
         match (quote, bytes[at]) {
             (Some(_), b'\\') => at += 1,
             (Some(open), byte) if byte == open => quote = None,
+            (Some(_), _) => {}
+            (None, _) if open_brackets == 0 && bytes[at..].starts_with(close.as_bytes()) => {
+                return Some(at + close.len());
+            }
             (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
-            (None, _) if bytes[at..].starts_with(close.as_bytes()) => return at + close.len(),
-            _ => {}
+            (None, b'(' | b'[' | b'{') => open_brackets += 1,
+            (None, b')' | b']' | b'}') => open_brackets = open_brackets.checked_sub(1)?,
+            (None, _) => {}
         }
         at += 1;
     }
-    text.len()
+    None
+}
+
+/// The length of `text`, which starts with a raw block, up to and with the tag that ends it.
+fn raw_end(text: &str) -> Option<usize> {
+    text.match_indices("{%").find_map(|(start, open)| {
+        let inside = &text[start + open.len()..];
+        let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside);
+        let rest = trim_space(trim_space(inside).strip_prefix("endraw")?);
+        let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest).strip_prefix("%}")?;
+        Some(text.len() - rest.len())
+    })
+}
+
+/// The text without the space in front that the engine allows in a tag.
+fn trim_space(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_whitespace())
 }
 
 /// Writes a `set` statement with its expression bounded; one that captures a block has none.
@@ -78,7 +111,7 @@ fn push_set(tag: &str, out: &mut String) {
     if expression.trim().is_empty() {
         return out.push_str(tag);
     }
-    for part in [target, "= ", bounded, "(", expression, ") ", trim, "%}"] {
+    for part in [target, "= ", bounded, "((", expression, ")) ", trim, "%}"] {
         out.push_str(part);
     }
 }
@@ -94,8 +127,16 @@ mod tests {
 
     #[test]
     fn assignments_are_bounded() {
-        assert_eq!(rewrite("{%- set x = 'a=%}' -%}"), "{%- set x = bounded__( 'a=%}' ) -%}");
-        assert_eq!(rewrite("{% set n.x=y == 1%}"), "{% set n.x= bounded_attribute__(y == 1) %}");
+        assert_eq!(rewrite("{%- set x = 'a=%}' -%}"), "{%- set x = bounded__(( 'a=%}' )) -%}");
+        assert_eq!(rewrite("{% set n.x=y == 1%}"), "{% set n.x= bounded_attribute__((y == 1)) %}");
+    }
+
+    #[test]
+    fn tags_end_where_the_engine_ends_them() {
+        for before in ["{#}{% raw %}#}", "{{ {'a': {}} ~ '{% raw %}' }}", "{% raw %}endraw{%- endraw +%}"] {
+            let rewritten = before.to_owned() + "{% set x = bounded__(( 1)) %}";
+            assert_eq!(rewrite(&(before.to_owned() + "{% set x = 1%}")), rewritten);
+        }
     }
 
     #[test]
@@ -104,7 +145,12 @@ mod tests {
             "{# {% generation %} #}",
             "{# {% generation %}",
             "{% raw %}{% generation %}{% set x = 1 %}{% endraw %}",
+            "{% raw %}endraw {% set x = 1 %}{%- endraw -%}",
+            "{% raw %}{% endraw x %}{% set x = 1 %}{%+  endraw +%}",
             "{{ '{% generation %}' }}",
+            "{{ {'a': {}} ~ '{% generation %}' }}",
+            "{% set x = 1), (x %}",
+            "{% set x = (1 %}",
             "{% if '%}{% generation %}' %}{% endif %}",
             "{% if generation %}{% endif %}{ generation %}",
             "{% generations %}",

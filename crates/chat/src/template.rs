@@ -2,6 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use jiff::ZonedDateTime;
 use minijinja::value::{Serde, Value};
@@ -25,24 +27,29 @@ const SOURCE_BYTES: usize = 128 << 10;
 const NAME: &str = "chat";
 
 /// A chat template, parsed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Template {
     name: String,
     source: String,
     environment: Arc<Environment<'static>>,
+    /// What a rendering may take.
+    time: Duration,
+    /// Whether a rendering took longer. Its thread cannot be ended, so there shall be no second one.
+    slow: Arc<AtomicBool>,
 }
 
 impl Template {
     /// Parses the Jinja text of a template; `name` is for its errors.
     pub fn parse(name: impl Into<String>, source: impl Into<String>) -> Result<Self, ChatError> {
         let (name, source) = (name.into(), source.into());
-        let mut template = Self { name, source, environment: Arc::default() };
+        let mut template =
+            Self { name, source, environment: Arc::default(), time: limits::TIME, slow: Arc::default() };
         if template.source.len() > SOURCE_BYTES {
             let what = format!("{} bytes of template, more than {SOURCE_BYTES}", template.source.len());
             return Err(ChatError::Limit { at: template.location(0), what });
         }
         let jinja = rewrite::rewrite(&template.source);
-        let parsed = limits::on_own_thread(move || {
+        let parsed = limits::on_own_thread(template.time, move || {
             let mut environment = environment::new(STEPS);
             environment.add_template_owned(NAME, jinja).map(|()| environment)
         });
@@ -69,9 +76,17 @@ impl Template {
     ///
     /// The text has the special tokens in it that the template writes, often the one that begins a text: a tokenizer
     /// must recognize them and add none.
+    ///
+    /// A template that has once taken too much time is refused from then on, and so are its clones.
     pub fn render(&self, context: &Context) -> Result<String, ChatError> {
+        if self.slow.load(Ordering::Relaxed) {
+            return Err(self.failed(Failure::Slow));
+        }
         let (environment, variables) = (Arc::clone(&self.environment), variables(context));
-        let rendered = limits::on_own_thread(move || render(&environment, variables));
+        let rendered = limits::on_own_thread(self.time, move || render(&environment, variables));
+        if matches!(rendered, Err(Failure::Slow)) {
+            self.slow.store(true, Ordering::Relaxed);
+        }
         match rendered.map_err(|failure| self.failed(failure))? {
             Ok(text) => Ok(text),
             Err((error, full)) => Err(self.render_error(&error, full)),
@@ -80,7 +95,7 @@ impl Template {
 
     fn failed(&self, failure: Failure) -> ChatError {
         let what = match failure {
-            Failure::Slow(seconds) => format!("more than {seconds} s"),
+            Failure::Slow => format!("more than {} s", self.time.as_secs_f32()),
             Failure::Broken => "the template engine failed".to_owned(),
         };
         ChatError::Limit { at: self.location(0), what }
@@ -181,5 +196,36 @@ impl io::Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Template;
+    use crate::{ChatError, Context};
+
+    #[test]
+    fn a_slow_template_is_not_rendered_again() {
+        let source = "{% if wait %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}";
+        let mut template = Template::parse("slow", source).unwrap();
+        let clone = template.clone();
+        let mut context = Context::default();
+        assert_eq!(clone.render(&context).unwrap(), "");
+
+        context.variables.insert("wait".to_owned(), true.into());
+        let time = std::mem::replace(&mut template.time, Duration::from_millis(5));
+        let error = template.render(&context).unwrap_err();
+        assert_eq!(error.to_string(), "chat template `slow`: stopped: more than 0.005 s");
+
+        // Neither with variables that would be quick, nor by a clone from before.
+        template.time = time;
+        for template in [&template, &clone] {
+            let error = template.render(&Context::default()).unwrap_err();
+            assert!(matches!(error, ChatError::Limit { .. }), "{error}");
+            assert_eq!(error.to_string(), "chat template `slow`: stopped: more than 10 s");
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Conversations: what is rendered, saved, dropped, and fed next.
+//! Conversations: what is rendered, saved and dropped.
 
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
-use tallow_chat::{ChatError, Content, Context, Conversation, Feed, Message, Template, builtin_names};
+use tallow_chat::{ChatError, Content, Context, Conversation, Message, Template, builtin_names};
 
 fn prompt() -> Context {
     Context { add_generation_prompt: true, ..Context::default() }
@@ -32,7 +32,7 @@ fn every_builtin_says_everything_in_order() {
             let at = rest.find(&text).unwrap_or_else(|| panic!("{name} lacks {text}: {}", rendering.text));
             rest = &rest[at + text.len()..];
         }
-        assert_eq!(rendering.system_folded, ["gemma", "mistral"].contains(&name), "{name}");
+        assert_eq!(rendering.system_in_user_message, ["gemma", "mistral"].contains(&name), "{name}");
     }
     let error = Template::builtin("llama9").unwrap_err().to_string();
     assert_eq!(
@@ -83,54 +83,19 @@ fn builtins_write_the_formats_of_their_models() {
 }
 
 #[test]
-fn only_the_suffix_is_fed() {
-    let template = Template::builtin("chatml").unwrap();
-    let mut chat = Conversation::new();
-    let mut fed = String::new();
-    for turn in 0..4 {
-        chat.push_user(format!("question {turn}"));
-        let rendering = chat.render(&template, &prompt()).unwrap();
-        let Feed::Append(suffix) = rendering.after(&fed) else { panic!("turn {turn} starts over") };
-        assert!(suffix.len() < 100, "turn {turn} feeds {suffix}");
-        fed.push_str(suffix);
-        assert_eq!(fed, rendering.text);
-        // The model's reply, whose end is not fed.
-        fed.push_str("an answer");
-        chat.push_assistant("an answer");
-    }
-    let again = chat.render(&template, &Context::default()).unwrap();
-    assert_eq!(again.after(&again.text), Feed::Append(""));
-}
-
-#[test]
-fn a_changed_text_starts_over_at_the_difference() {
-    let template =
-        Template::parse("trims", "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}").unwrap();
-    let mut chat = Conversation::new();
-    chat.push_user("é");
-    let fed = chat.render(&template, &prompt()).unwrap().text + "[ a";
-    chat.push_assistant(" a");
-    assert_eq!(chat.render(&template, &prompt()).unwrap().after(&fed), Feed::Restart("[é][".len()));
-    // Not inside of a character: these two share their first byte.
-    chat.reset();
-    chat.push_user("è");
-    assert_eq!(chat.render(&template, &prompt()).unwrap().after(&fed), Feed::Restart(1));
-}
-
-#[test]
 fn a_refused_system_prompt_is_folded() {
     let gemma = Template::builtin("gemma").unwrap();
     let mut chat = Conversation::with_system("Be brief.");
     chat.push_user("Hello");
     let rendering = chat.render(&gemma, &prompt()).unwrap();
-    assert!(rendering.system_folded);
+    assert!(rendering.system_in_user_message);
     assert!(rendering.text.contains("user\nBe brief.\n\nHello<end_of_turn>"), "{}", rendering.text);
 
     // One that leaves it out without a word.
     let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}|{% endfor %}";
     let silent = Template::parse("silent", silent).unwrap();
     let rendering = chat.render(&silent, &prompt()).unwrap();
-    assert_eq!((rendering.text.as_str(), rendering.system_folded), ("Be brief.\n\nHello|", true));
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("Be brief.\n\nHello|", true));
 
     // Parts of content, and no user's message at all.
     let list = json!([{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "U"}]}]);
@@ -149,7 +114,67 @@ fn a_refused_system_prompt_is_folded() {
     );
     let mut plain = Conversation::new();
     plain.push_user("Hello");
-    assert!(!plain.render(&gemma, &prompt()).unwrap().system_folded);
+    assert!(!plain.render(&gemma, &prompt()).unwrap().system_in_user_message);
+}
+
+#[test]
+fn a_system_prompt_is_not_mistaken_for_other_text() {
+    let silent =
+        "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>";
+    let silent = Template::parse("silent", silent).unwrap();
+    // The last is what `render` may look for itself.
+    for system in ["assistant", "Hello", "e", "<", "\u{f8fe}"] {
+        let mut chat = Conversation::with_system(system);
+        chat.push_user("Hello \u{f8fe}\u{f8fe}");
+        let rendering = chat.render(&silent, &prompt()).unwrap();
+        let expected = format!("<user>{system}\n\nHello \u{f8fe}\u{f8fe}<assistant>");
+        assert_eq!((rendering.text, rendering.system_in_user_message), (expected, true));
+    }
+
+    // Written in another form, it is there all the same.
+    let json =
+        Template::parse("json", "{% for m in messages %}{{ m.content | tojson }}{% endfor %}").unwrap();
+    let mut chat = Conversation::with_system("two\nlines");
+    chat.push_user("Hello");
+    let rendering = chat.render(&json, &prompt()).unwrap();
+    assert_eq!(
+        (rendering.text.as_str(), rendering.system_in_user_message),
+        (r#""two\nlines""Hello""#, false)
+    );
+
+    // In parts, of which the template writes each.
+    let list = json!([
+        {"role": "system", "content": [{"type": "text", "text": "S"}, {"type": "text", "text": "T"}]},
+        {"role": "user", "content": [{"type": "text", "text": "U"}]},
+    ]);
+    let parts = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}";
+    let parts = Template::parse("parts", parts).unwrap();
+    let rendering = Conversation::from_json(&list.to_string()).unwrap().render(&parts, &prompt()).unwrap();
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("[S][T][U]", false));
+
+    // A template that takes no message at all stays as it is.
+    let mut chat = Conversation::with_system("fixed");
+    chat.push_user("Hello");
+    let fixed = Template::parse("fixed", "a fixed text").unwrap();
+    let rendering = chat.render(&fixed, &prompt()).unwrap();
+    assert_eq!((rendering.text.as_str(), rendering.system_in_user_message), ("a fixed text", false));
+}
+
+#[test]
+fn a_blank_system_prompt_that_is_refused_is_left_out() {
+    let gemma = Template::builtin("gemma").unwrap();
+    let chatml = Template::builtin("chatml").unwrap();
+    let mut plain = Conversation::new();
+    plain.push_user("Hello");
+    let expected = plain.render(&gemma, &prompt()).unwrap();
+    for blank in ["", " \n"] {
+        let mut chat = Conversation::with_system(blank);
+        chat.push_user("Hello");
+        assert_eq!(chat.render(&gemma, &prompt()).unwrap(), expected);
+        let rendering = chat.render(&chatml, &prompt()).unwrap();
+        assert!(rendering.text.starts_with("<|im_start|>system\n"), "{}", rendering.text);
+        assert!(!rendering.system_in_user_message);
+    }
 }
 
 #[test]

@@ -4,8 +4,15 @@
 
 use tallow_chat::{ChatError, Context, Template};
 
+/// The text or the error of a template; a panic inside of the engine, which is an error to callers, fails the test.
 fn render(source: &str) -> Result<String, ChatError> {
-    Template::parse("hostile", source)?.render(&Context::default())
+    let rendered =
+        Template::parse("hostile", source).and_then(|template| template.render(&Context::default()));
+    if let Err(error) = &rendered {
+        let shown: String = source.chars().take(100).collect();
+        assert!(!error.to_string().contains("the template engine failed"), "{shown}: {error}");
+    }
+    rendered
 }
 
 /// The error of a template, which is one line and says where it stood.
@@ -102,6 +109,22 @@ fn nested_and_shared_values_are_bounded() {
         refused(&format!(
             "{{% set a = namespace() %}}{{% set b = a %}}{{% set a.x = {value} %}}{{{{ a ~ '' }}}}"
         ));
+    }
+}
+
+#[test]
+fn no_assignment_escapes_its_bounds() {
+    let grown = "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% for j in range(2000) %}BEFORE\
+                 {% set ns.x = STEP %}AFTER{% endfor %}{% endfor %}{{ ns.x ~ '' }}";
+    for (before, step, after) in [
+        ("", "1), (ns.x", ""),
+        ("", "1)), ((ns.x", ""),
+        ("", "ns.x,", ""),
+        ("{#}{% raw %}#}", "[ns.x]", "{#{% endraw %}#}"),
+        ("{{ {'a': {}} ~ '{% raw %}' }}", "[ns.x]", "{{ '{% endraw %}' }}"),
+        ("{% raw %}endraw{% endraw %}", "[ns.x]", ""),
+    ] {
+        refused(&grown.replace("BEFORE", before).replace("STEP", step).replace("AFTER", after));
     }
 }
 

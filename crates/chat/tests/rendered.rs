@@ -136,3 +136,21 @@ fn templates_render_as_jinja2_renders_them() {
     println!("{identical} of {total} templates render identically");
     assert!(failures.is_empty(), "{} renderings differ:\n{}", failures.len(), failures.join("\n"));
 }
+
+#[test]
+fn assignments_and_raw_blocks_are_jinjas() {
+    for (source, expected) in [
+        ("{% set x = 1, %}{{ x | length }}{{ x[0] }}", "11"),
+        ("{% set x = 1, -%} {{ x | length }}", "1"),
+        ("{% set x = 1, 2 %}{{ x | length }}", "2"),
+        ("{% set n = namespace() %}{% set n.x = 1, %}{{ n.x | length }}", "1"),
+        ("{% set x = (1) %}{{ x }}", "1"),
+        ("{% raw %}endraw {% set x = 1 %}{%- endraw -%} .", "endraw {% set x = 1 %}."),
+    ] {
+        let rendered = Template::parse("t", source).unwrap().render(&Context::default()).unwrap();
+        assert_eq!(rendered, expected, "{source}");
+    }
+    for source in ["{% set x = a=1 %}", "{% set x = *[1] %}", "{% set x = 1) + (2 %}"] {
+        assert!(matches!(Template::parse("t", source), Err(ChatError::Parse { .. })), "{source}");
+    }
+}

@@ -208,7 +208,7 @@ impl Repl {
             n => note(&format!("the context of {context} tokens is full: the {n} oldest turns were dropped")),
         }
         let first = self.last.is_none();
-        if first && answer.system_folded {
+        if first && answer.system_in_user_message {
             note("the chat template takes no system prompt: it was put in front of your first message");
         }
         match answer.generation.stop {

@@ -37,15 +37,15 @@ pub struct Answer {
     pub generation: Generation,
     /// Turns that were dropped because the context was full.
     pub dropped_turns: usize,
-    /// Whether the template takes no system prompt, which was put in front of the first message then.
-    pub system_folded: bool,
+    /// Whether the template takes no system prompt, which was put in front of the user's first message then.
+    pub system_in_user_message: bool,
 }
 
 /// An encoded conversation.
 struct Prompt {
     ids: Vec<u32>,
     dropped_turns: usize,
-    system_folded: bool,
+    system_in_user_message: bool,
 }
 
 /// The template of a model file, named after its metadata key; the built-in `chatml` where it has none.
@@ -164,9 +164,10 @@ impl Chat {
             self.drawn += 1;
             let part = generate_after(&mut self.model, &prompt.ids, &options, on_text)?;
             let full = part.stop == Stop::Context;
-            let (dropped_turns, system_folded) = (prompt.dropped_turns, prompt.system_folded);
+            let (dropped_turns, system_in_user_message) =
+                (prompt.dropped_turns, prompt.system_in_user_message);
             match &mut whole {
-                None => whole = Some(Answer { generation: part, dropped_turns, system_folded }),
+                None => whole = Some(Answer { generation: part, dropped_turns, system_in_user_message }),
                 Some(answer) => {
                     answer.generation.append(part);
                     answer.dropped_turns += dropped_turns;
@@ -188,7 +189,7 @@ impl Chat {
         let mut conversation = self.conversation.clone();
         let mut dropped_turns = 0;
         loop {
-            let (mut ids, system_folded) =
+            let (mut ids, system_in_user_message) =
                 encode(self.model.tokenizer(), &self.template, &self.context, &conversation)?;
             ids.extend(written);
             if ids.len() + reserve > context && conversation.drop_oldest_turns(1) > 0 {
@@ -200,7 +201,7 @@ impl Chat {
                 return Err(Error::PromptTooLong { tokens: ids.len(), context });
             }
             self.conversation = conversation;
-            return Ok(Prompt { ids, dropped_turns, system_folded });
+            return Ok(Prompt { ids, dropped_turns, system_in_user_message });
         }
     }
 }
@@ -225,5 +226,5 @@ fn encode(
     if tokenizer.adds_bos() && ids.first().copied() != tokenizer.bos() {
         ids.splice(0..0, tokenizer.bos());
     }
-    Ok((ids, rendering.system_folded))
+    Ok((ids, rendering.system_in_user_message))
 }

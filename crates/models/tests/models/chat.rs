@@ -61,7 +61,7 @@ fn turns_are_remembered_and_the_oldest_dropped_when_the_context_is_full() {
     for turn in 0..6 {
         let answer = chat.say("Tell me of the king and his three sons.", &greedy(10), &mut listen).unwrap();
         assert!(answer.generation.tokens.len() <= 10);
-        assert!(!answer.system_folded);
+        assert!(!answer.system_in_user_message);
         dropped += answer.dropped_turns;
         assert!(chat.model().position() <= 96);
         assert_eq!(chat.conversation().turns(), turn + 1 - dropped);
