@@ -86,7 +86,7 @@ fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
 /// Bytes that a tensor of weights or of the cache takes in the interpreter beyond those of a file: the f32 values of
 /// blocks are kept beside them, other floats are kept as f32.
 fn unpacked_bytes(ty: &TensorType) -> u64 {
-    let values = (ty.shape.max_numel() as u64).saturating_mul(size_of::<f32>() as u64);
+    let values = ty.shape.max_numel().saturating_mul(size_of::<f32>() as u64);
     match ty.dtype {
         DType::Block(_) => values,
         _ => values.saturating_sub(file_bytes(ty)),
