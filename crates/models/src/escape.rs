@@ -57,7 +57,14 @@ impl Escaped {
         }
         // Where one begins with another, the longer one counts.
         found.sort_by_key(|special| std::cmp::Reverse(special.len()));
-        let escaped = map_strings(value, &mut |text| self.text(&found, text));
+        // The names of fields stay: a file may call a token `role`.
+        let escaped = match value {
+            Value::Object(fields) => {
+                let mut field = |value| map_strings(value, &mut |text| self.text(&found, text));
+                Value::Object(fields.into_iter().map(|(name, value)| (name, field(value))).collect())
+            }
+            other => other,
+        };
         serde_json::from_value(escaped).expect("invariant: strings stay strings, so that the message is one")
     }
 

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use tallow::Device;
 use tallow_chat::{Conversation, Template};
+use tallow_gguf::{Array, Metadata, Tokenizer, Value};
 use tallow_models::chat::{Chat, encode_conversation};
 use tallow_models::generate::{GenerateOptions, Stop, generate, generate_after};
 use tallow_models::{Error, LoadOptions, Model, ModelFile, SamplingOptions};
@@ -155,4 +156,24 @@ fn control_tokens_that_messages_spell_out_are_text() {
     let cut = Template::parse("cut", "{% for m in messages %}{{ m.content[:4] }}{% endfor %}").unwrap();
     let messages = serde_json::json!([{"role": "user", "content": format!("a{end}b")}]).to_string();
     assert_eq!(encoded(&file, &cut, &messages).0, 1);
+}
+
+#[test]
+fn control_tokens_with_the_names_of_fields_do_no_harm() {
+    let mut tokens: Vec<String> = (0x21..0x7fu8).map(|b| char::from(b).to_string()).collect();
+    tokens.extend(["role", "content"].map(str::to_owned));
+    let mut kinds = vec![1; tokens.len() - 2];
+    kinds.extend([3, 3]);
+    let mut metadata = Metadata::new();
+    metadata.insert("tokenizer.ggml.model", Value::String("gpt2".into()));
+    metadata.insert("tokenizer.ggml.pre", Value::String("gpt-2".into()));
+    metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
+    metadata.insert("tokenizer.ggml.merges", Value::Array(Array::String(Vec::new())));
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    let mut conversation = Conversation::new();
+    conversation.push_user("arole");
+    let template = Template::parse("plain", "{{ messages[0].content }}").unwrap();
+    let ids = encode_conversation(&tokenizer, &template, &conversation).unwrap();
+    assert_eq!(tokenizer.decode(&ids), "arole");
 }
