@@ -69,7 +69,7 @@ pub fn compile(
     let constants = computed_constants(&roots);
     crate::eval::eval_for("compile", &constants.iter().collect::<Vec<_>>())?;
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
-    let Lowered { graph, known, blocks } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
+    let Lowered { graph, known, blocks, .. } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
     let mut weights = HashMap::new();
     for (name, tensor) in known {
         weights.insert(name, tensor.as_weight()?);

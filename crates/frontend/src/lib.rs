@@ -55,6 +55,7 @@ mod outputs;
 mod pieces;
 mod plan;
 mod pool;
+mod programs;
 pub mod quantized;
 mod random;
 mod read;

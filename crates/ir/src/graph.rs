@@ -378,6 +378,7 @@ fn declare_symbols(
         types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
     match op {
         Op::DimValue { dim, .. } => found.extend(dim.symbols()),
+        Op::Scalar { symbol, .. } => found.push(symbol.clone()),
         Op::Slice { start, .. } => found.extend(start.symbols()),
         Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
         Op::Custom(custom) => found.extend(custom.symbols()),

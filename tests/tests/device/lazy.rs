@@ -245,3 +245,31 @@ fn rounded_blocks_stay_on_the_device() {
         close(&blocks.dequantize().unwrap(), &want.dequantize().unwrap(), 0.01);
     }
 }
+
+/// A constant that is another one each time is given to one program; the first value has a program of its own.
+#[test]
+fn constants_that_change_compile_once() {
+    for device in devices().into_iter().chain([Device::Cpu]) {
+        let x = random(11, &[7, 33], &device).unwrap();
+        let pipelines = |device: &Device| match device {
+            Device::Vulkan(vulkan) => vulkan.work_done().1,
+            Device::Cpu => 0,
+        };
+        let mut before = 0;
+        let want = random(11, &[7, 33], &Device::Cpu).unwrap().to_flat_vec::<f32>().unwrap();
+        for step in 0u16..200 {
+            // Not 1 or 0, which `affine` itself leaves out.
+            let rate = 1.005 - f64::from(step) / 100.0;
+            let updated = x.affine(rate, 0.25).unwrap().tanh().unwrap().affine(2.0, -rate).unwrap();
+            let got = updated.to_flat_vec::<f32>().unwrap();
+            for (got, x) in got.iter().zip(&want) {
+                let want = (x * rate as f32 + 0.25).tanh() * 2.0 - rate as f32;
+                assert!((got - want).abs() < 1e-5, "{rate}: {got}, not {want}");
+            }
+            if step == 1 {
+                before = pipelines(&device);
+            }
+        }
+        assert_eq!(pipelines(&device), before, "the first two steps compile all there is");
+    }
+}
