@@ -19,6 +19,7 @@ mod halves;
 mod harness;
 mod heads;
 mod layouts;
+mod lazy;
 mod matrix;
 mod matvec;
 mod memory;
