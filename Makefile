@@ -21,7 +21,7 @@ FUZZ_SEED    ?= 1
 # Mesa's software device, in tests only: their own threads fill the cores, and its threads would only compete with
 # them (a third of the device suite's time without). Most of its time goes to LLVM, and less with `nopt`. A demo
 # would run at a tenth of its speed with either.
-TESTING := test test-full test-all test-plain-device test-no-vulkan fuzz mutants
+TESTING := test test-full test-all test-plain-device test-no-vulkan fuzz fuzz-lazy mutants
 $(TESTING): export LP_NUM_THREADS := 0
 $(TESTING): export GALLIVM_PERF := nopt
 
@@ -35,7 +35,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo demo-chat test bench fuzz fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
+.PHONY: help demo demo-chat test bench fuzz fuzz-lazy fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,10 @@ bench: setup ## run the benchmarks
 fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED (1) on
 	$(call step,random graphs)
 	cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+fuzz-lazy: setup ## run random programs of lazy tensors in random pieces for FUZZ_SECONDS (600) from program FUZZ_SEED (1) on
+	$(call step,random programs of lazy tensors)
+	cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --mode lazy --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 # libFuzzer: the seeds are only read, what is found on the way is kept in fuzz/corpus. More than 1 GiB for a
 # file of some KiB is a finding, too.

@@ -7,6 +7,9 @@
 //! Each is evaluated as written, fused, and (where there is a device; `--no-device` does without) by kernels that
 //! are recorded once and replayed with other symbol values. A graph that fails is made small (`--no-reduce` leaves
 //! it as it is) and printed; it becomes a filetest. The exit status says whether one was found.
+//!
+//! `--mode lazy` runs programs of lazy tensors instead, on the device or without one on the interpreter: computed in
+//! random pieces, each value that is read must be that of the whole program. `--count N` ends after so many.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
@@ -15,18 +18,32 @@ use std::time::{Duration, Instant};
 use tallow::Device;
 use tallow_ir::{DType, DeviceCaps, Graph, caps};
 use tallow_tests::fuzz::{Coverage, check};
+use tallow_tests::lazy::{Program, Tally};
 use tallow_tests::reduce::{caught, reduce};
 use tallow_tests::{Options, covering_graph, random_row_program, random_run_program};
 
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Graphs, as written, fused, and on the device.
+    Graphs,
+    /// Programs of lazy tensors, in pieces and at once.
+    Lazy,
+}
+
 struct Arguments {
+    mode: Mode,
     seconds: u64,
     seed: u64,
+    /// How many at most.
+    count: u64,
     device: bool,
     reduce: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut found = Arguments { seconds: 60, seed: 1, device: true, reduce: true };
+    let mut found =
+        Arguments { mode: Mode::Graphs, seconds: 60, seed: 1, count: u64::MAX, device: true, reduce: true };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || {
@@ -36,12 +53,19 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--seconds" => found.seconds = number()?,
             "--seed" => found.seed = number()?,
+            "--count" => found.count = number()?,
+            "--mode" => {
+                found.mode = match words.next().as_deref() {
+                    Some("graphs") => Mode::Graphs,
+                    Some("lazy") => Mode::Lazy,
+                    _ => return Err("--mode is graphs or lazy".into()),
+                }
+            }
             "--no-device" => found.device = false,
             "--no-reduce" => found.reduce = false,
             other => {
-                return Err(format!(
-                    "{other}: the options are --seconds N, --seed S, --no-device, --no-reduce"
-                ));
+                let all = "--mode graphs|lazy, --seconds N, --seed S, --count N, --no-device, --no-reduce";
+                return Err(format!("{other}: the options are {all}"));
             }
         }
     }
@@ -94,25 +118,16 @@ fn graph(seed: u64, caps: &DeviceCaps) -> Graph {
     }
 }
 
-fn main() -> ExitCode {
-    let arguments = match arguments() {
-        Ok(found) => found,
-        Err(why) => {
-            println!("{why}");
-            return ExitCode::from(2);
-        }
-    };
-    let (device, caps) = open(arguments.device);
-    let name = device.as_ref().map_or_else(|| "the interpreter alone".into(), Device::name);
-    println!("{} seconds from seed {} on {name}", arguments.seconds, arguments.seed);
+/// Graphs until time is over or one fails.
+fn graphs(arguments: &Arguments, device: Option<&Device>, caps: &DeviceCaps) -> ExitCode {
     let start = Instant::now();
     let end = start + Duration::from_secs(arguments.seconds);
     let mut coverage = Coverage::default();
     let mut seed = arguments.seed;
     let mut reached = false;
-    while Instant::now() < end {
-        let made = graph(seed, &caps);
-        let found = caught(|| check(&made, seed, &caps, device.as_ref(), &mut coverage));
+    while Instant::now() < end && seed - arguments.seed < arguments.count {
+        let made = graph(seed, caps);
+        let found = caught(|| check(&made, seed, caps, device, &mut coverage));
         if let Err(first) = found {
             println!("after {} s, seed {seed}: {first}", start.elapsed().as_secs());
             if !arguments.reduce {
@@ -120,8 +135,7 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
             println!("making it small ..");
-            let judge =
-                |g: &Graph| caught(|| check(g, seed, &caps, device.as_ref(), &mut Coverage::default()));
+            let judge = |g: &Graph| caught(|| check(g, seed, caps, device, &mut Coverage::default()));
             let small = reduce(&made, |g| judge(g).is_err());
             let why = judge(&small).err().unwrap_or(first);
             println!("{small}seed {seed}: {why}\n{coverage}");
@@ -135,4 +149,51 @@ fn main() -> ExitCode {
     }
     println!("nothing differs up to seed {}\n{coverage}", seed - 1);
     ExitCode::SUCCESS
+}
+
+/// Programs of lazy tensors until time is over or one fails.
+fn programs(arguments: &Arguments, device: &Device) -> ExitCode {
+    let start = Instant::now();
+    let end = start + Duration::from_secs(arguments.seconds);
+    let mut tally = Tally::default();
+    let mut seed = arguments.seed;
+    while Instant::now() < end && seed - arguments.seed < arguments.count {
+        let mut made = None;
+        let found = caught(|| made.insert(Program::new(seed, device)?).check(device, &mut tally));
+        if let Err(first) = found {
+            println!("after {} s, seed {seed}: {first}", start.elapsed().as_secs());
+            let judge = |p: &Program| caught(|| p.check(device, &mut Tally::default()));
+            let small = match made {
+                Some(program) if arguments.reduce => {
+                    println!("making it small ..");
+                    program.reduced(|p| judge(p).is_err())
+                }
+                Some(program) => program,
+                None => return ExitCode::FAILURE,
+            };
+            let why = judge(&small).err().unwrap_or(first);
+            println!("{small}seed {seed}: {why}\n{tally}");
+            return ExitCode::FAILURE;
+        }
+        seed += 1;
+    }
+    println!("nothing differs up to seed {}\n{tally}", seed - 1);
+    ExitCode::SUCCESS
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(found) => found,
+        Err(why) => {
+            println!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let (device, caps) = open(arguments.device);
+    let name = device.as_ref().map_or_else(|| "the interpreter alone".into(), Device::name);
+    println!("{} seconds from seed {} on {name}", arguments.seconds, arguments.seed);
+    match arguments.mode {
+        Mode::Graphs => graphs(&arguments, device.as_ref(), &caps),
+        Mode::Lazy => programs(&arguments, &device.unwrap_or(Device::Cpu)),
+    }
 }

@@ -20,6 +20,7 @@ mod harness;
 mod heads;
 mod layouts;
 mod lazy;
+mod lazy_programs;
 mod matrix;
 mod matvec;
 mod memory;
