@@ -38,6 +38,7 @@ pub fn is_supported(node: &Node) -> bool {
             Op::Weight { .. }
             | Op::State { .. }
             | Op::Param { .. }
+            | Op::Scalar { .. }
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
@@ -95,6 +96,7 @@ pub fn build(
         | Op::Weight { .. }
         | Op::State { .. }
         | Op::Param { .. }
+        | Op::Scalar { .. }
         | Op::Dequantize(_)
         | Op::Quantize(_)
         | Op::Attention(_)
