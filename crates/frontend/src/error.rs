@@ -340,6 +340,17 @@ pub enum Error {
         /// What it said.
         String,
     ),
+    /// The device's memory does not suffice, also after what was kept for later was given back. Nothing that was computed
+    /// is lost.
+    #[error("out of memory for {what} ({bytes} bytes): {reason}")]
+    OutOfMemory {
+        /// What the memory was for.
+        what: String,
+        /// Bytes asked for, or 0 where the driver did not say.
+        bytes: u64,
+        /// Which memory, and how much is in use.
+        reason: String,
+    },
     /// The device or the compiler for it refused.
     #[error("device: {0}")]
     Device(

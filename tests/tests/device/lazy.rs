@@ -273,3 +273,59 @@ fn constants_that_change_compile_once() {
         assert_eq!(pipelines(&device), before, "the first two steps compile all there is");
     }
 }
+
+/// A program that allocates values, intermediate ones, scratch and uploads.
+fn program(device: &Device) -> Result<Vec<f32>> {
+    let x = random(21, &[65, 70], device)?;
+    let w = random(22, &[70, 40], device)?;
+    let y = x.matmul(&w)?.tanh()?;
+    eval(&[&y])?;
+    let large = random(23, &[40, 900], device)?;
+    let z = tallow::nn::ops::softmax(&y.matmul(&large)?, 1)?.matmul(&large.t()?)?;
+    z.sum(0)?.add(&y.max(0)?)?.to_vec1()
+}
+
+/// Wherever memory runs out, a program gives an error that says so or, with what is cached given back, the right values;
+/// nothing is lost but what could not be computed, and nothing leaks.
+#[test]
+fn allocations_that_fail_are_errors_and_leak_nothing() {
+    for device in devices() {
+        let Device::Vulkan(vulkan) = &device else { continue };
+        let want = program(&device).unwrap();
+        let kept = random(24, &[33], &device).unwrap().affine(2.0, 1.0).unwrap();
+        eval(&[&kept]).unwrap();
+        let idle = |device: &Device| {
+            device.synchronize().unwrap();
+            vulkan.trim().unwrap();
+            device.memory().map(|memory| (memory.in_use, memory.cached, memory.buffers)).unwrap()
+        };
+        // Every command buffer of the ring takes its memory.
+        for _ in 0..20 {
+            program(&device).unwrap();
+        }
+        let before = idle(&device);
+        for count in [1, u64::MAX] {
+            let mut failed = 0;
+            for after in 0.. {
+                vulkan.trim().unwrap();
+                vulkan.fail_allocations(Some((after, count)));
+                let result = program(&device);
+                vulkan.fail_allocations(None);
+                match result {
+                    Ok(values) => assert_eq!(values, want, "after {after} allocations"),
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(text.contains("out of memory for ") && text.contains(" in use"), "{text}");
+                        failed += 1;
+                    }
+                }
+                assert_eq!(idle(&device), before, "after {after} allocations");
+                if after > 30 {
+                    break;
+                }
+            }
+            assert!(failed >= 5, "{failed} failures");
+        }
+        close(&kept, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
+    }
+}
