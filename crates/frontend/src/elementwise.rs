@@ -99,8 +99,8 @@ tallow_ir::elementwise_table!(methods);
 impl Tensor {
     pub(crate) fn binary(&self, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
         let name = op.name();
-        if self.shape() != rhs.shape() {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+        if self.sym_shape() != rhs.sym_shape() {
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: name, lhs, rhs });
         }
         self.same_dtype(name, rhs)?;
@@ -120,8 +120,8 @@ impl Tensor {
 
     /// Both tensors repeated to their common shape.
     pub(crate) fn broadcast_pair(&self, op: &'static str, rhs: &Tensor) -> Result<(Tensor, Tensor)> {
-        let Some(shape) = broadcast_shape(self.shape(), rhs.shape()) else {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+        let Some(shape) = broadcast_shape(self.sym_shape(), rhs.sym_shape()) else {
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         };
         let widen = |t: &Tensor, shape: &Shape| t.broadcast_as(shape);
@@ -181,8 +181,8 @@ impl Tensor {
         }
         on_true.same_dtype(op, on_false)?;
         for other in [on_true, on_false] {
-            if self.shape() != other.shape() {
-                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+            if self.sym_shape() != other.sym_shape() {
+                let (lhs, rhs) = (self.sym_shape().clone(), other.sym_shape().clone());
                 return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
             }
         }
@@ -200,8 +200,8 @@ impl Tensor {
     pub fn philox(&self, key: &Tensor, stream: &Tensor) -> Result<Tensor> {
         for other in [key, stream] {
             self.same_dtype("philox", other)?;
-            if self.shape() != other.shape() {
-                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+            if self.sym_shape() != other.sym_shape() {
+                let (lhs, rhs) = (self.sym_shape().clone(), other.sym_shape().clone());
                 return Err(Error::ShapeMismatchBinaryOp { op: "philox", lhs, rhs });
             }
         }

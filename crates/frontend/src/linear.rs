@@ -19,7 +19,7 @@ impl Tensor {
             broadcast_shape(&outer(a), &outer(b)).is_some()
         };
         if !fits {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: "matmul", lhs, rhs });
         }
         Tensor::of_op(Op::Matmul, &[self, rhs], self.device())
@@ -48,7 +48,7 @@ impl Tensor {
         match (self.sym_dims(), rhs.sym_dims()) {
             ([_, k], [n]) if k == n => self.matmul(&rhs.unsqueeze(1)?)?.squeeze(1),
             _ => {
-                let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+                let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
                 Err(Error::ShapeMismatchBinaryOp { op: "mv", lhs, rhs })
             }
         }
@@ -60,7 +60,7 @@ impl Tensor {
     /// When these are no vectors of one length, or element types or devices differ.
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
         if self.rank() != 1 || rhs.rank() != 1 {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: "dot", lhs, rhs });
         }
         self.mul(rhs)?.sum_all()

@@ -38,15 +38,8 @@ const TENSOR: Rows = &[
         Differs("computes what is not known yet; so it may fail as devices do"),
     ),
     ("dtype device rank dim dims0 dims1 dims2 dims3 dims4 dims5 normalize_axis", Same),
-    ("shape", Differs("extents are `Dim`s, which may be symbolic; `as_const` gives numbers")),
-    (
-        "dims",
-        Differs(
-            "is a `Result`: a symbolic extent has no number before a run ([decision 0010](decisions/0010-dims-is-a-result.md)); `sym_dims` always works",
-        ),
-    ),
-    ("elem_count", Differs("is a `Result`, as `dims`")),
-    ("stride", Differs("is a `Result`, as `dims`, and the strides of the result, which is contiguous")),
+    ("shape dims elem_count", Same),
+    ("stride", Differs("the strides of the result, which is contiguous")),
     ("is_contiguous", Differs("always true: views are index arithmetic of the kernels that read them")),
     ("is_fortran_contiguous", Differs("that of the contiguous result")),
     (
@@ -180,6 +173,9 @@ fn page() -> String {
          for all: nothing is computed until a value is asked for, so that an error of a device shows there; 16-bit\n\
          floats are rounded once per operation; arguments that are extents may be symbols; axes may be any of\n\
          Candle's forms; errors are Candle's variants where both have them.\n\n\
+         Extents are numbers, except in a function that `compile` is called with, where they may be symbols: a method\n\
+         that reads one as a number there gives its largest value and makes `compile` fail\n\
+         ([decision 0036](decisions/0036-candles-signatures.md)); `sym_dims` gives expressions.\n\n\
          This page is written by `UPDATE_DOCS=1 cargo test -p tallow-tests --test candle api` and checked by that test.\n\
          The other tests of `tests/tests/candle` hold the methods against Candle's.\n",
     );
