@@ -106,7 +106,7 @@ fn what_is_made_of_symbols_belongs_to_the_function_too() {
     let made: [fn(&Symbol) -> Result<Tensor>; 4] = [
         |rows| Tensor::zeros((rows, 2), DType::F32, &CPU),
         |rows| Tensor::full(1f32, rows.clone(), &CPU),
-        |rows| Tensor::rand(0f32, 1.0, (rows, 3), &CPU),
+        |rows| Tensor::ones((rows, 3), DType::U8, &CPU),
         |rows| Tensor::new(1f32, &CPU)?.broadcast_as((rows, 2)),
     ];
     for make in made {
