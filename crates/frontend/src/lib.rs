@@ -17,8 +17,8 @@
 //!
 //! Names and meanings follow `candle_core` 0.11, so that code moves over by changing an import;
 //! `docs/candle-api.md` lists every method. What differs most: tensors never change, so there is no `slice_set`, but
-//! [`Tensor::slice_scatter`]; indices out of range are clamped, as every index is data that a GPU cannot stop for; a
-//! result is contiguous, always. In a function that [`compile`] is called with, extents may be [`Symbol`]s, and
+//! [`Tensor::slice_scatter`]; indices out of range are clamped, as every index is data that a GPU cannot stop for.
+//! In a function that [`compile`] is called with, extents may be [`Symbol`]s, and
 //! [`Tensor::sym_dims`] is how to read them.
 //!
 //! Below the tensors lie graphs ([`tallow_ir`]): [`Device::compile`] takes one as it is, with weights and
@@ -44,6 +44,7 @@ mod executable;
 mod extents;
 mod indexing;
 mod join;
+mod layout;
 mod linear;
 mod lookup;
 mod lower;

@@ -26,8 +26,10 @@ pub(crate) struct Node {
     ty: TensorType,
     /// The extents of `ty` as Candle has them.
     shape: Shape,
-    /// Found out when asked for.
-    strides: OnceLock<Vec<usize>>,
+    /// The strides in Candle's memory, where they may differ from those of row-major order.
+    pub(crate) view: Option<Box<[Dim]>>,
+    /// The strides as numbers, once they were asked for.
+    pub(crate) strides: OnceLock<Vec<usize>>,
     device: Device,
     expr: Mutex<Expr>,
 }
@@ -87,7 +89,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let shape = Shape::of(&ty.shape, trace)?;
         let (device, expr) = (device.clone(), Mutex::new(expr));
-        Ok(Tensor(Arc::new(Node { ty, shape, strides: OnceLock::new(), device, expr })))
+        Ok(Tensor(Arc::new(Node { ty, shape, view: None, strides: OnceLock::new(), device, expr })))
     }
 
     /// The result of `op`, whose operands are on one device.
@@ -213,13 +215,6 @@ impl Tensor {
         self.0.shape.elem_count()
     }
 
-    /// How far apart neighbours along each axis are, counted in elements: row-major, as every result is.
-    /// [`Tensor::dims`] says what a symbolic extent gives.
-    pub fn stride(&self) -> &[usize] {
-        let dims = self.0.shape.read("stride");
-        self.0.strides.get_or_init(|| row_major(dims))
-    }
-
     /// The extents as expressions.
     pub(crate) fn sym_shape(&self) -> &tallow_ir::Shape {
         &self.0.ty.shape
@@ -288,7 +283,11 @@ impl Tensor {
         self.const_dims()?;
         let bytes = self.bytes("to_device")?;
         let expr = known(self.dtype(), bytes);
-        Tensor::node(self.ty().clone(), device, expr)
+        let copy = Tensor::node(self.ty().clone(), device, expr)?;
+        Ok(match &self.0.view {
+            Some(strides) => copy.with_strides(strides.to_vec()),
+            None => copy,
+        })
     }
 
     /// The tensor itself: there is nothing to detach it from.
@@ -302,32 +301,6 @@ impl Tensor {
     /// Never; the signature is Candle's.
     pub fn copy(&self) -> Result<Tensor> {
         Ok(self.clone())
-    }
-
-    /// The tensor itself: every result is contiguous.
-    ///
-    /// # Errors
-    /// Never; the signature is Candle's.
-    pub fn contiguous(&self) -> Result<Tensor> {
-        Ok(self.clone())
-    }
-
-    /// The tensor itself: every result is contiguous.
-    ///
-    /// # Errors
-    /// Never; the signature is Candle's.
-    pub fn force_contiguous(&self) -> Result<Tensor> {
-        Ok(self.clone())
-    }
-
-    /// True: every result is contiguous. Views are index arithmetic of the kernels that read them.
-    pub fn is_contiguous(&self) -> bool {
-        true
-    }
-
-    /// True where the order of columns is that of rows: at most one extent is not 1.
-    pub fn is_fortran_contiguous(&self) -> bool {
-        self.sym_dims().iter().filter(|d| !d.is(1)).count() <= 1
     }
 }
 

@@ -20,7 +20,7 @@ impl Tensor {
                 Err(_) => Error::ShapeMismatchBinaryOp { op, lhs: self.sym_shape().clone(), rhs: shape },
             });
         }
-        if shape == *self.sym_shape() { Ok(self.clone()) } else { self.unary(Op::Reshape(shape)) }
+        self.row_major(shape)
     }
 
     /// All elements along one axis.
@@ -103,7 +103,12 @@ impl Tensor {
             let why = format!("{order:?} does not name every axis of {}", self.sym_shape());
             return Err(Error::InvalidArgument { op: "permute", why });
         }
-        if order.is_sorted() { Ok(self.clone()) } else { self.unary(Op::Permute(order)) }
+        if order.is_sorted() {
+            return Ok(self.clone());
+        }
+        let all = self.sym_strides();
+        let strides = order.iter().map(|axis| all[*axis].clone()).collect();
+        self.view(Op::Permute(order), strides)
     }
 
     /// `len` elements of an axis from `start`.
@@ -123,7 +128,7 @@ impl Tensor {
         if start.is(0) && len == *extent {
             return Ok(self.clone());
         }
-        self.unary(Op::Slice { axis, start, len })
+        self.view(Op::Slice { axis, start, len }, self.sym_strides().into_owned())
     }
 
     /// Part `index` of the first axis, without that axis; a scalar is itself.
@@ -169,7 +174,9 @@ impl Tensor {
     pub fn squeeze(&self, axis: impl Axis) -> Result<Tensor> {
         let axis = axis.of(self.sym_shape(), "squeeze")?;
         if self.sym_dims()[axis].is(1) {
-            self.reshape(self.sym_shape().without(&[axis]))
+            let mut strides = self.sym_strides().into_owned();
+            strides.remove(axis);
+            self.view(Op::Reshape(self.sym_shape().without(&[axis])), strides)
         } else {
             Ok(self.clone())
         }
@@ -188,7 +195,10 @@ impl Tensor {
         };
         let mut dims = self.sym_dims().to_vec();
         dims.insert(axis, Dim::one());
-        self.reshape(dims)
+        let mut strides = self.sym_strides().into_owned();
+        // Any would do along an axis of extent 1: this one leaves a contiguous tensor contiguous.
+        strides.insert(axis, strides.get(axis).cloned().unwrap_or_else(Dim::one));
+        self.view(Op::Reshape(Shape::new(dims)), strides)
     }
 
     /// Repeated to a shape: axes are aligned at the end, extents of 1 and missing axes repeat.
@@ -204,7 +214,11 @@ impl Tensor {
             let (src_shape, dst_shape) = (self.sym_shape().clone(), to);
             return Err(Error::BroadcastIncompatibleShapes { op: "broadcast_as", src_shape, dst_shape });
         }
-        self.unary(Op::Broadcast(to))
+        let mut strides = vec![Dim::zero(); to.rank() - self.rank()];
+        let new = &to.dims()[strides.len()..];
+        let kept = self.sym_dims().iter().zip(new).zip(self.sym_strides().into_owned());
+        strides.extend(kept.map(|((from, to), stride)| if from == to { stride } else { Dim::zero() }));
+        self.view(Op::Broadcast(to), strides)
     }
 
     /// Another name of [`Tensor::broadcast_as`].

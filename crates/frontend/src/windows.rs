@@ -49,7 +49,10 @@ impl Tensor {
         let axis = axis.of(self.sym_shape(), "unfold")?;
         let out = self.windows("unfold", axis, Sliding { size, stride: step, dilation: 1 })?;
         let rest = (0..out.rank()).filter(|i| *i != axis + 1);
-        out.permute(rest.chain([axis + 1]).collect::<Vec<_>>())
+        let mut strides = self.sym_strides().into_owned();
+        strides.push(strides[axis].clone());
+        strides[axis] = &strides[axis] * &step.into();
+        out.view(Op::Permute(rest.chain([axis + 1]).collect()), strides)
     }
 
     /// `axis` as two, the windows along it and their elements.
