@@ -287,7 +287,7 @@ fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Resu
         let sum = spread(&right, 2)?.mul(&spread(&left, 3)?)?.sum(3)?;
         sum.to_dtype(x.dtype())?
     } else {
-        kernel.reshape((1, groups, c_out, inner))?.matmul(&right)?
+        kernel.reshape((1, groups, c_out, inner))?.broadcast_matmul(&right)?
     };
     let all = [batch, (groups * c_out).into()];
     product.reshape(all.into_iter().chain(places).collect::<Vec<_>>())

@@ -118,6 +118,14 @@ impl Tensor {
         if lhs == rhs { Ok(()) } else { Err(Error::DTypeMismatchBinaryOp { op, lhs, rhs }) }
     }
 
+    pub(crate) fn same_device(&self, op: &'static str, rhs: &Tensor) -> Result<()> {
+        if self.device() == rhs.device() {
+            return Ok(());
+        }
+        let (lhs, rhs) = (self.device().name(), rhs.device().name());
+        Err(Error::DeviceMismatchBinaryOp { op, lhs, rhs })
+    }
+
     /// Both tensors repeated to their common shape.
     pub(crate) fn broadcast_pair(&self, op: &'static str, rhs: &Tensor) -> Result<(Tensor, Tensor)> {
         let Some(shape) = broadcast_shape(self.sym_shape(), rhs.sym_shape()) else {
@@ -128,13 +136,18 @@ impl Tensor {
         Ok((widen(self, &shape)?, widen(rhs, &shape)?))
     }
 
-    /// `x * mul + add`.
+    /// `x * mul + add`; where `add` is 0 it is left out, so that only `mul` of 0 makes +0 of -0.
     ///
     /// # Errors
     /// When the element type is a block format.
     pub fn affine(&self, mul: f64, add: f64) -> Result<Tensor> {
         let scaled = if mul == 1.0 { self.clone() } else { self.mul(&self.constant_like(mul)?)? };
-        if add == 0.0 { Ok(scaled) } else { scaled.add(&self.constant_like(add)?) }
+        match (mul, add) {
+            // What is left is +0 or -0, or NaN; adding +0 gives +0, as this does.
+            (0.0, 0.0) if self.dtype().is_float() => scaled.abs(),
+            (_, 0.0) => Ok(scaled),
+            (_, add) => scaled.add(&self.constant_like(add)?),
+        }
     }
 
     /// `x^2`.
