@@ -59,13 +59,12 @@ test-full: setup-test ## every op in every type and layout on the device, and te
 	$(call step,tensors of more than 2^31 bytes)
 	REQUIRE_VULKAN=1 cargo test $(LOCKED) --workspace --test ops -- --ignored --test-threads=1
 
-# The tests of candle-core that tests/candle-core takes from the published package; `cargo fetch` puts that where its
-# build script looks. Part of `make test` as part of the workspace.
+# The tests of candle-core that tests/candle-core takes from the published package. `make test` runs them as part of the
+# workspace.
 CANDLE_SUITE := $(patsubst %,--test %,$(sort $(notdir $(basename $(wildcard tests/candle-core/tests/*.rs)))))
 
 test-candle: setup-test ## run candle-core's own tests on tensors of this crate, on the CPU and on Vulkan
 	$(call step,the tests of candle-core)
-	cargo fetch $(LOCKED)
 	cargo test $(LOCKED) --workspace $(CANDLE_SUITE)
 
 bench: setup ## run the benchmarks

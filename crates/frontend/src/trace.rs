@@ -105,10 +105,13 @@ impl Trace {
             record.read.get_or_init(|| Error::SymbolicExtent { method, axis, shape: shape.clone() });
         };
         self.0.iter().for_each(note);
-        ACTIVE.with_borrow(|active| {
+        let inside = |active: &RefCell<Vec<Arc<Record>>>| {
+            let active = active.borrow();
             let outermost = active.iter().position(|record| self.has(record)).unwrap_or(0);
             active[outermost..].iter().for_each(note);
-        });
+        };
+        // A thread that is ending compiles nothing any more.
+        let _ = ACTIVE.try_with(inside);
     }
 
     fn has(&self, record: &Arc<Record>) -> bool {
