@@ -156,6 +156,19 @@ pub enum Error {
         /// The shape.
         shape: Shape,
     },
+    /// A function that is being compiled read an extent as a number, but only a run knows it.
+    #[error(
+        "{method}() read extent {axis} of shape {shape} as a number, but it is symbolic while the function is compiled: \
+         sym_dims() gives the extents as expressions"
+    )]
+    SymbolicExtent {
+        /// The method that read it.
+        method: &'static str,
+        /// The axis: the first symbolic one where the method reads all.
+        axis: usize,
+        /// The shape.
+        shape: Shape,
+    },
     /// Arguments of an op that contradict each other or the tensor.
     #[error("invalid arguments for {op}: {why}")]
     InvalidArgument {

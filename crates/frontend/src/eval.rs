@@ -92,7 +92,7 @@ impl Tensor {
     /// A known value as a constant on its device, without a copy where it is there.
     pub(crate) fn as_weight(&self) -> Result<crate::resident::Weight> {
         match self.device() {
-            Device::Cpu => self.device().weight(self.dtype(), self.dims()?, &self.known_bytes()?),
+            Device::Cpu => self.device().weight(self.dtype(), self.const_dims()?, &self.known_bytes()?),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(_) => {
                 let value = self.on_device()?;

@@ -93,7 +93,9 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
                 let is_constant = |operand: &Tensor| is_constant(operand);
                 let free =
                     op.is_view() || matches!(op, Op::Dequantize(_)) || operands.iter().all(is_constant);
-                (depends, !free || operands.iter().any(|operand| of(operand).1))
+                // What has symbols has a value in each run only.
+                let of_a_run = tensor.ty().shape.as_const().is_none() || !op.symbols().is_empty();
+                (depends || of_a_run, !free || operands.iter().any(|operand| of(operand).1))
             }
         };
         found.insert(address(tensor), facts);

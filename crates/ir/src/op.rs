@@ -348,6 +348,42 @@ impl Op {
         }
     }
 
+    /// The symbols that it names itself; those of its results' extents may be others.
+    pub fn symbols(&self) -> Vec<Symbol> {
+        match self {
+            Op::DimValue { dim, .. } => dim.symbols(),
+            Op::Scalar { symbol, .. } => vec![symbol.clone()],
+            Op::Slice { start, .. } => start.symbols(),
+            Op::StateUpdate { offsets } => offsets.iter().flat_map(Dim::symbols).collect(),
+            Op::Custom(custom) => custom.symbols(),
+            Op::Fusion(fusion) => fusion.body.symbols().cloned().collect(),
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::State { .. }
+            | Op::Param { .. }
+            | Op::Const(_)
+            | Op::Iota { .. }
+            | Op::Elementwise(_)
+            | Op::Cast(_)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Flip { .. }
+            | Op::Window { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Reduce { .. }
+            | Op::Matmul
+            | Op::Gather { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Scatter(_)
+            | Op::Dequantize(_)
+            | Op::Quantize(_)
+            | Op::Attention(_) => vec![],
+        }
+    }
+
     /// True for nodes without operands.
     pub fn is_leaf(&self) -> bool {
         match self {

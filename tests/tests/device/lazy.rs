@@ -329,3 +329,46 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
         close(&kept, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
     }
 }
+
+/// A function takes and gives tensors on the device, whatever their extents, and computes what it captures once.
+#[test]
+fn functions_take_and_give_tensors_on_the_device() {
+    use tallow::{Input, Symbol, compile};
+    for device in devices() {
+        let w = random(31, &[40, 40], &device).unwrap();
+        let rows = Symbol::new("rows", 100);
+        let build = |x: &[Tensor], w: &Tensor| {
+            // Of the run's extents, although of no input.
+            let ones = Tensor::ones((Symbol::new("rows", 100), 40), DType::F32, w.device())?;
+            let captured = w.matmul(w)?.tanh()?.t()?;
+            let y = x[0]
+                .matmul(&captured)?
+                .add(&ones.mul(&w.narrow(0, 0, 1)?.broadcast_as(ones.sym_dims())?)?)?;
+            Ok(vec![y.tanh()?, y.sum(1)?])
+        };
+        let inputs = [Input::new("x", DType::F32, (rows, 40))];
+        let f = compile(&device, &inputs, |x| build(x, &w)).unwrap();
+        let text = f.graph().to_string();
+        assert_eq!(text.matches("matmul").count(), 1, "w w is computed once:\n{text}");
+        let cpu = w.to_device(&Device::Cpu).unwrap();
+        let on_cpu = compile(&Device::Cpu, &inputs, |x| build(x, &cpu)).unwrap();
+        let mut x = random(32, &[100, 40], &device).unwrap();
+        let mut want = random(32, &[100, 40], &Device::Cpu).unwrap();
+        eval(&[&x.affine(2.0, 0.0).unwrap()]).unwrap();
+        let (mut sum, mut want_sum) = (x.sum(1).unwrap(), want.sum(1).unwrap());
+        let (up, down) = moved(&device, || {
+            for rows in [100usize, 77, 31, 1] {
+                let out = f.run(&[&x.narrow(0, 0, rows)?])?;
+                (x, sum) = (out[0].clone(), out[1].clone());
+            }
+            device.synchronize()
+        });
+        assert_eq!((up, down), (0, 0));
+        for rows in [100usize, 77, 31, 1] {
+            let out = on_cpu.run(&[&want.narrow(0, 0, rows).unwrap()]).unwrap();
+            (want, want_sum) = (out[0].clone(), out[1].clone());
+        }
+        close(&x, &want, 1e-3);
+        close(&sum, &want_sum, 1e-3);
+    }
+}
