@@ -5,12 +5,16 @@ use tallow_ir::caps::OptionalFeature;
 
 use crate::harness::device;
 
-/// The test's device, and one whose memory the host does not reach, as that of a graphics card.
+/// The device, and as if its memory were out of the host's reach, as that of a graphics card. Each test opens its own, since
+/// what a device counts is counted for all who share it.
 fn devices() -> Vec<Device> {
-    let Some(device) = device() else { return vec![] };
-    let mut options = RuntimeOptions::from_env().unwrap();
-    options.disable.push(OptionalFeature::Unified);
-    vec![device, Device::vulkan_with(&options).unwrap()]
+    if device().is_none() {
+        return vec![];
+    }
+    let plain = RuntimeOptions::from_env().unwrap();
+    let mut apart = plain.clone();
+    apart.disable.push(OptionalFeature::Unified);
+    [plain, apart].iter().map(|options| Device::vulkan_with(options).unwrap()).collect()
 }
 
 /// Bytes uploaded and downloaded by `work`.

@@ -168,7 +168,9 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
             _ if buffer.wide => {
                 let called = |name: &str| calls.contains(&format!("{name}8_{}(", buffer.binding));
                 holes.insert("dtype", buffer.dtype.name().into());
-                own.extend(called("load").then_some("dequant/plain.glsl"));
+                // Elements that an epilogue reads in groups of eight have this function already.
+                let is_there = buffer.group_size() == Some(WIDE as u32);
+                own.extend((called("load") && !is_there).then_some("dequant/plain.glsl"));
                 own.extend(called("widen").then_some("dequant/widen.glsl"));
             }
             _ => {}

@@ -30,6 +30,11 @@ impl Buffer {
         }
     }
 
+    /// How many elements the function that loads or stores a group takes; `None` where there is none.
+    pub fn group_size(&self) -> Option<u32> {
+        self.group_vector().map(|_| self.group)
+    }
+
     /// Whether this buffer can be accessed in groups of `size`.
     pub fn groups(dtype: DType, size: u32) -> bool {
         match dtype {
