@@ -158,8 +158,8 @@ pub enum Error {
     },
     /// A function that is being compiled read an extent as a number, but only a run knows it.
     #[error(
-        "{method}() read extent {axis} of shape {shape} as a number, but it is symbolic while the function is compiled: \
-         sym_dims() gives the extents as expressions"
+        "{method}() read the extent of axis {axis} of shape {shape} as a number, but it is symbolic while the function is \
+         compiled: sym_dims() gives extents as expressions"
     )]
     SymbolicExtent {
         /// The method that read it.

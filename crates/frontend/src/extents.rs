@@ -9,7 +9,7 @@ use std::fmt;
 use tallow_ir::Dim;
 
 use crate::error::{Error, Result};
-use crate::shape::{Axis, IntoShape, ReshapeTo};
+use crate::shape::{Axis, IntoShape, ReshapeTo, broadcast_shape};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -149,6 +149,18 @@ impl Shape {
             symbolic.shape = symbolic.shape.dims().iter().cloned().chain(more).collect();
         }
         self
+    }
+
+    /// The smallest shape that both can be repeated to, axes aligned at the end, for the op called `op`.
+    ///
+    /// # Errors
+    /// When an extent differs from the other side's and neither is 1.
+    pub fn broadcast_shape_binary_op(&self, rhs: &Shape, op: &'static str) -> Result<Shape> {
+        let (lhs, right) = (self.expressions(), rhs.expressions());
+        match broadcast_shape(&lhs, &right) {
+            Some(shape) => Shape::of(&shape, Trace::join([self.trace(), rhs.trace()].into_iter().flatten())),
+            None => Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs: right }),
+        }
     }
 
     pub(crate) fn array<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {

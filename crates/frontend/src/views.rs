@@ -28,7 +28,7 @@ impl Tensor {
     /// # Errors
     /// Never for a tensor that exists.
     pub fn flatten_all(&self) -> Result<Tensor> {
-        self.reshape(self.sym_shape().numel())
+        self.flatten(0, crate::shape::D::Minus1)
     }
 
     /// Axes `first` to `last` (included) as one; the tensor itself where they are one or in the wrong order.
@@ -136,7 +136,11 @@ impl Tensor {
     /// # Errors
     /// When there is no such part.
     pub fn get(&self, index: usize) -> Result<Tensor> {
-        if self.rank() == 0 { Ok(self.clone()) } else { self.get_on_dim(0, index) }
+        if self.rank() == 0 {
+            return Ok(self.clone());
+        }
+        // Candle's `get` reshapes, where `get_on_dim` squeezes: of a view it gives a row-major tensor.
+        self.narrow(0, index, 1)?.row_major(self.sym_shape().without(&[0]))
     }
 
     /// Part `index` of an axis, without that axis.

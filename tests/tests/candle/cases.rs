@@ -118,10 +118,9 @@ fn strides(s: &mut Suite, a: &Input) {
     both!(s, a, Bound::Exact, |a| layout(&a.x.t()?.contiguous()?)?);
     both!(s, a, Bound::Exact, |a| layout(&a.x.t()?.force_contiguous()?.t()?)?);
     both!(s, a, Bound::Exact, |a| layout(&a.x.copy()?)?);
-    both!(s, a, Bound::Exact, |a| layout(&a.x.add(&a.y)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.eq(&a.y)?)?);
     both!(s, a, Bound::Exact, |a| layout(&a.x.to_dtype(DType::F64)?)?);
     both!(s, a, Bound::Exact, |a| layout(&a.mask.where_cond(&a.x, &a.y)?)?);
-    both!(s, a, Bound::Exact, |a| layout(&a.y.matmul(&a.y.t()?)?)?);
     both!(s, a, Bound::Exact, |a| layout(&a.y.sum_keepdim(0)?)?);
 }
 
@@ -299,6 +298,7 @@ fn products(s: &mut Suite, a: &Input) {
     let sums = Bound::Steps(1.0);
     both!(s, a, sums, |a| a.x.matmul(&a.y.t()?)?);
     both!(s, a, sums, |a| a.x.matmul(&a.y)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.y.matmul(&a.y.t()?)?)?);
     both!(s, a, sums, |a| a.x.broadcast_matmul(&a.y.flatten_to(D::Minus2)?.t()?)?);
     both!(s, a, sums, |a| a.x.mv(&a.row)?);
     // Candle rounds each of up to 6 sums of at most 112 in 16-bit types, by half a step.

@@ -16,8 +16,9 @@ macro_rules! signatures {
                 let own: [usize; 4] = [shape.rank(), shape.elem_count(), shape.dim(1)?, shape.dims()[0]];
                 let orders_of: [bool; 2] = [shape.is_contiguous(stride), shape.is_fortran_contiguous(stride)];
                 let grown: Vec<usize> = shape.clone().extend(&[7]).into_dims();
+                let both: Shape = shape.broadcast_shape_binary_op(&Shape::from((5, 1, 1, 1)), "add")?;
                 Ok(format!(
-                    "{dims:?} {stride:?} {shape:?} {rank} {count} {first} {last} {orders:?} {} {own:?} {orders_of:?} {grown:?}",
+                    "{dims:?} {stride:?} {shape:?} {rank} {count} {first} {last} {orders:?} {} {own:?} {orders_of:?} {grown:?} {both:?}",
                     dtype.as_str()
                 ))
             }
