@@ -205,7 +205,7 @@ pub(crate) fn program(device: &Device, lowered: &mut Lowered) -> Result<Arc<Prog
 enum Found {
     Program(Arc<Program>),
     /// Its programs, of which none serves, the literals of the next one, and the graph to compile.
-    Family(Arc<Family>, Vec<Option<Scalar>>, Graph),
+    Family(Arc<Family>, Vec<Option<Scalar>>, Box<Graph>),
 }
 
 fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
@@ -216,7 +216,7 @@ fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
     let programs = lock(&family.programs);
     let found = match programs.iter().find(|special| special.serves(scalars)) {
         Some(found) => Found::Program(found.program.clone()),
-        None => Found::Family(family.clone(), literals(&programs, scalars), key.graph.clone()),
+        None => Found::Family(family.clone(), literals(&programs, scalars), Box::new(key.graph.clone())),
     };
     drop(programs);
     while cache.len() >= CACHED {
