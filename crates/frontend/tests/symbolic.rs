@@ -1,6 +1,8 @@
 //! Symbolic extents under Candle's signatures: reading one as a number makes the compilation fail, whatever the function
 //! does with the number or with its own errors.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Mutex, mpsc};
 
 use tallow::{D, DType, Device, Error, Function, Input, Result, Symbol, Tensor, compile};
