@@ -19,7 +19,7 @@ mod halves;
 mod harness;
 mod heads;
 mod layouts;
-mod lazy;
+mod lazy_programs;
 mod matrix;
 mod matvec;
 mod memory;
