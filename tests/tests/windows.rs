@@ -124,7 +124,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
 fn kernels(profile: &str, shape: &[usize], build: impl Fn(&Tensor) -> Result<Tensor>) -> (Vec<String>, u64) {
     let function = compile(&CPU, &[Input::new("x", DType::F32, shape)], |x| Ok(vec![build(&x[0])?])).unwrap();
     let caps = tallow_ir::caps::profile(profile).unwrap();
-    let module = tallow_codegen::compile(function.executable().graph(), &caps).unwrap();
+    let module = tallow_codegen::compile(function.graph(), &caps).unwrap();
     (module.kernels.iter().map(|k| k.name.clone()).collect(), module.plan.arena.bytes)
 }
 

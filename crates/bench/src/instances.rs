@@ -28,7 +28,7 @@ pub fn graph(work: &Work, sizes: &HashMap<&str, usize>, count: usize) -> Result<
     let inputs: Vec<Input> =
         work.operands.iter().map(|o| Input::new(o.name, o.computed, Shape::from(extents(&o.axes)))).collect();
     let function = tallow::compile(&Device::Cpu, &inputs, |tensors| Ok(vec![(work.body)(tensors)?]))?;
-    let body = function.executable().graph();
+    let body = function.graph();
     let mut graph = Graph::new(&work.name);
     let mut last = None;
     for i in 0..count {

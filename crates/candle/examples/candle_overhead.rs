@@ -66,7 +66,8 @@ fn submission() -> Result<[f64; 2]> {
     let mut all = vec![];
     for _ in 0..200 {
         let start = Instant::now();
-        let run = function.executable().run_async(&[], &inputs).map_err(candle_core::Error::wrap)?;
+        let executable = function.executable().map_err(candle_core::Error::wrap)?;
+        let run = executable.run_async(&[], &inputs).map_err(candle_core::Error::wrap)?;
         let submitted = micros(start);
         run.wait().map_err(candle_core::Error::wrap)?;
         all.push([submitted, micros(start) - submitted]);

@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let probabilities = &net.run(&[&image])?[0];
     let mut out = std::io::stdout().lock();
     // A reader that closes the pipe early is no reason to fail.
-    let _ = writeln!(out, "{}\n\n{probabilities}", net.executable().explain());
+    let _ = writeln!(out, "{}\n\n{probabilities}", net.explain()?);
     for (i, (row, digit)) in
         probabilities.to_vec2::<f32>()?.iter().zip(probabilities.argmax(1)?.to_vec1::<u32>()?).enumerate()
     {

@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     })?;
 
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{}", mlp.executable().explain());
+    let _ = writeln!(out, "{}", mlp.explain()?);
     for rows in [1, 3, 100] {
         let x = Tensor::arange(0f32, (rows * WIDTH) as f32, &device)?.reshape((rows, WIDTH))?.cos()?;
         let classes = mlp.run(&[&x])?[0].argmax(D::Minus1)?;

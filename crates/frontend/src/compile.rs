@@ -1,16 +1,22 @@
 //! Compiling a function of tensors explicitly, once, to run it many times.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
-use tallow_ir::{Bindings, DType, Dim, Shape, TensorType};
+use tallow_ir::{Bindings, DType, Dim, Graph, Shape, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::executable::Executable;
-use crate::lower::{KnownAs, Lowered, lower};
+#[cfg(feature = "vulkan")]
+use crate::executable::run_shape;
+use crate::executable::{Executable, Prepared};
+use crate::lower::{KnownAs, Lowered, computed_constants, lower};
 use crate::outputs::OutputView;
+use crate::resident::Weight;
 use crate::shape::IntoShape;
 use crate::tensor::{Expr, Tensor};
+#[cfg(feature = "vulkan")]
+use crate::values::OnDevice;
 
 /// An input of a function to compile.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,28 +66,52 @@ pub fn compile(
         return Err(Error::DeviceMismatchBinaryOp { op: "compile", lhs, rhs });
     }
     let roots: Vec<&Tensor> = results.iter().collect();
+    let constants = computed_constants(&roots);
+    crate::eval::eval_for("compile", &constants.iter().collect::<Vec<_>>())?;
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
     let Lowered { graph, known, blocks } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
     let mut weights = HashMap::new();
-    for (name, tensor, bytes) in known {
-        weights.insert(name, device.weight(tensor.dtype(), tensor.dims()?, &bytes)?);
+    for (name, tensor) in known {
+        weights.insert(name, tensor.as_weight()?);
     }
     for (name, tensor, blocks) in blocks {
         weights.insert(name, blocks.weight(&tensor)?);
     }
-    let executable = device.compile(&graph, &weights, &HashMap::new())?;
-    Ok(Function { executable, inputs: inputs.to_vec() })
+    let outputs = results.iter().map(|tensor| tensor.ty().clone()).collect();
+    let program = Program {
+        prepared: device.prepare(&graph)?,
+        weights,
+        executable: OnceLock::new(),
+        #[cfg(feature = "vulkan")]
+        lazy: OnceLock::new(),
+    };
+    Ok(Function { device: device.clone(), inputs: inputs.to_vec(), outputs, program })
 }
 
 /// A compiled function of tensors.
 #[derive(Debug)]
 pub struct Function {
-    executable: Executable,
+    device: Device,
     inputs: Vec<Input>,
+    outputs: Vec<TensorType>,
+    program: Program,
+}
+
+/// What runs a function, each made when it is needed first.
+#[derive(Debug)]
+struct Program {
+    prepared: Prepared,
+    weights: HashMap<String, Weight>,
+    /// For bytes of the host's, and on the CPU.
+    executable: OnceLock<Executable>,
+    /// For tensors on the device.
+    #[cfg(feature = "vulkan")]
+    lazy: OnceLock<crate::vulkan::LazyPlan>,
 }
 
 impl Function {
-    /// Runs the function. Symbols in the input shapes take the extents of the tensors given.
+    /// Runs the function. Symbols in the input shapes take the extents of the tensors given. On a GPU, tensors are neither
+    /// copied nor waited for.
     ///
     /// # Errors
     /// When the tensors are not those that the function takes, or computing fails.
@@ -92,16 +122,49 @@ impl Function {
         }
         let types = tensors.iter().map(|t| Ok((t.dtype(), t.dims()?))).collect::<Result<Vec<_>>>()?;
         let symbols = bind_all(&self.inputs, &types)?;
+        let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         crate::eval::eval_for("run", tensors)?;
+        #[cfg(feature = "vulkan")]
+        if let Device::Vulkan(device) = &self.device
+            && self.outputs.iter().all(|ty| ty.dtype.size().is_some())
+        {
+            return self.run_on_device(device, tensors, &symbols);
+        }
         let bytes = tensors.iter().map(|t| t.bytes("run")).collect::<Result<Vec<_>>>()?;
         let given: Vec<(&str, &[u8])> =
             self.inputs.iter().zip(&bytes).map(|(i, b)| (i.name.as_str(), b.as_slice())).collect();
-        let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let outputs = self.executable.run(&symbols, &given)?;
+        let outputs = self.executable()?.run(&symbols, &given)?;
         let tensor = |o: crate::outputs::RunOutput| {
-            Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, self.executable.device())
+            Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, &self.device)
         };
         outputs.into_iter().map(tensor).collect()
+    }
+
+    #[cfg(feature = "vulkan")]
+    fn run_on_device(
+        &self,
+        device: &crate::vulkan::VulkanDevice,
+        tensors: &[&Tensor],
+        symbols: &[(&str, u64)],
+    ) -> Result<Vec<Tensor>> {
+        let bindings = self.program.prepared.bind_symbols(symbols)?;
+        let plan = self.lazy_plan(device)?;
+        let mut operands = tallow_runtime::lazy::Operands::default();
+        for (input, tensor) in self.inputs.iter().zip(tensors) {
+            let value = tensor.to_device(&self.device)?.on_device()?;
+            operands.inputs.push((&input.name, value.value().clone()));
+        }
+        for (name, weight) in &self.program.weights {
+            let elsewhere =
+                || Error::WrongDevice { what: "weight", name: name.clone(), device: device.name() };
+            operands.weights.push((name, weight.on_vulkan().ok_or_else(elsewhere)?.clone()));
+        }
+        let values = plan.run(&bindings, &operands)?;
+        let tensor = |(ty, value): (&TensorType, OnDevice)| {
+            let extents = run_shape(ty, &bindings)?;
+            Ok(Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value)))
+        };
+        self.outputs.iter().zip(values).map(tensor).collect()
     }
 
     /// [`Function::run`] for data that lies elsewhere: `types` are the element types and extents of the inputs,
@@ -126,12 +189,52 @@ impl Function {
             let unknown = || Error::Unknown { graph: "compiled".into(), what: "input", name: name.into() };
             write(self.inputs.iter().position(|i| i.name == name).ok_or_else(unknown)?, bytes)
         };
-        self.executable.run_with(&symbols, &mut by_name, read)
+        self.executable()?.run_with(&symbols, &mut by_name, read)
     }
 
-    /// The executable below, with its figures and its plan.
-    pub fn executable(&self) -> &Executable {
-        &self.executable
+    /// What is computed, as a graph.
+    pub fn graph(&self) -> &Graph {
+        self.program.prepared.graph()
+    }
+
+    /// What runs, as text: on a GPU the plan with kernels, barriers and offsets; on the interpreter the graph.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn explain(&self) -> Result<String> {
+        match &self.device {
+            Device::Cpu => Ok(self.executable()?.explain()),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Ok(self.lazy_plan(device)?.explain()),
+        }
+    }
+
+    #[cfg(feature = "vulkan")]
+    fn lazy_plan(&self, device: &crate::vulkan::VulkanDevice) -> Result<&crate::vulkan::LazyPlan> {
+        match self.program.lazy.get() {
+            Some(plan) => Ok(plan),
+            None => {
+                let made = self.program.prepared.lazy_plan(device)?;
+                // If another thread was faster, its plan serves.
+                Ok(self.program.lazy.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// The executable below, with its figures and its plan. It has memory of its own for inputs, intermediate values and
+    /// results, taken when it is asked for first.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn executable(&self) -> Result<&Executable> {
+        match self.program.executable.get() {
+            Some(executable) => Ok(executable),
+            None => {
+                let made = self.program.prepared.bind(&self.program.weights, &HashMap::new())?;
+                // If another thread was faster, its executable serves.
+                Ok(self.program.executable.get_or_init(|| made))
+            }
+        }
     }
 }
 

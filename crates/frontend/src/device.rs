@@ -124,13 +124,25 @@ impl Device {
         if self.supports_bf16() { DType::BF16 } else { DType::F32 }
     }
 
-    /// Waits for what was submitted: nothing, as every run that gave a value has ended.
-    /// ([`crate::Pending::wait`] waits for a run that did not.)
+    /// Waits until the device has done all that was asked of it: evaluations, runs, uploads.
     ///
     /// # Errors
-    /// Never; the signature is Candle's.
+    /// When the device failed, now or earlier.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(())
+        match self {
+            Device::Cpu => Ok(()),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.synchronize(),
+        }
+    }
+
+    /// Memory that tensors, weights, states and plans take on a Vulkan device; `None` for the CPU.
+    pub fn memory(&self) -> Option<DeviceMemory> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Some(device.memory()),
+        }
     }
 
     /// Gives back the host memory (32 MiB) through which weights and states come to the device and back, when all that was
@@ -229,6 +241,19 @@ impl Device {
     pub fn prepare(&self, graph: &Graph) -> Result<Prepared> {
         Prepared::new(self, graph)
     }
+}
+
+/// Memory of a Vulkan device that this process takes, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Taken by tensors, weights, states, plans and transfers.
+    pub in_use: u64,
+    /// The most that was in use at once.
+    pub peak: u64,
+    /// Kept from tensors that were dropped, for those to come. It is given back to the driver where memory runs out.
+    pub cached: u64,
+    /// What the driver lets this process have of the device's own memory, where it says so.
+    pub budget: Option<u64>,
 }
 
 /// A Vulkan device that there is.

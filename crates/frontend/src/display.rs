@@ -94,12 +94,12 @@ pub fn set_sci_mode(sci_mode: Option<bool>) {
 }
 
 impl fmt::Debug for Tensor {
-    /// A short list with its values, another tensor with its extents. Computes nothing: a tensor whose value
-    /// is not known shows its extents and `lazy`, or `input`.
+    /// A short list with its values, which the device may have to be waited for; another tensor with its extents. Computes
+    /// nothing: a tensor whose value is not known shows its extents and `lazy`, or `input`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHORT: usize = 10;
         let state = match &*self.expr() {
-            Expr::Data(_) | Expr::Blocks(_) => "",
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => "",
             Expr::Op(..) => ", lazy",
             Expr::Input(_) => ", input",
         };
@@ -111,7 +111,8 @@ impl fmt::Debug for Tensor {
         f.write_str("Tensor[")?;
         // Blocks have no elements to list.
         let short = short && self.dtype().size().is_some();
-        match self.data().filter(|_| short) {
+        let bytes = if short { self.host_bytes().ok().flatten() } else { None };
+        match bytes {
             Some(bytes) => f.write_str(&shortest(self.dtype(), &bytes).join(", "))?,
             None if self.rank() == 0 => f.write_str("scalar")?,
             None => {

@@ -5,20 +5,22 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use indexmap::IndexMap;
+#[cfg(feature = "vulkan")]
+use tallow_ir::Bindings;
 use tallow_ir::Graph;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executable::Executable;
-use crate::lower::{KnownAs, Lowered, address, lower, pending};
+#[cfg(feature = "vulkan")]
+use crate::executable::verified;
+use crate::lower::{KnownAs, Lowered, lower, pending};
+use crate::pieces::pieces;
 use crate::quantized::Blocks;
 use crate::tensor::{Expr, Tensor};
 
 /// How many compiled graphs are kept for expressions of the same structure.
 const CACHED: usize = 64;
-
-/// Expressions of more steps are computed piece by piece.
-const PIECE: usize = 1024;
 
 /// Computes several tensors at once: what they share is computed once, and independent parts of one plan
 /// run side by side. Tensors whose value is known cost nothing.
@@ -34,13 +36,7 @@ pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let order = pending(op, tensors)?;
     for targets in pieces(&order, tensors) {
         let Lowered { graph, known, blocks } = lower(op, "eval", &targets, KnownAs::Input, &[])?;
-        let executable = compiled(&device, graph, blocks)?;
-        let inputs: Vec<(&str, &[u8])> =
-            known.iter().map(|(n, _, bytes)| (n.as_str(), bytes.as_slice())).collect();
-        let outputs = lock(&executable).run(&[], &inputs)?;
-        for (target, output) in targets.iter().zip(outputs) {
-            target.set_data(output.bytes);
-        }
+        compiled(&device, graph, &blocks)?.run(&targets, &known, &blocks)?;
     }
     Ok(())
 }
@@ -53,29 +49,6 @@ fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>
         Some(other) => Err(Error::DeviceMismatchBinaryOp { op, lhs: device.name(), rhs: other.name() }),
         None => Ok(Some(device.clone())),
     }
-}
-
-/// Cuts `order`, in which operands come first, into pieces of [`PIECE`] steps, and names what each piece must
-/// leave behind: what later pieces read, and the `roots`.
-///
-/// Few programs are so large, and nothing is gained by compiling as one what no device runs as one. A loop
-/// that was never forced gives many pieces of one structure, of which one is compiled.
-fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
-    let index: HashMap<_, usize> = order.iter().map(address).zip(0..).collect();
-    let mut kept = vec![false; order.len()];
-    let is_read = |at: usize, by: usize| at / PIECE != by / PIECE;
-    for (by, tensor) in order.iter().enumerate() {
-        if let Expr::Op(_, operands, _) = &*tensor.expr() {
-            let found = operands.iter().filter_map(|o| index.get(&address(o)));
-            found.filter(|at| is_read(**at, by)).for_each(|at| kept[*at] = true);
-        }
-    }
-    roots.iter().filter_map(|root| index.get(&address(root))).for_each(|at| kept[*at] = true);
-    let keep = |piece: &'a [Tensor], kept: &[bool]| {
-        piece.iter().zip(kept).filter(|(_, kept)| **kept).map(|(tensor, _)| tensor).collect()
-    };
-    let all = order.chunks(PIECE).zip(kept.chunks(PIECE)).map(|(piece, kept)| keep(piece, kept));
-    all.filter(|piece: &Vec<_>| !piece.is_empty()).collect()
 }
 
 /// What an executable is found by.
@@ -105,14 +78,89 @@ impl Hash for Key {
     }
 }
 
-/// One run at a time: threads that compute the same structure at once wait for each other.
-type Shared = Arc<Mutex<Executable>>;
+/// What computes the expressions of one structure.
+enum Program {
+    /// One run at a time: threads that compute the same structure at once wait for each other.
+    Cpu(Mutex<Executable>),
+    /// Runs are appended to the device's stream.
+    #[cfg(feature = "vulkan")]
+    Vulkan(crate::vulkan::LazyPlan),
+}
 
-/// The executable of a graph without states whose weights are these blocks, compiled or found.
-fn compiled(device: &Device, graph: Graph, blocks: Vec<(String, Tensor, Arc<Blocks>)>) -> Result<Shared> {
-    static CACHE: OnceLock<Mutex<IndexMap<Key, Shared>>> = OnceLock::new();
+/// Names and tensors of leaves.
+type Leaves = [(String, Tensor)];
+/// Names, tensors and data of leaves that stay on the device.
+type BlockLeaves = [(String, Tensor, Arc<Blocks>)];
+
+impl Program {
+    fn new(device: &Device, graph: &Graph, blocks: &BlockLeaves) -> Result<Program> {
+        match device {
+            Device::Cpu => {
+                let mut weights = HashMap::new();
+                for (name, tensor, blocks) in blocks {
+                    weights.insert(name.clone(), blocks.weight(tensor)?);
+                }
+                Ok(Program::Cpu(Mutex::new(device.compile(graph, &weights, &HashMap::new())?)))
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Ok(Program::Vulkan(device.lazy_plan(&verified(graph)?)?)),
+        }
+    }
+
+    /// Computes `targets` from leaves and gives them their values.
+    fn run(&self, targets: &[&Tensor], known: &Leaves, blocks: &BlockLeaves) -> Result<()> {
+        match self {
+            Program::Cpu(executable) => {
+                let mut bytes = vec![];
+                for (name, tensor) in known {
+                    bytes.push((name.as_str(), tensor.known_bytes()?));
+                }
+                let inputs: Vec<(&str, &[u8])> =
+                    bytes.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+                let outputs = lock(executable).run(&[], &inputs)?;
+                for (target, output) in targets.iter().zip(outputs) {
+                    target.set_data(output.bytes);
+                }
+            }
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(plan) => {
+                let mut operands = tallow_runtime::lazy::Operands::default();
+                for (name, tensor) in known {
+                    operands.inputs.push((name, tensor.on_device()?.value().clone()));
+                }
+                for (name, tensor, blocks) in blocks {
+                    let weight = blocks.weight(tensor)?;
+                    let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
+                    operands.weights.push((name, weight));
+                }
+                for (target, value) in targets.iter().zip(plan.run(&Bindings::new(), &operands)?) {
+                    target.set_on_device(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn explain(&self) -> String {
+        match self {
+            Program::Cpu(executable) => lock(executable).explain(),
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(plan) => plan.explain(),
+        }
+    }
+}
+
+fn no_value(op: &str) -> Error {
+    Error::Invalid { graph: op.into(), why: "it gave no value".into() }
+}
+
+/// The program of a graph without states, compiled or found. On the CPU its weights are these blocks.
+fn compiled(device: &Device, graph: Graph, blocks: &BlockLeaves) -> Result<Arc<Program>> {
+    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Program>>>> = OnceLock::new();
     let cache = CACHE.get_or_init(Mutex::default);
-    let same = blocks.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
+    // A Vulkan device is given the weights of each run.
+    let bound = if device.is_cpu() { blocks } else { &[] };
+    let same = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
     let key = Key { device: device.clone(), graph, blocks: same };
     // Taken out and put back at the end: the first one is the one unused for longest.
     let found = lock(cache).shift_remove(&key);
@@ -120,18 +168,13 @@ fn compiled(device: &Device, graph: Graph, blocks: Vec<(String, Tensor, Arc<Bloc
         lock(cache).insert(key, found.clone());
         return Ok(found);
     }
-    let mut weights = HashMap::new();
-    for (name, tensor, blocks) in blocks {
-        weights.insert(name, blocks.weight(&tensor)?);
-    }
-    let executable = device.compile(&key.graph, &weights, &HashMap::new())?;
-    let executable = Arc::new(Mutex::new(executable));
+    let program = Arc::new(Program::new(device, &key.graph, blocks)?);
     let mut cache = lock(cache);
     while cache.len() >= CACHED {
         cache.shift_remove_index(0);
     }
-    cache.insert(key, executable.clone());
-    Ok(executable)
+    cache.insert(key, program.clone());
+    Ok(program)
 }
 
 /// What a panicking thread left behind is still whole.
@@ -143,7 +186,57 @@ impl Tensor {
     /// The value's bytes, computed if need be.
     pub(crate) fn bytes(&self, op: &'static str) -> Result<Arc<Vec<u8>>> {
         eval_for(op, &[self])?;
-        self.data().ok_or_else(|| Error::Invalid { graph: op.into(), why: "it gave no value".into() })
+        self.host_bytes()?.ok_or_else(|| no_value(op))
+    }
+
+    /// The bytes of a value that is known.
+    fn known_bytes(&self) -> Result<Arc<Vec<u8>>> {
+        self.host_bytes()?.ok_or_else(|| no_value("eval"))
+    }
+
+    /// A known value, on the tensor's Vulkan device. What the host has is uploaded, and from then on the device has it.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn on_device(&self) -> Result<crate::values::OnDevice> {
+        let Device::Vulkan(device) = self.device() else { return Err(no_value("eval")) };
+        let expr = self.expr().clone();
+        match expr {
+            Expr::Device(value) => Ok(value),
+            Expr::Data(bytes) => {
+                let value = device.upload(&bytes)?;
+                self.set(Expr::Device(value.clone()));
+                Ok(value)
+            }
+            Expr::Blocks(blocks) if self.dtype().size().is_some() => {
+                let weight = blocks.weight(self)?;
+                let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?;
+                Ok(device.value_of(weight))
+            }
+            Expr::Blocks(_) | Expr::Op(..) | Expr::Input(_) => Err(no_value("eval")),
+        }
+    }
+
+    /// Replaces the expression by its value on the device.
+    #[cfg(feature = "vulkan")]
+    fn set_on_device(&self, value: crate::values::OnDevice) {
+        self.set(match self.dtype() {
+            tallow_ir::DType::Block(_) => {
+                let weight = crate::resident::Weight::of_value(self.ty(), value.value().clone());
+                Expr::Blocks(Arc::new(Blocks::of_weight(weight)))
+            }
+            _ => Expr::Device(value),
+        });
+    }
+
+    /// A known value as a constant on its device, without a copy where it is there.
+    pub(crate) fn as_weight(&self) -> Result<crate::resident::Weight> {
+        match self.device() {
+            Device::Cpu => self.device().weight(self.dtype(), self.dims()?, &self.known_bytes()?),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(_) => {
+                let value = self.on_device()?;
+                Ok(crate::resident::Weight::of_value(self.ty(), value.value().clone()))
+            }
+        }
     }
 
     /// What computing this tensor would run, as text; computes nothing.
@@ -158,8 +251,7 @@ impl Tensor {
         let pieces = pieces(&order, &[self]);
         let first = pieces.first().map_or(&[][..], Vec::as_slice);
         let lowered = lower("explain", "eval", first, KnownAs::Input, &[])?;
-        let executable = compiled(self.device(), lowered.graph, lowered.blocks)?;
-        let plan = lock(&executable).explain();
+        let plan = compiled(self.device(), lowered.graph, &lowered.blocks)?.explain();
         match pieces.len() {
             1 => Ok(plan),
             n => Ok(format!("{} steps, computed in {n} pieces, of which the first is:\n{plan}", order.len())),

@@ -89,6 +89,28 @@ impl Prepared {
         })
     }
 
+    /// Values of symbols, checked as [`Executable::run`] does.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn bind_symbols(&self, symbols: &[(&str, u64)]) -> Result<Bindings> {
+        let mut bindings = Bindings::new();
+        Wants::of(&self.graph).bind_symbols(&self.graph, symbols, &mut bindings)?;
+        Ok(bindings)
+    }
+
+    /// The same kernels and plan, appended to the device's stream.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn lazy_plan(&self, device: &crate::vulkan::VulkanDevice) -> Result<crate::vulkan::LazyPlan> {
+        match &self.kernels {
+            Some(kernels) => device.plan_of(kernels.clone()),
+            None => device.lazy_plan(&self.graph),
+        }
+    }
+
+    /// The graph as it was given.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
     /// Binds weights and states by name, as [`Device::compile`] does. Each executable that is bound has inputs, outputs and
     /// intermediate values of its own, so that runs of two may be under way at once: the device computes them in the order
     /// in which they were started, and one that reads a state sees what those before it wrote. (A result that is a state's

@@ -52,6 +52,7 @@ pub mod npy;
 mod operators;
 mod order;
 mod outputs;
+mod pieces;
 mod plan;
 mod pool;
 pub mod quantized;
@@ -64,6 +65,7 @@ pub mod safetensors;
 mod scatter;
 pub mod shape;
 mod tensor;
+mod values;
 mod views;
 mod windows;
 
@@ -72,7 +74,7 @@ pub mod vulkan;
 
 pub use compile::{Function, Input, compile};
 pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
-pub use device::{Device, VulkanDeviceInfo, vulkan_devices};
+pub use device::{Device, DeviceMemory, VulkanDeviceInfo, vulkan_devices};
 pub use einsum::einsum;
 pub use element::WithDType;
 pub use elementwise::TensorOrScalar;

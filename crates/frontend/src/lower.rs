@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use tallow_ir::{Graph, Op, Value};
 
 use crate::error::{Error, Result};
@@ -13,8 +14,8 @@ use crate::tensor::{Expr, Node, Tensor};
 pub(crate) struct Lowered {
     /// The graph.
     pub graph: Graph,
-    /// Name and data of each leaf whose value is known.
-    pub known: Vec<(String, Tensor, Arc<Vec<u8>>)>,
+    /// Name and tensor of each leaf whose value is known.
+    pub known: Vec<(String, Tensor)>,
     /// Name and data of each leaf of blocks, which are weights in any graph.
     pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
 }
@@ -58,6 +59,79 @@ pub(crate) fn lower(
 
 /// The tensors that `roots` need and whose value is not known, each once, operands first.
 pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let mut order = operands_first(roots);
+    let mut input = None;
+    order.retain(|tensor| match &*tensor.expr() {
+        Expr::Op(..) => true,
+        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => false,
+        Expr::Input(name) => {
+            input.get_or_insert_with(|| name.clone());
+            false
+        }
+    });
+    match input {
+        Some(input) => Err(Error::NoValue { op, input }),
+        None => Ok(order),
+    }
+}
+
+/// Of what `roots` are made, the largest parts that depend on no input of a function, but on data, and that are computed:
+/// views of data, constants and unpacked blocks are parts of the kernels that read them.
+pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
+    let order = operands_first(roots);
+    // Of each node: whether it depends on an input, and whether computing it once saves anything.
+    let mut found: HashMap<*const Node, (bool, bool)> = HashMap::new();
+    for tensor in &order {
+        let facts = match &*tensor.expr() {
+            Expr::Input(_) => (true, false),
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => (false, false),
+            Expr::Op(op, operands, _) => {
+                let of = |operand: &Tensor| found.get(&address(operand)).copied().unwrap_or_default();
+                let depends = operands.iter().any(|operand| of(operand).0);
+                let is_constant = |operand: &Tensor| is_constant(operand);
+                let free =
+                    op.is_view() || matches!(op, Op::Dequantize(_)) || operands.iter().all(is_constant);
+                (depends, !free || operands.iter().any(|operand| of(operand).1))
+            }
+        };
+        found.insert(address(tensor), facts);
+    }
+    let is_part = |tensor: &Tensor| found.get(&address(tensor)).is_some_and(|(depends, _)| *depends);
+    let is_computed = |tensor: &Tensor| found.get(&address(tensor)).is_some_and(|(_, computed)| *computed);
+    let mut all: IndexMap<*const Node, Tensor> = IndexMap::new();
+    let mut todo: Vec<Tensor> = vec![];
+    for tensor in &order {
+        if let Expr::Op(_, operands, _) = &*tensor.expr()
+            && is_part(tensor)
+        {
+            todo.extend(operands.iter().filter(|operand| !is_part(operand) && is_computed(operand)).cloned());
+        }
+    }
+    todo.extend(roots.iter().filter(|root| !is_part(root) && is_computed(root)).map(|root| (*root).clone()));
+    while let Some(tensor) = todo.pop() {
+        // Below views, which stay views.
+        let below = match &*tensor.expr() {
+            Expr::Op(op, operands, _) if op.is_view() || matches!(op, Op::Dequantize(_)) => operands.clone(),
+            Expr::Op(..) | Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => vec![],
+        };
+        match below.is_empty() {
+            true => _ = all.insert(address(&tensor), tensor),
+            false => todo.extend(below.into_iter().filter(|operand| is_computed(operand))),
+        }
+    }
+    all.into_values().collect()
+}
+
+/// A node without operands that is no data.
+fn is_constant(tensor: &Tensor) -> bool {
+    match &*tensor.expr() {
+        Expr::Op(op, operands, _) => op.is_leaf() || (op.is_view() && operands.iter().all(is_constant)),
+        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => false,
+    }
+}
+
+/// All that `roots` are made of, each once, operands first.
+fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
     let mut order = Vec::new();
     let mut seen = HashSet::new();
     // A tensor is entered twice: before its operands, and after them, when it takes its place.
@@ -65,22 +139,16 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
     while let Some((tensor, operands_done)) = todo.pop() {
         if operands_done {
             order.push(tensor);
-            continue;
-        }
-        if !seen.insert(address(&tensor)) {
-            continue;
-        }
-        let expr = tensor.expr().clone();
-        match expr {
-            Expr::Data(_) | Expr::Blocks(_) => {}
-            Expr::Input(input) => return Err(Error::NoValue { op, input }),
-            Expr::Op(_, operands, _) => {
-                todo.push((tensor, true));
-                todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
-            }
+        } else if seen.insert(address(&tensor)) {
+            let operands = match &*tensor.expr() {
+                Expr::Op(_, operands, _) => operands.clone(),
+                Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => vec![],
+            };
+            todo.push((tensor, true));
+            todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
         }
     }
-    Ok(order)
+    order
 }
 
 /// Identifies a node while its tensor is alive.
@@ -104,7 +172,7 @@ impl Walk {
             }
             let expr = tensor.expr().clone();
             let value = match expr {
-                Expr::Data(bytes) => self.leaf(&tensor, bytes, known_as)?,
+                Expr::Data(_) | Expr::Device(_) => self.leaf(&tensor, known_as)?,
                 Expr::Blocks(blocks) => {
                     let name = format!("q{}", self.lowered.blocks.len());
                     self.lowered.blocks.push((name.clone(), tensor.clone(), blocks));
@@ -131,7 +199,7 @@ impl Walk {
         Ok(self.values[&address(root)])
     }
 
-    fn leaf(&mut self, tensor: &Tensor, bytes: Arc<Vec<u8>>, known_as: KnownAs) -> Result<Value> {
+    fn leaf(&mut self, tensor: &Tensor, known_as: KnownAs) -> Result<Value> {
         let ty = tensor.ty().clone();
         let number = self.lowered.known.len();
         let (name, op) = match known_as {
@@ -144,7 +212,7 @@ impl Walk {
                 (name.clone(), Op::Weight { name, ty })
             }
         };
-        self.lowered.known.push((name, tensor.clone(), bytes));
+        self.lowered.known.push((name, tensor.clone()));
         Ok(self.lowered.graph.add(op, &[])?)
     }
 }

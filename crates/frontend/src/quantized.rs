@@ -49,12 +49,17 @@ impl Blocks {
         Blocks { bytes: Some(bytes), weight: OnceLock::new() }
     }
 
-    /// The host's bytes, or those that the device gives back; `None` where it fails.
-    pub fn bytes(&self, device: &Device) -> Option<Arc<Vec<u8>>> {
+    /// Data that is on its device already.
+    pub fn of_weight(weight: Weight) -> Blocks {
+        Blocks { bytes: None, weight: OnceLock::from(weight) }
+    }
+
+    /// The host's bytes, or those that the device gives back.
+    pub fn bytes(&self, device: &Device) -> Result<Arc<Vec<u8>>> {
         match (&self.bytes, self.weight.get()) {
-            (Some(bytes), _) => Some(bytes.clone()),
+            (Some(bytes), _) => Ok(bytes.clone()),
             (None, Some(weight)) => weight.read_bytes(device).map(Arc::new),
-            (None, None) => None,
+            (None, None) => Err(Error::Invalid { graph: "weight".into(), why: "it has no data".into() }),
         }
     }
 
@@ -91,8 +96,7 @@ impl Tensor {
         tallow_ir::infer::infer(&Op::Weight { name: String::new(), ty: ty.clone() }, &[])?;
         let symbolic = || Error::SymbolicShape { shape: ty.shape.clone() };
         let weight = device.weight(dtype, &ty.shape.as_const().ok_or_else(symbolic)?, bytes)?;
-        let blocks = Blocks { bytes: None, weight: OnceLock::from(weight) };
-        Ok(Tensor::node(ty, device, Expr::Blocks(Arc::new(blocks))))
+        Ok(Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::of_weight(weight)))))
     }
 
     /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it. Values

@@ -45,15 +45,24 @@ impl Weight {
         self.bytes
     }
 
-    /// The elements, row-major and little-endian, or blocks as they lie in a GGUF file; `None` where the device fails.
-    /// `device` is the weight's own.
-    pub(crate) fn read_bytes(&self, device: &Device) -> Option<Vec<u8>> {
+    /// A constant that was computed on its device: row-major elements or planes of blocks.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn of_value(ty: &TensorType, value: tallow_runtime::lazy::DeviceValue) -> Weight {
+        let bytes = ty.shape.as_const().and_then(|shape| byte_count(ty.dtype, &shape)).unwrap_or(0);
+        let weight = tallow_runtime::executable::DeviceWeight::of_value(ty, value);
+        Weight { ty: ty.clone(), bytes, data: WeightData::Vulkan(weight) }
+    }
+
+    /// The elements, row-major and little-endian, or blocks as they lie in a GGUF file. `device` is the weight's own.
+    pub(crate) fn read_bytes(&self, device: &Device) -> Result<Vec<u8>> {
         match (&self.data, device) {
-            (WeightData::Cpu(array), _) => Some(array.to_bytes()),
+            (WeightData::Cpu(array), _) => Ok(array.to_bytes()),
             #[cfg(feature = "vulkan")]
             (WeightData::Vulkan(weight), Device::Vulkan(device)) => device.read_weight(weight),
             #[cfg(feature = "vulkan")]
-            (WeightData::Vulkan(_), Device::Cpu) => None,
+            (WeightData::Vulkan(_), Device::Cpu) => {
+                Err(Error::WrongDevice { what: "weight", name: String::new(), device: device.name() })
+            }
         }
     }
 

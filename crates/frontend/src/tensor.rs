@@ -10,6 +10,7 @@ use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::quantized::{Blocks, known};
+use crate::values::OnDevice;
 
 /// A multi-dimensional array on a device. Cheap to clone; clones are the same tensor.
 ///
@@ -30,8 +31,10 @@ pub(crate) struct Node {
 /// Where a value comes from.
 #[derive(Clone)]
 pub(crate) enum Expr {
-    /// It is known: row-major, little-endian.
+    /// It is known to the host: row-major, little-endian.
     Data(Arc<Vec<u8>>),
+    /// It is on its device, or will be when the device has done what was asked of it.
+    Device(OnDevice),
     /// It is known, and stays on its device once a graph has read it.
     Blocks(Arc<Blocks>),
     /// It is computed when asked for: a result of an op.
@@ -56,7 +59,7 @@ impl Drop for Node {
 fn take_operands(node: &mut Node) -> Vec<Tensor> {
     match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
         Expr::Op(_, operands, _) => std::mem::take(operands),
-        Expr::Data(_) | Expr::Blocks(_) | Expr::Input(_) => Vec::new(),
+        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => Vec::new(),
     }
 }
 
@@ -117,23 +120,34 @@ impl Tensor {
     /// Whether there is nothing to compute, and without reading anything back.
     pub(crate) fn is_known(&self) -> bool {
         match &*self.expr() {
-            Expr::Data(_) | Expr::Blocks(_) => true,
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => true,
             Expr::Op(..) | Expr::Input(_) => false,
         }
     }
 
-    /// The bytes, where they are known; what only the device has is read back.
-    pub(crate) fn data(&self) -> Option<Arc<Vec<u8>>> {
-        match &*self.expr() {
-            Expr::Data(bytes) => Some(bytes.clone()),
-            Expr::Blocks(blocks) => blocks.bytes(self.device()),
-            Expr::Op(..) | Expr::Input(_) => None,
+    /// The bytes, where the value is known. What only the device has is waited for and read back; the host keeps no copy.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(crate) fn host_bytes(&self) -> Result<Option<Arc<Vec<u8>>>> {
+        // Not under the lock: reading may take long, and others may want the value meanwhile.
+        let expr = self.expr().clone();
+        match expr {
+            Expr::Data(bytes) => Ok(Some(bytes)),
+            Expr::Device(value) => value.read(self.ty()).map(|bytes| Some(Arc::new(bytes))),
+            Expr::Blocks(blocks) => blocks.bytes(self.device()).map(Some),
+            Expr::Op(..) | Expr::Input(_) => Ok(None),
         }
     }
 
-    /// Replaces the expression by its value.
+    /// Replaces the expression by its value on the host.
     pub(crate) fn set_data(&self, bytes: Vec<u8>) {
-        let old = std::mem::replace(&mut *self.expr(), known(self.dtype(), Arc::new(bytes)));
+        self.set(known(self.dtype(), Arc::new(bytes)));
+    }
+
+    /// Replaces the expression by one of the same value.
+    pub(crate) fn set(&self, expr: Expr) {
+        let old = std::mem::replace(&mut *self.expr(), expr);
         // Freed only now that the lock is released: the operands may be many.
         drop(old);
     }

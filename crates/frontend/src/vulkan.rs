@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
+use tallow_runtime::lazy::{DeviceValue, Operands, Plan};
 use tallow_runtime::record::{RecordOptions, Timing};
-use tallow_runtime::vulkan::Context;
+use tallow_runtime::vulkan::{Context, MemoryFigures};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
-use crate::device::VulkanDeviceInfo;
+use crate::device::{DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
 use crate::executable::ExecStats;
 use crate::outputs::{OutputView, RunOutput};
@@ -110,9 +111,44 @@ impl VulkanDevice {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
 
-    /// `None` where the device fails.
-    pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Option<Vec<u8>> {
-        weight.read(&self.context).ok()
+    pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Result<Vec<u8>> {
+        weight.read(&self.context).map_err(device_error)
+    }
+
+    /// A plan that is appended to the stream, see [`LazyPlan`].
+    pub(crate) fn lazy_plan(&self, graph: &Graph) -> Result<LazyPlan> {
+        self.plan_of(self.kernels(graph)?)
+    }
+
+    pub(crate) fn plan_of(&self, kernels: Compiled) -> Result<LazyPlan> {
+        let plan = Plan::new(kernels).map_err(device_error)?;
+        Ok(LazyPlan { device: self.clone(), plan })
+    }
+
+    /// The host's bytes of a tensor as a value on the device. It does not wait for the device.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<OnDevice> {
+        let block = self.context.block_of("tensor", bytes).map_err(|error| device_error(error.into()))?;
+        Ok(OnDevice { device: self.clone(), value: DeviceValue::Block(block) })
+    }
+
+    /// The elements of a weight, as a value.
+    pub(crate) fn value_of(&self, weight: &DeviceWeight) -> OnDevice {
+        OnDevice { device: self.clone(), value: weight.value().clone() }
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.context.wait_idle().map_err(|error| device_error(error.into()))
+    }
+
+    pub(crate) fn memory(&self) -> DeviceMemory {
+        let MemoryFigures { in_use, peak, cached, budget } = self.context.memory();
+        DeviceMemory { in_use, peak, cached, budget }
+    }
+
+    /// Bytes that were uploaded to this device and downloaded from it so far.
+    pub fn bytes_moved(&self) -> (u64, u64) {
+        let counters = self.context.counters();
+        (counters.bytes_uploaded, counters.bytes_downloaded)
     }
 
     pub(crate) fn state(&self, ty: &TensorType) -> Result<StateOnDevice> {
@@ -156,6 +192,46 @@ impl StateOnDevice {
 
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         self.state.write(&self.context, bytes).map_err(device_error)
+    }
+}
+
+/// A value on a Vulkan device: row-major, little-endian. Clones share the memory.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDevice {
+    device: VulkanDevice,
+    value: DeviceValue,
+}
+
+impl OnDevice {
+    /// Waits for the value of a tensor of this type and copies it.
+    pub fn read(&self, ty: &TensorType) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; ty.max_bytes() as usize];
+        self.value.read(&self.device.context, &mut bytes).map_err(device_error)?;
+        Ok(bytes)
+    }
+
+    /// The memory.
+    pub fn value(&self) -> &DeviceValue {
+        &self.value
+    }
+}
+
+/// A graph whose runs are appended to the device's stream: operands and results stay on the device.
+#[derive(Debug)]
+pub(crate) struct LazyPlan {
+    device: VulkanDevice,
+    plan: Plan,
+}
+
+impl LazyPlan {
+    /// Computes, now or soon, the outputs of the graph in their order.
+    pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<OnDevice>> {
+        let values = self.plan.run("a result", bindings, operands).map_err(device_error)?;
+        Ok(values.into_iter().map(|value| OnDevice { device: self.device.clone(), value }).collect())
+    }
+
+    pub fn explain(&self) -> String {
+        format!("device {}\n{}", self.device.name(), self.plan.compiled().module().explain())
     }
 }
 

@@ -167,6 +167,14 @@ impl Compiled {
         })
     }
 
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn pipelines(&self) -> &Arc<Vec<Arc<Pipeline>>> {
+        &self.pipelines
+    }
+
     /// Kernels, plan and decisions.
     pub fn module(&self) -> &Module {
         &self.module
@@ -301,6 +309,8 @@ pub struct Executable {
     places: Vec<(Arc<Buffer>, u64)>,
     recording: Recording,
     last: Mutex<Last>,
+    /// Memory of weights returns to its pool with the last of these.
+    _weights: Vec<DeviceWeight>,
     /// Held by [`Executable::run`] from start to finish.
     whole_run: Mutex<()>,
     recordings: usize,
@@ -325,7 +335,7 @@ impl Executable {
             why: why.into(),
         };
         let mut places: Vec<(Arc<Buffer>, u64)> = vec![];
-        let mut weight_bytes = 0;
+        let (mut weight_bytes, mut bound) = (0, vec![]);
         for (i, buffer) in module.program.buffers.iter().enumerate() {
             let own = |memory| context.buffer(&buffer.name, buffer.bytes, memory);
             places.push(match buffer.place {
@@ -349,7 +359,8 @@ impl Executable {
                         ));
                     }
                     weight_bytes += weight.bytes();
-                    (weight.buffer.clone(), 0)
+                    bound.push(weight.clone());
+                    (weight.value.buffer().clone(), 0)
                 }
                 Place::State(s) => {
                     let want = &module.states[s as usize];
@@ -385,7 +396,16 @@ impl Executable {
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
         let last = Mutex::new(Last { number: 0, handle: None, table: vec![], shape: vec![] });
         let whole_run = Mutex::new(());
-        Ok(Executable { compiled, places, recording, last, whole_run, recordings: 1, weight_bytes })
+        Ok(Executable {
+            compiled,
+            places,
+            recording,
+            last,
+            _weights: bound,
+            whole_run,
+            recordings: 1,
+            weight_bytes,
+        })
     }
 
     /// Runs once and waits.
@@ -428,17 +448,9 @@ impl Executable {
             return Err(Error::Busy.into());
         }
         let module = &self.compiled.module;
-        self.check(bindings)?;
+        check_bindings(module, bindings)?;
         if let Some(buffer) = module.table_buffer {
-            let unbound = || ExecError::Leaf {
-                what: "symbol",
-                name: String::new(),
-                why: "an expression has no value".into(),
-            };
-            last.table.clear();
-            for entry in module.table.entries() {
-                last.table.extend_from_slice(&entry.eval(bindings).ok_or_else(unbound)?.to_le_bytes());
-            }
+            fill_table(module, bindings, &mut last.table)?;
             self.places[buffer].0.write(0, &last.table)?;
         }
         for input in &module.inputs {
@@ -457,29 +469,6 @@ impl Executable {
         last.handle = Some(self.recording.submit()?);
         last.number += 1;
         Ok(last.number)
-    }
-
-    fn check(&self, bindings: &Bindings) -> Result<(), ExecError> {
-        let module = &self.compiled.module;
-        for symbol in &module.symbols {
-            let fail = |why: String| ExecError::Leaf { what: "symbol", name: symbol.name().into(), why };
-            match bindings.get(symbol.name()) {
-                None => return Err(fail("has no value".into())),
-                Some(v) if *v > u64::from(symbol.limit()) => {
-                    return Err(fail(format!("{v} exceeds its maximum {}", symbol.limit())));
-                }
-                Some(_) => {}
-            }
-        }
-        for (end, extent) in &module.constraints {
-            if let (Some(value), Some(limit)) = (end.eval(bindings), extent.eval(bindings))
-                && value > limit
-            {
-                let (end, extent) = (end.to_string(), extent.to_string());
-                return Err(ExecError::Bounds { end, value, extent, limit });
-            }
-        }
-        Ok(())
     }
 
     /// Waits for the last run and leaves its results where they are.
@@ -594,6 +583,40 @@ impl Executable {
     }
 }
 
+/// Checks symbol values: all there, none above its maximum, no slice or update out of bounds.
+pub(crate) fn check_bindings(module: &Module, bindings: &Bindings) -> Result<(), ExecError> {
+    for symbol in &module.symbols {
+        let fail = |why: String| ExecError::Leaf { what: "symbol", name: symbol.name().into(), why };
+        match bindings.get(symbol.name()) {
+            None => return Err(fail("has no value".into())),
+            Some(v) if *v > u64::from(symbol.limit()) => {
+                return Err(fail(format!("{v} exceeds its maximum {}", symbol.limit())));
+            }
+            Some(_) => {}
+        }
+    }
+    for (end, extent) in &module.constraints {
+        if let (Some(value), Some(limit)) = (end.eval(bindings), extent.eval(bindings))
+            && value > limit
+        {
+            let (end, extent) = (end.to_string(), extent.to_string());
+            return Err(ExecError::Bounds { end, value, extent, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Replaces `table` by the entries of the symbol table under these values.
+pub(crate) fn fill_table(module: &Module, bindings: &Bindings, table: &mut Vec<u8>) -> Result<(), ExecError> {
+    let unbound =
+        || ExecError::Leaf { what: "symbol", name: String::new(), why: "an expression has no value".into() };
+    table.clear();
+    for entry in module.table.entries() {
+        table.extend_from_slice(&entry.eval(bindings).ok_or_else(unbound)?.to_le_bytes());
+    }
+    Ok(())
+}
+
 /// With `TALLOW_DUMP=DIR`: graph, fused graph, kernels and plan of every compiled graph as files in DIR. A
 /// directory that cannot be written is said once a graph and does not stop the run.
 fn dump(graph: &Graph, module: &Module) {
@@ -618,7 +641,7 @@ fn dump(graph: &Graph, module: &Module) {
 }
 
 /// The plan as commands over program buffers; offsets are added by [`physical`].
-fn record_spec(module: &Module) -> RecordSpec {
+pub(crate) fn record_spec(module: &Module) -> RecordSpec {
     let mut commands = vec![];
     if !module.plan.head.is_empty() {
         commands.push(RecordCommand::Barrier(BarrierKind::Head));

@@ -28,6 +28,8 @@ pub mod cache_dir;
 pub mod error;
 #[cfg(feature = "vulkan")]
 pub mod executable;
+#[cfg(feature = "vulkan")]
+pub mod lazy;
 pub mod options;
 pub mod record;
 #[cfg(feature = "vulkan")]

@@ -11,13 +11,14 @@ use tallow_quant::QuantError;
 
 use crate::error::Error;
 use crate::executable::ExecError;
+use crate::lazy::DeviceValue;
 use crate::vulkan::{Buffer, Context, MemoryUse};
 
 /// A constant tensor on the device, in the layout that kernels read.
 #[derive(Clone, Debug)]
 pub struct DeviceWeight {
     pub(crate) ty: TensorType,
-    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) value: DeviceValue,
 }
 
 /// A tensor on the device that outlives runs.
@@ -44,12 +45,22 @@ impl DeviceWeight {
         check_bytes(ty, bytes).map_err(fail)?;
         let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
         write(context, ty, &buffer, bytes, progress)?;
-        Ok(DeviceWeight { ty: ty.clone(), buffer })
+        Ok(DeviceWeight { ty: ty.clone(), value: DeviceValue::Buffer(buffer) })
+    }
+
+    /// A value that was computed on the device, as it lies there.
+    pub fn of_value(ty: &TensorType, value: DeviceValue) -> DeviceWeight {
+        DeviceWeight { ty: ty.clone(), value }
+    }
+
+    /// The memory.
+    pub fn value(&self) -> &DeviceValue {
+        &self.value
     }
 
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
-        self.buffer.size()
+        buffer_bytes(&self.ty)
     }
 
     /// The bytes that it was uploaded from: row-major little-endian elements, or blocks as they lie in a GGUF file.
@@ -57,7 +68,7 @@ impl DeviceWeight {
     /// # Errors
     /// When the device fails.
     pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
-        read("weight", context, &self.ty, &self.buffer)
+        read("weight", context, &self.ty, &self.value)
     }
 }
 
@@ -77,7 +88,7 @@ impl DeviceState {
     /// # Errors
     /// When the device fails.
     pub fn read(&self, context: &Context) -> Result<Vec<u8>, ExecError> {
-        read("state", context, &self.ty, &self.buffer)
+        read("state", context, &self.ty, &DeviceValue::Buffer(self.buffer.clone()))
     }
 
     /// Replaces the elements.
@@ -129,13 +140,12 @@ fn read(
     what: &'static str,
     context: &Context,
     ty: &TensorType,
-    buffer: &Buffer,
+    value: &DeviceValue,
 ) -> Result<Vec<u8>, ExecError> {
     let mut bytes = vec![0; ty.max_bytes() as usize];
-    if !bytes.is_empty() {
-        context.download(buffer, 0, &mut bytes)?;
-    }
-    let fail = |e: QuantError| ExecError::Leaf { what, name: buffer.name().into(), why: e.to_string() };
+    value.read(context, &mut bytes)?;
+    let fail =
+        |e: QuantError| ExecError::Leaf { what, name: value.buffer().name().into(), why: e.to_string() };
     match as_in_file(ty, &bytes).map_err(fail)? {
         Cow::Owned(rows) => Ok(rows),
         Cow::Borrowed(_) => Ok(bytes),

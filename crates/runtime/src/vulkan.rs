@@ -3,7 +3,8 @@
 //! Reading order: [`instance`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
 //! [`context`] is what callers hold. [`buffer`] and [`pipeline`] are what recordings use; [`record`] turns
 //! a checked command list into a command buffer and [`submit`] runs it. `staging` moves bytes to memory
-//! that the host cannot reach.
+//! that the host cannot reach. Values of lazy tensors are blocks of a [`pool`], and what computes them is a
+//! [`sequence`] that is appended to the `stream`.
 //!
 //! Soundness: handles never leave this module. Whatever a handle is used for holds an `Arc` of what the
 //! handle depends on (buffer, pipeline and recording hold the device; a running recording is waited for
@@ -21,23 +22,29 @@ pub mod instance;
 mod matrix_rows;
 pub mod pipeline;
 mod pipeline_cache;
+pub mod pool;
 mod queue_family;
 pub mod record;
 mod repack;
+pub mod sequence;
 mod spirv;
 mod staging;
+pub(crate) mod stream;
 pub mod submit;
 mod timestamp;
 mod validation;
+mod values;
 mod workgroup_matrices;
 
 pub use buffer::{Buffer, MemoryUse};
 pub use context::Context;
-pub use device::Counters;
+pub use device::{Counters, MemoryFigures};
 pub use instance::{DeviceInfo, device_count, devices};
 pub use pipeline::{Pipeline, PipelineDesc};
 pub use pipeline_cache::PipelineCacheState;
+pub use pool::Block;
 pub use record::Recording;
+pub use sequence::Sequence;
 pub use submit::Handle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

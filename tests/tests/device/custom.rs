@@ -85,7 +85,7 @@ fn push_constants_follow_symbols() {
         let y = f.run(&[&x]).unwrap()[0].to_vec1::<f32>().unwrap();
         assert_eq!(y, vec![2.0 + 0.5 * n as f32 - 3.0; n]);
     }
-    assert_eq!(f.executable().stats().recordings, 1);
+    assert_eq!(f.executable().unwrap().stats().recordings, 1);
 }
 
 /// SPIR-V does what its GLSL does.

@@ -19,6 +19,7 @@ mod halves;
 mod harness;
 mod heads;
 mod layouts;
+mod lazy;
 mod lazy_programs;
 mod matrix;
 mod matvec;

@@ -47,7 +47,7 @@ fn tensors(
         };
         let inputs: Vec<Input> = operands.iter().enumerate().map(|(i, v)| input(i, v)).collect();
         let built = compile(&Device::Cpu, &inputs, |t| Ok(vec![build(t)?])).map_err(|e| e.to_string())?;
-        let part = built.executable().graph();
+        let part = built.graph();
         let mut now: Vec<Value> = vec![];
         for (_, node) in part.nodes() {
             let value = match &node.op {

@@ -1,12 +1,13 @@
 //! Buffers, and the kinds of memory that they lie in.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ash::vk;
 use gpu_allocator::MemoryLocation;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 
-use super::device::Device;
+use super::device::{Counts, Device};
 use super::error::{allocation, vulkan};
 use super::lock;
 use crate::error::{Error, Result};
@@ -119,8 +120,11 @@ impl Buffer {
             name: name.to_string(),
             device: device.clone(),
         };
+        // Dropping takes it off again.
+        Counts::add(&device.counts.buffer_bytes, size);
         buffer.bind_memory()?;
         device.name(handle, name);
+        device.counts.note_peak();
         Ok(Arc::new(buffer))
     }
 
@@ -292,6 +296,7 @@ impl std::fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.device.counts.buffer_bytes.fetch_sub(self.size, Ordering::Relaxed);
         // SAFETY: recordings and transfers hold an `Arc` until they are done, so nothing uses the buffer.
         unsafe { self.device.raw.destroy_buffer(self.handle, None) };
         if let Some(memory) = self.allocation.take() {

@@ -13,6 +13,7 @@ use super::lock;
 use super::matrix_rows;
 use super::pipeline::{self, Pipeline, PipelineDesc};
 use super::pipeline_cache::{PipelineCache, PipelineCacheState};
+use super::pool::Pool;
 use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
@@ -39,6 +40,7 @@ pub struct Context {
     pipelines_saved: AtomicU64,
     /// The device's, and what it was asked once it was open.
     caps: DeviceCaps,
+    pool: Arc<Pool>,
     device: Arc<Device>,
 }
 
@@ -59,6 +61,7 @@ impl Context {
             cache_uuid: opened.cache_uuid,
             pipelines_saved: AtomicU64::new(0),
             caps: opened.device.caps.clone(),
+            pool: Pool::new(&opened.device),
             device: opened.device,
         };
         context.caps.matrix_rows = matrix_rows::known(&context);
@@ -118,7 +121,7 @@ impl Context {
 
     /// Creates a storage buffer of `bytes` bytes, at least one; its contents are undefined.
     pub fn buffer(&self, name: &str, bytes: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
-        Buffer::new(&self.device, name, bytes, memory)
+        self.pool.or_after_trim(name, bytes, || Buffer::new(&self.device, name, bytes, memory))
     }
 
     /// Creates pipelines in parallel; they come back in the order of `descs`.
@@ -289,7 +292,11 @@ impl Context {
         &self.device
     }
 
-    fn with_staging(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(super) fn with_staging(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
         let mut staging = lock(&self.staging);
         let staging = match &mut *staging {
             Some(staging) => staging,
@@ -315,6 +322,8 @@ impl std::fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // What is under way holds the device, which would hold it in turn.
+        lock(&self.device.stream).close(&self.device);
         if let Err(error) = self.save_pipeline_cache() {
             tracing::warn!("pipelines are not kept: {error}");
         }

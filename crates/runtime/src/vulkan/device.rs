@@ -5,7 +5,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ash::{ext, khr, vk};
@@ -17,6 +17,7 @@ use super::caps::{self, Enabled};
 use super::error::vulkan;
 use super::instance::{self, Instance};
 use super::lock;
+use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::options::{RuntimeOptions, Wait};
 
@@ -35,6 +36,21 @@ pub struct Counters {
     pub bytes_uploaded: u64,
     /// Bytes read back through downloads.
     pub bytes_downloaded: u64,
+    /// Sequences appended to the stream.
+    pub appended: u64,
+}
+
+/// Memory of a device's buffers, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemoryFigures {
+    /// Taken by buffers that something uses: values, weights, states, arenas, staging.
+    pub in_use: u64,
+    /// The most that was in use at once.
+    pub peak: u64,
+    /// Kept for values to come.
+    pub cached: u64,
+    /// What the driver lets this process have of the device's own memory, where it says so.
+    pub budget: Option<u64>,
 }
 
 /// The counters as they are counted.
@@ -46,9 +62,25 @@ pub(super) struct Counts {
     pub(super) submits: AtomicU64,
     pub(super) bytes_uploaded: AtomicU64,
     pub(super) bytes_downloaded: AtomicU64,
+    pub(super) appended: AtomicU64,
+    /// Bytes of all buffers, those that are cached among them.
+    pub(super) buffer_bytes: AtomicU64,
+    pub(super) cached_bytes: AtomicU64,
+    pub(super) peak_bytes: AtomicU64,
 }
 
 impl Counts {
+    /// Bytes of buffers that are not cached.
+    pub(super) fn in_use(&self) -> u64 {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        get(&self.buffer_bytes).saturating_sub(get(&self.cached_bytes))
+    }
+
+    /// Notes how much memory is in use, if it is more than ever.
+    pub(super) fn note_peak(&self) {
+        self.peak_bytes.fetch_max(self.in_use(), Ordering::Relaxed);
+    }
+
     pub(super) fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
@@ -62,6 +94,7 @@ impl Counts {
             submits: get(&self.submits),
             bytes_uploaded: get(&self.bytes_uploaded),
             bytes_downloaded: get(&self.bytes_downloaded),
+            appended: get(&self.appended),
         }
     }
 }
@@ -84,6 +117,10 @@ pub(super) struct Device {
     pub(super) allocator: Mutex<ManuallyDrop<Allocator>>,
     timeline: vk::Semaphore,
     queue: Mutex<QueueState>,
+    /// What is appended to be submitted; locked before the queue.
+    pub(super) stream: Mutex<Stream>,
+    /// The first error after which nothing that was submitted can be trusted.
+    failed: OnceLock<Error>,
     /// The greatest value of the timeline that was seen.
     reached: AtomicU64,
     wait: Wait,
@@ -100,6 +137,9 @@ pub(super) enum Barriers {
     /// `vkCmdPipelineBarrier2KHR`.
     Extension2(khr::synchronization2::Device),
 }
+
+/// How long a reader asks the device before it sleeps, which costs some 50 us more than the device takes.
+const SPIN: Duration = Duration::from_micros(100);
 
 struct QueueState {
     queue: vk::Queue,
@@ -164,6 +204,8 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         allocator: Mutex::new(ManuallyDrop::new(allocator)),
         timeline,
         queue: Mutex::new(QueueState { queue, submitted: 0 }),
+        stream: Mutex::default(),
+        failed: OnceLock::new(),
         reached: AtomicU64::new(0),
         wait: options.wait,
         names,
@@ -227,13 +269,28 @@ fn create_parts(
 }
 
 impl Device {
-    /// Submits command buffers, each on its own and in this order, and returns the value that the timeline
-    /// reaches when all are done.
+    /// Submits command buffers, each on its own and in this order, behind what was appended to the stream, and returns
+    /// the value that the timeline reaches when all are done.
     ///
     /// # Safety
     /// Every command buffer is recorded, not in use by a submission that is not done, and lives, with all
     /// that it uses, until the returned value is reached.
     pub(super) unsafe fn submit(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
+        self.flush()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_alone(command_buffers) }
+    }
+
+    /// Submits what was appended to the stream, and returns the timeline's value from which on it is done.
+    pub(super) fn flush(&self) -> Result<u64> {
+        lock(&self.stream).flush(self)
+    }
+
+    /// [`Device::submit`] without a look at the stream.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn submit_alone(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
         self.check_open()?;
         let mut state = lock(&self.queue);
         let value = [state.submitted + 1];
@@ -252,7 +309,7 @@ impl Device {
                 // Earlier parts may run already, and no value stands for them.
                 // SAFETY: the queue is locked.
                 let _ = unsafe { self.raw.queue_wait_idle(state.queue) };
-                return Err(vulkan("vkQueueSubmit", code));
+                return Err(self.noted(vulkan("vkQueueSubmit", code)));
             }
             Counts::add(&self.counts.submits, 1);
         }
@@ -264,6 +321,9 @@ impl Device {
 
     /// Waits until the timeline reaches `value`; without a limit as long as it takes.
     pub(super) fn wait(&self, value: u64, limit: Option<Duration>) -> Result<()> {
+        if let Some(error) = self.failed.get() {
+            return Err(error.clone());
+        }
         if self.polls() {
             return self.poll(value, limit);
         }
@@ -279,7 +339,7 @@ impl Device {
         // SAFETY: the semaphore belongs to this device and lives as long as it.
         unsafe { self.raw.wait_semaphores(&info, nanoseconds) }.map_err(|code| match code {
             vk::Result::TIMEOUT => Error::Timeout { limit: limit.unwrap_or(Duration::MAX) },
-            other => vulkan("vkWaitSemaphores", other),
+            other => self.noted(vulkan("vkWaitSemaphores", other)),
         })?;
         self.reached.fetch_max(value, Ordering::Release);
         Ok(())
@@ -313,7 +373,7 @@ impl Device {
             Ok(u64::MAX) => Err(vk::Result::ERROR_DEVICE_LOST),
             other => other,
         };
-        let reached = reached.map_err(|code| vulkan("vkGetSemaphoreCounterValue", code))?;
+        let reached = reached.map_err(|code| self.noted(vulkan("vkGetSemaphoreCounterValue", code)))?;
         if reached >= value {
             self.reached.fetch_max(reached, Ordering::Release);
         }
@@ -322,17 +382,48 @@ impl Device {
 
     /// Takes no more work, and waits for what there is.
     pub(super) fn close(&self) -> Result<()> {
+        let flushed = self.flush();
         self.closed.store(true, Ordering::Release);
+        flushed?;
         self.wait_for_all()
     }
 
-    /// Fails once the device is closed.
+    /// Fails once the device is closed or has failed.
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        match self.failed.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
-    /// Waits for everything submitted so far.
+    /// Keeps an error after which nothing that was submitted can be trusted: every wait gives it from now on.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        self.failed.get_or_init(|| error).clone()
+    }
+
+    /// [`Device::fail`] where the device was lost.
+    fn noted(&self, error: Error) -> Error {
+        if matches!(error, Error::DeviceLost { .. }) { self.fail(error) } else { error }
+    }
+
+    /// [`Device::wait`] that asks again and again at first: what takes microseconds is not slept through.
+    pub(super) fn wait_briefly(&self, value: u64) -> Result<()> {
+        let start = Instant::now();
+        while !self.is_done(value)? {
+            if start.elapsed() >= SPIN {
+                return self.wait(value, None);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Waits for everything appended or submitted so far.
     pub(super) fn wait_for_all(&self) -> Result<()> {
+        self.flush()?;
         let submitted = lock(&self.queue).submitted;
         self.wait(submitted, None)
     }

@@ -1,8 +1,8 @@
 //! Moves bytes between the host and memory that it cannot reach.
 //!
 //! A ring of host buffers, each with a command buffer of its own: while the device copies out of one, the
-//! host fills the next. A transfer is over when the function returns; it is ordered after everything that
-//! was submitted before it, and before everything that is submitted after.
+//! host fills the next. A transfer is over when the function returns, but for uploads to blocks; it is ordered after
+//! everything that was submitted before it, and before everything that is submitted after.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,6 +33,8 @@ struct Slot {
     commands: vk::CommandBuffer,
     /// Timeline value at which the slot is free.
     free_at: u64,
+    /// The device buffer of a transfer that is not waited for.
+    target: Option<Arc<Buffer>>,
 }
 
 /// Waits for the device when a transfer is left, however it is left: the buffers may be freed after.
@@ -101,6 +103,25 @@ impl Staging {
         Ok(())
     }
 
+    /// Copies `data` to the start of `target` without waiting for the device, but for a free slot.
+    pub(super) fn upload_to_block(&mut self, target: &Arc<Buffer>, data: &[u8]) -> Result<()> {
+        let mut done = 0_u64;
+        for chunk in data.chunks(SLOT_BYTES as usize) {
+            let index = self.free_slot()?;
+            self.slots[index].buffer.write_in_parallel(0, chunk)?;
+            self.slots[index].target = Some(target.clone());
+            let region = vk::BufferCopy::default().dst_offset(done).size(chunk.len() as u64);
+            let source = self.slots[index].buffer.handle();
+            self.submit(index, |raw, commands| {
+                // SAFETY: the command buffer is being recorded; a block has room for the data that it was taken for,
+                // and the slot keeps it.
+                unsafe { raw.cmd_copy_buffer(commands, source, target.handle(), &[region]) };
+            })?;
+            done += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Copies bytes of `source` into `data`.
     pub(super) fn download(&mut self, source: &Buffer, offset: u64, data: &mut [u8]) -> Result<()> {
         let device = self.device.clone();
@@ -164,6 +185,7 @@ impl Staging {
         }
         self.next = (index + 1) % SLOTS;
         self.device.wait(self.slots[index].free_at, None)?;
+        self.slots[index].target = None;
         Ok(index)
     }
 
@@ -178,7 +200,7 @@ impl Staging {
         // SAFETY: the pool belongs to the ring, and `&mut self` of the callers keeps other threads from it.
         let commands = unsafe { self.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| vulkan("vkAllocateCommandBuffers", code))?[0];
-        Ok(Slot { buffer, commands, free_at: 0 })
+        Ok(Slot { buffer, commands, free_at: 0, target: None })
     }
 
     /// Records one transfer between barriers into a free slot's command buffer, and submits it.
@@ -207,7 +229,9 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: every transfer was waited for when it was left.
+        // Uploads to blocks were not waited for. A device that fails here is lost, and then nothing is copied any more.
+        let _ = self.device.wait_for_all();
+        // SAFETY: no transfer is under way.
         unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
     }
 }

@@ -1,0 +1,90 @@
+//! Cutting long expressions into pieces that are compiled and computed one after the other.
+//!
+//! Few programs are so large, and nothing is gained by compiling as one what no device runs as one. A loop that was never
+//! forced gives many pieces of one structure, of which one is compiled.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::lower::address;
+use crate::tensor::{Expr, Node, Tensor};
+
+/// Steps of a piece, about.
+const PIECE: usize = 1024;
+
+/// Cuts `order`, in which operands come first, into pieces of about [`PIECE`] steps where the fewest bytes must be kept
+/// for later pieces, and names what each piece must leave behind: what later pieces read, and the `roots`.
+pub(crate) fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
+    if order.len() <= PIECE {
+        let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();
+        let targets: Vec<&Tensor> = order.iter().filter(|tensor| wanted.contains(&address(tensor))).collect();
+        return if targets.is_empty() { vec![] } else { vec![targets] };
+    }
+    let steps = Steps::of(order, roots);
+    let mut all = vec![];
+    let mut start = 0;
+    while start < order.len() {
+        let end = steps.cut(start);
+        let is_kept = |at: &usize| steps.last_use[*at] >= end && steps.bytes[*at] > 0;
+        let kept: Vec<&Tensor> = (start..end).filter(is_kept).map(|at| &order[at]).collect();
+        if !kept.is_empty() {
+            all.push(kept);
+        }
+        start = end;
+    }
+    all
+}
+
+/// What is known of each step of an expression.
+struct Steps {
+    /// The position of the last step that reads it; past the end for roots.
+    last_use: Vec<usize>,
+    /// Bytes of its value; 0 for what each piece computes anew, since no kernel runs for it: constants, and views of
+    /// values that are known.
+    bytes: Vec<u64>,
+    /// Bytes that are kept where the expression is cut before each step.
+    live: Vec<u64>,
+}
+
+impl Steps {
+    fn of(order: &[Tensor], roots: &[&Tensor]) -> Steps {
+        let index: HashMap<*const Node, usize> = order.iter().map(address).zip(0..).collect();
+        let count = order.len();
+        let mut steps = Steps { last_use: vec![0; count], bytes: vec![0; count], live: vec![0; count + 1] };
+        for (by, tensor) in order.iter().enumerate() {
+            let Expr::Op(op, operands, _) = &*tensor.expr() else { continue };
+            let operands = || operands.iter().filter_map(|operand| index.get(&address(operand)).copied());
+            let is_free = op.is_leaf() || (op.is_view() && operands().all(|at| steps.bytes[at] == 0));
+            steps.bytes[by] = if is_free { 0 } else { tensor.ty().max_bytes().max(1) };
+            for at in operands() {
+                steps.last_use[at] = by;
+            }
+        }
+        for root in roots.iter().filter_map(|root| index.get(&address(root)).copied()) {
+            steps.last_use[root] = count;
+            steps.bytes[root] = steps.bytes[root].max(order[root].ty().max_bytes().max(1));
+        }
+        let mut change = vec![0i128; count + 2];
+        for at in 0..count {
+            // It is live where a cut lies behind it and not behind its last use.
+            change[at + 1] += i128::from(steps.bytes[at]);
+            change[steps.last_use[at].max(at) + 1] -= i128::from(steps.bytes[at]);
+        }
+        let mut sum = 0;
+        for (live, change) in steps.live.iter_mut().zip(change) {
+            sum += change;
+            *live = u64::try_from(sum).unwrap_or(0);
+        }
+        steps
+    }
+
+    /// Where the piece that starts at `start` ends.
+    fn cut(&self, start: usize) -> usize {
+        let count = self.last_use.len();
+        if count - start <= PIECE * 3 / 2 {
+            return count;
+        }
+        let around = start + PIECE / 2..=start + PIECE * 3 / 2;
+        let best = around.min_by_key(|end| (self.live[*end], end.abs_diff(start + PIECE)));
+        best.unwrap_or(count)
+    }
+}

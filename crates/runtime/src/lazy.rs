@@ -1,0 +1,222 @@
+//! Plans that are appended to the device's stream: inputs and results are device memory, nothing is recorded for keeps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tallow_ir::schedule::Place;
+use tallow_ir::{Bindings, TensorType};
+
+use crate::executable::{Compiled, ExecError, check_bindings, fill_table, record_spec};
+use crate::resident::{DeviceState, DeviceWeight};
+use crate::vulkan::stream::Bound;
+use crate::vulkan::{Block, Buffer, Context, Sequence};
+
+/// Device memory with the elements of a tensor. Cheap to clone; clones share it.
+#[derive(Clone, Debug)]
+pub enum DeviceValue {
+    /// Memory of the pool, to which the last clone returns it.
+    Block(Arc<Block>),
+    /// Memory of its own.
+    Buffer(Arc<Buffer>),
+}
+
+impl DeviceValue {
+    pub(crate) fn buffer(&self) -> &Arc<Buffer> {
+        match self {
+            DeviceValue::Block(block) => block.buffer(),
+            DeviceValue::Buffer(buffer) => buffer,
+        }
+    }
+
+    fn bound(&self) -> Bound<'_> {
+        match self {
+            DeviceValue::Block(block) => Bound::Block(block, 0),
+            DeviceValue::Buffer(buffer) => Bound::Buffer(buffer),
+        }
+    }
+
+    /// Copies its first bytes into `data`, as soon as all is done that was started before.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub fn read(&self, context: &Context, data: &mut [u8]) -> Result<(), ExecError> {
+        match self {
+            DeviceValue::Block(block) => context.read_block(block, data)?,
+            DeviceValue::Buffer(buffer) if data.is_empty() => _ = buffer,
+            DeviceValue::Buffer(buffer) => context.download(buffer, 0, data)?,
+        }
+        Ok(())
+    }
+}
+
+/// A compiled graph, ready to be appended to the stream any number of times.
+pub struct Plan {
+    compiled: Compiled,
+    sequence: Sequence,
+    /// What kernels leave for their next run, by program buffer.
+    scratch: HashMap<usize, Arc<Buffer>>,
+    codebooks: Option<Arc<Buffer>>,
+}
+
+/// What a run of a [`Plan`] reads, by name.
+#[derive(Default)]
+pub struct Operands<'a> {
+    /// Inputs.
+    pub inputs: Vec<(&'a str, DeviceValue)>,
+    /// Weights.
+    pub weights: Vec<(&'a str, DeviceWeight)>,
+    /// States, which it may write too.
+    pub states: Vec<(&'a str, DeviceState)>,
+}
+
+impl Plan {
+    /// Prepares a compiled graph.
+    ///
+    /// # Errors
+    /// When memory runs out or the device fails.
+    pub fn new(compiled: Compiled) -> Result<Plan, ExecError> {
+        let (context, module) = (compiled.context().clone(), compiled.module());
+        let buffers = &module.program.buffers;
+        let sizes: Vec<u64> = buffers.iter().map(|buffer| buffer.bytes.max(1)).collect();
+        let exact = module.symbols.is_empty();
+        let sequence = Sequence::new(&context, &record_spec(module), compiled.pipelines(), &sizes, exact)?;
+        let mut scratch = HashMap::new();
+        for (number, buffer) in buffers.iter().enumerate() {
+            if let Place::Scratch { fill } = buffer.place {
+                scratch.insert(number, context.filled(buffer.bytes, fill)?);
+            }
+        }
+        let codebooks = match buffers.iter().any(|buffer| buffer.place == Place::Codebooks) {
+            true => Some(context.codebooks()?),
+            false => None,
+        };
+        Ok(Plan { compiled, sequence, scratch, codebooks })
+    }
+
+    /// What was compiled.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// Appends the plan to the device's stream and returns its results, in the order of the graph's outputs, as memory
+    /// that will hold them. `what` names it in errors.
+    ///
+    /// # Errors
+    /// When an operand is missing or of another type, a symbol is out of range, memory runs out or the device failed.
+    /// Nothing is computed then.
+    pub fn run(
+        &self,
+        what: &str,
+        bindings: &Bindings,
+        operands: &Operands<'_>,
+    ) -> Result<Vec<DeviceValue>, ExecError> {
+        let (context, module) = (self.compiled.context(), self.compiled.module());
+        check_bindings(module, bindings)?;
+        let mut table = vec![];
+        if module.table_buffer.is_some() {
+            fill_table(module, bindings, &mut table)?;
+            // The program's table has whole vectors.
+            table.resize(table.len().max(1).next_multiple_of(16), 0);
+        }
+        let windows = module.plan.arena.windows.iter();
+        let windows = windows.map(|bytes| context.block("intermediate values", (*bytes).max(16)));
+        let windows = windows.collect::<Result<Vec<_>, _>>()?;
+        let mut memory: Vec<Option<DeviceValue>> = vec![None; module.program.buffers.len()];
+        for (number, buffer) in module.program.buffers.iter().enumerate() {
+            memory[number] = self.memory(number, buffer.place, operands)?;
+        }
+        for output in &module.outputs {
+            let is_made = matches!(module.program.buffers[output.buffer].place, Place::Output(_));
+            if is_made && memory[output.buffer].is_none() {
+                let bytes = bytes_of(&output.ty, bindings);
+                memory[output.buffer] = Some(DeviceValue::Block(context.block(what, bytes)?));
+            }
+        }
+        let slots = &module.plan.arena.slots;
+        let places =
+            memory.iter().zip(slots).enumerate().map(|(number, (memory, slot))| match (memory, slot) {
+                _ if module.table_buffer == Some(number) => Bound::Table(&table),
+                (Some(value), _) => value.bound(),
+                (None, Some(slot)) => Bound::Block(&windows[slot.window], slot.offset),
+                // Nothing uses it.
+                (None, None) => Bound::Table(&[]),
+            });
+        let places: Vec<_> = places.collect();
+        context.append(&self.sequence, &places)?;
+        drop(places);
+        let result = |output: &tallow_codegen::Tensor| {
+            let none = || leaf("output", &output.name, "has no memory");
+            memory[output.buffer].clone().ok_or_else(none)
+        };
+        module.outputs.iter().map(result).collect()
+    }
+
+    /// The memory of a program buffer that exists before a run.
+    fn memory(
+        &self,
+        number: usize,
+        place: Place,
+        operands: &Operands<'_>,
+    ) -> Result<Option<DeviceValue>, ExecError> {
+        let module = self.compiled.module();
+        let missing = |what, name: &str| leaf(what, name, "is not given");
+        Ok(Some(match place {
+            Place::Arena | Place::Output(_) | Place::Symbols => return Ok(None),
+            Place::Scratch { .. } => match self.scratch.get(&number) {
+                Some(buffer) => DeviceValue::Buffer(buffer.clone()),
+                None => return Ok(None),
+            },
+            Place::Codebooks => match &self.codebooks {
+                Some(buffer) => DeviceValue::Buffer(buffer.clone()),
+                None => return Ok(None),
+            },
+            Place::Input(input) => {
+                let name = &module.inputs[input as usize].name;
+                let found = operands.inputs.iter().find(|(given, _)| given == name);
+                found.ok_or_else(|| missing("input", name))?.1.clone()
+            }
+            Place::Weight(weight) => {
+                let want = &module.weights[weight as usize];
+                let found = operands.weights.iter().find(|(given, _)| *given == want.name);
+                let found = &found.ok_or_else(|| missing("weight", &want.name))?.1;
+                same_type("weight", &want.name, &want.ty, &found.ty)?;
+                found.value.clone()
+            }
+            Place::State(state) => {
+                let want = &module.states[state as usize];
+                let found = operands.states.iter().find(|(given, _)| *given == want.name);
+                let found = &found.ok_or_else(|| missing("state", &want.name))?.1;
+                same_type("state", &want.name, &want.ty, &found.ty)?;
+                DeviceValue::Buffer(found.buffer.clone())
+            }
+        }))
+    }
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plan({:?})", self.compiled)
+    }
+}
+
+/// Bytes of a value under symbol values, as whole vectors of sixteen bytes, which wide loads read.
+fn bytes_of(ty: &TensorType, bindings: &Bindings) -> u64 {
+    let most = ty.max_bytes();
+    let actual = ty.dtype.size().and_then(|size| {
+        let extents = ty.shape.eval(bindings)?;
+        Some(extents.iter().product::<usize>() as u64 * size as u64)
+    });
+    // Where the planes of blocks lie follows from the most elements that there can be.
+    actual.unwrap_or(most).max(1).next_multiple_of(16)
+}
+
+fn leaf(what: &'static str, name: &str, why: &str) -> ExecError {
+    ExecError::Leaf { what, name: name.into(), why: why.into() }
+}
+
+fn same_type(what: &'static str, name: &str, want: &TensorType, got: &TensorType) -> Result<(), ExecError> {
+    match want == got {
+        true => Ok(()),
+        false => Err(leaf(what, name, &format!("is {got}, not {want}"))),
+    }
+}

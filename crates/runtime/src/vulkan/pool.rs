@@ -1,0 +1,164 @@
+//! Device memory of values: a caching allocator over size classes.
+//!
+//! A block that is dropped is free at once, although submitted or appended work may still use it. That is safe because
+//! all work goes to one queue in one order: whoever takes the block next records commands behind those that use it now,
+//! and the barrier at their head orders the two. Only two things wait for the device: writes by the host, which go to
+//! blocks that were never used ([`Block::is_fresh`]), and giving memory back to the driver ([`Pool::trim`]).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use super::buffer::{Buffer, MemoryUse};
+use super::device::{Counts, Device};
+use super::lock;
+use crate::error::{Error, Result};
+
+/// The smallest class, in bytes: what descriptors must be aligned to on any device.
+const SMALLEST: u64 = 256;
+
+/// From this size on classes are closer to each other.
+const LARGE: u64 = 1 << 20;
+
+/// The bytes that a block of `bytes` bytes takes: 4 classes for each power of two, 8 from 1 MiB on, so that at most a
+/// fifth or a ninth of a block is unused.
+fn class(bytes: u64) -> u64 {
+    let bytes = bytes.max(SMALLEST);
+    let below = 1 << (bytes - 1).ilog2();
+    let steps = if bytes > LARGE { 8 } else { 4 };
+    bytes.next_multiple_of((below / steps).max(SMALLEST / 4))
+}
+
+/// Blocks that are free, by class, the one freed last at the end.
+pub(super) struct Pool {
+    free: Mutex<HashMap<u64, Vec<Arc<Buffer>>>>,
+    device: Arc<Device>,
+}
+
+/// Device memory of a value. Dropped, it serves the next value of its class.
+pub struct Block {
+    buffer: Arc<Buffer>,
+    /// Whether it came from the driver, so that no command uses the memory yet.
+    fresh: bool,
+    pool: Arc<Pool>,
+}
+
+impl Pool {
+    pub(super) fn new(device: &Arc<Device>) -> Arc<Pool> {
+        Arc::new(Pool { free: Mutex::default(), device: device.clone() })
+    }
+
+    /// A block of at least `bytes` bytes, whose contents are undefined.
+    pub(super) fn take(self: &Arc<Pool>, what: &str, bytes: u64) -> Result<Arc<Block>> {
+        self.device.check_open()?;
+        let class = match class(bytes) {
+            class if class <= self.device.caps.max_allocation_bytes => class,
+            _ => bytes,
+        };
+        let counts = &self.device.counts;
+        let cached = lock(&self.free).get_mut(&class).and_then(Vec::pop);
+        let (buffer, fresh) = match cached {
+            Some(buffer) => {
+                counts.cached_bytes.fetch_sub(class, Ordering::Relaxed);
+                (buffer, false)
+            }
+            None => {
+                let make = || Buffer::new(&self.device, what, class, MemoryUse::Device);
+                (self.or_after_trim(what, bytes, make)?, true)
+            }
+        };
+        counts.note_peak();
+        Ok(Arc::new(Block { buffer, fresh, pool: self.clone() }))
+    }
+
+    /// What `make` makes; where memory runs out, once more after the cached blocks were given back.
+    ///
+    /// The error says what the memory was for, how much, and how much is in use.
+    pub(super) fn or_after_trim<T>(&self, what: &str, bytes: u64, make: impl Fn() -> Result<T>) -> Result<T> {
+        let first = match make() {
+            Err(error @ Error::OutOfMemory { .. }) => error,
+            other => return other,
+        };
+        let second = match self.trim() {
+            Ok(0) => first,
+            Ok(_) => match make() {
+                Err(error @ Error::OutOfMemory { .. }) => error,
+                other => return other,
+            },
+            Err(error) => return Err(error),
+        };
+        let Error::OutOfMemory { reason, .. } = second else { return Err(second) };
+        let in_use = self.device.counts.in_use();
+        let reason = format!("{reason}; {in_use} bytes are in use");
+        Err(Error::OutOfMemory { what: what.to_string(), bytes, reason })
+    }
+
+    /// Gives all cached blocks back to the driver, once nothing uses them; returns how many bytes they were.
+    pub(super) fn trim(&self) -> Result<u64> {
+        let free = std::mem::take(&mut *lock(&self.free));
+        let bytes = free.values().flatten().map(|buffer| buffer.size()).sum();
+        if bytes > 0 {
+            self.device.counts.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            // A device that fails here is lost, and then nothing uses them any more.
+            let waited = self.device.wait_for_all();
+            drop(free);
+            waited?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // As in `trim`: a lost device uses nothing.
+        let _ = self.trim();
+    }
+}
+
+impl Block {
+    /// The memory. Whoever records commands that use it holds the block until they are recorded.
+    pub(crate) fn buffer(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// Whether no command used the memory before it was taken, so that who took it may write it without waiting.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Bytes that it takes on the device.
+    pub fn size(&self) -> u64 {
+        self.buffer.size()
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({} bytes)", self.buffer.size())
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let size = self.buffer.size();
+        Counts::add(&self.pool.device.counts.cached_bytes, size);
+        lock(&self.pool.free).entry(size).or_default().push(self.buffer.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_their_bytes_and_waste_little() {
+        for bytes in (0..4096).chain((1..400).map(|i| i * 77_777)).chain([1 << 30, (1 << 30) + 1]) {
+            let found = class(bytes);
+            assert!(found >= bytes && found.is_multiple_of(64), "{bytes}: {found}");
+            assert_eq!(class(found), found);
+            let most = if bytes > LARGE { bytes + bytes / 8 } else { bytes + bytes / 4 };
+            assert!(found <= most.max(SMALLEST).next_multiple_of(64), "{bytes}: {found}");
+        }
+        assert_eq!(class(64 << 20), 64 << 20);
+    }
+}

@@ -1,0 +1,122 @@
+//! A command list over numbered buffers that are named each time it is appended to a [`Stream`](super::stream::Stream).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::pipeline::Pipeline;
+use crate::error::{Error, Result};
+use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordSpec};
+
+/// A checked command list without buffers.
+pub struct Sequence {
+    pub(super) steps: Vec<Step>,
+    /// The pipeline whose layout a set has, and its ranges; dispatches of equal ranges share a set.
+    pub(super) sets: Vec<(usize, Vec<BindRange>)>,
+    /// Bindings of all sets.
+    pub(super) descriptors: u32,
+    pub(super) dispatches: usize,
+    pub(super) pipelines: Arc<Vec<Arc<Pipeline>>>,
+    /// Bytes that each buffer has at most.
+    need: Vec<u64>,
+    /// Whether each buffer must have as many.
+    exact: bool,
+}
+
+/// One command of a sequence.
+pub(super) enum Step {
+    Dispatch {
+        pipeline: usize,
+        set: Option<usize>,
+        grid: Grid,
+    },
+    /// Earlier writes of shaders before later reads and writes.
+    Barrier,
+}
+
+impl Sequence {
+    /// Checks `spec` over buffers of `sizes` bytes, of which it uses parts.
+    ///
+    /// Barriers at head and tail are left out: the stream has its own. Unless it is `exact`, buffers may be smaller when it is
+    /// appended, since kernels know the extents of each run.
+    ///
+    /// # Errors
+    /// When a command does not fit pipelines, buffers or the device's limits, or is a copy or a fill.
+    pub fn new(
+        context: &Context,
+        spec: &RecordSpec,
+        pipelines: &Arc<Vec<Arc<Pipeline>>>,
+        sizes: &[u64],
+        exact: bool,
+    ) -> Result<Sequence> {
+        let shapes: Vec<_> = pipelines.iter().map(|pipeline| pipeline.shape().clone()).collect();
+        spec.check(&shapes, sizes, context.caps())?;
+        let mut made = Sequence {
+            steps: vec![],
+            sets: vec![],
+            descriptors: 0,
+            dispatches: 0,
+            pipelines: pipelines.clone(),
+            need: vec![0; sizes.len()],
+            exact,
+        };
+        let mut known: HashMap<&[BindRange], usize> = HashMap::new();
+        for (command, recorded) in spec.commands.iter().enumerate() {
+            let refuse = |what: &str| {
+                let reason = format!("{what} cannot be appended to a stream");
+                Err(Error::BadCommand { command, reason })
+            };
+            match recorded {
+                RecordCommand::Dispatch { pipeline, bindings, grid, push, .. } => {
+                    if !push.is_empty() {
+                        return refuse("a dispatch with push constants");
+                    }
+                    let set = match (bindings.is_empty(), known.get(bindings.as_slice())) {
+                        (true, _) => None,
+                        (false, Some(set)) => Some(*set),
+                        (false, None) => {
+                            known.insert(bindings, made.sets.len());
+                            made.sets.push((*pipeline, bindings.clone()));
+                            made.descriptors += bindings.len() as u32;
+                            Some(made.sets.len() - 1)
+                        }
+                    };
+                    made.note(bindings, grid);
+                    made.steps.push(Step::Dispatch { pipeline: *pipeline, set, grid: *grid });
+                    made.dispatches += 1;
+                }
+                RecordCommand::Barrier(BarrierKind::Between) => made.steps.push(Step::Barrier),
+                RecordCommand::Barrier(BarrierKind::Head | BarrierKind::Tail) => {}
+                RecordCommand::Copy { .. } => return refuse("a copy"),
+                RecordCommand::Fill { .. } => return refuse("a fill"),
+            }
+        }
+        Ok(made)
+    }
+
+    fn note(&mut self, bindings: &[BindRange], grid: &Grid) {
+        for range in bindings {
+            let need = &mut self.need[range.buffer];
+            *need = (*need).max(range.offset + range.bytes);
+        }
+        if let Grid::Indirect { buffer, offset } = grid {
+            let need = &mut self.need[*buffer];
+            *need = (*need).max(offset + 12);
+        }
+    }
+
+    /// Number of buffers that are named when it is appended.
+    pub(super) fn buffers(&self) -> usize {
+        self.need.len()
+    }
+
+    /// Whether every buffer must have all the bytes of [`Sequence::need`].
+    pub(super) fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// Bytes that the buffer of this number has at most from its offset on; 0 where nothing uses it.
+    pub(super) fn need(&self, buffer: usize) -> u64 {
+        self.need[buffer]
+    }
+}

@@ -1,0 +1,481 @@
+//! Work that is appended to one open command buffer and submitted in batches.
+//!
+//! Lazy evaluation computes many small graphs once each. A submission for each would leave the device idle between two
+//! (16 to 25 us on an H200), and a recording for each would cost the host more than the kernels cost the device. So
+//! sequences, small uploads and small downloads are appended to an open command buffer, with descriptor sets and symbol
+//! tables that live until it is done. It is submitted (*flushed*) when
+//!
+//! * the host needs a result,
+//! * something else is submitted to the queue, since everything runs in the order in which it was asked for,
+//! * it holds [`MOST_DISPATCHES`], or
+//! * fewer than two submissions are under way, so that the device does not run dry.
+//!
+//! Each append begins with a barrier between everything before it and everything in it. Buffers may therefore be freed
+//! and used again in the order of appends, without waiting for the device.
+
+use std::sync::Arc;
+
+use ash::vk;
+
+use super::buffer::{Buffer, MemoryUse};
+use super::device::Device;
+use super::error::vulkan;
+use super::pipeline::Pipeline;
+use super::pool::Block;
+use super::record::Scope;
+use super::sequence::{Sequence, Step};
+use crate::error::{Error, Result};
+use crate::record::Grid;
+
+/// Command buffers; as many submissions at most are under way.
+const SLOTS: usize = 8;
+
+/// A command buffer with so many dispatches is submitted: enough that the gap between two does not show.
+const MOST_DISPATCHES: usize = 128;
+
+/// Bytes of a slot's host buffer for symbol tables and small uploads.
+const HOST_BYTES: u64 = 256 << 10;
+
+/// Bytes of a slot's host buffer for small downloads.
+const BACK_BYTES: u64 = 64 << 10;
+
+/// The largest upload or download that goes through a slot; above, a transfer of its own costs less than the host's copy.
+pub(super) const SMALL_BYTES: u64 = 64 << 10;
+
+/// Sets of a descriptor pool, and descriptors for each. A sequence that needs more gets a pool of its size.
+const POOL_SETS: u32 = 256;
+const POOL_DESCRIPTORS: u32 = 8;
+
+/// Where tables and uploads start in a slot's host buffer: no device asks for a greater alignment of descriptors.
+const ALIGNMENT: u64 = 256;
+
+const ALL_STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
+    vk::PipelineStageFlags::COMPUTE_SHADER.as_raw()
+        | vk::PipelineStageFlags::DRAW_INDIRECT.as_raw()
+        | vk::PipelineStageFlags::TRANSFER.as_raw(),
+);
+const WRITES: vk::AccessFlags = vk::AccessFlags::from_raw(
+    vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
+);
+/// All that was appended or submitted before.
+const BEFORE: Scope = Scope { stages: ALL_STAGES, access: WRITES };
+/// All that comes after.
+const AFTER: Scope = Scope {
+    stages: ALL_STAGES,
+    access: vk::AccessFlags::from_raw(
+        WRITES.as_raw()
+            | vk::AccessFlags::SHADER_READ.as_raw()
+            | vk::AccessFlags::TRANSFER_READ.as_raw()
+            | vk::AccessFlags::INDIRECT_COMMAND_READ.as_raw(),
+    ),
+};
+const KERNELS: Scope =
+    Scope { stages: vk::PipelineStageFlags::COMPUTE_SHADER, access: vk::AccessFlags::SHADER_WRITE };
+const COPIED: Scope =
+    Scope { stages: vk::PipelineStageFlags::TRANSFER, access: vk::AccessFlags::TRANSFER_WRITE };
+const HOST_READ: Scope = Scope { stages: vk::PipelineStageFlags::HOST, access: vk::AccessFlags::HOST_READ };
+
+/// What stands for a buffer of a sequence.
+pub(crate) enum Bound<'a> {
+    /// A block of the pool, which outlives what uses it, and where in it the buffer starts.
+    Block(&'a Block, u64),
+    /// Another buffer, which is kept until the device is done with it.
+    Buffer(&'a Arc<Buffer>),
+    /// These bytes, which are copied.
+    Table(&'a [u8]),
+}
+
+impl Bound<'_> {
+    /// The buffer, and where in it the bytes start.
+    fn place(&self) -> Option<(&Arc<Buffer>, u64)> {
+        match self {
+            Bound::Block(block, offset) => Some((block.buffer(), *offset)),
+            Bound::Buffer(buffer) => Some((buffer, 0)),
+            Bound::Table(_) => None,
+        }
+    }
+}
+
+/// A buffer as descriptors name it: the handle, where it starts, and how many bytes there are.
+#[derive(Clone, Copy)]
+struct Place {
+    handle: vk::Buffer,
+    start: u64,
+    bytes: u64,
+}
+
+/// The open command buffer and those that are under way. It is closed before its device is dropped.
+#[derive(Default)]
+pub(super) struct Stream {
+    slots: Vec<Slot>,
+    /// The slot whose command buffer is open.
+    open: Option<usize>,
+    next: usize,
+    /// Timeline values of the last two flushes, the later one first.
+    last: [u64; 2],
+}
+
+/// A command buffer with all that its commands use.
+struct Slot {
+    pool: vk::CommandPool,
+    commands: vk::CommandBuffer,
+    /// The last one is in use; those before are full.
+    descriptors: Vec<vk::DescriptorPool>,
+    host: Arc<Buffer>,
+    host_used: u64,
+    back: Arc<Buffer>,
+    back_used: u64,
+    /// Timeline value at which the device is done with it.
+    free_at: u64,
+    dispatches: usize,
+    buffers: Vec<Arc<Buffer>>,
+    pipelines: Vec<Arc<Vec<Arc<Pipeline>>>>,
+}
+
+impl Stream {
+    /// Appends a sequence over these buffers.
+    pub(super) fn append(
+        &mut self,
+        device: &Arc<Device>,
+        sequence: &Sequence,
+        bound: &[Bound<'_>],
+    ) -> Result<()> {
+        let tables = check(device, sequence, bound)?;
+        let slot = self.slot(device, tables, 0)?;
+        // Everything that can fail comes before the first command, so that no part of a sequence is left behind.
+        let mut places = Vec::with_capacity(bound.len());
+        for bound in bound {
+            places.push(match (bound, bound.place()) {
+                (Bound::Table(table), _) => {
+                    Place { start: slot.put(table)?, handle: slot.host.handle(), bytes: table.len() as u64 }
+                }
+                (_, Some((buffer, start))) => {
+                    Place { handle: buffer.handle(), start, bytes: buffer.size() - start }
+                }
+                (_, None) => Place { handle: vk::Buffer::null(), start: 0, bytes: 0 },
+            });
+        }
+        let sets = slot.sets(device, sequence)?;
+        write_sets(device, sequence, &sets, &places);
+        slot.buffers.extend(bound.iter().filter_map(|bound| match bound {
+            Bound::Buffer(buffer) => Some((*buffer).clone()),
+            Bound::Block(..) | Bound::Table(_) => None,
+        }));
+        slot.pipelines.push(sequence.pipelines.clone());
+        slot.dispatches += sequence.dispatches;
+        let (raw, commands) = (&device.raw, slot.commands);
+        // SAFETY: the command buffer is being recorded under the lock of the stream; pipelines, sets and buffers are live
+        // and kept until the device is done, by the slot or, blocks, by their pool; the sequence was checked against
+        // layouts and limits, and above against the buffers.
+        unsafe {
+            device.record_barrier(commands, BEFORE, AFTER);
+            for step in &sequence.steps {
+                let (pipeline, set, grid) = match step {
+                    Step::Barrier => {
+                        device.record_barrier(commands, KERNELS, AFTER);
+                        continue;
+                    }
+                    Step::Dispatch { pipeline, set, grid } => (&sequence.pipelines[*pipeline], set, grid),
+                };
+                let point = vk::PipelineBindPoint::COMPUTE;
+                raw.cmd_bind_pipeline(commands, point, pipeline.handle);
+                if let Some(set) = set {
+                    raw.cmd_bind_descriptor_sets(commands, point, pipeline.layout, 0, &[sets[*set]], &[]);
+                }
+                match grid {
+                    Grid::Direct([x, y, z]) => raw.cmd_dispatch(commands, *x, *y, *z),
+                    Grid::Indirect { buffer, offset } => {
+                        let Place { handle, start, .. } = places[*buffer];
+                        raw.cmd_dispatch_indirect(commands, handle, start + offset);
+                    }
+                }
+            }
+        }
+        self.flush_if_due(device)
+    }
+
+    /// Appends a copy of at most [`SMALL_BYTES`] bytes of the host's to the start of `target`, a block.
+    pub(super) fn upload(&mut self, device: &Arc<Device>, target: &Arc<Buffer>, data: &[u8]) -> Result<()> {
+        let slot = self.slot(device, data.len() as u64, 0)?;
+        let region = vk::BufferCopy::default().src_offset(slot.put(data)?).size(data.len() as u64);
+        let (source, commands) = (slot.host.handle(), slot.commands);
+        // SAFETY: as in `append`; the caller checked the range.
+        unsafe {
+            device.record_barrier(commands, BEFORE, AFTER);
+            device.raw.cmd_copy_buffer(commands, source, target.handle(), &[region]);
+        }
+        // What is appended next waits for it anyway, and there will be something: an upload alone is of no use.
+        Ok(())
+    }
+
+    /// Appends a copy of at most [`SMALL_BYTES`] bytes of `source`, a block, to the host's memory and flushes. Returns the
+    /// memory, where in it the bytes will be, and the timeline's value from which on they are there. The memory is not
+    /// used again while the caller holds it.
+    pub(super) fn download(
+        &mut self,
+        device: &Arc<Device>,
+        source: &Arc<Buffer>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(Arc<Buffer>, u64, u64)> {
+        let slot = self.slot(device, 0, bytes)?;
+        let start = slot.back_used;
+        slot.back_used = (start + bytes).next_multiple_of(16);
+        let region = vk::BufferCopy::default().src_offset(offset).dst_offset(start).size(bytes);
+        let (back, commands) = (slot.back.clone(), slot.commands);
+        // SAFETY: as in `append`; the caller checked the range.
+        unsafe {
+            device.record_barrier(commands, BEFORE, AFTER);
+            device.raw.cmd_copy_buffer(commands, source.handle(), back.handle(), &[region]);
+            device.record_barrier(commands, COPIED, HOST_READ);
+        }
+        let value = self.flush(device)?;
+        Ok((back, start, value))
+    }
+
+    /// Submits what is open, if anything is, and returns the timeline's value from which on all that was flushed is done.
+    pub(super) fn flush(&mut self, device: &Device) -> Result<u64> {
+        let Some(open) = self.open.take() else { return Ok(self.last[0]) };
+        let slot = &mut self.slots[open];
+        // SAFETY: the command buffer is being recorded; what it uses is kept until the value is reached.
+        let submitted = unsafe {
+            match device.raw.end_command_buffer(slot.commands) {
+                Ok(()) => device.submit_alone(&[slot.commands]),
+                Err(code) => Err(vulkan("vkEndCommandBuffer", code)),
+            }
+        };
+        match submitted {
+            Ok(value) => {
+                slot.free_at = value;
+                self.last = [value, self.last[0]];
+                Ok(value)
+            }
+            // Values that were promised will never be computed, so that nothing may be read from now on.
+            Err(error) => Err(device.fail(error)),
+        }
+    }
+
+    /// Submits what is open where it is much, or the device would run dry.
+    fn flush_if_due(&mut self, device: &Device) -> Result<()> {
+        let full = self.open.is_some_and(|open| self.slots[open].dispatches >= MOST_DISPATCHES);
+        if full || device.is_done(self.last[1])? {
+            self.flush(device)?;
+        }
+        Ok(())
+    }
+
+    /// The open slot, with room for so many bytes of the host's for the device and back.
+    fn slot(&mut self, device: &Arc<Device>, host: u64, back: u64) -> Result<&mut Slot> {
+        if let Some(open) = self.open {
+            let slot = &self.slots[open];
+            if slot.host_used + host > HOST_BYTES || slot.back_used + back > BACK_BYTES {
+                self.flush(device)?;
+            }
+        }
+        let open = match self.open {
+            Some(open) => open,
+            None => self.begin(device)?,
+        };
+        Ok(&mut self.slots[open])
+    }
+
+    /// Opens the next command buffer once the device is done with it.
+    fn begin(&mut self, device: &Arc<Device>) -> Result<usize> {
+        device.check_open()?;
+        let index = self.next;
+        if index == self.slots.len() {
+            self.slots.push(Slot::new(device)?);
+        }
+        self.slots[index].begin(device)?;
+        self.next = (index + 1) % SLOTS;
+        self.open = Some(index);
+        Ok(index)
+    }
+
+    /// Waits for all and frees all, which holds the device alive otherwise.
+    pub(super) fn close(&mut self, device: &Device) {
+        // A device that fails here is lost, and then nothing runs any more.
+        let _ = self.flush(device).and_then(|value| device.wait(value, None));
+        self.open = None;
+        for slot in self.slots.drain(..) {
+            // SAFETY: nothing is under way; destroying pools frees what was made from them.
+            unsafe {
+                for pool in slot.descriptors {
+                    device.raw.destroy_descriptor_pool(pool, None);
+                }
+                device.raw.destroy_command_pool(slot.pool, None);
+            }
+        }
+    }
+}
+
+/// Fails unless every buffer belongs to the device and holds what the sequence uses of it; returns the bytes of tables.
+fn check(device: &Arc<Device>, sequence: &Sequence, bound: &[Bound<'_>]) -> Result<u64> {
+    let refuse = |reason| Err(Error::BadCommand { command: 0, reason });
+    if bound.len() != sequence.buffers() {
+        return refuse(format!("{} buffers of {} are named", bound.len(), sequence.buffers()));
+    }
+    let mut tables = 0;
+    for (number, bound) in bound.iter().enumerate() {
+        let need = sequence.need(number);
+        if let Bound::Table(table) = bound {
+            let bytes = table.len() as u64;
+            tables += bytes.next_multiple_of(ALIGNMENT);
+            if bytes < need || tables > HOST_BYTES {
+                return refuse(format!("a table of {bytes} bytes where {need} are used"));
+            }
+        }
+        let Some((buffer, offset)) = bound.place().filter(|_| need > 0) else { continue };
+        let name = buffer.name();
+        if !Arc::ptr_eq(buffer.device(), device) {
+            return refuse(format!("buffer {name} belongs to another context"));
+        }
+        if !offset.is_multiple_of(device.caps.storage_offset_alignment) {
+            return refuse(format!("buffer {name} is bound at {offset}, which is not aligned"));
+        }
+        buffer.check_range(offset, if sequence.is_exact() { need } else { 1 })?;
+    }
+    Ok(tables)
+}
+
+/// Writes the ranges of all sets of a sequence, by one call.
+fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::DescriptorSet], places: &[Place]) {
+    let mut infos: Vec<vk::DescriptorBufferInfo> = Vec::with_capacity(sequence.descriptors as usize);
+    for (_, ranges) in &sequence.sets {
+        infos.extend(ranges.iter().map(|range| {
+            let Place { handle, start, bytes } = places[range.buffer];
+            // Where extents are symbols, a range is that of the largest; the buffer has those of this run.
+            let offset = range.offset.min(bytes.saturating_sub(1));
+            let range = range.bytes.min(bytes - offset);
+            vk::DescriptorBufferInfo::default().buffer(handle).offset(start + offset).range(range)
+        }));
+    }
+    let mut rest = infos.as_slice();
+    let writes: Vec<_> = sets
+        .iter()
+        .zip(&sequence.sets)
+        .map(|(set, (_, ranges))| {
+            let (own, others) = rest.split_at(ranges.len());
+            rest = others;
+            vk::WriteDescriptorSet::default()
+                .dst_set(*set)
+                .dst_binding(0)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .buffer_info(own)
+        })
+        .collect();
+    // SAFETY: the sets are new, so no command uses them yet; consecutive bindings of one type may be written at once; the
+    // ranges lie in live buffers (`check`).
+    unsafe { device.raw.update_descriptor_sets(&writes, &[]) };
+}
+
+impl Slot {
+    fn new(device: &Arc<Device>) -> Result<Slot> {
+        let host = Buffer::new(device, "stream", HOST_BYTES, MemoryUse::Shared)?;
+        let back = Buffer::new(device, "stream back", BACK_BYTES, MemoryUse::Readback)?;
+        let info = vk::CommandPoolCreateInfo::default()
+            .flags(vk::CommandPoolCreateFlags::TRANSIENT)
+            .queue_family_index(device.queue_family);
+        // SAFETY: the family is the one that the device was created with.
+        let pool = unsafe { device.raw.create_command_pool(&info, None) }
+            .map_err(|code| vulkan("vkCreateCommandPool", code))?;
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: the pool is new and belongs to this slot; it is destroyed where nothing can be made from it.
+        let commands = unsafe {
+            device.raw.allocate_command_buffers(&info).map_err(|code| {
+                device.raw.destroy_command_pool(pool, None);
+                vulkan("vkAllocateCommandBuffers", code)
+            })?[0]
+        };
+        Ok(Slot {
+            pool,
+            commands,
+            descriptors: vec![],
+            host,
+            host_used: 0,
+            back,
+            back_used: 0,
+            free_at: 0,
+            dispatches: 0,
+            buffers: vec![],
+            pipelines: vec![],
+        })
+    }
+
+    /// Begins its command buffer anew, once the device is done with it.
+    fn begin(&mut self, device: &Arc<Device>) -> Result<()> {
+        device.wait(self.free_at, None)?;
+        self.buffers.clear();
+        self.pipelines.clear();
+        (self.host_used, self.back_used, self.dispatches) = (0, 0, 0);
+        if Arc::strong_count(&self.back) > 1 {
+            // A thread has yet to read what lies there.
+            self.back = Buffer::new(device, "stream back", BACK_BYTES, MemoryUse::Readback)?;
+        }
+        let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the device is done with the slot, and the lock of the stream keeps other threads from it. Of several
+        // descriptor pools the last one is the largest or as large as others.
+        unsafe {
+            let last = self.descriptors.pop();
+            for pool in self.descriptors.drain(..) {
+                device.raw.destroy_descriptor_pool(pool, None);
+            }
+            self.descriptors.extend(last);
+            for pool in &self.descriptors {
+                let flags = vk::DescriptorPoolResetFlags::empty();
+                device
+                    .raw
+                    .reset_descriptor_pool(*pool, flags)
+                    .map_err(|code| vulkan("vkResetDescriptorPool", code))?;
+            }
+            device
+                .raw
+                .reset_command_pool(self.pool, vk::CommandPoolResetFlags::empty())
+                .map_err(|code| vulkan("vkResetCommandPool", code))?;
+            device
+                .raw
+                .begin_command_buffer(self.commands, &begin)
+                .map_err(|code| vulkan("vkBeginCommandBuffer", code))
+        }
+    }
+
+    /// Copies bytes into the host buffer and returns where they start; the caller saw to the room.
+    fn put(&mut self, bytes: &[u8]) -> Result<u64> {
+        let start = self.host_used;
+        self.host.write(start, bytes)?;
+        self.host_used = (start + bytes.len() as u64).next_multiple_of(ALIGNMENT);
+        Ok(start)
+    }
+
+    /// New descriptor sets for a sequence.
+    fn sets(&mut self, device: &Device, sequence: &Sequence) -> Result<Vec<vk::DescriptorSet>> {
+        if sequence.sets.is_empty() {
+            return Ok(vec![]);
+        }
+        let layouts: Vec<_> =
+            sequence.sets.iter().map(|(pipeline, _)| sequence.pipelines[*pipeline].set_layout).collect();
+        let allocate = |pool: vk::DescriptorPool| {
+            let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
+            // SAFETY: the pool belongs to this slot, the layouts are live.
+            unsafe { device.raw.allocate_descriptor_sets(&info) }
+        };
+        match self.descriptors.last().map(|pool| allocate(*pool)) {
+            Some(Ok(sets)) => return Ok(sets),
+            None | Some(Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL)) => {}
+            Some(Err(code)) => return Err(vulkan("vkAllocateDescriptorSets", code)),
+        }
+        let sets = POOL_SETS.max(layouts.len() as u32);
+        let sizes = [vk::DescriptorPoolSize::default()
+            .ty(vk::DescriptorType::STORAGE_BUFFER)
+            .descriptor_count((POOL_SETS * POOL_DESCRIPTORS).max(sequence.descriptors))];
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(sets).pool_sizes(&sizes);
+        // SAFETY: the device is live, the sizes are not zero.
+        let pool = unsafe { device.raw.create_descriptor_pool(&info, None) }
+            .map_err(|code| vulkan("vkCreateDescriptorPool", code))?;
+        self.descriptors.push(pool);
+        allocate(pool).map_err(|code| vulkan("vkAllocateDescriptorSets", code))
+    }
+}

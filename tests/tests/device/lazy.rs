@@ -1,0 +1,247 @@
+//! Programs of lazy tensors: values stay on the device, and only what the host reads is moved.
+
+use tallow::{DType, Device, Result, RuntimeOptions, Tensor, eval};
+use tallow_ir::caps::OptionalFeature;
+
+use crate::harness::device;
+
+/// The test's device, and one whose memory the host does not reach, as that of a graphics card.
+fn devices() -> Vec<Device> {
+    let Some(device) = device() else { return vec![] };
+    let mut options = RuntimeOptions::from_env().unwrap();
+    options.disable.push(OptionalFeature::Unified);
+    vec![device, Device::vulkan_with(&options).unwrap()]
+}
+
+/// Bytes uploaded and downloaded by `work`.
+fn moved(device: &Device, work: impl FnOnce() -> Result<()>) -> (u64, u64) {
+    let Device::Vulkan(vulkan) = device else { panic!("{device} is no Vulkan device") };
+    let before = vulkan.bytes_moved();
+    work().unwrap();
+    let after = vulkan.bytes_moved();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Numbers from -1 to 1 that do not repeat.
+fn random(seed: u32, shape: &[usize], device: &Device) -> Result<Tensor> {
+    let n = shape.iter().product::<usize>() as u32;
+    let value = |i: u32| {
+        let mixed = (i ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+        let mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+        ((mixed ^ (mixed >> 16)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    Tensor::from_vec((0..n).map(value).collect::<Vec<f32>>(), shape, device)
+}
+
+fn close(got: &Tensor, want: &Tensor, tolerance: f32) {
+    let got: Vec<f32> = got.to_dtype(DType::F32).unwrap().to_flat_vec().unwrap();
+    let want: Vec<f32> = want.to_dtype(DType::F32).unwrap().to_flat_vec().unwrap();
+    assert_eq!(got.len(), want.len());
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "element {i}: {got}, not {want}");
+    }
+}
+
+/// `x = relu(x w)`, forced each time.
+fn products(device: &Device, steps: usize) -> Result<Tensor> {
+    let n = 96;
+    let mut x = random(1, &[n, n], device)?.to_dtype(DType::F16)?;
+    let scale = (2.0 * 3.0 / n as f64).sqrt();
+    let w = random(2, &[n, n], device)?.affine(scale, 0.0)?.to_dtype(DType::F16)?;
+    for _ in 0..steps {
+        x = x.matmul(&w)?.relu()?;
+        eval(&[&x])?;
+    }
+    Ok(x)
+}
+
+/// `y = tanh(y q + 1)`, forced each time.
+fn chain(device: &Device, steps: usize) -> Result<Tensor> {
+    let shape = [129, 257];
+    let (mut y, q) = (random(3, &shape, device)?, random(4, &shape, device)?);
+    for _ in 0..steps {
+        y = y.mul(&q)?.affine(1.0, 1.0)?.tanh()?;
+        eval(&[&y])?;
+    }
+    Ok(y)
+}
+
+/// One step of a perceptron of two layers by hand: new weights, and the loss.
+fn step(w: &[Tensor; 2], x: &Tensor, target: &Tensor) -> Result<([Tensor; 2], Tensor)> {
+    let hidden = x.matmul(&w[0])?.relu()?;
+    let logits = hidden.matmul(&w[1])?;
+    let p = tallow::nn::ops::softmax(&logits, 1)?;
+    let loss = target.mul(&p.log()?)?.sum_all()?.affine(-1.0 / 16.0, 0.0)?;
+    let d_logits = p.sub(target)?.affine(1.0 / 16.0, 0.0)?;
+    let d_w1 = hidden.t()?.matmul(&d_logits)?;
+    let d_hidden = d_logits.matmul(&w[1].t()?)?.mul(&hidden.gt(0f32)?.to_dtype(DType::F32)?)?;
+    let d_w0 = x.t()?.matmul(&d_hidden)?;
+    let update = |w: &Tensor, d: &Tensor| w.sub(&d.affine(0.1, 0.0)?);
+    let updated = [update(&w[0], &d_w0)?, update(&w[1], &d_w1)?];
+    eval(&[&updated[0], &updated[1], &loss])?;
+    Ok((updated, loss))
+}
+
+fn perceptron(device: &Device, steps: usize) -> Result<Tensor> {
+    let x = random(5, &[16, 50], device)?;
+    let classes: Vec<u32> = (0..16).map(|i| i * 7 % 10).collect();
+    let target = Tensor::from_vec(classes, 16, device)?.one_hot(10)?;
+    let mut w = [random(6, &[50, 33], device)?.affine(0.1, 0.0)?, random(7, &[33, 10], device)?];
+    let mut loss = Tensor::zeros((), DType::F32, device)?;
+    for _ in 0..steps {
+        (w, loss) = step(&w, &x, &target)?;
+    }
+    Ok(loss)
+}
+
+trait OneHot {
+    fn one_hot(&self, classes: u32) -> Result<Tensor>;
+}
+
+impl OneHot for Tensor {
+    fn one_hot(&self, classes: u32) -> Result<Tensor> {
+        let all = Tensor::arange(0u32, classes, self.device())?.unsqueeze(0)?;
+        self.unsqueeze(1)?.broadcast_eq(&all)?.to_dtype(DType::F32)
+    }
+}
+
+#[test]
+fn loops_compute_what_the_interpreter_does() {
+    for device in devices() {
+        close(&products(&device, 4).unwrap(), &products(&Device::Cpu, 4).unwrap(), 0.02);
+        close(&chain(&device, 5).unwrap(), &chain(&Device::Cpu, 5).unwrap(), 1e-4);
+        close(&perceptron(&device, 5).unwrap(), &perceptron(&Device::Cpu, 5).unwrap(), 1e-3);
+    }
+}
+
+/// Operands are uploaded once, results are read once, and nothing else crosses the bus.
+#[test]
+fn loops_move_only_what_is_read() {
+    for device in devices() {
+        let (n, x) = (96, 4);
+        let (up, down) = moved(&device, || products(&device, 20).map(drop));
+        assert_eq!((up, down), (2 * n * n * x, 0), "operands are uploaded in f32, nothing is read");
+        let (up, down) = moved(&device, || chain(&device, 20).map(drop));
+        assert_eq!((up, down), (2 * 129 * 257 * 4, 0));
+        let (up, down) = moved(&device, || {
+            let loss = perceptron(&device, 20)?.to_scalar::<f32>()?;
+            assert!(loss.is_finite());
+            Ok(())
+        });
+        assert_eq!((up, down), ((16 * 50 + 16 + 10 + 50 * 33 + 33 * 10) * 4, 4));
+        let p = random(8, &[100, 300], &device).unwrap();
+        let q = random(9, &[100, 300], &device).unwrap();
+        eval(&[&p.mul(&q).unwrap()]).unwrap();
+        let means = || (0..10).try_for_each(|_| p.mul(&q)?.tanh()?.mean_all()?.to_scalar::<f32>().map(drop));
+        assert_eq!(moved(&device, means), (0, 40));
+    }
+}
+
+/// Values that are read stay readable, whatever was computed, dropped and uploaded meanwhile.
+#[test]
+fn blocks_are_used_again_in_order() {
+    for device in devices() {
+        let mut kept = vec![];
+        for round in 0u32..40 {
+            // Small, at the border of what goes with the commands, and larger.
+            for n in [1usize, 77, 16_384, 16_385, 50_000] {
+                let x = random(round, &[n], &device).unwrap();
+                let y = x.affine(2.0, f64::from(round)).unwrap();
+                let z = y.mul(&x).unwrap().sum_all().unwrap();
+                eval(&[&y, &z]).unwrap();
+                if round % 5 == 0 {
+                    kept.push((round, n, y));
+                }
+            }
+            if round % 13 == 0 {
+                device.synchronize().unwrap();
+            }
+        }
+        for (round, n, y) in kept {
+            let want = random(round, &[n], &Device::Cpu).unwrap().affine(2.0, f64::from(round)).unwrap();
+            close(&y, &want, 1e-6);
+        }
+    }
+}
+
+/// A loop takes the memory of two of its values, however long it runs.
+#[test]
+fn loops_run_in_constant_memory() {
+    let steps = if std::env::var_os("TALLOW_FULL").is_some() { 100_000 } else { 2_000 };
+    for device in devices() {
+        for (n, steps) in [(16usize, steps), (400_000, steps / 10)] {
+            let b = random(1, &[n], &device).unwrap();
+            let mut x = random(2, &[n], &device).unwrap();
+            let run = |x: &mut Tensor, steps: usize| {
+                for _ in 0..steps {
+                    *x = x.add(&b).unwrap().affine(0.5, 0.0).unwrap();
+                    eval(&[x]).unwrap();
+                }
+            };
+            // Each command buffer of the ring comes to its turn.
+            for _ in 0..20 {
+                run(&mut x, 1);
+                device.synchronize().unwrap();
+            }
+            let taken = |device: &Device| device.memory().map(|memory| memory.in_use + memory.cached);
+            let before = taken(&device);
+            run(&mut x, steps);
+            device.synchronize().unwrap();
+            assert_eq!(taken(&device), before, "{n} elements");
+            let last: f32 = x.sub(&b).unwrap().abs().unwrap().max_all().unwrap().to_scalar().unwrap();
+            assert!(last < 1e-3, "it approaches b: {last}");
+        }
+    }
+}
+
+/// Threads share the stream, the blocks and the plans.
+#[test]
+fn threads_evaluate_at_once() {
+    for device in devices() {
+        std::thread::scope(|scope| {
+            for thread in 0..16u32 {
+                let device = &device;
+                scope.spawn(move || {
+                    let (x, want) =
+                        (random(thread, &[70, 90], device), random(thread, &[70, 90], &Device::Cpu));
+                    let (mut x, mut want) = (x.unwrap(), want.unwrap());
+                    for round in 0..12 {
+                        let f =
+                            |x: &Tensor| x.matmul(&x.t()?)?.tanh()?.matmul(x)?.affine(0.1, f64::from(round));
+                        x = f(&x).unwrap();
+                        want = f(&want).unwrap();
+                        if round % 3 == 0 {
+                            eval(&[&x]).unwrap();
+                        }
+                        if round % 4 == 3 {
+                            close(&x, &want, 1e-3);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Blocks rounded on the device are operands of later plans, where they lie.
+#[test]
+fn rounded_blocks_stay_on_the_device() {
+    for device in devices() {
+        let x = random(3, &[8, 64], &device).unwrap();
+        let w = random(4, &[32, 64], &device).unwrap();
+        let blocks = w.affine(2.0, 0.0).unwrap().quantize(tallow::Format::Q8_0).unwrap();
+        eval(&[&blocks, &x.affine(2.0, 0.0).unwrap()]).unwrap();
+        let (up, down) = moved(&device, || {
+            eval(&[&x.matmul(&blocks.dequantize()?.t()?)?])?;
+            device.synchronize()
+        });
+        assert_eq!((up, down), (0, 0));
+        let want = random(4, &[32, 64], &Device::Cpu)
+            .unwrap()
+            .affine(2.0, 0.0)
+            .unwrap()
+            .quantize(tallow::Format::Q8_0)
+            .unwrap();
+        close(&blocks.dequantize().unwrap(), &want.dequantize().unwrap(), 0.01);
+    }
+}
