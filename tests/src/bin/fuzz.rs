@@ -142,7 +142,7 @@ fn graphs(arguments: &Arguments, device: Option<&Device>, caps: &DeviceCaps) -> 
             return ExitCode::FAILURE;
         }
         seed += 1;
-        if !reached && seed % 64 == 0 && coverage.missing().is_empty() {
+        if !reached && seed.is_multiple_of(64) && coverage.missing().is_empty() {
             reached = true;
             println!("after {} s, seed {seed}: everything has been reached", start.elapsed().as_secs());
         }
