@@ -21,7 +21,7 @@ FUZZ_SEED    ?= 1
 # Mesa's software device, in tests only: their own threads fill the cores, and its threads would only compete with
 # them (a third of the device suite's time without). Most of its time goes to LLVM, and less with `nopt`. A demo
 # would run at a tenth of its speed with either.
-TESTING := test test-full test-all test-plain-device test-no-vulkan fuzz fuzz-lazy mutants
+TESTING := test test-full test-all test-candle test-plain-device test-no-vulkan fuzz fuzz-lazy mutants
 $(TESTING): export LP_NUM_THREADS := 0
 $(TESTING): export GALLIVM_PERF := nopt
 
@@ -35,7 +35,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo demo-chat test bench fuzz fuzz-lazy fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-plain-device test-no-vulkan test-full
+.PHONY: help demo demo-chat test bench fuzz fuzz-lazy fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-candle test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,14 @@ test-full: setup-test ## every op in every type and layout on the device, and te
 	REQUIRE_VULKAN=1 TALLOW_FULL=1 cargo test $(LOCKED) --workspace --test ops -- --nocapture
 	$(call step,tensors of more than 2^31 bytes)
 	REQUIRE_VULKAN=1 cargo test $(LOCKED) --workspace --test ops -- --ignored --test-threads=1
+
+# The tests of candle-core that tests/candle-core takes from the published package. `make test` runs them as part of the
+# workspace.
+CANDLE_SUITE := $(patsubst %,--test %,$(sort $(notdir $(basename $(wildcard tests/candle-core/tests/*.rs)))))
+
+test-candle: setup-test ## run candle-core's own tests on tensors of this crate, on the CPU and on Vulkan
+	$(call step,the tests of candle-core)
+	cargo test $(LOCKED) --workspace $(CANDLE_SUITE)
 
 bench: setup ## run the benchmarks
 	$(call step,benchmarks)

@@ -211,6 +211,11 @@ impl Intervals {
                     self.graph.add(Op::DimValue { dim: dim.clone(), dtype: wide_type(*dtype) }, &[])?;
                 self.narrowed(*dtype, Range::exact(value))
             }
+            Op::Scalar { symbol, dtype } => {
+                let value =
+                    self.graph.add(Op::Scalar { symbol: symbol.clone(), dtype: wide_type(*dtype) }, &[])?;
+                self.narrowed(*dtype, Range::exact(value))
+            }
             Op::Elementwise(op) => self.elementwise(*op, operand(operands.len() - 1).dtype, operands),
             Op::Cast(to) => self.cast(operand(0).dtype, *to, operands[0]),
             Op::Pad { axis, before, after, value } => {

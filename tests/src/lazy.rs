@@ -316,7 +316,7 @@ impl Machine<'_> {
         let Some((expected, interval)) = &round.expected[at.node.index()] else {
             return Err("nothing is expected".into());
         };
-        let dims = tensor.dims().map_err(|e| e.to_string())?;
+        let dims = tensor.dims();
         let got = Array::from_bytes(tensor.dtype(), dims, &bytes).map_err(|e| e.to_string())?;
         interval.check(expected, &got)
     }

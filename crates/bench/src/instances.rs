@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use tallow::{DType, Device, Input, Shape};
-use tallow_ir::{ElementwiseOp, Graph, Op, Value};
+use tallow::{DType, Device, Input};
+use tallow_ir::{ElementwiseOp, Graph, Op, Shape, Value};
 
 use crate::error::{BenchError, Result};
 use crate::work::Work;

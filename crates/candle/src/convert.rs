@@ -54,7 +54,7 @@ pub fn to_candle(tensor: &tallow::Tensor) -> candle_core::Result<candle_core::Te
     if let DType::Block(format) = tensor.dtype() {
         return fail(format!("a Candle tensor holds no {format} blocks; dequantize the tensor first"));
     }
-    let dims = tensor.dims().map_err(wrap)?;
+    // An error where the shape is symbolic, so that all extents are numbers below.
     let bytes = tensor.raw_bytes().map_err(wrap)?;
-    storage::tensor(storage::from_bytes(tensor.dtype(), &bytes)?, dims)
+    storage::tensor(storage::from_bytes(tensor.dtype(), &bytes)?, tensor.dims())
 }

@@ -432,6 +432,12 @@ impl<'a> Emitter<'a> {
                 let ty = glsl(*dtype)?.name();
                 Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
             }
+            Op::Scalar { symbol, dtype } => {
+                let bits = self.dim(&Dim::from(symbol));
+                let float = format!("uintBitsToFloat({bits})");
+                let text = scalar::cast(DType::F32, *dtype, &float);
+                Ok(self.define(glsl(*dtype)?.name(), text, 0, value.node))
+            }
             Op::Elementwise(op) => {
                 // Doubles have no instruction for the exponential, and would not gain.
                 if glsl(ty.dtype)? == Glsl::Float

@@ -15,6 +15,7 @@ use crate::outputs::OutputView;
 use crate::resident::Weight;
 use crate::shape::IntoShape;
 use crate::tensor::{Expr, Tensor};
+use crate::trace::Compiling;
 #[cfg(feature = "vulkan")]
 use crate::values::OnDevice;
 
@@ -47,20 +48,29 @@ impl Input {
 /// # Ok::<(), tallow::Error>(())
 /// ```
 ///
+/// Extents may be symbols, which only a run gives a value. `build` passes them on as shapes or as
+/// [`Tensor::sym_dims`]; where it reads one as a number, with [`Tensor::dims`] for example, there is no function that
+/// serves all values, and this is an error whatever `build` returns.
+///
 /// # Errors
-/// When `build` fails, gives tensors of another device, or compiling fails.
+/// When `build` fails, reads a symbolic extent as a number or gives tensors of another device, or compiling fails.
 pub fn compile(
     device: &Device,
     inputs: &[Input],
     build: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Function> {
+    let compiling = Compiling::begin(inputs.iter().map(|input| &input.ty.shape));
     let leaf = |input: &Input| {
         let leaf = tallow_ir::Op::Input { name: input.name.clone(), ty: input.ty.clone() };
         tallow_ir::infer::infer(&leaf, &[])?;
-        Ok(Tensor::node(input.ty.clone(), device, Expr::Input(input.name.clone())))
+        let expr = Expr::Input(input.name.clone());
+        Tensor::traced(input.ty.clone(), device, expr, Some(compiling.trace()))
     };
     let arguments: Vec<Tensor> = inputs.iter().map(leaf).collect::<Result<_>>()?;
-    let results = build(&arguments)?;
+    let results = build(&arguments);
+    // Before its own error, which may follow from the number.
+    compiling.check()?;
+    let results = results?;
     if let Some(other) = results.iter().find(|t| t.device() != device) {
         let (lhs, rhs) = (device.name(), other.device().name());
         return Err(Error::DeviceMismatchBinaryOp { op: "compile", lhs, rhs });
@@ -69,7 +79,7 @@ pub fn compile(
     let constants = computed_constants(&roots);
     crate::eval::eval_for("compile", &constants.iter().collect::<Vec<_>>())?;
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
-    let Lowered { graph, known, blocks } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
+    let Lowered { graph, known, blocks, .. } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
     let mut weights = HashMap::new();
     for (name, tensor) in known {
         weights.insert(name, tensor.as_weight()?);
@@ -120,7 +130,7 @@ impl Function {
             let why = format!("the function takes {} tensors, got {}", self.inputs.len(), tensors.len());
             return Err(Error::InvalidArgument { op: "run", why });
         }
-        let types = tensors.iter().map(|t| Ok((t.dtype(), t.dims()?))).collect::<Result<Vec<_>>>()?;
+        let types = tensors.iter().map(|t| Ok((t.dtype(), t.const_dims()?))).collect::<Result<Vec<_>>>()?;
         let symbols = bind_all(&self.inputs, &types)?;
         let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         crate::eval::eval_for("run", tensors)?;
@@ -162,7 +172,7 @@ impl Function {
         let values = plan.run(&bindings, &operands)?;
         let tensor = |(ty, value): (&TensorType, OnDevice)| {
             let extents = run_shape(ty, &bindings)?;
-            Ok(Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value)))
+            Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value))
         };
         self.outputs.iter().zip(values).map(tensor).collect()
     }

@@ -66,11 +66,11 @@ impl Tensor {
     ) -> Result<Tensor> {
         let by = Params { op: "conv1d", padding, stride, dilation, groups };
         self.of_rank(by.op, 3)?;
-        let (_, c_in, _) = kernel.dims3()?;
+        let [_, c_in, _] = kernel.const_dims_of::<3>("dims3")?;
         if c_in.checked_mul(groups).map(Dim::from).as_ref() != Some(&self.sym_dims()[1]) {
             return Err(Error::Conv1dInvalidArgs {
-                inp_shape: self.shape().clone(),
-                k_shape: kernel.shape().clone(),
+                inp_shape: self.sym_shape().clone(),
+                k_shape: kernel.sym_shape().clone(),
                 padding,
                 stride,
                 msg: "the number of in-channels on the input doesn't match the kernel size",
@@ -154,7 +154,7 @@ impl Tensor {
         let rank = 2 + axes;
         let c_in = self.of_rank(by.op, rank)?[1].clone();
         kernel.of_rank(by.op, rank)?;
-        let k = kernel.dims()?;
+        let k = kernel.const_dims()?;
         let (c_out, per_group) = (k[0], k[1]);
         if per_group.checked_mul(by.groups).map(Dim::from) != Some(c_in.clone()) {
             let why = format!(
@@ -184,7 +184,7 @@ impl Tensor {
         self.same_dtype(by.op, kernel)?;
         let rank = self.rank();
         kernel.of_rank(by.op, rank)?;
-        let k = kernel.dims()?;
+        let k = kernel.const_dims()?;
         let (c_in, c_out) = (k[0], k[1]);
         if self.sym_dims()[1] != Dim::from(c_in) {
             let why =
@@ -228,7 +228,7 @@ impl Tensor {
         if stride > 1 {
             let mut dims = self.sym_dims().to_vec();
             if dims[axis].is(0) {
-                return Err(by.fail(format!("axis {axis} of {} is empty", self.shape())));
+                return Err(by.fail(format!("axis {axis} of {} is empty", self.sym_shape())));
             }
             dims[axis] = &dims[axis] * &stride.into();
             x = x.unsqueeze(axis + 1)?.pad_with_zeros(axis + 1, 0, stride - 1)?.reshape(dims)?;
@@ -248,9 +248,10 @@ impl Tensor {
             let len = &(&x.sym_dims()[axis] - &skip) - &drop;
             if len.max_value() < 1 {
                 let padding = by.padding;
-                return Err(
-                    by.fail(format!("padding {padding} leaves nothing of axis {axis} of {}", self.shape()))
-                );
+                return Err(by.fail(format!(
+                    "padding {padding} leaves nothing of axis {axis} of {}",
+                    self.sym_shape()
+                )));
             }
             x = x.narrow(axis, skip, len)?;
         }
@@ -266,7 +267,7 @@ fn split(groups: usize, per_group: usize, rest: &[usize]) -> Vec<usize> {
 /// A kernel `[groups, out, in, size..]` times the windows of `[batch * groups, in, ..]`:
 /// `[batch, groups * out, positions..]`.
 fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Result<Tensor> {
-    let k = kernel.dims()?;
+    let k = kernel.const_dims()?;
     let (groups, c_out) = (k[0], k[1]);
     let inner: usize = k[2..].iter().product();
     let unfolded = x.windows_from(by.op, 2, slides)?;
@@ -286,7 +287,7 @@ fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Resu
         let sum = spread(&right, 2)?.mul(&spread(&left, 3)?)?.sum(3)?;
         sum.to_dtype(x.dtype())?
     } else {
-        kernel.reshape((1, groups, c_out, inner))?.matmul(&right)?
+        kernel.reshape((1, groups, c_out, inner))?.broadcast_matmul(&right)?
     };
     let all = [batch, (groups * c_out).into()];
     product.reshape(all.into_iter().chain(places).collect::<Vec<_>>())

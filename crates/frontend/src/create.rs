@@ -117,7 +117,7 @@ impl Tensor {
         check_bytes("tensor", "", &ty, &extents, bytes.len())?;
         // The IR's own limits (rank, number of elements) hold for tensors that are only data too.
         tallow_ir::infer::infer(&tallow_ir::Op::Input { name: String::new(), ty: ty.clone() }, &[])?;
-        Ok(Tensor::node(ty, device, Expr::Data(std::sync::Arc::new(bytes))))
+        Tensor::node(ty, device, Expr::Data(std::sync::Arc::new(bytes)))
     }
 
     /// A tensor of one value.

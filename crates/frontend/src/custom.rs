@@ -7,6 +7,7 @@ use tallow_reference::{Array, CustomArguments, register_custom};
 
 use crate::element::WithDType;
 use crate::error::{Error, Result};
+use crate::shape::IntoShape;
 use crate::tensor::{Expr, Tensor};
 
 /// A compute shader with typed inputs, outputs and push constants, checked once and used like any op.
@@ -293,8 +294,8 @@ impl From<i32> for Push {
 
 impl CustomCall {
     /// The shape of the next output.
-    pub fn output(mut self, shape: &Shape) -> Self {
-        self.shapes.push(shape.clone());
+    pub fn output(mut self, shape: impl IntoShape) -> Self {
+        self.shapes.push(shape.into_shape());
         self
     }
 
@@ -328,7 +329,7 @@ impl CustomCall {
         let types = Tensor::types_of(&op, &inputs, &device)?;
         let output =
             |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), self.inputs.clone(), result));
-        Ok((0..).zip(types).map(output).collect())
+        (0..).zip(types).map(output).collect()
     }
 
     /// The output of a kernel that has one.

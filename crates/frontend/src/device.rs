@@ -252,6 +252,8 @@ pub struct DeviceMemory {
     pub peak: u64,
     /// Kept from tensors that were dropped, for those to come. It is given back to the driver where memory runs out.
     pub cached: u64,
+    /// Buffers that there are, those that are kept among them.
+    pub buffers: u64,
     /// What the driver lets this process have of the device's own memory, where it says so.
     pub budget: Option<u64>,
 }

@@ -103,7 +103,7 @@ impl fmt::Debug for Tensor {
             Expr::Op(..) => ", lazy",
             Expr::Input(_) => ", input",
         };
-        let short = match self.dims() {
+        let short = match self.const_dims() {
             Ok([]) => true,
             Ok([extent]) => *extent < SHORT,
             Ok(_) | Err(_) => false,
@@ -147,7 +147,7 @@ impl Tensor {
         if let DType::Block(_) = self.dtype() {
             return self.dequantize()?.page(options);
         }
-        let dims = self.dims()?;
+        let dims = self.const_dims()?;
         let numbers = numbers(self.dtype(), &self.bytes("display")?);
         let short = numbers.len() > options.threshold;
         let visible = |index: usize| {

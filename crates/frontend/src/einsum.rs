@@ -50,7 +50,7 @@ pub fn einsum<T: AsRef<Tensor>>(equation: &str, operands: &[T]) -> Result<Tensor
         first.same_dtype("einsum", other)?;
     }
     let (terms, output) = read(equation, &tensors).map_err(|why| {
-        let shapes: Vec<String> = tensors.iter().map(|t| t.shape().to_string()).collect();
+        let shapes: Vec<String> = tensors.iter().map(|t| t.sym_shape().to_string()).collect();
         let why = format!("{why} in {equation:?} of shapes {}", shapes.join(", "));
         Error::InvalidArgument { op: "einsum", why }
     })?;
@@ -161,7 +161,7 @@ fn diagonal(mut tensor: Tensor, mut labels: Vec<Label>) -> Result<Part> {
         (0..labels.len()).find_map(|j| Some((labels[..j].iter().position(|l| *l == labels[j])?, j)))
     };
     while let Some((i, j)) = twice(&labels) {
-        let n = tensor.dim(i)?;
+        let n = tensor.const_dim(i)?;
         let mut order: Vec<usize> = (0..labels.len()).filter(|axis| *axis != i && *axis != j).collect();
         order.extend([i, j]);
         let mut dims: Vec<Dim> =

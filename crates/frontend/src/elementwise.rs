@@ -99,8 +99,8 @@ tallow_ir::elementwise_table!(methods);
 impl Tensor {
     pub(crate) fn binary(&self, op: ElementwiseOp, rhs: &Tensor) -> Result<Tensor> {
         let name = op.name();
-        if self.shape() != rhs.shape() {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+        if self.sym_shape() != rhs.sym_shape() {
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: name, lhs, rhs });
         }
         self.same_dtype(name, rhs)?;
@@ -118,23 +118,36 @@ impl Tensor {
         if lhs == rhs { Ok(()) } else { Err(Error::DTypeMismatchBinaryOp { op, lhs, rhs }) }
     }
 
+    pub(crate) fn same_device(&self, op: &'static str, rhs: &Tensor) -> Result<()> {
+        if self.device() == rhs.device() {
+            return Ok(());
+        }
+        let (lhs, rhs) = (self.device().name(), rhs.device().name());
+        Err(Error::DeviceMismatchBinaryOp { op, lhs, rhs })
+    }
+
     /// Both tensors repeated to their common shape.
     pub(crate) fn broadcast_pair(&self, op: &'static str, rhs: &Tensor) -> Result<(Tensor, Tensor)> {
-        let Some(shape) = broadcast_shape(self.shape(), rhs.shape()) else {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+        let Some(shape) = broadcast_shape(self.sym_shape(), rhs.sym_shape()) else {
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         };
         let widen = |t: &Tensor, shape: &Shape| t.broadcast_as(shape);
         Ok((widen(self, &shape)?, widen(rhs, &shape)?))
     }
 
-    /// `x * mul + add`.
+    /// `x * mul + add`; where `add` is 0 it is left out, so that only `mul` of 0 makes +0 of -0.
     ///
     /// # Errors
     /// When the element type is a block format.
     pub fn affine(&self, mul: f64, add: f64) -> Result<Tensor> {
         let scaled = if mul == 1.0 { self.clone() } else { self.mul(&self.constant_like(mul)?)? };
-        if add == 0.0 { Ok(scaled) } else { scaled.add(&self.constant_like(add)?) }
+        match (mul, add) {
+            // What is left is +0 or -0, or NaN; adding +0 gives +0, as this does.
+            (0.0, 0.0) if self.dtype().is_float() => scaled.abs(),
+            (_, 0.0) => Ok(scaled),
+            (_, add) => scaled.add(&self.constant_like(add)?),
+        }
     }
 
     /// `x^2`.
@@ -181,8 +194,8 @@ impl Tensor {
         }
         on_true.same_dtype(op, on_false)?;
         for other in [on_true, on_false] {
-            if self.shape() != other.shape() {
-                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+            if self.sym_shape() != other.sym_shape() {
+                let (lhs, rhs) = (self.sym_shape().clone(), other.sym_shape().clone());
                 return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
             }
         }
@@ -200,8 +213,8 @@ impl Tensor {
     pub fn philox(&self, key: &Tensor, stream: &Tensor) -> Result<Tensor> {
         for other in [key, stream] {
             self.same_dtype("philox", other)?;
-            if self.shape() != other.shape() {
-                let (lhs, rhs) = (self.shape().clone(), other.shape().clone());
+            if self.sym_shape() != other.sym_shape() {
+                let (lhs, rhs) = (self.sym_shape().clone(), other.sym_shape().clone());
                 return Err(Error::ShapeMismatchBinaryOp { op: "philox", lhs, rhs });
             }
         }

@@ -156,6 +156,19 @@ pub enum Error {
         /// The shape.
         shape: Shape,
     },
+    /// A function that is being compiled read an extent as a number, but only a run knows it.
+    #[error(
+        "{method}() read extent {axis} of shape {shape} as a number, but it is symbolic while the function is compiled: \
+         sym_dims() gives the extents as expressions"
+    )]
+    SymbolicExtent {
+        /// The method that read it.
+        method: &'static str,
+        /// The axis: the first symbolic one where the method reads all.
+        axis: usize,
+        /// The shape.
+        shape: Shape,
+    },
     /// Arguments of an op that contradict each other or the tensor.
     #[error("invalid arguments for {op}: {why}")]
     InvalidArgument {
@@ -340,6 +353,17 @@ pub enum Error {
         /// What it said.
         String,
     ),
+    /// The device's memory does not suffice, also after what was kept for later was given back. Nothing that was computed
+    /// is lost.
+    #[error("out of memory for {what} ({bytes} bytes): {reason}")]
+    OutOfMemory {
+        /// What the memory was for.
+        what: String,
+        /// Bytes asked for, or 0 where the driver did not say.
+        bytes: u64,
+        /// Which memory, and how much is in use.
+        reason: String,
+    },
     /// The device or the compiler for it refused.
     #[error("device: {0}")]
     Device(

@@ -207,6 +207,13 @@ impl Executable {
         }
     }
 
+    /// [`Executable::run`] with symbols of which the graph may have only some.
+    pub(crate) fn run_given(&self, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Outputs> {
+        let known = |(name, _): &&(&str, u64)| self.wants.symbols.iter().any(|symbol| symbol.name() == *name);
+        let symbols: Vec<(&str, u64)> = symbols.iter().filter(known).copied().collect();
+        self.run(&symbols, inputs)
+    }
+
     /// Runs once and waits, without copies on the way: `write` puts the elements of the input of each name straight
     /// into memory that the device reads (row-major, little-endian; each byte once and in order), `read` sees each
     /// output where the device wrote it. An error of `write` ends the run before anything is computed. On a GPU, a run

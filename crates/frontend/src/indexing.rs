@@ -79,7 +79,7 @@ pub trait IndexOp<T> {
 impl Tensor {
     fn index_axes(&self, indices: &[TensorIndexer]) -> Result<Tensor> {
         if indices.len() > self.rank() {
-            let why = format!("{} indices for shape {}", indices.len(), self.shape());
+            let why = format!("{} indices for shape {}", indices.len(), self.sym_shape());
             return Err(Error::InvalidArgument { op: "i", why });
         }
         let mut out = self.clone();
@@ -122,7 +122,7 @@ impl Tensor {
     fn pick(&self, parts: &[u32], axis: usize) -> Result<Tensor> {
         let extent = self.sym_dims()[axis].max_value();
         if let Some(index) = parts.iter().find(|index| i64::from(**index) >= extent) {
-            let (index, size, shape) = (*index as usize, extent as usize, self.shape().clone());
+            let (index, size, shape) = (*index as usize, extent as usize, self.sym_shape().clone());
             return Err(Error::InvalidIndex { op: "i", index, size, shape });
         }
         self.index_select(&Tensor::from_slice(parts, parts.len(), self.device())?, axis)

@@ -21,16 +21,16 @@ impl Tensor {
         if rest.is_empty() {
             return Ok((*first).clone());
         }
-        let axis = axis.of(first.shape(), "cat")?;
+        let axis = axis.of(first.sym_shape(), "cat")?;
         for (n, other) in (2..).zip(rest) {
             first.same_dtype("cat", other)?;
             if other.rank() != first.rank() {
-                let (got, shape) = (other.rank(), other.shape().clone());
+                let (got, shape) = (other.rank(), other.sym_shape().clone());
                 return Err(Error::UnexpectedNumberOfDims { op: "cat", expected: first.rank(), got, shape });
             }
             let mut pairs = first.sym_dims().iter().zip(other.sym_dims()).enumerate();
             if let Some((dim, _)) = pairs.find(|(dim, (a, b))| *dim != axis && a != b) {
-                let (first_shape, nth_shape) = (first.shape().clone(), other.shape().clone());
+                let (first_shape, nth_shape) = (first.sym_shape().clone(), other.sym_shape().clone());
                 return Err(Error::ShapeMismatchCat { dim, first_shape, n, nth_shape });
             }
         }
@@ -45,14 +45,14 @@ impl Tensor {
         let Some(first) = tensors.first().map(AsRef::as_ref) else {
             return Err(Error::OpRequiresAtLeastOneTensor { op: "stack" });
         };
-        if let Some(other) = tensors.iter().map(AsRef::as_ref).find(|t| t.shape() != first.shape()) {
-            let (lhs, rhs) = (first.shape().clone(), other.shape().clone());
+        if let Some(other) = tensors.iter().map(AsRef::as_ref).find(|t| t.sym_shape() != first.sym_shape()) {
+            let (lhs, rhs) = (first.sym_shape().clone(), other.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: "stack", lhs, rhs });
         }
         let lift = |tensor: &T| tensor.as_ref().unsqueeze(axis);
         let lifted: Vec<Tensor> = tensors.iter().map(lift).collect::<Result<_>>()?;
         // Counted in the result, as `unsqueeze` counts.
-        Tensor::cat(&lifted, axis.of(lifted[0].shape(), "stack")?)
+        Tensor::cat(&lifted, axis.of(lifted[0].sym_shape(), "stack")?)
     }
 
     /// The tensor so many times along each axis, e.g. `(2, 1)`: counts belong to the first axes; where there
@@ -82,7 +82,7 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist or the result is too large.
     pub fn repeat_interleave(&self, count: usize, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "repeat_interleave")?;
+        let axis = axis.of(self.sym_shape(), "repeat_interleave")?;
         let mut spread = self.sym_dims().to_vec();
         let mut repeated = spread.clone();
         repeated[axis] = &repeated[axis] * &count.into();
@@ -95,8 +95,8 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist or is symbolic.
     pub fn roll(&self, shift: i32, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "roll")?;
-        let extent = self.dim(axis)?;
+        let axis = axis.of(self.sym_shape(), "roll")?;
+        let extent = self.const_dim(axis)?;
         let shift = i64::from(shift).checked_rem_euclid(extent as i64).unwrap_or(0) as usize;
         if shift == 0 {
             return Ok(self.clone());
@@ -114,7 +114,7 @@ impl Tensor {
         if before.is(0) && after.is(0) {
             return Ok(self.clone());
         }
-        let axis = axis.of(self.shape(), "pad_with_zeros")?;
+        let axis = axis.of(self.sym_shape(), "pad_with_zeros")?;
         let value = Scalar::of(self.dtype(), 0.0);
         self.unary(Op::Pad { axis, before, after, value })
     }
@@ -127,10 +127,10 @@ impl Tensor {
         if before == 0 && after == 0 {
             return Ok(self.clone());
         }
-        let axis = axis.of(self.shape(), "pad_with_same")?;
-        let extent = self.dim(axis)?;
+        let axis = axis.of(self.sym_shape(), "pad_with_same")?;
+        let extent = self.const_dim(axis)?;
         if self.sym_dims().iter().any(|d| d.is(0)) {
-            return Err(Error::EmptyTensor { op: "pad_with_same", shape: self.shape().clone() });
+            return Err(Error::EmptyTensor { op: "pad_with_same", shape: self.sym_shape().clone() });
         }
         let copies = |at: usize, count: usize| {
             let mut dims = self.sym_dims().to_vec();
@@ -153,18 +153,18 @@ impl Tensor {
     /// When types, devices, ranks or other extents differ, or `src` reaches beyond the axis.
     pub fn slice_scatter(&self, src: &Tensor, axis: impl Axis, start: impl Extent) -> Result<Tensor> {
         let op = "slice_scatter";
-        let axis = axis.of(self.shape(), op)?;
+        let axis = axis.of(self.sym_shape(), op)?;
         self.same_dtype(op, src)?;
         if src.rank() != self.rank() {
-            let (got, shape) = (src.rank(), src.shape().clone());
+            let (got, shape) = (src.rank(), src.sym_shape().clone());
             return Err(Error::UnexpectedNumberOfDims { op, expected: self.rank(), got, shape });
         }
         let (extent, len) = (&self.sym_dims()[axis], &src.sym_dims()[axis]);
         let start = start.extent();
         let end = &start + len;
         let beyond = end.as_const().zip(extent.as_const()).is_some_and(|(end, extent)| end > extent);
-        if beyond || src.shape().with_ones(&[axis]) != self.shape().with_ones(&[axis]) {
-            let (lhs, rhs) = (self.shape().clone(), src.shape().clone());
+        if beyond || src.sym_shape().with_ones(&[axis]) != self.sym_shape().with_ones(&[axis]) {
+            let (lhs, rhs) = (self.sym_shape().clone(), src.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         let (before, after) = (self.narrow(axis, 0, &start)?, self.narrow(axis, &end, extent - &end)?);
@@ -189,16 +189,16 @@ impl Tensor {
     /// length than `src`.
     pub fn slice_assign<R: RangeBounds<usize>>(&self, ranges: &[R], src: &Tensor) -> Result<Tensor> {
         let op = "slice_assign";
-        for (rank, shape) in [(src.rank(), src.shape()), (ranges.len(), self.shape())] {
+        for (rank, shape) in [(src.rank(), src.sym_shape()), (ranges.len(), self.sym_shape())] {
             if rank != self.rank() {
                 let shape = shape.clone();
                 return Err(Error::UnexpectedNumberOfDims { op, expected: self.rank(), got: rank, shape });
             }
         }
         self.same_dtype(op, src)?;
-        let (extents, lens) = (self.dims()?, src.dims()?);
+        let (extents, lens) = (self.const_dims()?, src.const_dims()?);
         let mut part = src.clone();
-        let mut inside = Tensor::ones(src.shape(), tallow_ir::DType::U8, self.device())?;
+        let mut inside = Tensor::ones(src.sym_shape(), tallow_ir::DType::U8, self.device())?;
         for (axis, range) in ranges.iter().enumerate() {
             let start = match range.start_bound() {
                 Bound::Included(at) => *at,
@@ -213,8 +213,8 @@ impl Tensor {
             if end <= start || end > extents[axis] || end - start != lens[axis] {
                 let why = format!(
                     "{start}..{end} of axis {axis} of shape {} is no place for shape {}",
-                    self.shape(),
-                    src.shape()
+                    self.sym_shape(),
+                    src.sym_shape()
                 );
                 return Err(Error::InvalidArgument { op, why });
             }
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn repeat_counts_belong_to_the_first_axes() {
         let x = Tensor::arange(0u32, 6, &Device::Cpu).unwrap().reshape((1, 2, 3)).unwrap();
-        assert_eq!(x.repeat(2).unwrap().dims().unwrap(), [2, 2, 3]);
-        assert_eq!(x.repeat((2, 1, 1, 2)).unwrap().dims().unwrap(), [2, 1, 2, 6]);
-        assert_eq!(x.repeat((1, 0)).unwrap().dims().unwrap(), [1, 0, 3]);
+        assert_eq!(x.repeat(2).unwrap().dims(), [2, 2, 3]);
+        assert_eq!(x.repeat((2, 1, 1, 2)).unwrap().dims(), [2, 1, 2, 6]);
+        assert_eq!(x.repeat((1, 0)).unwrap().dims(), [1, 0, 3]);
     }
 }

@@ -16,9 +16,10 @@
 //! ```
 //!
 //! Names and meanings follow `candle_core` 0.11, so that code moves over by changing an import;
-//! `docs/candle-api.md` lists every method. What differs most: extents may be [`Symbol`]s, so [`Tensor::dims`] is a
-//! `Result`; tensors never change, so there is no `slice_set`, but [`Tensor::slice_scatter`]; indices out of range are
-//! clamped, as every index is data that a GPU cannot stop for; a result is contiguous, always.
+//! `docs/candle-api.md` lists every method. What differs most: tensors never change, so there is no `slice_set`, but
+//! [`Tensor::slice_scatter`]; indices out of range are clamped, as every index is data that a GPU cannot stop for.
+//! In a function that [`compile`] is called with, extents may be [`Symbol`]s, and
+//! [`Tensor::sym_dims`] is how to read them.
 //!
 //! Below the tensors lie graphs ([`tallow_ir`]): [`Device::compile`] takes one as it is, with weights and
 //! states bound by name, and [`compile`] makes one of a function of tensors. The crate `tallow-models` builds
@@ -40,8 +41,10 @@ mod elementwise;
 mod error;
 mod eval;
 mod executable;
+mod extents;
 mod indexing;
 mod join;
+mod layout;
 mod linear;
 mod lookup;
 mod lower;
@@ -55,6 +58,7 @@ mod outputs;
 mod pieces;
 mod plan;
 mod pool;
+mod programs;
 pub mod quantized;
 mod random;
 mod read;
@@ -65,6 +69,7 @@ pub mod safetensors;
 mod scatter;
 pub mod shape;
 mod tensor;
+mod trace;
 mod values;
 mod views;
 mod windows;
@@ -81,13 +86,14 @@ pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
 pub use executable::{ExecStats, Executable, Pending, Prepared};
+pub use extents::Shape;
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use outputs::{OutputView, Outputs, RunOutput};
 pub use plan::{MemoryPlan, device_bytes, plan_memory};
 pub use resident::{State, Weight};
 pub use shape::D;
-pub use tallow_ir::{DType, Dim, Format, Graph, Shape, Symbol, caps};
+pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;
 pub use tensor::Tensor;

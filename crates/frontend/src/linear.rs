@@ -1,43 +1,65 @@
 //! Matrix products.
 
-use tallow_ir::{Op, Shape};
+use tallow_ir::{Dim, Op, Shape};
 
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// `[.., m, k]` times `[.., k, n]`: a matrix product for each of the leading axes, which are equal or 1.
+    /// `[.., m, k]` times `[.., k, n]`: a matrix product for each of the leading axes, of which both have as many elements;
+    /// the result has those of the left side. [`Tensor::broadcast_matmul`] repeats leading axes.
     ///
     /// # Errors
     /// When ranks, inner extents, leading axes, element types or devices do not fit.
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
-        self.same_dtype("matmul", rhs)?;
-        let (a, b) = (self.sym_dims(), rhs.sym_dims());
-        let fits = a.len() >= 2 && a.len() == b.len() && a[a.len() - 1] == b[b.len() - 2] && {
-            let outer = |d: &[tallow_ir::Dim]| d[..d.len() - 2].iter().cloned().collect::<Shape>();
-            broadcast_shape(&outer(a), &outer(b)).is_some()
+        let count = |batch: &[Dim]| batch.iter().fold(Dim::one(), |n, dim| &n * dim);
+        let ([batch @ .., _, k], [others @ .., l, n]) = (self.sym_dims(), rhs.sym_dims()) else {
+            return Err(self.no_product("matmul", rhs));
         };
-        if !fits {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
-            return Err(Error::ShapeMismatchBinaryOp { op: "matmul", lhs, rhs });
+        if batch.len() != others.len() || k != l || count(batch) != count(others) {
+            return Err(self.no_product("matmul", rhs));
         }
-        Tensor::of_op(Op::Matmul, &[self, rhs], self.device())
+        self.same_device("matmul", rhs)?;
+        self.same_dtype("matmul", rhs)?;
+        if batch == others {
+            return Tensor::of_op(Op::Matmul, &[self, rhs], self.device());
+        }
+        let dims: Shape = batch.iter().chain([k, n]).cloned().collect();
+        Tensor::of_op(Op::Matmul, &[self, &rhs.reshape(dims)?], self.device())
     }
 
-    /// [`Tensor::matmul`] with missing leading axes added on either side.
+    /// [`Tensor::matmul`] of matrices whose leading axes are repeated to those of the other side: extents of 1 and
+    /// missing axes.
     ///
     /// # Errors
-    /// As there.
+    /// When ranks, inner extents, leading axes, element types or devices do not fit.
     pub fn broadcast_matmul(&self, rhs: &Tensor) -> Result<Tensor> {
+        let fits = match (self.sym_dims(), rhs.sym_dims()) {
+            ([batch @ .., _, k], [others @ .., l, _]) => {
+                let shape = |dims: &[Dim]| Shape::new(dims.to_vec());
+                k == l && broadcast_shape(&shape(batch), &shape(others)).is_some()
+            }
+            _ => false,
+        };
+        if !fits {
+            return Err(self.no_product("broadcast_matmul", rhs));
+        }
+        self.same_device("broadcast_matmul", rhs)?;
+        self.same_dtype("broadcast_matmul", rhs)?;
         let (mut lhs, mut rhs) = (self.clone(), rhs.clone());
-        while lhs.rank() < rhs.rank() && lhs.rank() >= 2 {
+        while lhs.rank() < rhs.rank() {
             lhs = lhs.unsqueeze(0)?;
         }
-        while rhs.rank() < lhs.rank() && rhs.rank() >= 2 {
+        while rhs.rank() < lhs.rank() {
             rhs = rhs.unsqueeze(0)?;
         }
-        lhs.matmul(&rhs)
+        // The op repeats extents of 1 by itself.
+        Tensor::of_op(Op::Matmul, &[&lhs, &rhs], self.device())
+    }
+
+    fn no_product(&self, op: &'static str, rhs: &Tensor) -> Error {
+        Error::ShapeMismatchBinaryOp { op, lhs: self.sym_shape().clone(), rhs: rhs.sym_shape().clone() }
     }
 
     /// A matrix times a vector: `[m, k]` and `[k]` to `[m]`.
@@ -48,7 +70,7 @@ impl Tensor {
         match (self.sym_dims(), rhs.sym_dims()) {
             ([_, k], [n]) if k == n => self.matmul(&rhs.unsqueeze(1)?)?.squeeze(1),
             _ => {
-                let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+                let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
                 Err(Error::ShapeMismatchBinaryOp { op: "mv", lhs, rhs })
             }
         }
@@ -60,7 +82,7 @@ impl Tensor {
     /// When these are no vectors of one length, or element types or devices differ.
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
         if self.rank() != 1 || rhs.rank() != 1 {
-            let (lhs, rhs) = (self.shape().clone(), rhs.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), rhs.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: "dot", lhs, rhs });
         }
         self.mul(rhs)?.sum_all()

@@ -7,7 +7,7 @@ use crate::elementwise::TensorOrScalar;
 use crate::error::{Error, Result};
 use crate::masks::positions;
 use crate::shape::Axis;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, row_major};
 
 impl Tensor {
     /// The parts of an axis that `indices` (integers, one axis) name; indices are clamped to the extent.
@@ -16,9 +16,9 @@ impl Tensor {
     /// When the axis does not exist or is empty, or the indices are no integers of one axis.
     pub fn index_select(&self, indices: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let op = "index_select";
-        let axis = axis.of(self.shape(), op)?;
+        let axis = axis.of(self.sym_shape(), op)?;
         if indices.rank() != 1 {
-            let (lhs, rhs) = (self.shape().clone(), indices.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), indices.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         self.lookup(op, indices, axis)
@@ -31,7 +31,7 @@ impl Tensor {
     pub fn embedding(&self, indices: &Tensor) -> Result<Tensor> {
         let op = "embedding";
         if self.rank() != 2 {
-            let (got, shape) = (self.rank(), self.shape().clone());
+            let (got, shape) = (self.rank(), self.sym_shape().clone());
             return Err(Error::UnexpectedNumberOfDims { op, expected: 2, got, shape });
         }
         self.lookup(op, indices, 0)
@@ -45,23 +45,23 @@ impl Tensor {
     /// beyond this tensor along another axis, the shape is symbolic, or the tensor has 2^32 elements.
     pub fn gather(&self, indices: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let op = "gather";
-        let axis = axis.of(self.shape(), op)?;
-        let (extents, wanted) = (self.dims()?, indices.dims()?);
+        let axis = axis.of(self.sym_shape(), op)?;
+        let (extents, wanted) = (self.const_dims()?, indices.const_dims()?);
         let mut pairs = extents.iter().zip(wanted).enumerate();
         if extents.len() != wanted.len() || pairs.any(|(at, (have, want))| at != axis && want > have) {
-            let (lhs, rhs) = (self.shape().clone(), indices.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), indices.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
-        let strides = self.stride()?;
-        if self.elem_count()? > u32::MAX as usize {
-            let why = format!("shape {} has more elements than an index can name", self.shape());
+        let strides = row_major(extents);
+        if self.const_elem_count()? > u32::MAX as usize {
+            let why = format!("shape {} has more elements than an index can name", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
-        if indices.elem_count()? == 0 {
-            return Tensor::zeros(indices.shape(), self.dtype(), self.device());
+        if indices.const_elem_count()? == 0 {
+            return Tensor::zeros(indices.sym_shape(), self.dtype(), self.device());
         }
         if extents[axis] == 0 {
-            return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
+            return Err(Error::EmptyTensor { op, shape: self.sym_shape().clone() });
         }
         let last = (extents[axis] - 1) as f64;
         let mut flat = indices.as_indices(op)?.minimum(last)?.affine(strides[axis] as f64, 0.0)?;
@@ -80,7 +80,7 @@ impl Tensor {
     /// # Errors
     /// When shapes, element types or devices do not fit, or the mask holds floats.
     pub fn masked_fill(&self, mask: &Tensor, value: impl TensorOrScalar) -> Result<Tensor> {
-        mask.broadcast_as(self.shape())?.where_cond(&value.operand(self)?, self)
+        mask.broadcast_as(self.sym_shape())?.where_cond(&value.operand(self)?, self)
     }
 
     fn lookup(&self, op: &'static str, indices: &Tensor, axis: usize) -> Result<Tensor> {
@@ -89,7 +89,7 @@ impl Tensor {
             return Tensor::of_op(Op::Gather { axis }, &[self, &indices], self.device());
         }
         if !indices.sym_dims().iter().any(|d| d.is(0)) {
-            return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
+            return Err(Error::EmptyTensor { op, shape: self.sym_shape().clone() });
         }
         // Nothing of nothing.
         let dims = self.sym_dims();

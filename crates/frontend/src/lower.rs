@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use tallow_ir::{Graph, Op, Value};
+use tallow_ir::{DType, Graph, Op, Scalar, Symbol, Value};
 
 use crate::error::{Error, Result};
 use crate::quantized::Blocks;
@@ -16,6 +16,8 @@ pub(crate) struct Lowered {
     pub graph: Graph,
     /// Name and tensor of each leaf whose value is known.
     pub known: Vec<(String, Tensor)>,
+    /// The float constants that the graph is given, where values that are known are inputs.
+    pub scalars: Vec<(Symbol, Scalar)>,
     /// Name and data of each leaf of blocks, which are weights in any graph.
     pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
 }
@@ -41,7 +43,7 @@ pub(crate) fn lower(
     inputs: &[(&str, &Tensor)],
 ) -> Result<Lowered> {
     let mut walk = Walk {
-        lowered: Lowered { graph: Graph::new(name), known: vec![], blocks: vec![] },
+        lowered: Lowered { graph: Graph::new(name), known: vec![], scalars: vec![], blocks: vec![] },
         values: HashMap::new(),
     };
     // Declared first, so that an input that nothing reads is still one.
@@ -91,7 +93,9 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
                 let is_constant = |operand: &Tensor| is_constant(operand);
                 let free =
                     op.is_view() || matches!(op, Op::Dequantize(_)) || operands.iter().all(is_constant);
-                (depends, !free || operands.iter().any(|operand| of(operand).1))
+                // What has symbols has a value in each run only.
+                let of_a_run = tensor.ty().shape.as_const().is_none() || !op.symbols().is_empty();
+                (depends || of_a_run, !free || operands.iter().any(|operand| of(operand).1))
             }
         };
         found.insert(address(tensor), facts);
@@ -156,6 +160,11 @@ pub(crate) fn address(tensor: &Tensor) -> *const Node {
     Arc::as_ptr(&tensor.0)
 }
 
+/// Whether every value of the type is that of 32 bits.
+fn is_short_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
 struct Walk {
     lowered: Lowered,
     values: HashMap<*const Node, Value>,
@@ -179,6 +188,13 @@ impl Walk {
                     self.lowered.graph.add(Op::Weight { name, ty: tensor.ty().clone() }, &[])?
                 }
                 Expr::Input(input) => return Err(Error::NoValue { op, input }),
+                Expr::Op(Op::Const(scalar), _, _)
+                    if known_as == KnownAs::Input && is_short_float(scalar.dtype()) =>
+                {
+                    let symbol = Symbol::new(&format!("c{}", self.lowered.scalars.len()), u32::MAX);
+                    self.lowered.scalars.push((symbol.clone(), scalar));
+                    self.lowered.graph.add(Op::Scalar { symbol, dtype: scalar.dtype() }, &[])?
+                }
                 Expr::Op(node, operands, result) => {
                     let mut ready = Vec::with_capacity(operands.len());
                     for operand in &operands {

@@ -60,7 +60,7 @@ impl Tensor {
         let mut shape = vec![Dim::one(); n];
         for (i, tensor) in tensors.iter().map(AsRef::as_ref).enumerate() {
             let [extent] = tensor.sym_dims() else {
-                let (got, shape) = (tensor.rank(), tensor.shape().clone());
+                let (got, shape) = (tensor.rank(), tensor.sym_shape().clone());
                 return Err(Error::UnexpectedNumberOfDims { op: "meshgrid", expected: 1, got, shape });
             };
             shape[axis_of(i)] = extent.clone();

@@ -132,7 +132,7 @@ fn read_array(input: &mut impl Read) -> Result<Tensor> {
 }
 
 fn write_array(tensor: &Tensor, output: &mut impl Write) -> Result<()> {
-    let mut header = Header::text(tensor.dtype(), tensor.dims()?)?;
+    let mut header = Header::text(tensor.dtype(), tensor.const_dims()?)?;
     let bytes = tensor.bytes("write_npy")?;
     // The header ends in a line break, where the elements' alignment wants it to.
     let before = MAGIC.len() + 4;

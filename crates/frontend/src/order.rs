@@ -13,7 +13,7 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist.
     pub fn cumsum(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "cumsum")?;
+        let axis = axis.of(self.sym_shape(), "cumsum")?;
         self.unary(Op::Scan { kind: ScanKind::Sum, axis })
     }
 
@@ -22,7 +22,7 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist.
     pub fn cumprod(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "cumprod")?;
+        let axis = axis.of(self.sym_shape(), "cumprod")?;
         self.unary(Op::Scan { kind: ScanKind::Prod, axis })
     }
 
@@ -32,7 +32,7 @@ impl Tensor {
     /// # Errors
     /// For a scalar.
     pub fn arg_sort_last_dim(&self, asc: bool) -> Result<Tensor> {
-        let axis = D::Minus1.of(self.shape(), "arg_sort_last_dim")?;
+        let axis = D::Minus1.of(self.sym_shape(), "arg_sort_last_dim")?;
         self.unary(Op::ArgSort { axis, descending: !asc })
     }
 
@@ -42,7 +42,7 @@ impl Tensor {
     /// For a scalar, or when the shape is symbolic.
     pub fn sort_last_dim(&self, asc: bool) -> Result<(Tensor, Tensor)> {
         let order = self.arg_sort_last_dim(asc)?;
-        if self.elem_count()? == 0 {
+        if self.const_elem_count()? == 0 {
             return Ok((self.clone(), order));
         }
         Ok((self.gather(&order, D::Minus1)?, order))
@@ -54,14 +54,14 @@ impl Tensor {
     /// When there are less than `k`, for a scalar, or when the shape is symbolic.
     pub fn topk(&self, k: usize) -> Result<(Tensor, Tensor)> {
         let order = self.arg_sort_last_dim(false)?;
-        let extent = self.dim(D::Minus1)?;
+        let extent = self.const_dim(D::Minus1)?;
         if k > extent {
-            let why = format!("the {k} largest of {extent} elements, shape {}", self.shape());
+            let why = format!("the {k} largest of {extent} elements, shape {}", self.sym_shape());
             return Err(Error::InvalidArgument { op: "topk", why });
         }
         let order = order.narrow(D::Minus1, 0, k)?;
-        if order.elem_count()? == 0 {
-            return Ok((Tensor::zeros(order.shape(), self.dtype(), self.device())?, order));
+        if order.const_elem_count()? == 0 {
+            return Ok((Tensor::zeros(order.sym_shape(), self.dtype(), self.device())?, order));
         }
         Ok((self.gather(&order, D::Minus1)?, order))
     }

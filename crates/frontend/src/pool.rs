@@ -124,7 +124,7 @@ impl Tensor {
         let larger =
             |(n, size): (&Dim, &usize)| n.as_const().is_some_and(|n| Dim::from(*size) > Dim::from(n));
         if extents.iter().zip(sizes).any(larger) {
-            let why = format!("kernel-size {sizes:?} is larger than the input size {}", self.shape());
+            let why = format!("kernel-size {sizes:?} is larger than the input size {}", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
         let slide = |(size, stride): (&usize, &usize)| Sliding { size: *size, stride: *stride, dilation: 1 };
@@ -168,9 +168,9 @@ impl Tensor {
     }
 
     fn parts(&self, op: &'static str, axis: usize, count: usize) -> Result<Parts> {
-        let extent = self.dim(axis)?;
+        let extent = self.const_dim(axis)?;
         if extent == 0 || count == 0 {
-            let why = format!("{count} windows of axis {axis} of shape {}", self.shape());
+            let why = format!("{count} windows of axis {axis} of shape {}", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
         let at = |i: usize| i.checked_mul(extent);

@@ -70,7 +70,7 @@ impl Blocks {
         }
         let none = || Error::Invalid { graph: "weight".into(), why: "it has no data".into() };
         let bytes = self.bytes.as_ref().ok_or_else(none)?;
-        let made = tensor.device().weight(tensor.dtype(), tensor.dims()?, bytes)?;
+        let made = tensor.device().weight(tensor.dtype(), tensor.const_dims()?, bytes)?;
         // If another thread was faster, its weight serves.
         Ok(self.weight.get_or_init(|| made).clone())
     }
@@ -96,7 +96,7 @@ impl Tensor {
         tallow_ir::infer::infer(&Op::Weight { name: String::new(), ty: ty.clone() }, &[])?;
         let symbolic = || Error::SymbolicShape { shape: ty.shape.clone() };
         let weight = device.weight(dtype, &ty.shape.as_const().ok_or_else(symbolic)?, bytes)?;
-        Ok(Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::of_weight(weight)))))
+        Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::of_weight(weight))))
     }
 
     /// The elements rounded to a block format, row by row along the last axis, as `tallow_quant::quantize` does it. Values
@@ -119,11 +119,11 @@ impl Tensor {
     /// When rows are no whole blocks, the elements are no floats, or computing fails.
     pub fn quantize(&self, format: GgmlDType) -> Result<Tensor> {
         self.floats("quantize")?;
-        let dims = self.dims()?;
+        let dims = self.const_dims()?;
         let ty = TensorType::new(DType::Block(format), dims);
         let per = format.block_elements();
         if dims.last().is_none_or(|row| !row.is_multiple_of(per)) {
-            let why = format!("rows of {} are no whole {} blocks of {per}", self.shape(), format.name());
+            let why = format!("rows of {} are no whole {} blocks of {per}", self.sym_shape(), format.name());
             return Err(Error::InvalidArgument { op: "quantize", why });
         }
         if Op::QUANTIZED.contains(&format) && !self.is_known() && self.device() != &Device::Cpu {
@@ -132,7 +132,7 @@ impl Tensor {
         let values = self.to_dtype(DType::F32)?.to_flat_vec::<f32>()?;
         let bytes = tallow_quant::quantize(format, &values)
             .map_err(|e| Error::InvalidArgument { op: "quantize", why: e.to_string() })?;
-        Ok(Tensor::node(ty, self.device(), Expr::Blocks(Arc::new(Blocks::new(Arc::new(bytes))))))
+        Tensor::node(ty, self.device(), Expr::Blocks(Arc::new(Blocks::new(Arc::new(bytes)))))
     }
 
     /// What the blocks mean, in f32; a tensor of numbers as it is.
@@ -193,7 +193,7 @@ impl QTensor {
             return Err(Error::InvalidArgument { op: "from_blocks", why });
         }
         let ty = TensorType::new(DType::Block(dtype), dims);
-        let tensor = Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::new(Arc::new(data)))));
+        let tensor = Tensor::node(ty, device, Expr::Blocks(Arc::new(Blocks::new(Arc::new(data)))))?;
         Ok(QTensor { tensor, format: dtype })
     }
 
@@ -216,7 +216,7 @@ impl QTensor {
     }
 
     /// The shape, in elements.
-    pub fn shape(&self) -> &tallow_ir::Shape {
+    pub fn shape(&self) -> &crate::Shape {
         self.tensor.shape()
     }
 
@@ -232,7 +232,7 @@ impl QTensor {
 
     /// Bytes of all blocks.
     pub fn storage_size_in_bytes(&self) -> usize {
-        let bytes = self.tensor.elem_count().ok().and_then(|n| self.format.row_bytes(n).ok());
+        let bytes = self.tensor.const_elem_count().ok().and_then(|n| self.format.row_bytes(n).ok());
         bytes.unwrap_or(0)
     }
 
@@ -257,7 +257,7 @@ impl QMatMul {
     /// # Errors
     /// When they are no matrix.
     pub fn from_arc(weight: Arc<QTensor>) -> Result<QMatMul> {
-        weight.tensor.dims2()?;
+        weight.tensor.const_dims_of::<2>("dims2")?;
         Ok(QMatMul { weight })
     }
 
@@ -274,10 +274,10 @@ impl Module for QMatMul {
     /// `[.., in]` to `[.., out]`: `x W^T`, with the weights unpacked in the kernel that multiplies.
     fn forward(&self, xs: &Tensor) -> Result<Tensor> {
         xs.floats("qmatmul")?;
-        let (out, inner) = self.weight.tensor.dims2()?;
+        let [out, inner] = self.weight.tensor.const_dims_of::<2>("dims2")?;
         let mut dims = xs.sym_dims().to_vec();
-        if xs.dim(D::Minus1)? != inner {
-            let (lhs, rhs) = (xs.shape().clone(), self.weight.shape().clone());
+        if xs.const_dim(D::Minus1)? != inner {
+            let (lhs, rhs) = (xs.sym_shape().clone(), self.weight.tensor.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op: "qmatmul", lhs, rhs });
         }
         let last = dims.len() - 1;

@@ -83,7 +83,7 @@ impl Tensor {
     /// As [`Tensor::rand`].
     pub fn rand_like(&self, low: f64, up: f64) -> Result<Tensor> {
         self.floats("rand_like")?;
-        Tensor::rand(low as f32, up as f32, self.shape(), self.device())?.to_dtype(self.dtype())
+        Tensor::rand(low as f32, up as f32, self.sym_shape(), self.device())?.to_dtype(self.dtype())
     }
 
     /// As [`Tensor::randn`], with this tensor's shape, type and device.
@@ -92,7 +92,7 @@ impl Tensor {
     /// As [`Tensor::rand`].
     pub fn randn_like(&self, mean: f64, stdev: f64) -> Result<Tensor> {
         self.floats("randn_like")?;
-        Tensor::randn(mean as f32, stdev as f32, self.shape(), self.device())?.to_dtype(self.dtype())
+        Tensor::randn(mean as f32, stdev as f32, self.sym_shape(), self.device())?.to_dtype(self.dtype())
     }
 
     /// 1 (u8) with the probability that each element of this tensor says, else 0.
@@ -102,7 +102,7 @@ impl Tensor {
     pub fn bernoulli(&self) -> Result<Tensor> {
         self.floats("bernoulli")?;
         // Drawn in f32: rounded to 16 bits, a draw below 1 could become 1.
-        self.to_dtype(DType::F32)?.gt(&Tensor::rand(0f32, 1.0, self.shape(), self.device())?)
+        self.to_dtype(DType::F32)?.gt(&Tensor::rand(0f32, 1.0, self.sym_shape(), self.device())?)
     }
 }
 

@@ -6,9 +6,9 @@ use crate::tensor::Tensor;
 
 impl Tensor {
     fn elements<T: WithDType>(&self, op: &'static str, rank: usize) -> Result<(Vec<T>, &[usize])> {
-        let dims = self.dims()?;
+        let dims = self.const_dims()?;
         if dims.len() != rank {
-            let shape = self.shape().clone();
+            let shape = self.sym_shape().clone();
             return Err(Error::UnexpectedNumberOfDims { op, expected: rank, got: dims.len(), shape });
         }
         if self.dtype() != T::DTYPE {

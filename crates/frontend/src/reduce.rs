@@ -20,7 +20,7 @@ macro_rules! reductions {
                 /// # Errors
                 /// When the tensor does not have them.
                 pub fn $many(&self, axes: impl Axes) -> Result<Tensor> {
-                    let axes = axes.of(self.shape(), stringify!($many))?;
+                    let axes = axes.of(self.sym_shape(), stringify!($many))?;
                     self.reduced(ReduceKind::$many_kind, axes)
                 }
 
@@ -30,8 +30,8 @@ macro_rules! reductions {
                 /// # Errors
                 /// When the tensor does not have them.
                 pub fn $many_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
-                    let axes = axes.of(self.shape(), stringify!($many_keepdim))?;
-                    let kept = self.shape().with_ones(&axes);
+                    let axes = axes.of(self.sym_shape(), stringify!($many_keepdim))?;
+                    let kept = self.sym_shape().with_ones(&axes);
                     self.reduced(ReduceKind::$many_kind, axes)?.reshape(kept)
                 }
 
@@ -51,7 +51,7 @@ macro_rules! reductions {
                 /// # Errors
                 /// When the tensor does not have it.
                 pub fn $one(&self, axis: impl Axis) -> Result<Tensor> {
-                    let axis = axis.of(self.shape(), stringify!($one))?;
+                    let axis = axis.of(self.sym_shape(), stringify!($one))?;
                     self.reduced(ReduceKind::$one_kind, vec![axis])
                 }
 
@@ -61,8 +61,8 @@ macro_rules! reductions {
                 /// # Errors
                 /// When the tensor does not have it.
                 pub fn $one_keepdim(&self, axis: impl Axis) -> Result<Tensor> {
-                    let axis = axis.of(self.shape(), stringify!($one_keepdim))?;
-                    let kept = self.shape().with_ones(&[axis]);
+                    let axis = axis.of(self.sym_shape(), stringify!($one_keepdim))?;
+                    let kept = self.sym_shape().with_ones(&[axis]);
                     self.reduced(ReduceKind::$one_kind, vec![axis])?.reshape(kept)
                 }
             )*
@@ -95,7 +95,7 @@ impl Tensor {
         };
         // Nothing has no largest element. (It has a sum, and a row of nothing among no rows is no row.)
         if let Some(op) = op.filter(|_| axes.iter().any(|axis| self.sym_dims()[*axis].is(0))) {
-            return Err(Error::EmptyTensor { op, shape: self.shape().clone() });
+            return Err(Error::EmptyTensor { op, shape: self.sym_shape().clone() });
         }
         if axes.is_empty() { Ok(self.clone()) } else { self.unary(Op::Reduce { kind, axes }) }
     }
@@ -105,7 +105,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have them, their extents are symbolic, or the elements are no floats.
     pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "mean")?;
+        let axes = axes.of(self.sym_shape(), "mean")?;
         let count = self.count("mean", &axes)?;
         self.reduced(ReduceKind::Sum, axes)?.affine(1.0 / count, 0.0)
     }
@@ -115,8 +115,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::mean`].
     pub fn mean_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "mean_keepdim")?;
-        let kept = self.shape().with_ones(&axes);
+        let axes = axes.of(self.sym_shape(), "mean_keepdim")?;
+        let kept = self.sym_shape().with_ones(&axes);
         let count = self.count("mean_keepdim", &axes)?;
         self.reduced(ReduceKind::Sum, axes)?.reshape(kept)?.affine(1.0 / count, 0.0)
     }
@@ -135,7 +135,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have the axis, it is symbolic or empty, or the elements are no floats.
     pub fn var(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "var")?;
+        let axis = axis.of(self.sym_shape(), "var")?;
         self.var_keepdim(axis)?.squeeze(axis)
     }
 
@@ -144,10 +144,10 @@ impl Tensor {
     /// # Errors
     /// As there.
     pub fn var_keepdim(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "var")?;
+        let axis = axis.of(self.sym_shape(), "var")?;
         let count = self.count("var", &[axis])?;
         if count == 0.0 {
-            return Err(Error::EmptyTensor { op: "var", shape: self.shape().clone() });
+            return Err(Error::EmptyTensor { op: "var", shape: self.sym_shape().clone() });
         }
         let squares = self.broadcast_sub(&self.mean_keepdim(axis)?)?.sqr()?;
         squares.sum_keepdim(axis)?.affine(1.0 / (count - 1.0), 0.0)
@@ -158,11 +158,11 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have the axes, or the elements are no floats.
     pub fn log_sum_exp(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "log_sum_exp")?;
+        let axes = axes.of(self.sym_shape(), "log_sum_exp")?;
         if axes.is_empty() {
             return Ok(self.clone());
         }
-        let without = self.shape().without(&axes);
+        let without = self.sym_shape().without(&axes);
         let max = self.max_keepdim(axes.as_slice())?;
         let sum = self.broadcast_sub(&max)?.exp()?.sum(axes)?;
         sum.log()?.add(&max.reshape(without)?)
@@ -173,8 +173,8 @@ impl Tensor {
     /// # Errors
     /// As there.
     pub fn log_sum_exp_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "log_sum_exp")?;
-        let kept = self.shape().with_ones(&axes);
+        let axes = axes.of(self.sym_shape(), "log_sum_exp")?;
+        let kept = self.sym_shape().with_ones(&axes);
         self.log_sum_exp(axes)?.reshape(kept)
     }
 
@@ -192,7 +192,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have them.
     pub fn any(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "any")?;
+        let axes = axes.of(self.sym_shape(), "any")?;
         // Not all of them are zero, which also holds for none at all.
         self.eq(0.0)?.all_ones(axes)?.eq(0.0)
     }
@@ -202,7 +202,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have them.
     pub fn all(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "all")?;
+        let axes = axes.of(self.sym_shape(), "all")?;
         self.ne(0.0)?.all_ones(axes)
     }
 
@@ -221,7 +221,7 @@ impl Tensor {
     /// How many elements a mean is over.
     fn count(&self, op: &'static str, axes: &[usize]) -> Result<f64> {
         self.float_only(op)?;
-        let extents = axes.iter().map(|axis| self.dim(*axis)).collect::<Result<Vec<_>>>()?;
+        let extents = axes.iter().map(|axis| self.const_dim(*axis)).collect::<Result<Vec<_>>>()?;
         Ok(extents.iter().product::<usize>() as f64)
     }
 }

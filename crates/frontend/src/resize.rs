@@ -146,9 +146,9 @@ impl Tensor {
 
     /// The extent of an axis that is to become `target`.
     fn resizable(&self, op: &'static str, axis: usize, target: usize) -> Result<usize> {
-        let extent = self.dim(axis)?;
+        let extent = self.const_dim(axis)?;
         if extent == 0 || target == 0 || target > MAX_TABLE || u32::try_from(extent).is_err() {
-            let why = format!("axis {axis} of shape {} cannot be resized to {target}", self.shape());
+            let why = format!("axis {axis} of shape {} cannot be resized to {target}", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
         Ok(extent)
@@ -167,7 +167,7 @@ impl Tensor {
             return Err(Error::InvalidArgument { op, why });
         }
         let target = |axis: usize, factor: f64| -> Result<usize> {
-            Ok((self.dim(axis)? as f64 * factor).floor() as usize)
+            Ok((self.const_dim(axis)? as f64 * factor).floor() as usize)
         };
         let (h, w) = (target(2, factors[0])?, target(3, factors[1])?);
         let by = Scaling { op, align_corners, factors: factors.map(Some) };

@@ -46,7 +46,7 @@ pub fn save<K: AsRef<str> + Ord + Display>(
     let mut views = Vec::with_capacity(bytes.len());
     for (name, tensor, bytes) in &bytes {
         let dtype = dtype_of(tensor.dtype())?;
-        views.push((*name, TensorView::new(dtype, tensor.dims()?.to_vec(), bytes).map_err(wrong)?));
+        views.push((*name, TensorView::new(dtype, tensor.const_dims()?.to_vec(), bytes).map_err(wrong)?));
     }
     let text = safetensors::serialize(views, None).map_err(wrong)?;
     std::fs::write(file.as_ref(), text).map_err(|e| Error::io(file.as_ref(), &e))

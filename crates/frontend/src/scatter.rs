@@ -6,7 +6,7 @@ use tallow_ir::{DType, Dim, Op, ScatterKind};
 use crate::error::{Error, Result};
 use crate::masks::positions;
 use crate::shape::Axis;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, row_major};
 
 impl Tensor {
     /// This tensor with each element of `source` added at its own place, but at the index along `axis`: for
@@ -27,19 +27,19 @@ impl Tensor {
     /// As [`Tensor::scatter_add`].
     pub fn scatter(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let places = self.places("scatter", indices, source, axis)?;
-        let (flat, count) = (source.flatten_all()?, source.elem_count()?);
+        let (flat, count) = (source.flatten_all()?, source.const_elem_count()?);
         if count == 0 {
             return Ok(self.clone());
         }
         // The number, from 1, of the last element that goes to each place; 0 where none goes.
         let numbers = positions(&count.into(), self.device())?.affine(1.0, 1.0)?;
-        let none = Tensor::zeros(self.elem_count()?, DType::U32, self.device())?;
+        let none = Tensor::zeros(self.const_elem_count()?, DType::U32, self.device())?;
         let op = Op::Scatter(ScatterKind::Max);
         let winner = Tensor::of_op(op, &[&none, &places, &numbers], self.device())?;
         // Place 0 holds no winner where there is none; what it then picks is not used.
         let picked = flat.index_select(&winner.maximum(1u32)?.affine(1.0, -1.0)?, 0)?;
         let all = winner.ne(0u32)?.where_cond(&picked, &self.flatten_all()?)?;
-        all.reshape(self.shape())
+        all.reshape(self.sym_shape())
     }
 
     /// This tensor with part `i` of `source` along `axis` added to part `indices[i]`.
@@ -48,18 +48,18 @@ impl Tensor {
     /// As [`Tensor::scatter_add`], or when the indices have not one axis.
     pub fn index_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let op = "index_add";
-        let axis = axis.of(self.shape(), op)?;
-        let (have, given) = (self.dims()?, source.dims()?);
+        let axis = axis.of(self.sym_shape(), op)?;
+        let (have, given) = (self.const_dims()?, source.const_dims()?);
         let fits = have.len() == given.len()
             && have.iter().zip(given).enumerate().all(|(i, (a, b))| i == axis || a == b)
-            && indices.dims()? == [given[axis]];
+            && indices.const_dims()? == [given[axis]];
         if !fits {
-            let (lhs, rhs) = (self.shape().clone(), source.shape().clone());
+            let (lhs, rhs) = (self.sym_shape().clone(), source.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         let mut alone = vec![Dim::one(); given.len()];
         alone[axis] = given[axis].into();
-        let indices = indices.reshape(alone)?.broadcast_as(source.shape())?;
+        let indices = indices.reshape(alone)?.broadcast_as(source.sym_shape())?;
         let places = self.places(op, &indices, source, axis)?;
         self.add_at(&places, source)
     }
@@ -67,20 +67,20 @@ impl Tensor {
     fn add_at(&self, places: &Tensor, source: &Tensor) -> Result<Tensor> {
         let op = Op::Scatter(ScatterKind::Add);
         let (into, from) = (self.flatten_all()?, source.flatten_all()?);
-        Tensor::of_op(op, &[&into, places, &from], self.device())?.reshape(self.shape())
+        Tensor::of_op(op, &[&into, places, &from], self.device())?.reshape(self.sym_shape())
     }
 
     /// The row-major position of the place of each element of `source`, on one axis; beyond the tensor where
     /// the index is beyond its axis.
     fn places(&self, op: &'static str, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), op)?;
+        let axis = axis.of(self.sym_shape(), op)?;
         self.same_dtype(op, source)?;
         let mismatch = |lhs: &Tensor, rhs: &Tensor| {
-            let (lhs, rhs) = (lhs.shape().clone(), rhs.shape().clone());
+            let (lhs, rhs) = (lhs.sym_shape().clone(), rhs.sym_shape().clone());
             Error::ShapeMismatchBinaryOp { op, lhs, rhs }
         };
-        let (extents, given) = (self.dims()?, source.dims()?);
-        if indices.shape() != source.shape() {
+        let (extents, given) = (self.const_dims()?, source.const_dims()?);
+        if indices.sym_shape() != source.sym_shape() {
             return Err(mismatch(indices, source));
         }
         let mut pairs = extents.iter().zip(given).enumerate();
@@ -88,11 +88,11 @@ impl Tensor {
             return Err(mismatch(self, source));
         }
         // The largest u32 stands for no place.
-        if self.elem_count()? >= u32::MAX as usize {
-            let why = format!("shape {} has more elements than an index can name", self.shape());
+        if self.const_elem_count()? >= u32::MAX as usize {
+            let why = format!("shape {} has more elements than an index can name", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
-        let strides = self.stride()?;
+        let strides = row_major(extents);
         let given_indices = indices;
         let indices = given_indices.as_indices(op)?;
         // `as_indices` clamps what is below 0, which must not be written either.

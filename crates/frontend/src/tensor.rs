@@ -3,13 +3,16 @@
 //! Invariant: a node's operands were made before it, so expressions have no cycles. Once its value is
 //! known, a node forgets its operands: a loop that forces its result each time neither recomputes nor grows.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tallow_ir::{DType, Dim, Op, Scalar, Shape, TensorType, infer::infer};
+use tallow_ir::{DType, Dim, Op, Scalar, TensorType, infer::infer};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::extents::{Shape, count};
 use crate::quantized::{Blocks, known};
+use crate::shape::Axis;
+use crate::trace::Trace;
 use crate::values::OnDevice;
 
 /// A multi-dimensional array on a device. Cheap to clone; clones are the same tensor.
@@ -22,8 +25,12 @@ pub struct Tensor(pub(crate) Arc<Node>);
 /// One step of an expression.
 pub(crate) struct Node {
     ty: TensorType,
-    /// The extents, where all are numbers.
-    dims: Option<Vec<usize>>,
+    /// The extents of `ty` as Candle has them.
+    shape: Shape,
+    /// The strides in Candle's memory, where they may differ from those of row-major order.
+    pub(crate) view: Option<Box<[Dim]>>,
+    /// The strides as numbers, once they were asked for.
+    pub(crate) strides: OnceLock<Vec<usize>>,
     device: Device,
     expr: Mutex<Expr>,
 }
@@ -65,9 +72,27 @@ fn take_operands(node: &mut Node) -> Vec<Tensor> {
 
 impl Tensor {
     /// A node of a type that was checked.
-    pub(crate) fn node(ty: TensorType, device: &Device, expr: Expr) -> Tensor {
-        let dims = ty.shape.as_const();
-        Tensor(Arc::new(Node { ty, dims, device: device.clone(), expr: Mutex::new(expr) }))
+    ///
+    /// # Errors
+    /// When its shape is symbolic and no function is being compiled.
+    pub(crate) fn node(ty: TensorType, device: &Device, expr: Expr) -> Result<Tensor> {
+        let trace = match &expr {
+            Expr::Op(_, operands, _) => Trace::join(operands.iter().filter_map(|t| t.0.shape.trace())),
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => None,
+        };
+        Tensor::traced(ty, device, expr, trace)
+    }
+
+    /// [`Tensor::node`] that belongs to the functions of `trace`, if it is symbolic.
+    pub(crate) fn traced(
+        ty: TensorType,
+        device: &Device,
+        expr: Expr,
+        trace: Option<Trace>,
+    ) -> Result<Tensor> {
+        let shape = Shape::of(&ty.shape, trace)?;
+        let (device, expr) = (device.clone(), Mutex::new(expr));
+        Ok(Tensor(Arc::new(Node { ty, shape, view: None, strides: OnceLock::new(), device, expr })))
     }
 
     /// The result of `op`, whose operands are on one device.
@@ -76,7 +101,7 @@ impl Tensor {
         let none = || Error::InvalidArgument { op: op.name(), why: "it has no result".into() };
         let ty = types.next().ok_or_else(none)?;
         let operands = operands.iter().map(|t| (*t).clone()).collect();
-        Ok(Tensor::node(ty, device, Expr::Op(op, operands, 0)))
+        Tensor::node(ty, device, Expr::Op(op, operands, 0))
     }
 
     /// The types of the results of `op`, whose operands are on one device.
@@ -96,11 +121,16 @@ impl Tensor {
 
     /// A constant of this tensor's element type and shape.
     pub(crate) fn constant_like(&self, value: f64) -> Result<Tensor> {
-        Tensor::constant(self.dtype(), value, self.shape(), self.device())
+        Tensor::constant(self.dtype(), value, self.sym_shape(), self.device())
     }
 
     /// A constant, repeated to a shape.
-    pub(crate) fn constant(dtype: DType, value: f64, shape: &Shape, device: &Device) -> Result<Tensor> {
+    pub(crate) fn constant(
+        dtype: DType,
+        value: f64,
+        shape: &tallow_ir::Shape,
+        device: &Device,
+    ) -> Result<Tensor> {
         if dtype.size().is_none() {
             let expected = "a scalar type".to_string();
             return Err(Error::UnexpectedDType { op: "full", expected, got: dtype });
@@ -164,54 +194,83 @@ impl Tensor {
 
     /// The shape.
     pub fn shape(&self) -> &Shape {
-        &self.0.ty.shape
+        &self.0.shape
     }
 
     /// Number of axes.
     pub fn rank(&self) -> usize {
-        self.shape().rank()
+        self.sym_shape().rank()
     }
 
     /// The extents as expressions, also where only a run knows them.
     pub fn sym_dims(&self) -> &[Dim] {
-        self.shape().dims()
+        self.sym_shape().dims()
     }
 
     /// The extents as numbers.
     ///
-    /// # Errors
-    /// When one is symbolic.
-    pub fn dims(&self) -> Result<&[usize]> {
-        let symbolic = || Error::SymbolicShape { shape: self.shape().clone() };
-        self.0.dims.as_deref().ok_or_else(symbolic)
+    /// A symbolic extent, which there is only while [`crate::compile`] calls a function, gives its largest value; the
+    /// compilation then fails, as its result would be wrong for all other values. [`Tensor::sym_dims`] gives extents
+    /// that can be computed with and passed on there.
+    pub fn dims(&self) -> &[usize] {
+        self.0.shape.dims()
     }
 
-    /// The extent of one axis as a number.
+    /// The extent of one axis as a number; [`Tensor::dims`] says what a symbolic one gives.
+    ///
+    /// # Errors
+    /// When there is no such axis.
+    pub fn dim(&self, axis: impl Axis) -> Result<usize> {
+        self.0.shape.dim(axis)
+    }
+
+    /// Number of elements; [`Tensor::dims`] says what a symbolic extent gives.
+    pub fn elem_count(&self) -> usize {
+        self.0.shape.elem_count()
+    }
+
+    /// The extents as expressions.
+    pub(crate) fn sym_shape(&self) -> &tallow_ir::Shape {
+        &self.0.ty.shape
+    }
+
+    /// The extents as numbers, for what cannot do with expressions.
+    ///
+    /// # Errors
+    /// When one is symbolic.
+    pub(crate) fn const_dims(&self) -> Result<&[usize]> {
+        self.0.shape.numbers().ok_or_else(|| self.symbolic())
+    }
+
+    /// The extent of one axis as a number, for what cannot do with an expression.
     ///
     /// # Errors
     /// When there is no such axis, or it is symbolic.
-    pub fn dim(&self, axis: impl crate::shape::Axis) -> Result<usize> {
-        let axis = axis.of(self.shape(), "dim")?;
+    pub(crate) fn const_dim(&self, axis: impl Axis) -> Result<usize> {
+        let axis = axis.of(self.sym_shape(), "dim")?;
         let extent = self.sym_dims()[axis].as_const().and_then(|n| usize::try_from(n).ok());
-        extent.ok_or_else(|| Error::SymbolicShape { shape: self.shape().clone() })
+        extent.ok_or_else(|| self.symbolic())
     }
 
-    /// Number of elements.
+    /// The extents of a tensor of rank `N`, for what cannot do with expressions.
+    ///
+    /// # Errors
+    /// When the rank is another or an extent is symbolic.
+    pub(crate) fn const_dims_of<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
+        self.const_dims()?;
+        self.0.shape.array(op)
+    }
+
+    /// Number of elements, for what cannot do with an expression.
     ///
     /// # Errors
     /// When the shape is symbolic.
-    pub fn elem_count(&self) -> Result<usize> {
-        Ok(self.dims()?.iter().product())
+    pub(crate) fn const_elem_count(&self) -> Result<usize> {
+        Ok(count(self.const_dims()?))
     }
 
-    /// How far apart neighbours along each axis are, counted in elements: row-major, as every result is.
-    ///
-    /// # Errors
-    /// When the shape is symbolic.
-    pub fn stride(&self) -> Result<Vec<usize>> {
-        let symbolic = || Error::SymbolicShape { shape: self.shape().clone() };
-        self.dims()?;
-        Shape::new(self.shape().strides()).as_const().ok_or_else(symbolic)
+    fn symbolic(&self) -> Error {
+        Error::SymbolicShape { shape: self.sym_shape().clone() }
     }
 
     /// The axis that `axis` means; negative ones count from the end.
@@ -221,66 +280,9 @@ impl Tensor {
     pub fn normalize_axis(&self, axis: i64) -> Result<usize> {
         let rank = self.rank();
         let from_front = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
-        let out = || Error::DimOutOfRange { op: "normalize_axis", dim: axis, shape: self.shape().clone() };
+        let out =
+            || Error::DimOutOfRange { op: "normalize_axis", dim: axis, shape: self.sym_shape().clone() };
         usize::try_from(from_front).ok().filter(|a| *a < rank).ok_or_else(out)
-    }
-
-    fn dims_array<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
-        let dims = self.dims()?;
-        dims.try_into().map_err(|_| Error::UnexpectedNumberOfDims {
-            op,
-            expected: N,
-            got: dims.len(),
-            shape: self.shape().clone(),
-        })
-    }
-
-    /// Checks that this is a scalar.
-    ///
-    /// # Errors
-    /// When it has axes.
-    pub fn dims0(&self) -> Result<()> {
-        self.dims_array::<0>("dims0").map(|_| ())
-    }
-
-    /// The extent of a tensor of one axis.
-    ///
-    /// # Errors
-    /// When it has another rank or is symbolic.
-    pub fn dims1(&self) -> Result<usize> {
-        self.dims_array::<1>("dims1").map(|[a]| a)
-    }
-
-    /// The extents of a tensor of two axes.
-    ///
-    /// # Errors
-    /// When it has another rank or is symbolic.
-    pub fn dims2(&self) -> Result<(usize, usize)> {
-        self.dims_array("dims2").map(|[a, b]| (a, b))
-    }
-
-    /// The extents of a tensor of three axes.
-    ///
-    /// # Errors
-    /// When it has another rank or is symbolic.
-    pub fn dims3(&self) -> Result<(usize, usize, usize)> {
-        self.dims_array("dims3").map(|[a, b, c]| (a, b, c))
-    }
-
-    /// The extents of a tensor of four axes.
-    ///
-    /// # Errors
-    /// When it has another rank or is symbolic.
-    pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
-        self.dims_array("dims4").map(|[a, b, c, d]| (a, b, c, d))
-    }
-
-    /// The extents of a tensor of five axes.
-    ///
-    /// # Errors
-    /// When it has another rank or is symbolic.
-    pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
-        self.dims_array("dims5").map(|[a, b, c, d, e]| (a, b, c, d, e))
     }
 
     /// This tensor on another device: computed where it is, then copied. The tensor itself where it is there
@@ -292,10 +294,14 @@ impl Tensor {
         if self.device() == device {
             return Ok(self.clone());
         }
-        self.dims()?;
+        self.const_dims()?;
         let bytes = self.bytes("to_device")?;
         let expr = known(self.dtype(), bytes);
-        Ok(Tensor::node(self.ty().clone(), device, expr))
+        let copy = Tensor::node(self.ty().clone(), device, expr)?;
+        Ok(match &self.0.view {
+            Some(strides) => copy.with_strides(strides.to_vec()),
+            None => copy,
+        })
     }
 
     /// The tensor itself: there is nothing to detach it from.
@@ -310,36 +316,19 @@ impl Tensor {
     pub fn copy(&self) -> Result<Tensor> {
         Ok(self.clone())
     }
-
-    /// The tensor itself: every result is contiguous.
-    ///
-    /// # Errors
-    /// Never; the signature is Candle's.
-    pub fn contiguous(&self) -> Result<Tensor> {
-        Ok(self.clone())
-    }
-
-    /// The tensor itself: every result is contiguous.
-    ///
-    /// # Errors
-    /// Never; the signature is Candle's.
-    pub fn force_contiguous(&self) -> Result<Tensor> {
-        Ok(self.clone())
-    }
-
-    /// True: every result is contiguous. Views are index arithmetic of the kernels that read them.
-    pub fn is_contiguous(&self) -> bool {
-        true
-    }
-
-    /// True where the order of columns is that of rows: at most one extent is not 1.
-    pub fn is_fortran_contiguous(&self) -> bool {
-        self.sym_dims().iter().filter(|d| !d.is(1)).count() <= 1
-    }
 }
 
 impl AsRef<Tensor> for Tensor {
     fn as_ref(&self) -> &Tensor {
         self
     }
+}
+
+/// How far apart neighbours along each axis of these extents are in row-major order.
+pub(crate) fn row_major(dims: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(dims[axis]);
+    }
+    strides
 }

@@ -12,15 +12,15 @@ impl Tensor {
     /// # Errors
     /// When the shape has another number of elements.
     pub fn reshape(&self, shape: impl ReshapeTo) -> Result<Tensor> {
-        let shape = fill_hole("reshape", &self.shape().numel(), shape)?;
-        if shape.numel() != self.shape().numel() {
+        let shape = fill_hole("reshape", &self.sym_shape().numel(), shape)?;
+        if shape.numel() != self.sym_shape().numel() {
             let op = "reshape";
-            return Err(match self.elem_count() {
+            return Err(match self.const_elem_count() {
                 Ok(buffer_size) => Error::ShapeMismatch { op, buffer_size, shape },
-                Err(_) => Error::ShapeMismatchBinaryOp { op, lhs: self.shape().clone(), rhs: shape },
+                Err(_) => Error::ShapeMismatchBinaryOp { op, lhs: self.sym_shape().clone(), rhs: shape },
             });
         }
-        if shape == *self.shape() { Ok(self.clone()) } else { self.unary(Op::Reshape(shape)) }
+        self.row_major(shape)
     }
 
     /// All elements along one axis.
@@ -28,7 +28,7 @@ impl Tensor {
     /// # Errors
     /// Never for a tensor that exists.
     pub fn flatten_all(&self) -> Result<Tensor> {
-        self.reshape(self.shape().numel())
+        self.reshape(self.sym_shape().numel())
     }
 
     /// Axes `first` to `last` (included) as one; the tensor itself where they are one or in the wrong order.
@@ -39,7 +39,7 @@ impl Tensor {
         if self.rank() == 0 {
             return self.reshape(1);
         }
-        let (first, last) = (first.of(self.shape(), "flatten")?, last.of(self.shape(), "flatten")?);
+        let (first, last) = (first.of(self.sym_shape(), "flatten")?, last.of(self.sym_shape(), "flatten")?);
         if first >= last {
             return Ok(self.clone());
         }
@@ -76,7 +76,7 @@ impl Tensor {
                 op: "t",
                 expected: 2,
                 got: rank,
-                shape: self.shape().clone(),
+                shape: self.sym_shape().clone(),
             });
         }
         self.transpose(rank - 2, rank - 1)
@@ -87,7 +87,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have them.
     pub fn transpose(&self, a: impl Axis, b: impl Axis) -> Result<Tensor> {
-        let (a, b) = (a.of(self.shape(), "transpose")?, b.of(self.shape(), "transpose")?);
+        let (a, b) = (a.of(self.sym_shape(), "transpose")?, b.of(self.sym_shape(), "transpose")?);
         let mut order: Vec<usize> = (0..self.rank()).collect();
         order.swap(a, b);
         self.permute(order)
@@ -98,12 +98,17 @@ impl Tensor {
     /// # Errors
     /// When that is no permutation.
     pub fn permute(&self, order: impl Axes) -> Result<Tensor> {
-        let order = order.of(self.shape(), "permute")?;
+        let order = order.of(self.sym_shape(), "permute")?;
         if order.len() != self.rank() {
-            let why = format!("{order:?} does not name every axis of {}", self.shape());
+            let why = format!("{order:?} does not name every axis of {}", self.sym_shape());
             return Err(Error::InvalidArgument { op: "permute", why });
         }
-        if order.is_sorted() { Ok(self.clone()) } else { self.unary(Op::Permute(order)) }
+        if order.is_sorted() {
+            return Ok(self.clone());
+        }
+        let all = self.sym_strides();
+        let strides = order.iter().map(|axis| all[*axis].clone()).collect();
+        self.view(Op::Permute(order), strides)
     }
 
     /// `len` elements of an axis from `start`.
@@ -111,19 +116,19 @@ impl Tensor {
     /// # Errors
     /// When they reach beyond the extent.
     pub fn narrow(&self, axis: impl Axis, start: impl Extent, len: impl Extent) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "narrow")?;
+        let axis = axis.of(self.sym_shape(), "narrow")?;
         let (start, len) = (start.extent(), len.extent());
         let extent = &self.sym_dims()[axis];
         if let (Some(s), Some(n), Some(e)) = (start.as_const(), len.as_const(), extent.as_const())
             && s.saturating_add(n) > e
         {
-            let (shape, msg) = (self.shape().clone(), "start + len > dim_len");
+            let (shape, msg) = (self.sym_shape().clone(), "start + len > dim_len");
             return Err(Error::NarrowInvalidArgs { shape, dim: axis, start, len, msg });
         }
         if start.is(0) && len == *extent {
             return Ok(self.clone());
         }
-        self.unary(Op::Slice { axis, start, len })
+        self.view(Op::Slice { axis, start, len }, self.sym_strides().into_owned())
     }
 
     /// Part `index` of the first axis, without that axis; a scalar is itself.
@@ -139,7 +144,7 @@ impl Tensor {
     /// # Errors
     /// When there is no such part.
     pub fn get_on_dim(&self, axis: impl Axis, index: usize) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "get")?;
+        let axis = axis.of(self.sym_shape(), "get")?;
         self.narrow(axis, index, 1)?.squeeze(axis)
     }
 
@@ -149,10 +154,10 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist or is symbolic, or no parts are asked for.
     pub fn chunk(&self, parts: usize, axis: impl Axis) -> Result<Vec<Tensor>> {
-        let axis = axis.of(self.shape(), "chunk")?;
-        let extent = self.dim(axis)?;
+        let axis = axis.of(self.sym_shape(), "chunk")?;
+        let extent = self.const_dim(axis)?;
         if parts == 0 {
-            let why = format!("0 parts of axis {axis} of shape {}", self.shape());
+            let why = format!("0 parts of axis {axis} of shape {}", self.sym_shape());
             return Err(Error::InvalidArgument { op: "chunk", why });
         }
         let (len, longer) = (extent / parts, extent % parts);
@@ -167,9 +172,11 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist.
     pub fn squeeze(&self, axis: impl Axis) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "squeeze")?;
+        let axis = axis.of(self.sym_shape(), "squeeze")?;
         if self.sym_dims()[axis].is(1) {
-            self.reshape(self.shape().without(&[axis]))
+            let mut strides = self.sym_strides().into_owned();
+            strides.remove(axis);
+            self.view(Op::Reshape(self.sym_shape().without(&[axis])), strides)
         } else {
             Ok(self.clone())
         }
@@ -183,12 +190,15 @@ impl Tensor {
         // Counted in the result: -1 is a new last axis.
         let grown = self.rank() + 1;
         let Some(axis) = axis.position(grown).filter(|a| *a < grown) else {
-            let (dim, shape) = (axis.shown(), self.shape().clone());
+            let (dim, shape) = (axis.shown(), self.sym_shape().clone());
             return Err(Error::DimOutOfRange { op: "unsqueeze", dim, shape });
         };
         let mut dims = self.sym_dims().to_vec();
         dims.insert(axis, Dim::one());
-        self.reshape(dims)
+        let mut strides = self.sym_strides().into_owned();
+        // Any would do along an axis of extent 1: this one leaves a contiguous tensor contiguous.
+        strides.insert(axis, strides.get(axis).cloned().unwrap_or_else(Dim::one));
+        self.view(Op::Reshape(Shape::new(dims)), strides)
     }
 
     /// Repeated to a shape: axes are aligned at the end, extents of 1 and missing axes repeat.
@@ -197,14 +207,18 @@ impl Tensor {
     /// When another extent would have to change.
     pub fn broadcast_as(&self, shape: impl IntoShape) -> Result<Tensor> {
         let to = shape.into_shape();
-        if to == *self.shape() {
+        if to == *self.sym_shape() {
             return Ok(self.clone());
         }
-        if crate::shape::broadcast_shape(self.shape(), &to).as_ref() != Some(&to) {
-            let (src_shape, dst_shape) = (self.shape().clone(), to);
+        if crate::shape::broadcast_shape(self.sym_shape(), &to).as_ref() != Some(&to) {
+            let (src_shape, dst_shape) = (self.sym_shape().clone(), to);
             return Err(Error::BroadcastIncompatibleShapes { op: "broadcast_as", src_shape, dst_shape });
         }
-        self.unary(Op::Broadcast(to))
+        let mut strides = vec![Dim::zero(); to.rank() - self.rank()];
+        let new = &to.dims()[strides.len()..];
+        let kept = self.sym_dims().iter().zip(new).zip(self.sym_strides().into_owned());
+        strides.extend(kept.map(|((from, to), stride)| if from == to { stride } else { Dim::zero() }));
+        self.view(Op::Broadcast(to), strides)
     }
 
     /// Another name of [`Tensor::broadcast_as`].
@@ -229,7 +243,7 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have them.
     pub fn flip(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.of(self.shape(), "flip")?;
+        let axes = axes.of(self.sym_shape(), "flip")?;
         axes.into_iter().try_fold(self.clone(), |t, axis| t.unary(Op::Flip { axis }))
     }
 }

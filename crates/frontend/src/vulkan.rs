@@ -42,7 +42,12 @@ fn no_vulkan(error: RuntimeError) -> Error {
 }
 
 fn device_error(error: ExecError) -> Error {
-    Error::Device(error.to_string())
+    match error {
+        ExecError::Device(RuntimeError::OutOfMemory { what, bytes, reason }) => {
+            Error::OutOfMemory { what, bytes, reason }
+        }
+        other => Error::Device(other.to_string()),
+    }
 }
 
 impl VulkanDevice {
@@ -141,8 +146,22 @@ impl VulkanDevice {
     }
 
     pub(crate) fn memory(&self) -> DeviceMemory {
-        let MemoryFigures { in_use, peak, cached, budget } = self.context.memory();
-        DeviceMemory { in_use, peak, cached, budget }
+        let MemoryFigures { in_use, peak, cached, buffers, budget } = self.context.memory();
+        DeviceMemory { in_use, peak, cached, buffers, budget }
+    }
+
+    /// See [`Context::fail_allocations`].
+    #[doc(hidden)]
+    pub fn fail_allocations(&self, after_and_count: Option<(u64, u64)>) {
+        self.context.fail_allocations(after_and_count);
+    }
+
+    /// Gives memory that is cached back to the driver, once the device is done with it; returns how many bytes.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub fn trim(&self) -> Result<u64> {
+        self.context.trim().map_err(|error| device_error(error.into()))
     }
 
     /// Bytes that were uploaded to this device and downloaded from it so far.
@@ -226,7 +245,7 @@ pub(crate) struct LazyPlan {
 impl LazyPlan {
     /// Computes, now or soon, the outputs of the graph in their order.
     pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<OnDevice>> {
-        let values = self.plan.run("a result", bindings, operands).map_err(device_error)?;
+        let values = self.plan.run(bindings, operands).map_err(device_error)?;
         Ok(values.into_iter().map(|value| OnDevice { device: self.device.clone(), value }).collect())
     }
 

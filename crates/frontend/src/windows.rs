@@ -46,10 +46,13 @@ impl Tensor {
     /// # Errors
     /// When the axis does not exist or is shorter than `size`, or `size` or `step` is 0.
     pub fn unfold(&self, axis: impl Axis, size: usize, step: usize) -> Result<Tensor> {
-        let axis = axis.of(self.shape(), "unfold")?;
+        let axis = axis.of(self.sym_shape(), "unfold")?;
         let out = self.windows("unfold", axis, Sliding { size, stride: step, dilation: 1 })?;
         let rest = (0..out.rank()).filter(|i| *i != axis + 1);
-        out.permute(rest.chain([axis + 1]).collect::<Vec<_>>())
+        let mut strides = self.sym_strides().into_owned();
+        strides.push(strides[axis].clone());
+        strides[axis] = &strides[axis] * &step.into();
+        out.view(Op::Permute(rest.chain([axis + 1]).collect()), strides)
     }
 
     /// `axis` as two, the windows along it and their elements.
@@ -62,14 +65,14 @@ impl Tensor {
         let extent = &self.sym_dims()[axis];
         // Kernels count positions in 32 bits, those before a pad as large numbers.
         if extent.max_value() > i64::from(i32::MAX) {
-            let why = format!("axis {axis} of shape {} is longer than 2^31 - 1", self.shape());
+            let why = format!("axis {axis} of shape {} is longer than 2^31 - 1", self.sym_shape());
             return Err(Error::InvalidArgument { op, why });
         }
         let span = (size - 1).checked_mul(dilation).and_then(|n| n.checked_add(1));
         if extent.as_const().is_some_and(|n| span.is_none_or(|span| Dim::from(span) > Dim::from(n))) {
             let why = format!(
                 "windows of {size} elements {dilation} apart are longer than axis {axis} of shape {}",
-                self.shape()
+                self.sym_shape()
             );
             return Err(Error::InvalidArgument { op, why });
         }
@@ -111,7 +114,7 @@ impl Tensor {
     /// Refuses tensors of another rank.
     pub(crate) fn of_rank(&self, op: &'static str, expected: usize) -> Result<&[Dim]> {
         let (got, dims) = (self.rank(), self.sym_dims());
-        let wrong = || Error::UnexpectedNumberOfDims { op, expected, got, shape: self.shape().clone() };
+        let wrong = || Error::UnexpectedNumberOfDims { op, expected, got, shape: self.sym_shape().clone() };
         if got == expected { Ok(dims) } else { Err(wrong()) }
     }
 }

@@ -17,7 +17,7 @@ fn messages_name_operation_shapes_and_types() -> Result<()> {
         (a.add(&h), "dtype mismatch in add, lhs: f32, rhs: f16"),
         (a.broadcast_mul(&b), "shape mismatch in broadcast_mul, lhs: [2,3], rhs: [3,2]"),
         (a.matmul(&a), "shape mismatch in matmul, lhs: [2,3], rhs: [2,3]"),
-        (a.matmul(&h), "dtype mismatch in matmul, lhs: f32, rhs: f16"),
+        (a.matmul(&h.t()?), "dtype mismatch in matmul, lhs: f32, rhs: f16"),
         (a.broadcast_as((3, 3)), "cannot broadcast [2,3] to [3,3] in broadcast_as"),
         (a.reshape((4, 2)), "shape mismatch in reshape, 6 elements do not fill shape [4,2]"),
         (a.reshape((4, ())), "invalid arguments for reshape: 6 elements are no multiple of 4"),

@@ -117,7 +117,6 @@ fn compiled_functions_take_symbolic_shapes() -> Result<()> {
     let ten = Tensor::full(10f32, (), &CPU)?;
     let inputs = [Input::new("x", DType::F32, (&rows, &cols)), Input::new("y", DType::F32, [&cols])];
     let f = compile(&CPU, &inputs, |args| {
-        assert!(matches!(args[0].dims(), Err(Error::SymbolicShape { .. })));
         assert_eq!(args[0].sym_dims().len(), 2);
         let scaled = args[0].broadcast_mul(&ten)?.broadcast_add(&args[1])?;
         Ok(vec![scaled.sum(1)?, scaled.t()?])

@@ -32,7 +32,8 @@ pub fn operand_indices(
         | Op::Param { .. }
         | Op::Const(_)
         | Op::Iota { .. }
-        | Op::DimValue { .. } => vec![],
+        | Op::DimValue { .. }
+        | Op::Scalar { .. } => vec![],
         Op::Elementwise(_) => vec![at.to_vec(); n.operands.len()],
         Op::Cast(_) | Op::Dequantize(_) => vec![at.to_vec()],
         Op::Reshape(shape) => {

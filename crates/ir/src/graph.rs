@@ -376,14 +376,7 @@ fn declare_symbols(
 ) -> Result<(), GraphError> {
     let mut found: Vec<Symbol> =
         types.iter().flat_map(|t| t.shape.dims().iter().flat_map(Dim::symbols)).collect();
-    match op {
-        Op::DimValue { dim, .. } => found.extend(dim.symbols()),
-        Op::Slice { start, .. } => found.extend(start.symbols()),
-        Op::StateUpdate { offsets } => found.extend(offsets.iter().flat_map(Dim::symbols)),
-        Op::Custom(custom) => found.extend(custom.symbols()),
-        Op::Fusion(f) => found.extend(f.body.symbols().cloned()),
-        _ => {}
-    }
+    found.extend(op.symbols());
     for symbol in found {
         match symbols.get(symbol.name()) {
             Some(known) if known.limit() != symbol.limit() => {

@@ -49,6 +49,14 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
             computable(*dtype)?;
             Ok(vec![TensorType::new(*dtype, Shape::scalar())])
         }
+        Op::Scalar { symbol, dtype } => {
+            arity(operands, 0)?;
+            computable(*dtype)?;
+            if !dtype.is_float() || symbol.limit() != u32::MAX {
+                return Err("a scalar is a float, of any 32 bits".into());
+            }
+            Ok(vec![TensorType::new(*dtype, Shape::scalar())])
+        }
         Op::Elementwise(e) => {
             let dtypes: Vec<DType> = operands.iter().map(|t| t.dtype).collect();
             let dtype = e.result_dtype(&dtypes)?;

@@ -3,7 +3,7 @@
 
 use crate::attention::Attention;
 use crate::custom::Custom;
-use crate::dim::Dim;
+use crate::dim::{Dim, Symbol};
 use crate::dtype::{DType, Format};
 use crate::elementwise::ElementwiseOp;
 use crate::fusion::Fusion;
@@ -194,6 +194,13 @@ pub enum Op {
         /// Integer or float type.
         dtype: DType,
     },
+    /// `()`: rank 0, a number that each run gives: the float whose 32 bits are the value of a symbol, rounded to `dtype`.
+    Scalar {
+        /// The symbol; its maximum is `u32::MAX`.
+        symbol: Symbol,
+        /// Float type.
+        dtype: DType,
+    },
     /// `(a, ..)`: applied to each element; all operands have the result's shape.
     Elementwise(ElementwiseOp),
     /// `(a)`: converts: floats round to nearest even, float to int truncates and saturates (NaN is 0),
@@ -315,6 +322,7 @@ impl Op {
             Op::Const(_) => "const",
             Op::Iota { .. } => "iota",
             Op::DimValue { .. } => "dim_value",
+            Op::Scalar { .. } => "scalar",
             Op::Elementwise(op) => op.name(),
             Op::Cast(_) => "cast",
             Op::Reshape(_) => "reshape",
@@ -340,6 +348,42 @@ impl Op {
         }
     }
 
+    /// The symbols that it names itself; those of its results' extents may be others.
+    pub fn symbols(&self) -> Vec<Symbol> {
+        match self {
+            Op::DimValue { dim, .. } => dim.symbols(),
+            Op::Scalar { symbol, .. } => vec![symbol.clone()],
+            Op::Slice { start, .. } => start.symbols(),
+            Op::StateUpdate { offsets } => offsets.iter().flat_map(Dim::symbols).collect(),
+            Op::Custom(custom) => custom.symbols(),
+            Op::Fusion(fusion) => fusion.body.symbols().cloned().collect(),
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::State { .. }
+            | Op::Param { .. }
+            | Op::Const(_)
+            | Op::Iota { .. }
+            | Op::Elementwise(_)
+            | Op::Cast(_)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Flip { .. }
+            | Op::Window { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Reduce { .. }
+            | Op::Matmul
+            | Op::Gather { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Scatter(_)
+            | Op::Dequantize(_)
+            | Op::Quantize(_)
+            | Op::Attention(_) => vec![],
+        }
+    }
+
     /// True for nodes without operands.
     pub fn is_leaf(&self) -> bool {
         match self {
@@ -349,7 +393,8 @@ impl Op {
             | Op::Param { .. }
             | Op::Const(_)
             | Op::Iota { .. }
-            | Op::DimValue { .. } => true,
+            | Op::DimValue { .. }
+            | Op::Scalar { .. } => true,
             Op::Elementwise(_)
             | Op::Cast(_)
             | Op::Reshape(_)
@@ -393,6 +438,7 @@ impl Op {
             | Op::Const(_)
             | Op::Iota { .. }
             | Op::DimValue { .. }
+            | Op::Scalar { .. }
             | Op::Elementwise(_)
             | Op::Cast(_)
             | Op::Reduce { .. }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow_ir::{Bindings, Dim, Fusion, Graph, Node, NodeId, Op, Value, verify};
+use tallow_ir::{Bindings, Dim, Fusion, Graph, Node, NodeId, Op, Scalar, Value, verify};
 
 use crate::array::{Array, Data};
 use crate::check::{check, no_value, shape_of};
@@ -172,6 +172,10 @@ impl Run<'_> {
             Op::Const(scalar) => Ok(elementwise::constant(*scalar)),
             Op::Iota { len, dtype } => Ok(elementwise::iota(eval_len(len)?, *dtype)),
             Op::DimValue { dim, dtype } => Ok(elementwise::dim_value(eval(dim)?, *dtype)),
+            Op::Scalar { symbol, dtype } => {
+                let bits = eval(&Dim::from(symbol))? as u32;
+                Ok(elementwise::constant(Scalar::float(*dtype, f64::from(f32::from_bits(bits)))))
+            }
             Op::Elementwise(op) => Ok(elementwise::elementwise(*op, dtype, &operands)),
             Op::Cast(dtype) => Ok(elementwise::cast(&operands[0], *dtype)),
             Op::Reshape(_) => Ok(shape::reshape(&operands[0], extents)),

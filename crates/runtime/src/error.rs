@@ -71,10 +71,12 @@ pub enum Error {
         code: String,
     },
     /// The device stopped working: a fault in a kernel, a watchdog, or the driver was reset.
-    #[error("the device was lost during {during}; the context cannot be used any more")]
+    #[error("the device was lost during {during}; the context cannot be used any more{}", last_work(.submitted))]
     DeviceLost {
         /// Name of the Vulkan command that noticed.
         during: &'static str,
+        /// What was submitted last; empty where nothing was appended.
+        submitted: String,
     },
     /// The device was closed.
     #[error("the device was closed")]
@@ -148,6 +150,10 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
+}
+
+fn last_work(submitted: &str) -> String {
+    if submitted.is_empty() { String::new() } else { format!(" (submitted last: {submitted})") }
 }
 
 fn list_reasons(rejected: &[String]) -> String {

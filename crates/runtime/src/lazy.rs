@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tallow_ir::schedule::Place;
 use tallow_ir::{Bindings, TensorType};
 
+use crate::error::Error;
 use crate::executable::{Compiled, ExecError, check_bindings, fill_table, record_spec};
 use crate::resident::{DeviceState, DeviceWeight};
 use crate::vulkan::stream::Bound;
@@ -99,17 +100,12 @@ impl Plan {
     }
 
     /// Appends the plan to the device's stream and returns its results, in the order of the graph's outputs, as memory
-    /// that will hold them. `what` names it in errors.
+    /// that will hold them.
     ///
     /// # Errors
     /// When an operand is missing or of another type, a symbol is out of range, memory runs out or the device failed.
     /// Nothing is computed then.
-    pub fn run(
-        &self,
-        what: &str,
-        bindings: &Bindings,
-        operands: &Operands<'_>,
-    ) -> Result<Vec<DeviceValue>, ExecError> {
+    pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<DeviceValue>, ExecError> {
         let (context, module) = (self.compiled.context(), self.compiled.module());
         check_bindings(module, bindings)?;
         let mut table = vec![];
@@ -129,7 +125,13 @@ impl Plan {
             let is_made = matches!(module.program.buffers[output.buffer].place, Place::Output(_));
             if is_made && memory[output.buffer].is_none() {
                 let bytes = bytes_of(&output.ty, bindings);
-                memory[output.buffer] = Some(DeviceValue::Block(context.block(what, bytes)?));
+                let block = context.block("result", bytes).map_err(|error| match error {
+                    Error::OutOfMemory { bytes, reason, .. } => {
+                        Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
+                    }
+                    other => other,
+                });
+                memory[output.buffer] = Some(DeviceValue::Block(block?));
             }
         }
         let slots = &module.plan.arena.slots;

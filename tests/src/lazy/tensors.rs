@@ -38,6 +38,7 @@ pub fn is_supported(node: &Node) -> bool {
             Op::Weight { .. }
             | Op::State { .. }
             | Op::Param { .. }
+            | Op::Scalar { .. }
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
@@ -69,7 +70,7 @@ pub fn build(
             constant(Scalar::of(*dtype, dim.as_const().ok_or_else(missing)? as f64), device)
         }
         Op::Elementwise(op) => elementwise(*op, operands),
-        Op::Matmul => operands[0].matmul(&operands[1]),
+        Op::Matmul => operands[0].broadcast_matmul(&operands[1]),
         Op::Concat { axis } => Tensor::cat(operands, *axis),
         Op::Gather { axis } => {
             let found = operands[0].index_select(&operands[1].flatten_all()?, *axis)?;
@@ -95,6 +96,7 @@ pub fn build(
         | Op::Weight { .. }
         | Op::State { .. }
         | Op::Param { .. }
+        | Op::Scalar { .. }
         | Op::Dequantize(_)
         | Op::Quantize(_)
         | Op::Attention(_)
@@ -209,5 +211,5 @@ tallow_ir::elementwise_table!(calls);
 
 /// True if the tensor has this type.
 pub fn has_type(tensor: &Tensor, ty: &TensorType) -> bool {
-    tensor.dtype() == ty.dtype && *tensor.shape() == ty.shape
+    tensor.dtype() == ty.dtype && tensor.sym_dims() == ty.shape.dims()
 }

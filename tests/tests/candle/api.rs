@@ -38,21 +38,13 @@ const TENSOR: Rows = &[
         Differs("computes what is not known yet; so it may fail as devices do"),
     ),
     ("dtype device rank dim dims0 dims1 dims2 dims3 dims4 dims5 normalize_axis", Same),
-    ("shape", Differs("extents are `Dim`s, which may be symbolic; `as_const` gives numbers")),
+    ("shape dims elem_count", Same),
     (
-        "dims",
-        Differs(
-            "is a `Result`: a symbolic extent has no number before a run ([decision 0010](decisions/0010-dims-is-a-result.md)); `sym_dims` always works",
-        ),
+        "stride is_contiguous is_fortran_contiguous",
+        Differs("Candle's for views, although nothing is shared; `cat` of views gives a contiguous tensor"),
     ),
-    ("elem_count", Differs("is a `Result`, as `dims`")),
-    ("stride", Differs("is a `Result`, as `dims`, and the strides of the result, which is contiguous")),
-    ("is_contiguous", Differs("always true: views are index arithmetic of the kernels that read them")),
-    ("is_fortran_contiguous", Differs("that of the contiguous result")),
-    (
-        "contiguous force_contiguous copy detach",
-        Differs("the tensor itself: nothing is shared that could change"),
-    ),
+    ("contiguous force_contiguous", Same),
+    ("copy detach", Differs("the tensor itself: nothing is shared that could change")),
     ("to_device", Differs("computes, then copies at once; devices are the CPU and those of Vulkan")),
     ("to_dtype where_cond", Same),
     ("reshape squeeze unsqueeze flatten flatten_to flatten_from flatten_all t transpose permute", Same),
@@ -71,7 +63,8 @@ const TENSOR: Rows = &[
         ),
     ),
     ("maximum minimum broadcast_maximum broadcast_minimum", Differs("NaN on either side gives NaN")),
-    ("clamp affine round_to", Same),
+    ("clamp round_to", Same),
+    ("affine", Differs("an `add` of 0 is left out, so that a product of -0 stays it, unless `mul` is 0")),
     (
         "neg exp log sin cos tanh abs sqr sqrt recip ceil floor round sign relu silu gelu gelu_erf erf elu powf",
         Differs("integers are an error where the function has no integer value; Candle panics"),
@@ -92,10 +85,7 @@ const TENSOR: Rows = &[
     ("argmax argmax_keepdim argmin argmin_keepdim", Differs("no rows give no results, where Candle fails")),
     ("log_sum_exp norm", Same),
     ("dot mv", Same),
-    (
-        "matmul",
-        Differs("leading axes of extent 1 repeat, any layout; both sides' leading axes must fit one by one"),
-    ),
+    ("matmul", Differs("any layout")),
     ("broadcast_matmul", Same),
     (
         "index_select embedding gather",
@@ -168,6 +158,21 @@ const DTYPE: Rows = &[
 const TYPES: [(&str, Rows, usize); 3] =
     [("Tensor", TENSOR, 216), ("Device", DEVICE, 18), ("DType", DTYPE, 4)];
 
+/// What of Candle's own tests is run, and which do not pass.
+const OWN_TESTS: &str = "
+## Candle's own tests
+
+`make test-candle` runs tests of the published package `candle-core` on Tallow's tensors, on the CPU and on a Vulkan
+device: all of `matmul_tests`, `indexing_tests`, `pool_tests`, `bilinear_tests` and `display_tests`, and `conv_tests`
+but its two tests of gradients. All pass, except:
+
+| test | why it is left out |
+|---|---|
+| `avg_pool2d_pytorch`, on the CPU | It rounds means to four digits that lie next to the middle between two. \
+The mean of one window is -0.16054999, of another 0.62484998. Candle rounds sums to f32 after each addition, and gets \
+-0.1606 and 0.6249. The interpreter adds in f64, and gets the nearest, -0.1605 and 0.6248. |
+";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -180,6 +185,9 @@ fn page() -> String {
          for all: nothing is computed until a value is asked for, so that an error of a device shows there; 16-bit\n\
          floats are rounded once per operation; arguments that are extents may be symbols; axes may be any of\n\
          Candle's forms; errors are Candle's variants where both have them.\n\n\
+         Extents are numbers, except in a function that `compile` is called with, where they may be symbols: a method\n\
+         that reads one as a number there gives its largest value and makes `compile` fail\n\
+         ([decision 0036](decisions/0036-candles-signatures.md)); `sym_dims` gives expressions.\n\n\
          This page is written by `UPDATE_DOCS=1 cargo test -p tallow-tests --test candle api` and checked by that test.\n\
          The other tests of `tests/tests/candle` hold the methods against Candle's.\n",
     );
@@ -197,6 +205,7 @@ fn page() -> String {
         lines.sort();
         page.extend(lines);
     }
+    page.push_str(OWN_TESTS);
     page
 }
 

@@ -19,6 +19,7 @@ pub fn all(suite: &mut Suite, dtypes: &[DType]) {
                 }
                 let input = Input::new(seed, dims, layout, *dtype, &suite.device);
                 shapes(suite, &input);
+                strides(suite, &input);
                 parts(suite, &input);
                 joins(suite, &input);
                 lookups(suite, &input);
@@ -85,6 +86,43 @@ fn shapes(s: &mut Suite, a: &Input) {
     both!(s, a, Bound::Exact, |a| Tensor::new(a.x.rank() as u32, device(&a.x))?);
     both!(s, a, Bound::Exact, |a| Tensor::new(a.y.is_fortran_contiguous() as u8, device(&a.x))?);
     both!(s, a, Bound::Exact, |a| Tensor::new(a.y.is_contiguous() as u8, device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| Tensor::new(a.x.elem_count() as u32, device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| Tensor::new(a.x.shape().elem_count() as u32, device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| numbers(a.x.dims(), device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| numbers(a.x.shape().dims(), device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| Tensor::zeros(a.x.shape().clone().extend(&[2]), DType::U8, device(&a.x))?);
+    both!(s, a, Bound::Exact, |a| Tensor::new((a.x.shape() == a.y.shape()) as u8, device(&a.x))?);
+}
+
+/// Views have Candle's strides, although all that is computed lies row-major in memory.
+fn strides(s: &mut Suite, a: &Input) {
+    both!(s, a, Bound::Exact, |a| layout(&a.x)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.t()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.transpose(0, D::Minus1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.permute((1, 2, 0))?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.narrow(0, 0, 2)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.narrow(D::Minus1, 1, 1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.get(1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.get_on_dim(1, 1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.i((.., 0))?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.chunk(2, 0)?.pop().unwrap_or(a.x.clone()))?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.squeeze(1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.unsqueeze(0)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.unsqueeze(D::Minus1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.broadcast_left((2, 1))?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.row.broadcast_as(a.x.shape())?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.unfold(1, 2, 1)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.flatten_all()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.reshape(a.y.shape())?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.contiguous()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.t()?.contiguous()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.t()?.force_contiguous()?.t()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.copy()?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.add(&a.y)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.x.to_dtype(DType::F64)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.mask.where_cond(&a.x, &a.y)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.y.matmul(&a.y.t()?)?)?);
+    both!(s, a, Bound::Exact, |a| layout(&a.y.sum_keepdim(0)?)?);
 }
 
 fn parts(s: &mut Suite, a: &Input) {

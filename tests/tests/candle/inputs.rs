@@ -28,6 +28,18 @@ pub mod ours {
     pub fn device(tensor: &tallow::Tensor) -> &tallow::Device {
         tensor.device()
     }
+
+    /// Extents or strides as a tensor.
+    pub fn numbers(numbers: &[usize], device: &tallow::Device) -> tallow::Result<tallow::Tensor> {
+        let numbers: Vec<u32> = numbers.iter().map(|n| *n as u32).collect();
+        tallow::Tensor::from_slice(&numbers, numbers.len(), device)
+    }
+
+    /// Strides, and whether they are those of row-major and of column-major order, as a tensor.
+    pub fn layout(tensor: &tallow::Tensor) -> tallow::Result<tallow::Tensor> {
+        let orders = [tensor.is_contiguous(), tensor.is_fortran_contiguous()].map(usize::from);
+        numbers(&[tensor.stride(), &orders].concat(), tensor.device())
+    }
 }
 
 /// What Candle needs to be called as Tallow is.
@@ -35,6 +47,21 @@ pub mod theirs {
     pub use crate::nn::theirs as nn;
     pub fn device(tensor: &candle_core::Tensor) -> &candle_core::Device {
         tensor.device()
+    }
+
+    /// Extents or strides as a tensor.
+    pub fn numbers(
+        numbers: &[usize],
+        device: &candle_core::Device,
+    ) -> candle_core::Result<candle_core::Tensor> {
+        let numbers: Vec<u32> = numbers.iter().map(|n| *n as u32).collect();
+        candle_core::Tensor::from_slice(&numbers, numbers.len(), device)
+    }
+
+    /// Strides, and whether they are those of row-major and of column-major order, as a tensor.
+    pub fn layout(tensor: &candle_core::Tensor) -> candle_core::Result<candle_core::Tensor> {
+        let orders = [tensor.is_contiguous(), tensor.is_fortran_contiguous()].map(usize::from);
+        numbers(&[tensor.stride(), &orders].concat(), tensor.device())
     }
 }
 

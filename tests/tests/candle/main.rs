@@ -16,6 +16,7 @@ mod files;
 mod inputs;
 mod nn;
 mod printing;
+mod signatures;
 mod suite;
 
 use suite::Suite;

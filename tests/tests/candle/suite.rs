@@ -138,7 +138,7 @@ pub fn same(ours: &tallow::Tensor, theirs: &candle::Tensor, bound: Bound) -> Res
     if ours.dtype().as_str() != theirs.dtype().as_str() {
         return Err(format!("{} is not {}", ours.dtype(), theirs.dtype().as_str()));
     }
-    let dims = ours.dims().map_err(|e| e.to_string())?;
+    let dims = ours.dims();
     if dims != theirs.dims() {
         return Err(format!("{dims:?} is not {:?}", theirs.dims()));
     }

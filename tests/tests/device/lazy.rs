@@ -245,3 +245,130 @@ fn rounded_blocks_stay_on_the_device() {
         close(&blocks.dequantize().unwrap(), &want.dequantize().unwrap(), 0.01);
     }
 }
+
+/// A constant that is another one each time is given to one program; the first value has a program of its own.
+#[test]
+fn constants_that_change_compile_once() {
+    for device in devices().into_iter().chain([Device::Cpu]) {
+        let x = random(11, &[7, 33], &device).unwrap();
+        let pipelines = |device: &Device| match device {
+            Device::Vulkan(vulkan) => vulkan.work_done().1,
+            Device::Cpu => 0,
+        };
+        let mut before = 0;
+        let want = random(11, &[7, 33], &Device::Cpu).unwrap().to_flat_vec::<f32>().unwrap();
+        for step in 0u16..200 {
+            // Not 1 or 0, which `affine` itself leaves out.
+            let rate = 1.005 - f64::from(step) / 100.0;
+            let updated = x.affine(rate, 0.25).unwrap().tanh().unwrap().affine(2.0, -rate).unwrap();
+            let got = updated.to_flat_vec::<f32>().unwrap();
+            for (got, x) in got.iter().zip(&want) {
+                let want = (x * rate as f32 + 0.25).tanh() * 2.0 - rate as f32;
+                assert!((got - want).abs() < 1e-5, "{rate}: {got}, not {want}");
+            }
+            if step == 1 {
+                before = pipelines(&device);
+            }
+        }
+        assert_eq!(pipelines(&device), before, "the first two steps compile all there is");
+    }
+}
+
+/// A program that allocates values, intermediate ones, scratch and uploads.
+fn program(device: &Device) -> Result<Vec<f32>> {
+    let x = random(21, &[65, 70], device)?;
+    let w = random(22, &[70, 40], device)?;
+    let y = x.matmul(&w)?.tanh()?;
+    eval(&[&y])?;
+    let large = random(23, &[40, 900], device)?;
+    let z = tallow::nn::ops::softmax(&y.matmul(&large)?, 1)?.matmul(&large.t()?)?;
+    z.sum(0)?.add(&y.max(0)?)?.to_vec1()
+}
+
+/// Wherever memory runs out, a program gives an error that says so or, with what is cached given back, the right values;
+/// nothing is lost but what could not be computed, and nothing leaks.
+#[test]
+fn allocations_that_fail_are_errors_and_leak_nothing() {
+    for device in devices() {
+        let Device::Vulkan(vulkan) = &device else { continue };
+        let want = program(&device).unwrap();
+        let kept = random(24, &[33], &device).unwrap().affine(2.0, 1.0).unwrap();
+        eval(&[&kept]).unwrap();
+        let idle = |device: &Device| {
+            device.synchronize().unwrap();
+            vulkan.trim().unwrap();
+            device.memory().map(|memory| (memory.in_use, memory.cached, memory.buffers)).unwrap()
+        };
+        // Every command buffer of the ring takes its memory.
+        for _ in 0..20 {
+            program(&device).unwrap();
+        }
+        let before = idle(&device);
+        for count in [1, u64::MAX] {
+            let mut failed = 0;
+            for after in 0.. {
+                vulkan.trim().unwrap();
+                vulkan.fail_allocations(Some((after, count)));
+                let result = program(&device);
+                vulkan.fail_allocations(None);
+                match result {
+                    Ok(values) => assert_eq!(values, want, "after {after} allocations"),
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(text.contains("out of memory for ") && text.contains(" in use"), "{text}");
+                        failed += 1;
+                    }
+                }
+                assert_eq!(idle(&device), before, "after {after} allocations");
+                if after > 30 {
+                    break;
+                }
+            }
+            assert!(failed >= 5, "{failed} failures");
+        }
+        close(&kept, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
+    }
+}
+
+/// A function takes and gives tensors on the device, whatever their extents, and computes what it captures once.
+#[test]
+fn functions_take_and_give_tensors_on_the_device() {
+    use tallow::{Input, Symbol, compile};
+    for device in devices() {
+        let w = random(31, &[40, 40], &device).unwrap();
+        let rows = Symbol::new("rows", 100);
+        let build = |x: &[Tensor], w: &Tensor| {
+            // Of the run's extents, although of no input.
+            let ones = Tensor::ones((Symbol::new("rows", 100), 40), DType::F32, w.device())?;
+            let captured = w.matmul(w)?.tanh()?.t()?;
+            let y = x[0]
+                .matmul(&captured)?
+                .add(&ones.mul(&w.narrow(0, 0, 1)?.broadcast_as(ones.sym_dims())?)?)?;
+            Ok(vec![y.tanh()?, y.sum(1)?])
+        };
+        let inputs = [Input::new("x", DType::F32, (rows, 40))];
+        let f = compile(&device, &inputs, |x| build(x, &w)).unwrap();
+        let text = f.graph().to_string();
+        assert_eq!(text.matches("matmul").count(), 1, "w w is computed once:\n{text}");
+        let cpu = w.to_device(&Device::Cpu).unwrap();
+        let on_cpu = compile(&Device::Cpu, &inputs, |x| build(x, &cpu)).unwrap();
+        let mut x = random(32, &[100, 40], &device).unwrap();
+        let mut want = random(32, &[100, 40], &Device::Cpu).unwrap();
+        eval(&[&x.affine(2.0, 0.0).unwrap()]).unwrap();
+        let (mut sum, mut want_sum) = (x.sum(1).unwrap(), want.sum(1).unwrap());
+        let (up, down) = moved(&device, || {
+            for rows in [100usize, 77, 31, 1] {
+                let out = f.run(&[&x.narrow(0, 0, rows)?])?;
+                (x, sum) = (out[0].clone(), out[1].clone());
+            }
+            device.synchronize()
+        });
+        assert_eq!((up, down), (0, 0));
+        for rows in [100usize, 77, 31, 1] {
+            let out = on_cpu.run(&[&want.narrow(0, 0, rows).unwrap()]).unwrap();
+            (want, want_sum) = (out[0].clone(), out[1].clone());
+        }
+        close(&x, &want, 1e-3);
+        close(&sum, &want_sum, 1e-3);
+    }
+}

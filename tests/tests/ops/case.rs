@@ -114,7 +114,7 @@ impl<'a> Case<'a> {
 
 /// A tensor's value.
 pub fn value(tensor: &Tensor) -> tallow::Result<Array> {
-    let shape = tensor.dims()?.to_vec();
+    let shape = tensor.dims().to_vec();
     let mut bytes = vec![];
     tensor.write_bytes(&mut bytes)?;
     Ok(Array::from_bytes(tensor.dtype(), &shape, &bytes).expect("a tensor has the bytes of its type"))

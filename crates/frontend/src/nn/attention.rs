@@ -104,7 +104,7 @@ pub fn sdpa(
     softcapping: f32,
 ) -> Result<Tensor> {
     if q.rank() != 4 {
-        let (got, shape) = (q.rank(), q.shape().clone());
+        let (got, shape) = (q.rank(), q.sym_shape().clone());
         return Err(Error::UnexpectedNumberOfDims { op: "sdpa", expected: 4, got, shape });
     }
     let options = AttentionOptions {
@@ -126,13 +126,13 @@ fn attend(
     options: &AttentionOptions,
 ) -> Result<Tensor> {
     let mismatch = |lhs: &Tensor, rhs: &Tensor| {
-        let (lhs, rhs) = (lhs.shape().clone(), rhs.shape().clone());
+        let (lhs, rhs) = (lhs.sym_shape().clone(), rhs.sym_shape().clone());
         Error::ShapeMismatchBinaryOp { op, lhs, rhs }
     };
     for tensor in [q, k, v] {
         tensor.floats(op)?;
         if !(3..=4).contains(&tensor.rank()) {
-            let (got, shape) = (tensor.rank(), tensor.shape().clone());
+            let (got, shape) = (tensor.rank(), tensor.sym_shape().clone());
             return Err(Error::UnexpectedNumberOfDims { op, expected: 4, got, shape });
         }
         if tensor.rank() != q.rank() {
@@ -210,7 +210,7 @@ fn bias(
         let shape = mask.sym_dims();
         let fits = shape.iter().rev().zip(scores.iter().rev()).all(|(have, want)| have == want || have.is(1));
         if shape.len() > 4 || !fits {
-            let (src_shape, dst_shape) = (mask.shape().clone(), Shape::new(scores.to_vec()));
+            let (src_shape, dst_shape) = (mask.sym_shape().clone(), Shape::new(scores.to_vec()));
             return Err(Error::BroadcastIncompatibleShapes { op, src_shape, dst_shape });
         }
         sum = Some(mask.reshape(extents(mask).to_vec())?);
@@ -219,7 +219,7 @@ fn bias(
         let distance = distances(&scores[2], &scores[3], device)?;
         slopes.floats(op)?;
         if slopes.sym_dims() != &scores[1..2] {
-            let (src_shape, dst_shape) = (slopes.shape().clone(), Shape::new(scores[1..2].to_vec()));
+            let (src_shape, dst_shape) = (slopes.sym_shape().clone(), Shape::new(scores[1..2].to_vec()));
             return Err(Error::BroadcastIncompatibleShapes { op, src_shape, dst_shape });
         }
         let slopes =

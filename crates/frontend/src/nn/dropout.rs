@@ -18,8 +18,8 @@ pub fn dropout(xs: &Tensor, drop_p: f32) -> Result<Tensor> {
     }
     xs.floats("dropout")?;
     // Drawn in f32: rounded to 16 bits, a draw below the bound could reach it.
-    let drawn = Tensor::rand(0f32, 1.0, xs.shape(), xs.device())?;
-    let kept = drawn.ge(&Tensor::constant(DType::F32, f64::from(drop_p), xs.shape(), xs.device())?)?;
+    let drawn = Tensor::rand(0f32, 1.0, xs.sym_shape(), xs.device())?;
+    let kept = drawn.ge(&Tensor::constant(DType::F32, f64::from(drop_p), xs.sym_shape(), xs.device())?)?;
     let scaled = xs.affine(1.0 / (1.0 - f64::from(drop_p)), 0.0)?;
     kept.where_cond(&scaled, &xs.zeros_like()?)
 }

@@ -25,6 +25,6 @@ pub fn one_hot<T: WithDType>(indices: Tensor, depth: usize, on_value: T, off_val
     };
     let places = positions(&depth.extent(), indices.device())?.to_dtype(wide)?;
     let hit = indices.to_dtype(wide)?.unsqueeze(D::Minus1)?.broadcast_eq(&places)?;
-    let full = |value: T| Tensor::full(value, hit.shape(), indices.device());
+    let full = |value: T| Tensor::full(value, hit.sym_shape(), indices.device());
     hit.where_cond(&full(on_value)?, &full(off_value)?)
 }

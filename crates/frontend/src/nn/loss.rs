@@ -9,12 +9,12 @@ use crate::tensor::Tensor;
 /// # Errors
 /// When `x` is no matrix, or `target` no vector of integers of as many elements as `x` has rows.
 pub fn nll(x: &Tensor, target: &Tensor) -> Result<Tensor> {
-    match (x.dims()?, target.dims()?) {
+    match (x.const_dims()?, target.const_dims()?) {
         ([rows, _], [count]) if rows == count => {
             x.gather(&target.unsqueeze(1)?, 1)?.sum_all()?.affine(-1.0 / *rows as f64, 0.0)
         }
         _ => {
-            let (lhs, rhs) = (x.shape().clone(), target.shape().clone());
+            let (lhs, rhs) = (x.sym_shape().clone(), target.sym_shape().clone());
             Err(Error::ShapeMismatchBinaryOp { op: "nll", lhs, rhs })
         }
     }
@@ -26,7 +26,7 @@ pub fn nll(x: &Tensor, target: &Tensor) -> Result<Tensor> {
 /// As there, and when the elements are no floats.
 pub fn cross_entropy(x: &Tensor, target: &Tensor) -> Result<Tensor> {
     if x.rank() != 2 {
-        let (got, shape) = (x.rank(), x.shape().clone());
+        let (got, shape) = (x.rank(), x.sym_shape().clone());
         return Err(Error::UnexpectedNumberOfDims { op: "cross_entropy", expected: 2, got, shape });
     }
     nll(&log_softmax(x, 1)?, target)

@@ -93,14 +93,14 @@ impl Module for GroupNorm {
     fn forward(&self, xs: &Tensor) -> Result<Tensor> {
         let dims = xs.sym_dims();
         if dims.len() < 3 || !dims[1].is(self.num_channels as i64) {
-            let why = format!("{} is not [batch, {}, ..]", xs.shape(), self.num_channels);
+            let why = format!("{} is not [batch, {}, ..]", xs.sym_shape(), self.num_channels);
             return Err(Error::InvalidArgument { op: "group_norm", why });
         }
         let elements = dims[1..].iter().fold(Dim::one(), |n, d| &n * d);
         let groups = Dim::from(self.num_groups);
         let each = elements.div_exact(&groups).unwrap_or(elements);
         let grouped = xs.reshape([dims[0].clone(), groups, each])?;
-        let normal = normalized(&grouped, "group_norm", true, self.epsilon)?.reshape(xs.shape())?;
+        let normal = normalized(&grouped, "group_norm", true, self.epsilon)?.reshape(xs.sym_shape())?;
         scaled(&normal, &self.weight, &self.bias)
     }
 }
@@ -174,7 +174,7 @@ impl BatchNorm {
         let affine = self.weight_and_bias.iter().flat_map(|(weight, bias)| [weight, bias]);
         for tensor in [&self.running_mean, &self.running_var].into_iter().chain(affine) {
             if tensor.rank() != 1 || !tensor.sym_dims()[0].is(num_features as i64) {
-                let why = format!("{} is not [{num_features}]", tensor.shape());
+                let why = format!("{} is not [{num_features}]", tensor.sym_shape());
                 return Err(Error::InvalidArgument { op: "batch_norm", why });
             }
         }
@@ -208,7 +208,7 @@ impl BatchNorm {
         let mean = wide.mean_keepdim(others.as_slice())?;
         let centered = wide.broadcast_sub(&mean)?;
         let variance = centered.sqr()?.mean_keepdim(others.as_slice())?;
-        let count = (xs.elem_count()? / xs.dim(1)?.max(1)) as f64;
+        let count = (xs.const_elem_count()? / xs.const_dim(1)?.max(1)) as f64;
         let moved = |running: &Tensor, batch: &Tensor, share: f64| {
             let batch = batch.flatten_all()?.to_dtype(running.dtype())?;
             running.affine(1.0 - self.momentum, 0.0)?.add(&batch.affine(share, 0.0)?)
@@ -235,7 +235,7 @@ impl BatchNorm {
         if xs.rank() >= 2 && xs.sym_dims()[1] == self.running_mean.sym_dims()[0] {
             return Ok(());
         }
-        let (lhs, rhs) = (xs.shape().clone(), self.running_mean.shape().clone());
+        let (lhs, rhs) = (xs.sym_shape().clone(), self.running_mean.sym_shape().clone());
         Err(Error::ShapeMismatchBinaryOp { op: "batch_norm", lhs, rhs })
     }
 }

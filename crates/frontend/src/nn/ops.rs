@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 /// # Errors
 /// When the axis does not exist or the elements are no floats.
 pub fn softmax(x: &Tensor, axis: impl Axis) -> Result<Tensor> {
-    let axis = axis.of(x.shape(), "softmax")?;
+    let axis = axis.of(x.sym_shape(), "softmax")?;
     // The largest element is subtracted so that no exponential overflows.
     let exp = x.broadcast_sub(&x.max_keepdim(axis)?)?.exp()?;
     exp.broadcast_div(&exp.sum_keepdim(axis)?)
@@ -34,7 +34,7 @@ pub fn softmax_last_dim(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the axis does not exist or the elements are no floats.
 pub fn log_softmax(x: &Tensor, axis: impl Axis) -> Result<Tensor> {
-    let axis = axis.of(x.shape(), "log_softmax")?;
+    let axis = axis.of(x.sym_shape(), "log_softmax")?;
     let shifted = x.broadcast_sub(&x.max_keepdim(axis)?)?;
     let sum = shifted.exp()?.sum_keepdim(axis)?;
     shifted.broadcast_sub(&sum.log()?)
@@ -48,7 +48,7 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor> {
     match x.chunk(2, D::Minus1)?.as_slice() {
         [gate, up] => gate.silu()?.mul(up),
         _ => {
-            let why = format!("the last axis of {} has no two halves", x.shape());
+            let why = format!("the last axis of {} has no two halves", x.sym_shape());
             Err(Error::InvalidArgument { op: "swiglu", why })
         }
     }
@@ -74,7 +74,7 @@ pub fn rms_norm(x: &Tensor, alpha: &Tensor, epsilon: impl Into<f64>) -> Result<T
 
 /// `x`, without its mean if `centered`, divided by its root mean square over the last axis.
 pub(super) fn normalized(x: &Tensor, op: &'static str, centered: bool, epsilon: f64) -> Result<Tensor> {
-    let axis = D::Minus1.of(x.shape(), op)?;
+    let axis = D::Minus1.of(x.sym_shape(), op)?;
     let mut wide = widen(x)?;
     if centered {
         wide = wide.broadcast_sub(&wide.mean_keepdim(axis)?)?;
@@ -103,17 +103,17 @@ pub(super) fn widen(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the tensor has other axes, or the channels are no multiple of `f^2`.
 pub fn pixel_shuffle(x: &Tensor, factor: usize) -> Result<Tensor> {
-    let (batch, channels, height, width) = x.dims4()?;
+    let [batch, channels, height, width] = x.const_dims_of::<4>("dims4")?;
     let split = (batch, (), factor, factor, height, width);
     let fail = || Error::InvalidArgument {
         op: "pixel_shuffle",
-        why: format!("{channels} channels of {} are no multiple of {factor}^2", x.shape()),
+        why: format!("{channels} channels of {} are no multiple of {factor}^2", x.sym_shape()),
     };
     if factor == 0 || !channels.is_multiple_of(factor.saturating_mul(factor)) {
         return Err(fail());
     }
     let out = (batch, channels / (factor * factor), height * factor, width * factor);
-    if x.elem_count()? == 0 {
+    if x.const_elem_count()? == 0 {
         return x.reshape(out);
     }
     x.reshape(split)?.permute((0, 1, 4, 2, 5, 3))?.reshape(out)
@@ -124,9 +124,9 @@ pub fn pixel_shuffle(x: &Tensor, factor: usize) -> Result<Tensor> {
 /// # Errors
 /// When the tensor has other axes, or height or width are no multiple of the factor.
 pub fn pixel_unshuffle(x: &Tensor, factor: usize) -> Result<Tensor> {
-    let (batch, channels, height, width) = x.dims4()?;
+    let [batch, channels, height, width] = x.const_dims_of::<4>("dims4")?;
     if factor == 0 || !height.is_multiple_of(factor) || !width.is_multiple_of(factor) {
-        let why = format!("height and width of {} are no multiples of {factor}", x.shape());
+        let why = format!("height and width of {} are no multiples of {factor}", x.sym_shape());
         return Err(Error::InvalidArgument { op: "pixel_unshuffle", why });
     }
     let (rows, columns) = (height / factor, width / factor);
@@ -143,6 +143,6 @@ pub fn pixel_unshuffle(x: &Tensor, factor: usize) -> Result<Tensor> {
 /// # Errors
 /// When the tensor has other axes or no elements.
 pub fn replication_pad2d(x: &Tensor, pad: usize) -> Result<Tensor> {
-    x.dims4()?;
+    x.const_dims_of::<4>("dims4")?;
     x.pad_with_same(2, pad, pad)?.pad_with_same(3, pad, pad)
 }

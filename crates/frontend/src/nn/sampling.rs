@@ -15,14 +15,14 @@ use crate::tensor::Tensor;
 /// # Errors
 /// When the axis does not exist, the logits are no floats, or as [`Tensor::rand`].
 pub fn gumbel_softmax(logits: &Tensor, temperature: f64, axis: impl Axis) -> Result<Tensor> {
-    let axis = axis.of(logits.shape(), "gumbel_softmax")?;
+    let axis = axis.of(logits.sym_shape(), "gumbel_softmax")?;
     logits.floats("gumbel_softmax")?;
     // What is no number is not above 0 either.
     if temperature <= 0.0 || temperature.is_nan() {
         return logits.argmax(axis);
     }
     let logits = logits.to_dtype(DType::F32)?;
-    let drawn = Tensor::rand(0f32, 1.0, logits.shape(), logits.device())?;
+    let drawn = Tensor::rand(0f32, 1.0, logits.sym_shape(), logits.device())?;
     // -ln(1 - u) is exponential. u is a multiple of 2^-24: 1 - u is not 0, and where u is, the middle of what is
     // rounded to it keeps the noise finite.
     let exponential = drawn.maximum(2f32.powi(-25))?.neg()?.log1p()?.neg()?;
@@ -41,10 +41,10 @@ pub fn gumbel_softmax(logits: &Tensor, temperature: f64, axis: impl Axis) -> Res
 /// For a scalar, when the last axis is empty or symbolic, the weights are no floats, or as [`Tensor::rand`].
 pub fn multinomial(weights: &Tensor, count: usize) -> Result<Tensor> {
     let op = "multinomial";
-    let n = weights.dim(D::Minus1)?;
+    let n = weights.const_dim(D::Minus1)?;
     weights.floats(op)?;
     if n == 0 {
-        return Err(Error::EmptyTensor { op, shape: weights.shape().clone() });
+        return Err(Error::EmptyTensor { op, shape: weights.sym_shape().clone() });
     }
     let upto = weights.to_dtype(DType::F32)?.cumsum(D::Minus1)?;
     let total = upto.narrow(D::Minus1, n - 1, 1)?;

@@ -309,6 +309,12 @@ fn op(
                 word.strip_prefix('{').and_then(|w| w.strip_suffix('}')).ok_or("expected {extent}")?;
             Op::DimValue { dim: dim(inner, symbols)?, dtype }
         }
+        "scalar" => {
+            let word = words.take().unwrap_or_default();
+            let name = word.strip_prefix('{').and_then(|w| w.strip_suffix('}')).ok_or("expected {symbol}")?;
+            let symbol = symbols.get(name).ok_or("expected {symbol}")?.clone();
+            Op::Scalar { symbol, dtype }
+        }
         "cast" => Op::Cast(dtype),
         "reshape" => Op::Reshape(shape.clone()),
         "broadcast" => Op::Broadcast(shape.clone()),

@@ -63,6 +63,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         Op::Param { index, .. } => words.push(index.to_string()),
         Op::Const(s) => words.push(scalar(*s)),
         Op::DimValue { dim, .. } => words.push(format!("{{{dim}}}")),
+        Op::Scalar { symbol, .. } => words.push(format!("{{{}}}", symbol.name())),
         Op::Permute(axes) => words.push(format!("{axes:?}").replace(' ', "")),
         Op::Reduce { axes, .. } => words.push(format!("axes={axes:?}").replace(' ', "")),
         Op::Slice { axis, start, len } => words.push(format!("axis={axis} start={start} len={len}")),

@@ -88,6 +88,7 @@ impl Buffer {
     pub(super) fn new(device: &Arc<Device>, name: &str, size: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
         let refuse = |reason: String| Error::BadBuffer { name: name.to_string(), bytes: size, reason };
         device.check_open()?;
+        device.check_injected(size)?;
         if size == 0 {
             return Err(refuse("a buffer has at least one byte".to_string()));
         }
@@ -122,6 +123,7 @@ impl Buffer {
         };
         // Dropping takes it off again.
         Counts::add(&device.counts.buffer_bytes, size);
+        Counts::add(&device.counts.buffers, 1);
         buffer.bind_memory()?;
         device.name(handle, name);
         device.counts.note_peak();
@@ -297,6 +299,7 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.device.counts.buffer_bytes.fetch_sub(self.size, Ordering::Relaxed);
+        self.device.counts.buffers.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: recordings and transfers hold an `Arc` until they are done, so nothing uses the buffer.
         unsafe { self.device.raw.destroy_buffer(self.handle, None) };
         if let Some(memory) = self.allocation.take() {

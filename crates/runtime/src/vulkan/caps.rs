@@ -373,6 +373,27 @@ pub(super) fn memory_bytes(instance: &Instance, physical: vk::PhysicalDevice) ->
     own.map(|heap| heap.size).max().unwrap_or(0)
 }
 
+/// What the driver lets this process have of the largest heap of the device's own memory, in bytes; `None` where it does
+/// not say.
+pub(super) fn budget(instance: &Instance, physical: vk::PhysicalDevice) -> Option<u64> {
+    // SAFETY: the handle comes from this live instance.
+    let extensions = unsafe { instance.raw.enumerate_device_extension_properties(physical) }.ok()?;
+    let is_there = |name: &vk::ExtensionProperties| {
+        name.extension_name_as_c_str().is_ok_and(|name| name == vk::EXT_MEMORY_BUDGET_NAME)
+    };
+    if !extensions.iter().any(is_there) {
+        return None;
+    }
+    let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+    let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+    // SAFETY: as above; the device has the extension whose structure is chained, and both live until the call returns.
+    unsafe { instance.raw.get_physical_device_memory_properties2(physical, &mut properties) };
+    let heaps = properties.memory_properties;
+    let own = |(heap, _): &(&vk::MemoryHeap, &u64)| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
+    let heaps = heaps.memory_heaps_as_slice().iter().zip(&budget.heap_budget).filter(own);
+    heaps.max_by_key(|(heap, _)| heap.size).map(|(_, budget)| *budget)
+}
+
 /// Host and device share their memory: the device is no card, and its memory can be mapped.
 fn shares_memory(instance: &Instance, physical: vk::PhysicalDevice, kind: DeviceType) -> bool {
     // SAFETY: the handle comes from this live instance.

@@ -49,6 +49,8 @@ pub struct MemoryFigures {
     pub peak: u64,
     /// Kept for values to come.
     pub cached: u64,
+    /// Buffers that there are, those that are kept among them.
+    pub buffers: u64,
     /// What the driver lets this process have of the device's own memory, where it says so.
     pub budget: Option<u64>,
 }
@@ -66,6 +68,8 @@ pub(super) struct Counts {
     /// Bytes of all buffers, those that are cached among them.
     pub(super) buffer_bytes: AtomicU64,
     pub(super) cached_bytes: AtomicU64,
+    /// Buffers that there are, cached ones among them.
+    pub(super) buffers: AtomicU64,
     pub(super) peak_bytes: AtomicU64,
 }
 
@@ -107,6 +111,7 @@ pub(super) struct Device {
     pub(super) barriers: Barriers,
     pub(super) full_subgroups: bool,
     pub(super) pipeline_robustness: bool,
+    physical: vk::PhysicalDevice,
     /// Size of the largest heap of the device's own memory, in bytes.
     pub(super) memory_bytes: u64,
     /// Nanoseconds per timestamp tick, and the mask of the bits that count.
@@ -119,6 +124,10 @@ pub(super) struct Device {
     queue: Mutex<QueueState>,
     /// What is appended to be submitted; locked before the queue.
     pub(super) stream: Mutex<Stream>,
+    /// What was appended last.
+    last_work: Mutex<Arc<str>>,
+    /// Allocations that succeed before failures, and how many failures there are then, where a test wants them.
+    pub(super) injected: Mutex<Option<(u64, u64)>>,
     /// The first error after which nothing that was submitted can be trusted.
     failed: OnceLock<Error>,
     /// The greatest value of the timeline that was seen.
@@ -197,6 +206,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         barriers,
         full_subgroups: enabled.full_subgroups,
         pipeline_robustness: enabled.pipeline_robustness,
+        physical: chosen.physical,
         memory_bytes: caps::memory_bytes(&instance, chosen.physical),
         timestamps: (f64::from(queried.timestamp_period), low_bits(compute.timestamp_bits)),
         counts: Counts::default(),
@@ -205,6 +215,8 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         timeline,
         queue: Mutex::new(QueueState { queue, submitted: 0 }),
         stream: Mutex::default(),
+        last_work: Mutex::new("".into()),
+        injected: Mutex::default(),
         failed: OnceLock::new(),
         reached: AtomicU64::new(0),
         wait: options.wait,
@@ -404,9 +416,35 @@ impl Device {
         self.failed.get_or_init(|| error).clone()
     }
 
-    /// [`Device::fail`] where the device was lost.
+    /// [`Device::fail`] where the device was lost, with what it was doing.
     fn noted(&self, error: Error) -> Error {
-        if matches!(error, Error::DeviceLost { .. }) { self.fail(error) } else { error }
+        match error {
+            Error::DeviceLost { during, .. } => {
+                let submitted = lock(&self.last_work).to_string();
+                self.fail(Error::DeviceLost { during, submitted })
+            }
+            other => other,
+        }
+    }
+
+    /// Notes what is appended, for errors to come.
+    pub(super) fn note_work(&self, what: &Arc<str>) {
+        *lock(&self.last_work) = what.clone();
+    }
+
+    /// Fails where a test wants an allocation to fail, see [`Context::fail_allocations`](super::Context::fail_allocations).
+    pub(super) fn check_injected(&self, bytes: u64) -> Result<()> {
+        let mut injected = lock(&self.injected);
+        let Some((after, count)) = &mut *injected else { return Ok(()) };
+        if *after > 0 {
+            *after -= 1;
+            return Ok(());
+        }
+        if *count == 0 {
+            return Ok(());
+        }
+        *count -= 1;
+        Err(Error::OutOfMemory { what: "a test".into(), bytes, reason: "a failure was asked for".into() })
     }
 
     /// [`Device::wait`] that asks again and again at first: what takes microseconds is not slept through.
@@ -426,6 +464,11 @@ impl Device {
         self.flush()?;
         let submitted = lock(&self.queue).submitted;
         self.wait(submitted, None)
+    }
+
+    /// What the driver lets this process have of the device's own memory now, in bytes.
+    pub(super) fn budget(&self) -> Option<u64> {
+        caps::budget(&self.instance, self.physical)
     }
 
     /// What has been done so far.

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// The error for a Vulkan command that returned `code`.
 pub(super) fn vulkan(call: &'static str, code: vk::Result) -> Error {
     match code {
-        vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { during: call },
+        vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { during: call, submitted: String::new() },
         vk::Result::ERROR_OUT_OF_HOST_MEMORY => out_of_memory(call, "host memory"),
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => out_of_memory(call, "device memory"),
         vk::Result::ERROR_OUT_OF_POOL_MEMORY => out_of_memory(call, "descriptor pool"),
@@ -32,7 +32,7 @@ mod tests {
     fn codes_become_typed_errors() {
         assert_eq!(
             vulkan("vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST),
-            Error::DeviceLost { during: "vkQueueSubmit" }
+            Error::DeviceLost { during: "vkQueueSubmit", submitted: String::new() }
         );
         let memory = vulkan("vkCreateBuffer", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY).to_string();
         assert!(memory.contains("vkCreateBuffer") && memory.contains("device memory"), "{memory}");

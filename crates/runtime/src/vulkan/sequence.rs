@@ -16,11 +16,26 @@ pub struct Sequence {
     /// Bindings of all sets.
     pub(super) descriptors: u32,
     pub(super) dispatches: usize,
+    /// The kernels, for errors.
+    pub(super) label: Arc<str>,
     pub(super) pipelines: Arc<Vec<Arc<Pipeline>>>,
     /// Bytes that each buffer has at most.
     need: Vec<u64>,
     /// Whether each buffer must have as many.
     exact: bool,
+}
+
+/// The kernels of a list in a few words.
+fn label(spec: &RecordSpec) -> String {
+    let mut names = spec.commands.iter().filter_map(|command| match command {
+        RecordCommand::Dispatch { label, .. } => Some(label.as_str()),
+        RecordCommand::Barrier(_) | RecordCommand::Copy { .. } | RecordCommand::Fill { .. } => None,
+    });
+    match (names.next(), names.next_back(), names.count()) {
+        (None, _, _) => "no kernels".into(),
+        (Some(only), None, _) => only.into(),
+        (Some(first), Some(last), between) => format!("{} kernels from {first} to {last}", between + 2),
+    }
 }
 
 /// One command of a sequence.
@@ -56,6 +71,7 @@ impl Sequence {
             sets: vec![],
             descriptors: 0,
             dispatches: 0,
+            label: label(spec).into(),
             pipelines: pipelines.clone(),
             need: vec![0; sizes.len()],
             exact,

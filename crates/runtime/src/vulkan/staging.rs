@@ -13,6 +13,7 @@ use ash::vk;
 use super::buffer::{Buffer, MemoryUse};
 use super::device::Device;
 use super::error::vulkan;
+use super::pool::Block;
 use super::record::Scope;
 use crate::error::Result;
 
@@ -33,8 +34,6 @@ struct Slot {
     commands: vk::CommandBuffer,
     /// Timeline value at which the slot is free.
     free_at: u64,
-    /// The device buffer of a transfer that is not waited for.
-    target: Option<Arc<Buffer>>,
 }
 
 /// Waits for the device when a transfer is left, however it is left: the buffers may be freed after.
@@ -103,19 +102,19 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies `data` to the start of `target` without waiting for the device, but for a free slot.
-    pub(super) fn upload_to_block(&mut self, target: &Arc<Buffer>, data: &[u8]) -> Result<()> {
+    /// Copies `data` to the start of `target` without waiting for the device, but for a free slot. The pool of a block waits
+    /// before it gives the memory back.
+    pub(super) fn upload_to_block(&mut self, target: &Block, data: &[u8]) -> Result<()> {
         let mut done = 0_u64;
         for chunk in data.chunks(SLOT_BYTES as usize) {
             let index = self.free_slot()?;
             self.slots[index].buffer.write_in_parallel(0, chunk)?;
-            self.slots[index].target = Some(target.clone());
             let region = vk::BufferCopy::default().dst_offset(done).size(chunk.len() as u64);
             let source = self.slots[index].buffer.handle();
             self.submit(index, |raw, commands| {
                 // SAFETY: the command buffer is being recorded; a block has room for the data that it was taken for,
-                // and the slot keeps it.
-                unsafe { raw.cmd_copy_buffer(commands, source, target.handle(), &[region]) };
+                // and its pool keeps it.
+                unsafe { raw.cmd_copy_buffer(commands, source, target.buffer().handle(), &[region]) };
             })?;
             done += chunk.len() as u64;
         }
@@ -185,7 +184,6 @@ impl Staging {
         }
         self.next = (index + 1) % SLOTS;
         self.device.wait(self.slots[index].free_at, None)?;
-        self.slots[index].target = None;
         Ok(index)
     }
 
@@ -200,7 +198,7 @@ impl Staging {
         // SAFETY: the pool belongs to the ring, and `&mut self` of the callers keeps other threads from it.
         let commands = unsafe { self.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| vulkan("vkAllocateCommandBuffers", code))?[0];
-        Ok(Slot { buffer, commands, free_at: 0, target: None })
+        Ok(Slot { buffer, commands, free_at: 0 })
     }
 
     /// Records one transfer between barriers into a free slot's command buffer, and submits it.

@@ -163,6 +163,7 @@ impl Stream {
         }));
         slot.pipelines.push(sequence.pipelines.clone());
         slot.dispatches += sequence.dispatches;
+        device.note_work(&sequence.label);
         let (raw, commands) = (&device.raw, slot.commands);
         // SAFETY: the command buffer is being recorded under the lock of the stream; pipelines, sets and buffers are live
         // and kept until the device is done, by the slot or, blocks, by their pool; the sequence was checked against

@@ -36,7 +36,7 @@ impl Context {
         } else if bytes <= SMALL_BYTES {
             lock(&self.device().stream).upload(self.device(), block.buffer(), data)?;
         } else {
-            self.with_staging(|staging| staging.upload_to_block(block.buffer(), data))?;
+            self.with_staging(|staging| staging.upload_to_block(&block, data))?;
         }
         Counts::add(&self.device().counts.bytes_uploaded, bytes);
         Ok(block)
@@ -102,8 +102,16 @@ impl Context {
             in_use: counts.in_use(),
             peak: counts.peak_bytes.load(std::sync::atomic::Ordering::Relaxed),
             cached: counts.cached_bytes.load(std::sync::atomic::Ordering::Relaxed),
-            budget: None,
+            buffers: counts.buffers.load(std::sync::atomic::Ordering::Relaxed),
+            budget: self.device().budget(),
         }
+    }
+
+    /// Lets so many allocations of device memory succeed and then so many fail, as if memory had run out: for tests of
+    /// what programs do then. `None` ends it.
+    #[doc(hidden)]
+    pub fn fail_allocations(&self, after_and_count: Option<(u64, u64)>) {
+        *lock(&self.device().injected) = after_and_count;
     }
 
     /// A buffer of scratch whose words hold `fill`.

@@ -519,6 +519,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             Op::Const(_)
             | Op::Iota { .. }
             | Op::DimValue { .. }
+            | Op::Scalar { .. }
             | Op::Reshape(_)
             | Op::Broadcast(_)
             | Op::Permute(_)

@@ -1,0 +1,232 @@
+//! Programs that compute lazy expressions, compiled once for each structure.
+//!
+//! Constants of an expression may be others each time: a learning rate that falls, a temperature. A first program has them
+//! as literals, so that they fold and simplify. Where the same structure comes with other constants, a second one is
+//! compiled that is given those which differed at each run ([`Op::Scalar`]), and serves whatever they become.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use indexmap::IndexMap;
+#[cfg(feature = "vulkan")]
+use tallow_ir::Bindings;
+use tallow_ir::{Graph, Op, Scalar, Symbol, rewrite::rebuild};
+
+use crate::device::Device;
+use crate::error::Result;
+#[cfg(feature = "vulkan")]
+use crate::eval::no_value;
+use crate::executable::Executable;
+#[cfg(feature = "vulkan")]
+use crate::executable::verified;
+use crate::lower::Lowered;
+use crate::quantized::Blocks;
+use crate::tensor::Tensor;
+
+/// How many structures are kept.
+const CACHED: usize = 64;
+
+/// So many programs of one structure at most keep some constants as literals; the next one is given all.
+const SPECIAL: usize = 4;
+
+/// What a program is found by.
+#[derive(PartialEq, Eq)]
+struct Key {
+    device: Device,
+    /// Its constants are [`Op::Scalar`]s, so that structures are equal whose constants differ.
+    graph: Graph,
+    /// The weights that are bound. While the executable is kept, so are they.
+    blocks: Vec<ByAddress>,
+}
+
+/// Blocks are equal if they are the same.
+struct ByAddress(Arc<Blocks>);
+
+impl PartialEq for ByAddress {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ByAddress {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // There are few devices; equality tells them apart.
+        self.graph.hash(state);
+    }
+}
+
+/// What computes the expressions of one structure.
+pub(crate) enum Program {
+    /// One run at a time: threads that compute the same structure at once wait for each other.
+    Cpu(Mutex<Executable>),
+    /// Runs are appended to the device's stream.
+    #[cfg(feature = "vulkan")]
+    Vulkan(crate::vulkan::LazyPlan),
+}
+
+impl Program {
+    fn new(device: &Device, graph: &Graph, blocks: &[(String, Tensor, Arc<Blocks>)]) -> Result<Program> {
+        match device {
+            Device::Cpu => {
+                let mut weights = HashMap::new();
+                for (name, tensor, blocks) in blocks {
+                    weights.insert(name.clone(), blocks.weight(tensor)?);
+                }
+                Ok(Program::Cpu(Mutex::new(device.compile(graph, &weights, &HashMap::new())?)))
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Ok(Program::Vulkan(device.lazy_plan(&verified(graph)?)?)),
+        }
+    }
+
+    /// Computes `targets`, the outputs of what they were lowered to, and gives them their values.
+    pub fn run(&self, targets: &[&Tensor], lowered: &Lowered) -> Result<()> {
+        let Lowered { known, blocks, scalars, .. } = lowered;
+        match self {
+            Program::Cpu(executable) => {
+                let mut bytes = vec![];
+                for (name, tensor) in known {
+                    bytes.push((name.as_str(), tensor.known_bytes()?));
+                }
+                let inputs: Vec<(&str, &[u8])> =
+                    bytes.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+                let symbols: Vec<(&str, u64)> =
+                    scalars.iter().map(|(symbol, scalar)| (symbol.name(), bits(*scalar))).collect();
+                let outputs = lock(executable).run_given(&symbols, &inputs)?;
+                for (target, output) in targets.iter().zip(outputs) {
+                    target.set_data(output.bytes);
+                }
+            }
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(plan) => {
+                let mut operands = tallow_runtime::lazy::Operands::default();
+                for (name, tensor) in known {
+                    operands.inputs.push((name, tensor.on_device()?.value().clone()));
+                }
+                for (name, tensor, blocks) in blocks {
+                    let weight = blocks.weight(tensor)?;
+                    let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
+                    operands.weights.push((name, weight));
+                }
+                let value = |(symbol, scalar): &(Symbol, Scalar)| (symbol.name().to_string(), bits(*scalar));
+                let bindings: Bindings = scalars.iter().map(value).collect();
+                for (target, value) in targets.iter().zip(plan.run(&bindings, &operands)?) {
+                    target.set_on_device(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn explain(&self) -> String {
+        match self {
+            Program::Cpu(executable) => lock(executable).explain(),
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(plan) => plan.explain(),
+        }
+    }
+}
+
+/// The 32 bits of a scalar, as the value of its symbol.
+fn bits(scalar: Scalar) -> u64 {
+    u64::from((scalar.as_f64() as f32).to_bits())
+}
+
+/// The programs of one structure.
+#[derive(Default)]
+struct Family {
+    programs: Mutex<Vec<Special>>,
+}
+
+/// A program, and the constants that it has as literals.
+struct Special {
+    literals: Vec<Option<Scalar>>,
+    program: Arc<Program>,
+}
+
+impl Special {
+    fn serves(&self, scalars: &[(Symbol, Scalar)]) -> bool {
+        let serves = |(literal, (_, scalar)): (&Option<Scalar>, &(Symbol, Scalar))| {
+            literal.is_none_or(|literal| literal == *scalar)
+        };
+        self.literals.iter().zip(scalars).all(serves)
+    }
+}
+
+/// Which constants the next program has as literals: those that are as in the last one.
+fn literals(programs: &[Special], scalars: &[(Symbol, Scalar)]) -> Vec<Option<Scalar>> {
+    let all = scalars.iter().map(|(_, scalar)| Some(*scalar));
+    match programs.last() {
+        None => all.collect(),
+        Some(_) if programs.len() >= SPECIAL => vec![None; scalars.len()],
+        Some(last) => all.zip(&last.literals).map(|(now, before)| now.filter(|_| now == *before)).collect(),
+    }
+}
+
+/// The graph with these constants as literals.
+fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option<Scalar>]) -> Result<Graph> {
+    let known: HashMap<&Symbol, Scalar> = scalars
+        .iter()
+        .zip(literals)
+        .filter_map(|((symbol, _), literal)| literal.map(|literal| (symbol, literal)))
+        .collect();
+    Ok(rebuild(graph, |new, node, _| match &node.op {
+        Op::Scalar { symbol, .. } => match known.get(symbol) {
+            Some(literal) => new.add(Op::Const(*literal), &[]).map(Some),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    })?)
+}
+
+/// The program of what was lowered for a device, compiled or found; takes the graph. On the CPU its weights are those that
+/// are read now.
+pub(crate) fn program(device: &Device, lowered: &mut Lowered) -> Result<Arc<Program>> {
+    let graph = std::mem::replace(&mut lowered.graph, Graph::new(""));
+    // A Vulkan device is given the weights of each run.
+    let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
+    let blocks = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
+    let (family, literals, graph) =
+        match look_up(Key { device: device.clone(), graph, blocks }, &lowered.scalars) {
+            Found::Program(program) => return Ok(program),
+            Found::Family(family, literals, graph) => (family, literals, graph),
+        };
+    // Not under a lock: other threads may want what is there. If one of them compiles the same, both serve.
+    let graph = with_literals(&graph, &lowered.scalars, &literals)?;
+    let program = Arc::new(Program::new(device, &graph, &lowered.blocks)?);
+    lock(&family.programs).push(Special { literals, program: program.clone() });
+    Ok(program)
+}
+
+/// What is known of a structure.
+enum Found {
+    Program(Arc<Program>),
+    /// Its programs, of which none serves, the literals of the next one, and the graph to compile.
+    Family(Arc<Family>, Vec<Option<Scalar>>, Graph),
+}
+
+fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
+    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
+    let mut cache = lock(CACHE.get_or_init(Mutex::default));
+    // Taken out and put back at the end: the first one is the one unused for longest.
+    let family = cache.shift_remove(&key).unwrap_or_default();
+    let programs = lock(&family.programs);
+    let found = match programs.iter().find(|special| special.serves(scalars)) {
+        Some(found) => Found::Program(found.program.clone()),
+        None => Found::Family(family.clone(), literals(&programs, scalars), key.graph.clone()),
+    };
+    drop(programs);
+    while cache.len() >= CACHED {
+        cache.shift_remove_index(0);
+    }
+    cache.insert(key, family);
+    found
+}
+
+/// What a panicking thread left behind is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

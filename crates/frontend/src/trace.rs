@@ -1,0 +1,120 @@
+//! Which functions are being compiled, and whether one of them read a symbolic extent as a number.
+//!
+//! Candle's `dims()` cannot fail, so it gives the largest extent that there can be and leaves a note in the trace of the
+//! function whose extent it is. [`crate::compile`] reads the note when the function has returned. A note cannot be
+//! taken back, so it does not matter what the function does with its own errors.
+
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
+
+use tallow_ir::{Shape, Symbol};
+
+use crate::error::{Error, Result};
+
+/// The functions that a symbolic tensor belongs to: nearly always one, several where tensors of nested calls of
+/// [`crate::compile`] met.
+#[derive(Clone)]
+pub(crate) struct Trace(Arc<[Arc<Record>]>);
+
+/// What is known of one function that is being compiled.
+struct Record {
+    /// The symbols of its inputs.
+    symbols: Vec<Symbol>,
+    /// The first extent that was read as a number although it is symbolic.
+    read: OnceLock<Error>,
+}
+
+thread_local! {
+    /// The functions being compiled on this thread, outermost first.
+    static ACTIVE: RefCell<Vec<Arc<Record>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A function being compiled on this thread, until it is dropped.
+pub(crate) struct Compiling(Arc<Record>);
+
+impl Compiling {
+    /// Begins a function whose inputs have these shapes.
+    pub fn begin<'a>(shapes: impl Iterator<Item = &'a Shape>) -> Compiling {
+        let symbols = shapes.flat_map(Shape::dims).flat_map(tallow_ir::Dim::symbols).collect();
+        let record = Arc::new(Record { symbols, read: OnceLock::new() });
+        ACTIVE.with_borrow_mut(|active| active.push(record.clone()));
+        Compiling(record)
+    }
+
+    /// The trace of its inputs.
+    pub fn trace(&self) -> Trace {
+        Trace([self.0.clone()].into())
+    }
+
+    /// # Errors
+    /// When the function read a symbolic extent as a number.
+    pub fn check(&self) -> Result<()> {
+        self.0.read.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+impl Drop for Compiling {
+    fn drop(&mut self) {
+        // Also when the function panics. By identity: the order of the others does not depend on it.
+        ACTIVE.with_borrow_mut(|active| active.retain(|record| !Arc::ptr_eq(record, &self.0)));
+    }
+}
+
+impl Trace {
+    /// The trace of a result of tensors with these traces; `None` where none of them has one.
+    pub fn join<'a>(traces: impl Iterator<Item = &'a Trace>) -> Option<Trace> {
+        let mut all: Option<Trace> = None;
+        for trace in traces {
+            let Some(known) = &all else {
+                all = Some(trace.clone());
+                continue;
+            };
+            let new: Vec<&Arc<Record>> = trace.0.iter().filter(|record| !known.has(record)).collect();
+            if !new.is_empty() {
+                all = Some(Trace(known.0.iter().chain(new).cloned().collect()));
+            }
+        }
+        all
+    }
+
+    /// The trace of a tensor that is symbolic because it was made from symbols, such as `zeros((seq, 4))`: the functions
+    /// on this thread whose inputs have one of its symbols, or else the innermost one.
+    ///
+    /// # Errors
+    /// When no function is being compiled on this thread: such a tensor could not be computed, and reading its extents
+    /// would have nothing to warn.
+    pub fn of_symbols(shape: &Shape) -> Result<Trace> {
+        let symbols: Vec<Symbol> = shape.dims().iter().flat_map(tallow_ir::Dim::symbols).collect();
+        let named = |record: &&Arc<Record>| record.symbols.iter().any(|symbol| symbols.contains(symbol));
+        let found: Vec<Arc<Record>> = ACTIVE.with_borrow(|active| {
+            let named: Vec<Arc<Record>> = active.iter().filter(named).cloned().collect();
+            if named.is_empty() { active.last().cloned().into_iter().collect() } else { named }
+        });
+        if found.is_empty() {
+            return Err(Error::SymbolicShape { shape: shape.clone() });
+        }
+        Ok(Trace(found.into()))
+    }
+
+    /// Notes that `method` read the extent of `axis` of `shape` as a number.
+    ///
+    /// The functions to warn are those that the extent belongs to, and those being compiled inside of them on this
+    /// thread, whose plans would have the number in them too. Where the extent belongs to none on this thread, all are.
+    pub fn extent_was_read(&self, method: &'static str, axis: usize, shape: &Shape) {
+        let note = |record: &Arc<Record>| {
+            record.read.get_or_init(|| Error::SymbolicExtent { method, axis, shape: shape.clone() });
+        };
+        self.0.iter().for_each(note);
+        let inside = |active: &RefCell<Vec<Arc<Record>>>| {
+            let active = active.borrow();
+            let outermost = active.iter().position(|record| self.has(record)).unwrap_or(0);
+            active[outermost..].iter().for_each(note);
+        };
+        // A thread that is ending compiles nothing any more.
+        let _ = ACTIVE.try_with(inside);
+    }
+
+    fn has(&self, record: &Arc<Record>) -> bool {
+        self.0.iter().any(|own| Arc::ptr_eq(own, record))
+    }
+}
