@@ -239,12 +239,9 @@ impl Machine<'_> {
     fn step(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::Build(at) => self.build(*at),
-            Action::Eval(all) => tallow::eval(&self.some(all)).map_err(|e| e.to_string()),
+            Action::Eval(all) => self.eval(all),
             Action::Threads(lists) => self.threads(lists),
-            Action::Read(at) => match self.handles.get(at) {
-                Some(handles) => self.read(*at, &handles[0]),
-                None => Ok(()),
-            },
+            Action::Read(at) => self.read(*at),
             Action::Clone(at) => {
                 if let Some(handles) = self.handles.get_mut(at) {
                     handles.push(handles[0].clone());
@@ -263,8 +260,10 @@ impl Machine<'_> {
         }
     }
 
-    fn some(&self, all: &[At]) -> Vec<&Tensor> {
-        all.iter().filter_map(|at| self.handles.get(at)).map(|handles| &handles[0]).collect()
+    fn eval(&self, all: &[At]) -> Result<(), String> {
+        let tensors: Vec<&Tensor> =
+            all.iter().filter_map(|at| self.handles.get(at)).map(|handles| &handles[0]).collect();
+        tallow::eval(&tensors).map_err(|e| e.to_string())
     }
 
     fn build(&mut self, at: At) -> Result<(), String> {
@@ -288,11 +287,13 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn threads(&self, lists: &[Vec<At>]) -> Result<(), String> {
+    fn threads<'a>(&'a self, lists: &'a [Vec<At>]) -> Result<(), String> {
         std::thread::scope(|scope| {
-            let run = |all: &Vec<At>| {
-                let tensors = self.some(all);
-                scope.spawn(move || tallow::eval(&tensors).map_err(|e| e.to_string()))
+            let run = |all: &'a Vec<At>| {
+                scope.spawn(move || {
+                    self.eval(all)?;
+                    all.first().map_or(Ok(()), |at| self.read(*at))
+                })
             };
             let started: Vec<_> = lists.iter().map(run).collect();
             let joined = |thread: std::thread::ScopedJoinHandle<Result<(), String>>| {
@@ -303,7 +304,9 @@ impl Machine<'_> {
         })
     }
 
-    fn read(&self, at: At, tensor: &Tensor) -> Result<(), String> {
+    /// Compares a value, if there is such a tensor.
+    fn read(&self, at: At) -> Result<(), String> {
+        let Some(tensor) = self.handles.get(&at).map(|handles| &handles[0]) else { return Ok(()) };
         let bytes = tensor.raw_bytes().map_err(|e| e.to_string())?;
         let round = &self.program.rounds[at.round];
         if let Op::Input { name, .. } = &self.program.node(at).op {

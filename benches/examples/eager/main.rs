@@ -85,7 +85,14 @@ fn counters(device: &Device) -> Vec<(&'static str, u64)> {
         #[cfg(feature = "vulkan")]
         Device::Vulkan(vulkan) => {
             let (recordings, pipelines) = vulkan.work_done();
-            vec![("submissions", vulkan.submissions()), ("recordings", recordings), ("pipelines", pipelines)]
+            let (uploaded, downloaded) = vulkan.bytes_moved();
+            vec![
+                ("submissions", vulkan.submissions()),
+                ("recordings", recordings),
+                ("pipelines", pipelines),
+                ("bytes uploaded", uploaded),
+                ("bytes downloaded", downloaded),
+            ]
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum Action {
     Build(At),
     /// Computes these together.
     Eval(Vec<At>),
-    /// Each list is computed by a thread of its own, all at the same time.
+    /// Each list is computed by a thread of its own, which then reads the first; all at the same time.
     Threads(Vec<Vec<At>>),
     /// Reads the value and compares it.
     Read(At),
