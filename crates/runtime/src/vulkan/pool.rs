@@ -3,7 +3,7 @@
 //! A block that is dropped is free at once, although submitted or appended work may still use it. That is safe because
 //! all work goes to one queue in one order: whoever takes the block next records commands behind those that use it now,
 //! and the barrier at their head orders the two. Only two things wait for the device: writes by the host, which go to
-//! blocks that were never used ([`Block::is_fresh`]), and giving memory back to the driver ([`Pool::trim`]).
+//! blocks that were never used, and giving memory back to the driver.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A command list over numbered buffers that are named each time it is appended to a [`Stream`](super::stream::Stream).
+//! A command list over numbered buffers that are named each time it is appended to a stream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
