@@ -167,7 +167,7 @@ impl Function {
         for (name, weight) in &self.program.weights {
             let elsewhere =
                 || Error::WrongDevice { what: "weight", name: name.clone(), device: device.name() };
-            operands.weights.push((name, weight.on_vulkan().ok_or_else(elsewhere)?.clone()));
+            operands.weights.insert(name, weight.on_vulkan().ok_or_else(elsewhere)?.clone());
         }
         let values = plan.run(&bindings, &operands)?;
         let tensor = |(ty, value): (&TensorType, OnDevice)| {

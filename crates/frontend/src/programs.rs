@@ -109,7 +109,7 @@ impl Program {
                 for (name, tensor, blocks) in blocks {
                     let weight = blocks.weight(tensor)?;
                     let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
-                    operands.weights.push((name, weight));
+                    operands.weights.insert(name, weight);
                 }
                 let value = |(symbol, scalar): &(Symbol, Scalar)| (symbol.name().to_string(), bits(*scalar));
                 let bindings: Bindings = scalars.iter().map(value).collect();

@@ -64,8 +64,8 @@ pub struct Plan {
 pub struct Operands<'a> {
     /// Inputs.
     pub inputs: Vec<(&'a str, DeviceValue)>,
-    /// Weights.
-    pub weights: Vec<(&'a str, DeviceWeight)>,
+    /// Weights, of which there may be hundreds.
+    pub weights: HashMap<&'a str, DeviceWeight>,
     /// States, which it may write too.
     pub states: Vec<(&'a str, DeviceState)>,
 }
@@ -179,8 +179,8 @@ impl Plan {
             }
             Place::Weight(weight) => {
                 let want = &module.weights[weight as usize];
-                let found = operands.weights.iter().find(|(given, _)| *given == want.name);
-                let found = &found.ok_or_else(|| missing("weight", &want.name))?.1;
+                let found = operands.weights.get(want.name.as_str());
+                let found = found.ok_or_else(|| missing("weight", &want.name))?;
                 same_type("weight", &want.name, &want.ty, &found.ty)?;
                 found.value.clone()
             }

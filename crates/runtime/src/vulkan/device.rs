@@ -293,9 +293,11 @@ impl Device {
         unsafe { self.submit_alone(command_buffers) }
     }
 
-    /// Submits what was appended to the stream, and returns the timeline's value from which on it is done.
+    /// Submits what was appended to the stream, and returns the timeline's value from which on that and all that was
+    /// submitted otherwise is done.
     pub(super) fn flush(&self) -> Result<u64> {
-        lock(&self.stream).flush(self)
+        lock(&self.stream).flush(self)?;
+        Ok(lock(&self.queue).submitted)
     }
 
     /// [`Device::submit`] without a look at the stream.
