@@ -5,7 +5,7 @@ mod coverage;
 
 use std::collections::HashMap;
 
-use tallow::{Device, Executable, State, Weight};
+use tallow::{Device, Executable, GraphState, Weight};
 use tallow_codegen::CodegenError;
 use tallow_ir::{DeviceCaps, Graph, passes, schedule};
 use tallow_reference::{Array, Env, evaluate};
@@ -112,7 +112,7 @@ fn on_device(device: &Device, graph: &Graph, runs: &[Inputs; 2]) -> Result<[Resu
     for (name, leaf) in &runs[0].weights {
         weights.insert(name.clone(), device.weight(leaf.dtype, &leaf.shape, &leaf.bytes).map_err(fail)?);
     }
-    let mut states: HashMap<String, State> = HashMap::new();
+    let mut states: HashMap<String, GraphState> = HashMap::new();
     for (name, leaf) in &runs[0].states {
         let state = device.state(leaf.dtype, &leaf.shape).map_err(fail)?;
         state.write_bytes(&leaf.bytes).map_err(fail)?;
@@ -122,7 +122,11 @@ fn on_device(device: &Device, graph: &Graph, runs: &[Inputs; 2]) -> Result<[Resu
     Ok([replay(&executable, &runs[0], &states)?, replay(&executable, &runs[1], &states)?])
 }
 
-fn replay(executable: &Executable, run: &Inputs, states: &HashMap<String, State>) -> Result<Results, String> {
+fn replay(
+    executable: &Executable,
+    run: &Inputs,
+    states: &HashMap<String, GraphState>,
+) -> Result<Results, String> {
     let fail = |e: tallow::Error| format!("device: {e}");
     let symbols: Vec<(&str, u64)> = run.symbols.iter().map(|(n, v)| (n.as_str(), *v)).collect();
     let data: Vec<(&str, &[u8])> = run.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();

@@ -9,7 +9,7 @@ use tallow_reference::{Array, Data, Env, evaluate};
 use crate::error::{Error, Result};
 use crate::executable::{ExecStats, run_shape};
 use crate::outputs::RunOutput;
-use crate::resident::{State, Weight, array, lock};
+use crate::resident::{GraphState, Weight, array, lock};
 
 /// A graph's weights and states, ready to be interpreted.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl CpuExecutable {
     pub fn new(
         graph: &Graph,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<Self> {
         let mut bound = CpuExecutable {
             weights: HashMap::new(),

@@ -10,7 +10,7 @@ use tallow_ir::{DType, Graph};
 use crate::error::Error;
 use crate::error::Result;
 use crate::executable::{Executable, Prepared};
-use crate::resident::{State, Weight};
+use crate::resident::{GraphState, Weight};
 
 /// A device. Cheap to clone; clones are the same device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,8 +217,8 @@ impl Device {
     ///
     /// # Errors
     /// When `dtype` is a block format, or memory runs out.
-    pub fn state(&self, dtype: DType, shape: &[usize]) -> Result<State> {
-        State::new(self, dtype, shape)
+    pub fn state(&self, dtype: DType, shape: &[usize]) -> Result<GraphState> {
+        GraphState::new(self, dtype, shape)
     }
 
     /// Compiles `graph` for this device; its weight and state leaves are bound by name.
@@ -229,7 +229,7 @@ impl Device {
         &self,
         graph: &Graph,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<Executable> {
         Executable::compile(self, graph, weights, states)
     }

@@ -8,7 +8,7 @@ use crate::cpu::CpuExecutable;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::outputs::{Memory, OutputView, Outputs, RunOutput, Spare};
-use crate::resident::{State, Weight, byte_count, check_bytes};
+use crate::resident::{GraphState, Weight, byte_count, check_bytes};
 
 /// Figures of a compiled graph. Those of commands and memory are 0 on the interpreter, which has neither.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,7 +121,7 @@ impl Prepared {
     pub fn bind(
         &self,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<Executable> {
         check_leaves(&self.graph, weights, states)?;
         let program = match &self.device {
@@ -156,7 +156,7 @@ impl Executable {
         device: &Device,
         graph: &Graph,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<Executable> {
         let graph = verified(graph)?;
         // Before the work, not after it.
@@ -324,7 +324,7 @@ impl Pending {
 fn check_leaves(
     graph: &Graph,
     weights: &HashMap<String, Weight>,
-    states: &HashMap<String, State>,
+    states: &HashMap<String, GraphState>,
 ) -> Result<()> {
     let check = |what: &'static str, name: &str, expected: &TensorType, got: Option<&TensorType>| match got {
         Some(got) if got == expected => Ok(()),
@@ -339,7 +339,7 @@ fn check_leaves(
     for (_, node) in graph.nodes() {
         match &node.op {
             Op::Weight { name, ty } => check("weight", name, ty, weights.get(name).map(Weight::ty))?,
-            Op::State { name, ty } => check("state", name, ty, states.get(name).map(State::ty))?,
+            Op::State { name, ty } => check("state", name, ty, states.get(name).map(GraphState::ty))?,
             _ => {}
         }
     }

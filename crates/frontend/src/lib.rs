@@ -91,7 +91,7 @@ pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use outputs::{OutputView, Outputs, RunOutput};
 pub use plan::{MemoryPlan, device_bytes, plan_memory};
-pub use resident::{State, Weight};
+pub use resident::{GraphState, Weight};
 pub use shape::D;
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]

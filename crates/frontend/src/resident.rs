@@ -85,7 +85,7 @@ impl Weight {
 
 /// A tensor on a device that outlives runs. Cheap to clone; clones share the data.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct GraphState {
     ty: TensorType,
     shape: Vec<usize>,
     data: StateData,
@@ -98,8 +98,8 @@ enum StateData {
     Vulkan(crate::vulkan::StateOnDevice),
 }
 
-impl State {
-    pub(crate) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<State> {
+impl GraphState {
+    pub(crate) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<GraphState> {
         let ty = TensorType::new(dtype, shape);
         let bytes = byte_count(dtype, shape);
         if bytes.is_none() && matches!(dtype, DType::Block(_)) {
@@ -113,7 +113,7 @@ impl State {
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => StateData::Vulkan(device.state(&ty)?),
         };
-        Ok(State { ty, shape: shape.to_vec(), data })
+        Ok(GraphState { ty, shape: shape.to_vec(), data })
     }
 
     /// Element type and shape.

@@ -1,4 +1,4 @@
-//! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::State`] and [`crate::Executable`].
+//! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::GraphState`] and [`crate::Executable`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::device::{DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
 use crate::executable::ExecStats;
 use crate::outputs::{OutputView, RunOutput};
-use crate::resident::{State, Weight};
+use crate::resident::{GraphState, Weight};
 
 /// An open Vulkan device; clones are the same device.
 #[derive(Clone)]
@@ -290,7 +290,7 @@ impl VulkanExecutable {
         graph: &Graph,
         kernels: &Compiled,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<VulkanExecutable> {
         let elsewhere =
             |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
@@ -302,7 +302,7 @@ impl VulkanExecutable {
                     on_device.insert(name.clone(), weight.ok_or_else(|| elsewhere("weight", name))?.clone());
                 }
                 tallow_ir::Op::State { name, .. } => {
-                    let state = states.get(name).and_then(State::on_vulkan);
+                    let state = states.get(name).and_then(GraphState::on_vulkan);
                     kept.insert(name.clone(), state.ok_or_else(|| elsewhere("state", name))?.state.clone());
                 }
                 _ => {}

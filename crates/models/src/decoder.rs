@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::thread::ScopedJoinHandle;
 
-use tallow::{DType, Device, Executable, Prepared, State, Weight};
+use tallow::{DType, Device, Executable, GraphState, Prepared, Weight};
 use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
@@ -269,7 +269,7 @@ struct Parts {
     llama: Llama,
     context: usize,
     weights: HashMap<String, Weight>,
-    states: HashMap<String, State>,
+    states: HashMap<String, GraphState>,
 }
 
 impl Parts {
@@ -341,7 +341,7 @@ fn round(
 }
 
 /// The states of a model's graphs, with an empty cache for `context` positions.
-pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, State>> {
+pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, GraphState>> {
     let all = llama.states(context);
     let bytes = all.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
         let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;

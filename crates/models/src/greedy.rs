@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use tallow::{Device, Executable, Outputs, Pending, Prepared, State, Weight};
+use tallow::{Device, Executable, GraphState, Outputs, Pending, Prepared, Weight};
 
 use crate::ahead::{self, AHEAD, Steps};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Step {
         prepared: &Prepared,
         what: Decode,
         weights: &HashMap<String, Weight>,
-        states: &HashMap<String, State>,
+        states: &HashMap<String, GraphState>,
     ) -> Result<Step> {
         let first = prepared.bind(weights, states)?;
         let ahead = match what {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow::{Device, RuntimeOptions, State, Weight};
+use tallow::{Device, GraphState, RuntimeOptions, Weight};
 use tallow_ir::Graph;
 use tallow_reference::Array;
 use tallow_tests::Inputs;
@@ -33,7 +33,7 @@ pub fn run_counted(
     for (name, leaf) in &inputs.weights {
         weights.insert(name.clone(), device.weight(leaf.dtype, &leaf.shape, &leaf.bytes).map_err(fail)?);
     }
-    let mut states: HashMap<String, State> = HashMap::new();
+    let mut states: HashMap<String, GraphState> = HashMap::new();
     for (name, leaf) in &inputs.states {
         let state = device.state(leaf.dtype, &leaf.shape).map_err(fail)?;
         state.write_bytes(&leaf.bytes).map_err(fail)?;

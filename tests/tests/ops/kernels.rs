@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow::{Device, RunOutput, RuntimeOptions, State, Weight};
+use tallow::{Device, GraphState, RunOutput, RuntimeOptions, Weight};
 use tallow_codegen::CodegenError;
 use tallow_ir::{DeviceCaps, Graph};
 use tallow_reference::Array;
@@ -191,7 +191,7 @@ pub fn outputs(device: &Device, graph: &Graph, inputs: &Inputs) -> tallow::Resul
     for (name, leaf) in &inputs.weights {
         weights.insert(name.clone(), device.weight(leaf.dtype, &leaf.shape, &leaf.bytes)?);
     }
-    let mut states: HashMap<String, State> = HashMap::new();
+    let mut states: HashMap<String, GraphState> = HashMap::new();
     for (name, leaf) in &inputs.states {
         let state = device.state(leaf.dtype, &leaf.shape)?;
         state.write_bytes(&leaf.bytes)?;
