@@ -50,6 +50,15 @@ impl Module {
             self.plan.arena.lower_bound_bytes
         )?;
         writeln!(out, "{}", self.plan.text(&self.program))?;
+        for donation in &self.donations {
+            let name = |buffer: usize| &self.program.buffers[buffer].name;
+            writeln!(
+                out,
+                "{} overwrites {} if nobody else holds it",
+                name(donation.output),
+                name(donation.input)
+            )?;
+        }
         if !self.decisions.is_empty() {
             writeln!(out, "where fusion stopped")?;
             for line in &self.decisions {

@@ -11,6 +11,7 @@ mod cache;
 mod choice;
 #[cfg(feature = "spirv")]
 mod custom;
+mod donation;
 mod emit;
 mod explain;
 mod identities;
@@ -26,6 +27,7 @@ mod storage;
 mod template;
 
 pub use choice::{Choice, Choices, Keys, Matvec, Rows, Scores, Sharing, class_of};
+pub use donation::Donation;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{MATRIX_ROWS_KERNEL, choices, kernel, kernel_with};
 pub use module::{

@@ -8,6 +8,7 @@ use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
 use crate::choice::Choices;
+use crate::donation::{self, Candidate, Donation};
 use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
 
@@ -71,6 +72,8 @@ pub struct Module {
     pub states: Vec<Tensor>,
     /// Results of a run; two names may share a buffer.
     pub outputs: Vec<Tensor>,
+    /// Results that may overwrite an input, where the caller gives it away.
+    pub donations: Vec<Donation>,
     /// Symbols that a run binds.
     pub symbols: Vec<Symbol>,
     /// `(end, extent)` pairs that a run must check.
@@ -131,7 +134,11 @@ pub fn compile_chosen(
     let symbols = fused.graph().symbols().cloned().collect();
     // What the caller's graph demands, also of nodes that no output needs any more.
     let constraints = graph.constraints();
+    let mut donations = donation::donations(&builder.candidates, &builder.program, &plan);
+    // The caller of a run may be given an input as it is.
+    donations.retain(|donation| builder.outputs.iter().all(|output| output.buffer != donation.input));
     let mut module = Module {
+        donations,
         graph: fused,
         kernels: builder.kernels,
         launches: builder.launches,
@@ -168,6 +175,7 @@ struct Builder {
     weights: Vec<Tensor>,
     states: Vec<Tensor>,
     outputs: Vec<Tensor>,
+    candidates: Vec<Candidate>,
     /// The buffer of each value.
     buffer_of: BTreeMap<Value, usize>,
 }
@@ -245,6 +253,10 @@ impl Builder {
                         };
                         self.buffer_of.insert(value, buffer);
                     }
+                    let (dispatch, buffer_of) = (self.launches.len(), &self.buffer_of);
+                    let candidates =
+                        donation::candidates((id, node), fusion, dispatch, &self.program, buffer_of);
+                    self.candidates.extend(candidates);
                     self.launch(id, &node.operands, kernel);
                 }
                 other => return Err(CodegenError::Node(format!("{} outside a fusion", other.name()))),

@@ -23,6 +23,7 @@ pub mod attention;
 pub mod caps;
 pub mod custom;
 pub mod dim;
+pub mod donation;
 pub mod dot;
 pub mod dtype;
 pub mod elementwise;

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tallow_codegen::Module;
 use tallow_ir::schedule::Place;
 use tallow_ir::{Bindings, TensorType};
 
 use crate::error::Error;
 use crate::executable::{Compiled, ExecError, check_bindings, fill_table, record_spec};
-use crate::resident::{DeviceState, DeviceWeight};
+use crate::resident::DeviceWeight;
 use crate::vulkan::stream::Bound;
 use crate::vulkan::{Block, Buffer, Context, Sequence};
 
@@ -34,6 +35,25 @@ impl DeviceValue {
             DeviceValue::Block(block) => Bound::Block(block, 0),
             DeviceValue::Buffer(buffer) => Bound::Buffer(buffer),
         }
+    }
+
+    /// How many clones there are, of memory that goes back to the pool with the last one.
+    pub fn holders(&self) -> Option<usize> {
+        match self {
+            DeviceValue::Block(block) => Some(Arc::strong_count(block)),
+            DeviceValue::Buffer(_) => None,
+        }
+    }
+
+    /// The same bytes in memory of its own, once all is done that was started before. It does not wait for the device.
+    ///
+    /// # Errors
+    /// When memory runs out or the device failed.
+    pub fn copy(&self, context: &Context) -> Result<DeviceValue, ExecError> {
+        let bytes = self.buffer().size();
+        let block = context.block("copy of a tensor", bytes)?;
+        context.copy(&self.bound(), bytes, &block)?;
+        Ok(DeviceValue::Block(block))
     }
 
     /// Copies its first bytes into `data`, as soon as all is done that was started before.
@@ -66,8 +86,10 @@ pub struct Operands<'a> {
     pub inputs: Vec<(&'a str, DeviceValue)>,
     /// Weights, of which there may be hundreds.
     pub weights: HashMap<&'a str, DeviceWeight>,
-    /// States, which it may write too.
-    pub states: Vec<(&'a str, DeviceState)>,
+    /// Inputs, by position, that nobody else holds: their memory may become that of results.
+    pub donated: Vec<usize>,
+    /// States, which it may write too. Nobody else may hold those that it writes.
+    pub states: Vec<(&'a str, DeviceValue)>,
 }
 
 impl Plan {
@@ -92,6 +114,11 @@ impl Plan {
             false => None,
         };
         Ok(Plan { compiled, sequence, scratch, codebooks })
+    }
+
+    /// Whether results may overwrite inputs that the caller gives away.
+    pub fn takes_donations(&self) -> bool {
+        !self.compiled.module().donations.is_empty()
     }
 
     /// What was compiled.
@@ -121,17 +148,15 @@ impl Plan {
         for (number, buffer) in module.program.buffers.iter().enumerate() {
             memory[number] = self.memory(number, buffer.place, operands)?;
         }
+        let mut donated = Donated::of(module, operands);
         for output in &module.outputs {
             let is_made = matches!(module.program.buffers[output.buffer].place, Place::Output(_));
             if is_made && memory[output.buffer].is_none() {
                 let bytes = bytes_of(&output.ty, bindings);
-                let block = context.block("result", bytes).map_err(|error| match error {
-                    Error::OutOfMemory { bytes, reason, .. } => {
-                        Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
-                    }
-                    other => other,
-                });
-                memory[output.buffer] = Some(DeviceValue::Block(block?));
+                memory[output.buffer] = match donated.take(module, output.buffer, bytes, &memory) {
+                    Some(value) => Some(value),
+                    None => Some(self.result(output, bytes)?),
+                };
             }
         }
         let slots = &module.plan.arena.slots;
@@ -151,6 +176,17 @@ impl Plan {
             memory[output.buffer].clone().ok_or_else(none)
         };
         module.outputs.iter().map(result).collect()
+    }
+
+    /// Memory for a result.
+    fn result(&self, output: &tallow_codegen::Tensor, bytes: u64) -> Result<DeviceValue, ExecError> {
+        let block = self.compiled.context().block("result", bytes).map_err(|error| match error {
+            Error::OutOfMemory { bytes, reason, .. } => {
+                Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
+            }
+            other => other,
+        });
+        Ok(DeviceValue::Block(block?))
     }
 
     /// The memory of a program buffer that exists before a run.
@@ -187,11 +223,37 @@ impl Plan {
             Place::State(state) => {
                 let want = &module.states[state as usize];
                 let found = operands.states.iter().find(|(given, _)| *given == want.name);
-                let found = &found.ok_or_else(|| missing("state", &want.name))?.1;
-                same_type("state", &want.name, &want.ty, &found.ty)?;
-                DeviceValue::Buffer(found.buffer.clone())
+                found.ok_or_else(|| missing("state", &want.name))?.1.clone()
             }
         }))
+    }
+}
+
+/// The inputs of a run that may be overwritten, by program buffer.
+struct Donated(Vec<usize>);
+
+impl Donated {
+    fn of(module: &Module, operands: &Operands<'_>) -> Donated {
+        let names = operands.donated.iter().filter_map(|at| operands.inputs.get(*at)).map(|(name, _)| *name);
+        let buffer = |name| module.inputs.iter().find(|input| input.name == name).map(|input| input.buffer);
+        Donated(names.filter_map(buffer).collect())
+    }
+
+    /// The memory of an input in whose place the result in `output` may be; no other result is given it.
+    fn take(
+        &mut self,
+        module: &Module,
+        output: usize,
+        bytes: u64,
+        memory: &[Option<DeviceValue>],
+    ) -> Option<DeviceValue> {
+        let mut pairs = module.donations.iter().filter(|pair| pair.output == output);
+        pairs.find_map(|pair| {
+            let at = self.0.iter().position(|input| *input == pair.input)?;
+            let value = memory[pair.input].clone().filter(|value| value.buffer().size() >= bytes)?;
+            self.0.swap_remove(at);
+            Some(value)
+        })
     }
 }
 

@@ -195,6 +195,30 @@ impl Stream {
         self.flush_if_due(device)
     }
 
+    /// Appends a copy of all bytes of `source` to the start of `target`, a block.
+    pub(super) fn copy(
+        &mut self,
+        device: &Arc<Device>,
+        source: &Bound<'_>,
+        target: &Arc<Buffer>,
+    ) -> Result<()> {
+        let Some((buffer, offset)) = source.place() else { return Ok(()) };
+        let slot = self.slot(device, 0, 0)?;
+        let bytes = buffer.size() - offset;
+        let region = vk::BufferCopy::default().src_offset(offset).size(bytes);
+        let commands = slot.commands;
+        if let Bound::Buffer(buffer) = source {
+            slot.buffers.push((*buffer).clone());
+        }
+        slot.dispatches += 1;
+        // SAFETY: as in `append`; the caller checked that the target is as large as the source.
+        unsafe {
+            device.record_barrier(commands, BEFORE, AFTER);
+            device.raw.cmd_copy_buffer(commands, buffer.handle(), target.handle(), &[region]);
+        }
+        self.flush_if_due(device)
+    }
+
     /// Appends a copy of at most [`SMALL_BYTES`] bytes of the host's to the start of `target`, a block.
     pub(super) fn upload(&mut self, device: &Arc<Device>, target: &Arc<Buffer>, data: &[u8]) -> Result<()> {
         let slot = self.slot(device, data.len() as u64, 0)?;

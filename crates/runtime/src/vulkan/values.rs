@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::buffer::MemoryUse;
+use super::buffer::{Buffer, MemoryUse};
 use super::context::Context;
 use super::device::{Counts, MemoryFigures};
 use super::lock;
@@ -69,6 +69,16 @@ impl Context {
         device.check_validation()
     }
 
+    /// Appends a copy of `source`, which has `bytes` bytes, to the start of `target`.
+    ///
+    /// # Errors
+    /// When it does not fit or the device failed.
+    pub(crate) fn copy(&self, source: &Bound<'_>, bytes: u64, target: &Block) -> Result<()> {
+        target.buffer().check_range(0, bytes)?;
+        lock(&self.device().stream).copy(self.device(), source, target.buffer())?;
+        self.device().check_validation()
+    }
+
     /// Appends a sequence over these buffers.
     ///
     /// # Errors
@@ -115,7 +125,7 @@ impl Context {
     }
 
     /// A buffer of scratch whose words hold `fill`.
-    pub(crate) fn filled(&self, bytes: u64, fill: u32) -> Result<Arc<super::Buffer>> {
+    pub(crate) fn filled(&self, bytes: u64, fill: u32) -> Result<Arc<Buffer>> {
         let bytes = bytes.max(16).next_multiple_of(4);
         let buffer = self.buffer("scratch", bytes, MemoryUse::Device)?;
         self.fill(&buffer, 0, bytes, fill)?;
