@@ -1,6 +1,8 @@
 //! Compiling a function of tensors explicitly, once, to run it many times.
 
 use std::collections::HashMap;
+#[cfg(feature = "vulkan")]
+use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tallow_ir::{Bindings, DType, Dim, Graph, Shape, TensorType};
@@ -10,10 +12,11 @@ use crate::error::{Error, Result};
 #[cfg(feature = "vulkan")]
 use crate::executable::run_shape;
 use crate::executable::{Executable, Prepared};
-use crate::lower::{KnownAs, Lowered, computed_constants, lower};
+use crate::lower::{Lowered, computed_constants, lower_function};
 use crate::outputs::OutputView;
 use crate::resident::Weight;
 use crate::shape::IntoShape;
+use crate::state::State;
 use crate::tensor::{Expr, Tensor};
 use crate::trace::Compiling;
 #[cfg(feature = "vulkan")]
@@ -70,16 +73,20 @@ pub fn compile(
     let results = build(&arguments);
     // Before its own error, which may follow from the number.
     compiling.check()?;
-    let results = results?;
+    let (results, versions) = (results?, compiling.versions());
     if let Some(other) = results.iter().find(|t| t.device() != device) {
         let (lhs, rhs) = (device.name(), other.device().name());
         return Err(Error::DeviceMismatchBinaryOp { op: "compile", lhs, rhs });
     }
     let roots: Vec<&Tensor> = results.iter().collect();
-    let constants = computed_constants(&roots);
+    let updated: Vec<&Tensor> = versions.iter().map(|(_, version)| version).collect();
+    let constants = computed_constants(&[roots.as_slice(), &updated].concat());
     crate::eval::eval_for("compile", &constants.iter().collect::<Vec<_>>())?;
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|i| i.name.as_str()).zip(&arguments).collect();
-    let Lowered { graph, known, blocks, .. } = lower("compile", "compiled", &roots, KnownAs::Weight, &named)?;
+    // Until the captured values are bound, so that no evaluation overwrites them.
+    let evaluation = device.evaluation();
+    let Lowered { graph, known, blocks, captured, .. } =
+        lower_function("compiled", &roots, &named, &versions)?;
     let mut weights = HashMap::new();
     for (name, tensor) in known {
         weights.insert(name, tensor.as_weight()?);
@@ -87,10 +94,13 @@ pub fn compile(
     for (name, tensor, blocks) in blocks {
         weights.insert(name, blocks.weight(&tensor)?);
     }
+    drop(evaluation);
+    let states = Captured::of(captured, &versions);
     let outputs = results.iter().map(|tensor| tensor.ty().clone()).collect();
     let program = Program {
         prepared: device.prepare(&graph)?,
         weights,
+        states,
         executable: OnceLock::new(),
         #[cfg(feature = "vulkan")]
         lazy: OnceLock::new(),
@@ -112,6 +122,7 @@ pub struct Function {
 struct Program {
     prepared: Prepared,
     weights: HashMap<String, Weight>,
+    states: Vec<Captured>,
     /// For bytes of the host's, and on the CPU.
     executable: OnceLock<Executable>,
     /// For tensors on the device.
@@ -124,15 +135,33 @@ impl Function {
     /// copied nor waited for.
     ///
     /// # Errors
-    /// When the tensors are not those that the function takes, or computing fails.
+    /// When the tensors are not those that the function takes, a symbol is in no input's shape, or computing fails.
     pub fn run(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.run_at(&[], tensors)
+    }
+
+    /// [`Function::run`] with values of symbols that no input's shape has: the position of a token, for example.
+    ///
+    /// # Errors
+    /// As [`Function::run`], and when a value is not that of the tensors' extents or beyond its symbol's maximum.
+    pub fn run_at(&self, symbols: &[(&str, usize)], tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
         if tensors.len() != self.inputs.len() {
             let why = format!("the function takes {} tensors, got {}", self.inputs.len(), tensors.len());
             return Err(Error::InvalidArgument { op: "run", why });
         }
         let types = tensors.iter().map(|t| Ok((t.dtype(), t.const_dims()?))).collect::<Result<Vec<_>>>()?;
-        let symbols = bind_all(&self.inputs, &types)?;
-        let symbols: Vec<(&str, u64)> = symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let mut bound = bind_all(&self.inputs, &types)?;
+        for (name, value) in symbols {
+            match bound.iter().find(|(known, _)| known == name) {
+                Some((_, known)) if *known != *value as u64 => {
+                    let why = format!("symbol {name} is {value}, but {known} by the inputs' shapes");
+                    return Err(Error::InvalidArgument { op: "run", why });
+                }
+                Some(_) => {}
+                None => bound.push((name.to_string(), *value as u64)),
+            }
+        }
+        let symbols: Vec<(&str, u64)> = bound.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         crate::eval::eval_for("run", tensors)?;
         #[cfg(feature = "vulkan")]
         if let Device::Vulkan(device) = &self.device
@@ -140,14 +169,38 @@ impl Function {
         {
             return self.run_on_device(device, tensors, &symbols);
         }
+        self.run_on_host(tensors, &symbols)
+    }
+
+    /// By bytes of the host's.
+    fn run_on_host(&self, tensors: &[&Tensor], symbols: &[(&str, u64)]) -> Result<Vec<Tensor>> {
         let bytes = tensors.iter().map(|t| t.bytes("run")).collect::<Result<Vec<_>>>()?;
         let given: Vec<(&str, &[u8])> =
             self.inputs.iter().zip(&bytes).map(|(i, b)| (i.name.as_str(), b.as_slice())).collect();
-        let outputs = self.executable()?.run(&symbols, &given)?;
+        let outputs = match self.program.states.is_empty() {
+            true => self.any_executable()?.run(symbols, &given)?,
+            false => self.run_states_on_host(symbols, &given)?,
+        };
         let tensor = |o: crate::outputs::RunOutput| {
             Tensor::from_raw(o.dtype, Shape::from(o.shape), o.bytes, &self.device)
         };
         outputs.into_iter().map(tensor).collect()
+    }
+
+    fn run_states_on_host(&self, symbols: &[(&str, u64)], given: &[(&str, &[u8])]) -> Result<crate::Outputs> {
+        let mut cells: Vec<_> = self.program.states.iter().map(|captured| captured.state.lock()).collect();
+        let mut values = vec![];
+        for (captured, cell) in self.program.states.iter().zip(&cells) {
+            values.push((captured.name.as_str(), cell.bytes("run")?));
+        }
+        let outputs = self.any_executable()?.run_values(symbols, given, &mut values)?;
+        for ((captured, cell), (_, bytes)) in self.program.states.iter().zip(&mut cells).zip(values) {
+            if captured.is_updated {
+                let ty = cell.ty().clone();
+                **cell = Tensor::node(ty, &self.device, Expr::Data(bytes))?;
+            }
+        }
+        Ok(outputs)
     }
 
     #[cfg(feature = "vulkan")]
@@ -169,7 +222,24 @@ impl Function {
                 || Error::WrongDevice { what: "weight", name: name.clone(), device: device.name() };
             operands.weights.insert(name, weight.on_vulkan().ok_or_else(elsewhere)?.clone());
         }
+        let mut cells: Vec<_> = self.program.states.iter().map(|captured| captured.state.lock()).collect();
+        let mut versions = vec![];
+        for (captured, cell) in self.program.states.iter().zip(&cells) {
+            crate::eval::eval_for("run", &[&**cell])?;
+            let value = cell.on_device()?;
+            // Overwritten where nobody else holds the tensor or, as a result that a function returned, its memory.
+            let is_sole = Arc::strong_count(&cell.0) == 1 && value.has_holders(2);
+            let value = if is_sole || !captured.is_updated { value } else { value.copy()? };
+            operands.states.push((&captured.name, value.value().clone()));
+            versions.push(value);
+        }
         let values = plan.run(&bindings, &operands)?;
+        for ((captured, cell), value) in self.program.states.iter().zip(&mut cells).zip(versions) {
+            if captured.is_updated {
+                let ty = cell.ty().clone();
+                **cell = Tensor::node(ty, &self.device, Expr::Device(value))?;
+            }
+        }
         let tensor = |(ty, value): (&TensorType, OnDevice)| {
             let extents = run_shape(ty, &bindings)?;
             Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value))
@@ -213,7 +283,7 @@ impl Function {
     /// When memory runs out.
     pub fn explain(&self) -> Result<String> {
         match &self.device {
-            Device::Cpu => Ok(self.executable()?.explain()),
+            Device::Cpu => Ok(self.any_executable()?.explain()),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => Ok(self.lazy_plan(device)?.explain()),
         }
@@ -235,16 +305,52 @@ impl Function {
     /// results, taken when it is asked for first.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// When memory runs out, or the function reads or updates a [`State`], whose memory may be another in each run.
     pub fn executable(&self) -> Result<&Executable> {
-        match self.program.executable.get() {
-            Some(executable) => Ok(executable),
-            None => {
-                let made = self.program.prepared.bind(&self.program.weights, &HashMap::new())?;
-                // If another thread was faster, its executable serves.
-                Ok(self.program.executable.get_or_init(|| made))
+        match self.program.states.is_empty() {
+            true => self.any_executable(),
+            false => {
+                let why = "a function with states has no memory of its own for them".into();
+                Err(Error::InvalidArgument { op: "executable", why })
             }
         }
+    }
+
+    fn any_executable(&self) -> Result<&Executable> {
+        let Program { prepared, weights, states, executable, .. } = &self.program;
+        match executable.get() {
+            Some(executable) => Ok(executable),
+            None => {
+                let made = match states.is_empty() {
+                    true => prepared.bind(weights, &HashMap::new())?,
+                    false => prepared.bind_values(weights)?,
+                };
+                // If another thread was faster, its executable serves.
+                Ok(executable.get_or_init(|| made))
+            }
+        }
+    }
+}
+
+/// A state that a function reads or updates.
+#[derive(Debug)]
+struct Captured {
+    name: String,
+    state: State,
+    is_updated: bool,
+}
+
+impl Captured {
+    /// In the order in which runs lock them: two runs at once never wait for each other.
+    fn of(captured: Vec<(String, State)>, versions: &[(State, Tensor)]) -> Vec<Captured> {
+        let is_updated = |state: &State| versions.iter().any(|(updated, _)| updated.is_same(state));
+        let one = |(name, state): (String, State)| {
+            let is_updated = is_updated(&state);
+            Captured { name, state, is_updated }
+        };
+        let mut all: Vec<Captured> = captured.into_iter().map(one).collect();
+        all.sort_by_key(|captured| captured.state.address());
+        all
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct CpuExecutable {
     /// By address: every executable locks in one order, so that two of them never lock each other out.
     states: Vec<(String, Arc<Mutex<Array>>)>,
     inputs: Vec<(String, TensorType)>,
+    /// States that each run is given.
+    given: Vec<(String, TensorType)>,
     weight_bytes: u64,
 }
 
@@ -32,6 +34,7 @@ impl CpuExecutable {
             weights: HashMap::new(),
             states: Vec::new(),
             inputs: Vec::new(),
+            given: Vec::new(),
             weight_bytes: 0,
         };
         let wrong = |what, name: &str| Error::WrongDevice { what, name: name.into(), device: "cpu".into() };
@@ -44,12 +47,13 @@ impl CpuExecutable {
                         bound.weights.insert(name.clone(), data.clone());
                     }
                 }
-                Op::State { name, .. } => {
-                    if let Some(state) = states.get(name) {
+                Op::State { name, ty } => match states.get(name) {
+                    Some(state) => {
                         let data = state.on_cpu().ok_or_else(|| wrong("state", name))?;
                         bound.states.push((name.clone(), data.clone()));
                     }
-                }
+                    None => bound.given.push((name.clone(), ty.clone())),
+                },
                 Op::Input { name, ty } => bound.inputs.push((name.clone(), ty.clone())),
                 _ => {}
             }
@@ -62,12 +66,14 @@ impl CpuExecutable {
         Ok(bound)
     }
 
-    /// Evaluates the graph; values were checked by the caller.
+    /// Evaluates the graph; values were checked by the caller. States that are not bound are given, and replaced by their
+    /// new versions.
     pub fn run(
         &self,
         graph: &Graph,
         bindings: &Bindings,
         inputs: &[(&str, &[u8])],
+        given_states: &mut [(&str, Arc<Vec<u8>>)],
     ) -> Result<Vec<RunOutput>> {
         let mut given = HashMap::new();
         for (name, ty) in &self.inputs {
@@ -78,12 +84,23 @@ impl CpuExecutable {
         }
         // The run owns the states while it lasts: they move into its environment and back.
         let mut guards: Vec<_> = self.states.iter().map(|(name, cell)| (name, lock(cell))).collect();
-        let states = guards.iter_mut().map(|(name, array)| ((*name).clone(), take(array))).collect();
+        let mut states: HashMap<String, Array> =
+            guards.iter_mut().map(|(name, array)| ((*name).clone(), take(array))).collect();
+        for (name, ty) in &self.given {
+            if let Some((_, bytes)) = given_states.iter().find(|(given, _)| given == name) {
+                states.insert(name.clone(), array(ty.dtype, &run_shape(ty, bindings)?, bytes)?);
+            }
+        }
         let mut env = Env { symbols: bindings.clone(), inputs: given, weights: self.weights.clone(), states };
         let result = evaluate(graph, &mut env);
         for (name, guard) in &mut guards {
             if let Some(array) = env.states.remove(*name) {
                 **guard = array;
+            }
+        }
+        for (name, bytes) in given_states {
+            if let Some(array) = env.states.remove(*name) {
+                *bytes = Arc::new(array.to_bytes());
             }
         }
         let outputs = result.map_err(|e| Error::Interpreter(e.to_string()))?;

@@ -204,6 +204,15 @@ impl Device {
         }
     }
 
+    /// See [`crate::vulkan::VulkanDevice`]; the interpreter overwrites nothing.
+    pub(crate) fn evaluation(&self) -> Option<std::sync::MutexGuard<'_, ()>> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Some(device.evaluation()),
+        }
+    }
+
     /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
     /// quantized format as they lie in a GGUF file.
     ///

@@ -102,6 +102,7 @@ impl fmt::Debug for Tensor {
             Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => "",
             Expr::Op(..) => ", lazy",
             Expr::Input(_) => ", input",
+            Expr::State(_) => ", state",
         };
         let short = match self.const_dims() {
             Ok([]) => true,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::lower::{KnownAs, lower, pending};
+use crate::lower::{lower, pending};
 use crate::pieces::pieces;
-use crate::programs::program;
+use crate::programs::{Found, Missing, find};
 #[cfg(feature = "vulkan")]
 use crate::quantized::Blocks;
 use crate::tensor::{Expr, Tensor};
@@ -21,13 +21,33 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
 }
 
 pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
-    let Some(device) = common_device(op, tensors)? else { return Ok(()) };
-    let order = pending(op, tensors)?;
-    for targets in pieces(&order, tensors) {
-        let mut lowered = lower(op, "eval", &targets, KnownAs::Input, &[])?;
-        program(&device, &mut lowered)?.run(&targets, &lowered)?;
+    loop {
+        let Some(device) = common_device(op, tensors)? else { return Ok(()) };
+        let evaluation = device.evaluation();
+        let order = pending(op, tensors)?;
+        let Some(missing) = evaluate(op, &device, &order, tensors)? else { return Ok(()) };
+        // Compiling takes long. Others may evaluate meanwhile, so that all is looked at again afterwards.
+        drop(order);
+        drop(evaluation);
+        missing.compile(&device)?;
     }
-    Ok(())
+}
+
+/// Computes the steps in `order`, as far as they are compiled; returns the first program that is not.
+fn evaluate(
+    op: &'static str,
+    device: &Device,
+    order: &[Tensor],
+    tensors: &[&Tensor],
+) -> Result<Option<Missing>> {
+    for targets in pieces(order, tensors) {
+        let mut lowered = lower(op, "eval", &targets)?;
+        match find(device, &mut lowered) {
+            Found::Program(program) => program.run(order, &targets, &lowered)?,
+            Found::Missing(missing) => return Ok(Some(missing)),
+        }
+    }
+    Ok(None)
 }
 
 /// The device of the tensors whose value is not known; `None` if there are none.
@@ -73,7 +93,7 @@ impl Tensor {
                 let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?;
                 Ok(device.value_of(weight))
             }
-            Expr::Blocks(_) | Expr::Op(..) | Expr::Input(_) => Err(no_value("eval")),
+            Expr::Blocks(_) | Expr::Op(..) | Expr::Input(_) | Expr::State(_) => Err(no_value("eval")),
         }
     }
 
@@ -109,11 +129,17 @@ impl Tensor {
         if self.is_known() {
             return Ok(format!("{self:?} is known, nothing runs\n"));
         }
+        let evaluation = self.device().evaluation();
         let order = pending("explain", &[self])?;
         let pieces = pieces(&order, &[self]);
         let first = pieces.first().map_or(&[][..], Vec::as_slice);
-        let mut lowered = lower("explain", "eval", first, KnownAs::Input, &[])?;
-        let plan = program(self.device(), &mut lowered)?.explain();
+        let mut lowered = lower("explain", "eval", first)?;
+        drop(evaluation);
+        let program = match find(self.device(), &mut lowered) {
+            Found::Program(program) => program,
+            Found::Missing(missing) => missing.compile(self.device())?,
+        };
+        let plan = program.explain();
         match pieces.len() {
             1 => Ok(plan),
             n => Ok(format!("{} steps, computed in {n} pieces, of which the first is:\n{plan}", order.len())),

@@ -1,6 +1,7 @@
 //! A compiled graph: run it as often as you like, with new inputs and symbol values each time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 
@@ -111,6 +112,13 @@ impl Prepared {
         &self.graph
     }
 
+    /// Binds weights for the interpreter; states are given with each run ([`Executable::run_values`]).
+    pub(crate) fn bind_values(&self, weights: &HashMap<String, Weight>) -> Result<Executable> {
+        let program = Program::Cpu(CpuExecutable::new(&self.graph, weights, &HashMap::new())?);
+        let (graph, device) = (self.graph.clone(), self.device.clone());
+        Ok(Executable { wants: Wants::of(&graph), graph, device, program, spare: Spare::default() })
+    }
+
     /// Binds weights and states by name, as [`Device::compile`] does. Each executable that is bound has inputs, outputs and
     /// intermediate values of its own, so that runs of two may be under way at once: the device computes them in the order
     /// in which they were started, and one that reads a state sees what those before it wrote. (A result that is a state's
@@ -196,7 +204,7 @@ impl Executable {
         self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
         match &self.program {
             Program::Cpu(program) => {
-                memory.outputs = program.run(&self.graph, &memory.bindings, inputs)?;
+                memory.outputs = program.run(&self.graph, &memory.bindings, inputs, &mut [])?;
                 Ok(Pending { run: Run::Done(outputs) })
             }
             #[cfg(feature = "vulkan")]
@@ -207,11 +215,28 @@ impl Executable {
         }
     }
 
-    /// [`Executable::run`] with symbols of which the graph may have only some.
-    pub(crate) fn run_given(&self, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Outputs> {
+    /// [`Executable::run`] on the interpreter with states that are given too, and replaced by their new versions. Of the
+    /// symbols the graph may have only some.
+    pub(crate) fn run_values(
+        &self,
+        symbols: &[(&str, u64)],
+        inputs: &[(&str, &[u8])],
+        states: &mut [(&str, Arc<Vec<u8>>)],
+    ) -> Result<Outputs> {
         let known = |(name, _): &&(&str, u64)| self.wants.symbols.iter().any(|symbol| symbol.name() == *name);
         let symbols: Vec<(&str, u64)> = symbols.iter().filter(known).copied().collect();
-        self.run(&symbols, inputs)
+        let mut outputs = self.spare.take();
+        let memory = outputs.memory();
+        self.wants.bind_symbols(&self.graph, &symbols, &mut memory.bindings)?;
+        self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
+        match &self.program {
+            Program::Cpu(program) => {
+                memory.outputs = program.run(&self.graph, &memory.bindings, inputs, states)?;
+                Ok(outputs)
+            }
+            #[cfg(feature = "vulkan")]
+            Program::Vulkan(_) => Err(Error::Device("a GPU runs graphs on values by a plan".into())),
+        }
     }
 
     /// Runs once and waits, without copies on the way: `write` puts the elements of the input of each name straight
@@ -243,7 +268,7 @@ impl Executable {
                     given.push((name.as_str(), bytes));
                 }
                 let inputs: Vec<(&str, &[u8])> = given.iter().map(|(n, b)| (*n, b.as_slice())).collect();
-                for output in program.run(&self.graph, bindings, &inputs)? {
+                for output in program.run(&self.graph, bindings, &inputs, &mut [])? {
                     let RunOutput { name, shape, dtype, bytes } = &output;
                     read(OutputView { name, shape, dtype: *dtype, bytes });
                 }

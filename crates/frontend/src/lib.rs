@@ -35,6 +35,8 @@ mod create;
 mod custom;
 mod device;
 pub mod display;
+#[cfg(feature = "vulkan")]
+mod donate;
 mod einsum;
 pub mod element;
 mod elementwise;
@@ -66,8 +68,10 @@ mod reduce;
 mod resident;
 mod resize;
 pub mod safetensors;
+
 mod scatter;
 pub mod shape;
+mod state;
 mod tensor;
 mod trace;
 mod values;
@@ -93,6 +97,7 @@ pub use outputs::{OutputView, Outputs, RunOutput};
 pub use plan::{MemoryPlan, device_bytes, plan_memory};
 pub use resident::{GraphState, Weight};
 pub use shape::D;
+pub use state::State;
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;

@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use tallow_ir::{DType, Graph, Op, Scalar, Symbol, Value};
+use tallow_ir::{DType, Dim, Graph, Op, Scalar, Symbol, Value};
 
 use crate::error::{Error, Result};
 use crate::quantized::Blocks;
+use crate::state::State;
 use crate::tensor::{Expr, Node, Tensor};
 
 /// A graph of expressions and the tensors that its leaves stand for.
@@ -18,13 +20,21 @@ pub(crate) struct Lowered {
     pub known: Vec<(String, Tensor)>,
     /// The float constants that the graph is given, where values that are known are inputs.
     pub scalars: Vec<(Symbol, Scalar)>,
+    /// Where updates of known values write, which the graph is given too.
+    pub offsets: Vec<(Symbol, u64)>,
     /// Name and data of each leaf of blocks, which are weights in any graph.
     pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
+    /// Name of each state leaf, and the known value that an update overwrites.
+    pub states: Vec<(String, Tensor)>,
+    /// Name of each state leaf of a function, and the state.
+    pub captured: Vec<(String, State)>,
+    /// What each tensor became.
+    pub values: ByNode<Value>,
 }
 
 /// What a tensor whose value is known becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KnownAs {
+enum KnownAs {
     /// Given at each run: one compiled graph serves every loop iteration.
     Input,
     /// Resident on the device.
@@ -35,26 +45,69 @@ pub(crate) enum KnownAs {
 ///
 /// Leaves are numbered in the order of a walk from the roots, so that equal expressions give equal graphs
 /// whichever tensors they are about.
-pub(crate) fn lower(
+pub(crate) fn lower(op: &'static str, name: &str, roots: &[&Tensor]) -> Result<Lowered> {
+    Ok(walk(op, name, roots, KnownAs::Input, &[])?.lowered)
+}
+
+fn walk(
     op: &'static str,
     name: &str,
     roots: &[&Tensor],
     known_as: KnownAs,
     inputs: &[(&str, &Tensor)],
-) -> Result<Lowered> {
+) -> Result<Walk> {
     let mut walk = Walk {
-        lowered: Lowered { graph: Graph::new(name), known: vec![], scalars: vec![], blocks: vec![] },
-        values: HashMap::new(),
+        lowered: Lowered {
+            graph: Graph::new(name),
+            known: vec![],
+            scalars: vec![],
+            offsets: vec![],
+            blocks: vec![],
+            states: vec![],
+            captured: vec![],
+            values: HashMap::default(),
+        },
     };
     // Declared first, so that an input that nothing reads is still one.
     for (input, tensor) in inputs {
         let ty = tensor.ty().clone();
         let value = walk.lowered.graph.add(Op::Input { name: input.to_string(), ty }, &[])?;
-        walk.values.insert(address(tensor), value);
+        walk.lowered.values.insert(address(tensor), value);
     }
     for (i, root) in roots.iter().enumerate() {
         let value = walk.visit(op, root, known_as)?;
         walk.lowered.graph.output(&format!("y{i}"), value)?;
+    }
+    Ok(walk)
+}
+
+/// The graph of a function of `inputs` called `name` that returns `roots` and leaves `versions` in the states whose new
+/// versions they are.
+pub(crate) fn lower_function(
+    name: &str,
+    roots: &[&Tensor],
+    inputs: &[(&str, &Tensor)],
+    versions: &[(State, Tensor)],
+) -> Result<Lowered> {
+    let op = "compile";
+    let mut walk = walk(op, name, roots, KnownAs::Weight, inputs)?;
+    let returned: Vec<Value> = walk.lowered.graph.outputs().iter().map(|output| output.value).collect();
+    for (_, version) in versions {
+        let value = walk.visit(op, version, KnownAs::Weight)?;
+        walk.lowered.graph.keep(value)?;
+    }
+    let graph = &walk.lowered.graph;
+    let overwritten: Vec<Value> = tallow_ir::verify::updates(graph).into_iter().map(|(old, _)| old).collect();
+    for mut value in returned {
+        while matches!(graph.op(value), Op::Reshape(_)) {
+            value = graph.node(value.node).operands[0];
+        }
+        if overwritten.contains(&value) {
+            let why = "a function cannot return what a state held before one of its updates: \
+                       read the state before the function runs"
+                .into();
+            return Err(Error::InvalidArgument { op, why });
+        }
     }
     Ok(walk.lowered)
 }
@@ -70,6 +123,10 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
             input.get_or_insert_with(|| name.clone());
             false
         }
+        Expr::State(_) => {
+            input.get_or_insert_with(|| STATE.into());
+            false
+        }
     });
     match input {
         Some(input) => Err(Error::NoValue { op, input }),
@@ -82,10 +139,10 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
 pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
     let order = operands_first(roots);
     // Of each node: whether it depends on an input, and whether computing it once saves anything.
-    let mut found: HashMap<*const Node, (bool, bool)> = HashMap::new();
+    let mut found: ByNode<(bool, bool)> = ByNode::default();
     for tensor in &order {
         let facts = match &*tensor.expr() {
-            Expr::Input(_) => (true, false),
+            Expr::Input(_) | Expr::State(_) => (true, false),
             Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => (false, false),
             Expr::Op(op, operands, _) => {
                 let of = |operand: &Tensor| found.get(&address(operand)).copied().unwrap_or_default();
@@ -116,7 +173,12 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
         // Below views, which stay views.
         let below = match &*tensor.expr() {
             Expr::Op(op, operands, _) if op.is_view() || matches!(op, Op::Dequantize(_)) => operands.clone(),
-            Expr::Op(..) | Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => vec![],
+            Expr::Op(..)
+            | Expr::Data(_)
+            | Expr::Device(_)
+            | Expr::Blocks(_)
+            | Expr::Input(_)
+            | Expr::State(_) => vec![],
         };
         match below.is_empty() {
             true => _ = all.insert(address(&tensor), tensor),
@@ -130,14 +192,14 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
 fn is_constant(tensor: &Tensor) -> bool {
     match &*tensor.expr() {
         Expr::Op(op, operands, _) => op.is_leaf() || (op.is_view() && operands.iter().all(is_constant)),
-        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => false,
+        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => false,
     }
 }
 
 /// All that `roots` are made of, each once, operands first.
 fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
     let mut order = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen: HashSet<*const Node, RandomState> = HashSet::default();
     // A tensor is entered twice: before its operands, and after them, when it takes its place.
     let mut todo: Vec<(Tensor, bool)> = roots.iter().rev().map(|root| ((*root).clone(), false)).collect();
     while let Some((tensor, operands_done)) = todo.pop() {
@@ -146,7 +208,9 @@ fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
         } else if seen.insert(address(&tensor)) {
             let operands = match &*tensor.expr() {
                 Expr::Op(_, operands, _) => operands.clone(),
-                Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => vec![],
+                Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => {
+                    vec![]
+                }
             };
             todo.push((tensor, true));
             todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
@@ -165,9 +229,14 @@ fn is_short_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
+/// What messages call a state of the function that is being compiled.
+const STATE: &str = "(a state)";
+
+/// Facts about nodes, by address.
+pub(crate) type ByNode<T> = HashMap<*const Node, T, RandomState>;
+
 struct Walk {
     lowered: Lowered,
-    values: HashMap<*const Node, Value>,
 }
 
 impl Walk {
@@ -175,7 +244,7 @@ impl Walk {
     fn visit(&mut self, op: &'static str, root: &Tensor, known_as: KnownAs) -> Result<Value> {
         let mut todo = vec![root.clone()];
         while let Some(tensor) = todo.last().cloned() {
-            if self.values.contains_key(&address(&tensor)) {
+            if self.lowered.values.contains_key(&address(&tensor)) {
                 todo.pop();
                 continue;
             }
@@ -188,6 +257,12 @@ impl Walk {
                     self.lowered.graph.add(Op::Weight { name, ty: tensor.ty().clone() }, &[])?
                 }
                 Expr::Input(input) => return Err(Error::NoValue { op, input }),
+                Expr::State(state) if known_as == KnownAs::Weight => {
+                    let name = format!("s{}", self.lowered.captured.len());
+                    self.lowered.captured.push((name.clone(), state));
+                    self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?
+                }
+                Expr::State(_) => return Err(Error::NoValue { op, input: STATE.into() }),
                 Expr::Op(Op::Const(scalar), _, _)
                     if known_as == KnownAs::Input && is_short_float(scalar.dtype()) =>
                 {
@@ -196,23 +271,55 @@ impl Walk {
                     self.lowered.graph.add(Op::Scalar { symbol, dtype: scalar.dtype() }, &[])?
                 }
                 Expr::Op(node, operands, result) => {
+                    // A value that is updated is a state of this update alone, also where others read the value.
+                    let updates = matches!(node, Op::StateUpdate { .. }) && operands[0].is_known();
+                    let visited = &operands[usize::from(updates)..];
                     let mut ready = Vec::with_capacity(operands.len());
-                    for operand in &operands {
-                        match self.values.get(&address(operand)) {
+                    for operand in visited {
+                        match self.lowered.values.get(&address(operand)) {
                             Some(value) => ready.push(*value),
                             None => todo.push(operand.clone()),
                         }
                     }
-                    if ready.len() < operands.len() {
+                    if ready.len() < visited.len() {
                         continue;
                     }
+                    let node = match updates {
+                        true => {
+                            ready.insert(0, self.updated(&operands[0])?);
+                            self.with_given_offsets(node, &operands)
+                        }
+                        false => node,
+                    };
                     Value { node: self.lowered.graph.add_node(node, &ready)?, result }
                 }
             };
-            self.values.insert(address(&tensor), value);
+            self.lowered.values.insert(address(&tensor), value);
             todo.pop();
         }
-        Ok(self.values[&address(root)])
+        Ok(self.lowered.values[&address(root)])
+    }
+
+    /// The state leaf of an update of a known value.
+    fn updated(&mut self, tensor: &Tensor) -> Result<Value> {
+        let name = format!("s{}", self.lowered.states.len());
+        self.lowered.states.push((name.clone(), tensor.clone()));
+        Ok(self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?)
+    }
+
+    /// The update with its offsets as symbols, so that one program serves a loop that fills a state.
+    fn with_given_offsets(&mut self, update: Op, operands: &[Tensor]) -> Op {
+        let Op::StateUpdate { offsets } = update else { return update };
+        let extents = operands[0].sym_dims().iter().zip(operands[1].sym_dims());
+        let given = |(offset, (extent, len)): (Dim, (&Dim, &Dim))| {
+            let numbers = (offset.as_const(), (extent - len).as_const());
+            let (Some(value), Some(most @ 1..)) = numbers else { return offset };
+            let (Ok(value), Ok(most)) = (u64::try_from(value), u32::try_from(most)) else { return offset };
+            let symbol = Symbol::new(&format!("o{}", self.lowered.offsets.len()), most);
+            self.lowered.offsets.push((symbol.clone(), value));
+            Dim::from(&symbol)
+        };
+        Op::StateUpdate { offsets: offsets.into_iter().zip(extents).map(given).collect() }
     }
 
     fn leaf(&mut self, tensor: &Tensor, known_as: KnownAs) -> Result<Value> {

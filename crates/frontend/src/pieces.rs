@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tallow_ir::Op;
+
 use crate::lower::address;
 use crate::tensor::{Expr, Node, Tensor};
 
@@ -12,11 +14,12 @@ use crate::tensor::{Expr, Node, Tensor};
 const PIECE: usize = 1024;
 
 /// Cuts `order`, in which operands come first, into pieces of about [`PIECE`] steps where the fewest bytes must be kept
-/// for later pieces, and names what each piece must leave behind: what later pieces read, and the `roots`.
+/// for later pieces, and names what each piece must leave behind: what later pieces read, updates, and the `roots`.
 pub(crate) fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
     if order.len() <= PIECE {
         let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();
-        let targets: Vec<&Tensor> = order.iter().filter(|tensor| wanted.contains(&address(tensor))).collect();
+        let is_target = |tensor: &&Tensor| wanted.contains(&address(tensor)) || is_update(tensor);
+        let targets: Vec<&Tensor> = order.iter().filter(is_target).collect();
         return if targets.is_empty() { vec![] } else { vec![targets] };
     }
     let steps = Steps::of(order, roots);
@@ -32,6 +35,11 @@ pub(crate) fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a 
         start = end;
     }
     all
+}
+
+/// Whether a step may overwrite the value that it updates. Then it must be given its own value: nobody could compute it again.
+fn is_update(tensor: &Tensor) -> bool {
+    matches!(&*tensor.expr(), Expr::Op(Op::StateUpdate { .. }, _, _))
 }
 
 /// What is known of each step of an expression.
@@ -59,7 +67,9 @@ impl Steps {
                 steps.last_use[at] = by;
             }
         }
-        for root in roots.iter().filter_map(|root| index.get(&address(root)).copied()) {
+        let updates = (0..count).filter(|at| is_update(&order[*at]));
+        let roots = roots.iter().filter_map(|root| index.get(&address(root)).copied());
+        for root in roots.chain(updates) {
             steps.last_use[root] = count;
             steps.bytes[root] = steps.bytes[root].max(order[root].ty().max_bytes().max(1));
         }

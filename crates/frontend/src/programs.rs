@@ -14,12 +14,14 @@ use tallow_ir::Bindings;
 use tallow_ir::{Graph, Op, Scalar, Symbol, rewrite::rebuild};
 
 use crate::device::Device;
+#[cfg(feature = "vulkan")]
+use crate::donate::{Holders, is_worthwhile};
 use crate::error::Result;
 #[cfg(feature = "vulkan")]
 use crate::eval::no_value;
-use crate::executable::Executable;
 #[cfg(feature = "vulkan")]
 use crate::executable::verified;
+use crate::executable::{Executable, Prepared};
 use crate::lower::Lowered;
 use crate::quantized::Blocks;
 use crate::tensor::Tensor;
@@ -75,16 +77,17 @@ impl Program {
                 for (name, tensor, blocks) in blocks {
                     weights.insert(name.clone(), blocks.weight(tensor)?);
                 }
-                Ok(Program::Cpu(Mutex::new(device.compile(graph, &weights, &HashMap::new())?)))
+                Ok(Program::Cpu(Mutex::new(Prepared::new(device, graph)?.bind_values(&weights)?)))
             }
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => Ok(Program::Vulkan(device.lazy_plan(&verified(graph)?)?)),
         }
     }
 
-    /// Computes `targets`, the outputs of what they were lowered to, and gives them their values.
-    pub fn run(&self, targets: &[&Tensor], lowered: &Lowered) -> Result<()> {
-        let Lowered { known, blocks, scalars, .. } = lowered;
+    /// Computes `targets`, the outputs of what they were lowered to, and gives them their values. `order` are the steps of
+    /// the evaluation, of which they are some.
+    pub fn run(&self, order: &[Tensor], targets: &[&Tensor], lowered: &Lowered) -> Result<()> {
+        let Lowered { known, states, .. } = lowered;
         match self {
             Program::Cpu(executable) => {
                 let mut bytes = vec![];
@@ -93,26 +96,21 @@ impl Program {
                 }
                 let inputs: Vec<(&str, &[u8])> =
                     bytes.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-                let symbols: Vec<(&str, u64)> =
-                    scalars.iter().map(|(symbol, scalar)| (symbol.name(), bits(*scalar))).collect();
-                let outputs = lock(executable).run_given(&symbols, &inputs)?;
+                let symbols: Vec<(&str, u64)> = given(lowered).collect();
+                let mut versions = Vec::with_capacity(states.len());
+                for (name, tensor) in states {
+                    versions.push((name.as_str(), tensor.known_bytes()?));
+                }
+                let outputs = lock(executable).run_values(&symbols, &inputs, &mut versions)?;
                 for (target, output) in targets.iter().zip(outputs) {
                     target.set_data(output.bytes);
                 }
             }
             #[cfg(feature = "vulkan")]
             Program::Vulkan(plan) => {
-                let mut operands = tallow_runtime::lazy::Operands::default();
-                for (name, tensor) in known {
-                    operands.inputs.push((name, tensor.on_device()?.value().clone()));
-                }
-                for (name, tensor, blocks) in blocks {
-                    let weight = blocks.weight(tensor)?;
-                    let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
-                    operands.weights.insert(name, weight);
-                }
-                let value = |(symbol, scalar): &(Symbol, Scalar)| (symbol.name().to_string(), bits(*scalar));
-                let bindings: Bindings = scalars.iter().map(value).collect();
+                let operands = operands(plan, order, targets, lowered)?;
+                let bindings: Bindings =
+                    given(lowered).map(|(name, value)| (name.to_string(), value)).collect();
                 for (target, value) in targets.iter().zip(plan.run(&bindings, &operands)?) {
                     target.set_on_device(value);
                 }
@@ -128,6 +126,48 @@ impl Program {
             Program::Vulkan(plan) => plan.explain(),
         }
     }
+}
+
+/// What a run reads. Values that nobody needs any more are given away; states that somebody needs are copied.
+#[cfg(feature = "vulkan")]
+fn operands<'a>(
+    plan: &crate::vulkan::LazyPlan,
+    order: &[Tensor],
+    targets: &[&Tensor],
+    lowered: &'a Lowered,
+) -> Result<tallow_runtime::lazy::Operands<'a>> {
+    let Lowered { known, blocks, states, .. } = lowered;
+    let donates = plan.takes_donations() && is_worthwhile(lowered);
+    let mut operands = tallow_runtime::lazy::Operands::default();
+    if donates || !states.is_empty() {
+        // Uploaded first, as only what is on the device can be given away.
+        for (_, tensor) in known.iter().chain(states) {
+            tensor.on_device()?;
+        }
+        let holders = Holders::of(order, targets, lowered);
+        operands.donated = if donates { holders.inputs(lowered) } else { vec![] };
+        for (at, (name, tensor)) in states.iter().enumerate() {
+            let is_free = holders.state(lowered, at);
+            let value = tensor.on_device()?;
+            let value = if is_free { value } else { value.copy()? };
+            operands.states.push((name, value.value().clone()));
+        }
+    }
+    for (name, tensor) in known {
+        operands.inputs.push((name, tensor.on_device()?.value().clone()));
+    }
+    for (name, tensor, blocks) in blocks {
+        let weight = blocks.weight(tensor)?;
+        let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
+        operands.weights.insert(name, weight);
+    }
+    Ok(operands)
+}
+
+/// The values of the symbols of a run.
+fn given(lowered: &Lowered) -> impl Iterator<Item = (&str, u64)> {
+    let scalars = lowered.scalars.iter().map(|(symbol, scalar)| (symbol.name(), bits(*scalar)));
+    scalars.chain(lowered.offsets.iter().map(|(symbol, value)| (symbol.name(), *value)))
 }
 
 /// The 32 bits of a scalar, as the value of its symbol.
@@ -182,41 +222,55 @@ fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option
     })?)
 }
 
-/// The program of what was lowered for a device, compiled or found; takes the graph. On the CPU its weights are those that
+/// What is known of a structure.
+pub(crate) enum Found {
+    Program(Arc<Program>),
+    Missing(Missing),
+}
+
+/// A program to be compiled.
+pub(crate) struct Missing {
+    /// The programs of its structure, of which none serves.
+    family: Arc<Family>,
+    graph: Graph,
+    scalars: Vec<(Symbol, Scalar)>,
+    literals: Vec<Option<Scalar>>,
+    blocks: Vec<(String, Tensor, Arc<Blocks>)>,
+}
+
+impl Missing {
+    /// Compiles it and keeps it with its family. If another thread compiles the same, both serve.
+    pub fn compile(self, device: &Device) -> Result<Arc<Program>> {
+        let Missing { family, graph, scalars, literals, blocks } = self;
+        let graph = with_literals(&graph, &scalars, &literals)?;
+        let program = Arc::new(Program::new(device, &graph, &blocks)?);
+        lock(&family.programs).push(Special { literals, program: program.clone() });
+        Ok(program)
+    }
+}
+
+/// The program of what was lowered for a device, if it is compiled; takes the graph. On the CPU its weights are those that
 /// are read now.
-pub(crate) fn program(device: &Device, lowered: &mut Lowered) -> Result<Arc<Program>> {
+pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Found {
+    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
     let graph = std::mem::replace(&mut lowered.graph, Graph::new(""));
     // A Vulkan device is given the weights of each run.
     let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
     let blocks = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
-    let (family, literals, graph) =
-        match look_up(Key { device: device.clone(), graph, blocks }, &lowered.scalars) {
-            Found::Program(program) => return Ok(program),
-            Found::Family(family, literals, graph) => (family, literals, graph),
-        };
-    // Not under a lock: other threads may want what is there. If one of them compiles the same, both serve.
-    let graph = with_literals(&graph, &lowered.scalars, &literals)?;
-    let program = Arc::new(Program::new(device, &graph, &lowered.blocks)?);
-    lock(&family.programs).push(Special { literals, program: program.clone() });
-    Ok(program)
-}
-
-/// What is known of a structure.
-enum Found {
-    Program(Arc<Program>),
-    /// Its programs, of which none serves, the literals of the next one, and the graph to compile.
-    Family(Arc<Family>, Vec<Option<Scalar>>, Box<Graph>),
-}
-
-fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
-    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
+    let key = Key { device: device.clone(), graph, blocks };
     let mut cache = lock(CACHE.get_or_init(Mutex::default));
     // Taken out and put back at the end: the first one is the one unused for longest.
     let family = cache.shift_remove(&key).unwrap_or_default();
     let programs = lock(&family.programs);
-    let found = match programs.iter().find(|special| special.serves(scalars)) {
+    let found = match programs.iter().find(|special| special.serves(&lowered.scalars)) {
         Some(found) => Found::Program(found.program.clone()),
-        None => Found::Family(family.clone(), literals(&programs, scalars), Box::new(key.graph.clone())),
+        None => Found::Missing(Missing {
+            family: family.clone(),
+            graph: key.graph.clone(),
+            scalars: lowered.scalars.clone(),
+            literals: literals(&programs, &lowered.scalars),
+            blocks: lowered.blocks.clone(),
+        }),
     };
     drop(programs);
     while cache.len() >= CACHED {

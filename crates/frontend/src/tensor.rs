@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::extents::{Shape, count};
 use crate::quantized::{Blocks, known};
 use crate::shape::Axis;
+use crate::state::State;
 use crate::trace::Trace;
 use crate::values::OnDevice;
 
@@ -48,6 +49,8 @@ pub(crate) enum Expr {
     Op(Op, Vec<Tensor>, u32),
     /// It is given when a compiled graph runs.
     Input(String),
+    /// It is what a state holds when a compiled graph runs.
+    State(State),
 }
 
 impl Drop for Node {
@@ -66,7 +69,7 @@ impl Drop for Node {
 fn take_operands(node: &mut Node) -> Vec<Tensor> {
     match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
         Expr::Op(_, operands, _) => std::mem::take(operands),
-        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => Vec::new(),
+        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => Vec::new(),
     }
 }
 
@@ -78,7 +81,7 @@ impl Tensor {
     pub(crate) fn node(ty: TensorType, device: &Device, expr: Expr) -> Result<Tensor> {
         let trace = match &expr {
             Expr::Op(_, operands, _) => Trace::join(operands.iter().filter_map(|t| t.0.shape.trace())),
-            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) => None,
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => None,
         };
         Tensor::traced(ty, device, expr, trace)
     }
@@ -151,7 +154,7 @@ impl Tensor {
     pub(crate) fn is_known(&self) -> bool {
         match &*self.expr() {
             Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => true,
-            Expr::Op(..) | Expr::Input(_) => false,
+            Expr::Op(..) | Expr::Input(_) | Expr::State(_) => false,
         }
     }
 
@@ -166,7 +169,7 @@ impl Tensor {
             Expr::Data(bytes) => Ok(Some(bytes)),
             Expr::Device(value) => value.read(self.ty()).map(|bytes| Some(Arc::new(bytes))),
             Expr::Blocks(blocks) => blocks.bytes(self.device()).map(Some),
-            Expr::Op(..) | Expr::Input(_) => Ok(None),
+            Expr::Op(..) | Expr::Input(_) | Expr::State(_) => Ok(None),
         }
     }
 

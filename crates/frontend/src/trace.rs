@@ -5,11 +5,14 @@
 //! taken back, so it does not matter what the function does with its own errors.
 
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tallow_ir::{Shape, Symbol};
 
 use crate::error::{Error, Result};
+use crate::lower::address;
+use crate::state::State;
+use crate::tensor::{Expr, Tensor};
 
 /// The functions that a symbolic tensor belongs to: nearly always one, several where tensors of nested calls of
 /// [`crate::compile`] met.
@@ -22,6 +25,17 @@ struct Record {
     symbols: Vec<Symbol>,
     /// The first extent that was read as a number although it is symbolic.
     read: OnceLock<Error>,
+    /// What the function has made of the states that it reads and updates.
+    states: Mutex<Vec<Version>>,
+}
+
+/// A state in a function.
+pub(crate) struct Version {
+    state: State,
+    /// What it holds when the function runs.
+    first: Tensor,
+    /// What it holds after the steps so far.
+    current: Tensor,
 }
 
 thread_local! {
@@ -36,7 +50,7 @@ impl Compiling {
     /// Begins a function whose inputs have these shapes.
     pub fn begin<'a>(shapes: impl Iterator<Item = &'a Shape>) -> Compiling {
         let symbols = shapes.flat_map(Shape::dims).flat_map(tallow_ir::Dim::symbols).collect();
-        let record = Arc::new(Record { symbols, read: OnceLock::new() });
+        let record = Arc::new(Record { symbols, read: OnceLock::new(), states: Mutex::default() });
         ACTIVE.with_borrow_mut(|active| active.push(record.clone()));
         Compiling(record)
     }
@@ -46,6 +60,14 @@ impl Compiling {
         Trace([self.0.clone()].into())
     }
 
+    /// The states that the function updates, and their new versions.
+    pub fn versions(&self) -> Vec<(State, Tensor)> {
+        let states = lock(&self.0.states);
+        let updated = |version: &&Version| address(&version.first) != address(&version.current);
+        let pair = |version: &Version| (version.state.clone(), version.current.clone());
+        states.iter().filter(updated).map(pair).collect()
+    }
+
     /// # Errors
     /// When the function read a symbolic extent as a number.
     pub fn check(&self) -> Result<()> {
@@ -53,8 +75,41 @@ impl Compiling {
     }
 }
 
+/// Calls `change` with what `state` holds at this point of the function that is being compiled on this thread, to be replaced
+/// by what it holds afterwards. `None` where no function is.
+pub(crate) fn in_function<T>(
+    state: &State,
+    change: impl FnOnce(&mut Tensor) -> Result<T>,
+) -> Option<Result<T>> {
+    let record = ACTIVE.with_borrow(|active| active.last().cloned())?;
+    // Not under the lock, which the change may ask for again.
+    let known = lock(&record.states).iter().position(|version| version.state.is_same(state));
+    let at = match known {
+        Some(at) => at,
+        None => {
+            let first = match Tensor::node(state.ty().clone(), state.device(), Expr::State(state.clone())) {
+                Ok(first) => first,
+                Err(error) => return Some(Err(error)),
+            };
+            let mut states = lock(&record.states);
+            states.push(Version { state: state.clone(), current: first.clone(), first });
+            states.len() - 1
+        }
+    };
+    let mut current = lock(&record.states)[at].current.clone();
+    let result = change(&mut current);
+    lock(&record.states)[at].current = current;
+    Some(result)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Compiling {
     fn drop(&mut self) {
+        // The versions hold traces, which hold the record.
+        lock(&self.0.states).clear();
         // Also when the function panics. By identity: the order of the others does not depend on it.
         ACTIVE.with_borrow_mut(|active| active.retain(|record| !Arc::ptr_eq(record, &self.0)));
     }

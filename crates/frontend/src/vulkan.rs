@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
@@ -21,6 +21,7 @@ use crate::resident::{GraphState, Weight};
 #[derive(Clone)]
 pub struct VulkanDevice {
     context: Arc<Context>,
+    evaluation: Arc<Mutex<()>>,
 }
 
 impl PartialEq for VulkanDevice {
@@ -62,7 +63,13 @@ impl VulkanDevice {
 
     pub(crate) fn open_with(options: &RuntimeOptions) -> Result<VulkanDevice> {
         let context = Context::new(options).map_err(no_vulkan)?;
-        Ok(VulkanDevice { context })
+        Ok(VulkanDevice { context, evaluation: Arc::default() })
+    }
+
+    /// Held from the reading of expressions to the end of their evaluation, which may overwrite values that nobody needs
+    /// then: no other thread may read expressions meanwhile.
+    pub(crate) fn evaluation(&self) -> MutexGuard<'_, ()> {
+        self.evaluation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The driver's name for the device.
@@ -229,6 +236,17 @@ impl OnDevice {
         Ok(bytes)
     }
 
+    /// The same value in memory of its own. It does not wait for the device.
+    pub fn copy(&self) -> Result<OnDevice> {
+        let value = self.value.copy(&self.device.context).map_err(device_error)?;
+        Ok(OnDevice { device: self.device.clone(), value })
+    }
+
+    /// Whether so many clones of the value hold its memory, which goes back to the pool when the last is dropped.
+    pub fn has_holders(&self, count: usize) -> bool {
+        self.value.holders() == Some(count)
+    }
+
     /// The memory.
     pub fn value(&self) -> &DeviceValue {
         &self.value
@@ -247,6 +265,11 @@ impl LazyPlan {
     pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<OnDevice>> {
         let values = self.plan.run(bindings, operands).map_err(device_error)?;
         Ok(values.into_iter().map(|value| OnDevice { device: self.device.clone(), value }).collect())
+    }
+
+    /// Whether results may overwrite inputs that are given away.
+    pub fn takes_donations(&self) -> bool {
+        self.plan.takes_donations()
     }
 
     pub fn explain(&self) -> String {

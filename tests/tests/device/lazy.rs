@@ -7,7 +7,7 @@ use crate::harness::device;
 
 /// The device, and as if its memory were out of the host's reach, as that of a graphics card. Each test opens its own, since
 /// what a device counts is counted for all who share it.
-fn devices() -> Vec<Device> {
+pub fn devices() -> Vec<Device> {
     if device().is_none() {
         return vec![];
     }

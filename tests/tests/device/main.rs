@@ -29,6 +29,7 @@ mod random;
 mod rounded_results;
 mod rounding;
 mod split_rows;
+mod states;
 mod structure;
 mod threads;
 mod tiles;

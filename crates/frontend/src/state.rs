@@ -1,0 +1,207 @@
+//! Tensors that change: a key-value cache, a running mean, the moments of an optimizer.
+//!
+//! Tensors are values; a [`State`] is a place that holds one. An update makes a new value of the old one. Where nobody else
+//! holds the old value when the update is computed, the new one overwrites it in place, so a loop that updates a state
+//! runs in constant memory and writes only what changes. Where somebody does, the old value is copied first: what
+//! [`State::read`] gave stays as it was.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tallow_ir::{DType, Dim, Op, TensorType};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::eval::eval_for;
+use crate::shape::{Axis, Extent, IntoShape};
+use crate::tensor::Tensor;
+use crate::trace::in_function;
+
+/// A tensor that can be changed. Cheap to clone; clones are the same state.
+///
+/// ```
+/// use tallow::{DType, Device, State, Tensor};
+///
+/// let device = Device::Cpu;
+/// let rows = State::zeros((4, 2), DType::F32, &device)?;
+/// rows.slice_set(&Tensor::new([[1f32, 2.0]], &device)?, 0, 3)?;
+/// let before = rows.read();
+/// rows.set(&(rows.read() * 2.0)?)?;
+/// assert_eq!(rows.read().get(3)?.to_vec1::<f32>()?, [2.0, 4.0]);
+/// assert_eq!(before.get(3)?.to_vec1::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), tallow::Error>(())
+/// ```
+///
+/// In a function that [`crate::compile`] calls, reads and updates are those of each run, in the order of the calls; offsets
+/// may have symbols there. A value that was read before an update may not be combined with one that was read after it:
+/// compiling then fails.
+#[derive(Clone)]
+pub struct State(Arc<Cell>);
+
+struct Cell {
+    ty: TensorType,
+    device: Device,
+    current: Mutex<Tensor>,
+}
+
+impl State {
+    /// A state that holds `value`.
+    ///
+    /// # Errors
+    /// When the shape is symbolic, the elements are blocks, or `value` depends on an input of a function being compiled.
+    pub fn new(value: &Tensor) -> Result<State> {
+        value.const_dims()?;
+        if value.dtype().size().is_none() {
+            let expected = "a scalar type".to_string();
+            return Err(Error::UnexpectedDType { op: "state", expected, got: value.dtype() });
+        }
+        if !value.is_known() {
+            // It must not belong to a function.
+            crate::lower::pending("state", &[value])?;
+        }
+        let cell = Cell {
+            ty: value.ty().clone(),
+            device: value.device().clone(),
+            current: Mutex::new(value.clone()),
+        };
+        Ok(State(Arc::new(cell)))
+    }
+
+    /// A state of zeros.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn zeros(shape: impl IntoShape, dtype: DType, device: &Device) -> Result<State> {
+        State::new(&Tensor::zeros(shape, dtype, device)?)
+    }
+
+    /// Element type and shape.
+    pub(crate) fn ty(&self) -> &TensorType {
+        &self.0.ty
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.0.ty.dtype
+    }
+
+    /// The extents.
+    pub fn dims(&self) -> Vec<usize> {
+        self.0.ty.shape.as_const().unwrap_or_default()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Whether both are one state.
+    pub(crate) fn is_same(&self, other: &State) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where it is in memory, to lock several states in one order.
+    pub(crate) fn address(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+
+    /// What it holds. The value does not change when the state does.
+    ///
+    /// # Errors
+    /// Never, but in a function that is compiled for states whose shape is none.
+    pub fn read(&self) -> Result<Tensor> {
+        self.change(|current| Ok(current.clone()), |current| Ok(current.clone()))
+    }
+
+    /// Holds `value` from now on.
+    ///
+    /// # Errors
+    /// When it is of another shape, element type or device.
+    pub fn set(&self, value: &Tensor) -> Result<()> {
+        let op = "set";
+        if value.sym_shape() != &self.0.ty.shape {
+            let (lhs, rhs) = (self.0.ty.shape.clone(), value.sym_shape().clone());
+            return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
+        }
+        self.check(op, value)?;
+        let rank = value.rank();
+        self.change(
+            |current| {
+                *current = value.clone();
+                Ok(())
+            },
+            |current| update(current, vec![Dim::zero(); rank], value),
+        )
+    }
+
+    /// Holds `src` in place of as many elements of `axis` from `offset` on; other extents are the state's.
+    ///
+    /// # Errors
+    /// When element types, devices, ranks or other extents differ, or `src` reaches beyond the axis; where that depends on
+    /// symbols, the run of the function fails.
+    pub fn slice_set(&self, src: &Tensor, axis: impl Axis, offset: impl Extent) -> Result<()> {
+        let op = "slice_set";
+        let shape = &self.0.ty.shape;
+        let axis = axis.of(shape, op)?;
+        self.check(op, src)?;
+        let (lhs, rhs) = (shape.clone(), src.sym_shape().clone());
+        if rhs.rank() != lhs.rank() || rhs.with_ones(&[axis]) != lhs.with_ones(&[axis]) {
+            return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
+        }
+        let mut offsets = vec![Dim::zero(); lhs.rank()];
+        offsets[axis] = offset.extent();
+        let now = |current: &mut Tensor| {
+            if let Some(symbol) = offsets[axis].symbols().first() {
+                let why = format!("an offset with symbol {} has no value here", symbol.name());
+                return Err(Error::InvalidArgument { op, why });
+            }
+            if !current.is_known() {
+                // One update at a time, so that a loop of updates that nobody reads holds no more than one.
+                eval_for(op, &[&*current])?;
+            }
+            update(current, offsets.clone(), src)
+        };
+        self.change(now, |current| update(current, offsets.clone(), src))
+    }
+
+    fn check(&self, op: &'static str, value: &Tensor) -> Result<()> {
+        if value.dtype() != self.dtype() {
+            return Err(Error::DTypeMismatchBinaryOp { op, lhs: self.dtype(), rhs: value.dtype() });
+        }
+        if value.device() != self.device() {
+            let (lhs, rhs) = (self.device().name(), value.device().name());
+            return Err(Error::DeviceMismatchBinaryOp { op, lhs, rhs });
+        }
+        Ok(())
+    }
+
+    /// Reads or replaces the value `now`, or in a function being compiled on this thread that of each run.
+    fn change<T>(
+        &self,
+        now: impl FnOnce(&mut Tensor) -> Result<T>,
+        in_runs: impl FnOnce(&mut Tensor) -> Result<T>,
+    ) -> Result<T> {
+        match in_function(self, in_runs) {
+            Some(result) => result,
+            None => now(&mut self.lock()),
+        }
+    }
+
+    /// The value, for a run that replaces it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Tensor> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next version of `current`, with `src` at `offsets`.
+fn update(current: &mut Tensor, offsets: Vec<Dim>, src: &Tensor) -> Result<()> {
+    let next = Tensor::of_op(Op::StateUpdate { offsets }, &[&*current, src], src.device())?;
+    *current = next;
+    Ok(())
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State[{} on {}]", self.0.ty, self.0.device.name())
+    }
+}

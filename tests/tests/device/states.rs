@@ -1,0 +1,245 @@
+//! States: tensors that change, in place where nobody holds the old value.
+
+use tallow::{DType, Device, Dim, Input, Result, State, Symbol, Tensor, compile, eval};
+use tallow_tests::rng::Rng;
+
+use crate::lazy::devices;
+
+/// The devices, and the interpreter.
+fn all_devices() -> Vec<Device> {
+    [vec![Device::Cpu], devices()].concat()
+}
+
+fn numbers(rng: &mut Rng, count: usize) -> Vec<u32> {
+    (0..count).map(|_| rng.below(1 << 20) as u32).collect()
+}
+
+/// What a state must hold, and what was read of it.
+struct Model {
+    rows: usize,
+    columns: usize,
+    data: Vec<u32>,
+    /// Values read earlier, and what they were then.
+    held: Vec<(Tensor, Vec<u32>)>,
+}
+
+impl Model {
+    fn write(&mut self, row: usize, values: &[u32]) {
+        let start = row * self.columns;
+        self.data[start..start + values.len()].copy_from_slice(values);
+    }
+
+    /// Everything that was read is what it was.
+    fn check(&self, state: &State, what: &str) {
+        for (at, (tensor, expected)) in self.held.iter().enumerate() {
+            assert_eq!(&tensor.to_flat_vec::<u32>().unwrap(), expected, "{what}: value {at} changed");
+        }
+        let now = state.read().unwrap().to_flat_vec::<u32>().unwrap();
+        assert_eq!(now, self.data, "{what}: the state");
+    }
+}
+
+/// A random step on a state and its model; returns what it did.
+fn step(rng: &mut Rng, state: &State, model: &mut Model, device: &Device) -> Result<String> {
+    let (rows, columns) = (model.rows, model.columns);
+    Ok(match rng.below(9) {
+        0 | 1 => {
+            let count = rng.between(1, rows as i64) as usize;
+            let row = rng.below(rows - count + 1);
+            let values = numbers(rng, count * columns);
+            let src = Tensor::from_vec(values.clone(), (count, columns), device)?;
+            state.slice_set(&src, 0, row)?;
+            model.write(row, &values);
+            format!("write {count} rows at {row}")
+        }
+        2 => {
+            // Of the state's own value: read and written by one evaluation.
+            let row = rng.below(rows);
+            let from = rng.below(rows);
+            let src = (state.read()?.narrow(0, from, 1)? + 1.0)?;
+            state.slice_set(&src, 0, row)?;
+            let values: Vec<u32> =
+                model.data[from * columns..(from + 1) * columns].iter().map(|v| v.wrapping_add(1)).collect();
+            model.write(row, &values);
+            format!("row {row} from row {from}")
+        }
+        3 => {
+            state.set(&(state.read()? * 3.0)?)?;
+            model.data.iter_mut().for_each(|v| *v = v.wrapping_mul(3));
+            "triple".into()
+        }
+        4 => {
+            model.held.push((state.read()?, model.data.clone()));
+            "read and hold".into()
+        }
+        5 => {
+            // Not computed until it is compared, perhaps long after updates.
+            let sum: Vec<u32> = model.data.iter().map(|v| v.wrapping_add(7)).collect();
+            model.held.push(((state.read()? + 7.0)?, sum));
+            "hold an expression".into()
+        }
+        6 if !model.held.is_empty() => {
+            let at = rng.below(model.held.len());
+            model.held.swap_remove(at);
+            format!("drop {at}")
+        }
+        7 => {
+            eval(&[&state.read()?])?;
+            "evaluate".into()
+        }
+        _ => {
+            let held: Vec<&Tensor> = model.held.iter().map(|(tensor, _)| tensor).take(2).collect();
+            eval(&held)?;
+            "evaluate what is held".into()
+        }
+    })
+}
+
+#[test]
+fn what_was_read_does_not_change() {
+    for device in all_devices() {
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let (rows, columns) = (rng.between(1, 9) as usize, *rng.pick(&[1, 3, 16, 129, 4099]));
+            let data = numbers(&mut rng, rows * columns);
+            let first = Tensor::from_vec(data.clone(), (rows, columns), &device).unwrap();
+            let state = State::new(&first).unwrap();
+            drop(first);
+            let mut model = Model { rows, columns, data, held: vec![] };
+            for number in 0..25 {
+                let did = step(&mut rng, &state, &mut model, &device).unwrap();
+                if rng.chance(20) {
+                    model.check(&state, &format!("{device}, seed {seed}, step {number}, {did}"));
+                }
+            }
+            model.check(&state, &format!("{device}, seed {seed}, at the end"));
+        }
+    }
+}
+
+/// A loop that updates a state and reads the result holds the state alone, copies nothing, and compiles once.
+#[test]
+fn updates_are_in_place() {
+    for device in devices() {
+        let state = State::zeros((64, 4096), DType::F32, &device).unwrap();
+        let Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
+        let (mut in_use, mut pipelines) = (0, 0);
+        for at in 0..40 {
+            let row = Tensor::full(at as f32, (1, 4096), &device).unwrap();
+            state.slice_set(&row, 0, at).unwrap();
+            let sum = state.read().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+            assert_eq!(sum, (0..=at).sum::<usize>() as f32 * 4096.0);
+            // All command buffers have been used once by then.
+            if at == 20 {
+                in_use = device.memory().unwrap().in_use;
+                pipelines = vulkan.work_done().1;
+            }
+        }
+        assert_eq!(device.memory().unwrap().in_use, in_use);
+        assert_eq!(vulkan.work_done().1, pipelines);
+        // A copy would have left a second block of the state's size behind.
+        let cached = device.memory().unwrap().cached;
+        assert!(cached < 64 * 4096 * 4, "{cached} bytes are cached");
+    }
+}
+
+/// `x = f(x)` overwrites `x`, but not where somebody holds it.
+#[test]
+fn elementwise_chains_are_in_place() {
+    for device in devices() {
+        let n = 1 << 20;
+        let mut x =
+            Tensor::from_vec((0..n).map(|i| i as f32).collect::<Vec<_>>(), n as usize, &device).unwrap();
+        eval(&[&x]).unwrap();
+        let step = |x: &Tensor| (x * 2.0).unwrap().affine(0.5, 1.0).unwrap();
+        for _ in 0..5 {
+            x = step(&x);
+            eval(&[&x]).unwrap();
+        }
+        // The cache may hold nothing of this size then.
+        let cached = device.memory().unwrap().cached;
+        assert!(cached < 4 << 20, "{cached} bytes are cached");
+        let held = x.clone();
+        let y = step(&x);
+        drop(x);
+        eval(&[&y]).unwrap();
+        assert_eq!(held.get(7).unwrap().to_scalar::<f32>().unwrap(), 12.0);
+        assert_eq!(y.get(7).unwrap().to_scalar::<f32>().unwrap(), 13.0);
+        // An expression that is still to be computed needs its operand.
+        let later = (&y * 10.0).unwrap();
+        let z = step(&y);
+        drop(y);
+        eval(&[&z]).unwrap();
+        assert_eq!(later.get(7).unwrap().to_scalar::<f32>().unwrap(), 130.0);
+    }
+}
+
+/// A running mean and a table of rows, read and updated by a compiled function at a position that each run gives.
+#[test]
+fn functions_update_states() {
+    let pos = || Symbol::new("pos", 7);
+    for device in all_devices() {
+        let table = State::zeros((8, 5), DType::F32, &device).unwrap();
+        let mean = State::zeros(5, DType::F32, &device).unwrap();
+        let f = compile(&device, &[Input::new("row", DType::F32, (1, 5))], |x| {
+            table.slice_set(&x[0], 0, pos())?;
+            let known = table.read()?.narrow(0, 0, &Dim::from(pos()) + &Dim::one())?;
+            let old = mean.read()?;
+            mean.set(&((old * 0.5)? + (x[0].flatten_all()? * 0.5)?)?)?;
+            Ok(vec![known.sum(0)?, mean.read()?])
+        })
+        .unwrap();
+        let mut expected = [0f32; 5];
+        let before = mean.read().unwrap();
+        for at in 0..6 {
+            let row: Vec<f32> = (0..5).map(|i| (at * 5 + i) as f32).collect();
+            let x = Tensor::from_vec(row.clone(), (1, 5), &device).unwrap();
+            let out = f.run_at(&[("pos", at)], &[&x]).unwrap();
+            let sums: Vec<f32> = (0..5).map(|i| (0..=at).map(|a| (a * 5 + i) as f32).sum()).collect();
+            assert_eq!(out[0].to_vec1::<f32>().unwrap(), sums, "{device}");
+            expected.iter_mut().zip(&row).for_each(|(mean, x)| *mean = *mean * 0.5 + x * 0.5);
+            assert_eq!(out[1].to_vec1::<f32>().unwrap(), expected, "{device}");
+        }
+        // What was read, before or as a result, stays; the state goes on outside of the function.
+        assert_eq!(before.to_vec1::<f32>().unwrap(), [0.0; 5]);
+        table.slice_set(&Tensor::ones((2, 5), DType::F32, &device).unwrap(), 0, 6).unwrap();
+        let all = table.read().unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!((all[5][4], all[6][0], all[7][4]), (29.0, 1.0, 1.0));
+        assert!(f.executable().is_err());
+    }
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let device = Device::Cpu;
+    let state = State::zeros((4, 3), DType::F32, &device).unwrap();
+    let rows = |count| Tensor::zeros((count, 3), DType::F32, &device).unwrap();
+    assert!(state.slice_set(&rows(2), 0, 3).is_err(), "beyond the end");
+    assert!(state.slice_set(&rows(1), 1, 0).is_err(), "another extent");
+    assert!(state.slice_set(&rows(1).to_dtype(DType::F16).unwrap(), 0, 0).is_err(), "another type");
+    assert!(state.slice_set(&rows(1), 0, Symbol::new("pos", 3)).is_err(), "a symbol outside of a function");
+    assert!(state.set(&rows(3)).is_err(), "another shape");
+    assert_eq!(state.read().unwrap().to_vec2::<f32>().unwrap(), vec![vec![0.0; 3]; 4]);
+    let old = compile(&device, &[Input::new("x", DType::F32, (1, 3))], |x| {
+        let old = state.read()?;
+        state.slice_set(&x[0], 0, 0)?;
+        Ok(vec![old])
+    });
+    assert!(old.unwrap_err().to_string().contains("before"), "what an update overwrites is no result");
+    let both = compile(&device, &[Input::new("x", DType::F32, (1, 3))], |x| {
+        let old = state.read()?;
+        state.slice_set(&x[0], 0, 0)?;
+        Ok(vec![(state.read()? - old)?])
+    });
+    assert!(both.is_err(), "old and new at once");
+    let mut leaked = None;
+    let f = compile(&device, &[], |_| {
+        leaked = Some(state.read()?);
+        Ok(vec![state.read()?.sum_all()?])
+    });
+    assert!(f.is_ok());
+    assert!(leaked.unwrap().to_vec2::<f32>().is_err(), "what a state holds in a run has no value outside");
+    if let Some(vulkan) = crate::harness::device() {
+        assert!(state.set(&Tensor::zeros((4, 3), DType::F32, &vulkan).unwrap()).is_err(), "another device");
+    }
+}
