@@ -6,6 +6,7 @@
 mod attention;
 mod dropout;
 pub mod encoding;
+pub mod kv_cache;
 mod layers;
 pub mod loss;
 mod norms;

@@ -75,6 +75,13 @@ impl State {
         State::new(&Tensor::zeros(shape, dtype, device)?)
     }
 
+    /// A state of its own that holds the same.
+    pub fn copy(&self) -> State {
+        let Cell { ty, device, .. } = &*self.0;
+        let current = Mutex::new(self.lock().clone());
+        State(Arc::new(Cell { ty: ty.clone(), device: device.clone(), current }))
+    }
+
     /// Element type and shape.
     pub(crate) fn ty(&self) -> &TensorType {
         &self.0.ty
