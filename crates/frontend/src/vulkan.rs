@@ -8,7 +8,7 @@ use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
 use tallow_runtime::lazy::{DeviceValue, Operands, Plan};
 use tallow_runtime::record::{RecordOptions, Timing};
-use tallow_runtime::vulkan::{Context, MemoryFigures};
+use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device::{DeviceMemory, VulkanDeviceInfo};
@@ -74,6 +74,11 @@ impl VulkanDevice {
     pub fn work_done(&self) -> (u64, u64) {
         let counters = self.context.counters();
         (counters.recordings, counters.pipelines_created)
+    }
+
+    /// How many Vulkan objects of each kind the device has now.
+    pub fn objects(&self) -> Objects {
+        self.context.objects()
     }
 
     /// Calls of `vkQueueSubmit` on this device so far.
