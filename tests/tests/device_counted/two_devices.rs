@@ -1,6 +1,6 @@
 //! Two devices in one process, which exchange values.
 
-use tallow::{Device, Result, Tensor};
+use tallow::{DType, Device, Error, Input, Result, Tensor, compile, eval};
 use tallow_tests::device::own_devices as devices;
 use tallow_tests::tensors::{assert_close as close, random};
 
@@ -47,5 +47,44 @@ fn two_devices_exchange_values() {
             assert!(in_use + cached <= before.0 + 16 * 4 * 51_000, "{in_use} in use, {cached} cached");
         }
         assert_eq!(both.map(idle), before);
+    }
+}
+
+/// Two devices are two devices, also where one GPU is behind both: an operation has its operands on one.
+#[test]
+fn operations_on_tensors_of_two_devices_are_errors() {
+    for (a, b) in devices().into_iter().zip(devices()) {
+        let x = random(43, &[4, 4], &a).unwrap();
+        let y = random(44, &[4, 4], &b).unwrap();
+        let ids = Tensor::new(&[0u32, 1], &b).unwrap();
+        let mask = Tensor::zeros((4, 4), DType::U8, &b).unwrap();
+        let inputs = [Input::new("x", DType::F32, (4, 4))];
+        let results: Vec<(&str, Result<()>)> = vec![
+            ("add", x.add(&y).map(drop)),
+            ("broadcast_mul", x.broadcast_mul(&y).map(drop)),
+            ("matmul", x.matmul(&y).map(drop)),
+            ("cat", Tensor::cat(&[&x, &y], 0).map(drop)),
+            ("stack", Tensor::stack(&[&x, &y], 0).map(drop)),
+            ("index_select", x.index_select(&ids, 0).map(drop)),
+            ("where_cond", mask.where_cond(&x, &x).map(drop)),
+            ("rms_norm", tallow::nn::ops::rms_norm(&x, &y.get(0).unwrap(), 1e-5).map(drop)),
+            ("rope", {
+                let x = x.reshape((1, 1, 4, 4)).unwrap();
+                let angles = y.narrow(1, 0, 2).unwrap();
+                tallow::nn::rotary_emb::rope(&x, &angles, &angles).map(drop)
+            }),
+            ("eval", eval(&[&x.exp().unwrap(), &y.exp().unwrap()])),
+            ("compile", compile(&a, &inputs, |given| Ok(vec![given[0].add(&y)?])).map(drop)),
+        ];
+        for (op, result) in results {
+            let error = result.expect_err(op);
+            assert!(matches!(error, Error::DeviceMismatchBinaryOp { .. }), "{op}: {error}");
+            let text = error.to_string();
+            assert!(text.contains(&a.name()) && text.contains("opened another time"), "{op}: {text}");
+        }
+        // Where the values are is no error, and both are still good.
+        let sum = x.add(&y.to_device(&a).unwrap()).unwrap();
+        let [cpu_x, cpu_y] = [&x, &y].map(|t| t.to_device(&Device::Cpu).unwrap());
+        close(&sum, &cpu_x.add(&cpu_y).unwrap(), 1e-6);
     }
 }
