@@ -122,6 +122,15 @@ impl Device {
         if self.supports_bf16() { DType::BF16 } else { DType::F32 }
     }
 
+    /// See [`VulkanDevice::for_cache`](crate::vulkan::VulkanDevice).
+    pub(crate) fn for_cache(&self) -> Device {
+        match self {
+            Device::Cpu => Device::Cpu,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Device::Vulkan(device.for_cache()),
+        }
+    }
+
     /// The error of an op with operands on this device and another one. The same GPU opened twice is two devices of one name.
     pub(crate) fn mismatch(&self, op: &'static str, other: &Device) -> Error {
         let (lhs, mut rhs) = (self.name(), other.name());

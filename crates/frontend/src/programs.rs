@@ -78,7 +78,7 @@ impl Program {
                 Ok(Program::Cpu(Mutex::new(device.compile(graph, &weights, &HashMap::new())?)))
             }
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Ok(Program::Vulkan(device.lazy_plan(&verified(graph)?)?)),
+            Device::Vulkan(device) => Ok(Program::Vulkan(device.for_cache().lazy_plan(&verified(graph)?)?)),
         }
     }
 
@@ -190,7 +190,7 @@ pub(crate) fn program(device: &Device, lowered: &mut Lowered) -> Result<Arc<Prog
     let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
     let blocks = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
     let (family, literals, graph) =
-        match look_up(Key { device: device.clone(), graph, blocks }, &lowered.scalars) {
+        match look_up(Key { device: device.for_cache(), graph, blocks }, &lowered.scalars) {
             Found::Program(program) => return Ok(program),
             Found::Family(family, literals, graph) => (family, literals, graph),
         };
@@ -208,9 +208,21 @@ enum Found {
     Family(Arc<Family>, Vec<Option<Scalar>>, Box<Graph>),
 }
 
-fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
+fn cache() -> MutexGuard<'static, IndexMap<Key, Arc<Family>>> {
     static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
-    let mut cache = lock(CACHE.get_or_init(Mutex::default));
+    lock(CACHE.get_or_init(Mutex::default))
+}
+
+/// Drops the programs of a device that nobody uses any more, and with them the device.
+#[cfg(feature = "vulkan")]
+pub(crate) fn forget(device: &Device) {
+    let forgotten: Vec<_> = cache().extract_if(.., |key, _| key.device == *device).collect();
+    // Without the lock: dropping waits for the device.
+    drop(forgotten);
+}
+
+fn look_up(key: Key, scalars: &[(Symbol, Scalar)]) -> Found {
+    let mut cache = cache();
     // Taken out and put back at the end: the first one is the one unused for longest.
     let family = cache.shift_remove(&key).unwrap_or_default();
     let programs = lock(&family.programs);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
@@ -11,7 +11,7 @@ use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
-use crate::device::{DeviceMemory, VulkanDeviceInfo};
+use crate::device::{Device, DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
 use crate::executable::ExecStats;
 use crate::outputs::{OutputView, RunOutput};
@@ -21,6 +21,18 @@ use crate::resident::{State, Weight};
 #[derive(Clone)]
 pub struct VulkanDevice {
     context: Arc<Context>,
+    /// Not in what the cache of programs holds, which would keep the device open otherwise.
+    _user: Option<Arc<User>>,
+}
+
+/// What users of a device share: they, their tensors and their functions. With it go the device's programs.
+struct User(Arc<Context>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let context = self.0.clone();
+        crate::programs::forget(&Device::Vulkan(VulkanDevice { context, _user: None }));
+    }
 }
 
 impl PartialEq for VulkanDevice {
@@ -62,7 +74,19 @@ impl VulkanDevice {
 
     pub(crate) fn open_with(options: &RuntimeOptions) -> Result<VulkanDevice> {
         let context = Context::new(options).map_err(no_vulkan)?;
-        Ok(VulkanDevice { context })
+        let user = Some(Arc::new(User(context.clone())));
+        Ok(VulkanDevice { context, _user: user })
+    }
+
+    /// The same device for what is kept while the device has users, and is none of them.
+    pub(crate) fn for_cache(&self) -> VulkanDevice {
+        VulkanDevice { context: self.context.clone(), _user: None }
+    }
+
+    /// Tells whether the device is still open when its users are gone: for tests.
+    #[doc(hidden)]
+    pub fn watch(&self) -> Weak<Context> {
+        Arc::downgrade(&self.context)
     }
 
     /// The driver's name for the device.

@@ -50,6 +50,27 @@ fn two_devices_exchange_values() {
     }
 }
 
+/// A device goes with the last of its users: itself, its tensors, its functions. What was compiled for it is no user.
+#[test]
+fn devices_that_nobody_uses_are_closed() {
+    for device in devices() {
+        let Device::Vulkan(vulkan) = &device else { continue };
+        let open = vulkan.watch();
+        let x = random(45, &[64, 64], &device).unwrap();
+        let y = x.matmul(&x).unwrap().tanh().unwrap();
+        eval(&[&y]).unwrap();
+        let inputs = [Input::new("x", DType::F32, (64, 64))];
+        let function = compile(&device, &inputs, |given| Ok(vec![given[0].exp()?])).unwrap();
+        drop(device);
+        let z = function.run(&[&x]).unwrap();
+        drop((x, y, function));
+        assert_eq!(z[0].dims(), [64, 64]);
+        assert!(z[0].sum_all().unwrap().to_scalar::<f32>().unwrap().is_finite(), "results keep their device");
+        drop(z);
+        assert_eq!(open.strong_count(), 0, "the device is still open");
+    }
+}
+
 /// Two devices are two devices, also where one GPU is behind both: an operation has its operands on one.
 #[test]
 fn operations_on_tensors_of_two_devices_are_errors() {
