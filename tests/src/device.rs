@@ -4,7 +4,11 @@ use std::cell::OnceCell;
 use std::sync::OnceLock;
 
 use tallow::Device;
+#[cfg(feature = "vulkan")]
+use tallow::RuntimeOptions;
 use tallow_ir::caps::DeviceType;
+#[cfg(feature = "vulkan")]
+use tallow_ir::caps::OptionalFeature;
 
 /// The environment's Vulkan device; `None` after saying that the test skips. A GPU is opened once; of a software device each
 /// thread, and so each test, opens its own, since it runs what a device is given one after the other on one core.
@@ -28,6 +32,26 @@ pub fn device() -> Option<Device> {
             None
         }
     }
+}
+
+/// The device, and as if its memory were out of the host's reach, as that of a graphics card; none where [`device`] has
+/// none. Both are the caller's alone, since what a device counts is counted for all who share it.
+///
+/// # Panics
+///
+/// As there.
+#[cfg(feature = "vulkan")]
+pub fn own_devices() -> Vec<Device> {
+    if device().is_none() {
+        return vec![];
+    }
+    let open = |options: &RuntimeOptions| {
+        Device::vulkan_with(options).unwrap_or_else(|why| panic!("the device was opened, and again: {why}"))
+    };
+    let plain = RuntimeOptions::from_env().unwrap_or_else(|why| panic!("{why}"));
+    let mut apart = plain.clone();
+    apart.disable.push(OptionalFeature::Unified);
+    [plain, apart].iter().map(open).collect()
 }
 
 /// Whether the device's kernels run on the cores that tests run on.

@@ -12,6 +12,7 @@ pub mod random_graph;
 pub mod random_inputs;
 pub mod reduce;
 pub mod rng;
+pub mod tensors;
 pub mod window_cases;
 
 pub use case::{Case, Test};

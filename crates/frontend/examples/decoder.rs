@@ -9,8 +9,8 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
-use tallow::nn::{attention, kv_cache::KvCache, rms_norm, rotary_emb::rope_i};
-use tallow::{AttentionOptions, D, DType, Device, Dim, Format, Function, Input, Result, Symbol, Tensor, compile};
+use tallow::nn::{AttentionOptions, attention, kv_cache::KvCache, rms_norm, rotary_emb::rope_i};
+use tallow::{D, DType, Device, Dim, Format, Function, Input, Result, Symbol, Tensor, compile};
 use tallow_gguf::{GgufFile, Tokenizer};
 
 const MODEL: &str = "models/storyteller-nano-Q4_K_M.gguf";
@@ -50,14 +50,20 @@ impl Model {
 
     /// A tensor of the file, on the device as its blocks lie there.
     fn weight(&self, name: &str) -> Result<Tensor> {
-        let missing = |e: tallow_gguf::GgufError| tallow::Error::InvalidArgument { op: "weight", why: e.to_string() };
+        let missing =
+            |e: tallow_gguf::GgufError| tallow::Error::InvalidArgument { op: "weight", why: e.to_string() };
         let info = self.file.require(name).map_err(missing)?;
         let dtype = match info.format().map_err(missing)? {
             Format::F32 => DType::F32,
             Format::F16 => DType::F16,
             blocks => DType::Block(blocks),
         };
-        Tensor::resident(self.file.tensor_data(info).map_err(missing)?, dtype, info.shape.clone(), &self.device)
+        Tensor::resident(
+            self.file.tensor_data(info).map_err(missing)?,
+            dtype,
+            info.shape.clone(),
+            &self.device,
+        )
     }
 
     fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
@@ -101,7 +107,7 @@ impl Model {
                 x = (&x + self.attend(&x, layer, cache, &pos)?)?;
                 x = (&x + self.feed_forward(&x, layer)?)?;
             }
-            let last = x.narrow(0, &seq - &Dim::one(), 1)?;
+            let last = x.flip(&[0])?.narrow(0, 0, 1)?;
             let logits = self.linear(&self.norm(&last, "output_norm.weight")?, "token_embd.weight")?;
             Ok(vec![logits.argmax(D::Minus1)?])
         })

@@ -75,8 +75,7 @@ pub fn compile(
     compiling.check()?;
     let (results, versions) = (results?, compiling.versions());
     if let Some(other) = results.iter().find(|t| t.device() != device) {
-        let (lhs, rhs) = (device.name(), other.device().name());
-        return Err(Error::DeviceMismatchBinaryOp { op: "compile", lhs, rhs });
+        return Err(device.mismatch("compile", other.device()));
     }
     let roots: Vec<&Tensor> = results.iter().collect();
     let updated: Vec<&Tensor> = versions.iter().map(|(_, version)| version).collect();

@@ -6,9 +6,7 @@ use std::sync::Once;
 use tallow_ir::caps::DeviceType;
 use tallow_ir::{DType, Graph};
 
-#[cfg(not(feature = "vulkan"))]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::executable::{Executable, Prepared};
 use crate::resident::{GraphState, Weight};
 
@@ -122,6 +120,24 @@ impl Device {
     /// The type in which models whose weights are bf16 compute here.
     pub fn bf16_default_to_f32(&self) -> DType {
         if self.supports_bf16() { DType::BF16 } else { DType::F32 }
+    }
+
+    /// See [`VulkanDevice::for_cache`](crate::vulkan::VulkanDevice).
+    pub(crate) fn for_cache(&self) -> Device {
+        match self {
+            Device::Cpu => Device::Cpu,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Device::Vulkan(device.for_cache()),
+        }
+    }
+
+    /// The error of an op with operands on this device and another one. The same GPU opened twice is two devices of one name.
+    pub(crate) fn mismatch(&self, op: &'static str, other: &Device) -> Error {
+        let (lhs, mut rhs) = (self.name(), other.name());
+        if lhs == rhs {
+            rhs.push_str(" (opened another time)");
+        }
+        Error::DeviceMismatchBinaryOp { op, lhs, rhs }
     }
 
     /// Waits until the device has done all that was asked of it: evaluations, runs, uploads.

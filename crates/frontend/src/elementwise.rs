@@ -122,8 +122,7 @@ impl Tensor {
         if self.device() == rhs.device() {
             return Ok(());
         }
-        let (lhs, rhs) = (self.device().name(), rhs.device().name());
-        Err(Error::DeviceMismatchBinaryOp { op, lhs, rhs })
+        Err(self.device().mismatch(op, rhs.device()))
     }
 
     /// Both tensors repeated to their common shape.

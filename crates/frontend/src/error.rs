@@ -191,7 +191,7 @@ pub enum Error {
         /// What is wrong.
         msg: &'static str,
     },
-    /// Operands of one op live on different devices.
+    /// Operands of one op live on different devices, which may be one GPU that was opened twice.
     #[error("device mismatch in {op}, lhs: {lhs}, rhs: {rhs}")]
     DeviceMismatchBinaryOp {
         /// The op.

@@ -55,7 +55,7 @@ fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>
     let mut lazy = tensors.iter().filter(|t| !t.is_known()).map(|t| t.device());
     let Some(device) = lazy.next() else { return Ok(None) };
     match lazy.find(|other| *other != device) {
-        Some(other) => Err(Error::DeviceMismatchBinaryOp { op, lhs: device.name(), rhs: other.name() }),
+        Some(other) => Err(device.mismatch(op, other)),
         None => Ok(Some(device.clone())),
     }
 }

@@ -11,6 +11,7 @@ mod layers;
 pub mod loss;
 mod norms;
 pub mod ops;
+pub mod rotary_emb;
 pub mod sampling;
 
 pub use crate::module::{Module, ModuleT};

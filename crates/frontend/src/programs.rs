@@ -80,7 +80,7 @@ impl Program {
                 Ok(Program::Cpu(Mutex::new(Prepared::new(device, graph)?.bind_values(&weights)?)))
             }
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Ok(Program::Vulkan(device.lazy_plan(&verified(graph)?)?)),
+            Device::Vulkan(device) => Ok(Program::Vulkan(device.for_cache().lazy_plan(&verified(graph)?)?)),
         }
     }
 
@@ -222,6 +222,19 @@ fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option
     })?)
 }
 
+fn cache() -> MutexGuard<'static, IndexMap<Key, Arc<Family>>> {
+    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
+    lock(CACHE.get_or_init(Mutex::default))
+}
+
+/// Drops the programs of a device that nobody uses any more, and with them the device.
+#[cfg(feature = "vulkan")]
+pub(crate) fn forget(device: &Device) {
+    let forgotten: Vec<_> = cache().extract_if(.., |key, _| key.device == *device).collect();
+    // Without the lock: dropping waits for the device.
+    drop(forgotten);
+}
+
 /// What is known of a structure.
 pub(crate) enum Found {
     Program(Arc<Program>),
@@ -252,13 +265,12 @@ impl Missing {
 /// The program of what was lowered for a device, if it is compiled; takes the graph. On the CPU its weights are those that
 /// are read now.
 pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Found {
-    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
     let graph = std::mem::replace(&mut lowered.graph, Graph::new(""));
     // A Vulkan device is given the weights of each run.
     let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
     let blocks = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
-    let key = Key { device: device.clone(), graph, blocks };
-    let mut cache = lock(CACHE.get_or_init(Mutex::default));
+    let key = Key { device: device.for_cache(), graph, blocks };
+    let mut cache = cache();
     // Taken out and put back at the end: the first one is the one unused for longest.
     let family = cache.shift_remove(&key).unwrap_or_default();
     let programs = lock(&family.programs);

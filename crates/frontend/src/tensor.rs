@@ -111,8 +111,7 @@ impl Tensor {
     pub(crate) fn types_of(op: &Op, operands: &[&Tensor], device: &Device) -> Result<Vec<TensorType>> {
         let types: Vec<&TensorType> = operands.iter().map(|t| t.ty()).collect();
         if let Some(other) = operands.iter().find(|t| t.device() != device) {
-            let (lhs, rhs) = (device.name(), other.device().name());
-            return Err(Error::DeviceMismatchBinaryOp { op: op.name(), lhs, rhs });
+            return Err(device.mismatch(op.name(), other.device()));
         }
         Ok(infer(op, &types)?)
     }

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
 use tallow_runtime::lazy::{DeviceValue, Operands, Plan};
 use tallow_runtime::record::{RecordOptions, Timing};
-use tallow_runtime::vulkan::{Context, MemoryFigures};
+use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
-use crate::device::{DeviceMemory, VulkanDeviceInfo};
+use crate::device::{Device, DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
 use crate::executable::ExecStats;
 use crate::outputs::{OutputView, RunOutput};
@@ -22,6 +22,22 @@ use crate::resident::{GraphState, Weight};
 pub struct VulkanDevice {
     context: Arc<Context>,
     evaluation: Arc<Mutex<()>>,
+    /// Not in what the cache of programs holds, which would keep the device open otherwise.
+    _user: Option<Arc<User>>,
+}
+
+/// What users of a device share: they, their tensors and their functions. With it go the device's programs.
+struct User(Arc<Context>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let context = self.0.clone();
+        crate::programs::forget(&Device::Vulkan(VulkanDevice {
+            context,
+            evaluation: Arc::default(),
+            _user: None,
+        }));
+    }
 }
 
 impl PartialEq for VulkanDevice {
@@ -63,13 +79,25 @@ impl VulkanDevice {
 
     pub(crate) fn open_with(options: &RuntimeOptions) -> Result<VulkanDevice> {
         let context = Context::new(options).map_err(no_vulkan)?;
-        Ok(VulkanDevice { context, evaluation: Arc::default() })
+        let user = Some(Arc::new(User(context.clone())));
+        Ok(VulkanDevice { context, evaluation: Arc::default(), _user: user })
     }
 
     /// Held from the reading of expressions to the end of their evaluation, which may overwrite values that nobody needs
     /// then: no other thread may read expressions meanwhile.
     pub(crate) fn evaluation(&self) -> MutexGuard<'_, ()> {
         self.evaluation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same device for what is kept while the device has users, and is none of them.
+    pub(crate) fn for_cache(&self) -> VulkanDevice {
+        VulkanDevice { context: self.context.clone(), evaluation: self.evaluation.clone(), _user: None }
+    }
+
+    /// Tells whether the device is still open when its users are gone: for tests.
+    #[doc(hidden)]
+    pub fn watch(&self) -> Weak<Context> {
+        Arc::downgrade(&self.context)
     }
 
     /// The driver's name for the device.
@@ -81,6 +109,11 @@ impl VulkanDevice {
     pub fn work_done(&self) -> (u64, u64) {
         let counters = self.context.counters();
         (counters.recordings, counters.pipelines_created)
+    }
+
+    /// How many Vulkan objects of each kind the device has now.
+    pub fn objects(&self) -> Objects {
+        self.context.objects()
     }
 
     /// Calls of `vkQueueSubmit` on this device so far.

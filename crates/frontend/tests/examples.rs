@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each example with a part of what it prints.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 9] = [
     ("attention", "first token off by 0"),
     ("basics", "Tensor[[1024, 1024], f32"),
     ("conv_net", "Tensor["),
     ("custom_op", "largest difference to the composition"),
+    ("decoder", "there was a man who had a wife who was very poor."),
     ("fused_mlp", "plan"),
     ("hello_add", "Tensor[[2, 3], f32"),
     ("q4_0_demo", "7.1x smaller, 4.5 bits a number"),

@@ -158,6 +158,20 @@ const DTYPE: Rows = &[
 const TYPES: [(&str, Rows, usize); 3] =
     [("Tensor", TENSOR, 216), ("Device", DEVICE, 18), ("DType", DTYPE, 4)];
 
+/// The functions of `candle_nn::rotary_emb`.
+const ROTARY_EMB: &str = "
+## `candle_nn::rotary_emb`
+
+`tallow::nn::rotary_emb` has its five functions, with the same arguments. `tests/tests/candle/rotary_emb.rs` compares them.
+
+| function | here |
+|---|---|
+| `rope`, `rope_i`, `rope_thd` | differs: any layout. Candle reads the angles of the first sequence for all where only one of \
+`cos` and `sin` has an axis of batches, and those of wrong rows where angles with that axis have more rows than there are \
+positions; here each sequence is rotated by its own first rows |
+| `rope_slow`, `rope_i_slow` | same |
+";
+
 /// What of Candle's own tests is run, and which do not pass.
 const OWN_TESTS: &str = "
 ## Candle's own tests
@@ -205,6 +219,7 @@ fn page() -> String {
         lines.sort();
         page.extend(lines);
     }
+    page.push_str(ROTARY_EMB);
     page.push_str(OWN_TESTS);
     page
 }

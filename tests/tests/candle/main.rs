@@ -16,6 +16,7 @@ mod files;
 mod inputs;
 mod nn;
 mod printing;
+mod rotary_emb;
 mod signatures;
 mod suite;
 
@@ -30,20 +31,26 @@ fn every_method_on_the_cpu() {
     suite.finish();
 }
 
-/// A Vulkan device, where there is one, on the types that every device has.
+/// The Vulkan device, if there is one (`REQUIRE_VULKAN=1`: there must be).
 #[cfg(feature = "vulkan")]
-#[test]
-fn every_method_on_a_vulkan_device() {
-    let device = match Device::best_vulkan() {
-        Ok(device) => device,
+fn vulkan() -> Option<Device> {
+    match Device::best_vulkan() {
+        Ok(device) => Some(device),
         Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
             panic!("REQUIRE_VULKAN=1, but {why}")
         }
         Err(why) => {
             eprintln!("skipped: {why}");
-            return;
+            None
         }
-    };
+    }
+}
+
+/// A Vulkan device, where there is one, on the types that every device has.
+#[cfg(feature = "vulkan")]
+#[test]
+fn every_method_on_a_vulkan_device() {
+    let Some(device) = vulkan() else { return };
     let mut suite = Suite::new(&device);
     cases::all(&mut suite, &[tallow::DType::F32]);
     suite.finish();

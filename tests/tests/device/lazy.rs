@@ -1,21 +1,8 @@
 //! Programs of lazy tensors: values stay on the device, and only what the host reads is moved.
 
-use tallow::{DType, Device, Result, RuntimeOptions, Tensor, eval};
-use tallow_ir::caps::OptionalFeature;
-
-use crate::harness::device;
-
-/// The device, and as if its memory were out of the host's reach, as that of a graphics card. Each test opens its own, since
-/// what a device counts is counted for all who share it.
-pub fn devices() -> Vec<Device> {
-    if device().is_none() {
-        return vec![];
-    }
-    let plain = RuntimeOptions::from_env().unwrap();
-    let mut apart = plain.clone();
-    apart.disable.push(OptionalFeature::Unified);
-    [plain, apart].iter().map(|options| Device::vulkan_with(options).unwrap()).collect()
-}
+use tallow::{DType, Device, Result, Tensor, eval};
+use tallow_tests::device::own_devices as devices;
+use tallow_tests::tensors::{assert_close as close, random};
 
 /// Bytes uploaded and downloaded by `work`.
 fn moved(device: &Device, work: impl FnOnce() -> Result<()>) -> (u64, u64) {
@@ -24,26 +11,6 @@ fn moved(device: &Device, work: impl FnOnce() -> Result<()>) -> (u64, u64) {
     work().unwrap();
     let after = vulkan.bytes_moved();
     (after.0 - before.0, after.1 - before.1)
-}
-
-/// Numbers from -1 to 1 that do not repeat.
-fn random(seed: u32, shape: &[usize], device: &Device) -> Result<Tensor> {
-    let n = shape.iter().product::<usize>() as u32;
-    let value = |i: u32| {
-        let mixed = (i ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
-        let mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
-        ((mixed ^ (mixed >> 16)) >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    Tensor::from_vec((0..n).map(value).collect::<Vec<f32>>(), shape, device)
-}
-
-fn close(got: &Tensor, want: &Tensor, tolerance: f32) {
-    let got: Vec<f32> = got.to_dtype(DType::F32).unwrap().to_flat_vec().unwrap();
-    let want: Vec<f32> = want.to_dtype(DType::F32).unwrap().to_flat_vec().unwrap();
-    assert_eq!(got.len(), want.len());
-    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-        assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "element {i}: {got}, not {want}");
-    }
 }
 
 /// `x = relu(x w)`, forced each time.
@@ -168,65 +135,6 @@ fn blocks_are_used_again_in_order() {
     }
 }
 
-/// A loop takes the memory of two of its values, however long it runs.
-#[test]
-fn loops_run_in_constant_memory() {
-    let steps = if std::env::var_os("TALLOW_FULL").is_some() { 100_000 } else { 2_000 };
-    for device in devices() {
-        for (n, steps) in [(16usize, steps), (400_000, steps / 10)] {
-            let b = random(1, &[n], &device).unwrap();
-            let mut x = random(2, &[n], &device).unwrap();
-            let run = |x: &mut Tensor, steps: usize| {
-                for _ in 0..steps {
-                    *x = x.add(&b).unwrap().affine(0.5, 0.0).unwrap();
-                    eval(&[x]).unwrap();
-                }
-            };
-            // Each command buffer of the ring comes to its turn.
-            for _ in 0..20 {
-                run(&mut x, 1);
-                device.synchronize().unwrap();
-            }
-            let taken = |device: &Device| device.memory().map(|memory| memory.in_use + memory.cached);
-            let before = taken(&device);
-            run(&mut x, steps);
-            device.synchronize().unwrap();
-            assert_eq!(taken(&device), before, "{n} elements");
-            let last: f32 = x.sub(&b).unwrap().abs().unwrap().max_all().unwrap().to_scalar().unwrap();
-            assert!(last < 1e-3, "it approaches b: {last}");
-        }
-    }
-}
-
-/// Threads share the stream, the blocks and the plans.
-#[test]
-fn threads_evaluate_at_once() {
-    for device in devices() {
-        std::thread::scope(|scope| {
-            for thread in 0..16u32 {
-                let device = &device;
-                scope.spawn(move || {
-                    let (x, want) =
-                        (random(thread, &[70, 90], device), random(thread, &[70, 90], &Device::Cpu));
-                    let (mut x, mut want) = (x.unwrap(), want.unwrap());
-                    for round in 0..12 {
-                        let f =
-                            |x: &Tensor| x.matmul(&x.t()?)?.tanh()?.matmul(x)?.affine(0.1, f64::from(round));
-                        x = f(&x).unwrap();
-                        want = f(&want).unwrap();
-                        if round % 3 == 0 {
-                            eval(&[&x]).unwrap();
-                        }
-                        if round % 4 == 3 {
-                            close(&x, &want, 1e-3);
-                        }
-                    }
-                });
-            }
-        });
-    }
-}
-
 /// Blocks rounded on the device are operands of later plans, where they lie.
 #[test]
 fn rounded_blocks_stay_on_the_device() {
@@ -275,62 +183,6 @@ fn constants_that_change_compile_once() {
             }
         }
         assert_eq!(pipelines(&device), before, "the first two steps compile all there is");
-    }
-}
-
-/// A program that allocates values, intermediate ones, scratch and uploads.
-fn program(device: &Device) -> Result<Vec<f32>> {
-    let x = random(21, &[65, 70], device)?;
-    let w = random(22, &[70, 40], device)?;
-    let y = x.matmul(&w)?.tanh()?;
-    eval(&[&y])?;
-    let large = random(23, &[40, 900], device)?;
-    let z = tallow::nn::ops::softmax(&y.matmul(&large)?, 1)?.matmul(&large.t()?)?;
-    z.sum(0)?.add(&y.max(0)?)?.to_vec1()
-}
-
-/// Wherever memory runs out, a program gives an error that says so or, with what is cached given back, the right values;
-/// nothing is lost but what could not be computed, and nothing leaks.
-#[test]
-fn allocations_that_fail_are_errors_and_leak_nothing() {
-    for device in devices() {
-        let Device::Vulkan(vulkan) = &device else { continue };
-        let want = program(&device).unwrap();
-        let kept = random(24, &[33], &device).unwrap().affine(2.0, 1.0).unwrap();
-        eval(&[&kept]).unwrap();
-        let idle = |device: &Device| {
-            device.synchronize().unwrap();
-            vulkan.trim().unwrap();
-            device.memory().map(|memory| (memory.in_use, memory.cached, memory.buffers)).unwrap()
-        };
-        // Every command buffer of the ring takes its memory.
-        for _ in 0..20 {
-            program(&device).unwrap();
-        }
-        let before = idle(&device);
-        for count in [1, u64::MAX] {
-            let mut failed = 0;
-            for after in 0.. {
-                vulkan.trim().unwrap();
-                vulkan.fail_allocations(Some((after, count)));
-                let result = program(&device);
-                vulkan.fail_allocations(None);
-                match result {
-                    Ok(values) => assert_eq!(values, want, "after {after} allocations"),
-                    Err(error) => {
-                        let text = error.to_string();
-                        assert!(text.contains("out of memory for ") && text.contains(" in use"), "{text}");
-                        failed += 1;
-                    }
-                }
-                assert_eq!(idle(&device), before, "after {after} allocations");
-                if after > 30 {
-                    break;
-                }
-            }
-            assert!(failed >= 5, "{failed} failures");
-        }
-        close(&kept, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
     }
 }
 

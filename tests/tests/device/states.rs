@@ -1,9 +1,8 @@
 //! States: tensors that change, in place where nobody holds the old value.
 
 use tallow::{DType, Device, Dim, Input, Result, State, Symbol, Tensor, compile, eval};
+use tallow_tests::device::own_devices as devices;
 use tallow_tests::rng::Rng;
-
-use crate::lazy::devices;
 
 /// The devices, and the interpreter.
 fn all_devices() -> Vec<Device> {

@@ -123,7 +123,7 @@ impl Buffer {
         };
         // Dropping takes it off again.
         Counts::add(&device.counts.buffer_bytes, size);
-        Counts::add(&device.counts.buffers, 1);
+        device.counts.objects.buffers.created();
         buffer.bind_memory()?;
         device.name(handle, name);
         device.counts.note_peak();
@@ -299,7 +299,7 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.device.counts.buffer_bytes.fetch_sub(self.size, Ordering::Relaxed);
-        self.device.counts.buffers.fetch_sub(1, Ordering::Relaxed);
+        self.device.counts.objects.buffers.destroyed(1);
         // SAFETY: recordings and transfers hold an `Arc` until they are done, so nothing uses the buffer.
         unsafe { self.device.raw.destroy_buffer(self.handle, None) };
         if let Some(memory) = self.allocation.take() {

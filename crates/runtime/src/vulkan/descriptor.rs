@@ -79,6 +79,7 @@ impl DescriptorSets {
         // SAFETY: the device is live, the sizes are not zero.
         self.pool = unsafe { self.device.raw.create_descriptor_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateDescriptorPool", code))?;
+        self.device.counts.objects.descriptor_pools.created();
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(self.pool).set_layouts(layouts);
         // SAFETY: the pool was made for exactly these sets, nobody else uses it.
         unsafe { self.device.raw.allocate_descriptor_sets(&info) }
@@ -108,6 +109,10 @@ impl DescriptorSets {
 
 impl Drop for DescriptorSets {
     fn drop(&mut self) {
+        if self.pool == vk::DescriptorPool::null() {
+            return;
+        }
+        self.device.counts.objects.descriptor_pools.destroyed(1);
         // SAFETY: the recording that owns this waited for its runs; destroying the pool frees its sets.
         unsafe { self.device.raw.destroy_descriptor_pool(self.pool, None) };
     }

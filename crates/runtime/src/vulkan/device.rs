@@ -17,6 +17,7 @@ use super::caps::{self, Enabled};
 use super::error::vulkan;
 use super::instance::{self, Instance};
 use super::lock;
+use super::objects::ObjectCounts;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::options::{RuntimeOptions, Wait};
@@ -68,9 +69,8 @@ pub(super) struct Counts {
     /// Bytes of all buffers, those that are cached among them.
     pub(super) buffer_bytes: AtomicU64,
     pub(super) cached_bytes: AtomicU64,
-    /// Buffers that there are, cached ones among them.
-    pub(super) buffers: AtomicU64,
     pub(super) peak_bytes: AtomicU64,
+    pub(super) objects: ObjectCounts,
 }
 
 impl Counts {
@@ -223,6 +223,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         names,
         instance,
     };
+    device.counts.objects.semaphores.created();
     device.check_validation()?;
     Ok(Opened { device: Arc::new(device), cache_uuid: queried.cache_uuid })
 }

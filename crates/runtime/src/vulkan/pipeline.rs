@@ -66,6 +66,7 @@ impl Pipeline {
             },
             device: device.clone(),
         };
+        device.counts.objects.pipelines.created();
         pipeline.create_layouts()?;
         let module_info = vk::ShaderModuleCreateInfo::default().code(desc.spirv);
         // SAFETY: the words form a module (checked above as far as its structure goes; its validity is the
@@ -167,6 +168,7 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        self.device.counts.objects.pipelines.destroyed(1);
         // SAFETY: recordings hold an `Arc` until they are done, so nothing uses the pipeline.
         unsafe {
             self.device.raw.destroy_pipeline(self.handle, None);

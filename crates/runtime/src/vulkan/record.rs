@@ -91,6 +91,7 @@ impl Recording {
             _pipelines: pipelines.to_vec(),
             _buffers: buffers.to_vec(),
         };
+        device.counts.objects.command_pools.created();
         recorded.record(spec, pipelines, buffers, options)?;
         device.check_validation()?;
         Ok(Recording { inner: Arc::new(recorded) })
@@ -138,6 +139,9 @@ impl Drop for Recorded {
         let last_run = *lock(&self.last_run);
         // A device that fails here is lost, and then nothing runs any more.
         let _ = self.device.wait(last_run, None);
+        let counts = &self.device.counts.objects;
+        counts.command_buffers.destroyed(self.command_buffers.len());
+        counts.command_pools.destroyed(1);
         // SAFETY: no run is in flight; destroying the pool frees its command buffers.
         unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
     }
@@ -247,6 +251,7 @@ impl Recorded {
         unsafe { self.device.raw.begin_command_buffer(commands, &vk::CommandBufferBeginInfo::default()) }
             .map_err(|code| vulkan("vkBeginCommandBuffer", code))?;
         self.command_buffers.push(commands);
+        self.device.counts.objects.command_buffers.created();
         self.counts.command_buffers += 1;
         Ok(commands)
     }

@@ -70,6 +70,7 @@ impl Staging {
         // SAFETY: the family is the one that the device was created with.
         let pool = unsafe { device.raw.create_command_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateCommandPool", code))?;
+        device.counts.objects.command_pools.created();
         Ok(Staging { slots: Vec::new(), next: 0, pool, device: device.clone() })
     }
 
@@ -198,6 +199,7 @@ impl Staging {
         // SAFETY: the pool belongs to the ring, and `&mut self` of the callers keeps other threads from it.
         let commands = unsafe { self.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| vulkan("vkAllocateCommandBuffers", code))?[0];
+        self.device.counts.objects.command_buffers.created();
         Ok(Slot { buffer, commands, free_at: 0 })
     }
 
@@ -229,6 +231,9 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // Uploads to blocks were not waited for. A device that fails here is lost, and then nothing is copied any more.
         let _ = self.device.wait_for_all();
+        let counts = &self.device.counts.objects;
+        counts.command_buffers.destroyed(self.slots.len());
+        counts.command_pools.destroyed(1);
         // SAFETY: no transfer is under way.
         unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
     }

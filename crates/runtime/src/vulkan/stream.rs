@@ -322,7 +322,11 @@ impl Stream {
         // A device that fails here is lost, and then nothing runs any more.
         let _ = self.flush(device).and_then(|value| device.wait(value, None));
         self.open = None;
+        let counts = &device.counts.objects;
         for slot in self.slots.drain(..) {
+            counts.descriptor_pools.destroyed(slot.descriptors.len());
+            counts.command_buffers.destroyed(1);
+            counts.command_pools.destroyed(1);
             // SAFETY: nothing is under way; destroying pools frees what was made from them.
             unsafe {
                 for pool in slot.descriptors {
@@ -415,6 +419,8 @@ impl Slot {
                 vulkan("vkAllocateCommandBuffers", code)
             })?[0]
         };
+        device.counts.objects.command_pools.created();
+        device.counts.objects.command_buffers.created();
         Ok(Slot {
             pool,
             commands,
@@ -441,12 +447,14 @@ impl Slot {
             self.back = Buffer::new(device, "stream back", BACK_BYTES, MemoryUse::Readback)?;
         }
         let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        let counts = &device.counts.objects;
         // SAFETY: the device is done with the slot, and the lock of the stream keeps other threads from it. Of several
         // descriptor pools the last one is the largest or as large as others.
         unsafe {
             let last = self.descriptors.pop();
             for pool in self.descriptors.drain(..) {
                 device.raw.destroy_descriptor_pool(pool, None);
+                counts.descriptor_pools.destroyed(1);
             }
             self.descriptors.extend(last);
             for pool in &self.descriptors {
@@ -500,6 +508,7 @@ impl Slot {
         // SAFETY: the device is live, the sizes are not zero.
         let pool = unsafe { device.raw.create_descriptor_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateDescriptorPool", code))?;
+        device.counts.objects.descriptor_pools.created();
         self.descriptors.push(pool);
         allocate(pool).map_err(|code| vulkan("vkAllocateDescriptorSets", code))
     }

@@ -33,6 +33,7 @@ impl Timestamps {
         // SAFETY: the device is live, the count is not zero.
         let pool = unsafe { device.raw.create_query_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateQueryPool", code))?;
+        device.counts.objects.query_pools.created();
         Ok(Timestamps { pool, labels, device: device.clone() })
     }
 
@@ -129,6 +130,7 @@ fn query_count(labels: Option<&[String]>) -> u32 {
 
 impl Drop for Timestamps {
     fn drop(&mut self) {
+        self.device.counts.objects.query_pools.destroyed(1);
         // SAFETY: the recording that owns this waited for its runs.
         unsafe { self.device.raw.destroy_query_pool(self.pool, None) };
     }

@@ -6,6 +6,7 @@ use super::buffer::{Buffer, MemoryUse};
 use super::context::Context;
 use super::device::{Counts, MemoryFigures};
 use super::lock;
+use super::objects::Objects;
 use super::pool::Block;
 use super::sequence::Sequence;
 use super::stream::{Bound, SMALL_BYTES};
@@ -112,9 +113,15 @@ impl Context {
             in_use: counts.in_use(),
             peak: counts.peak_bytes.load(std::sync::atomic::Ordering::Relaxed),
             cached: counts.cached_bytes.load(std::sync::atomic::Ordering::Relaxed),
-            buffers: counts.buffers.load(std::sync::atomic::Ordering::Relaxed),
+            buffers: counts.objects.buffers.get(),
             budget: self.device().budget(),
         }
+    }
+
+    /// How many Vulkan objects of each kind there are.
+    pub fn objects(&self) -> Objects {
+        let memory = lock(&self.device().allocator).generate_report().blocks.len();
+        self.device().counts.objects.read(memory as u64)
     }
 
     /// Lets so many allocations of device memory succeed and then so many fail, as if memory had run out: for tests of

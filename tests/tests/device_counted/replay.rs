@@ -1,9 +1,4 @@
 //! Decode steps as they are replayed: what the device chooses, what is submitted, what the host allocates.
-//!
-//! A target of its own, because the crate that counts allocations replaces the allocator of the whole program.
-
-#![cfg(feature = "vulkan")]
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -14,20 +9,7 @@ use tallow_gguf::GgufFile;
 use tallow_models::ahead::AHEAD;
 use tallow_models::llama::{POS, TOKENS};
 use tallow_models::{Activations, Decode, LoadOptions, Model, ModelFile};
-
-/// The environment's Vulkan device; `None` after saying that the test skips.
-fn device() -> Option<Device> {
-    match Device::best_vulkan() {
-        Ok(device) => Some(device),
-        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
-            panic!("REQUIRE_VULKAN=1, but {why}")
-        }
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
+use tallow_tests::device::device;
 
 fn path(name: &str) -> PathBuf {
     tallow_testmodels::model(name)
