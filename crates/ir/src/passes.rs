@@ -5,6 +5,7 @@ pub mod fold_constants;
 pub mod fold_views;
 pub mod fuse;
 pub mod simplify;
+pub mod split_concats;
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError};
@@ -33,6 +34,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", run: simplify::run, explain: None },
     // After the rules, which leave views of views behind.
     Pass { name: "fold_views", run: fold_views::run, explain: None },
+    // After all that may join concatenations.
+    Pass { name: "split_concats", run: split_concats::run, explain: None },
     // Last: everything after it sees kernels.
     Pass { name: "fuse", run: fuse::run, explain: Some(fuse::explain) },
 ];

@@ -1,0 +1,58 @@
+//! Splits a concatenation of more operands than a kernel binds into a tree of concatenations.
+//!
+//! `concat(a, b, c, d) = concat(concat(a, b), concat(c, d))`: concatenation along one axis is associative. Every level of the
+//! tree copies each element once more, so a node takes as many operands as it can.
+
+use std::collections::BTreeSet;
+
+use crate::caps::DeviceCaps;
+use crate::graph::{Graph, GraphError, Value};
+use crate::op::Op;
+use crate::rewrite::rebuild;
+
+/// The pass.
+pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    rebuild(graph, |new, node, operands| match node.op {
+        Op::Concat { axis } if !fits(new, operands, caps) => tree(new, axis, operands, caps).map(Some),
+        _ => Ok(None),
+    })
+}
+
+/// Whether one kernel can bind these operands, their concatenation and the symbol table.
+fn fits(graph: &Graph, operands: &[Value], caps: &DeviceCaps) -> bool {
+    let bytes = |value: &Value| graph.ty(*value).max_bytes();
+    let distinct: BTreeSet<&Value> = operands.iter().collect();
+    let read: u64 = distinct.into_iter().map(|value| caps.windows(bytes(value))).sum();
+    let written = caps.windows(operands.iter().map(bytes).fold(0, u64::saturating_add));
+    read + written < u64::from(caps.max_storage_buffers)
+}
+
+/// The concatenation of `operands`: level by level, neighbours become one as far as a kernel can bind them.
+fn tree(graph: &mut Graph, axis: usize, operands: &[Value], caps: &DeviceCaps) -> Result<Value, GraphError> {
+    let mut level = operands.to_vec();
+    while !fits(graph, &level, caps) {
+        let (mut next, mut group) = (vec![], vec![]);
+        for value in &level {
+            group.push(*value);
+            if !fits(graph, &group, caps) && group.len() > 1 {
+                group.pop();
+                next.push(concat(graph, axis, &group)?);
+                group = vec![*value];
+            }
+        }
+        next.push(concat(graph, axis, &group)?);
+        if next.len() == level.len() {
+            // Not even two fit.
+            break;
+        }
+        level = next;
+    }
+    concat(graph, axis, &level)
+}
+
+fn concat(graph: &mut Graph, axis: usize, operands: &[Value]) -> Result<Value, GraphError> {
+    match operands {
+        [only] => Ok(*only),
+        _ => graph.add(Op::Concat { axis }, operands),
+    }
+}
