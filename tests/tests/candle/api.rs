@@ -117,7 +117,7 @@ const TENSOR: Rows = &[
     (
         "slice_set scatter_set scatter_add_set",
         Not(
-            "VALUE:`slice_scatter`, `slice_assign` give a new tensor, and a `State` is updated in place by its graph",
+            "VALUE:`slice_scatter`, `slice_assign` give a new tensor, and a `State` holds one that is replaced in place",
         ),
     ),
     ("const_set zero_set one_set", Not("VALUE:`full`, `zeros_like` and `ones_like` give new ones")),

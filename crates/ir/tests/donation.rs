@@ -1,0 +1,67 @@
+//! Which operands of a kernel its results may overwrite.
+#![allow(clippy::unwrap_used)]
+
+use tallow_ir::donation::in_place;
+use tallow_ir::{Op, caps, passes, text};
+
+/// `result <- operand` by the names of outputs and inputs, over all kernels of the graph.
+fn pairs(body: &str) -> Vec<String> {
+    let graph = text::parse(&format!("graph \"g\" {{\n{body}\n}}")).unwrap();
+    let fused = passes::run(&graph, &caps::profile("lavapipe").unwrap(), &mut |_, _| {}).unwrap();
+    let fused = fused.graph();
+    let mut found = vec![];
+    for (id, node) in fused.nodes() {
+        let Op::Fusion(fusion) = &node.op else { continue };
+        for (result, operand) in in_place(fusion) {
+            let output = fused.outputs().iter().find(|o| o.value.node == id && o.value.result == result);
+            let input = fused.op(node.operands[operand as usize]);
+            if let (Some(output), Op::Input { name, .. }) = (output, input) {
+                found.push(format!("{} <- {name}", output.name));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn elementwise_results_may_overwrite_what_they_are_made_of() {
+    let chain = "%0 = input \"x\" : f32[8,6]\n %1 = input \"q\" : f32[8,6]\n %2 = mul %0 %1 : f32[8,6]
+        %3 = tanh %2 : f32[8,6]\n return %3 as \"y\"";
+    assert_eq!(pairs(chain), ["y <- q", "y <- x"]);
+    // The same elements in another shape.
+    let reshaped = "%0 = input \"x\" : f32[8,6]\n %1 = reshape %0 : f32[48]\n %2 = neg %1 : f32[48]\n return %2 as \"y\"";
+    assert_eq!(pairs(reshaped), ["y <- x"]);
+}
+
+#[test]
+fn what_other_invocations_read_stays() {
+    let bias = "%0 = input \"x\" : f32[8,6]\n %1 = input \"b\" : f32[6]\n %2 = broadcast %1 : f32[8,6]
+        %3 = add %0 %2 : f32[8,6]\n return %3 as \"y\"";
+    assert_eq!(pairs(bias), ["y <- x"]);
+    let both_ways = "%0 = input \"x\" : f32[8,6]\n %1 = flip %0 axis=0 : f32[8,6]\n %2 = add %0 %1 : f32[8,6]
+        return %2 as \"y\"";
+    assert_eq!(pairs(both_ways), [""; 0]);
+    let turned = "%0 = input \"x\" : f32[6,6]\n %1 = permute %0 [1,0] : f32[6,6]\n %2 = neg %1 : f32[6,6]
+        return %2 as \"y\"";
+    assert_eq!(pairs(turned), [""; 0]);
+    let rows = "%0 = input \"x\" : f32[8,6]\n %1 = reduce_sum %0 axes=[1] : f32[8]\n %2 = reshape %1 : f32[8,1]
+        %3 = broadcast %2 : f32[8,6]\n %4 = sub %0 %3 : f32[8,6]\n return %4 as \"y\"";
+    assert_eq!(pairs(rows), [""; 0]);
+}
+
+#[test]
+fn another_width_is_another_place() {
+    let narrow = "%0 = input \"x\" : f32[8]\n %1 = cast %0 : f16[8]\n return %1 as \"y\"";
+    assert_eq!(pairs(narrow), [""; 0]);
+    let same = "%0 = input \"x\" : f32[8]\n %1 = cast %0 : u32[8]\n return %1 as \"y\"";
+    assert_eq!(pairs(same), ["y <- x"]);
+}
+
+/// Results of one kernel are written in order, so what a later one reads must not be overwritten before.
+#[test]
+fn the_last_result_that_reads_it_overwrites() {
+    let two = "%0 = input \"x\" : f32[8]\n %1 = input \"q\" : f32[8]\n %2 = mul %0 %1 : f32[8]\n %3 = neg %0 : f32[8]
+        return %2 as \"first\"\n return %3 as \"last\"";
+    assert_eq!(pairs(two), ["first <- q", "last <- x"]);
+}
