@@ -13,7 +13,7 @@ use crate::lower::{ByNode, Lowered, address};
 use crate::tensor::{Expr, Node, Tensor};
 
 /// Smaller values are not worth the search.
-const LEAST_BYTES: u64 = 64 << 10;
+const LEAST_BYTES: u64 = 1 << 10;
 
 /// Who holds the tensors of an evaluation.
 pub(crate) struct Holders {

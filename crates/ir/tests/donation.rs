@@ -45,7 +45,8 @@ fn what_other_invocations_read_stays() {
     let turned = "%0 = input \"x\" : f32[6,6]\n %1 = permute %0 [1,0] : f32[6,6]\n %2 = neg %1 : f32[6,6]
         return %2 as \"y\"";
     assert_eq!(pairs(turned), [""; 0]);
-    let rows = "%0 = input \"x\" : f32[8,6]\n %1 = reduce_sum %0 axes=[1] : f32[8]\n %2 = reshape %1 : f32[8,1]
+    let rows =
+        "%0 = input \"x\" : f32[8,6]\n %1 = reduce_sum %0 axes=[1] : f32[8]\n %2 = reshape %1 : f32[8,1]
         %3 = broadcast %2 : f32[8,6]\n %4 = sub %0 %3 : f32[8,6]\n return %4 as \"y\"";
     assert_eq!(pairs(rows), [""; 0]);
 }

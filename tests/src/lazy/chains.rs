@@ -1,7 +1,7 @@
 //! Programs of the kind `x = f(x)`: many tensors of one size, each made of the one before, so that memory can be
 //! reused and operands overwritten.
 
-use tallow_ir::{DType, ElementwiseOp as E, Graph, GraphError, Op, ReduceKind, Value};
+use tallow_ir::{DType, ElementwiseOp as E, Graph, GraphError, Op, ReduceKind, ScanKind, Value};
 
 use crate::rng::Rng;
 
@@ -34,7 +34,14 @@ pub fn chain(rng: &mut Rng, floats: &[DType]) -> Result<Graph, GraphError> {
     for step in 0..rng.between(4, 14) {
         if rng.chance(25) && dtype.is_float() {
             // Something else that needs x: it may still be to be computed when the next x is.
-            let side = elementwise(&mut g, rng, x, others)?;
+            let side = match dtype {
+                // A kernel of its own, beside the one that makes the next x.
+                DType::F32 | DType::F64 if rng.chance(50) => {
+                    let axis = shape.len() - 1;
+                    g.add(Op::Scan { kind: ScanKind::Sum, axis }, &[x])?
+                }
+                _ => elementwise(&mut g, rng, x, others)?,
+            };
             g.output(&format!("side{step}"), side)?;
         }
         let next = match dtype {

@@ -216,7 +216,11 @@ impl<'a> Scheduler<'a> {
             }
         }
         if self.rng.chance(self.habits.eval) {
-            self.actions.push(Action::Eval(vec![at]));
+            // Perhaps with what was built before it, so that one plan has several results of one operand.
+            let earlier = if self.rng.chance(40) { self.rng.between(1, 3) as usize } else { 0 };
+            let all = self.live.iter().rev().take(earlier).copied();
+            let all = std::iter::once(at).chain(all).collect();
+            self.actions.push(Action::Eval(all));
         }
         if self.rng.chance(self.habits.read) {
             let some = *self.rng.pick(&self.live);

@@ -173,6 +173,33 @@ fn elementwise_chains_are_in_place() {
     }
 }
 
+/// What several kernels of one plan read is overwritten by the last of them alone, if at all.
+#[test]
+fn what_other_kernels_read_is_not_overwritten() {
+    for device in devices() {
+        let dims = [96, 64];
+        let values: Vec<f32> = (0..dims[0] * dims[1]).map(|i| (i % 89) as f32 / 89.0).collect();
+        let made = |device: &Device| Tensor::from_vec(values.clone(), &dims[..], device).unwrap();
+        let all = |x: &Tensor| -> Result<Vec<Tensor>> {
+            // The product reads x after the scan, and when the map may be done.
+            let first = (x * 3.0)?.tanh()?;
+            let sums = x.cumsum(1)?;
+            let product = x.t()?.matmul(&sums)?;
+            Ok(vec![first, product, sums])
+        };
+        let x = made(&device);
+        eval(&[&(&x + 0.0).unwrap()]).unwrap();
+        let results = all(&x).unwrap();
+        drop(x);
+        eval(&results.iter().collect::<Vec<_>>()).unwrap();
+        for (at, (got, want)) in results.iter().zip(all(&made(&Device::Cpu)).unwrap()).enumerate() {
+            let got = got.to_device(&Device::Cpu).unwrap();
+            let apart = (got - want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(apart < 1e-2, "{device}: result {at} is off by {apart}");
+        }
+    }
+}
+
 /// A running mean and a table of rows, read and updated by a compiled function at a position that each run gives.
 #[test]
 fn functions_update_states() {
