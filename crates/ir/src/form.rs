@@ -21,9 +21,18 @@ use crate::op::Op;
 use crate::shape::{Shape, TensorType};
 
 /// Bindings of a kernel of `body`: windows of what it reads and writes, the table of extents, and the codebooks, all of which lie
-/// in one buffer.
+/// in one buffer. A state that it updates is only written.
 pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
-    let params = body.params();
+    let only_written: Vec<Value> = body
+        .nodes()
+        .filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }))
+        .map(|(_, n)| n.operands[0])
+        .collect();
+    let params: Vec<&TensorType> = body
+        .nodes()
+        .filter(|(id, n)| matches!(n.op, Op::Param { .. }) && !only_written.contains(&(*id).into()))
+        .map(|(_, n)| &n.types[0])
+        .collect();
     let results = body.outputs().iter().map(|output| body.ty(output.value));
     let windows: u64 = params.iter().copied().chain(results).map(|ty| caps.windows(ty.max_bytes())).sum();
     let refers = |ty: &&TensorType| matches!(ty.dtype, DType::Block(f) if f.codebook().is_some());
