@@ -358,7 +358,7 @@ fn state_update(
         return Err("state, source and offsets do not fit each other".into());
     }
     if let Some(axis) = rows {
-        index_rows(axis, &offsets[..], src, operands[2])?;
+        index_rows(axis, offsets, src, operands[2])?;
     }
     let box_of = state.shape.dims().iter().zip(src.shape.dims()).zip(offsets).enumerate();
     for (_, ((extent, len), offset)) in box_of.filter(|(axis, _)| rows != Some(*axis)) {
