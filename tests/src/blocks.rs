@@ -306,7 +306,7 @@ impl Builder {
         let state = self.g.state(name, DType::F16, [CONTEXT, KV_HEADS * HEAD])?;
         let rows = self.g.add(Op::Cast(DType::F16), &[rows])?;
         let offsets = vec![pos.clone(), Dim::zero()];
-        let state = self.g.add(Op::StateUpdate { offsets }, &[state, rows])?;
+        let state = self.g.add(Op::StateUpdate { offsets, rows: None }, &[state, rows])?;
         let seen = Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() };
         let seen = self.g.add(seen, &[state])?;
         let split = self.g.reshape(seen, [total.clone(), KV_HEADS.into(), HEAD.into()])?;

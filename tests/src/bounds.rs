@@ -229,7 +229,11 @@ impl Intervals {
             | Op::Flip { .. }
             | Op::Window { .. }
             | Op::Concat { .. } => self.both(op, operands),
-            Op::StateUpdate { .. } if is_real(ty.dtype) || operands.iter().all(|r| r.is_exact()) => {
+            // Which rows are written must be known.
+            Op::StateUpdate { .. }
+                if operands[2..].iter().all(|r| r.is_exact())
+                    && (is_real(ty.dtype) || operands.iter().all(|r| r.is_exact())) =>
+            {
                 self.both(op, operands)
             }
             Op::StateUpdate { .. } => self.any(ty),

@@ -138,7 +138,7 @@ mod tests {
         let x = graph.input("x", DType::F32, [4]).expect("a new name");
         let state = graph.state("s", DType::F32, [4]).expect("a new name");
         let y = graph.elementwise(ElementwiseOp::Neg, &[x]).expect("of a float");
-        let next = Op::StateUpdate { offsets: vec![Dim::zero()] };
+        let next = Op::StateUpdate { offsets: vec![Dim::zero()], rows: None };
         let next = graph.add(next, &[state, y]).expect("of one type");
         graph.keep(next).expect("a new version");
         graph.output("y", y).expect("a new name");

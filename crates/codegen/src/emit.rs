@@ -12,6 +12,7 @@ use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Value};
 
+use self::group::Written;
 pub(crate) use self::group::{Group, written_at};
 use crate::identities::GatedTanh;
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
@@ -631,14 +632,20 @@ impl<'a> Emitter<'a> {
         Expr { text: name, depth }
     }
 
-    /// Stores output `index` at element coordinates `at` of its root (for a state update, of the box).
+    /// Stores output `index` at element coordinates `at` of its root (for a state update, of the box); nothing where an
+    /// index names a row beyond the state.
     pub fn store(&mut self, index: u32, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
-        let (root, linear) = self.written(index, at);
-        let e = self.value(root, at)?;
-        let i = self.index(&linear)?;
+        let written = self.written(index, at)?;
+        self.store_written(&written, buffer, at)
+    }
+
+    /// The same of what [`Emitter::written`] found.
+    fn store_written(&mut self, written: &Written, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
+        let e = self.value(written.root, at)?;
+        let i = self.index(&written.to)?;
         self.buffers[buffer].single = true;
         let text = self.buffers[buffer].store(&i.text, &e.text, self.caps);
-        self.line(text);
+        self.line(written.guarded(&text));
         Ok(())
     }
 

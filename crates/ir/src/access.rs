@@ -11,7 +11,8 @@ use crate::op::Op;
 /// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
 ///
 /// `None` for anchors (reduce, matmul, scan, argsort, scatter, quantize, attention, custom kernels, fusion), which
-/// need many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being coordinates of the written box.
+/// need many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being
+/// coordinates of the written box, and the indices of its rows along their axis.
 pub fn operand_indices(
     graph: &Graph,
     node: NodeId,
@@ -85,7 +86,10 @@ pub fn operand_indices(
             src.extend_from_slice(&at[axis + rank..]);
             vec![src, at[*axis..axis + rank].to_vec()]
         }
-        Op::StateUpdate { .. } => vec![vec![], at.to_vec()],
+        Op::StateUpdate { rows, .. } => {
+            let indices = rows.map(|axis| vec![at[axis].clone()]);
+            [vec![], at.to_vec()].into_iter().chain(indices).collect()
+        }
         Op::Reduce { .. }
         | Op::Matmul
         | Op::Scan { .. }

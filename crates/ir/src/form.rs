@@ -21,9 +21,18 @@ use crate::op::Op;
 use crate::shape::{Shape, TensorType};
 
 /// Bindings of a kernel of `body`: windows of what it reads and writes, the table of extents, and the codebooks, all of which lie
-/// in one buffer.
+/// in one buffer. A state that it updates is only written.
 pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
-    let params = body.params();
+    let only_written: Vec<Value> = body
+        .nodes()
+        .filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }))
+        .map(|(_, n)| n.operands[0])
+        .collect();
+    let params: Vec<&TensorType> = body
+        .nodes()
+        .filter(|(id, n)| matches!(n.op, Op::Param { .. }) && !only_written.contains(&(*id).into()))
+        .map(|(_, n)| &n.types[0])
+        .collect();
     let results = body.outputs().iter().map(|output| body.ty(output.value));
     let windows: u64 = params.iter().copied().chain(results).map(|ty| caps.windows(ty.max_bytes())).sum();
     let refers = |ty: &&TensorType| matches!(ty.dtype, DType::Block(f) if f.codebook().is_some());
@@ -191,6 +200,15 @@ pub fn output_root(body: &Graph, output: usize) -> Value {
     if matches!(node.op, Op::StateUpdate { .. }) { node.operands[1] } else { value }
 }
 
+/// If an output of a body is a state update whose rows an index chooses: the axis and the indices.
+pub fn index_rows(body: &Graph, output: usize) -> Option<(usize, Value)> {
+    let node = body.node(body.outputs()[output].value.node);
+    match node.op {
+        Op::StateUpdate { rows: Some(axis), .. } => Some((axis, *node.operands.get(2)?)),
+        _ => None,
+    }
+}
+
 /// If an output of a body is blocks that the kernel makes (perhaps written to a state), what is rounded to them.
 pub fn rounded_root(body: &Graph, output: usize) -> Option<Value> {
     let root = output_root(body, output);
@@ -267,7 +285,8 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     }
 }
 
-/// A state may only be written at the end of a kernel, and its old version not be read in it.
+/// A state may only be written at the end of a kernel, its old version not be read in it, and the rows that are written
+/// not depend on what many elements are needed for: an index is read where its row is stored.
 fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
     for (id, node) in body.nodes() {
         let Op::StateUpdate { .. } = node.op else { continue };
@@ -282,6 +301,12 @@ fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
         });
         if read || !body.outputs().iter().any(|o| o.value.node == id) {
             return no("a state is read in the kernel that updates it");
+        }
+        let Some(indices) = node.operands.get(2) else { continue };
+        let mut atoms = Atoms::default();
+        let at: Vec<Index> = body.ty(*indices).shape.dims().iter().map(|d| atoms.free(d)).collect();
+        if let Some((anchor, _)) = anchor_reads(body, *indices, &at, &mut atoms).first() {
+            return no(format!("rows are chosen by {}", body.node_text(*anchor)));
         }
     }
     Ok(())

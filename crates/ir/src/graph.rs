@@ -284,9 +284,11 @@ impl Graph {
                 Op::Slice { axis, start, len } => {
                     need(start + len, &self.ty(node.operands[0]).shape.dims()[*axis]);
                 }
-                Op::StateUpdate { offsets } => {
+                Op::StateUpdate { offsets, rows } => {
                     let (state, src) = (self.ty(node.operands[0]), self.ty(node.operands[1]));
-                    for ((o, n), extent) in offsets.iter().zip(src.shape.dims()).zip(state.shape.dims()) {
+                    let all = offsets.iter().zip(src.shape.dims()).zip(state.shape.dims()).enumerate();
+                    // An index says where a row goes; there may be more rows than the state has.
+                    for (_, ((o, n), extent)) in all.filter(|(axis, _)| *rows != Some(*axis)) {
                         need(o + n, extent);
                     }
                 }

@@ -29,7 +29,8 @@ pub enum AtomDef {
         /// Where this operand begins in it.
         start: Dim,
     },
-    /// Read from memory: a gathered index, clamped below the extent.
+    /// Read from memory: a gathered index, clamped below the extent, or the row that a state update writes if it is
+    /// below the extent.
     Data,
 }
 

@@ -100,7 +100,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         }
         Op::Quantize(format) => one(quantize(*format, operands)),
         Op::Attention(attrs) => one(attention(attrs, operands)),
-        Op::StateUpdate { offsets } => one(state_update(offsets, operands)),
+        Op::StateUpdate { offsets, rows } => one(state_update(offsets, *rows, operands)),
         Op::Custom(custom) => custom.types(operands)?.into_iter().map(checked).collect(),
         Op::Fusion(fusion) => {
             let params = fusion.body.params();
@@ -346,13 +346,22 @@ fn quantize(format: Format, operands: &[&TensorType]) -> Result<TensorType, Stri
     checked(ty)
 }
 
-fn state_update(offsets: &[Dim], operands: &[&TensorType]) -> Result<TensorType, String> {
-    let [state, src] = exactly(operands)?;
+fn state_update(
+    offsets: &[Dim],
+    rows: Option<usize>,
+    operands: &[&TensorType],
+) -> Result<TensorType, String> {
+    arity(operands, if rows.is_some() { 3 } else { 2 })?;
+    let (state, src) = (operands[0], operands[1]);
     if state.dtype != src.dtype || state.shape.rank() != src.shape.rank() || offsets.len() != src.shape.rank()
     {
         return Err("state, source and offsets do not fit each other".into());
     }
-    for ((extent, len), offset) in state.shape.dims().iter().zip(src.shape.dims()).zip(offsets) {
+    if let Some(axis) = rows {
+        index_rows(axis, offsets, src, operands[2])?;
+    }
+    let box_of = state.shape.dims().iter().zip(src.shape.dims()).zip(offsets).enumerate();
+    for (_, ((extent, len), offset)) in box_of.filter(|(axis, _)| rows != Some(*axis)) {
         let end = offset + len;
         if !offset.is_nonnegative() || !may_fit(&end, extent) {
             return Err(format!("{offset}..{end} is outside extent {extent}"));
@@ -365,6 +374,22 @@ fn state_update(offsets: &[Dim], operands: &[&TensorType]) -> Result<TensorType,
         }
     }
     Ok(state.clone())
+}
+
+/// Checks the axis along which `indices` choose where rows of `src` are written.
+fn index_rows(axis: usize, offsets: &[Dim], src: &TensorType, indices: &TensorType) -> Result<(), String> {
+    axis_in(axis, src)?;
+    let rows = &src.shape.dims()[axis];
+    if indices.dtype != DType::U32 || indices.shape.dims() != std::slice::from_ref(rows) {
+        return Err(format!("indices of {rows} rows are u32[{rows}]"));
+    }
+    if !offsets[axis].is(0) {
+        return Err(format!("axis {axis} has an offset, though its rows are chosen by index"));
+    }
+    if matches!(src.dtype, DType::Block(_)) && axis + 1 == src.shape.rank() {
+        return Err("rows are not chosen along the innermost axis of blocks".into());
+    }
+    Ok(())
 }
 
 /// False if `end` exceeds `extent` for all symbol values. What only a run can know, the run checks

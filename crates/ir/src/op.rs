@@ -297,9 +297,16 @@ pub enum Op {
     Attention(Attention),
     /// `(state, src)`: the next version of `state`, with `src` written at `offsets`. To a state of blocks, only what
     /// `quantize` made is written, and to whole blocks.
+    ///
+    /// `(state, src, indices: u32[N])` if an index chooses the rows: row `i` of the `N` of `src` along that axis is
+    /// written at position `indices[i]`, the other axes at their offsets. An index beyond the state writes nothing. Of
+    /// rows with equal indices any may win, element by element; where several elements share a 32-bit word (blocks,
+    /// and types below 32 bits on devices that cannot store them alone), what such rows leave is undefined.
     StateUpdate {
-        /// Start of the written box, one per axis.
+        /// Start of the written box, one per axis; 0 along the axis of the chosen rows.
         offsets: Vec<Dim>,
+        /// The axis whose rows `indices` chooses: any, but the innermost one of blocks.
+        rows: Option<usize>,
     },
     /// `(inputs, ..)`: a kernel that the user wrote, with a result per output.
     Custom(Box<Custom>),
@@ -342,7 +349,8 @@ impl Op {
             Op::Dequantize(_) => "dequantize",
             Op::Quantize(_) => "quantize",
             Op::Attention(_) => "attention",
-            Op::StateUpdate { .. } => "state_update",
+            Op::StateUpdate { rows: None, .. } => "state_update",
+            Op::StateUpdate { rows: Some(_), .. } => "state_update_rows",
             Op::Custom(_) => "custom",
             Op::Fusion(_) => "fusion",
         }
@@ -354,7 +362,7 @@ impl Op {
             Op::DimValue { dim, .. } => dim.symbols(),
             Op::Scalar { symbol, .. } => vec![symbol.clone()],
             Op::Slice { start, .. } => start.symbols(),
-            Op::StateUpdate { offsets } => offsets.iter().flat_map(Dim::symbols).collect(),
+            Op::StateUpdate { offsets, .. } => offsets.iter().flat_map(Dim::symbols).collect(),
             Op::Custom(custom) => custom.symbols(),
             Op::Fusion(fusion) => fusion.body.symbols().cloned().collect(),
             Op::Input { .. }

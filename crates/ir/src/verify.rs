@@ -8,7 +8,8 @@
 //! - a fusion's kind accepts its body ([`crate::form`]);
 //! - a state version is updated at most once, and no node that depends on the update reads the old version;
 //! - what is returned without a name is the new version of a state;
-//! - only states (and their versions) are updated, and those of blocks only by what `quantize` makes.
+//! - only states (and their versions) are updated, and those of blocks only by what `quantize` makes;
+//! - an update reads the state that it updates neither as its source nor as its indices.
 //!
 //! Hold by construction ([`Graph::add_node`], [`Graph::output`]): no two nodes are equal, names of leaves and
 //! outputs are unique, outputs exist.
@@ -93,6 +94,9 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
             }
             Op::StateUpdate { .. } if !is_state(graph, node.operands[0]) => {
                 report(id, "updates something that is not a state".into());
+            }
+            Op::StateUpdate { .. } if node.operands[1..].contains(&node.operands[0]) => {
+                report(id, "reads the state that it updates".into());
             }
             _ => {}
         }
@@ -208,7 +212,7 @@ fn states(graph: &Graph, report: &mut impl FnMut(NodeId, String)) {
 }
 
 /// Whether `node` needs `on`, a node before it: searched backwards, and not beyond `on`, since operands point there.
-fn depends(graph: &Graph, node: NodeId, on: NodeId) -> bool {
+pub(crate) fn depends(graph: &Graph, node: NodeId, on: NodeId) -> bool {
     let (mut seen, mut todo) = (HashSet::new(), vec![node]);
     while let Some(id) = todo.pop() {
         for v in &graph.node(id).operands {

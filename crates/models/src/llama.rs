@@ -155,7 +155,7 @@ impl Llama {
         let logits = self.head(g, x)?;
         let best = g.add(Op::Reduce { kind: ReduceKind::ArgMax, axes: vec![1] }, &[logits])?;
         let logit = g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[logits])?;
-        let last = g.add(Op::StateUpdate { offsets: vec![Dim::zero()] }, &[last, best])?;
+        let last = g.add(Op::StateUpdate { offsets: vec![Dim::zero()], rows: None }, &[last, best])?;
         g.keep(last)?;
         g.output(BEST, best)?;
         g.output(BEST_LOGIT, logit)?;
@@ -310,7 +310,7 @@ impl Step {
         let state = g.state(name, kind.dtype(), [self.context.into(), width.clone()])?;
         let rows = kind.store(g, rows)?;
         let offsets = vec![self.pos.clone(), Dim::zero()];
-        let state = g.add(Op::StateUpdate { offsets }, &[state, rows])?;
+        let state = g.add(Op::StateUpdate { offsets, rows: None }, &[state, rows])?;
         let state = kind.load(g, state)?;
         let total = &self.pos + &self.seq;
         let seen = g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;

@@ -204,11 +204,14 @@ impl Run<'_> {
                 let [q, k, v] = [&operands[0], &operands[1], &operands[2]];
                 Ok(attention::attention(dtype, attrs, q, k, v, operands.get(3)))
             }
-            Op::StateUpdate { offsets } => {
+            Op::StateUpdate { offsets, rows } => {
                 let at = offsets.iter().map(eval_len).collect::<Result<Vec<_>, _>>()?;
                 // The state's buffer is moved, so that it may have no other holder.
-                let state = operands.swap_remove(0);
-                Ok(shape::update(state, &operands[0], &at))
+                let state = operands.remove(0);
+                Ok(match rows {
+                    Some(axis) => shape::update_rows(state, &operands[0], &operands[1], *axis, &at),
+                    None => shape::update(state, &operands[0], &at),
+                })
             }
             Op::Custom(_) | Op::Fusion(_) => {
                 Err(Error::Malformed { node: id.0, why: "it has many results".into() })

@@ -180,22 +180,23 @@ pub fn write_box(data: &mut Data, to: &Layout, from: &View) {
         (Data::F32(out), Data::F32(src)) => write(out, to, src, &from.layout),
         (Data::F64(out), Data::F64(src)) => write(out, to, src, &from.layout),
         (Data::Int(out), Data::Int(src)) => write(out, to, src, &from.layout),
-        (Data::Blocks(out), Data::Blocks(src)) => write_blocks(out, to, src),
+        (Data::Blocks(out), Data::Blocks(src)) => write_blocks(out, to, src, &from.layout),
         (Data::F32(_) | Data::F64(_) | Data::Int(_) | Data::Blocks(_), _) => {
             unreachable!("invariant: both are of one type")
         }
     }
 }
 
-/// Blocks have no layout but the packed one, and the box is of whole blocks along the last axis.
-fn write_blocks(out: &mut Arc<Blocks>, to: &Layout, src: &Blocks) {
+/// Blocks have no layout but the packed one, of which this may be some rows, and the box is of whole blocks along the
+/// last axis.
+fn write_blocks(out: &mut Arc<Blocks>, to: &Layout, src: &Blocks, from: &Layout) {
     let row = to.shape.last().copied().unwrap_or(1);
     if row == 0 {
         return;
     }
     let out = Arc::make_mut(out);
     for start in (0..to.len()).step_by(row) {
-        let mut done = start;
+        let mut done = from.position(start) as usize;
         to.runs(start, row, |run| {
             out.overwrite(run.at(0), src, done, run.count);
             done += run.count;

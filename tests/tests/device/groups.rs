@@ -251,7 +251,7 @@ fn symbols_in_groups() {
             if i == 0 {
                 let narrow = g.add(Op::Cast(DType::F16), &[x])?;
                 let at = vec![Dim::constant(3), Dim::zero()];
-                let next = g.add(Op::StateUpdate { offsets: at }, &[state, narrow])?;
+                let next = g.add(Op::StateUpdate { offsets: at, rows: None }, &[state, narrow])?;
                 g.output("next", next)?;
             }
         }

@@ -214,7 +214,7 @@ impl Case {
             };
             let state = b.g.state("cache", dtype, [16, heads * head])?;
             let offsets = vec![Dim::from(Symbol::new("pos", 16 - rows as u32)), Dim::zero()];
-            let state = b.g.add(Op::StateUpdate { offsets }, &[state, y])?;
+            let state = b.g.add(Op::StateUpdate { offsets, rows: None }, &[state, y])?;
             b.g.output("cache", state)?;
         }
         match self.rounded {

@@ -18,6 +18,7 @@ mod groups;
 mod halves;
 mod harness;
 mod heads;
+mod index_rows;
 mod layouts;
 mod lazy;
 mod lazy_programs;

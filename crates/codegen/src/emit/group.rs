@@ -1,8 +1,9 @@
 //! Groups of neighbouring elements: the body stands once in a loop over the elements of a group, and what lies side
 //! by side in memory goes through arrays that are loaded before the loop, or stored after it.
 
-use tallow_ir::index::{AtomId, Index};
-use tallow_ir::{NodeId, Op, Value};
+use tallow_ir::form::{index_rows, output_root};
+use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
+use tallow_ir::{Graph, NodeId, Op, Value};
 
 use super::{Emitter, Expr};
 use crate::kernel::CodegenError;
@@ -14,6 +15,24 @@ use crate::storage::Buffer;
 pub(crate) struct Group {
     pub atom: AtomId,
     pub size: u32,
+}
+
+/// What an output stores for an element, and where.
+pub(crate) struct Written {
+    pub root: Value,
+    pub to: Index,
+    /// Where an index chooses the row: whether the state has that row.
+    within: Option<Expr>,
+}
+
+impl Written {
+    /// A statement that stores the element, if there is a place for it.
+    pub fn guarded(&self, store: &str) -> String {
+        match &self.within {
+            Some(within) => format!("if ({}) {{ {store} }}", within.text),
+            None => store.into(),
+        }
+    }
 }
 
 impl Emitter<'_> {
@@ -94,16 +113,18 @@ impl Emitter<'_> {
         buffer: usize,
         at: &[Index],
     ) -> Result<Option<String>, CodegenError> {
-        let (root, linear) = self.written(index, at);
+        let written = self.written(index, at)?;
         let dtype = self.buffers[buffer].dtype;
-        let base = self.group.and_then(|g| Some((g, self.atoms.base(&linear, g.atom, g.size.into())?)));
-        let Some((group, base)) = base.filter(|(g, _)| Buffer::groups(dtype, g.size)) else {
-            self.store(index, buffer, at)?;
+        let base = self.group.and_then(|g| Some((g, self.atoms.base(&written.to, g.atom, g.size.into())?)));
+        // Elements of a group that each have an index of their own lie apart.
+        let apart = written.within.as_ref().is_some_and(|within| within.depth == self.depth());
+        let Some((group, base)) = base.filter(|(g, _)| Buffer::groups(dtype, g.size) && !apart) else {
+            self.store_written(&written, buffer, at)?;
             return Ok(None);
         };
-        let e = self.value(root, at)?;
+        let e = self.value(written.root, at)?;
         let j = self.names.get(&group.atom).map(|e| e.text.clone()).unwrap_or_default();
-        let what = self.body.node_text(root.node);
+        let what = self.body.node_text(written.root.node);
         let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
         let array = self.fresh_name("y");
         let outer = self.depth() - 1;
@@ -112,31 +133,46 @@ impl Emitter<'_> {
         self.buffers[buffer].group = group.size;
         let at = self.index(&base)?;
         let b = self.buffers[buffer].binding;
-        Ok(Some(format!("store{}_{b}({}, {array});", group.size, at.text)))
+        Ok(Some(written.guarded(&format!("store{}_{b}({}, {array});", group.size, at.text))))
     }
 
-    /// What output `index` stores at coordinates `at` of its root (for a state update, of the box), and where.
-    pub fn written(&self, index: u32, at: &[Index]) -> (Value, Index) {
-        let output = self.body.outputs()[index as usize].value;
-        let root = tallow_ir::form::output_root(self.body, index as usize);
-        let linear = written_at(self.body, output, root, at, &self.atoms);
-        (root, linear)
+    /// What output `index` stores at coordinates `at` of its root (for a state update, of the box), and where. If an index
+    /// chooses the row, emits its load.
+    pub fn written(&mut self, index: u32, at: &[Index]) -> Result<Written, CodegenError> {
+        let body = self.body;
+        let output = body.outputs()[index as usize].value;
+        let root = output_root(body, index as usize);
+        let (to, row) = written_at(body, output, root, at, &mut self.atoms);
+        let (Some(row), Some((axis, indices))) = (row, index_rows(body, index as usize)) else {
+            return Ok(Written { root, to, within: None });
+        };
+        let chosen = self.value(indices, &at[axis..=axis])?;
+        let extent = self.dim(&body.ty(output).shape.dims()[axis]);
+        let text = self.named(chosen.text, chosen.depth);
+        let within = Expr { text: format!("{text} < {extent}"), depth: chosen.depth };
+        self.names.insert(row, Expr { text, depth: chosen.depth });
+        Ok(Written { root, to, within: Some(within) })
     }
 }
 
-/// The position at which the element `at` of `root` is stored as `output`.
+/// The position at which the element `at` of `root` is stored as `output`, and the variable that stands in it for the row
+/// that an index chooses.
 pub(crate) fn written_at(
-    body: &tallow_ir::Graph,
+    body: &Graph,
     output: Value,
     root: Value,
     at: &[Index],
-    atoms: &tallow_ir::index::Atoms,
-) -> Index {
-    match &body.node(output.node).op {
-        Op::StateUpdate { offsets } => {
-            let at: Vec<Index> = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
-            atoms.flatten(&at, &body.ty(output).shape)
-        }
-        _ => atoms.flatten(at, &body.ty(root).shape),
-    }
+    atoms: &mut Atoms,
+) -> (Index, Option<AtomId>) {
+    let Op::StateUpdate { offsets, rows } = &body.node(output.node).op else {
+        return (atoms.flatten(at, &body.ty(root).shape), None);
+    };
+    let state = &body.ty(output).shape;
+    let mut to: Vec<Index> = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
+    let row = rows.map(|axis| {
+        let row = atoms.fresh(&state.dims()[axis], AtomDef::Data);
+        to[axis] = atoms.index(row);
+        row
+    });
+    (atoms.flatten(&to, state), row)
 }

@@ -1,7 +1,7 @@
 //! How many neighbouring elements an invocation takes, so that what it reads and writes is 16 bytes wide.
 
 use tallow_ir::access::param_reads;
-use tallow_ir::form::output_root;
+use tallow_ir::form::{index_rows, output_root};
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
 use tallow_ir::{DType, Dim, Graph, NodeId, Shape, Value};
 
@@ -42,15 +42,19 @@ pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Opti
 
 /// Bytes of the narrowest elements that are accessed in groups of `size`; `None` if something lies apart.
 fn narrowest(body: &Graph, roots: &[Root], atoms: &mut Atoms, j: AtomId, size: u32) -> Option<u32> {
+    let access =
+        |(param, index): (Value, Index)| (body.ty(param).dtype, body.ty(param).shape.max_numel(), index);
     let mut narrowest = 16;
     for root in roots {
-        let mut accesses: Vec<(DType, u64, Index)> = param_reads(body, root.value, &root.at, atoms)
-            .into_iter()
-            .map(|(param, index)| (body.ty(param).dtype, body.ty(param).shape.max_numel(), index))
-            .collect();
+        let mut accesses: Vec<(DType, u64, Index)> =
+            param_reads(body, root.value, &root.at, atoms).into_iter().map(access).collect();
         if let Some(output) = root.output {
+            if let Some((axis, indices)) = index_rows(body, output) {
+                let read = param_reads(body, indices, &root.at[axis..=axis], atoms).into_iter();
+                accesses.extend(read.map(access));
+            }
             let output = body.outputs()[output].value;
-            let at = written_at(body, output, root.value, &root.at, atoms);
+            let (at, _) = written_at(body, output, root.value, &root.at, atoms);
             accesses.push((body.ty(output).dtype, body.ty(output).shape.max_numel(), at));
         }
         for (dtype, numel, index) in accesses {

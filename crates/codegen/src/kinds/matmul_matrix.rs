@@ -335,10 +335,10 @@ fn as_they_are(
     let linear = e.atoms.flatten(&[batch, row, column], rows.shape);
     for output in rows.outputs {
         let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
-        let (_, to) = e.written(*output as u32, &at);
-        let to = e.index(&to)?.text;
+        let written = e.written(*output as u32, &at)?;
+        let to = e.index(&written.to)?.text;
         let line = e.buffers[buffers[*output]].store_words(&to, "found0");
-        e.line(line);
+        e.line(written.guarded(&line));
     }
     Ok(e.close().join("\n"))
 }

@@ -181,13 +181,9 @@ pub(crate) fn store(
     let DType::Block(format) = e.body.ty(root).dtype else {
         return Err(CodegenError::Node(e.body.node_text(root.node)));
     };
-    let mut at = e.atoms.unflatten(first, &e.body.ty(root).shape);
-    let value = e.body.outputs()[output].value;
-    if let Op::StateUpdate { offsets } = &e.body.node(value.node).op {
-        at = at.iter().zip(offsets).map(|(i, o)| i.offset(o)).collect();
-    }
-    let to = e.atoms.flatten(&at, &e.body.ty(value).shape);
-    let to = e.index(&to)?.text;
+    let at = e.atoms.unflatten(first, &e.body.ty(root).shape);
+    let written = e.written(output as u32, &at)?;
+    let to = e.index(&written.to)?.text;
     let name = e.fresh_name("to");
     let to = if to.contains(' ') { format!("({to})") } else { to };
     e.line(format!("const uint {name} = {to} / {}u;", dot::BLOCK));
@@ -231,7 +227,7 @@ pub(crate) fn store(
             }
             (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
         };
-        e.line(line);
+        e.line(written.guarded(&line));
         word += count.max(1);
     }
     Ok(())

@@ -35,7 +35,6 @@ mod siblings;
 use std::collections::BTreeSet;
 
 use crate::caps::DeviceCaps;
-use crate::dtype::DType;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError};
 use crate::op::Op;
@@ -47,23 +46,36 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 
 /// As [`run`], but every node is a kernel of its own. It shows whether a wrong result comes from a fusion.
 pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    let graph = build::copy_leaf_outputs(&build::copy_scatter_targets(graph)?)?;
+    let graph = own_buffers(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
-    for (id, node) in graph.nodes() {
+    for (id, _) in graph.nodes() {
         match clusters.class[id.index()] {
             cluster::Class::Leaf | cluster::Class::Inline => {}
-            // No kernel copies blocks: they go into a state as they are made.
-            cluster::Class::Point if matches!(node.types[0].dtype, DType::Block(_)) => {
-                let made =
-                    node.operands.get(1).and_then(|v| clusters.member[v.node.index()].first().copied());
-                let rounding = made.and_then(|id| clusters.remove(id)).map(|c| c.nodes).unwrap_or_default();
-                clusters.add(FusionKind::Quantize, rounding.into_iter().chain([id]).collect());
+            cluster::Class::Point => {
+                // No kernel copies blocks: they go into a state as they are made.
+                let Some(made) = clusters.rounding_of(id) else {
+                    clusters.add(FusionKind::Map, BTreeSet::from([id]));
+                    continue;
+                };
+                let others =
+                    clusters.member[made.index()].first().copied().filter(|_| !clusters.is_made_again(made));
+                let mut nodes = others.and_then(|c| clusters.remove(c)).map(|c| c.nodes).unwrap_or_default();
+                nodes.extend([made, id]);
+                clusters.add(FusionKind::Quantize, nodes);
             }
-            cluster::Class::Point => _ = clusters.add(FusionKind::Map, BTreeSet::from([id])),
-            cluster::Class::Anchor(kind) => _ = clusters.add(kind, BTreeSet::from([id])),
+            cluster::Class::Anchor(kind) => {
+                if !clusters.is_made_again(id) {
+                    clusters.add(kind, BTreeSet::from([id]));
+                }
+            }
         }
     }
     build::build(&clusters)
+}
+
+/// Copies what kernels could not write or return where it is.
+fn own_buffers(graph: &Graph) -> Result<Graph, GraphError> {
+    build::copy_leaf_outputs(&build::copy_awaited_blocks(&build::copy_scatter_targets(graph)?)?)
 }
 
 /// The pass, and why each fusion that was considered did not happen.
@@ -72,7 +84,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     if graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_))) {
         return Ok((graph.clone(), vec![]));
     }
-    let graph = build::copy_leaf_outputs(&build::copy_scatter_targets(graph)?)?;
+    let graph = own_buffers(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
     grow::run(&mut clusters)?;
     prune::run(&mut clusters)?;

@@ -369,10 +369,11 @@ fn op(
                 .map_err(|_| "round_weights is true or false")?
                 .unwrap_or(false),
         }),
-        "state_update" => {
+        "state_update" | "state_update_rows" => {
+            let rows = (name == "state_update_rows").then(|| number(&words.key("axis")?)).transpose()?;
             let at = words.key("at")?;
             let offsets = list(&at)?.into_iter().map(|d| dim(d, symbols)).collect::<Result<Vec<_>, _>>()?;
-            Op::StateUpdate { offsets }
+            Op::StateUpdate { offsets, rows }
         }
         "custom" => Op::Custom(Box::new(custom(label()?, words, types, symbols)?)),
         _ => match (ElementwiseOp::from_name(name), ReduceKind::ALL.into_iter().find(|k| k.name() == name)) {

@@ -82,7 +82,8 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             words.extend(a.softcap.map(|c| format!("softcap={}", scalar(c))));
             words.extend(a.round_weights.then(|| "round_weights=true".to_string()));
         }
-        Op::StateUpdate { offsets } => {
+        Op::StateUpdate { offsets, rows } => {
+            words.extend(rows.map(|axis| format!("axis={axis}")));
             let list: Vec<String> = offsets.iter().map(|o| o.to_string()).collect();
             words.push(format!("at=[{}]", list.join(",")));
         }

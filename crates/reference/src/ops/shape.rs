@@ -51,3 +51,23 @@ pub fn update(state: View, src: &View, offsets: &[usize]) -> View {
     write_box(&mut state.data, &inside, src);
     state
 }
+
+/// `state` with row `i` of `src` along `axis` written at position `indices[i]`, and at `offsets` along the other axes;
+/// nothing where that is beyond the state. Of rows with equal indices the last one wins.
+pub fn update_rows(state: View, src: &View, indices: &View, axis: usize, offsets: &[usize]) -> View {
+    let mut at = vec![0; indices.layout.len()];
+    indices.read_i64(0, &mut at);
+    let mut state = state.into_packed();
+    let extent = state.shape()[axis];
+    let mut inside = state.layout.clone();
+    for (other, (start, len)) in offsets.iter().zip(src.shape()).enumerate().filter(|(i, _)| *i != axis) {
+        inside = inside.slice(other, *start, *len);
+    }
+    for (i, to) in at.into_iter().enumerate() {
+        if let Some(to) = usize::try_from(to).ok().filter(|to| *to < extent) {
+            let row = src.with_layout(src.layout.slice(axis, i, 1));
+            write_box(&mut state.data, &inside.slice(axis, to, 1), &row);
+        }
+    }
+    state
+}

@@ -161,7 +161,7 @@ pub fn rows() -> Vec<Row> {
             |g, v| {
                 let rank = g.ty(v[0]).shape.rank();
                 let offsets = (0..rank).map(|i| Dim::from(usize::from(i > 0))).collect();
-                add(g, Op::StateUpdate { offsets }, v)
+                add(g, Op::StateUpdate { offsets, rows: None }, v)
             },
         )
         .bound(Bound::Moved)
@@ -177,7 +177,40 @@ pub fn rows() -> Vec<Row> {
                 .collect();
             t[0].slice_assign(&ranges, &t[1])
         }),
+        rows_backwards(),
     ]
+}
+
+/// Rows of the second axis, or the only one, written from the last position on: the first one is beyond the state.
+fn rows_backwards() -> Row {
+    let axis_of = |rank: usize| rank.saturating_sub(1).min(1);
+    let offset = |i: usize| usize::from(i > 1);
+    let operands = move |d: &[usize], dtype| {
+        let whole: Vec<usize> = d.iter().enumerate().map(|(i, n)| n + 2 * offset(i)).collect();
+        vec![Operand::new(&whole, dtype).from(Leaf::State), Operand::new(d, dtype)]
+    };
+    let row = Row::new("Lookups and writes", "state_update_rows", operands, move |g, v| {
+        let d = dims(g, v[1]);
+        let axis = axis_of(d.len());
+        let count =
+            add(g, Op::Iota { len: d.get(axis).copied().unwrap_or(1).into(), dtype: DType::U32 }, &[])?;
+        let back = add(g, Op::Flip { axis: 0 }, &[count])?;
+        let one = g.full_like(back, 1.0).map_err(|e| e.to_string())?;
+        let indices = add(g, Op::Elementwise(tallow_ir::ElementwiseOp::Add), &[back, one])?;
+        let offsets = (0..d.len()).map(|i| Dim::from(offset(i))).collect();
+        add(g, Op::StateUpdate { offsets, rows: Some(axis) }, &[v[0], v[1], indices])
+    });
+    row.bound(Bound::Moved).candle(Bound::Exact, move |t| {
+        let axis = axis_of(t[1].rank());
+        let n = t[1].dim(axis)?;
+        if n < 2 {
+            return Ok(t[0].clone());
+        }
+        let rows = reversed(&t[1].narrow(axis, 1, n - 1)?, axis)?;
+        let start = |i: usize| if i == axis { 1 } else { offset(i) };
+        let ranges: Vec<_> = rows.dims().iter().enumerate().map(|(i, n)| start(i)..n + start(i)).collect();
+        t[0].slice_assign(&ranges, &rows)
+    })
 }
 
 /// The middle axis as one.

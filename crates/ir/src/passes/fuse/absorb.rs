@@ -354,7 +354,7 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
             continue;
         }
         let mut producers = BTreeSet::new();
-        for source in external(c, id) {
+        for source in rounded_from(c, id) {
             producers.extend(c.member[source.node.index()].iter().copied());
         }
         let Some(only) = producers.first().copied().filter(|_| producers.len() == 1) else { continue };
@@ -372,6 +372,23 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
         unite(c, only, id)?;
     }
     Ok(())
+}
+
+/// Values from buffers that are rounded to blocks in a cluster, without those that say where blocks are written.
+fn rounded_from(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
+    let nodes = &c.get(id).nodes;
+    let rounds = |n: &NodeId| matches!(c.graph.node(*n).op, Op::Quantize(_));
+    let (mut todo, mut found): (Vec<NodeId>, _) =
+        (nodes.iter().copied().filter(rounds).collect(), BTreeSet::new());
+    while let Some(node) = todo.pop() {
+        for v in &c.sources[node.index()] {
+            if found.insert(*v) && nodes.contains(&v.node) {
+                todo.push(v.node);
+            }
+        }
+    }
+    found.retain(|v| !nodes.contains(&v.node));
+    found
 }
 
 fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {

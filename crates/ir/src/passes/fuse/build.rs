@@ -10,6 +10,7 @@ use crate::fusion::Fusion;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
+use crate::verify::depends;
 
 /// Puts a copying node before outputs that are leaves: a leaf's buffer is not the caller's to keep.
 pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
@@ -56,6 +57,25 @@ pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
         // A cast to its own type might be taken for such a copy.
         Op::Cast(to) if new.ty(operands[0]).dtype == *to => Ok(Some(operands[0])),
         _ => Ok(None),
+    })
+}
+
+/// Gives an update of a state of blocks some of its own where what it waits for reads the same blocks: no kernel could make
+/// them for both.
+pub(super) fn copy_awaited_blocks(graph: &Graph) -> Result<Graph, GraphError> {
+    rebuild(graph, |new, node, operands| {
+        let (Op::StateUpdate { .. }, Some(source)) = (&node.op, operands.get(1).copied()) else {
+            return Ok(None);
+        };
+        let Op::Quantize(format) = *new.op(source) else { return Ok(None) };
+        let waits = |v: &Value| v.node > source.node && depends(new, v.node, source.node);
+        if !operands.iter().any(waits) {
+            return Ok(None);
+        }
+        let rounded = fresh_copy(new, new.node(source.node).operands[0])?;
+        let mut operands = operands.to_vec();
+        operands[1] = new.add(Op::Quantize(format), &[rounded])?;
+        new.add(node.op.clone(), &operands).map(Some)
     })
 }
 

@@ -391,6 +391,20 @@ impl<'a> Clusters<'a> {
         }
     }
 
+    /// If `node` updates a state of blocks: what makes them, in the same kernel, as none copies blocks.
+    pub fn rounding_of(&self, node: NodeId) -> Option<NodeId> {
+        let n = self.graph.node(node);
+        let blocks = matches!(n.types[0].dtype, DType::Block(_)) && matches!(n.op, Op::StateUpdate { .. });
+        blocks.then(|| n.operands[1].node)
+    }
+
+    /// True for what rounds to blocks that only updates of states need, whose kernels do that themselves.
+    pub fn is_made_again(&self, node: NodeId) -> bool {
+        let users = &self.users[node.index()];
+        let by_all = || users.iter().all(|user| self.rounding_of(*user) == Some(node));
+        !users.is_empty() && !self.is_output[node.index()] && by_all()
+    }
+
     /// The kind of a kernel of `nodes`, by its anchors.
     pub fn kind_of(&self, nodes: &BTreeSet<NodeId>) -> FusionKind {
         let kind = |n: &NodeId| if let Class::Anchor(k) = self.class[n.index()] { Some(k) } else { None };

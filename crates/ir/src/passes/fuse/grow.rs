@@ -26,6 +26,10 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         if !joins {
             continue;
         }
+        if let Some(rounding) = c.rounding_of(id) {
+            with_blocks(c, own, rounding)?;
+            continue;
+        }
         let mut with: BTreeSet<NodeId> = c.sources[id.index()].iter().map(|v| v.node).collect();
         if kind == FusionKind::Row {
             for source in c.sources[id.index()].clone() {
@@ -97,6 +101,23 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         }
     }
     Ok(Some(kind))
+}
+
+/// Puts the update of a state of blocks, cluster `own`, into the kernel that makes them, which node `rounding` does, or
+/// makes them again. (What chooses rows comes later, see `absorb`.)
+fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(), GraphError> {
+    if let Some(other) = c.member[rounding.index()].first().copied()
+        && let Some(kind) = mergeable(c, own, other)?
+        && c.merge(own, other, kind).is_some()
+    {
+        return Ok(());
+    }
+    if c.is_made_again(rounding) {
+        let mut nodes = c.get(own).nodes.clone();
+        nodes.insert(rounding);
+        c.replace(own, FusionKind::Quantize, nodes);
+    }
+    Ok(())
 }
 
 /// True if all that `own` does is to write what `other` rounds to blocks into states that `other` does not write.

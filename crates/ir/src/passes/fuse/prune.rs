@@ -16,16 +16,22 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         let Some(out) = split(c, id)? else { continue };
         let Some(whole) = c.remove(id) else { continue };
         let rest: BTreeSet<NodeId> = whole.nodes.difference(&out).copied().collect();
-        let parts: Vec<usize> = [rest, out].into_iter().map(|part| c.add(c.kind_of(&part), part)).collect();
+        let mut parts = vec![];
+        for mut part in [rest, out] {
+            let made: Vec<NodeId> = part.iter().filter_map(|n| c.rounding_of(*n)).collect();
+            part.extend(made);
+            parts.push(c.add(c.kind_of(&part), part));
+        }
         // A part may hold an update and the other a read of the old version: then neither can go first, and
         // single nodes, which the graph orders, take their place. No longer cycle arises: through other clusters, it
         // would have been one of the whole.
         if c.successors(parts[0]).contains(&parts[1]) && c.successors(parts[1]).contains(&parts[0]) {
             for part in parts {
                 for node in c.remove(part).map(|p| p.nodes).unwrap_or_default() {
-                    let alone = BTreeSet::from([node]);
-                    let kind = c.kind_of(&alone);
-                    c.add(kind, alone);
+                    let alone: BTreeSet<NodeId> = [node].into_iter().chain(c.rounding_of(node)).collect();
+                    if !c.is_made_again(node) {
+                        c.add(c.kind_of(&alone), alone);
+                    }
                 }
             }
         } else {
@@ -39,7 +45,9 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 /// The part of cluster `id` to split off, or `None` if it is fine.
 fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, GraphError> {
     let cluster = c.get(id).clone();
-    if cluster.nodes.len() == 1 {
+    // Not even by two: an update of a state of blocks stays with what makes them.
+    let pair = |n: &NodeId| c.rounding_of(*n).is_some_and(|made| cluster.nodes.contains(&made));
+    if cluster.nodes.len() == 1 || (cluster.nodes.len() == 2 && cluster.nodes.iter().any(pair)) {
         return Ok(None);
     }
     let escapes = c.escapes(&cluster.nodes);
