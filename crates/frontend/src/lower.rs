@@ -309,9 +309,12 @@ impl Walk {
 
     /// The update with its offsets as symbols, so that one program serves a loop that fills a state.
     fn with_given_offsets(&mut self, update: Op, operands: &[Tensor]) -> Op {
-        let Op::StateUpdate { offsets } = update else { return update };
+        let Op::StateUpdate { offsets, rows } = update else { return update };
         let extents = operands[0].sym_dims().iter().zip(operands[1].sym_dims());
-        let given = |(offset, (extent, len)): (Dim, (&Dim, &Dim))| {
+        let mut given = |(axis, (offset, (extent, len))): (usize, (Dim, (&Dim, &Dim)))| {
+            if rows == Some(axis) {
+                return offset;
+            }
             let numbers = (offset.as_const(), (extent - len).as_const());
             let (Some(value), Some(most @ 1..)) = numbers else { return offset };
             let (Ok(value), Ok(most)) = (u64::try_from(value), u32::try_from(most)) else { return offset };
@@ -319,7 +322,8 @@ impl Walk {
             self.lowered.offsets.push((symbol.clone(), value));
             Dim::from(&symbol)
         };
-        Op::StateUpdate { offsets: offsets.into_iter().zip(extents).map(given).collect() }
+        let offsets = offsets.into_iter().zip(extents).enumerate().map(&mut given).collect();
+        Op::StateUpdate { offsets, rows }
     }
 
     fn leaf(&mut self, tensor: &Tensor, known_as: KnownAs) -> Result<Value> {

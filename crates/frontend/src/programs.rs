@@ -26,8 +26,9 @@ use crate::lower::Lowered;
 use crate::quantized::Blocks;
 use crate::tensor::Tensor;
 
-/// How many structures are kept.
-const CACHED: usize = 64;
+/// How many structures are kept: more than an eager program has steps, since one that has more than are kept, in a loop, would
+/// compile each of them again each time.
+const CACHED: usize = 1024;
 
 /// So many programs of one structure at most keep some constants as literals; the next one is given all.
 const SPECIAL: usize = 4;

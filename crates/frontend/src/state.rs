@@ -137,7 +137,7 @@ impl State {
                 *current = value.clone();
                 Ok(())
             },
-            |current| update(current, vec![Dim::zero(); rank], value),
+            |current| write(current, vec![Dim::zero(); rank], value),
         )
     }
 
@@ -162,13 +162,46 @@ impl State {
                 let why = format!("an offset with symbol {} has no value here", symbol.name());
                 return Err(Error::InvalidArgument { op, why });
             }
-            if !current.is_known() {
-                // One update at a time, so that a loop of updates that nobody reads holds no more than one.
-                eval_for(op, &[&*current])?;
-            }
-            update(current, offsets.clone(), src)
+            settle(op, current)?;
+            write(current, offsets.clone(), src)
         };
-        self.change(now, |current| update(current, offsets.clone(), src))
+        self.change(now, |current| write(current, offsets.clone(), src))
+    }
+
+    /// Holds element `i` of `src` along `axis` in place of element `indices[i]`; other extents are the state's. What an index
+    /// beyond the axis names is not written. Of several elements for one place, which one stays is open.
+    ///
+    /// Indices are data: one program serves whatever they are, so this is how to fill a table in any order, or many
+    /// sequences' caches at once.
+    ///
+    /// # Errors
+    /// When element types, devices or extents do not fit, or the indices are not integers along one axis.
+    pub fn index_set(&self, indices: &Tensor, src: &Tensor, axis: impl Axis) -> Result<()> {
+        let op = "index_set";
+        let shape = &self.0.ty.shape;
+        let axis = axis.of(shape, op)?;
+        self.check(op, src)?;
+        let (lhs, rhs) = (shape.clone(), src.sym_shape().clone());
+        if rhs.rank() != lhs.rank()
+            || rhs.with_ones(&[axis]) != lhs.with_ones(&[axis])
+            || indices.sym_dims() != [rhs.dims()[axis].clone()]
+        {
+            return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
+        }
+        let chosen = update_places(op, indices)?;
+        let next = |current: &Tensor| {
+            let update = Op::StateUpdate { offsets: vec![Dim::zero(); lhs.rank()], rows: Some(axis) };
+            Tensor::of_op(update, &[current, src, &chosen], src.device())
+        };
+        let now = |current: &mut Tensor| {
+            settle(op, current)?;
+            *current = next(current)?;
+            Ok(())
+        };
+        self.change(now, |current| {
+            *current = next(current)?;
+            Ok(())
+        })
     }
 
     fn check(&self, op: &'static str, value: &Tensor) -> Result<()> {
@@ -200,11 +233,27 @@ impl State {
     }
 }
 
+/// Computes what a state holds before it is updated: one update at a time, so that a loop of updates that nobody reads holds
+/// no more than one.
+fn settle(op: &'static str, current: &Tensor) -> Result<()> {
+    if current.is_known() { Ok(()) } else { eval_for(op, &[current]) }
+}
+
 /// The next version of `current`, with `src` at `offsets`.
-fn update(current: &mut Tensor, offsets: Vec<Dim>, src: &Tensor) -> Result<()> {
-    let next = Tensor::of_op(Op::StateUpdate { offsets }, &[&*current, src], src.device())?;
-    *current = next;
+fn write(current: &mut Tensor, offsets: Vec<Dim>, src: &Tensor) -> Result<()> {
+    let update = Op::StateUpdate { offsets, rows: None };
+    *current = Tensor::of_op(update, &[&*current, src], src.device())?;
     Ok(())
+}
+
+/// Indices as an update takes them; what is below 0 names nothing.
+fn update_places(op: &'static str, indices: &Tensor) -> Result<Tensor> {
+    let clamped = indices.as_indices(op)?;
+    if matches!(indices.dtype(), DType::U8 | DType::U32) {
+        return Ok(clamped);
+    }
+    let nowhere = clamped.constant_like(f64::from(u32::MAX))?;
+    indices.ge(0.0)?.where_cond(&clamped, &nowhere)
 }
 
 impl fmt::Debug for State {

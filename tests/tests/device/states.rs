@@ -41,7 +41,7 @@ impl Model {
 /// A random step on a state and its model; returns what it did.
 fn step(rng: &mut Rng, state: &State, model: &mut Model, device: &Device) -> Result<String> {
     let (rows, columns) = (model.rows, model.columns);
-    Ok(match rng.below(9) {
+    Ok(match rng.below(11) {
         0 | 1 => {
             let count = rng.between(1, rows as i64) as usize;
             let row = rng.below(rows - count + 1);
@@ -82,7 +82,29 @@ fn step(rng: &mut Rng, state: &State, model: &mut Model, device: &Device) -> Res
             model.held.swap_remove(at);
             format!("drop {at}")
         }
-        7 => {
+        7 | 8 => {
+            // Each place once, some beyond the end and, where the type has them, below 0.
+            let count = rng.between(1, rows as i64) as usize;
+            let mut places: Vec<i64> =
+                rng.permutation(rows + 3)[..count].iter().map(|at| *at as i64).collect();
+            let below = rng.chance(50);
+            if below {
+                places[0] = -1 - rng.below(5) as i64;
+            }
+            let values = numbers(rng, count * columns);
+            let src = Tensor::from_vec(values.clone(), (count, columns), device)?;
+            let indices: Vec<i32> = places.iter().map(|at| *at as i32).collect();
+            let indices = Tensor::from_vec(indices, count, device)?;
+            let indices = if below { indices } else { indices.to_dtype(DType::U32)? };
+            state.index_set(&indices, &src, 0)?;
+            for (place, values) in places.iter().zip(values.chunks(columns)) {
+                if (0..rows as i64).contains(place) {
+                    model.write(*place as usize, values);
+                }
+            }
+            format!("write rows at {places:?}")
+        }
+        9 => {
             eval(&[&state.read()?])?;
             "evaluate".into()
         }
@@ -113,63 +135,6 @@ fn what_was_read_does_not_change() {
             }
             model.check(&state, &format!("{device}, seed {seed}, at the end"));
         }
-    }
-}
-
-/// A loop that updates a state and reads the result holds the state alone, copies nothing, and compiles once.
-#[test]
-fn updates_are_in_place() {
-    for device in devices() {
-        let state = State::zeros((64, 4096), DType::F32, &device).unwrap();
-        let Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
-        let (mut in_use, mut pipelines) = (0, 0);
-        for at in 0..40 {
-            let row = Tensor::full(at as f32, (1, 4096), &device).unwrap();
-            state.slice_set(&row, 0, at).unwrap();
-            let sum = state.read().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
-            assert_eq!(sum, (0..=at).sum::<usize>() as f32 * 4096.0);
-            // All command buffers have been used once by then.
-            if at == 20 {
-                in_use = device.memory().unwrap().in_use;
-                pipelines = vulkan.work_done().1;
-            }
-        }
-        assert_eq!(device.memory().unwrap().in_use, in_use);
-        assert_eq!(vulkan.work_done().1, pipelines);
-        // A copy would have left a second block of the state's size behind.
-        let cached = device.memory().unwrap().cached;
-        assert!(cached < 64 * 4096 * 4, "{cached} bytes are cached");
-    }
-}
-
-/// `x = f(x)` overwrites `x`, but not where somebody holds it.
-#[test]
-fn elementwise_chains_are_in_place() {
-    for device in devices() {
-        let n = 1 << 20;
-        let mut x =
-            Tensor::from_vec((0..n).map(|i| i as f32).collect::<Vec<_>>(), n as usize, &device).unwrap();
-        eval(&[&x]).unwrap();
-        let step = |x: &Tensor| (x * 2.0).unwrap().affine(0.5, 1.0).unwrap();
-        for _ in 0..5 {
-            x = step(&x);
-            eval(&[&x]).unwrap();
-        }
-        // The cache may hold nothing of this size then.
-        let cached = device.memory().unwrap().cached;
-        assert!(cached < 4 << 20, "{cached} bytes are cached");
-        let held = x.clone();
-        let y = step(&x);
-        drop(x);
-        eval(&[&y]).unwrap();
-        assert_eq!(held.get(7).unwrap().to_scalar::<f32>().unwrap(), 12.0);
-        assert_eq!(y.get(7).unwrap().to_scalar::<f32>().unwrap(), 13.0);
-        // An expression that is still to be computed needs its operand.
-        let later = (&y * 10.0).unwrap();
-        let z = step(&y);
-        drop(y);
-        eval(&[&z]).unwrap();
-        assert_eq!(later.get(7).unwrap().to_scalar::<f32>().unwrap(), 130.0);
     }
 }
 
@@ -205,6 +170,20 @@ fn what_other_kernels_read_is_not_overwritten() {
 fn functions_update_states() {
     let pos = || Symbol::new("pos", 7);
     for device in all_devices() {
+        let ring = State::zeros((3, 5), DType::F32, &device).unwrap();
+        let places = Input::new("places", DType::U32, 1);
+        let write = compile(&device, &[Input::new("row", DType::F32, (1, 5)), places], |x| {
+            ring.index_set(&x[1], &(&x[0] * 2.0)?, 0)?;
+            Ok(vec![ring.read()?.sum(0)?])
+        })
+        .unwrap();
+        for at in 0..5u32 {
+            let row = Tensor::full(at as f32, (1, 5), &device).unwrap();
+            let place = Tensor::new(&[at % 4], &device).unwrap();
+            let sum = write.run(&[&row, &place]).unwrap().remove(0).to_vec1::<f32>().unwrap();
+            // 0, 1 and 2, of which the first is replaced by 4; place 3 is beyond the end.
+            assert_eq!(sum[4], [0.0, 2.0, 6.0, 6.0, 14.0][at as usize], "{device}");
+        }
         let table = State::zeros((8, 5), DType::F32, &device).unwrap();
         let mean = State::zeros(5, DType::F32, &device).unwrap();
         let f = compile(&device, &[Input::new("row", DType::F32, (1, 5))], |x| {
@@ -245,6 +224,12 @@ fn misuse_is_an_error() {
     assert!(state.slice_set(&rows(1).to_dtype(DType::F16).unwrap(), 0, 0).is_err(), "another type");
     assert!(state.slice_set(&rows(1), 0, Symbol::new("pos", 3)).is_err(), "a symbol outside of a function");
     assert!(state.set(&rows(3)).is_err(), "another shape");
+    let at = |places: &[u32]| Tensor::new(places, &device).unwrap();
+    assert!(state.index_set(&at(&[1]), &rows(2), 0).is_err(), "fewer places than rows");
+    assert!(
+        state.index_set(&at(&[1, 2]).to_dtype(DType::F32).unwrap(), &rows(2), 0).is_err(),
+        "places of floats"
+    );
     assert_eq!(state.read().unwrap().to_vec2::<f32>().unwrap(), vec![vec![0.0; 3]; 4]);
     let old = compile(&device, &[Input::new("x", DType::F32, (1, 3))], |x| {
         let old = state.read()?;
