@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 #[cfg(feature = "vulkan")]
 use tallow_ir::Bindings;
@@ -223,8 +224,11 @@ fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option
     })?)
 }
 
-fn cache() -> MutexGuard<'static, IndexMap<Key, Arc<Family>>> {
-    static CACHE: OnceLock<Mutex<IndexMap<Key, Arc<Family>>>> = OnceLock::new();
+/// Whole graphs are hashed.
+type Cache = IndexMap<Key, Arc<Family>, RandomState>;
+
+fn cache() -> MutexGuard<'static, Cache> {
+    static CACHE: OnceLock<Mutex<Cache>> = OnceLock::new();
     lock(CACHE.get_or_init(Mutex::default))
 }
 

@@ -14,6 +14,7 @@ mod creation;
 mod errors;
 mod files;
 mod inputs;
+mod kv_cache;
 mod nn;
 mod printing;
 mod rotary_emb;
