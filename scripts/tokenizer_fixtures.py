@@ -3,13 +3,13 @@
 
 Writes into OUT (crates/gguf/tests/fixtures/tokenizers):
   lines.json          1,000 texts, always the same (tokenizer_lines.py)
-  splits.json         how Python's regex module splits 100 of them by each rule of docs/tokenizers.md
+  splits.json.gz      how Python's regex module splits 100 of them by each rule of docs/tokenizers.md
   NAME.vocab.json     for each NAME=VOCAB.gguf, the part of its vocabulary that those texts can ever need
-  NAME.ids            the ids of each text by llama.cpp: of the text as ordinary text, and after a tab, where it makes a
+  NAME.ids.gz         the ids of each text by llama.cpp: of the text as ordinary text, and after a tab, where it makes a
                       difference beyond begin and end tokens, of the text with its special tokens
 
 NAME is smollm, gpt-2, qwen2, phi-3, or unigram or wordpiece with what tokenizer_small.py writes; gpt-2 also writes
-llama-bpe.ids, GPT-2's vocabulary under the rules of Llama 3. Commit only vocabularies whose licences allow it: those of SmolLM2, GPT-2, Qwen2 and Phi-3 do.
+llama-bpe.ids.gz, GPT-2's vocabulary under the rules of Llama 3. Commit only vocabularies whose licences allow it: those of SmolLM2, GPT-2, Qwen2 and Phi-3 do.
 The reduced vocabulary is written as a GGUF file again, and llama.cpp must give the same ids with it as with the whole.
 
 With --local DIR, also writes what crates/gguf/tests/tokenizers_local.rs reads: the ids of all 1,000 texts with the
@@ -18,6 +18,7 @@ vocabularies given, and with GPT-2's under each name of a pre-tokenizer.
 Needs the PyPI packages llama-cpp-python, gguf, regex and tokenizers. The vocabularies are llama.cpp's models/ggml-vocab-*.gguf,
 and any GGUF file of SmolLM2. The ids of wordpiece are those of the tokenizers package."""
 
+import gzip
 import json
 import multiprocessing
 import os
@@ -151,6 +152,12 @@ def encode_bert(vocab, texts):
     return both, around
 
 
+def write_gzip(path, text):
+    """Compresses a text. Neither a name nor a time is stored, so that the same text gives the same file."""
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as packed:
+        packed.write(text.encode())
+
+
 def write_ids(path, both, around):
     """One text a line. Begin and end tokens alone are no difference."""
     rows = []
@@ -159,7 +166,7 @@ def write_ids(path, both, around):
         if [i for i in special if i not in around] != [i for i in ordinary if i not in around]:
             row += "\t" + " ".join(map(str, special))
         rows.append(row)
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    write_gzip(path, "\n".join(rows) + "\n")
 
 
 def fixture(out, name, path, texts):
@@ -179,7 +186,7 @@ def fixture(out, name, path, texts):
                 print(f"{name}: {sum(a == b for a, b in zip(both, theirs))} equal in llama.cpp")
             if small.exists() and encode(small, texts, pre)[0] != both:
                 sys.exit(f"{pre_name}: the reduced vocabulary gives other ids")
-            write_ids(out / f"{pre_name}.ids", both, around)
+            write_ids(out / f"{pre_name}.ids.gz", both, around)
     ids = sorted(keep)
     data = {
         "metadata": vocab.values,
@@ -231,7 +238,7 @@ def splits(out, texts):
     data = {names[0]: [split(text, patterns) for text in chosen] for names, patterns in rules()}
     data = {"texts": chosen, "rules": data}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    (out / "splits.json").write_text(text.replace("]],", "]],\n") + "\n", encoding="utf-8")
+    write_gzip(out / "splits.json.gz", text.replace("]],", "]],\n") + "\n")
     print(f"splits of {len(data['rules'])} rules")
 
 

@@ -2,6 +2,7 @@
 //! (`scripts/tokenizer_fixtures.py`), and over random texts.
 #![allow(clippy::unwrap_used, reason = "a panic is a failed test")]
 
+use flate2::read::GzDecoder;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tallow_gguf::{Array, Metadata, Tokenizer, TokenizerOptions, Value};
@@ -13,7 +14,8 @@ struct Fixture {
     /// The pre-tokenizer in place of the vocabulary's own.
     pre: Option<&'static str>,
     vocab: &'static str,
-    ids: &'static str,
+    /// Compressed by gzip.
+    ids: &'static [u8],
 }
 
 macro_rules! fixture {
@@ -25,7 +27,7 @@ macro_rules! fixture {
             name: $name,
             pre: $pre,
             vocab: include_str!(concat!("fixtures/tokenizers/", $vocab, ".vocab.json")),
-            ids: include_str!(concat!("fixtures/tokenizers/", $name, ".ids")),
+            ids: include_bytes!(concat!("fixtures/tokenizers/", $name, ".ids.gz")),
         }
     };
 }
@@ -102,7 +104,8 @@ fn ids(column: &str) -> Vec<u32> {
 
 /// The texts whose ids are not llama.cpp's.
 fn differences(fixture: &Fixture, tokenizer: &Tokenizer) -> Vec<String> {
-    let (texts, rows) = (lines(), fixture.ids.lines().collect::<Vec<_>>());
+    let table = std::io::read_to_string(GzDecoder::new(fixture.ids)).unwrap();
+    let (texts, rows) = (lines(), table.lines().collect::<Vec<_>>());
     assert_eq!((texts.len(), rows.len()), (1000, 1000));
     // Begin and end tokens, which stand where the ids of a text would.
     let around = tokenizer.encode("", true).unwrap();
