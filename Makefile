@@ -20,10 +20,12 @@ FUZZ_SEED    ?= 1
 
 # Mesa's software device, in tests only: their own threads fill the cores, and its threads would only compete with
 # them (a third of the device suite's time without). Most of its time goes to LLVM, and less with `nopt`. A demo
-# would run at a tenth of its speed with either.
+# would run at a tenth of its speed with either. Candle's threads, which the tests' oracle has, wait in loops: where others
+# have the cores, they cost more than they bring.
 TESTING := test test-full test-all test-candle test-plain-device test-no-vulkan fuzz fuzz-lazy mutants
 $(TESTING): export LP_NUM_THREADS := 0
 $(TESTING): export GALLIVM_PERF := nopt
+$(TESTING): export CANDLE_NUM_THREADS := 1
 
 # A changed Cargo.lock is an error on a build machine, a convenience at home.
 LOCKED := $(if $(CI),--locked)

@@ -34,8 +34,9 @@ pub fn device() -> Option<Device> {
     }
 }
 
-/// The device, and as if its memory were out of the host's reach, as that of a graphics card; none where [`device`] has
-/// none. Both are the caller's alone, since what a device counts is counted for all who share it.
+/// The device, and as if its memory were out of the host's reach, as that of a graphics card, unless the environment has it so
+/// already; none where [`device`] has none. They are the caller's alone, since what a device counts is counted for all who
+/// share it.
 ///
 /// # Panics
 ///
@@ -49,6 +50,9 @@ pub fn own_devices() -> Vec<Device> {
         Device::vulkan_with(options).unwrap_or_else(|why| panic!("the device was opened, and again: {why}"))
     };
     let plain = RuntimeOptions::from_env().unwrap_or_else(|why| panic!("{why}"));
+    if plain.disable.contains(&OptionalFeature::Unified) {
+        return vec![open(&plain)];
+    }
     let mut apart = plain.clone();
     apart.disable.push(OptionalFeature::Unified);
     [plain, apart].iter().map(open).collect()

@@ -107,7 +107,7 @@ impl Model {
                 x = (&x + self.attend(&x, layer, cache, &pos)?)?;
                 x = (&x + self.feed_forward(&x, layer)?)?;
             }
-            let last = x.flip(&[0])?.narrow(0, 0, 1)?;
+            let last = x.flip([0])?.narrow(0, 0, 1)?;
             let logits = self.linear(&self.norm(&last, "output_norm.weight")?, "token_embd.weight")?;
             Ok(vec![logits.argmax(D::Minus1)?])
         })

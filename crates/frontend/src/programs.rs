@@ -243,7 +243,7 @@ pub(crate) fn forget(device: &Device) {
 /// What is known of a structure.
 pub(crate) enum Found {
     Program(Arc<Program>),
-    Missing(Missing),
+    Missing(Box<Missing>),
 }
 
 /// A program to be compiled.
@@ -281,13 +281,13 @@ pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Found {
     let programs = lock(&family.programs);
     let found = match programs.iter().find(|special| special.serves(&lowered.scalars)) {
         Some(found) => Found::Program(found.program.clone()),
-        None => Found::Missing(Missing {
+        None => Found::Missing(Box::new(Missing {
             family: family.clone(),
             graph: key.graph.clone(),
             scalars: lowered.scalars.clone(),
             literals: literals(&programs, &lowered.scalars),
             blocks: lowered.blocks.clone(),
-        }),
+        })),
     };
     drop(programs);
     while cache.len() >= CACHED {

@@ -162,7 +162,7 @@ const TYPES: [(&str, Rows, usize); 3] =
 const ROTARY_EMB: &str = "
 ## `candle_nn::rotary_emb`
 
-`tallow::nn::rotary_emb` has its five functions, with the same arguments. `tests/tests/candle/rotary_emb.rs` compares them.
+`tallow::nn::rotary_emb` has its five functions, with the same arguments.
 
 | function | here |
 |---|---|

@@ -68,7 +68,7 @@ fn appends_give_candles_values_on_the_cpu() {
 #[cfg(feature = "vulkan")]
 #[test]
 fn appends_give_candles_values_on_a_vulkan_device() {
-    if let Some(device) = crate::vulkan() {
+    if let Some(device) = tallow_tests::device::device() {
         appends(&device);
     }
 }

@@ -32,26 +32,11 @@ fn every_method_on_the_cpu() {
     suite.finish();
 }
 
-/// The Vulkan device, if there is one (`REQUIRE_VULKAN=1`: there must be).
-#[cfg(feature = "vulkan")]
-fn vulkan() -> Option<Device> {
-    match Device::best_vulkan() {
-        Ok(device) => Some(device),
-        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
-            panic!("REQUIRE_VULKAN=1, but {why}")
-        }
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
-
 /// A Vulkan device, where there is one, on the types that every device has.
 #[cfg(feature = "vulkan")]
 #[test]
 fn every_method_on_a_vulkan_device() {
-    let Some(device) = vulkan() else { return };
+    let Some(device) = tallow_tests::device::device() else { return };
     let mut suite = Suite::new(&device);
     cases::all(&mut suite, &[tallow::DType::F32]);
     suite.finish();

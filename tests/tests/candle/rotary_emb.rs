@@ -50,75 +50,63 @@ fn check(
 }
 
 fn values(s: &mut Suite, dtypes: &[DType]) {
-    let device = s.device.clone();
-    let rng = &mut Rng::new(77);
+    let (device, rng) = (s.device.clone(), &mut Rng::new(77));
+    let mut of = |dims: &[usize], dtype: DType| drawn(rng, dims, dtype, &device);
     for (name, ours, theirs, seq_axis, batched) in FUNCTIONS {
         for (dtype, dims) in dtypes.iter().flat_map(|dtype| SHAPES.map(|dims| (*dtype, dims))) {
             let (seq, pairs) = (dims[seq_axis], dims[3] / 2);
-            let x = drawn(rng, &dims, dtype, &device);
-            // As many rows as positions, and more.
-            for rows in [seq, seq + 3] {
-                let (cos, sin) =
-                    (drawn(rng, &[rows, pairs], dtype, &device), drawn(rng, &[rows, pairs], dtype, &device));
-                let case = (format!("{name} of {dims:?} {dtype} with {rows} rows"), ours, theirs);
-                check(s, case, Apart::Never, [&x, &cos, &sin]);
-            }
-            if batched {
-                let own = [dims[0], seq, pairs];
-                let (cos, sin) = (drawn(rng, &own, dtype, &device), drawn(rng, &own, dtype, &device));
-                let case = (format!("{name} of {dims:?} {dtype} with own angles"), ours, theirs);
+            let x = of(&dims, dtype);
+            // As many rows as positions, more, and those of each sequence.
+            let angles = [vec![seq, pairs], vec![seq + 3, pairs], vec![dims[0], seq, pairs]];
+            for shape in &angles[..2 + usize::from(batched)] {
+                let (cos, sin) = (of(shape, dtype), of(shape, dtype));
+                let case = (format!("{name} of {dims:?} {dtype} with {shape:?}"), ours, theirs);
                 check(s, case, Apart::Never, [&x, &cos, &sin]);
             }
         }
-        // Any layout.
-        let (x, theirs_x) = drawn(rng, &[2, 6, 4, 3], DType::F32, &device);
-        let x = (x.transpose(1, 3).unwrap(), theirs_x.transpose(1, 3).unwrap());
-        let (cos, sin) = (drawn(rng, &[3, 6], DType::F32, &device), drawn(rng, &[3, 6], DType::F32, &device));
-        let cos = (cos.0.t().unwrap(), cos.1.t().unwrap());
-        let sin = (sin.0.t().unwrap(), sin.1.t().unwrap());
-        check(s, (format!("{name} of views"), ours, theirs), Apart::More, [&x, &cos, &sin]);
-        let whole = |(ours, theirs): &Pair| (ours.clone(), theirs.contiguous().unwrap());
-        let (x, cos, sin) = (whole(&x), whole(&cos), whole(&sin));
-        check(
-            s,
-            (format!("{name} of views, as Candle wants them"), ours, theirs),
-            Apart::Never,
-            [&x, &cos, &sin],
-        );
+        // Any layout, where Candle wants one.
+        let views = [[2, 6, 4, 3].as_slice(), &[3, 6], &[3, 6]].map(|dims| {
+            let (ours, theirs) = of(dims, DType::F32);
+            let (first, last) = (usize::from(dims.len() == 4), dims.len() - 1);
+            (ours.transpose(first, last).unwrap(), theirs.transpose(first, last).unwrap())
+        });
+        check(s, (format!("{name} of views"), ours, theirs), Apart::More, views.each_ref());
+        let whole = views.map(|(ours, theirs)| (ours, theirs.contiguous().unwrap()));
+        check(s, (format!("{name} of these views"), ours, theirs), Apart::Never, whole.each_ref());
     }
 }
 
 /// What fails on both sides.
 fn refusals(s: &mut Suite) {
-    let device = s.device.clone();
-    let rng = &mut Rng::new(78);
-    let mut of = |dims: &[usize], dtype: DType| drawn(rng, dims, dtype, &device);
-    let x = of(&[2, 5, 5, 6], DType::F32);
-    let good = of(&[5, 3], DType::F32);
+    let (device, rng) = (s.device.clone(), &mut Rng::new(78));
+    let typed = |dims: &[usize], dtype| drawn(&mut Rng::new(79), dims, dtype, &device);
+    let mut of = |dims: &[usize]| drawn(rng, dims, DType::F32, &device);
+    let (x, good) = (of(&[2, 5, 5, 6]), of(&[5, 3]));
     let wrong = [
-        ("more pairs", of(&[5, 4], DType::F32)),
-        ("fewer pairs", of(&[5, 2], DType::F32)),
-        ("fewer rows", of(&[4, 3], DType::F32)),
-        ("another batch", of(&[3, 5, 3], DType::F32)),
-        ("four axes", of(&[1, 1, 5, 3], DType::F32)),
-        ("one axis", of(&[15], DType::F32)),
-        ("another type", of(&[5, 3], DType::F16)),
+        ("more pairs", of(&[5, 4])),
+        ("fewer pairs", of(&[5, 2])),
+        ("fewer rows", of(&[4, 3])),
+        ("another batch", of(&[3, 5, 3])),
+        ("four axes", of(&[1, 1, 5, 3])),
+        ("one axis", of(&[15])),
+        ("another type", typed(&[5, 3], DType::F16)),
     ];
+    let (three, odd) = (of(&[5, 5, 6]), of(&[2, 5, 5, 7]));
+    let (whole, angles) = (typed(&[2, 5, 5, 6], DType::U32), typed(&[5, 3], DType::U32));
     for (name, ours, theirs, _, fast) in FUNCTIONS {
+        let mut refuse = |why: &str, apart, operands| {
+            check(s, (format!("{name} of {why}"), ours, theirs), apart, operands);
+        };
         for (why, angles) in &wrong {
             // The slow formulas broadcast.
             let apart = if fast { Apart::Never } else { Apart::More };
-            check(s, (format!("{name} of {why}"), ours, theirs), apart, [&x, angles, &good]);
-            check(s, (format!("{name} of {why} of sin"), ours, theirs), apart, [&x, &good, angles]);
+            refuse(why, apart, [&x, angles, &good]);
+            refuse(why, apart, [&x, &good, angles]);
         }
-        let three = of(&[5, 5, 6], DType::F32);
-        check(s, (format!("{name} of three axes"), ours, theirs), Apart::Never, [&three, &good, &good]);
-        let odd = of(&[2, 5, 5, 7], DType::F32);
-        check(s, (format!("{name} of an odd head"), ours, theirs), Apart::Never, [&odd, &good, &good]);
+        refuse("three axes", Apart::Never, [&three, &good, &good]);
+        refuse("an odd head", Apart::Never, [&odd, &good, &good]);
         if fast {
-            let whole = of(&[2, 5, 5, 6], DType::U32);
-            let angles = of(&[5, 3], DType::U32);
-            check(s, (format!("{name} of integers"), ours, theirs), Apart::Never, [&whole, &angles, &angles]);
+            refuse("integers", Apart::Never, [&whole, &angles, &angles]);
         }
     }
 }
@@ -134,7 +122,7 @@ fn values_and_refusals_on_the_cpu() {
 #[cfg(feature = "vulkan")]
 #[test]
 fn values_and_refusals_on_a_vulkan_device() {
-    let Some(device) = crate::vulkan() else { return };
+    let Some(device) = tallow_tests::device::device() else { return };
     let mut suite = Suite::new(&device);
     values(&mut suite, &[DType::F32, DType::F16, DType::BF16]);
     refusals(&mut suite);
@@ -196,7 +184,7 @@ fn replayed(device: &Device) {
 fn one_function_serves_every_length() {
     replayed(&Device::Cpu);
     #[cfg(feature = "vulkan")]
-    if let Some(device) = crate::vulkan() {
+    if let Some(device) = tallow_tests::device::device() {
         replayed(&device);
     }
 }

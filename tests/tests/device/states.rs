@@ -179,7 +179,7 @@ fn functions_update_states() {
         .unwrap();
         for at in 0..5u32 {
             let row = Tensor::full(at as f32, (1, 5), &device).unwrap();
-            let place = Tensor::new(&[at % 4], &device).unwrap();
+            let place = Tensor::new([at % 4], &device).unwrap();
             let sum = write.run(&[&row, &place]).unwrap().remove(0).to_vec1::<f32>().unwrap();
             // 0, 1 and 2, of which the first is replaced by 4; place 3 is beyond the end.
             assert_eq!(sum[4], [0.0, 2.0, 6.0, 6.0, 14.0][at as usize], "{device}");

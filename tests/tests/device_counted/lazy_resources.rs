@@ -1,12 +1,16 @@
 //! Lazy evaluation takes no more memory and no more objects, on either side, however long it goes on.
 
 use std::process::Command;
+use std::sync::Mutex;
 
 use allocation_counter::measure;
 use tallow::{Device, Result, Tensor, eval};
 use tallow_runtime::vulkan::Objects;
 use tallow_tests::device::own_devices as devices;
 use tallow_tests::tensors::{assert_close as close, random};
+
+/// Held by each test: validation layers (1.3.239) crash where devices are closed while others are in use.
+pub static ALONE: Mutex<()> = Mutex::new(());
 
 /// What a device has: bytes in use, bytes cached, and its Vulkan objects.
 pub type Figures = (u64, u64, Objects);
@@ -21,10 +25,13 @@ pub fn figures(device: &Device) -> Figures {
 
 /// What it has once all is done and what is cached is given back.
 pub fn idle(device: &Device) -> Figures {
-    let Device::Vulkan(vulkan) = device else { panic!("{device} is no Vulkan device") };
-    device.synchronize().unwrap();
-    vulkan.trim().unwrap();
+    trim(device);
     figures(device)
+}
+
+fn trim(device: &Device) {
+    let Device::Vulkan(vulkan) = device else { return };
+    vulkan.trim().unwrap();
 }
 
 /// Lets each command buffer of the ring come to its turn.
@@ -35,14 +42,10 @@ pub fn around_the_ring(device: &Device, mut work: impl FnMut()) {
     }
 }
 
-fn is_full() -> bool {
-    std::env::var_os("TALLOW_FULL").is_some()
-}
-
 /// The size of values, and how many of them a loop computes: small ones whose appends are what costs, and large ones that
 /// take memory of their own.
 fn loops() -> [(usize, usize); 2] {
-    let steps = if is_full() { 100_000 } else { 2_000 };
+    let steps = if std::env::var_os("TALLOW_FULL").is_some() { 100_000 } else { 2_000 };
     [(16, steps), (400_000, steps / 10)]
 }
 
@@ -65,6 +68,7 @@ fn distance(x: &Tensor, b: &Tensor) -> f32 {
 /// A loop takes the memory of two of its values, however long it runs, and gives it back.
 #[test]
 fn loops_run_in_constant_memory() {
+    let _alone = ALONE.lock();
     for device in devices() {
         for (n, steps) in loops() {
             // What stream, staging and programs keep is there from now on.
@@ -103,14 +107,13 @@ fn resident_bytes() -> Option<usize> {
 /// since other tests take and give back memory meanwhile.
 #[test]
 fn loops_do_not_grow_the_process() {
+    let _alone = ALONE.lock();
     let test = "lazy_resources::the_process_of_a_loop";
     let program = std::env::current_exe().unwrap();
     let arguments = ["--exact", test, "--ignored", "--nocapture"];
     let output = Command::new(program).args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
-    println!("{stdout}");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
@@ -119,18 +122,17 @@ fn the_process_of_a_loop() {
     for device in devices() {
         for (n, steps) in loops() {
             let (mut x, b) = operands(&device, n);
-            // The heap takes a while to find its size.
             around_the_ring(&device, || halve(&mut x, &b, steps / 100));
-            let Some(before) = resident_bytes() else { return };
-            halve(&mut x, &b, steps);
-            device.synchronize().unwrap();
-            let after = resident_bytes().unwrap();
-            println!("{n} elements, {steps} steps: {before} bytes before, {after} after");
-            let most = (steps * 100).max(1 << 20);
-            assert!(
-                after <= before + most,
-                "{n} elements: {before} bytes before, {after} after {steps} steps"
-            );
+            // Heap and validation layer take a while to find their size. A leak grows in every round.
+            let (most, mut grown) = ((steps * 100).max(1 << 20), vec![]);
+            while grown.len() < 4 && grown.last().is_none_or(|more| *more > most) {
+                let Some(before) = resident_bytes() else { return };
+                halve(&mut x, &b, steps);
+                device.synchronize().unwrap();
+                grown.push(resident_bytes().unwrap().saturating_sub(before));
+            }
+            println!("{n} elements: {grown:?} bytes more after {steps} steps each");
+            assert!(grown.last() <= Some(&most), "{n} elements: {grown:?} bytes");
         }
     }
 }
@@ -150,6 +152,7 @@ fn program(device: &Device) -> Result<Vec<f32>> {
 /// nothing is lost but what could not be computed, and nothing leaks.
 #[test]
 fn allocations_that_fail_are_errors_and_leak_nothing() {
+    let _alone = ALONE.lock();
     for device in devices() {
         let Device::Vulkan(vulkan) = &device else { continue };
         let want = program(&device).unwrap();
@@ -160,7 +163,7 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
         for count in [1, u64::MAX] {
             let mut failed = 0;
             for after in 0.. {
-                vulkan.trim().unwrap();
+                trim(&device);
                 vulkan.fail_allocations(Some((after, count)));
                 let result = program(&device);
                 vulkan.fail_allocations(None);
@@ -186,6 +189,7 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
 /// Tensors are dropped while submissions that read them are under way, and their memory is taken by others meanwhile.
 #[test]
 fn tensors_may_be_dropped_while_they_are_read() {
+    let _alone = ALONE.lock();
     let n = 50_000;
     let want = random(25, &[n], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap().sqr().unwrap();
     for device in devices() {
@@ -231,6 +235,7 @@ fn one_thread(device: &Device, thread: u32) {
 /// Threads share the stream, the blocks and the plans, and leave nothing behind.
 #[test]
 fn threads_evaluate_at_once() {
+    let _alone = ALONE.lock();
     for device in devices() {
         let together = || {
             std::thread::scope(|scope| {
