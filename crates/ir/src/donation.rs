@@ -10,10 +10,8 @@
 //!   written for an earlier one, so `r` is the last result that reads `p`.
 
 use crate::access::param_reads;
-use crate::dtype::DType;
-use crate::form::Form;
-use crate::form::{MapForm, form, output_root};
-use crate::fusion::{Fusion, FusionKind};
+use crate::form::{Form, MapForm, form, output_root};
+use crate::fusion::Fusion;
 use crate::graph::{Graph, Value};
 use crate::index::{Atoms, Index};
 use crate::op::Op;
@@ -24,9 +22,6 @@ use crate::op::Op;
 pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
     let body = &fusion.body;
     let Ok(Form::Map(MapForm { numel })) = form(fusion.kind, body) else { return vec![] };
-    if fusion.kind != FusionKind::Map {
-        return vec![];
-    }
     let mut atoms = Atoms::default();
     let position = atoms.free(&numel);
     // Of each operand: the last result that reads it, and whether all reads are at the position that is written.
@@ -39,25 +34,22 @@ pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
             *read = Some((output, only_here && at == position));
         }
     }
-    let width = |dtype: DType| dtype.size();
     let mut found = vec![];
     for (param, read) in reads.iter().enumerate() {
         let Some((output, true)) = *read else { continue };
         let value = body.outputs()[output].value;
-        let ty = body.ty(value);
-        // A state's new version has its place.
-        let has_place = output_root(body, output) != value;
-        let fits = width(ty.dtype).is_some() && width(ty.dtype) == width(body.params()[param].dtype);
-        if fits && !has_place {
+        // A state's new version lies where the state does.
+        let is_update = output_root(body, output) != value;
+        let width = body.ty(value).dtype.size();
+        if !is_update && width.is_some() && width == body.params()[param].dtype.size() {
             found.push((output as u32, param as u32));
         }
     }
     found
 }
 
-/// The operands that the element at `position` of an output reads, and where.
+/// The operands that the element at `position` of an output reads, and where; of an update, what chooses its rows too.
 fn reads_of(body: &Graph, output: usize, position: &Index, atoms: &mut Atoms) -> Vec<(Value, Index)> {
-    let root = output_root(body, output);
-    let at = atoms.unflatten(position, &body.ty(root).shape);
-    param_reads(body, root, &at, atoms)
+    let at = atoms.unflatten(position, &body.ty(output_root(body, output)).shape);
+    param_reads(body, body.outputs()[output].value, &at, atoms)
 }

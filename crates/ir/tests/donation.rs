@@ -66,3 +66,29 @@ fn the_last_result_that_reads_it_overwrites() {
         return %2 as \"first\"\n return %3 as \"last\"";
     assert_eq!(pairs(two), ["first <- q", "last <- x"]);
 }
+
+/// An index that says where a row is written is read, too, and after the results before.
+#[test]
+fn what_chooses_rows_is_read() {
+    let graph = text::parse(
+        "graph \"g\" {
+  %0 = input \"at\" : u32[4]
+  %1 = input \"rows\" : f32[4,1]
+  %2 = state \"s\" : f32[8,1]
+  %3 = fusion map %0 %1 %2 : u32[4], f32[8,1] {
+    %0 = param 0 : u32[4]
+    %1 = param 1 : f32[4,1]
+    %2 = param 2 : f32[8,1]
+    %3 = bit_not %0 : u32[4]
+    %4 = state_update_rows %2 %1 %0 axis=0 at=[0,0] : f32[8,1]
+    return %3
+    return %4
+  }
+  return %3.0 as \"y\"
+  return %3.1 as \"s\"
+}",
+    )
+    .unwrap();
+    let Some(Op::Fusion(fusion)) = graph.nodes().map(|(_, n)| &n.op).last() else { panic!("no fusion") };
+    assert_eq!(in_place(fusion), []);
+}
