@@ -13,6 +13,7 @@ use tallow_ir::{DType, Dim, Op, TensorType};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::eval::eval_for;
+use crate::lower::{address, pending};
 use crate::shape::{Axis, Extent, IntoShape};
 use crate::tensor::Tensor;
 use crate::trace::in_function;
@@ -57,7 +58,7 @@ impl State {
         }
         if !value.is_known() {
             // It must not belong to a function.
-            crate::lower::pending("state", &[value])?;
+            pending("state", &[value])?;
         }
         let cell = Cell {
             ty: value.ty().clone(),
@@ -115,9 +116,10 @@ impl State {
     /// What it holds. The value does not change when the state does.
     ///
     /// # Errors
-    /// Never, but in a function that is compiled for states whose shape is none.
+    /// Never, but the methods that the value is used with fail.
     pub fn read(&self) -> Result<Tensor> {
-        self.change(|current| Ok(current.clone()), |current| Ok(current.clone()))
+        let value = |current: &mut Tensor| Ok(current.clone());
+        self.change(value, value)
     }
 
     /// Holds `value` from now on.
@@ -131,13 +133,19 @@ impl State {
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         self.check(op, value)?;
-        let rank = value.rank();
+        let update = Op::StateUpdate { offsets: vec![Dim::zero(); value.rank()], rows: None };
         self.change(
             |current| {
                 *current = value.clone();
                 Ok(())
             },
-            |current| write(current, vec![Dim::zero(); rank], value),
+            |current| {
+                // What it holds already is no update.
+                if address(current) != address(value) {
+                    *current = Tensor::of_op(update, &[&*current, value], value.device())?;
+                }
+                Ok(())
+            },
         )
     }
 
@@ -157,15 +165,7 @@ impl State {
         }
         let mut offsets = vec![Dim::zero(); lhs.rank()];
         offsets[axis] = offset.extent();
-        let now = |current: &mut Tensor| {
-            if let Some(symbol) = offsets[axis].symbols().first() {
-                let why = format!("an offset with symbol {} has no value here", symbol.name());
-                return Err(Error::InvalidArgument { op, why });
-            }
-            settle(op, current)?;
-            write(current, offsets.clone(), src)
-        };
-        self.change(now, |current| write(current, offsets.clone(), src))
+        self.update(op, offsets, None, &[src])
     }
 
     /// Holds element `i` of `src` along `axis` in place of element `indices[i]`; other extents are the state's. What an index
@@ -189,19 +189,7 @@ impl State {
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         let chosen = update_places(op, indices)?;
-        let next = |current: &Tensor| {
-            let update = Op::StateUpdate { offsets: vec![Dim::zero(); lhs.rank()], rows: Some(axis) };
-            Tensor::of_op(update, &[current, src, &chosen], src.device())
-        };
-        let now = |current: &mut Tensor| {
-            settle(op, current)?;
-            *current = next(current)?;
-            Ok(())
-        };
-        self.change(now, |current| {
-            *current = next(current)?;
-            Ok(())
-        })
+        self.update(op, vec![Dim::zero(); lhs.rank()], Some(axis), &[src, &chosen])
     }
 
     fn check(&self, op: &'static str, value: &Tensor) -> Result<()> {
@@ -209,10 +197,38 @@ impl State {
             return Err(Error::DTypeMismatchBinaryOp { op, lhs: self.dtype(), rhs: value.dtype() });
         }
         if value.device() != self.device() {
-            let (lhs, rhs) = (self.device().name(), value.device().name());
-            return Err(Error::DeviceMismatchBinaryOp { op, lhs, rhs });
+            return Err(self.device().mismatch(op, value.device()));
         }
         Ok(())
+    }
+
+    /// Writes `written`, a source and perhaps indices along axis `rows`, at `offsets`.
+    fn update(
+        &self,
+        op: &'static str,
+        offsets: Vec<Dim>,
+        rows: Option<usize>,
+        written: &[&Tensor],
+    ) -> Result<()> {
+        let symbol = offsets.iter().flat_map(Dim::symbols).next();
+        let update = Op::StateUpdate { offsets, rows };
+        let next = |current: &mut Tensor| {
+            let operands = [&[&*current], written].concat();
+            *current = Tensor::of_op(update.clone(), &operands, self.device())?;
+            Ok(())
+        };
+        let now = |current: &mut Tensor| {
+            if let Some(symbol) = symbol {
+                let why = format!("an offset with symbol {} has no value here", symbol.name());
+                return Err(Error::InvalidArgument { op, why });
+            }
+            // One update at a time, so that a loop of updates that nobody reads holds no more than one.
+            if !current.is_known() {
+                eval_for(op, &[&*current])?;
+            }
+            next(current)
+        };
+        self.change(now, next)
     }
 
     /// Reads or replaces the value `now`, or in a function being compiled on this thread that of each run.
@@ -231,19 +247,6 @@ impl State {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tensor> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Computes what a state holds before it is updated: one update at a time, so that a loop of updates that nobody reads holds
-/// no more than one.
-fn settle(op: &'static str, current: &Tensor) -> Result<()> {
-    if current.is_known() { Ok(()) } else { eval_for(op, &[current]) }
-}
-
-/// The next version of `current`, with `src` at `offsets`.
-fn write(current: &mut Tensor, offsets: Vec<Dim>, src: &Tensor) -> Result<()> {
-    let update = Op::StateUpdate { offsets, rows: None };
-    *current = Tensor::of_op(update, &[&*current, src], src.device())?;
-    Ok(())
 }
 
 /// Indices as an update takes them; what is below 0 names nothing.

@@ -30,7 +30,7 @@ struct Record {
 }
 
 /// A state in a function.
-pub(crate) struct Version {
+struct Version {
     state: State,
     /// What it holds when the function runs.
     first: Tensor,

@@ -89,7 +89,7 @@ impl VulkanDevice {
         self.evaluation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same device for what is kept while the device has users, and is none of them.
+    /// The same device for the cache of programs, whose entries must not hold it open.
     pub(crate) fn for_cache(&self) -> VulkanDevice {
         VulkanDevice { context: self.context.clone(), evaluation: self.evaluation.clone(), _user: None }
     }

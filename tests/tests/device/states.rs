@@ -214,6 +214,30 @@ fn functions_update_states() {
     }
 }
 
+/// Updates whose source is a view of the state itself.
+#[test]
+fn functions_move_rows_within_a_state() {
+    for device in all_devices() {
+        let rows: Vec<f32> = (0..12).map(|i| i as f32).collect();
+        let state = State::new(&Tensor::from_vec(rows, (4, 3), &device).unwrap()).unwrap();
+        let unchanged = State::new(&Tensor::ones(3, DType::F32, &device).unwrap()).unwrap();
+        let f = compile(&device, &[], |_| {
+            unchanged.set(&unchanged.read()?)?;
+            // Rows overlap those that are read.
+            state.slice_set(&state.read()?.narrow(0, 1, 3)?, 0, 0)?;
+            state.set(&state.read()?.flip(1)?)?;
+            Ok(vec![state.read()?.sum_all()?, unchanged.read()?])
+        })
+        .unwrap();
+        let out = f.run(&[]).unwrap();
+        assert_eq!(out[0].to_scalar::<f32>().unwrap(), (3..12).sum::<i32>() as f32 + 30.0, "{device}");
+        let rows = state.read().unwrap().to_vec2::<f32>().unwrap();
+        let expected = [[5.0, 4.0, 3.0], [8.0, 7.0, 6.0], [11.0, 10.0, 9.0], [11.0, 10.0, 9.0]];
+        assert_eq!(rows, expected, "{device}");
+        assert_eq!(out[1].to_vec1::<f32>().unwrap(), [1.0; 3]);
+    }
+}
+
 #[test]
 fn misuse_is_an_error() {
     let device = Device::Cpu;
