@@ -89,6 +89,6 @@ fn what_chooses_rows_is_read() {
 }",
     )
     .unwrap();
-    let Some(Op::Fusion(fusion)) = graph.nodes().map(|(_, n)| &n.op).last() else { panic!("no fusion") };
+    let Some(Op::Fusion(fusion)) = graph.nodes().map(|(_, n)| &n.op).next_back() else { panic!("no fusion") };
     assert_eq!(in_place(fusion), []);
 }
