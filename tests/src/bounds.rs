@@ -236,6 +236,13 @@ impl Intervals {
             {
                 self.both(op, operands)
             }
+            Op::StateUpdate { .. } if is_real(ty.dtype) => {
+                // Any row may be written, and the state holds that when the run is over.
+                let any = self.any(ty)?;
+                let whole = Op::StateUpdate { offsets: vec![Dim::zero(); ty.shape.rank()], rows: None };
+                let low = self.graph.add(whole.clone(), &[operands[0].low, any.low])?;
+                Ok(Range { low, high: self.graph.add(whole, &[operands[0].high, any.high])? })
+            }
             Op::StateUpdate { .. } => self.any(ty),
             Op::Gather { .. } if operands[1].is_exact() => self.both(op, operands),
             Op::Gather { .. } => self.any(ty),

@@ -130,8 +130,9 @@ impl Intervals {
             DType::U32 => (0, i64::from(u32::MAX)),
             DType::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-            DType::I64 | DType::Block(_) => (i64::MIN, i64::MAX),
-            DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            DType::I64 => (i64::MIN, i64::MAX),
+            // What blocks mean is real.
+            DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::Block(_) => {
                 let end = |x: f64| Scalar::float(DType::F64, x);
                 return self.filled(ty, end(f64::NEG_INFINITY), end(f64::INFINITY));
             }
