@@ -26,9 +26,9 @@ use crate::trace::in_function;
 /// let device = Device::Cpu;
 /// let rows = State::zeros((4, 2), DType::F32, &device)?;
 /// rows.slice_set(&Tensor::new([[1f32, 2.0]], &device)?, 0, 3)?;
-/// let before = rows.read();
-/// rows.set(&(rows.read() * 2.0)?)?;
-/// assert_eq!(rows.read().get(3)?.to_vec1::<f32>()?, [2.0, 4.0]);
+/// let before = rows.read()?;
+/// rows.set(&(rows.read()? * 2.0)?)?;
+/// assert_eq!(rows.read()?.get(3)?.to_vec1::<f32>()?, [2.0, 4.0]);
 /// assert_eq!(before.get(3)?.to_vec1::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), tallow::Error>(())
 /// ```
