@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use tallow_codegen::{Choice, Module, choices, compile_chosen};
+use tallow_codegen::{Module, Schedule, compile_scheduled, schedules};
 use tallow_ir::text::parse;
 use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify};
 use tallow_reference::{Array, evaluate};
@@ -146,14 +146,14 @@ fn glsl(case: &Case, device: &str, choice: Option<usize>) {
             _ => None,
         });
         let nth = |fusion: Fusion| {
-            let all = choices(&fusion, &caps).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let all = schedules(&fusion, &caps).unwrap_or_else(|e| panic!("{name}: {e}"));
             Some((fusion, *all.get(number)?))
         };
-        let chosen: Vec<(Fusion, Choice)> = fusions.filter_map(nth).collect();
-        text = chosen.iter().map(|(_, choice)| format!("// ==== {choice}\n")).collect();
+        let chosen: Vec<(Fusion, Schedule)> = fusions.filter_map(nth).collect();
+        text = chosen.iter().map(|(_, schedule)| format!("// ==== {schedule}\n")).collect();
         chosen.into_iter().collect()
     };
-    let module = compile_chosen(&graph(case), &caps, &mut choose, &mut |_, _| {});
+    let module = compile_scheduled(&graph(case), &caps, &mut choose, &mut |_, _| {});
     let module = module.unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(!text.is_empty(), "{name}: no choice {number}");
     let kernels: String =

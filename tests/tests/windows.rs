@@ -120,12 +120,16 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Kernels of a function of one input for a profile: their names, and bytes of the arena.
+/// Kernels of a function of one input for a profile: algorithm and last op of each, and bytes of the arena.
 fn kernels(profile: &str, shape: &[usize], build: impl Fn(&Tensor) -> Result<Tensor>) -> (Vec<String>, u64) {
     let function = compile(&CPU, &[Input::new("x", DType::F32, shape)], |x| Ok(vec![build(&x[0])?])).unwrap();
     let caps = tallow_ir::caps::profile(profile).unwrap();
     let module = tallow_codegen::compile(function.graph(), &caps).unwrap();
-    (module.kernels.iter().map(|k| k.name.clone()).collect(), module.plan.arena.bytes)
+    let name = |k: &tallow_codegen::Kernel| {
+        let last = k.name.rsplit(' ').next().unwrap_or_default();
+        format!("{} .. {last}", k.schedule.algorithm.name())
+    };
+    (module.kernels.iter().map(name).collect(), module.plan.arena.bytes)
 }
 
 /// Bias and activation are in the kernel of the convolution, padding and windows in its reads: one dispatch, and
@@ -141,14 +145,14 @@ fn a_convolution_is_one_dispatch_without_scratch() -> Result<()> {
         let strided = |x: &Tensor| bias_relu(x.conv2d(&weight(&[32, 4, 5, 5])?, 2, 2, 1, 2)?, 32);
         assert_eq!(kernels(profile, &[2, 8, 20, 22], strided), one("matmul .. maximum"));
         let depthwise = |x: &Tensor| bias_relu(x.conv2d(&weight(&[8, 1, 3, 3])?, 1, 1, 2, 8)?, 8);
-        assert_eq!(kernels(profile, &[2, 8, 20, 22], depthwise), one("row .. maximum"));
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], depthwise), one("short_rows .. maximum"));
         let few = |x: &Tensor| bias_relu(x.conv2d(&weight(&[3, 64, 3, 3])?, 1, 1, 1, 1)?, 3);
         assert_eq!(kernels(profile, &[1, 64, 20, 22], few), one("matvec .. maximum"));
         let transposed =
             |x: &Tensor| bias_relu(x.conv_transpose2d(&weight(&[8, 16, 4, 4])?, 1, 0, 2, 1)?, 16);
         assert_eq!(kernels(profile, &[2, 8, 20, 22], transposed), one("matmul .. maximum"));
         let pool = |x: &Tensor| x.relu()?.max_pool2d(3);
-        assert_eq!(kernels(profile, &[2, 8, 20, 22], pool), one("row .. reduce_max"));
+        assert_eq!(kernels(profile, &[2, 8, 20, 22], pool), one("short_rows .. reduce_max"));
         // Of two convolutions the first one's result is in memory, and nothing else: the second reads it
         // through pads and windows.
         let two = |x: &Tensor| {

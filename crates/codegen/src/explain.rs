@@ -32,7 +32,7 @@ impl Module {
             let bytes = |a: &[tallow_ir::schedule::Access]| a.iter().map(|a| a.end - a.start).sum::<u64>();
             writeln!(
                 out,
-                "  {:<28} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
+                "  {:<48} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
                 d.name,
                 bytes(&d.reads),
                 bytes(&d.writes),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, CustomKernel, Dim};
 
+use crate::schedule::Schedule;
+
 /// Which Vulkan a module is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -28,7 +30,7 @@ impl Target {
 /// A compute shader for one fusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Kind and what it ends in, for people.
+    /// Schedule and last op, for people.
     pub name: String,
     /// The shader; equal kernels of different layers have equal text and so share a pipeline.
     pub glsl: String,
@@ -47,9 +49,18 @@ pub struct Kernel {
     pub target: Target,
     /// The user's kernel that this is, if it is one.
     pub custom: Option<Arc<CustomKernel>>,
+    /// How it computes its fusion.
+    pub schedule: Schedule,
 }
 
-/// Memory through which the workgroups of one dispatch meet.
+impl Kernel {
+    /// The shader without the comments in front of its lines. Two schedules of a small fusion may differ in nothing else.
+    pub fn code(&self) -> String {
+        self.glsl.lines().filter(|line| !line.starts_with("//")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Memory through which the workgroups of one dispatch combine their partials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scratch {
     /// What each dispatch needs.
@@ -294,13 +305,13 @@ pub enum CodegenError {
         /// What is wrong.
         why: String,
     },
-    /// A choice that is not among those of the kernel's kind.
-    #[error("{kind} kernel: {choice} is none of its choices")]
-    Choice {
+    /// A schedule that is not among the fusion's candidates.
+    #[error("{kind} fusion: '{schedule}' is not one of its schedules")]
+    NoSuchSchedule {
         /// The fusion's kind.
         kind: &'static str,
-        /// What was asked for.
-        choice: String,
+        /// The schedule that was asked for.
+        schedule: String,
     },
     /// A pass or the verifier failed.
     #[error(transparent)]

@@ -37,10 +37,10 @@ use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{self, Form};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
 
-use crate::choice::{Choice, Scores, Sharing};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Table, Target};
 use crate::library::library;
+use crate::schedule::{Algorithm, Instruction, Schedule};
 use crate::template::render;
 
 /// Which file generates the kernel of a form.
@@ -91,38 +91,55 @@ impl<'f> Kind<'f> {
         }
     }
 
-    /// What is worth trying, what the cost model takes first; nothing where there is nothing to choose.
-    fn choices(&self, e: &Emitter<'_>) -> Result<Vec<Choice>, CodegenError> {
+    /// The candidates, the cost model's default first.
+    fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
         Ok(match self {
-            Kind::MatvecDot(f) => {
-                Sharing::all(e, f, matvec_dot::item(e, f)).into_iter().map(Choice::Sharing).collect()
-            }
-            Kind::MatvecStaged(f) => {
-                Sharing::all(e, f, operand::WIDE).into_iter().map(Choice::Sharing).collect()
-            }
-            Kind::Matvec(f) => matvec::choices(e, f).into_iter().map(Choice::Matvec).collect(),
+            Kind::MatvecDot(f) => sharing::schedules(e, f, matvec_dot::products(e, f)),
+            Kind::MatvecStaged(f) => sharing::schedules(e, f, matvec_staged::PRODUCTS),
+            Kind::Matvec(f) => matvec::schedules(e, f),
             Kind::MatmulMatrix(f) => {
-                let sides = matmul_matrix::choices(e, f).into_iter().map(Choice::Side);
-                sides.chain(matmul_workgroup::choices(e, f).into_iter().map(Choice::Whole)).collect()
+                [matmul_matrix::schedules(e, f), matmul_workgroup::schedules(e, f)].concat()
             }
-            Kind::Matmul(f) => matmul::choices(e, f)?.into_iter().map(Choice::Tile).collect(),
-            Kind::Row(f) => row::choices(e, f).into_iter().map(Choice::Rows).collect(),
-            Kind::AttentionGroup(f) => attention_group::choices(e, f).into_iter().map(Choice::Keys).collect(),
-            Kind::AttentionMatrix(f) => {
-                attention_matrix::choices(e, f).into_iter().map(Choice::Scores).collect()
-            }
-            Kind::Map(_)
-            | Kind::Attention(_)
-            | Kind::Quantize(_)
-            | Kind::Scan(_)
-            | Kind::Sort(_)
-            | Kind::Custom(_)
-            | Kind::Scatter(_) => vec![],
+            Kind::Matmul(f) => matmul::schedules(e, f)?,
+            Kind::Row(f) => row::schedules(e, f),
+            Kind::AttentionGroup(f) => attention_group::schedules(e, f),
+            Kind::AttentionMatrix(f) => attention_matrix::schedules(e, f),
+            Kind::Attention(f) => vec![attention::schedule(e, f)],
+            Kind::Map(_) => vec![map::schedule(e.caps)],
+            Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
+            Kind::Scatter(_) => vec![scatter::schedule(e.caps)],
+            Kind::Scan(f) => vec![scan::schedule(e, f)],
+            Kind::Sort(f) => vec![sort::schedule(e, f)],
+            Kind::Custom(f) => vec![custom::schedule(e, f)],
         })
+    }
+
+    /// The kernel of one of these schedules.
+    fn kernel(&self, e: Emitter<'_>, schedule: Schedule) -> Result<Kernel, CodegenError> {
+        match self {
+            Kind::Map(f) => map::kernel(e, f, schedule),
+            Kind::Row(f) => row::kernel(e, f, schedule),
+            Kind::MatvecDot(f) => matvec_dot::kernel(e, f, schedule),
+            Kind::MatvecStaged(f) => matvec_staged::kernel(e, f, schedule),
+            Kind::Matvec(f) => matvec::kernel(e, f, schedule),
+            Kind::MatmulMatrix(f) if schedule.instruction == Some(Instruction::Coopmat2) => {
+                matmul_workgroup::kernel(e, f, schedule)
+            }
+            Kind::MatmulMatrix(f) => matmul_matrix::kernel(e, f, schedule),
+            Kind::Matmul(f) => matmul::kernel(e, f, schedule),
+            Kind::AttentionMatrix(f) => attention_matrix::kernel(e, f, schedule),
+            Kind::AttentionGroup(f) => attention_group::kernel(e, f, schedule),
+            Kind::Attention(f) => attention::kernel(e, f, schedule),
+            Kind::Quantize(f) => quantize::kernel(e, f, schedule),
+            Kind::Scan(f) => scan::kernel(e, f, schedule),
+            Kind::Sort(f) => sort::kernel(e, f, schedule),
+            Kind::Custom(f) => custom::kernel(e, f, schedule),
+            Kind::Scatter(f) => scatter::kernel(e, f, schedule),
+        }
     }
 }
 
-/// The kernel for one fusion, as the cost model cuts it up; symbol expressions that it reads go into `table`.
+/// The kernel for one fusion, with the cost model's default schedule; symbol expressions that it reads go into `table`.
 ///
 /// # Errors
 /// When the device lacks what the fusion needs.
@@ -130,98 +147,55 @@ pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<K
     generate(fusion, None, caps, table)
 }
 
-/// What is worth trying for one fusion, what [`kernel`] takes first; nothing where there is nothing to choose.
+/// The candidate schedules of one fusion, the default of [`kernel`] first.
 ///
 /// # Errors
 /// As [`kernel`].
-pub fn choices(fusion: &Fusion, caps: &DeviceCaps) -> Result<Vec<Choice>, CodegenError> {
+pub fn schedules(fusion: &Fusion, caps: &DeviceCaps) -> Result<Vec<Schedule>, CodegenError> {
     let form = form::form(fusion.kind, &fusion.body)?;
     let mut table = Table::default();
     let mut e = Emitter::new(&fusion.body, caps, &mut table);
-    Kind::of(&mut e, fusion, &form).choices(&e)
+    Kind::of(&mut e, fusion, &form).schedules(&e)
 }
 
-/// As [`kernel`] with one of the fusion's [`choices`].
+/// As [`kernel`] with one of the fusion's [`schedules`].
 ///
 /// # Errors
-/// As [`kernel`], and [`CodegenError::Choice`] for another choice.
+/// As [`kernel`], and [`CodegenError::NoSuchSchedule`] for another schedule.
 pub fn kernel_with(
     fusion: &Fusion,
-    choice: Choice,
+    schedule: Schedule,
     caps: &DeviceCaps,
     table: &mut Table,
 ) -> Result<Kernel, CodegenError> {
-    match choices(fusion, caps)?.contains(&choice) {
-        true => generate(fusion, Some(choice), caps, table),
-        false => Err(CodegenError::Choice { kind: fusion.kind.name(), choice: choice.to_string() }),
-    }
+    generate(fusion, Some(schedule), caps, table)
 }
 
 fn generate(
     fusion: &Fusion,
-    choice: Option<Choice>,
+    wanted: Option<Schedule>,
     caps: &DeviceCaps,
     table: &mut Table,
 ) -> Result<Kernel, CodegenError> {
     let form = form::form(fusion.kind, &fusion.body)?;
     let mut e = Emitter::new(&fusion.body, caps, table);
     let kind = Kind::of(&mut e, fusion, &form);
-    // Checked against the kind's own choices, a choice is of its variant.
-    let sharing = |first: Sharing| if let Some(Choice::Sharing(given)) = choice { given } else { first };
-    match kind {
-        Kind::Map(f) => map::kernel(e, f),
-        Kind::Row(f) => {
-            row::kernel(e, f, if let Some(Choice::Rows(rows)) = choice { Some(rows) } else { None })
-        }
-        Kind::MatvecDot(f) => {
-            let choice = sharing(Sharing::first(&e, f, matvec_dot::item(&e, f)));
-            matvec_dot::kernel(e, f, choice)
-        }
-        Kind::MatvecStaged(f) => {
-            let choice = sharing(Sharing::first(&e, f, operand::WIDE));
-            matvec_staged::kernel(e, f, choice)
-        }
-        Kind::Matvec(f) => {
-            let first = matvec::first(&e, f);
-            matvec::kernel(e, f, if let Some(Choice::Matvec(given)) = choice { given } else { first })
-        }
-        Kind::MatmulMatrix(f) => match choice {
-            Some(Choice::Whole(side)) => matmul_workgroup::kernel(e, f, side),
-            Some(Choice::Side(side)) => matmul_matrix::kernel(e, f, Some(side)),
-            _ => matmul_matrix::kernel(e, f, None),
-        },
-        Kind::Matmul(f) => {
-            matmul::kernel(e, f, if let Some(Choice::Tile(tile)) = choice { Some(tile) } else { None })
-        }
-        Kind::AttentionMatrix(f) => {
-            let first = attention_matrix::choices(&e, f).first().copied().unwrap_or(Scores::Shared);
-            attention_matrix::kernel(
-                e,
-                f,
-                if let Some(Choice::Scores(scores)) = choice { scores } else { first },
-            )
-        }
-        Kind::AttentionGroup(f) => {
-            let first = attention_group::first(caps);
-            attention_group::kernel(e, f, if let Some(Choice::Keys(keys)) = choice { keys } else { first })
-        }
-        Kind::Attention(f) => attention::kernel(e, f),
-        Kind::Quantize(f) => quantize::kernel(e, f),
-        Kind::Scan(f) => scan::kernel(e, f),
-        Kind::Sort(f) => sort::kernel(e, f),
-        Kind::Custom(f) => custom::kernel(e, f),
-        Kind::Scatter(f) => scatter::kernel(e, f),
-    }
+    let all = kind.schedules(&e)?;
+    let schedule = match wanted {
+        None => all.first().copied(),
+        Some(wanted) => all.into_iter().find(|schedule| *schedule == wanted),
+    };
+    let wanted = || wanted.map(|schedule| schedule.to_string()).unwrap_or_default();
+    let refused = || CodegenError::NoSuchSchedule { kind: fusion.kind.name(), schedule: wanted() };
+    kind.kernel(e, schedule.ok_or_else(refused)?)
 }
-
 /// The extension of matrices of a workgroup, which wants SPIR-V 1.6.
 pub(crate) const TENSORS: &str = "GL_NV_cooperative_matrix2";
 
 /// What every template needs besides its own holes.
 pub(crate) struct Parts {
-    pub kind: &'static str,
+    pub schedule: Schedule,
     pub template: &'static str,
-    pub workgroup: u32,
     pub grid: [Count; 3],
     /// Functions of the kind (reductions, wide loads), in front of which the buffers are declared.
     pub functions: String,
@@ -264,8 +238,8 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
     let common = context! {
         extensions => extensions.join("\n") + &modes,
-        header => format!("// {} kernel\n{}", parts.kind, header.join("\n")),
-        workgroup => parts.workgroup,
+        header => format!("// {}\n{}", parts.schedule, header.join("\n")),
+        workgroup => parts.schedule.workgroup,
         declarations => declarations,
         functions => functions,
         prelude => prelude,
@@ -273,12 +247,29 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let glsl = render(parts.template, context! { ..parts.holes, ..common })?;
     let glsl = tidy(&glsl);
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
-    let name = format!("{} .. {}", parts.kind, last.split(' ').next().unwrap_or_default());
-    let workgroup = [parts.workgroup, 1, 1];
+    let name = format!("{} .. {}", parts.schedule, last.split(' ').next().unwrap_or_default());
+    let workgroup = [parts.schedule.workgroup, 1, 1];
     // H200, with spirv-opt and without: steps of decoding of the 8B shape in F16 4.05 and 4.21 ms, attention of 2048 queries
     // 555 and 650 us. Other kinds gain nothing, and matmuls in registers lose (f32, 4096^3: 3.30 and 2.87 ms). A driver for a
     // CPU takes as long for either module.
-    let optimize = matches!(parts.kind, "matvec" | "attention") && e.caps.device_type != DeviceType::Cpu;
+    let gains = match parts.schedule.algorithm {
+        Algorithm::Matvec
+        | Algorithm::StagedMatvec
+        | Algorithm::Attention
+        | Algorithm::DecodeAttention
+        | Algorithm::FlashAttention => true,
+        Algorithm::Map
+        | Algorithm::Row
+        | Algorithm::ShortRows
+        | Algorithm::Columns
+        | Algorithm::Matmul
+        | Algorithm::Quantize
+        | Algorithm::Scan
+        | Algorithm::Sort
+        | Algorithm::Scatter
+        | Algorithm::Custom => false,
+    };
+    let optimize = gains && e.caps.device_type != DeviceType::Cpu;
     Ok(Kernel {
         name,
         glsl,
@@ -289,6 +280,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
         optimize,
         target,
         custom: None,
+        schedule: parts.schedule,
     })
 }
 

@@ -8,7 +8,6 @@
 
 #[cfg(feature = "spirv")]
 mod cache;
-mod choice;
 #[cfg(feature = "spirv")]
 mod custom;
 mod donation;
@@ -21,19 +20,20 @@ mod library;
 mod module;
 mod repack;
 mod scalar;
+mod schedule;
 #[cfg(feature = "spirv")]
 mod spirv;
 mod storage;
 mod template;
 
-pub use choice::{Choice, Choices, Keys, Matvec, Rows, Scores, Sharing, class_of};
 pub use donation::Donation;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
-pub use kinds::{MATRIX_ROWS_KERNEL, choices, kernel, kernel_with};
+pub use kinds::{MATRIX_ROWS_KERNEL, kernel, kernel_with, schedules};
 pub use module::{
-    Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_chosen, compile_observed, limits,
+    Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, compile_scheduled, limits,
 };
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
+pub use schedule::{Algorithm, Epilogue, Instruction, Schedule, Schedules, Split, Tile, class_of};
 #[cfg(feature = "spirv")]
 pub use spirv::{ShaderText, SpirvStats, Words, check_custom, compile_kernels, compile_spirv};

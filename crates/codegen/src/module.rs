@@ -7,10 +7,10 @@ use tallow_ir::schedule::{self, Access, Buffer, Dispatch, Limits, Place, Plan, P
 use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
-use crate::choice::Choices;
 use crate::donation::{self, Candidate, Donation};
 use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
+use crate::schedule::Schedules;
 
 /// A named tensor and the buffer of the program that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,18 +108,18 @@ pub fn compile_observed(
     caps: &DeviceCaps,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Module, CodegenError> {
-    compile_chosen(graph, caps, &mut |_| Choices::default(), observer)
+    compile_scheduled(graph, caps, &mut |_| Schedules::default(), observer)
 }
 
 /// As [`compile_observed`]; `choose` is asked once, with the fused graph, for what was chosen for its fusions. It is part of
 /// what [`KERNELS`] ends.
 ///
 /// # Errors
-/// As [`compile`], and [`CodegenError::Choice`] for what is none of a fusion's choices.
-pub fn compile_chosen(
+/// As [`compile`], and [`CodegenError::NoSuchSchedule`] for what is not a candidate of its fusion.
+pub fn compile_scheduled(
     graph: &Graph,
     caps: &DeviceCaps,
-    choose: &mut dyn FnMut(&Graph) -> Choices,
+    choose: &mut dyn FnMut(&Graph) -> Schedules,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Module, CodegenError> {
     let mut decisions = vec![];
@@ -201,7 +201,7 @@ impl Builder {
         buffer
     }
 
-    fn build(&mut self, graph: &Graph, caps: &DeviceCaps, choices: &Choices) -> Result<(), CodegenError> {
+    fn build(&mut self, graph: &Graph, caps: &DeviceCaps, schedules: &Schedules) -> Result<(), CodegenError> {
         let returned = returned(graph);
         let mut outputs = 0;
         let mut known: HashMap<&Fusion, usize> = HashMap::new();
@@ -228,8 +228,10 @@ impl Builder {
                     let kernel = match known.get(&**fusion) {
                         Some(k) => *k,
                         None => {
-                            let kernel = match choices.get(&**fusion) {
-                                Some(choice) => kinds::kernel_with(fusion, *choice, caps, &mut self.table)?,
+                            let kernel = match schedules.get(&**fusion) {
+                                Some(schedule) => {
+                                    kinds::kernel_with(fusion, *schedule, caps, &mut self.table)?
+                                }
                                 None => kinds::kernel(fusion, caps, &mut self.table)?,
                             };
                             self.kernels.push(kernel);

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    Choices, CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, SpirvStats, Tensor, compile_chosen,
-    compile_kernels,
+    CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_kernels,
+    compile_scheduled,
 };
 use tallow_ir::schedule::{Access, Command, Place};
 use tallow_ir::{Bindings, DType, Dim, Graph};
@@ -112,7 +112,7 @@ impl Compiled {
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
         let tuned = &mut |fused: &Graph| match context.tuner() {
             Some(tuner) => tuner.choose(context, fused),
-            None => Choices::default(),
+            None => Schedules::default(),
         };
         Compiled::with(context, graph, tuned)
     }
@@ -124,12 +124,12 @@ impl Compiled {
     pub fn with(
         context: &Arc<Context>,
         graph: &Graph,
-        choose: &mut dyn FnMut(&Graph) -> Choices,
+        choose: &mut dyn FnMut(&Graph) -> Schedules,
     ) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let mut phases = Phases::default();
         let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
-        let module = compile_chosen(graph, context.caps(), choose, &mut |stage, _| match stage {
+        let module = compile_scheduled(graph, context.caps(), choose, &mut |stage, _| match stage {
             KERNELS => phases.glsl = since(start) - phases.passes,
             PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
             _ => phases.passes = since(start),

@@ -1,9 +1,9 @@
-//! The autotuner: which of a kernel's choices is fastest on this device, measured once and kept on disk.
+//! The autotuner: which of a kernel's schedules is fastest on this device, measured once and kept on disk.
 //!
-//! A graph's fusions have one choice each that the cost model takes, on every machine alike
-//! ([`tallow_codegen::choices`] lists it first). With [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) the others are measured: each kernel alone, by the device's
+//! Each fusion has a default schedule, which the cost model takes on every machine alike
+//! ([`tallow_codegen::schedules`] lists it first). With [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) the others are measured: each kernel alone, by the device's
 //! clock, over random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose results are
-//! not those of the first choice, but for the order of sums (`compare`), is dropped, however fast. What wins is kept in a file for
+//! not those of the default, but for the order of sums (`compare`), is dropped, however fast. What wins is kept in a file for
 //! device and driver (`store`), by the class of the fusion ([`tallow_codegen::class_of`]), so that no process measures it again.
 //!
 //! Nothing here fails a compilation: what cannot be measured gets what the cost model takes.
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use tallow_codegen::{Choice, Choices, Kernel, Table, class_of, compile_kernels, kernel_with};
+use tallow_codegen::{Kernel, Schedule, Schedules, Table, class_of, compile_kernels, kernel_with};
 use tallow_ir::{Fusion, Graph, Op};
 
 pub use self::compare::difference;
@@ -43,7 +43,7 @@ pub struct Tuner {
 /// A fusion of which nothing is known yet.
 struct Unknown<'a> {
     fusion: &'a Fusion,
-    choices: Vec<Choice>,
+    schedules: Vec<Schedule>,
     class: String,
 }
 
@@ -56,20 +56,20 @@ impl Tuner {
         Tuner { store, timing, refused, measured: AtomicU64::new(0), limits: Limits::default() }
     }
 
-    /// Fusions whose choices were measured so far, rather than found.
+    /// Fusions whose schedules were measured so far, rather than found.
     pub fn measured(&self) -> u64 {
         self.measured.load(Ordering::Relaxed)
     }
 
-    /// What is fastest for each fusion of a fused graph that has several choices.
-    pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Choices {
+    /// What is fastest for each fusion of a fused graph that has several candidates.
+    pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Schedules {
         let caps = context.caps();
         if caps.timestamp_period_ps == 0 {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| tracing::warn!("kernels are not tuned: {} writes no timestamps", caps.name));
-            return Choices::default();
+            return Schedules::default();
         }
-        let (mut chosen, mut of_class) = (Choices::new(), HashMap::<String, Vec<&Fusion>>::new());
+        let (mut chosen, mut of_class) = (Schedules::new(), HashMap::<String, Vec<&Fusion>>::new());
         let (mut unknown, mut seen): (Vec<Unknown<'_>>, HashSet<&Fusion>) = (vec![], HashSet::new());
         for (_, node) in graph.nodes() {
             let Op::Fusion(fusion) = &node.op else { continue };
@@ -78,18 +78,18 @@ impl Tuner {
                 continue;
             }
             // What cannot be generated says so where it is generated.
-            let choices = tallow_codegen::choices(fusion, caps).unwrap_or_default();
-            let Some(first) = choices.first().filter(|_| choices.len() > 1) else { continue };
+            let schedules = tallow_codegen::schedules(fusion, caps).unwrap_or_default();
+            let Some(first) = schedules.first().filter(|_| schedules.len() > 1) else { continue };
             let class = class_of(fusion, first, caps);
             if lock(&self.refused).contains(&class) {
                 continue;
             }
-            match self.known(&class, &choices) {
-                Some(choice) => drop(chosen.insert((**fusion).clone(), choice)),
+            match self.known(&class, &schedules) {
+                Some(schedule) => drop(chosen.insert((**fusion).clone(), schedule)),
                 None => {
                     let alike = of_class.entry(class.clone()).or_default();
                     if alike.is_empty() {
-                        unknown.push(Unknown { fusion, choices, class });
+                        unknown.push(Unknown { fusion, schedules, class });
                     }
                     alike.push(fusion);
                 }
@@ -101,26 +101,27 @@ impl Tuner {
         let prepared = self.prepare(context, &unknown);
         let prepared = prepared.inspect_err(|error| tracing::warn!("kernels are not tuned: {error}"));
         for (one, kernels) in unknown.iter().zip(prepared.unwrap_or_default()) {
-            let Some(choice) = self.measure(context, one, &kernels) else { continue };
+            let Some(schedule) = self.measure(context, one, &kernels) else { continue };
             for fusion in &of_class[&one.class] {
-                // Of other extents, what is fastest may be no choice.
-                if tallow_codegen::choices(fusion, caps).is_ok_and(|all| all.contains(&choice)) {
-                    chosen.insert((*fusion).clone(), choice);
+                // Of other extents, what is fastest may not be a candidate.
+                if tallow_codegen::schedules(fusion, caps).is_ok_and(|all| all.contains(&schedule)) {
+                    chosen.insert((*fusion).clone(), schedule);
                 }
             }
         }
         chosen
     }
 
-    /// What is kept for a class; the first of these choices where it is none of them, as what was measured for other extents
-    /// of the class may be no choice of these.
-    fn known(&self, class: &str, choices: &[Choice]) -> Option<Choice> {
+    /// What is kept for a class; the default of these schedules where it is none of them, as what was measured for other
+    /// extents of the class may not be a candidate here.
+    fn known(&self, class: &str, schedules: &[Schedule]) -> Option<Schedule> {
         let store = lock(&self.store);
         let kept = store.get(class)?;
-        choices.iter().find(|choice| choice.to_string() == kept.choice).or(choices.first()).copied()
+        let kept = |schedule: &&Schedule| schedule.to_string() == kept.schedule;
+        schedules.iter().find(kept).or(schedules.first()).copied()
     }
 
-    /// Kernels and pipelines of all choices of several fusions, made in parallel. A choice that the device has no room for has none.
+    /// Kernels and pipelines of all candidates of several fusions, made in parallel. A schedule that the device has no room for has none.
     fn prepare(
         &self,
         context: &Arc<Context>,
@@ -128,11 +129,11 @@ impl Tuner {
     ) -> Result<Vec<Vec<Option<Candidate>>>, ExecError> {
         let caps = context.caps();
         let generate = |one: &Unknown<'_>| -> Vec<Option<(Kernel, Table)>> {
-            let kernel = |choice: &Choice| {
+            let kernel = |schedule: &Schedule| {
                 let mut table = Table::default();
-                kernel_with(one.fusion, *choice, caps, &mut table).ok().map(|kernel| (kernel, table))
+                kernel_with(one.fusion, *schedule, caps, &mut table).ok().map(|kernel| (kernel, table))
             };
-            let mut kernels: Vec<Option<(Kernel, Table)>> = one.choices.iter().map(kernel).collect();
+            let mut kernels: Vec<Option<(Kernel, Table)>> = one.schedules.iter().map(kernel).collect();
             distinct(&mut kernels, self.limits.tried);
             kernels
         };
@@ -149,11 +150,11 @@ impl Tuner {
         context: &Arc<Context>,
         one: &Unknown<'_>,
         kernels: &[Option<Candidate>],
-    ) -> Option<Choice> {
+    ) -> Option<Schedule> {
         let _timing = lock(&self.timing);
         // Another thread may have been faster.
-        if let Some(choice) = self.known(&one.class, &one.choices) {
-            return Some(choice);
+        if let Some(schedule) = self.known(&one.class, &one.schedules) {
+            return Some(schedule);
         }
         let outcomes = match measure(context, one.fusion, kernels, &self.limits) {
             Ok(outcomes) => outcomes,
@@ -166,12 +167,12 @@ impl Tuner {
         self.measured.fetch_add(1, Ordering::Relaxed);
         let name = kernels.iter().flatten().next().map_or("", |c| c.kernel.name.as_str());
         let types = types(one.fusion);
-        for (choice, outcome) in one.choices.iter().zip(&outcomes) {
+        for (schedule, outcome) in one.schedules.iter().zip(&outcomes) {
             match outcome {
                 Outcome::Wrong(why) => {
-                    tracing::warn!("{name} of {types} with {choice} is wrong and not used: {why}");
+                    tracing::warn!("{name} of {types} with {schedule} is wrong and not used: {why}");
                 }
-                Outcome::Time(ns) => tracing::debug!("{name} of {types} with {choice}: {:.2} us", ns / 1e3),
+                Outcome::Time(ns) => tracing::debug!("{name} of {types} with {schedule}: {:.2} us", ns / 1e3),
                 Outcome::Skipped => {}
             }
         }
@@ -185,12 +186,12 @@ impl Tuner {
             class: one.class.clone(),
             kernel: name.into(),
             types,
-            choice: one.choices[best].to_string(),
+            schedule: one.schedules[best].to_string(),
             micros: micros(best),
             first_micros: micros(0),
         };
         lock(&self.store).put(entry);
-        Some(one.choices[best])
+        Some(one.schedules[best])
     }
 }
 
@@ -207,13 +208,13 @@ fn types(fusion: &Fusion) -> String {
     format!("{operands} -> {results}")
 }
 
-/// Leaves so many kernels, each of another text.
+/// Leaves so many kernels, each of other code.
 fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
     let mut texts: Vec<String> = vec![];
     for slot in kernels {
-        let another = slot.as_ref().filter(|(k, _)| texts.len() < most && !texts.contains(&k.glsl));
+        let another = slot.as_ref().filter(|(k, _)| texts.len() < most && !texts.contains(&k.code()));
         match another {
-            Some((kernel, _)) => texts.push(kernel.glsl.clone()),
+            Some((kernel, _)) => texts.push(kernel.code()),
             None => *slot = None,
         }
     }
@@ -261,7 +262,7 @@ impl Candidate {
         // One of them fails: the others are as good as before.
         let alone = |(kernel, table): (Kernel, Table)| {
             let name = kernel.name.clone();
-            let refused = |error: &ExecError| tracing::warn!("a choice of {name} is not tried: {error}");
+            let refused = |error: &ExecError| tracing::warn!("a schedule of {name} is not tried: {error}");
             Candidate::new(context, kernel, table).inspect_err(refused).ok()
         };
         made.into_iter().map(|made| made.and_then(alone)).collect()

@@ -1,10 +1,10 @@
-//! Kernels of every choice against the interpreter, and what a device that tunes takes and keeps.
+//! Kernels of every schedule against the interpreter, and what a device that tunes takes and keeps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tallow::RuntimeOptions;
-use tallow_codegen::{Choice, Choices, Kernel, Table, choices, kernel, kernel_with};
+use tallow_codegen::{Instruction, Kernel, Schedule, Schedules, Table, kernel, kernel_with, schedules};
 use tallow_ir::{
     Attention, DType, Dim, ElementwiseOp as E, Format, Fusion, Graph, GraphError, Op, ReduceKind, Symbol,
 };
@@ -35,7 +35,7 @@ fn run_with(
     context: &Arc<Context>,
     graph: &Graph,
     inputs: &Inputs,
-    choose: Option<&mut dyn FnMut(&Graph) -> Choices>,
+    choose: Option<&mut dyn FnMut(&Graph) -> Schedules>,
 ) -> Result<Results, String> {
     let fail = |e: tallow_runtime::executable::ExecError| e.to_string();
     let types: HashMap<&str, _> = graph
@@ -85,12 +85,12 @@ fn fusions(graph: &Graph) -> impl Iterator<Item = &Fusion> {
     graph.nodes().filter_map(|(_, n)| if let Op::Fusion(f) = &n.op { Some(&**f) } else { None })
 }
 
-/// The choices of a fusion for which the device has room, one for each kernel that they give.
-fn possible(fusion: &Fusion, context: &Context) -> Vec<Choice> {
-    let mut kernels: BTreeMap<String, Choice> = BTreeMap::new();
-    for choice in choices(fusion, context.caps()).unwrap() {
-        if let Ok(kernel) = kernel_with(fusion, choice, context.caps(), &mut Table::default()) {
-            kernels.entry(kernel.glsl).or_insert(choice);
+/// The schedules of a fusion for which the device has room, one for each kernel that they give.
+fn possible(fusion: &Fusion, context: &Context) -> Vec<Schedule> {
+    let mut kernels: BTreeMap<String, Schedule> = BTreeMap::new();
+    for schedule in schedules(fusion, context.caps()).unwrap() {
+        if let Ok(kernel) = kernel_with(fusion, schedule, context.caps(), &mut Table::default()) {
+            kernels.entry(kernel.code()).or_insert(schedule);
         }
     }
     kernels.into_values().collect()
@@ -269,13 +269,13 @@ fn batched(rows: i64, transposed: bool) -> Result<Graph, GraphError> {
     matrix::round_operands(&g, &caps::h200())
 }
 
-/// Matrices of the workgroup are choices beside those of subgroups, and counted for themselves.
-const OF_THE_WORKGROUP: &str = "matmul by matrices of the workgroup";
+/// Workgroup-scope cooperative matrices are candidates beside those of subgroups, and counted by themselves.
+const OF_THE_WORKGROUP: &str = "matmul coopmat2";
 
 #[test]
-fn kernels_of_every_choice_match_the_interpreter() {
+fn kernels_of_every_schedule_match_the_interpreter() {
     let Some(context) = context(false, None) else { return };
-    let (mut tried, mut without) = (BTreeMap::<&str, usize>::new(), 0);
+    let (mut tried, mut without) = (BTreeMap::<String, usize>::new(), 0);
     let has_them = context.caps().cooperative_matrix2 && matrix::has_instructions(context.caps());
     // Layouts are there for those matrices.
     let of_layouts = layouts::products().into_iter().map(|graph| (graph, has_them));
@@ -284,10 +284,11 @@ fn kernels_of_every_choice_match_the_interpreter() {
         let inputs = random_inputs(&graph, 9000 + i as u64);
         let expected = Expected::of(&graph, &inputs);
         let fused = passes::run(&graph, context.caps(), &mut |_, _| {}).unwrap();
-        let all: Vec<(&Fusion, Vec<Choice>)> =
-            fusions(fused.graph()).map(|f| (f, possible(f, &context))).collect();
+        let all = fusions(fused.graph()).map(|f| (f, possible(f, &context)));
+        let all: Vec<(&Fusion, Vec<Schedule>)> = all.filter(|(_, all)| all.len() > 1).collect();
         let most = all.iter().map(|(_, all)| all.len()).max().unwrap_or(0);
-        let of_the_workgroup = all.iter().flat_map(|(_, all)| all).any(|c| matches!(c, Choice::Whole(_)));
+        let of_the_workgroup =
+            all.iter().flat_map(|(_, all)| all).any(|c| c.instruction == Some(Instruction::Coopmat2));
         assert!(of_the_workgroup || !demanded, "no matrices of the workgroup for\n{graph}");
         // A device of few features has one kernel for some graphs, which the other tests run.
         if most <= 1 {
@@ -297,13 +298,15 @@ fn kernels_of_every_choice_match_the_interpreter() {
         for nth in 0..most {
             let mut taken = String::new();
             let mut choose = |_: &Graph| {
-                let nth = |(f, all): &(&Fusion, Vec<Choice>)| Some(((*f).clone(), *all.get(nth)?));
-                let chosen: Choices = all.iter().filter_map(nth).collect();
+                let nth = |(f, all): &(&Fusion, Vec<Schedule>)| Some(((*f).clone(), *all.get(nth)?));
+                let chosen: Schedules = all.iter().filter_map(nth).collect();
                 taken = chosen.values().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                for choice in chosen.values() {
-                    let kind = match choice {
-                        Choice::Whole(_) => OF_THE_WORKGROUP,
-                        other => other.kind(),
+                for schedule in chosen.values() {
+                    let kind = match schedule.instruction {
+                        Some(Instruction::Coopmat2) => OF_THE_WORKGROUP.to_string(),
+                        Some(Instruction::Fma | Instruction::Dot4 | Instruction::Coopmat) | None => {
+                            schedule.family()
+                        }
                     };
                     *tried.entry(kind).or_default() += 1;
                 }
@@ -315,9 +318,9 @@ fn kernels_of_every_choice_match_the_interpreter() {
             assert!(wrong.is_empty(), "{taken}: {}\n{graph}", wrong.join("\n"));
         }
     }
-    println!("{tried:?}, {without} graphs without a choice");
+    println!("{tried:?}, {without} graphs with one candidate");
     assert_eq!(tried.contains_key(OF_THE_WORKGROUP), has_them);
-    // Attention has choices with subgroups alone, of one query, and with matrices, of many.
+    // Attention of one query has candidates with subgroups alone, that of many with cooperative matrices.
     assert!(tried.len() >= 4 && tried.values().all(|n| *n > 3) && without <= 6, "{tried:?}, {without}");
 }
 
@@ -350,13 +353,13 @@ fn what_was_measured_is_found_again() {
     let again = context(true, Some(dir.path())).unwrap();
     check(&again);
     assert_eq!(measured(&again), 0, "known in the next");
-    // What is kept names a choice of the kernel, and is for people to read.
+    // What is kept names a schedule of the kernel, and is for people to read.
     let file = std::fs::read_dir(dir.path().join("tuning")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count() as u64, 1 + count, "{text}");
-    assert!(text.contains("q4_0[1000,1024]") && text.contains("workgroups of "), "{text}");
-    // What is no choice is not taken, and what is no file of this kind is measured again.
-    let bogus = text.replace("\"choice\":\"", "\"choice\":\"all at once, ");
+    assert!(text.contains("q4_0[1000,1024]") && text.contains(" wg"), "{text}");
+    // What is not a candidate is not taken, and what is no file of this kind is measured again.
+    let bogus = text.replace("\"schedule\":\"", "\"schedule\":\"all at once, ");
     std::fs::write(&file, &bogus).unwrap();
     let bogus = context(true, Some(dir.path())).unwrap();
     check(&bogus);
@@ -389,9 +392,9 @@ fn kernels_that_need_squares_are_measured() {
     let fusion = fusions(fused.graph()).next().unwrap();
     let candidates: Vec<Option<Candidate>> = possible(fusion, &context)
         .into_iter()
-        .map(|choice| {
+        .map(|schedule| {
             let mut table = Table::default();
-            let kernel = kernel_with(fusion, choice, context.caps(), &mut table).unwrap();
+            let kernel = kernel_with(fusion, schedule, context.caps(), &mut table).unwrap();
             Some(Candidate::new(&context, kernel, table).unwrap())
         })
         .collect();

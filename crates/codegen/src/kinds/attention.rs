@@ -15,6 +15,7 @@ use super::{Parts, finish, floor_pow2, operand, reduction, whole};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
+use crate::schedule::{Algorithm, Schedule};
 
 /// Keys of one step, where each invocation has its own.
 const WORKGROUP: u32 = 64;
@@ -59,7 +60,23 @@ fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Optio
     (can && fits).then_some(Split { workgroup, subgroups })
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel, CodegenError> {
+/// The schedule.
+pub(crate) fn schedule(e: &Emitter<'_>, form: &AttentionForm) -> Schedule {
+    let split = accumulator(e, form).ok().and_then(|wide| {
+        let node = e.body.node(form.node);
+        let [q, v] = [node.operands[0], node.operands[2]].map(|v| e.body.ty(v).shape.dims());
+        let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
+        split(e.caps, wide, &q[1], number(&q[2]), number(&v[2]))
+    });
+    let alone = floor_pow2(e.caps.max_workgroup_invocations.min(WORKGROUP));
+    Schedule::new(Algorithm::Attention, split.map_or(alone, |split| split.workgroup))
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &AttentionForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -73,7 +90,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
     let split = split(e.caps, wide, s, number(d), number(width));
     let alone = floor_pow2(e.caps.max_workgroup_invocations.min(WORKGROUP));
-    let workgroup = split.as_ref().map_or(alone, |split| split.workgroup);
+    let workgroup = schedule.workgroup;
     let mut used = reduction::Used::default();
     let total = used.value(ReduceKind::Sum, ty, wide);
     let max = used.value(ReduceKind::Max, ty, wide);
@@ -155,9 +172,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm) -> Result<Kernel,
     ];
     whole("attention", &grid)?;
     let parts = Parts {
-        kind: "attention",
+        schedule,
         template: if split.is_some() { "attention_split.comp" } else { "attention.comp" },
-        workgroup,
         grid,
         functions: if split.is_some() { String::new() } else { used.render(workgroup, e.caps)? },
         text,

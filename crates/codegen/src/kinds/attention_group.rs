@@ -10,10 +10,10 @@ use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
 use super::attention::{accumulator, eight, has_eights, held, holds, store, team, widened};
 use super::operand::WIDE;
 use super::{Parts, finish, floor_pow2, whole};
-use crate::choice::Keys;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Scratch};
 use crate::scalar::{self, Glsl};
+use crate::schedule::{Algorithm, Schedule, Split};
 
 /// Elements that a lane reads side by side.
 const STEP: u32 = WIDE as u32;
@@ -25,29 +25,35 @@ const HELD: u32 = 32;
 /// Keys that a team takes at a time: their loads are under way together.
 const KEYS: u32 = 4;
 
-/// What the cost model takes.
-pub(crate) fn first(caps: &DeviceCaps) -> Keys {
-    match caps.device_type {
-        // Few and small, so that tests without a GPU meet all of them.
-        DeviceType::Cpu => Keys { workgroup: 2 * caps.subgroup_size, splits: 3, least: 16 },
+/// The cost model's default.
+pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
+    let (workgroup, slices, above) = match caps.device_type {
+        // Few and small, so that tests without a GPU cover every case.
+        DeviceType::Cpu => (2 * caps.subgroup_size, 3, 16),
         DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            Keys { workgroup: 256, splits: 16, least: 512 }
+            (256, 16, 512)
         }
-    }
+    };
+    let schedule = Schedule::new(Algorithm::DecodeAttention, workgroup);
+    Schedule { split: Split { slices, above }, ..schedule }
 }
 
-/// What is worth trying: more and shorter parts or fewer, and smaller workgroups.
-pub(crate) fn choices(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Keys> {
+/// The candidates: more and shorter slices or fewer, and smaller workgroups.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let first = first(e.caps);
-    let Keys { workgroup, splits, least } = first;
+    let (workgroup, Split { slices, above }) = (first.workgroup, first.split);
     let others = [
-        (workgroup, 2 * splits, least / 2),
-        (workgroup, splits.div_ceil(2), least),
-        (workgroup / 2, splits, least),
-        (workgroup / 2, 2 * splits, least / 2),
+        (workgroup, 2 * slices, above / 2),
+        (workgroup, slices.div_ceil(2), above),
+        (workgroup / 2, slices, above),
+        (workgroup / 2, 2 * slices, above / 2),
     ];
-    let others = others.map(|(workgroup, splits, least)| Keys { workgroup, splits, least });
-    let others = others.into_iter().filter(|choice| planned(e, form, *choice).is_some());
+    let others = others.map(|(workgroup, slices, above)| Schedule {
+        workgroup,
+        split: Split { slices, above },
+        ..first
+    });
+    let others = others.into_iter().filter(|schedule| planned(e, form, *schedule).is_some());
     [first].into_iter().chain(others).collect()
 }
 
@@ -66,12 +72,12 @@ struct Sizes {
 
 /// The sizes for one query of `d` elements and values of `width` over at most `keys` keys, `group` heads to a key head; `None`
 /// where the device lacks what the kernel needs.
-fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, choice: Keys) -> Option<Sizes> {
+fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule: Schedule) -> Option<Sizes> {
     let size = caps.subgroup_size;
     let fixed = caps.subgroups_of_one_size() && size.is_power_of_two();
     let able = fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
     let team = team(caps, d.max(width)).filter(|_| able)?;
-    let Keys { workgroup, splits, least } = choice;
+    let (workgroup, Split { slices: splits, above: least }) = (schedule.workgroup, schedule.split);
     let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
     let pieces = d.max(width).div_ceil(team * STEP);
     let splits = if keys > u64::from(least) { splits } else { 1 };
@@ -119,13 +125,13 @@ fn masks(from: u32, to: u32) -> Vec<u32> {
 }
 
 /// The sizes of this kernel for an attention that it can compute.
-fn planned(e: &Emitter<'_>, form: &AttentionForm, choice: Keys) -> Option<Sizes> {
+fn planned(e: &Emitter<'_>, form: &AttentionForm, schedule: Schedule) -> Option<Sizes> {
     let node = e.body.node(form.node);
     let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
     let number = |dim: &Dim| dim.as_const().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
     let (heads, d, groups, width) = (number(&q[0])?, number(&q[2])?, number(&v[0])?, number(&v[2])?);
     let keys = u64::try_from(v[1].max_value()).unwrap_or(0);
-    sizes(e.caps, heads / groups, d, width, keys, choice).filter(|_| q[1].is(1))
+    sizes(e.caps, heads / groups, d, width, keys, schedule).filter(|_| q[1].is(1))
 }
 
 /// Whether this kernel computes an attention.
@@ -137,9 +143,13 @@ pub(crate) fn fits(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
         && has_eights(e, v)
 }
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> Result<Kernel, CodegenError> {
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &AttentionForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
-    let (Op::Attention(attrs), Some(mut sizes)) = (&node.op, planned(&e, form, choice)) else {
+    let (Op::Attention(attrs), Some(mut sizes)) = (&node.op, planned(&e, form, schedule)) else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
     let attrs = *attrs;
@@ -236,9 +246,12 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &AttentionForm, choice: Keys) -> 
         _ => format!("{x} / {by}u"),
     };
     let parts = Parts {
-        kind: "attention",
+        schedule: Schedule {
+            workgroup: sizes.workgroup,
+            split: Split { slices: sizes.splits, above: if sizes.splits > 1 { sizes.least } else { 0 } },
+            ..schedule
+        },
         template: "attention_group.comp",
-        workgroup: sizes.workgroup,
         grid,
         functions: String::new(),
         text,

@@ -13,10 +13,10 @@ use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
 use super::attention::store;
 use super::group;
 use super::{Parts, finish, operand, whole};
-use crate::choice::Scores;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
+use crate::schedule::{Algorithm, Epilogue, Schedule, Tile};
 
 /// A kernel of 32 invocations that writes as many words to binding 0: 1 where matrices lie as `attention_rows.comp` needs them, else
 /// 0.
@@ -136,23 +136,33 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && node.operands[..3].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
-/// What is worth trying where scores may stay in registers, what the cost model takes first. The other kernel is a choice because
-/// this one needs all registers there are, so that how fast it is depends on what a driver does with them.
-pub(crate) fn choices(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Scores> {
+/// The candidates, the cost model's default first: scores in registers where the fragment layout is known. Scores in shared
+/// memory stay a candidate there, because the other kernel needs all registers, so that its speed depends on the driver.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let node = e.body.node(form.node);
+    let Op::Attention(attrs) = node.op else { return vec![] };
+    let queries = e.body.ty(node.operands[0]).shape.dims();
+    let rows = Rows::of(&queries[0], &queries[1], attrs.round_weights);
+    let schedule = |epilogue, keys, subgroups| Schedule {
+        tile: Tile { m: QUERIES, n: keys, k: 0 },
+        epilogue,
+        ..Schedule::new(Algorithm::FlashAttention, subgroups * LANES)
+    };
+    let shared = schedule(Epilogue::Shared, KEYS, SUBGROUPS);
+    let registers = schedule(Epilogue::Registers, rows.keys, rows.subgroups);
     let width = |v: Value| e.body.ty(v).shape.dims()[2].max_value() as u32;
     let (d, e_width) = (width(node.operands[0]), width(node.operands[2]));
     let words = Rows::LARGE.words(d, e_width)[2].max(Rows::SMALL.words(d, e_width)[2]);
     match e.caps.matrix_rows && 16 * words <= e.caps.shared_memory_bytes {
-        true => vec![Scores::Registers, Scores::Shared],
-        false => vec![],
+        true => vec![registers, shared],
+        false => vec![shared],
     }
 }
 
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &AttentionForm,
-    scores: Scores,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else {
@@ -193,7 +203,7 @@ pub(crate) fn kernel(
     };
     let t_lines = e.close().join("\n");
 
-    let by_rows = scores == Scores::Registers;
+    let by_rows = schedule.epilogue == Epilogue::Registers;
     let shape = node.types[0].shape.clone();
     let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
     let results = group::Results { shape: &shape, outputs: &outputs };
@@ -275,9 +285,8 @@ pub(crate) fn kernel(
         }
     };
     let parts = Parts {
-        kind: "attention",
+        schedule,
         template: if by_rows { "attention_rows.comp" } else { "attention_matrix.comp" },
-        workgroup: if by_rows { rows.subgroups * LANES } else { SUBGROUPS * LANES },
         grid,
         functions: String::new(),
         text,

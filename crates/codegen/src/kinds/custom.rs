@@ -6,8 +6,18 @@ use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 use super::whole;
 use crate::emit::Emitter;
 use crate::kernel::{Binding, CodegenError, Count, Kernel, Source, Target};
+use crate::schedule::{Algorithm, Schedule};
 
-pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+/// The schedule: the user's workgroup.
+pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
+    let invocations = match e.body.op(form.node.into()) {
+        Op::Custom(custom) => custom.kernel.workgroup.iter().fold(1u32, |all, n| all.saturating_mul(*n)),
+        _ => 1,
+    };
+    Schedule::new(Algorithm::Custom, invocations)
+}
+
+pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Custom(custom) = &node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -70,5 +80,6 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Codege
         optimize: true,
         target: Target::Vulkan12,
         custom: Some(kernel),
+        schedule,
     })
 }

@@ -1,18 +1,24 @@
 //! One invocation per element of the outputs, or per group of neighbours; they loop where the grid is smaller.
 
 use minijinja::context;
-use tallow_ir::Dim;
 use tallow_ir::form::{MapForm, output_root};
+use tallow_ir::{DeviceCaps, Dim};
 
 use super::group::{self, Root};
 use super::{Parts, finish};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 256;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm) -> Result<Kernel, CodegenError> {
-    let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);
+/// The schedule.
+pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
+    Schedule::new(Algorithm::Map, WORKGROUP.min(caps.max_workgroup_invocations))
+}
+
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
+    let workgroup = schedule.workgroup;
     let size = group_size(&e, form);
     let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
     let count = e.dim(&groups);
@@ -40,9 +46,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm) -> Result<Kernel, Codeg
     let limit = e.caps.max_workgroup_count[0];
     let grid = [Count { value: groups, per: workgroup, limit }, Count::constant(1), Count::constant(1)];
     let parts = Parts {
-        kind: "map",
+        schedule,
         template: "map.comp",
-        workgroup,
         grid,
         functions: String::new(),
         text: body.clone(),

@@ -12,6 +12,7 @@ use super::{Parts, finish, floor_pow2, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
+use crate::schedule::{self, Algorithm, Schedule};
 
 /// What a workgroup computes together, and how its invocations share it.
 #[derive(Clone, Copy, Debug)]
@@ -120,20 +121,24 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenEr
     }
 }
 
-/// Rows and columns of the tiles that are worth trying, what the cost model takes first.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<[u32; 2]>, CodegenError> {
-    Ok(tiles(e, form)?.iter().map(|t| [t.bm, t.bn]).collect())
+/// The candidates, the cost model's default first.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Schedule>, CodegenError> {
+    let schedule = |t: Tile| Schedule {
+        tile: schedule::Tile { m: t.bm, n: t.bn, k: t.bk },
+        ..Schedule::new(Algorithm::Matmul, t.workgroup())
+    };
+    Ok(tiles(e, form)?.into_iter().map(schedule).collect())
 }
 
-/// The kernel with tiles of so many rows and columns, or those that the cost model takes.
+/// The kernel of one of these schedules.
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
-    choice: Option<[u32; 2]>,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let (ty, _) = accumulator(&e, form)?;
     let all = tiles(&e, form)?;
-    let tile = *all.iter().find(|t| choice == Some([t.bm, t.bn])).unwrap_or(&all[0]);
+    let tile = *all.iter().find(|t| [t.bm, t.bn] == [schedule.tile.m, schedule.tile.n]).unwrap_or(&all[0]);
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
@@ -164,11 +169,10 @@ pub(crate) fn kernel(
         Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(tile.bk) * i64::from(tile.bk)),
         None => format!("({k} - 1u) / {0}u * {0}u", tile.bk),
     };
-    let (Tile { bm, bn, tm, tn, bk }, workgroup) = (tile, tile.workgroup());
+    let Tile { bm, bn, tm, tn, bk } = tile;
     let parts = Parts {
-        kind: "matmul",
+        schedule,
         template: "matmul.comp",
-        workgroup,
         grid,
         functions: String::new(),
         text,

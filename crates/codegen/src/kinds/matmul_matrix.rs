@@ -14,6 +14,7 @@ use super::shared_tiles::SharedTiles;
 use super::{Parts, block, finish, halves, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{self, Algorithm, Instruction, Schedule, Split};
 
 /// Slice of the inner extent.
 const BK: u32 = 32;
@@ -92,13 +93,35 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
 }
 
-/// The sides of tiles that are worth trying, what the cost model takes first.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
+/// The candidates, the cost model's default first.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let first = tile(form, e.caps).side;
     let others = sides(e.caps)
         .into_iter()
         .filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
-    [first].into_iter().chain(others).collect()
+    [first].into_iter().chain(others).map(|side| schedule(e, form, of_side(side, e.caps))).collect()
+}
+
+/// The schedule with this tile: as many tiles a workgroup and K slices as the cost model takes.
+fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Tile) -> Schedule {
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
+    let turns = turns(form, tile, &tiles);
+    let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
+    let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
+    let slices = if turns == 1 { SharedTiles::slices(e, form, output_tiles(form, tile, &grid)) } else { 1 };
+    Schedule {
+        instruction: Some(Instruction::Coopmat),
+        tile: schedule::Tile { m: tile.side, n: tile.side, k: BK },
+        split: Split { slices, above: 0 },
+        tiles_per_workgroup: turns,
+        ..Schedule::new(Algorithm::Matmul, tile.workgroup)
+    }
+}
+
+/// Output tiles of a grid with so many along columns, floats in each, and the K tile.
+fn output_tiles(form: &ContractionForm, tile: Tile, columns: &Count) -> (u64, u64, u32) {
+    let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * columns.most();
+    (all, u64::from(tile.side) * u64::from(tile.side), BK)
 }
 
 /// Whether the device has room for a tile, which has room for what the epilogue needs.
@@ -127,23 +150,21 @@ fn strip_stride(columns: u32) -> u32 {
     columns / 4 + 2
 }
 
-/// The kernel with tiles of this side, or those that the cost model takes.
+/// The kernel of one of these schedules.
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
-    side: Option<u32>,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
-    let tile = side.map_or_else(|| tile(form, e.caps), |side| of_side(side, e.caps));
+    let tile = of_side(schedule.tile.m, e.caps);
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
-    let turns = turns(form, tile, &tiles);
+    let turns = schedule.tiles_per_workgroup;
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
     let columns = columns_grid(form, &widths, limits[1]);
-    let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * columns.most();
-    let floats = u64::from(tile.side) * u64::from(tile.side);
-    let shared = SharedTiles::of(&e, form, (all, floats, BK)).filter(|_| turns == 1);
+    let shared = SharedTiles::of(form, schedule.split.slices, output_tiles(form, tile, &columns));
     // Rows along x: workgroups that run together then read the same weights.
     let grid = [
         Count { value: form.m.clone(), per: tile.side, limit: limits[0] },
@@ -167,9 +188,8 @@ pub(crate) fn kernel(
         if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
     let shared = shared.map(|shared| shared.holes(&mut e));
     let parts = Parts {
-        kind: "matmul",
+        schedule,
         template: "matmul_matrix.comp",
-        workgroup: tile.workgroup,
         grid,
         functions: String::new(),
         text,

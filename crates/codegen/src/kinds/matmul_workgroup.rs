@@ -15,6 +15,7 @@ use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
 use super::{Parts, TENSORS, finish, floor_pow2, operand, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Algorithm, Instruction, Schedule, Tile};
 
 /// Invocations of a workgroup, which share its matrices.
 const WORKGROUP: u32 = MATRIX_WORKGROUP;
@@ -28,9 +29,9 @@ const BK: u32 = 32;
 /// Rows and columns of a tile.
 const SIDES: [u32; 2] = [MATRIX_SIDE, MATRIX_SIDE / 2];
 
-/// The sides of tiles that are worth trying; none where the device has no such matrices, or what is stored needs more than one
+/// The candidates; none where the device has no such matrices, or what is stored needs more than one
 /// element at a time or may not be stored twice, as the functions that the device calls for elements may be called again.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let caps = e.caps;
     let stored_once = |output: usize| {
         let value = e.body.outputs()[output].value;
@@ -45,7 +46,12 @@ pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
         && matrix::supported(e.body, form, caps)
         && form.segments.iter().all(plain);
     let wide = |side: &u32| form.segments.iter().all(|s| columns(*side, s) >= MATRIX_GRAIN);
-    SIDES.into_iter().filter(|side| possible && wide(side)).collect()
+    let schedule = |side| Schedule {
+        instruction: Some(Instruction::Coopmat2),
+        tile: Tile { m: side, n: side, k: BK },
+        ..Schedule::new(Algorithm::Matmul, WORKGROUP)
+    };
+    SIDES.into_iter().filter(|side| possible && wide(side)).map(schedule).collect()
 }
 
 /// Columns of one anchor in a tile of a segment.
@@ -53,8 +59,13 @@ fn columns(side: u32, segment: &Segment) -> u32 {
     floor_pow2(side / segment.anchors.len() as u32)
 }
 
-/// The kernel with tiles of this side.
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm, side: u32) -> Result<Kernel, CodegenError> {
+/// The kernel of one of these schedules.
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
+    let side = schedule.tile.m;
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
@@ -82,9 +93,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &ContractionForm, side: u32) -> R
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let parts = Parts {
-        kind: "matmul",
+        schedule,
         template: "matmul_workgroup.comp",
-        workgroup: WORKGROUP,
         grid,
         functions: String::new(),
         text,

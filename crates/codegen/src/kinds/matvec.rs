@@ -9,10 +9,10 @@ use tallow_ir::{DType, Dim, ReduceKind, Shape, Value};
 use super::sharing::{self, Around, Sums};
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, kept, operand, reduction, rounding, runs, whole};
-use crate::choice::Matvec;
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
+use crate::schedule::{Algorithm, Schedule, Tile};
 
 /// Activations that are 16 bytes of f32, and read together.
 pub(super) const QUAD: u32 = 4;
@@ -59,8 +59,8 @@ fn streams(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     form.prologue.is_empty() && anchors.all(|id| operand::streams(e.body, e.body.node(*id).operands[1]))
 }
 
-/// What the cost model takes.
-pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
+/// The cost model's default.
+fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
     let of_batch: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
@@ -86,21 +86,23 @@ pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm) -> Matvec {
             floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };
-    Matvec { workgroup, columns }
+    let m = form.m.max_value() as u32;
+    let schedule = Schedule::new(Algorithm::Matvec, workgroup);
+    Schedule { tile: Tile { m, n: columns, k: 0 }, ..schedule }
 }
 
-/// What is worth trying: more invocations for a column or fewer, and tiles of other widths.
-pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Matvec> {
+/// The candidates: more invocations for a column or fewer, and tiles of other widths.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let first = first(e, form);
     let least = e.caps.subgroup_size.max(8);
     let most = e.caps.max_workgroup_invocations.min(2 * MAX_WORKGROUP);
     let mut all = vec![first];
-    let (w, c) = (first.workgroup, first.columns);
+    let (w, c) = (first.workgroup, first.tile.n);
     for (workgroup, columns) in
         [(w, 2 * c), (w, c / 2), (2 * w, c), (w / 2, c), (2 * w, c / 2), (w / 2, 2 * c), (w, c / 4)]
     {
         if (least..=most).contains(&workgroup) && (1..=MAX_PROLOGUE_TILE).contains(&columns) {
-            all.push(Matvec { workgroup, columns });
+            all.push(Schedule { workgroup, tile: Tile { n: columns, ..first.tile }, ..first });
         }
     }
     all
@@ -109,18 +111,18 @@ pub(crate) fn choices(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Matvec> {
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
-    choice: Matvec,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let (ty, dtype) = accumulator(&e, form)?;
     let m = form.m.as_const().unwrap_or(1) as u32;
-    let (step, workgroup) = (step(form), choice.workgroup);
+    let (step, workgroup) = (step(form), schedule.workgroup);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "batch");
     prologue(&mut e, &mut used, form, m, (workgroup, QUAD), None)?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
     let mut tiles: Vec<u32> =
-        form.segments.iter().map(|s| choice.columns.next_multiple_of(s.tile.max(1))).collect();
+        form.segments.iter().map(|s| schedule.tile.n.next_multiple_of(s.tile.max(1))).collect();
     let mut grid = [
         columns_grid(form, &tiles, limits[0]),
         Count { value: form.batch.numel(), per: 1, limit: limits[1] },
@@ -182,9 +184,8 @@ pub(crate) fn kernel(
     let k = e.dim(&form.k);
     let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
-        kind: "matvec",
+        schedule,
         template: "matvec.comp",
-        workgroup,
         grid,
         functions,
         text,

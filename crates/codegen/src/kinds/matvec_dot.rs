@@ -10,11 +10,11 @@ use tallow_ir::{Dim, NodeId, Value};
 
 use super::early;
 use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
-use super::sharing::{self, Around, Late, Limits, Shape, Sums, Walk};
+use super::sharing::{self, Around, Late, Limits, Products, Shape, Sums, Walk};
 use super::{Parts, finish, operand, reduction, rounding, runs, whole};
-use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Instruction, Schedule};
 use crate::template::render;
 
 /// Weights of each anchor that an invocation asks for ahead, at most: of formats that are unpacked 32 at a time two columns' (H200,
@@ -38,7 +38,7 @@ const SHORT_WORDS: u32 = 10;
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
-    choice: Sharing,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let lhs = dot::rounding(e.body, form.lhs).map(|id| e.body.node(id).operands[0]);
     let refused = || CodegenError::Node(e.body.node_text(form.lhs.node));
@@ -49,8 +49,8 @@ pub(crate) fn kernel(
         return Err(refused());
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
-    let workgroup = choice.workgroup;
-    let shape = Shape::new(&e, form, k as u32, choice);
+    let workgroup = schedule.workgroup;
+    let shape = Shape::new(&e, k as u32, schedule);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
@@ -162,9 +162,8 @@ pub(crate) fn kernel(
     }
     let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
-        kind: "matvec",
+        schedule,
         template: "matvec_dot.comp",
-        workgroup,
         grid,
         functions,
         text,
@@ -194,10 +193,11 @@ fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
     segment.anchors.iter().filter_map(words).sum()
 }
 
-/// Elements that an invocation takes at a time, in most of a kernel's columns: what shares of the work are counted in.
-pub(crate) fn item(e: &Emitter<'_>, form: &ContractionForm) -> i64 {
+/// The products, by the elements that an invocation takes at a time in most of a kernel's columns.
+pub(crate) fn products(e: &Emitter<'_>, form: &ContractionForm) -> Products {
     let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
-    widest.map_or(dot::BLOCK, |s| elements(e, s).into())
+    let elements = widest.map_or(dot::BLOCK, |s| elements(e, s).into());
+    Products { instruction: Instruction::Dot4, elements }
 }
 
 /// How many columns with so many sums each are taken at a time, and asked for ahead.

@@ -6,16 +6,19 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
 use super::matvec::{QUAD, accumulator, columns_grid, keep, prologue, right, segment_groups};
-use super::sharing::{self, Around, Limits, Shape, Sums, Walk};
+use super::sharing::{self, Around, Limits, Products, Shape, Sums, Walk};
 use super::{Parts, finish, matvec_dot, operand, reduction, rounding, runs, whole};
-use crate::choice::Sharing;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
+use crate::schedule::{Instruction, Schedule};
 
 /// Loads of 16 bytes that are written out, so that as many are on their way at once: of columns that an invocation takes at a time
 /// with its part of the row, which it holds in registers meanwhile.
 const WRITTEN: u32 = 8;
+
+/// The products.
+pub(crate) const PRODUCTS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE };
 
 /// Whether rows are prepared by reductions, and fit into shared memory, and weights are read in eights.
 pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
@@ -35,8 +38,8 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         return false;
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let choice = Sharing::first(e, form, operand::WIDE);
-    let (workgroup, shape) = (choice.workgroup, Shape::new(e, form, k as u32, choice));
+    let Some(schedule) = sharing::first(e, form, PRODUCTS) else { return false };
+    let (workgroup, shape) = (schedule.workgroup, Shape::new(e, k as u32, schedule));
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
     let scratch = 4 + 12
@@ -54,14 +57,14 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
-    choice: Sharing,
+    schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else {
         return Err(CodegenError::Node(e.body.node_text(form.lhs.node)));
     };
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let workgroup = choice.workgroup;
-    let shape = Shape::new(&e, form, k as u32, choice);
+    let workgroup = schedule.workgroup;
+    let shape = Shape::new(&e, k as u32, schedule);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let kept = keep(&mut e, form, Some(form.lhs), &batch, (workgroup, QUAD))?;
@@ -107,9 +110,8 @@ pub(crate) fn kernel(
     }
     let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
-        kind: "matvec",
+        schedule,
         template: "matvec_staged.comp",
-        workgroup,
         grid,
         functions,
         text,

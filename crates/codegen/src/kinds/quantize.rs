@@ -2,21 +2,31 @@
 
 use minijinja::context;
 use tallow_ir::form::SingleForm;
-use tallow_ir::{DType, dot};
+use tallow_ir::{DType, DeviceCaps, dot};
 
 use super::{Parts, finish, rounding};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 64;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+/// The schedule.
+pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
+    Schedule::new(Algorithm::Quantize, WORKGROUP.min(caps.max_workgroup_invocations))
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &SingleForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let ty = node.types[0].clone();
     let refused = || CodegenError::Node(e.body.node_text(form.node));
     let DType::Block(format) = ty.dtype else { return Err(refused()) };
     let blocks = rounding::blocks(&ty.shape.numel()).ok_or_else(refused)?;
-    let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);
+    let workgroup = schedule.workgroup;
     let blocks_text = e.dim(&blocks);
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     e.open(); // a block
@@ -33,9 +43,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {
-        kind: "quantize",
+        schedule,
         template: "quantize.comp",
-        workgroup,
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: rounding::functions(&[format])?,
         text: format!("{lines}{store}{}", x.text),

@@ -14,9 +14,9 @@ use super::kept;
 use super::split::{self, Split};
 use super::walk::{Share, Walk};
 use super::{Parts, finish, floor_pow2, reduction, whole};
-use crate::choice::Rows as RowsChoice;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{self, Algorithm, Schedule, Tile};
 
 /// Longest row (elements) that one invocation reduces by itself: a workgroup would leave most of its
 /// invocations idle and then wait for their exchange.
@@ -45,45 +45,38 @@ const COLUMNS: (u32, u32) = (8, 32);
 /// Invocations of a workgroup that takes columns.
 const COLUMNS_WORKGROUP: u32 = 512;
 
-/// What is worth trying, what the cost model takes first: more invocations for a row or fewer; of rows side by side, other
-/// numbers of them too. Nothing where an invocation takes a row.
-pub(crate) fn choices(e: &Emitter<'_>, form: &RowForm) -> Vec<RowsChoice> {
-    let first = layout(e, form);
-    if first.split.is_some() {
-        return vec![];
-    }
-    let (w, c) = (first.workgroup, first.columns);
-    let others = match first.share {
+/// The candidates, the cost model's default first: more invocations for a row or fewer; for columns, other widths too. One
+/// only where an invocation takes a row, or workgroups share one.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
+    let layout = layout(e, form);
+    let first = layout.schedule();
+    let (w, c) = (layout.workgroup, layout.columns);
+    let others = match layout.share {
+        _ if layout.split.is_some() => vec![],
         // (No layout gives a row to a subgroup.)
-        Share::Alone | Share::Subgroup => return vec![],
+        Share::Alone | Share::Subgroup => vec![],
         Share::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
         Share::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
     };
-    let choice = |(workgroup, side_by_side)| RowsChoice { workgroup, side_by_side };
-    let fits = |choice: &RowsChoice| {
-        let least = e.caps.subgroup_size.max(8).max(choice.side_by_side);
-        (least..=e.caps.max_workgroup_invocations).contains(&choice.workgroup)
-            && (c == 0 || (1..=COLUMNS.1).contains(&choice.side_by_side))
+    let fits = |(workgroup, columns): &(u32, u32)| {
+        let least = e.caps.subgroup_size.max(8).max(*columns);
+        (least..=e.caps.max_workgroup_invocations).contains(workgroup)
+            && (c == 0 || (1..=COLUMNS.1).contains(columns))
     };
-    [choice((w, c))].into_iter().chain(others.into_iter().map(choice).filter(fits)).collect()
+    let schedule = |(workgroup, m)| Schedule { workgroup, tile: Tile { m, ..first.tile }, ..first };
+    [first].into_iter().chain(others.into_iter().filter(fits).map(schedule)).collect()
 }
 
-/// The kernel of one of these choices, or that which the cost model takes.
-pub(crate) fn kernel(
-    mut e: Emitter<'_>,
-    form: &RowForm,
-    choice: Option<RowsChoice>,
-) -> Result<Kernel, CodegenError> {
+/// The kernel of one of these schedules.
+pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
     let mut layout = layout(&e, form);
-    if let Some(RowsChoice { workgroup, side_by_side }) = choice {
-        layout.share = match layout.share {
-            Share::Alone => Share::Alone,
-            Share::Subgroup => Share::Subgroup,
-            Share::Workgroup(_) => Share::Workgroup(workgroup),
-            Share::Slices(_) => Share::Slices(workgroup / side_by_side.max(1)),
-        };
-        (layout.workgroup, layout.columns, layout.split) = (workgroup, side_by_side, None);
-    }
+    (layout.workgroup, layout.columns) = (schedule.workgroup, schedule.tile.m);
+    layout.share = match layout.share {
+        Share::Alone => Share::Alone,
+        Share::Subgroup => Share::Subgroup,
+        Share::Workgroup(_) => Share::Workgroup(layout.workgroup),
+        Share::Slices(_) => Share::Slices(layout.workgroup / layout.columns.max(1)),
+    };
     let mut used = reduction::Used::of_columns(layout.columns);
     e.open();
     let size = Dim::constant(layout.group.into());
@@ -127,9 +120,8 @@ pub(crate) fn kernel(
         }
     };
     let parts = Parts {
-        kind: "row",
+        schedule,
         template,
-        workgroup: layout.workgroup,
         grid,
         functions: used.render(layout.workgroup, e.caps)?,
         text: body.clone(),
@@ -148,6 +140,22 @@ struct Layout {
     columns: u32,
     /// How workgroups share a row, if several do.
     split: Option<Split>,
+}
+
+impl Layout {
+    fn schedule(&self) -> Schedule {
+        let algorithm = match self.share {
+            Share::Alone => Algorithm::ShortRows,
+            Share::Workgroup(_) | Share::Subgroup => Algorithm::Row,
+            Share::Slices(_) => Algorithm::Columns,
+        };
+        let slices = self.split.map_or(1, |split| split.parts);
+        Schedule {
+            tile: Tile { m: self.columns, n: 0, k: 0 },
+            split: schedule::Split { slices, above: 0 },
+            ..Schedule::new(algorithm, self.workgroup)
+        }
+    }
 }
 
 fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {

@@ -8,11 +8,27 @@ use super::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
+use crate::schedule::{Algorithm, Schedule};
 
 /// Elements of a chunk, one an invocation.
 const WORKGROUP: u32 = 256;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+/// The schedule: an invocation for each element of a row, up to [`WORKGROUP`].
+pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
+    let node = e.body.node(form.node);
+    let len = match node.op {
+        Op::Scan { axis, .. } => node.types[0].shape.dims()[axis].max_value(),
+        _ => 1,
+    };
+    let wanted = u32::try_from(len).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
+    Schedule::new(Algorithm::Scan, wanted.min(floor_pow2(e.caps.max_workgroup_invocations)))
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &SingleForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Scan { kind, axis } = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -22,8 +38,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let glsl = Glsl::of(ty.dtype, e.caps).ok_or_else(unknown)?;
     let rows = Rows { shape: ty.shape.clone(), axes: vec![axis] };
     let (count, len) = (rows.rows(), rows.inner());
-    let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
-    let workgroup = wanted.min(floor_pow2(e.caps.max_workgroup_invocations));
     let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
     e.open();
     let row = e.atom(&count, "row");
@@ -48,9 +62,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {
-        kind: "scan",
+        schedule,
         template: "scan.comp",
-        workgroup,
         grid: [Count { value: count, per: 1, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
         text: format!("{x_lines}{store}{row_lines}{}", x.text),

@@ -2,16 +2,26 @@
 
 use minijinja::context;
 use tallow_ir::form::SingleForm;
-use tallow_ir::{DType, Op, ScatterKind};
+use tallow_ir::{DType, DeviceCaps, Op, ScatterKind};
 
 use super::{Parts, finish};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Algorithm, Schedule};
 use crate::storage::Atomic;
 
 const WORKGROUP: u32 = 256;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+/// The schedule.
+pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
+    Schedule::new(Algorithm::Scatter, WORKGROUP.min(caps.max_workgroup_invocations))
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &SingleForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::Scatter(kind) = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -25,7 +35,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
         (ScatterKind::Add, DType::F64) if e.caps.float64 && e.caps.atomic_int64 => Atomic::Add,
         _ => return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype }),
     };
-    let workgroup = WORKGROUP.min(e.caps.max_workgroup_invocations);
+    let workgroup = schedule.workgroup;
     let (target, source) = (node.types[0].shape.numel(), e.body.ty(node.operands[2]).shape.numel());
     let (target_text, source_text) = (e.dim(&target), e.dim(&source));
     e.open();
@@ -39,9 +49,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {
-        kind: "scatter",
+        schedule,
         template: "scatter.comp",
-        workgroup,
         grid: [Count { value: source, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
         text: format!("{lines}{}{store}", at.text),

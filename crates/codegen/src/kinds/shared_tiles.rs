@@ -32,25 +32,32 @@ pub(super) struct SharedTiles {
 }
 
 impl SharedTiles {
-    /// How `tiles` tiles of so many floats are shared, with slices of `slice` elements. `None` where there are enough of them or none, the inner extent is short
-    /// or known only to a run, there are batches, or there is no binding to meet in or none so large.
-    pub fn of(
-        e: &Emitter<'_>,
-        form: &ContractionForm,
-        (tiles, floats, slice): (u64, u64, u32),
-    ) -> Option<SharedTiles> {
-        let k = u64::try_from(form.k.as_const()?).ok()?;
+    /// The cost model's number of K slices for `tiles` output tiles of so many floats, with K tiles of `slice` elements. 1 where
+    /// there are enough tiles or none, the inner extent is short or symbolic, there are batches, or there is no binding for
+    /// the partials or none so large.
+    pub fn slices(e: &Emitter<'_>, form: &ContractionForm, (tiles, floats, slice): (u64, u64, u32)) -> u32 {
+        let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let slices = k.div_ceil(slice.into());
         let most = (WANTED_WORKGROUPS / tiles.max(1)).min(slices / SLICES).min(MAX_PARTS);
-        let parts = super::floor_pow2(u32::try_from(most).ok()?.max(1));
+        let parts = super::floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         let bytes = 4 * tiles * u64::from(parts) * floats;
         let possible = tiles > 0
             && form.batch.numel().is(1)
             && bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers)
             && bytes <= e.caps.max_storage_buffer_range
             && parts <= e.caps.max_workgroup_count[2];
-        let each = slices.div_ceil(parts.into()) as u32 * slice;
-        (parts > 1 && possible).then_some(SharedTiles { parts, each, tiles, floats })
+        if possible { parts } else { 1 }
+    }
+
+    /// The same tiles with this many K slices; `None` for one.
+    pub fn of(
+        form: &ContractionForm,
+        parts: u32,
+        (tiles, floats, slice): (u64, u64, u32),
+    ) -> Option<SharedTiles> {
+        let k = u64::try_from(form.k.as_const()?).ok()?;
+        let each = k.div_ceil(slice.into()).div_ceil(parts.into()) as u32 * slice;
+        (parts > 1).then_some(SharedTiles { parts, each, tiles, floats })
     }
 
     /// What the template declares and reads of it.

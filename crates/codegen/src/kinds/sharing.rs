@@ -10,9 +10,9 @@ use tallow_ir::index::Index;
 use super::early::Early;
 use super::matvec::{columns_grid, stores};
 use super::{floor_pow2, reduction, rounding, runs};
-use crate::choice::Sharing;
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
+use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
 use crate::template::render;
 
 /// Workgroups that tiles leave where one fills a multiprocessor: about as many as large devices have. (H200, 14336 columns of Q4_0 behind
@@ -194,73 +194,81 @@ pub(super) struct Limits {
     pub written: u32,
 }
 
-impl Sharing {
-    /// For workgroups of this size and about as many of them: all parts that there can be, what costs least first.
-    fn by_cost(
-        e: &Emitter<'_>,
-        form: &ContractionForm,
-        items: u32,
-        [workgroup, workgroups]: [u32; 2],
-    ) -> Vec<Sharing> {
-        let choice = |parts| Sharing { workgroup, workgroups, parts };
-        if e.caps.subgroup_size_min != e.caps.subgroup_size_max {
-            return vec![choice(1)];
-        }
-        let wanted = wanted(e, form, workgroups);
-        let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
-        let (size, subgroups) = (e.caps.subgroup_size, workgroup / e.caps.subgroup_size);
-        // Tiles are whole passes of the subgroups. Of several parts, passes are shorter, and fit the tile that is
-        // wanted better.
-        let steps = |parts: u32| items.div_ceil(size * parts);
-        let cost = |parts: u32| {
-            let passes = wanted.next_multiple_of(widest).div_ceil(subgroups / parts);
-            let reads = if steps(parts) == 1 { 1 } else { passes * steps(parts) };
-            PRODUCTS * passes * steps(parts) + SUM * passes + READ * reads
-        };
-        let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
-        let most = subgroups.min(steps(1)).min(room(e, form) / wanted).min(spare).clamp(1, MAX_PARTS);
-        let mut all: Vec<u32> = (0..=most.ilog2()).map(|log| 1 << log).collect();
-        all.sort_by_key(|parts| cost(*parts));
-        all.into_iter().map(choice).collect()
-    }
+/// How a staged matvec multiplies: the instruction, and how many elements of a row an invocation takes at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct Products {
+    pub instruction: Instruction,
+    pub elements: i64,
+}
 
-    /// What the cost model takes where an invocation takes so many elements of a row at a time.
-    pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Sharing {
-        let items = (form.k.max_value() / elements) as u32;
-        let sizes = sizes(e, form, elements);
-        let only = Sharing { workgroup: sizes[0], workgroups: sizes[1], parts: 1 };
-        Sharing::by_cost(e, form, items, sizes).first().copied().unwrap_or(only)
+/// Schedules with workgroups of this size and about as many of them: one for each possible number of K slices, the one that
+/// costs least first.
+fn by_cost(
+    e: &Emitter<'_>,
+    form: &ContractionForm,
+    products: Products,
+    [workgroup, workgroups]: [u32; 2],
+) -> Vec<Schedule> {
+    let items = (form.k.max_value() / products.elements) as u32;
+    let wanted = wanted(e, form, workgroups);
+    let (size, subgroups) = (e.caps.subgroup_size, workgroup / e.caps.subgroup_size);
+    // Tiles are whole passes of the subgroups.
+    let schedule = |slices| Schedule {
+        instruction: Some(products.instruction),
+        tile: Tile { m: form.m.max_value() as u32, n: wanted.next_multiple_of(subgroups / slices), k: 0 },
+        split: Split { slices, above: 0 },
+        ..Schedule::new(Algorithm::StagedMatvec, workgroup)
+    };
+    if !e.caps.subgroups_of_one_size() {
+        return vec![schedule(1)];
     }
+    let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
+    // Of several slices, passes are shorter, and fit the tile that is wanted better.
+    let steps = |parts: u32| items.div_ceil(size * parts);
+    let cost = |parts: u32| {
+        let passes = wanted.next_multiple_of(widest).div_ceil(subgroups / parts);
+        let reads = if steps(parts) == 1 { 1 } else { passes * steps(parts) };
+        PRODUCTS * passes * steps(parts) + SUM * passes + READ * reads
+    };
+    let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
+    let most = subgroups.min(steps(1)).min(room(e, form) / wanted).min(spare).clamp(1, MAX_PARTS);
+    let mut all: Vec<u32> = (0..=most.ilog2()).map(|log| 1 << log).collect();
+    all.sort_by_key(|parts| cost(*parts));
+    all.into_iter().map(schedule).collect()
+}
 
-    /// What is worth trying, what the cost model takes first: smaller workgroups, of which a multiprocessor holds several,
-    /// narrower tiles, and other parts. Of small kernels several are alike.
-    pub(super) fn all(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> Vec<Sharing> {
-        let items = (form.k.max_value() / elements) as u32;
-        let [workgroup, workgroups] = sizes(e, form, elements);
-        let sizes = [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(
-            |[smaller, more]| {
-                let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };
-                let sizes = [workgroup / smaller, workgroups * more];
-                (sizes[0] >= least).then(|| Sharing::by_cost(e, form, items, sizes))
-            },
-        );
-        let sizes: Vec<Vec<Sharing>> = sizes.collect();
-        // The best parts of each size, then the second best.
-        let most = sizes.iter().map(Vec::len).max().unwrap_or(0);
-        (0..most).flat_map(|rank| sizes.iter().filter_map(move |all| all.get(rank).copied())).collect()
-    }
+/// The cost model's default; `None` never, as there is always a schedule of one slice.
+pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Option<Schedule> {
+    by_cost(e, form, products, sizes(e, form, products.elements)).first().copied()
+}
+
+/// The candidates, the cost model's default first: smaller workgroups, of which a core holds several, narrower tiles, and
+/// other numbers of slices. Of small kernels several are alike.
+pub(super) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Vec<Schedule> {
+    let [workgroup, workgroups] = sizes(e, form, products.elements);
+    let sizes =
+        [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(|[smaller, more]| {
+            let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };
+            let sizes = [workgroup / smaller, workgroups * more];
+            (sizes[0] >= least).then(|| by_cost(e, form, products, sizes))
+        });
+    let sizes: Vec<Vec<Schedule>> = sizes.collect();
+    // The best split of each size, then the second best.
+    let most = sizes.iter().map(Vec::len).max().unwrap_or(0);
+    (0..most).flat_map(|rank| sizes.iter().filter_map(move |all| all.get(rank).copied())).collect()
 }
 
 impl Shape {
-    pub fn new(e: &Emitter<'_>, form: &ContractionForm, row: u32, choice: Sharing) -> Shape {
-        let Sharing { workgroup, workgroups, parts } = choice;
-        let wanted = wanted(e, form, workgroups);
-        let size = e.caps.subgroup_size;
-        let subgroups = workgroup / size;
-        let fixed = e.caps.subgroups_of_one_size();
-        let parts = if fixed { parts } else { 1 };
-        let tile = wanted.next_multiple_of(subgroups / parts);
-        Shape { workgroup, tile, parts, size: fixed.then_some(size), row }
+    /// For rows of so many elements.
+    pub fn new(e: &Emitter<'_>, row: u32, schedule: Schedule) -> Shape {
+        let size = e.caps.subgroups_of_one_size().then_some(e.caps.subgroup_size);
+        Shape {
+            workgroup: schedule.workgroup,
+            tile: schedule.tile.n,
+            parts: schedule.split.slices,
+            size,
+            row,
+        }
     }
 
     /// The invocations of a subgroup, in GLSL.

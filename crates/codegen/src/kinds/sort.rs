@@ -10,6 +10,7 @@ use super::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
+use crate::schedule::{Algorithm, Schedule};
 
 /// Elements of a tile, one an invocation.
 const WORKGROUP: u32 = 256;
@@ -18,7 +19,22 @@ const WORKGROUP: u32 = 256;
 /// without a word: with one comparison each, rows of more elements came out in no order.
 const STEP: u32 = 16;
 
-pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, CodegenError> {
+/// The schedule: an invocation for each element of a row, up to [`WORKGROUP`].
+pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
+    let node = e.body.node(form.node);
+    let len = match node.op {
+        Op::ArgSort { axis, .. } => node.types[0].shape.dims()[axis].max_value(),
+        _ => 1,
+    };
+    let wanted = u32::try_from(len).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
+    Schedule::new(Algorithm::Sort, wanted.min(floor_pow2(e.caps.max_workgroup_invocations)))
+}
+
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &SingleForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
     let node = e.body.node(form.node);
     let Op::ArgSort { axis, descending } = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
@@ -39,8 +55,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     };
     let rows = Rows { shape: node.types[0].shape.clone(), axes: vec![axis] };
     let (count, len) = (rows.rows(), rows.inner());
-    let wanted = u32::try_from(len.max_value()).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
-    let workgroup = wanted.min(floor_pow2(e.caps.max_workgroup_invocations));
+    let workgroup = schedule.workgroup;
     let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
     e.open();
     let row = e.atom(&count, "row");
@@ -67,9 +82,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &SingleForm) -> Result<Kernel, Co
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limits = e.caps.max_workgroup_count;
     let parts = Parts {
-        kind: "sort",
+        schedule,
         template: "sort.comp",
-        workgroup,
         grid: [
             Count { value: len, per: workgroup, limit: limits[0] },
             Count { value: count, per: 1, limit: limits[1] },

@@ -1,6 +1,6 @@
 //! Attention: heads, groups, causal masks, symbolic keys, element types.
 
-use tallow_codegen::{Choice, Scores, Table, kernel_with};
+use tallow_codegen::{Epilogue, Table, kernel_with, schedules};
 use tallow_ir::{DeviceCaps, FusionKind, Op, passes, text};
 
 use crate::{Case, Expect, Found, case, check, compile_each, kernels};
@@ -174,12 +174,14 @@ fn doubles() {
 }
 
 /// The kernel of a case that keeps scores there.
-fn with_scores(case: &Case, scores: Scores, caps: &DeviceCaps) -> Found {
+fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> Found {
     let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let fused = passes::run(&graph, caps, &mut |_, _| {}).unwrap();
     let fusion = |op: &Op| if let Op::Fusion(f) = op { Some((**f).clone()) } else { None };
     let fusion = fused.graph().nodes().find_map(|(_, node)| fusion(&node.op)).unwrap();
-    let kernel = kernel_with(&fusion, Choice::Scores(scores), caps, &mut Table::default()).unwrap();
+    let all = schedules(&fusion, caps).unwrap();
+    let schedule = *all.iter().find(|schedule| schedule.epilogue == scores).unwrap();
+    let kernel = kernel_with(&fusion, schedule, caps, &mut Table::default()).unwrap();
     Found { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
 }
 
@@ -221,7 +223,7 @@ fn many_queries_by_matrices() {
                 let first = kernels.iter().any(|k| k.kernel.glsl.contains("two tiles of"));
                 assert!(first, "{}", case.name);
                 found.extend(kernels);
-                let kernel = with_scores(&case, Scores::Shared, &caps);
+                let kernel = with_scores(&case, Epilogue::Shared, &caps);
                 assert!(kernel.kernel.glsl.contains("a matrix of factors"), "{}", case.name);
                 found.push(kernel);
             }

@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    CodegenError, Kernel, MATRIX_ROWS_KERNEL, REPACK_PUSH_BYTES, REPACK_WORKGROUP, ShaderText, Table, Target,
-    Words, compile_spirv, kernel, repack_kernel,
+    Algorithm, CodegenError, Kernel, MATRIX_ROWS_KERNEL, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Schedule,
+    ShaderText, Table, Target, Words, compile_spirv, kernel, repack_kernel,
 };
 use tallow_ir::caps::PROFILES;
 use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
@@ -240,6 +240,7 @@ fn demands_beyond_the_device_are_found() {
         optimize: false,
         target: Target::Vulkan12,
         custom: None,
+        schedule: Schedule::new(Algorithm::Map, 64),
         name: "k".into(),
         glsl: glsl.into(),
         bindings: vec![],

@@ -3,7 +3,7 @@
 //! A file of JSON lines, `<dir>/tuning/<vendor>-<device>-<driver's cache id>.jsonl`, for people to read and to delete. The first line names
 //! format, device and driver; each other is an [`Entry`]. Whoever adds an entry reads the file again, so that what other
 //! processes added stays, and replaces it whole. A line that is no entry is ignored, a file of another format, device or driver
-//! altogether; nothing in a file can do more than name one of the choices that a kernel has anyway.
+//! altogether; nothing in a file can do more than name one of the candidates of a kernel.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use tallow_ir::DeviceCaps;
 use crate::cache_dir::write_atomically;
 
 /// The version of the file format and of what makes a choice win.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// A larger file is damage: a thousand models have fewer kernels.
 const MAX_BYTES: u64 = 16 << 20;
@@ -50,8 +50,8 @@ pub struct Entry {
     pub kernel: String,
     /// As above.
     pub types: String,
-    /// The choice, as it prints.
-    pub choice: String,
+    /// The schedule, as it prints.
+    pub schedule: String,
     /// Median microseconds with it.
     pub micros: f64,
     /// Median microseconds with what the cost model takes.
@@ -137,12 +137,12 @@ mod tests {
 
     use super::*;
 
-    fn entry(class: &str, choice: &str) -> Entry {
+    fn entry(class: &str, schedule: &str) -> Entry {
         Entry {
             class: class.into(),
-            kernel: "matvec .. add".into(),
+            kernel: "matvec fma 1x4 wg128 .. add".into(),
             types: "f32[1,64] -> f32[1,8]".into(),
-            choice: choice.into(),
+            schedule: schedule.into(),
             micros: 1.5,
             first_micros: 2.0,
         }
@@ -167,7 +167,7 @@ mod tests {
         let file = fs::read_dir(dir.path().join("tuning")).unwrap().next().unwrap().unwrap();
         let text = fs::read_to_string(file.path()).unwrap();
         assert_eq!(text.lines().count(), 3);
-        assert!(text.starts_with("{\"tallow_tuning\":2,\"device\":\""), "{text}");
+        assert!(text.starts_with("{\"tallow_tuning\":3,\"device\":\""), "{text}");
     }
 
     #[test]
@@ -219,8 +219,8 @@ mod tests {
             "{\"class\":1}",
             "{\"class\":\"a\"}",
             &"[".repeat(100_000),
-            "{\"class\":\"a\",\"kernel\":\"\",\"types\":\"\",\"choice\":[],\"micros\":1,\"first_micros\":1}",
-            "{\"class\":\"a\",\"kernel\":\"\",\"types\":\"\",\"choice\":\"\",\"micros\":1e999,\"first_micros\":1}",
+            "{\"class\":\"a\",\"kernel\":\"\",\"types\":\"\",\"schedule\":[],\"micros\":1,\"first_micros\":1}",
+            "{\"class\":\"a\",\"kernel\":\"\",\"types\":\"\",\"schedule\":\"\",\"micros\":1e999,\"first_micros\":1}",
         ] {
             fs::write(&path, format!("{first}\n{line}\n")).unwrap();
             let mut store = Store::open(Some(dir.path()), &device());
