@@ -9,8 +9,10 @@
 //! [`DeviceCaps::without`]; the runtime does so for the names in `TALLOW_DISABLE`, and then does not
 //! enable it on the device either. Plain Vulkan 1.2 with a timeline semaphore is what remains.
 
+mod hardware;
 mod profiles;
 
+pub use hardware::{Hardware, Reported};
 pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, minimum, profile, rdna3};
 
 use std::fmt;
@@ -121,6 +123,23 @@ pub struct DeviceCaps {
     pub unified_memory: bool,
     /// Length of one timestamp tick in picoseconds; 0 where the compute queue writes no timestamps.
     pub timestamp_period_ps: u64,
+
+    /// Cores, each of which runs whole workgroups: streaming multiprocessors (NVIDIA), compute units (AMD), Xe cores
+    /// (Intel), shader cores (Arm), shader processors (Qualcomm), threads of a software device. At least 1.
+    /// This figure and the six below: [`Reported`] says what drivers tell, `caps/hardware.rs` how the rest is estimated.
+    pub cores: u32,
+    /// Shared memory of one core in bytes, for all workgroups on it together.
+    pub shared_memory_per_core: u32,
+    /// Vector registers of one core, of 32 bits and one invocation each.
+    pub registers_per_core: u32,
+    /// Invocations that one core keeps resident, at most.
+    pub max_invocations_per_core: u32,
+    /// Peak rate of the device's memory, in GB/s (10^9 bytes).
+    pub memory_gb_per_s: u32,
+    /// Peak rate of f32 multiply-adds of the whole device, in GFLOP/s (a multiply-add counts as two).
+    pub f32_gflops: u32,
+    /// Peak rate of f16 cooperative matrices with sums in f32, in GFLOP/s; 0 without such matrices.
+    pub f16_matrix_gflops: u32,
 }
 
 /// What kind of device a [`DeviceCaps`] describes, in the order in which the runtime prefers them.
@@ -383,6 +402,11 @@ impl DeviceCaps {
         bytes.div_ceil(self.window_bytes()).max(1)
     }
 
+    /// Whether the host's processor runs the kernels.
+    pub fn is_software(&self) -> bool {
+        self.device_type == DeviceType::Cpu
+    }
+
     /// Whether all subgroups have [`DeviceCaps::subgroup_size`] invocations, whatever the kernel.
     pub fn subgroups_of_one_size(&self) -> bool {
         self.subgroup_size_min == self.subgroup_size_max
@@ -453,6 +477,15 @@ impl DeviceCaps {
             OptionalFeature::Unified => self.unified_memory = false,
             OptionalFeature::Timestamps => self.timestamp_period_ps = 0,
         }
+        if !self.multiplies_f16_matrices() {
+            self.f16_matrix_gflops = 0;
+        }
+    }
+
+    /// Whether there are cooperative matrices of f16 with sums in f32, of any shape.
+    fn multiplies_f16_matrices(&self) -> bool {
+        use MatrixElement::{F16, F32};
+        self.cooperative_matrix.iter().any(|shape| (shape.a, shape.b, shape.c) == (F16, F16, F32))
     }
 
     /// Whether the feature is there.
@@ -560,6 +593,11 @@ mod tests {
             assert!(caps.max_allocation_bytes >= 1 << 30, "{name}");
             assert!(!caps.cooperative_matrix2 || !caps.cooperative_matrix.is_empty(), "{name}");
             assert!(caps.cooperative_matrix.is_empty() || caps.memory_model, "{name}");
+            assert!(caps.cores > 0 && caps.memory_gb_per_s > 0 && caps.f32_gflops > 0, "{name}");
+            assert!(caps.shared_memory_per_core >= caps.shared_memory_bytes, "{name}");
+            assert!(caps.max_invocations_per_core >= caps.max_workgroup_invocations, "{name}");
+            assert!(caps.registers_per_core > 0, "{name}");
+            assert_eq!(caps.f16_matrix_gflops > 0, caps.multiplies_f16_matrices(), "{name}");
         }
         assert_eq!(profile("voodoo"), None);
     }

@@ -18,6 +18,7 @@ pub mod context;
 mod descriptor;
 pub mod device;
 mod error;
+mod hardware;
 pub mod instance;
 mod matrix_rows;
 pub mod objects;

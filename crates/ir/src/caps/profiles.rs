@@ -4,7 +4,10 @@
 //! `lavapipe` and `h200` were read from the devices (lavapipe as in Mesa 22.3; driver 580 on the H200).
 //! The others follow the public limits of one typical device each (drivers RADV, ANV, Arm, Qualcomm) and
 //! round down where driver versions differ; they exist to exercise decisions, not to describe a product.
+//! Cores and rates come from `hardware.rs`, which names the source of each. The specification has no such limits, so
+//! `minimum` has what the runtime estimates for a device of which nothing is known.
 
+use super::hardware::{ADRENO7, H200, Hardware, RDNA3, SOFTWARE, UNKNOWN, VALHALL, XE_HPG};
 use super::{ApiVersion, DeviceCaps, DeviceType, MatrixElement, MatrixShape};
 use MatrixElement::{Bf16, F16, F32, I8, I32, U8, U32};
 
@@ -80,12 +83,26 @@ pub fn minimum() -> DeviceCaps {
         synchronization2: false,
         unified_memory: false,
         timestamp_period_ps: 0,
+        cores: UNKNOWN.cores,
+        shared_memory_per_core: UNKNOWN.shared_memory_per_core,
+        registers_per_core: UNKNOWN.registers_per_core,
+        max_invocations_per_core: UNKNOWN.max_invocations_per_core,
+        memory_gb_per_s: UNKNOWN.memory_gb_per_s,
+        f32_gflops: UNKNOWN.f32_gflops,
+        f16_matrix_gflops: UNKNOWN.f16_matrix_gflops,
     }
 }
 
 /// What every profile but `minimum` has: the optional features of an ordinary desktop driver.
-fn common(name: &str, driver: &str, device_type: DeviceType) -> DeviceCaps {
+fn common(name: &str, driver: &str, device_type: DeviceType, hardware: &Hardware) -> DeviceCaps {
     DeviceCaps {
+        cores: hardware.cores,
+        shared_memory_per_core: hardware.shared_memory_per_core,
+        registers_per_core: hardware.registers_per_core,
+        max_invocations_per_core: hardware.max_invocations_per_core,
+        memory_gb_per_s: hardware.memory_gb_per_s,
+        f32_gflops: hardware.f32_gflops,
+        f16_matrix_gflops: hardware.f16_matrix_gflops,
         name: name.to_string(),
         driver: driver.to_string(),
         device_type,
@@ -129,7 +146,7 @@ pub fn lavapipe() -> DeviceCaps {
         max_allocation_bytes: 2 * GIB,
         unified_memory: true,
         timestamp_period_ps: 1000,
-        ..common("llvmpipe", "llvmpipe Mesa 22.3.6", DeviceType::Cpu)
+        ..common("llvmpipe", "llvmpipe Mesa 22.3.6", DeviceType::Cpu, &SOFTWARE)
     }
 }
 
@@ -170,7 +187,7 @@ pub fn h200() -> DeviceCaps {
         storage_offset_alignment: 16,
         max_allocation_bytes: 4 * GIB - 2 * MIB,
         timestamp_period_ps: 1000,
-        ..common("NVIDIA H200", "NVIDIA 580.159", DeviceType::Discrete)
+        ..common("NVIDIA H200", "NVIDIA 580.159", DeviceType::Discrete, &H200)
     }
 }
 
@@ -204,7 +221,7 @@ pub fn rdna3() -> DeviceCaps {
         storage_offset_alignment: 16,
         max_allocation_bytes: 4 * GIB - 4,
         timestamp_period_ps: 10_000,
-        ..common("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", DeviceType::Discrete)
+        ..common("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", DeviceType::Discrete, &RDNA3)
     }
 }
 
@@ -229,7 +246,7 @@ pub fn intel() -> DeviceCaps {
         storage_offset_alignment: 64,
         max_allocation_bytes: 4 * GIB - 1,
         timestamp_period_ps: 52_083,
-        ..common("Intel(R) Arc(tm) A770 Graphics (DG2)", "anv", DeviceType::Discrete)
+        ..common("Intel(R) Arc(tm) A770 Graphics (DG2)", "anv", DeviceType::Discrete, &XE_HPG)
     }
 }
 
@@ -247,7 +264,7 @@ pub fn mali() -> DeviceCaps {
         storage_offset_alignment: 256,
         unified_memory: true,
         timestamp_period_ps: 1000,
-        ..common("Mali-G715", "Mali", DeviceType::Integrated)
+        ..common("Mali-G715", "Mali", DeviceType::Integrated, &VALHALL)
     }
 }
 
@@ -265,6 +282,6 @@ pub fn adreno() -> DeviceCaps {
         push_constant_bytes: 256,
         unified_memory: true,
         timestamp_period_ps: 52_083,
-        ..common("Adreno (TM) 740", "Qualcomm", DeviceType::Integrated)
+        ..common("Adreno (TM) 740", "Qualcomm", DeviceType::Integrated, &ADRENO7)
     }
 }

@@ -11,6 +11,7 @@ use ash::{ext, khr, vk};
 use tallow_ir::caps::{ApiVersion, DeviceCaps, DeviceType, MatrixElement, MatrixShape};
 
 use super::error::vulkan;
+use super::hardware;
 use super::instance::Instance;
 use super::queue_family::ComputeQueue;
 use super::workgroup_matrices;
@@ -154,7 +155,7 @@ pub(super) fn query(
         true => matrix_shapes(instance, physical, bf16 && features.bf16.cooperative_matrix == vk::TRUE)?,
         false => Vec::new(),
     };
-    let caps = DeviceCaps {
+    let mut caps = DeviceCaps {
         vendor_id: properties.vendor_id,
         device_id: properties.device_id,
         driver: driver(&v12, properties.driver_version),
@@ -213,7 +214,16 @@ pub(super) fn query(
         name: identity.name,
         device_type: identity.device_type,
         api_version: identity.api_version,
+        // Set below, as they depend on the rest.
+        cores: 0,
+        shared_memory_per_core: 0,
+        registers_per_core: 0,
+        max_invocations_per_core: 0,
+        memory_gb_per_s: 0,
+        f32_gflops: 0,
+        f16_matrix_gflops: 0,
     };
+    caps.set_hardware(&hardware::reported(instance, physical, &extensions, v11.subgroup_size));
     Ok(Queried {
         caps,
         queue,
