@@ -21,6 +21,7 @@
 pub mod access;
 pub mod attention;
 pub mod caps;
+pub mod cost;
 pub mod custom;
 pub mod dim;
 pub mod donation;
