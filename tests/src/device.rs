@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use tallow::Device;
 #[cfg(feature = "vulkan")]
 use tallow::RuntimeOptions;
-use tallow_ir::caps::DeviceType;
 #[cfg(feature = "vulkan")]
 use tallow_ir::caps::OptionalFeature;
 
@@ -60,5 +59,5 @@ pub fn own_devices() -> Vec<Device> {
 
 /// Whether the device's kernels run on the cores that tests run on.
 pub fn is_software(device: &Device) -> bool {
-    device.caps().is_some_and(|caps| caps.device_type == DeviceType::Cpu)
+    device.caps().is_some_and(|caps| caps.is_software())
 }

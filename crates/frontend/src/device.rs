@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Once;
 
-use tallow_ir::caps::DeviceType;
 use tallow_ir::{DType, Graph};
 
 use crate::error::{Error, Result};
@@ -67,7 +66,7 @@ impl Device {
 
     /// True for a Vulkan device that the processor computes for, such as Mesa's lavapipe.
     pub fn is_software(&self) -> bool {
-        self.caps().is_some_and(|caps| caps.device_type == DeviceType::Cpu)
+        self.caps().is_some_and(|caps| caps.is_software())
     }
 
     /// Whether kernels of what is compiled for a Vulkan device from now on are tuned: those that can be cut up in several ways are

@@ -7,7 +7,8 @@
 
 use crate::access::inner_runs;
 use crate::attention::Attention;
-use crate::caps::{DeviceCaps, DeviceType, MatrixElement, MatrixShape};
+use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
+use crate::cost;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, Value};
@@ -143,7 +144,7 @@ fn round_attention(
 
 /// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
 /// on devices that multiply those by matrix hardware, and queries and weights of attention over f16 keys and values. Elsewhere
-/// nothing happens, nor where software stands for the hardware: it gains nothing by the rounding.
+/// nothing happens, nor where such products are no faster than f32: then nothing is gained by the rounding.
 ///
 /// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
 /// about 5e-8), and activations beyond 65504 become infinite, so callers decide.
@@ -151,7 +152,7 @@ fn round_attention(
 /// # Errors
 /// Only of a graph that is not valid.
 pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    if !has_instructions(caps) || caps.device_type == DeviceType::Cpu {
+    if !has_instructions(caps) || !cost::matrices_are_faster(caps) {
         return Ok(graph.clone());
     }
     rebuild(graph, |new, node, operands| {

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use candle_core::{DType, Tensor};
 use tallow::Device;
-use tallow_ir::caps::DeviceType;
 
 /// The interpreter, and the Vulkan device if there is one (`REQUIRE_VULKAN=1`: there must be).
 pub fn devices() -> Vec<Device> {
@@ -30,7 +29,7 @@ pub fn vulkan() -> Option<Device> {
         }
     };
     let shared = SHARED.get_or_init(open).clone()?;
-    if shared.caps().is_some_and(|caps| caps.device_type == DeviceType::Cpu) {
+    if shared.caps().is_some_and(|caps| caps.is_software()) {
         return Some(OWN.with(|own| own.get_or_init(|| Device::best_vulkan().unwrap()).clone()));
     }
     Some(shared)

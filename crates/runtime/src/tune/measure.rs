@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tallow_codegen::{Count, Kernel, Source, Table};
-use tallow_ir::caps::DeviceType;
 use tallow_ir::verify::updated_param;
 use tallow_ir::{Bindings, Dim, Fusion, Symbol, TensorType};
 
@@ -266,12 +265,7 @@ impl Operands {
             return Err(refused(fusion, &format!("has {bytes} bytes of operands and results")));
         }
         // A processor's caches are smaller, and so is its patience.
-        let rotated = match context.caps().device_type {
-            DeviceType::Cpu => limits.rotated / 16,
-            DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-                limits.rotated
-            }
-        };
+        let rotated = if context.caps().is_software() { limits.rotated / 16 } else { limits.rotated };
         let mut copies: Vec<Vec<Arc<Buffer>>> = vec![];
         for copy in 0..(rotated / bytes.max(1)).clamp(1, MOST_COPIES) {
             let mut all = vec![];

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Cluster, Clusters, sources};
+use crate::cost::workgroups_to_fill;
 use crate::elementwise::ElementwiseOp as E;
 use crate::form::{self, Form, Segment};
 use crate::fusion::FusionKind;
@@ -22,9 +23,6 @@ const ATTENTION_PROLOGUE_POINTS: usize = 16;
 /// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
 /// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
 const MATVEC_PROLOGUE_ROW: u64 = 16384;
-
-/// Workgroups that share out a matvec's weights on a large device, about one for each multiprocessor.
-const WANTED_WORKGROUPS: u64 = 128;
 
 /// Bytes of weights beyond its share that a workgroup may read so that results are reduced in it: about what one workgroup
 /// reads in the time of the level that is saved, at an estimate of 100 GB/s for 4 us.
@@ -306,7 +304,7 @@ fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, G
 fn dear_to_round(c: &Clusters<'_>, id: usize, rounding: usize) -> Result<Option<String>, GraphError> {
     beyond_share(c, [id, rounding], MORE_BYTES_TO_ROUND, |body, s| {
         let rounds = s.outputs.iter().any(|output| form::rounded_root(body, *output).is_some());
-        let share = (s.n.max_value().max(0) as u64).div_ceil(WANTED_WORKGROUPS);
+        let share = (s.n.max_value().max(0) as u64).div_ceil(workgroups_to_fill(c.caps).into());
         rounds.then(|| share.next_multiple_of(s.tile.into()))
     })
 }
@@ -326,7 +324,7 @@ fn beyond_share(
         let right = segment.anchors.iter().flat_map(|id| param_bytes(&body, body.node(*id).operands[1]));
         right.sum()
     };
-    let share = form.segments.iter().map(weights).sum::<u64>() / WANTED_WORKGROUPS;
+    let share = form.segments.iter().map(weights).sum::<u64>() / u64::from(workgroups_to_fill(c.caps));
     let tile = |s: &Segment| Some(weights(s) / (s.n.max_value().max(1) as u64) * columns(&body, s)?);
     let more = form.segments.iter().filter_map(tile).max().unwrap_or(0).saturating_sub(share);
     Ok((more > limit).then(|| format!("tiles of {} bytes of weights for a share of {share}", more + share)))
