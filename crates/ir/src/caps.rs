@@ -11,6 +11,7 @@
 
 mod hardware;
 mod profiles;
+mod subgroup;
 
 pub use hardware::{Hardware, Reported};
 pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, minimum, profile, rdna3};
@@ -44,9 +45,9 @@ pub struct DeviceCaps {
 
     /// Invocations in a subgroup, when a pipeline asks for no particular size.
     pub subgroup_size: u32,
-    /// Smallest subgroup size that a pipeline may ask for (equal to `subgroup_size` without control).
+    /// Smallest subgroup size that the device executes, whether or not a pipeline may ask for one.
     pub subgroup_size_min: u32,
-    /// Largest subgroup size that a pipeline may ask for (equal to `subgroup_size` without control).
+    /// Largest subgroup size that the device executes, whether or not a pipeline may ask for one.
     pub subgroup_size_max: u32,
     /// A compute pipeline may require a subgroup size between the two above.
     pub subgroup_size_control: bool,
@@ -407,11 +408,6 @@ impl DeviceCaps {
         self.device_type == DeviceType::Cpu
     }
 
-    /// Whether all subgroups have [`DeviceCaps::subgroup_size`] invocations, whatever the kernel.
-    pub fn subgroups_of_one_size(&self) -> bool {
-        self.subgroup_size_min == self.subgroup_size_max
-    }
-
     /// Takes a feature away, and with it all that cannot be used without it.
     pub fn without(&mut self, feature: OptionalFeature) {
         match feature {
@@ -450,11 +446,8 @@ impl DeviceCaps {
                 self.subgroup_arithmetic = false;
                 self.subgroup_shuffle = false;
             }
-            OptionalFeature::SubgroupSize => {
-                self.subgroup_size_control = false;
-                self.subgroup_size_min = self.subgroup_size;
-                self.subgroup_size_max = self.subgroup_size;
-            }
+            // The hardware's sizes stay what they are: where they vary, no kernel may rely on one.
+            OptionalFeature::SubgroupSize => self.subgroup_size_control = false,
             OptionalFeature::Coopmat => {
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;

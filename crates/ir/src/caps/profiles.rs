@@ -192,6 +192,9 @@ pub fn h200() -> DeviceCaps {
 }
 
 /// AMD RDNA 3 under RADV (Radeon RX 7900 XTX): subgroups of 32 or 64, 64 KiB of shared memory.
+///
+/// Its matrix instructions (WMMA) exist for both sizes, and RADV reports 16x16x16 whatever size a pipeline requires
+/// (AMD's RDNA 3 ISA document; Mesa's `radv_nir_lower_cooperative_matrix.c`).
 pub fn rdna3() -> DeviceCaps {
     let cube = |a, c| MatrixShape { m: 16, n: 16, k: 16, a, b: a, c };
     DeviceCaps {
@@ -226,6 +229,11 @@ pub fn rdna3() -> DeviceCaps {
 }
 
 /// Intel Arc under ANV (A770): subgroups of 8 to 32, narrow matrices, no 64-bit floats.
+///
+/// Matrices are 8x8x16 for f16 and 8x8x32 for 8-bit integers (Mesa's `intel_device_info.c`; 8x16 on Xe2, whose
+/// subgroups have 16 or 32 lanes). ANV compiles them for the subgroup size that the pipeline requires, 8, 16 or 32, and
+/// for 32 where it requires none (`anv_fixup_subgroup_size` in `anv_pipeline.c`). Newer versions report
+/// f16 sums, too.
 pub fn intel() -> DeviceCaps {
     let shape = |k, a, c| MatrixShape { m: 8, n: 8, k, a, b: a, c };
     DeviceCaps {

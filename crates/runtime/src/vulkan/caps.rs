@@ -147,6 +147,7 @@ pub(super) fn query(
     let subgroup = |needed| compute_subgroups && v11.subgroup_supported_operations.contains(needed);
     let sized = features.subgroup_size.subgroup_size_control == vk::TRUE
         && subgroup_size.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE);
+    let (min_lanes, max_lanes) = subgroup_sizes(v11.subgroup_size, known.subgroup_size, &subgroup_size);
     let matrices = features.coopmat.cooperative_matrix == vk::TRUE
         && features.v12.vulkan_memory_model == vk::TRUE
         && coopmat.cooperative_matrix_supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
@@ -160,8 +161,8 @@ pub(super) fn query(
         device_id: properties.device_id,
         driver: driver(&v12, properties.driver_version),
         subgroup_size: v11.subgroup_size,
-        subgroup_size_min: if sized { subgroup_size.min_subgroup_size } else { v11.subgroup_size },
-        subgroup_size_max: if sized { subgroup_size.max_subgroup_size } else { v11.subgroup_size },
+        subgroup_size_min: min_lanes,
+        subgroup_size_max: max_lanes,
         subgroup_size_control: sized,
         subgroup_arithmetic: subgroup(vk::SubgroupFeatureFlags::ARITHMETIC | vk::SubgroupFeatureFlags::VOTE),
         subgroup_shuffle: subgroup(vk::SubgroupFeatureFlags::SHUFFLE | vk::SubgroupFeatureFlags::BALLOT),
@@ -356,6 +357,19 @@ impl Known {
         .filter_map(|(wanted, name)| wanted.then_some(name))
         .collect()
     }
+}
+
+/// The smallest and the largest subgroup size that the device executes, whether or not pipelines may require one. Where
+/// neither the extension nor Vulkan 1.3 tells, all subgroups have the one size that Vulkan 1.1 promises to modules
+/// before SPIR-V 1.6.
+fn subgroup_sizes(
+    size: u32,
+    is_known: bool,
+    control: &vk::PhysicalDeviceSubgroupSizeControlProperties<'_>,
+) -> (u32, u32) {
+    let (min, max) = (control.min_subgroup_size, control.max_subgroup_size);
+    // A range without the device's own size is no answer.
+    if is_known && (min..=max).contains(&size) { (min, max) } else { (size, size) }
 }
 
 fn device_extensions(instance: &Instance, physical: vk::PhysicalDevice) -> Result<BTreeSet<CString>> {
@@ -575,5 +589,25 @@ impl FeatureChain {
             head = head.push_next(&mut self.robustness);
         }
         head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_of_subgroup_sizes_is_the_hardwares() {
+        let control = vk::PhysicalDeviceSubgroupSizeControlProperties {
+            min_subgroup_size: 32,
+            max_subgroup_size: 64,
+            ..Default::default()
+        };
+        assert_eq!(subgroup_sizes(64, true, &control), (32, 64));
+        assert_eq!(subgroup_sizes(64, false, &control), (64, 64));
+        assert_eq!(
+            subgroup_sizes(8, true, &vk::PhysicalDeviceSubgroupSizeControlProperties::default()),
+            (8, 8)
+        );
     }
 }
