@@ -5,6 +5,8 @@
 //! per core it is as that device, and rates grow with the number of cores. Devices that cost decisions were measured on
 //! have their own figures. To add a vendor, add a row to [`reference()`]; to add a device, a row to [`DEVICES`].
 
+use std::fmt;
+
 use super::{DeviceCaps, DeviceType};
 
 /// What a driver tells of its hardware; `None` where it does not.
@@ -39,6 +41,20 @@ pub struct Hardware {
     pub f32_gflops: u32,
     /// As [`DeviceCaps::f16_matrix_gflops`].
     pub f16_matrix_gflops: u32,
+}
+
+impl fmt::Display for Hardware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hardware { cores, memory_gb_per_s, f32_gflops, f16_matrix_gflops, .. } = self;
+        let Hardware { shared_memory_per_core, registers_per_core, max_invocations_per_core, .. } = self;
+        write!(f, "{cores} cores of {} KiB shared memory, ", shared_memory_per_core / KIB)?;
+        write!(f, "{registers_per_core} registers and {max_invocations_per_core} invocations; about ")?;
+        write!(f, "{memory_gb_per_s} GB/s, {:.1} TFLOP/s f32", f64::from(*f32_gflops) / 1e3)?;
+        match f16_matrix_gflops {
+            0 => Ok(()),
+            rate => write!(f, ", {:.1} TFLOP/s f16 matrices", f64::from(*rate) / 1e3),
+        }
+    }
 }
 
 const KIB: u32 = 1 << 10;
@@ -222,6 +238,19 @@ fn cores(caps: &DeviceCaps, reference: &Hardware) -> u32 {
 }
 
 impl DeviceCaps {
+    /// What describes the hardware rather than what Vulkan allows.
+    pub fn hardware(&self) -> Hardware {
+        Hardware {
+            cores: self.cores,
+            shared_memory_per_core: self.shared_memory_per_core,
+            registers_per_core: self.registers_per_core,
+            max_invocations_per_core: self.max_invocations_per_core,
+            memory_gb_per_s: self.memory_gb_per_s,
+            f32_gflops: self.f32_gflops,
+            f16_matrix_gflops: self.f16_matrix_gflops,
+        }
+    }
+
     /// Sets what describes the hardware, from what the driver tells of it and by estimates for the rest. Everything
     /// else must be set before.
     pub fn set_hardware(&mut self, reported: &Reported) {
@@ -299,6 +328,15 @@ mod tests {
             caps.set_hardware(&reported(name));
             assert_eq!(caps, make(), "{name}");
         }
+    }
+
+    #[test]
+    fn hardware_prints_with_units() {
+        let text = caps::h200().hardware().to_string();
+        let cores = "132 cores of 228 KiB shared memory, 65536 registers and 2048 invocations";
+        let rates = "about 4800 GB/s, 61.0 TFLOP/s f32, 620.0 TFLOP/s f16 matrices";
+        assert_eq!(text, format!("{cores}; {rates}"));
+        assert!(caps::mali().hardware().to_string().ends_with("; about 67 GB/s, 1.6 TFLOP/s f32"));
     }
 
     #[test]
