@@ -99,20 +99,15 @@ mod tests {
         let mut arm = Answers::default();
         (arm.arm_cores.shader_core_count, arm.arm_cores.shader_warps_per_core) = (7, 128);
         arm.arm_rates.fma_rate = 128;
-        let expected = Reported {
-            cores: Some(7),
-            invocations_per_core: Some(2048),
-            multiply_adds_per_clock: Some(128),
-            ..Reported::default()
-        };
+        let expected =
+            Reported { cores: Some(7), invocations_per_core: Some(2048), multiply_adds_per_clock: Some(128) };
         assert_eq!(arm.reported(16), expected);
     }
 
     #[test]
     fn active_compute_units_come_before_those_of_the_chip() {
-        let mut amd = Answers::default();
         // RADV on a Radeon RX 7900 XT, whose chip has 96 compute units of which 84 are active.
-        amd.amd = vk::PhysicalDeviceShaderCorePropertiesAMD {
+        let chip = vk::PhysicalDeviceShaderCorePropertiesAMD {
             shader_engine_count: 6,
             shader_arrays_per_engine_count: 2,
             compute_units_per_shader_array: 8,
@@ -121,6 +116,7 @@ mod tests {
             wavefront_size: 64,
             ..Default::default()
         };
+        let mut amd = Answers { amd: chip, ..Answers::default() };
         let mut expected =
             Reported { cores: Some(96), invocations_per_core: Some(2048), ..Reported::default() };
         assert_eq!(amd.reported(64), expected);
