@@ -93,7 +93,7 @@ impl<'f> Kind<'f> {
 
     /// The candidates, the cost model's default first.
     fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
-        Ok(match self {
+        let all = match self {
             Kind::MatvecDot(f) => sharing::schedules(e, f, matvec_dot::products(e, f)),
             Kind::MatvecStaged(f) => sharing::schedules(e, f, matvec_staged::PRODUCTS),
             Kind::Matvec(f) => matvec::schedules(e, f),
@@ -111,7 +111,8 @@ impl<'f> Kind<'f> {
             Kind::Scan(f) => vec![scan::schedule(e, f)],
             Kind::Sort(f) => vec![sort::schedule(e, f)],
             Kind::Custom(f) => vec![custom::schedule(e, f)],
-        })
+        };
+        Ok(all.into_iter().map(|schedule| schedule.with_subgroups(e.caps)).collect())
     }
 
     /// The kernel of one of these schedules.

@@ -30,6 +30,9 @@ pub struct Schedule {
     pub epilogue: Epilogue,
     /// Invocations of a workgroup.
     pub workgroup: u32,
+    /// The subgroup size that the pipeline requests. `None` where the algorithm takes any, or the device has one size only
+    /// and no control over it.
+    pub subgroup: Option<u32>,
 }
 
 /// The algorithm of a kernel.
@@ -180,6 +183,41 @@ impl Schedule {
             tiles_per_workgroup: 1,
             epilogue: Epilogue::Fixed,
             workgroup,
+            subgroup: None,
+        }
+    }
+
+    /// The same with the subgroup size requested that kernels are written for, if they work by subgroups.
+    pub(crate) fn with_subgroups(self, caps: &DeviceCaps) -> Schedule {
+        let able = caps.subgroup_arithmetic || caps.subgroup_shuffle;
+        let requested = able && caps.subgroup_size_control && self.works_by_subgroups();
+        Schedule { subgroup: requested.then(|| caps.scheduled_subgroup_size()), ..self }
+    }
+
+    fn works_by_subgroups(&self) -> bool {
+        match (self.algorithm, self.instruction) {
+            (Algorithm::Matmul, Some(Instruction::Coopmat | Instruction::Coopmat2)) => true,
+            (Algorithm::Matmul, Some(Instruction::Fma | Instruction::Dot4) | None) => false,
+            (
+                Algorithm::Row
+                | Algorithm::Columns
+                | Algorithm::Matvec
+                | Algorithm::StagedMatvec
+                | Algorithm::Attention
+                | Algorithm::DecodeAttention
+                | Algorithm::FlashAttention,
+                _,
+            ) => true,
+            (
+                Algorithm::Map
+                | Algorithm::ShortRows
+                | Algorithm::Quantize
+                | Algorithm::Scan
+                | Algorithm::Sort
+                | Algorithm::Scatter
+                | Algorithm::Custom,
+                _,
+            ) => false,
         }
     }
 
@@ -226,7 +264,11 @@ impl fmt::Display for Schedule {
             Epilogue::Registers => f.write_str(" registers")?,
             Epilogue::Shared => f.write_str(" shared")?,
         }
-        write!(f, " wg{}", self.workgroup)
+        write!(f, " wg{}", self.workgroup)?;
+        match self.subgroup {
+            Some(lanes) => write!(f, " sg{lanes}"),
+            None => Ok(()),
+        }
     }
 }
 

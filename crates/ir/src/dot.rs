@@ -80,8 +80,9 @@ pub fn has_instructions(caps: &DeviceCaps) -> bool {
     caps.int_dot
         && caps.subgroup_arithmetic
         && caps.subgroup_shuffle
-        && caps.subgroup_size_min >= LANES
-        && caps.subgroup_size.is_power_of_two()
+        && caps.has_fixed_subgroup_size()
+        && caps.scheduled_subgroup_size() >= LANES
+        && caps.scheduled_subgroup_size().is_power_of_two()
 }
 
 /// The weights that a matmul's right operand reads in whole [runs](Packing::run) along the inner extent.

@@ -32,7 +32,7 @@ pub fn side(caps: &DeviceCaps) -> Option<u32> {
         };
         caps.cooperative_matrix.iter().any(fits)
     };
-    let around = caps.f16 && caps.storage_16bit && caps.memory_model && caps.subgroups_of_one_size();
+    let around = caps.f16 && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
     SIDES.into_iter().find(|side| around && has(side))
 }
 

@@ -146,7 +146,7 @@ impl Compiled {
                 spirv: code,
                 bindings: k.bindings.len() as u32,
                 push_bytes: 0,
-                required_subgroup_size: None,
+                required_subgroup_size: k.schedule.subgroup,
             })
             .collect();
         phases.spirv = stats.millis;

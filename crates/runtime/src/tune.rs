@@ -231,7 +231,7 @@ fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipel
             spirv,
             bindings: kernel.bindings.len() as u32,
             push_bytes: 0,
-            required_subgroup_size: None,
+            required_subgroup_size: kernel.schedule.subgroup,
         }
     };
     let descs: Vec<PipelineDesc<'_>> = kernels.iter().zip(&spirv).map(describe).collect();

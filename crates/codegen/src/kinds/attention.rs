@@ -42,8 +42,8 @@ struct Split {
 
 /// The sharing for heads of `d` elements and values of `e`, if the device can do it.
 fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Option<Split> {
-    let size = caps.subgroup_size;
-    let fixed = caps.subgroups_of_one_size();
+    let size = caps.scheduled_subgroup_size();
+    let fixed = caps.has_fixed_subgroup_size();
     let workgroup = match caps.device_type {
         // One thread runs all subgroups, and more of them only add switches; with two their sums still meet, which
         // tests without a GPU want to see.
@@ -113,7 +113,7 @@ pub(crate) fn kernel(
     // Teams read eight elements of keys and of values, or one of both; without them only keys are read by one invocation.
     let eights = eights && has_eights(&mut e, k) && (split.is_none() || has_eights(&mut e, v));
     let (step, team) = if eights { (WIDE as u32, team) } else { (1, None) };
-    let team = team.unwrap_or(e.caps.subgroup_size);
+    let team = team.unwrap_or(e.caps.scheduled_subgroup_size());
     e.open();
     let ti = e.atom(t, "t");
     e.open();
@@ -161,7 +161,7 @@ pub(crate) fn kernel(
         exp(score),
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
-    let (limits, size) = (e.caps.max_workgroup_count, e.caps.subgroup_size.max(1));
+    let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size().max(1));
     if split.is_some() && team < size {
         e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     }
@@ -197,8 +197,8 @@ pub(crate) fn kernel(
 /// Lanes that read a key or value of up to `elements` together, eight each, if the device can bring several teams of a
 /// subgroup together.
 pub(super) fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
-    let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.subgroup_size);
-    (lanes == caps.subgroup_size || caps.subgroup_shuffle).then_some(lanes)
+    let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.scheduled_subgroup_size());
+    (lanes == caps.scheduled_subgroup_size() || caps.subgroup_shuffle).then_some(lanes)
 }
 
 /// Whether eight neighbours of a row of `value` lie beside each other in a buffer, from each multiple of eight on.

@@ -29,7 +29,7 @@ const KEYS: u32 = 4;
 pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
     let (workgroup, slices, above) = match caps.device_type {
         // Few and small, so that tests without a GPU cover every case.
-        DeviceType::Cpu => (2 * caps.subgroup_size, 3, 16),
+        DeviceType::Cpu => (2 * caps.scheduled_subgroup_size(), 3, 16),
         DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
             (256, 16, 512)
         }
@@ -73,8 +73,8 @@ struct Sizes {
 /// The sizes for one query of `d` elements and values of `width` over at most `keys` keys, `group` heads to a key head; `None`
 /// where the device lacks what the kernel needs.
 fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule: Schedule) -> Option<Sizes> {
-    let size = caps.subgroup_size;
-    let fixed = caps.subgroups_of_one_size() && size.is_power_of_two();
+    let size = caps.scheduled_subgroup_size();
+    let fixed = caps.has_fixed_subgroup_size() && size.is_power_of_two();
     let able = fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
     let team = team(caps, d.max(width)).filter(|_| able)?;
     let (workgroup, Split { slices: splits, above: least }) = (schedule.workgroup, schedule.split);
@@ -223,7 +223,7 @@ pub(crate) fn kernel(
         if attrs.softcap.is_some() { capped.as_str() } else { "" },
     );
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
-    let (limits, size) = (e.caps.max_workgroup_count, e.caps.subgroup_size);
+    let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size());
     let grid = [
         Count { value: i64::from(groups).into(), per: 1, limit: limits[0] },
         Count::constant(sizes.splits),

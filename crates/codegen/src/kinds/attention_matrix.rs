@@ -126,7 +126,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let (d, width) = (d as u32, width as u32);
     matrix::side(caps) == Some(SIDE)
         && caps.subgroup_shuffle
-        && caps.subgroup_size == LANES
+        && caps.scheduled_subgroup_size() == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
         && 16 * words(d, width) <= caps.shared_memory_bytes
         && q[1].max_value() >= side

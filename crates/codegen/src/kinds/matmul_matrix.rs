@@ -67,7 +67,7 @@ fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
 }
 
 fn of_side(side: u32, caps: &DeviceCaps) -> Tile {
-    Tile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.subgroup_size }
+    Tile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
 }
 
 /// Sides of the matrices; where there are none, nothing asks for a kernel.
@@ -182,7 +182,7 @@ pub(crate) fn kernel(
     for extension in matrix_extensions() {
         e.extensions.insert(extension);
     }
-    let (m, k, lanes) = (e.dim(&form.m), e.dim(&form.k), e.caps.subgroup_size);
+    let (m, k, lanes) = (e.dim(&form.m), e.dim(&form.k), e.caps.scheduled_subgroup_size());
     // Loads behind the last slice that is multiplied stay within the operands.
     let next =
         if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
@@ -268,7 +268,7 @@ fn segment_holes(
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
     let rows = group::Results { shape: &all, outputs: &segment.outputs };
     let group = if segment.staged { 0 } else { rows.size(e.body) };
-    let whole = (tile.matrix * bn / GRID / NARROW).is_multiple_of(e.caps.subgroup_size);
+    let whole = (tile.matrix * bn / GRID / NARROW).is_multiple_of(e.caps.scheduled_subgroup_size());
     let narrow = group == NARROW && whole && narrow(e, tile, segment);
     let store = match group {
         0 => staged(e, form, segment, batch, (tile, bn), buffers)?,

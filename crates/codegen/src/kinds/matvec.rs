@@ -73,10 +73,11 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
         (true, false) => MAX_WORKGROUP,
         // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
         // barrier of the final sum, and with one there is no barrier.
-        (false, _) => e.caps.subgroup_size,
+        (false, _) => e.caps.scheduled_subgroup_size(),
     };
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
-    let workgroup = floor_pow2(chunks).clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most);
+    let workgroup =
+        floor_pow2(chunks).clamp(floor_pow2(e.caps.scheduled_subgroup_size().max(8)).min(most), most);
     let columns = match form.prologue.is_empty() {
         true if at_once && 2 * all >= i64::from(WIDE_TILE) * wanted => WIDE_TILE,
         true => TILE,
@@ -94,7 +95,7 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
 /// The candidates: more invocations for a column or fewer, and tiles of other widths.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let first = first(e, form);
-    let least = e.caps.subgroup_size.max(8);
+    let least = e.caps.scheduled_subgroup_size().max(8);
     let most = e.caps.max_workgroup_invocations.min(2 * MAX_WORKGROUP);
     let mut all = vec![first];
     let (w, c) = (first.workgroup, first.tile.n);
@@ -142,8 +143,8 @@ pub(crate) fn kernel(
     let rounded = rounding::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
     // Subgroups leave their sums to the epilogue where there is room, so that all columns wait for each other once.
-    let size = e.caps.subgroup_size;
-    let fixed = e.caps.subgroups_of_one_size() && size.is_power_of_two();
+    let size = e.caps.scheduled_subgroup_size();
+    let fixed = e.caps.has_fixed_subgroup_size() && size.is_power_of_two();
     let subgroups = workgroup / size;
     let (own, others) = (4 * tile_floats * subgroups, 4 * rounded.iter().sum::<u32>() + reduced_bytes);
     let beside = own + others + used.shared_bytes(workgroup);

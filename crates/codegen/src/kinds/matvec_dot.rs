@@ -169,7 +169,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => shape.size(), rounded => waiting, kept => kept.is_some(),
+            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => format!("{}u", e.caps.scheduled_subgroup_size()), rounded => waiting, kept => kept.is_some(),
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
             in_memory, first, rounds, spends,
         },

@@ -31,6 +31,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         && m.saturating_mul(k) <= i64::from(e.caps.shared_memory_bytes)
         && form.batch.numel().is(1)
         && e.caps.subgroup_arithmetic
+        && e.caps.has_fixed_subgroup_size()
         && e.caps.max_workgroup_invocations >= sharing::MIN_WORKGROUP
         && accumulator(e, form).is_ok_and(|(ty, _)| ty == Glsl::Float)
         && anchors().all(|id| operand::reads_wide(e.body, e.body.node(*id).operands[1]));

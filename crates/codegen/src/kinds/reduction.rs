@@ -158,7 +158,8 @@ impl Used {
         }
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
         // Subgroups that one subgroup sums up, if they all have the same size.
-        let few = caps.subgroups_of_one_size() && workgroup / caps.subgroup_size <= caps.subgroup_size;
+        let few = caps.has_fixed_subgroup_size()
+            && workgroup / caps.scheduled_subgroup_size() <= caps.scheduled_subgroup_size();
         let holes = context! {
             few => few,
             slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,

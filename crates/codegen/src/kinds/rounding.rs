@@ -108,7 +108,9 @@ impl By {
     /// Those who can on a device.
     fn able(caps: &DeviceCaps, format: Format) -> By {
         let neighbours = |count| {
-            caps.subgroup_shuffle && caps.subgroups_of_one_size() && caps.subgroup_size.is_multiple_of(count)
+            caps.subgroup_shuffle
+                && caps.has_fixed_subgroup_size()
+                && caps.scheduled_subgroup_size().is_multiple_of(count)
         };
         match format {
             Format::Q8_0 | Format::Q8_1 if neighbours(dot::BLOCK as u32) => By::All,

@@ -59,7 +59,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
         Share::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
     };
     let fits = |(workgroup, columns): &(u32, u32)| {
-        let least = e.caps.subgroup_size.max(8).max(*columns);
+        let least = e.caps.scheduled_subgroup_size().max(8).max(*columns);
         (least..=e.caps.max_workgroup_invocations).contains(workgroup)
             && (c == 0 || (1..=COLUMNS.1).contains(columns))
     };
@@ -195,7 +195,7 @@ fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     let most = if inner > ELEMENTS * i64::from(WORKGROUP) { device } else { WORKGROUP };
     let most = floor_pow2(device.min(most));
     let wanted = u32::try_from(inner / ELEMENTS).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
-    wanted.clamp(floor_pow2(e.caps.subgroup_size.max(8)).min(most), most)
+    wanted.clamp(floor_pow2(e.caps.scheduled_subgroup_size().max(8)).min(most), most)
 }
 
 /// Whether one invocation takes a whole row.

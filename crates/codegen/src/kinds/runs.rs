@@ -82,7 +82,8 @@ pub(super) fn lines(
     }
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count.clone()]);
     let side_by_side = sums.tile / runs.columns;
-    let by_subgroups = sums.workgroup.is_multiple_of(e.caps.subgroup_size_max)
+    let by_subgroups = e.caps.has_fixed_subgroup_size()
+        && sums.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
         && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
     let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
     e.open(); // a run

@@ -49,7 +49,7 @@ pub(super) const MIN_WORKGROUP: u32 = 128;
 /// one of 512, behind a barrier: 14336 columns of 4096 in Q4_K 12.4, 12.3 and 16.0 us, 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0
 /// 14.7, 15.8 and 16.0; back to back the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
 fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
-    let size = e.caps.subgroup_size;
+    let size = e.caps.scheduled_subgroup_size();
     let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
     let (workgroups, most) = match (e.caps.device_type, long, many) {
         (DeviceType::Cpu, _, _) | (_, true, false) => (WANTED_WORKGROUPS, MAX_WORKGROUP),
@@ -103,8 +103,8 @@ pub(super) struct Shape {
     tile: u32,
     /// Parts of the inner extent, for each of which a subgroup of its own sums up a column.
     pub parts: u32,
-    /// Invocations of a subgroup, if all have one size.
-    size: Option<u32>,
+    /// Invocations of a subgroup.
+    size: u32,
     /// Elements of a row.
     row: u32,
 }
@@ -211,7 +211,7 @@ fn by_cost(
 ) -> Vec<Schedule> {
     let items = (form.k.max_value() / products.elements) as u32;
     let wanted = wanted(e, form, workgroups);
-    let (size, subgroups) = (e.caps.subgroup_size, workgroup / e.caps.subgroup_size);
+    let (size, subgroups) = (e.caps.scheduled_subgroup_size(), workgroup / e.caps.scheduled_subgroup_size());
     // Tiles are whole passes of the subgroups.
     let schedule = |slices| Schedule {
         instruction: Some(products.instruction),
@@ -219,9 +219,6 @@ fn by_cost(
         split: Split { slices, above: 0 },
         ..Schedule::new(Algorithm::StagedMatvec, workgroup)
     };
-    if !e.caps.subgroups_of_one_size() {
-        return vec![schedule(1)];
-    }
     let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
     // Of several slices, passes are shorter, and fit the tile that is wanted better.
     let steps = |parts: u32| items.div_ceil(size * parts);
@@ -248,7 +245,7 @@ pub(super) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Produ
     let [workgroup, workgroups] = sizes(e, form, products.elements);
     let sizes =
         [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(|[smaller, more]| {
-            let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.subgroup_size) };
+            let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.scheduled_subgroup_size()) };
             let sizes = [workgroup / smaller, workgroups * more];
             (sizes[0] >= least).then(|| by_cost(e, form, products, sizes))
         });
@@ -261,7 +258,7 @@ pub(super) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Produ
 impl Shape {
     /// For rows of so many elements.
     pub fn new(e: &Emitter<'_>, row: u32, schedule: Schedule) -> Shape {
-        let size = e.caps.subgroups_of_one_size().then_some(e.caps.subgroup_size);
+        let size = e.caps.scheduled_subgroup_size();
         Shape {
             workgroup: schedule.workgroup,
             tile: schedule.tile.n,
@@ -269,11 +266,6 @@ impl Shape {
             size,
             row,
         }
-    }
-
-    /// The invocations of a subgroup, in GLSL.
-    pub fn size(&self) -> String {
-        self.size.map_or("gl_SubgroupSize".into(), |size| format!("{size}u"))
     }
 
     /// The tile of each segment: what its epilogue needs together, and wider where the grid has too few workgroups.
@@ -309,29 +301,7 @@ impl Shape {
             _ => (format!("group >= {first} && group < {end}"), format!("(group - ({first})) * {tile}u")),
         };
         let items = self.row.div_ceil(elements);
-        let Some(size) = self.size else {
-            return Walk {
-                tile,
-                elements,
-                together: 1,
-                passes: format!("({tile}u + gl_NumSubgroups - 1u - gl_SubgroupID) / gl_NumSubgroups"),
-                once: false,
-                steps: Some(format!("({items}u + gl_SubgroupSize - 1u) / gl_SubgroupSize")),
-                depth: 1,
-                slots: 1,
-                along: false,
-                here,
-                column0,
-                item: "along * gl_SubgroupSize + gl_SubgroupInvocationID".into(),
-                column: "gl_SubgroupID + pass * gl_NumSubgroups".into(),
-                even: true,
-                written: false,
-                items,
-                whole: false,
-                comment: "Each subgroup takes a column at a time.".into(),
-            };
-        };
-        let parts = self.parts;
+        let (size, parts) = (self.size, self.parts);
         let (lanes, steps) = (self.workgroup / size / parts, items.div_ceil(size * parts));
         let passes = tile.div_ceil(lanes);
         // As many as leave the fewest passes over.

@@ -219,11 +219,8 @@ impl Walk {
                 format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")
             }
             (Share::Subgroup, _) => {
-                let size = match e.caps.subgroups_of_one_size() {
-                    true => format!("{}u", e.caps.subgroup_size),
-                    false => "gl_SubgroupSize".to_string(),
-                };
-                format!("for (uint {name} = gl_SubgroupInvocationID; {name} < {end}; {name} += {size})")
+                let size = e.caps.scheduled_subgroup_size();
+                format!("for (uint {name} = gl_SubgroupInvocationID; {name} < {end}; {name} += {size}u)")
             }
             (Share::Alone, Some(_)) => format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"),
             (Share::Alone, None) => format!("for (uint {name} = 0u; {name} < {end}; ++{name})"),

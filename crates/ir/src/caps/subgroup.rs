@@ -32,6 +32,17 @@ impl DeviceCaps {
         sizes.iter().find(|size| **size >= PREFERRED).or(sizes.last()).copied()
     }
 
+    /// Whether kernels can rely on subgroups of [`DeviceCaps::scheduled_subgroup_size`] invocations: all subgroups have that
+    /// size, or pipelines require it.
+    pub fn has_fixed_subgroup_size(&self) -> bool {
+        self.preferred_subgroup_size().is_some()
+    }
+
+    /// The subgroup size that kernels are scheduled for; where none can be relied on, what the device reports.
+    pub fn scheduled_subgroup_size(&self) -> u32 {
+        self.preferred_subgroup_size().unwrap_or(self.subgroup_size)
+    }
+
     /// The device as a kernel sees it whose pipeline requires subgroups of so many lanes: all have that size.
     ///
     /// `lanes` is one of [`DeviceCaps::requestable_subgroup_sizes`].

@@ -21,7 +21,7 @@ const LANES: usize = 32;
 
 /// Whether there are matrices of the size and subgroups of the size that kernels know an order of.
 fn wanted(caps: &DeviceCaps) -> bool {
-    matrix::side(caps) == Some(16) && caps.subgroup_size == LANES as u32
+    matrix::side(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
 }
 
 /// What [`DeviceCaps::matrix_rows`] says. A device that fails to tell is used without.
@@ -65,7 +65,8 @@ fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
     let (modules, _) =
         compile_spirv(&[(NAME, MATRIX_ROWS_KERNEL)], cache.as_deref()).map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
-    let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size: None };
+    let required_subgroup_size = context.caps().subgroup_size_control.then_some(LANES as u32);
+    let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size };
     let mut made = context.create_pipelines(&[desc])?;
     made.pop().ok_or_else(|| fail("it was not made".to_string()))
 }
