@@ -201,7 +201,7 @@ fn page() -> String {
          Candle's forms; errors are Candle's variants where both have them.\n\n\
          Extents are numbers, except in a function that `compile` is called with, where they may be symbols: a method\n\
          that reads one as a number there gives its largest value and makes `compile` fail\n\
-         ([decision 0036](decisions/0036-candles-signatures.md)); `sym_dims` gives expressions.\n\n\
+         ([decision 0036](decisions/0036-candle-signatures.md)); `sym_dims` gives expressions.\n\n\
          This page is written by `UPDATE_DOCS=1 cargo test -p tallow-tests --test candle api` and checked by that test.\n\
          The other tests of `tests/tests/candle` hold the methods against Candle's.\n",
     );
