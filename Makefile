@@ -37,7 +37,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo demo-chat test bench fuzz fuzz-lazy fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-candle test-plain-device test-no-vulkan test-full
+.PHONY: help demo demo-chat docs setup-docs test bench fuzz fuzz-lazy fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-candle test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -125,6 +125,17 @@ doc: ## build the API documentation, warnings denied likewise
 	$(call step,documentation)
 	@# --lib: the library and the command are both called tallow, and their pages would collide.
 	RUSTDOCFLAGS="$(deny_warnings)" cargo doc $(LOCKED) --workspace --no-deps --lib
+
+docs: ## build the book into docs/book, without network (needs mdBook: make setup-docs)
+	$(call step,the book)
+	@command -v mdbook >/dev/null || { \
+		echo "error: mdbook is not installed; \`make setup-docs\` or \`cargo install mdbook --locked\` installs it" >&2; exit 1; \
+	}
+	mdbook build docs
+
+setup-docs: ## install mdBook, which builds the book
+	$(call step,mdBook)
+	cargo install mdbook --locked
 
 test-all: ## every test; the device suite under the Khronos validation layer
 	$(call step,tests)

@@ -44,6 +44,8 @@ mod error;
 mod eval;
 mod executable;
 mod extents;
+#[cfg(doctest)]
+mod guide;
 mod indexing;
 mod join;
 mod layout;
