@@ -194,16 +194,17 @@ fn root() -> PathBuf {
 fn page() -> String {
     let mut page = String::from(
         "# Candle's methods\n\n\
-         Code written for `candle_core` 0.11 moves to Tallow by changing imports. Methods that are the same have the\n\
-         same name, arguments, shapes, element types, values within rounding, and fail on the same calls. What holds\n\
-         for all: nothing is computed until a value is asked for, so that an error of a device shows there; 16-bit\n\
-         floats are rounded once per operation; arguments that are extents may be symbols; axes may be any of\n\
-         Candle's forms; errors are Candle's variants where both have them.\n\n\
-         Extents are numbers, except in a function that `compile` is called with, where they may be symbols: a method\n\
-         that reads one as a number there gives its largest value and makes `compile` fail\n\
-         ([decision 0036](decisions/0036-candle-signatures.md)); `sym_dims` gives expressions.\n\n\
+         Code for `candle_core` 0.11 moves to Tallow by changing imports. Methods marked *same* have the same name,\n\
+         arguments, shapes, element types and values within rounding, and fail on the same calls. General differences:\n\n\
+         - Nothing is computed until a value is read, so device errors appear there.\n\
+         - 16-bit floats are rounded once per operation.\n\
+         - Arguments that are extents may be symbols. Axes take all of Candle's forms.\n\
+         - Errors are Candle's variants where both have them.\n\n\
+         Extents are numbers, except inside a function that `compile` calls. There a method that reads a symbolic extent as a\n\
+         number returns its maximum and makes `compile` fail ([decision 0036](decisions/0036-candle-signatures.md)).\n\
+         `sym_dims` returns expressions.\n\n\
          This page is written by `UPDATE_DOCS=1 cargo test -p tallow-tests --test candle api` and checked by that test.\n\
-         The other tests of `tests/tests/candle` hold the methods against Candle's.\n",
+         The other tests of `tests/tests/candle` compare the methods with Candle's.\n",
     );
     for (title, rows, _) in TYPES {
         let _ = write!(page, "\n## {title}\n\n| method | here |\n|---|---|\n");

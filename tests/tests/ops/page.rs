@@ -12,23 +12,23 @@ use crate::row::{Candle, Row};
 
 const HEAD: &str = "# Ops and element types
 
-Which op computes in which element type and layout, and where. Written by
-`UPDATE_DOCS=1 cargo test -p tallow-tests --test ops page` from what the tests gave: each cell below stands for the
-ten classes of layouts that follow, computed by the interpreter, compared with `candle_core` on the CPU where it has the
-op, and on a Vulkan device with the interpreter.
+Which op computes in which element type, in which layouts, and on which devices. Written by
+`UPDATE_DOCS=1 cargo test -p tallow-tests --test ops page` from test results. Each cell covers ten classes of layouts.
+The interpreter computes them and is compared with `candle_core` on the CPU, if Candle has the op. A Vulkan device is
+compared with the interpreter.
 
 | in a cell | means |
 |---|---|
 | all | the interpreter, and kernels on any Vulkan 1.2 device |
-| 64 | the interpreter, and kernels where shaders have 64-bit integers (i64) or floats (f64); elsewhere an error that names the type |
-| cpu | the interpreter; kernels refuse the type by an error that names it |
-| - | refused when the graph is built, by an error that names op and types |
-| ` c` after it | the interpreter's results are those of Candle, too |
+| 64 | the interpreter, and kernels on devices with 64-bit integers (i64) or floats (f64); elsewhere an error that names the type |
+| cpu | the interpreter; kernels return an error that names the type |
+| - | an error when the graph is built, which names op and types |
+| ` c` after it | the interpreter's results equal Candle's, too |
 
-Classes: *contiguous*; *strided* (axes permuted); *broadcast* (every second axis repeated); *sliced* (a part of
-something larger along each axis); *scalar*; *empty* (an extent of 0); *size 1*; *odd sizes* (primes); *> 65535 workgroups*
-(kernels whose loops or grids go beyond what one axis of a dispatch may have); *windows* (tensors beyond the range of
-one storage buffer binding, bound part by part). What an op refuses in all of its types stands behind its name.
+Classes: *contiguous*; *strided* (permuted axes); *broadcast* (every second axis repeated); *sliced* (a part of
+something larger along each axis); *scalar*; *empty* (an extent of 0); *size 1*; *odd sizes* (primes);
+*> 65535 workgroups* (loops or grids beyond one axis of a dispatch); *windows* (tensors larger than one storage-buffer
+binding). Classes that an op refuses in all of its types are listed after its name.
 ";
 
 /// A result of the whole product.

@@ -16,7 +16,7 @@ fn page() -> String {
         let _ = write!(page, "\n#### {}\n\n", names.join(", "));
         let notes = notes(pre.traits);
         if !notes.is_empty() {
-            let _ = write!(page, "{}.\n\n", notes.join("; "));
+            let _ = write!(page, "- {}\n\n", notes.join("\n- "));
         }
         let _ = write!(page, "```text\n{}\n```\n", pre.patterns.join("\n"));
     }
@@ -31,10 +31,10 @@ fn notes(traits: Traits) -> Vec<&'static str> {
         Spelling::Plain => notes.push("UTF-8; whitespace that is no token is dropped"),
     }
     let flags = [
-        (traits.ignore_merges, "a piece that is a token is taken whole"),
+        (traits.ignore_merges, "a piece that is a token is not split"),
         (traits.add_bos, "adds the begin token by default"),
-        (traits.force_bos, "adds it even where the file says not to"),
-        (traits.newline_runs, "a run of line feeds that is a token is taken whole"),
+        (traits.force_bos, "adds it even if the file says not to"),
+        (traits.newline_runs, "a run of line feeds that is a token is not split"),
         (traits.no_merges, "merges may be absent"),
     ];
     notes.extend(flags.iter().filter(|(set, _)| *set).map(|(_, note)| note));
