@@ -1,5 +1,6 @@
 //! The table of rules, with the examples that show each of them at work.
 
+use crate::prose_rules::*;
 use crate::source_rules::*;
 use crate::tree::{File, Tree};
 use crate::tree_rules::*;
@@ -177,6 +178,47 @@ pub const CHECKS: &[Check] = &[
                 ("crates/a/Cargo.toml", ""),
                 ("CHANGELOG.md", "`docs/none`"),
             ])
+        },
+    },
+    Check {
+        name: "long_prose",
+        run: long_prose,
+        bad: || {
+            let long = "é".repeat(MAX_PROSE + 1);
+            trees("docs/a.md", &[&long, &format!("- {long}"), &format!("```\n```\n{long}")])
+        },
+        good: || {
+            let text = "é".repeat(MAX_PROSE);
+            let long = "x".repeat(MAX_PROSE + 1);
+            let exempt = format!("| {long} |\n# {long}\n[a](docs/a.md) {long}\n```\n{long}\n```\n");
+            Tree::example(&[("docs/a.md", &format!("{text}\n{exempt}")), ("a.rs", &long)])
+        },
+    },
+    Check {
+        name: "coined_term",
+        run: coined_term,
+        bad: || {
+            let each = COINED.iter().map(|(term, _)| File::new("docs/a.md", format!("a {term}.")));
+            let mut trees: Vec<Tree> = each.map(|file| Tree { files: vec![file] }).collect();
+            trees.push(Tree::example(&[("README.md", "`code` Matrix hardware multiplies.")]));
+            trees
+        },
+        good: || {
+            let text = "cooperative matrices `matrix hardware` endear awakening\n```text\nasleep\n```\n";
+            Tree::example(&[("docs/a.md", text), ("a.rs", "// matrix hardware")])
+        },
+    },
+    Check {
+        name: "page_outside_book",
+        run: page_outside_book,
+        bad: || {
+            let pages = [("docs/SUMMARY.md", "- [A](a.md)"), ("docs/a.md", ""), ("docs/b/a.md", "")];
+            vec![Tree::example(&pages)]
+        },
+        good: || {
+            let summary = "- [A](a.md)\n  - [B](b/a.md)\n";
+            let pages = [("docs/SUMMARY.md", summary), ("docs/a.md", ""), ("docs/b/a.md", ""), ("a.md", "")];
+            Tree::example(&pages)
         },
     },
     Check {

@@ -121,7 +121,7 @@ pub fn missing_path(tree: &Tree) -> Vec<String> {
 }
 
 /// Path, line number and line of all Markdown files, without fenced code.
-fn prose_lines(tree: &Tree) -> impl Iterator<Item = (&str, usize, &str)> {
+pub fn prose_lines(tree: &Tree) -> impl Iterator<Item = (&str, usize, &str)> {
     let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), file.text_if(&[".md"])?)));
     files.flat_map(|(path, text)| {
         let mut in_code = false;
@@ -134,7 +134,7 @@ fn prose_lines(tree: &Tree) -> impl Iterator<Item = (&str, usize, &str)> {
 }
 
 /// The targets of `[text](target)` that mean files, without their fragments.
-fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+pub fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '#']).next());
     targets.filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
 }
