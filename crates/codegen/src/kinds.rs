@@ -33,7 +33,6 @@ pub(crate) mod walk;
 pub use attention_matrix::MATRIX_ROWS_KERNEL;
 
 use minijinja::context;
-use tallow_ir::caps::DeviceType;
 use tallow_ir::form::{self, Form};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
 
@@ -270,7 +269,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
         | Algorithm::Scatter
         | Algorithm::Custom => false,
     };
-    let optimize = gains && e.caps.device_type != DeviceType::Cpu;
+    let optimize = gains && !e.caps.is_software();
     Ok(Kernel {
         name,
         glsl,

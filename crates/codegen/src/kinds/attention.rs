@@ -5,7 +5,7 @@
 //! invocation has a key of its own. Keys and values in blocks are read as they are; what they mean is never in memory.
 
 use minijinja::context;
-use tallow_ir::caps::DeviceType;
+use tallow_ir::cost;
 use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op, ReduceKind, Value};
@@ -44,13 +44,12 @@ struct Split {
 fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Option<Split> {
     let size = caps.scheduled_subgroup_size();
     let fixed = caps.has_fixed_subgroup_size();
-    let workgroup = match caps.device_type {
+    let workgroup = match cost::runs_workgroups_on_one_thread(caps) {
         // One thread runs all subgroups, and more of them only add switches; with two their sums still meet, which
         // tests without a GPU want to see.
-        DeviceType::Cpu => 2 * size,
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            if queries.is(1) { ONE_QUERY } else { MANY_QUERIES }
-        }
+        true => 2 * size,
+        false if queries.is(1) => ONE_QUERY,
+        false => MANY_QUERIES,
     };
     let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations)).max(size);
     let subgroups = workgroup / size;

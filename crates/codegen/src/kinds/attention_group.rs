@@ -2,7 +2,7 @@
 //! all of them, and a part of the keys; the last that is done brings the parts together. Few keys have one workgroup for each head.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::DeviceType;
+use tallow_ir::cost;
 use tallow_ir::form::AttentionForm;
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
@@ -27,12 +27,10 @@ const KEYS: u32 = 4;
 
 /// The cost model's default.
 pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
-    let (workgroup, slices, above) = match caps.device_type {
+    let (workgroup, slices, above) = match cost::runs_workgroups_on_one_thread(caps) {
         // Few and small, so that tests without a GPU cover every case.
-        DeviceType::Cpu => (2 * caps.scheduled_subgroup_size(), 3, 16),
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            (256, 16, 512)
-        }
+        true => (2 * caps.scheduled_subgroup_size(), 3, 16),
+        false => (256, 16, 512),
     };
     let schedule = Schedule::new(Algorithm::DecodeAttention, workgroup);
     Schedule { split: Split { slices, above }, ..schedule }

@@ -8,7 +8,7 @@ use minijinja::context;
 use tallow_ir::access::neighbours;
 use tallow_ir::form::AttentionForm;
 use tallow_ir::index::{AtomDef, Atoms, Index};
-use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Value, matrix};
+use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Graph, Op, Value, cost, matrix};
 
 use super::attention::store;
 use super::group;
@@ -80,12 +80,14 @@ impl Rows {
     /// Elsewhere: more subgroups for the same queries.
     const SMALL: Rows = Rows { subgroups: SUBGROUPS, blocks: 1, keys: 32 };
 
-    /// Workgroups with which most of an H200's 132 multiprocessors have two.
-    const MANY: i64 = 200;
-
-    fn of(heads: &Dim, queries: &Dim, rounds: bool) -> Rows {
+    /// Large where most cores have two workgroups.
+    fn of(caps: &DeviceCaps, heads: &Dim, queries: &Dim, rounds: bool) -> Rows {
         let workgroups = heads.max_value().saturating_mul(queries.max_value()) / i64::from(QUERIES);
-        if rounds && workgroups >= Rows::MANY { Rows::LARGE } else { Rows::SMALL }
+        if rounds && workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps)) {
+            Rows::LARGE
+        } else {
+            Rows::SMALL
+        }
     }
 
     /// Whether each lane has as many pieces of a tile as any other.
@@ -142,7 +144,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else { return vec![] };
     let queries = e.body.ty(node.operands[0]).shape.dims();
-    let rows = Rows::of(&queries[0], &queries[1], attrs.round_weights);
+    let rows = Rows::of(e.caps, &queries[0], &queries[1], attrs.round_weights);
     let schedule = |epilogue, keys, subgroups| Schedule {
         tile: Tile { m: QUERIES, n: keys, k: 0 },
         epilogue,
@@ -218,7 +220,7 @@ pub(crate) fn kernel(
         store(&mut e, form, DType::F32, [hi, si, ei])?
     };
 
-    let rows = Rows::of(h, s, attrs.round_weights);
+    let rows = Rows::of(e.caps, h, s, attrs.round_weights);
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
     let uncapped = if by_rows { "value" } else { "score[c]" };

@@ -2,7 +2,7 @@
 //! registers.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::DeviceType;
+use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
@@ -71,9 +71,6 @@ const WIDE: [Tile; 7] = [
     Tile::new(8, 1024, 4, 8, 8),
 ];
 
-/// Workgroups that a tile should leave: one for each multiprocessor of a large device.
-const WANTED_WORKGROUPS: u64 = 128;
-
 /// Bytes of an invocation's results: beyond, registers do not suffice.
 const MAX_RESULT_BYTES: u32 = 256;
 
@@ -99,14 +96,11 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenEr
             && t.tm * t.tn * ty.bytes() <= MAX_RESULT_BYTES
     };
     // A CPU runs a workgroup as one thread, and its registers hold few results.
-    let small = |t: &Tile| match caps.device_type {
-        DeviceType::Cpu => t.tm * t.tn <= 16,
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => true,
-    };
+    let small = |t: &Tile| !cost::runs_workgroups_on_one_thread(caps) || t.tm * t.tn <= 16;
     let square: Vec<Tile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
-    // No more rows than double those that there are, and enough workgroups.
-    let filled =
-        |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= WANTED_WORKGROUPS;
+    // No more rows than double those that there are, and a workgroup for each core.
+    let wave = u64::from(cost::workgroups_to_fill(caps));
+    let filled = |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= wave;
     let found = square.iter().find(filled).or(square.last()).copied();
     let mut all = found.map_or_else(|| WIDE.into_iter().filter(fits).collect(), |first| vec![first]);
     all.extend(SQUARE.into_iter().filter(|t| fits(t) && found.is_some_and(|first| first.bm != t.bm)));

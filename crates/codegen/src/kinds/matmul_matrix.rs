@@ -2,10 +2,10 @@
 //! subgroup, results through shared memory to the epilogue.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::{DeviceType, MatrixElement, MatrixShape};
+use tallow_ir::caps::{MatrixElement, MatrixShape};
 use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, matrix};
+use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, cost, matrix};
 
 use super::attention_matrix::matrix_extensions;
 use super::group;
@@ -55,14 +55,10 @@ fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
         (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
     };
     let [large, small] = sides(caps);
-    let enough = match caps.device_type {
-        // Software that stands for the hardware spends its time compiling what is written out: 2 s, and 7 for the large one.
-        DeviceType::Cpu => false,
-        // A tile of twice the side reads half as much for each product, but fewer of them may leave a large device idle.
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            count(large.into()) >= WANTED_WORKGROUPS
-        }
-    };
+    // A tile of twice the side reads half as much for each product, but fewer of them may leave cores idle. Software that
+    // emulates the matrices spends its time compiling unrolled loops: 2 s, and 7 s for the large tile.
+    let enough = !cost::runs_workgroups_on_one_thread(caps)
+        && count(large.into()) >= cost::workgroups_to_mostly_fill(caps).into();
     of_side(if enough { large } else { small }, caps)
 }
 
@@ -79,9 +75,6 @@ fn matrix_side(caps: &DeviceCaps) -> u32 {
 fn sides(caps: &DeviceCaps) -> [u32; 2] {
     [4, 2].map(|matrices| GRID * matrices * matrix_side(caps))
 }
-
-/// Workgroups that tiles of the larger size should leave: one for each multiprocessor of a large device.
-const WANTED_WORKGROUPS: u64 = 96;
 
 /// Columns of one anchor in a tile of a segment.
 fn columns(tile: Tile, segment: &Segment) -> u32 {
@@ -105,7 +98,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 /// The schedule with this tile: as many tiles a workgroup and K slices as the cost model takes.
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Tile) -> Schedule {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
-    let turns = turns(form, tile, &tiles);
+    let turns = turns(e.caps, form, tile, &tiles);
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
     let slices = if turns == 1 { SharedTiles::slices(e, form, output_tiles(form, tile, &grid)) } else { 1 };
@@ -206,13 +199,13 @@ pub(crate) fn kernel(
 /// Slices of a product up to which waiting for the first and storing results take longer than the rest of it.
 const FEW_SLICES: i64 = 8;
 
-/// Workgroups that tiles in turn should leave, two for each multiprocessor of a large device.
-const WANTED_TURNS: u64 = 256;
+/// Waves of workgroups that must remain where each computes several tiles: two workgroups per core.
+const WAVES: u32 = 2;
 
 /// Tiles of neighbouring columns that a workgroup takes in turn, so that it waits for the first slice of one alone: several where
 /// there are few slices and many tiles (H200, 32 batches of 1024 x 128 x 1024: one 46.8 us, two 44.3, four 43.8, eight 43.1).
 /// Of extents that only a run knows there may be too few.
-fn turns(form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
+fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
     let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
     let [Some(m), Some(n), Some(k), Some(batch)] = extents else { return 1 };
@@ -221,8 +214,8 @@ fn turns(form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
     }
     let across = (n as u64).div_ceil(u64::from(*bn));
     let all = (m as u64).div_ceil(tile.side.into()) * across * batch as u64;
-    let fits =
-        |turns: &u32| across.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= WANTED_TURNS;
+    let least = u64::from(cost::workgroups_of_waves(caps, WAVES));
+    let fits = |turns: &u32| across.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= least;
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 

@@ -1,10 +1,10 @@
 //! Few rows times weights: a workgroup computes a tile of columns, its invocations share the inner extent.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::DeviceType;
+use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root, spare_bytes};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, Dim, ReduceKind, Shape, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, ReduceKind, Shape, Value};
 
 use super::sharing::{self, Around, Sums};
 use super::walk::{Share, Walk};
@@ -23,12 +23,12 @@ const TILE: u32 = 4;
 /// Columns of a tile where the device takes all workgroups at once, and they are still enough.
 const WIDE_TILE: u32 = 8;
 
-/// Workgroups that a large device takes at once, some for each multiprocessor. Tiles behind a prologue should leave as many, wide
-/// ones half of it.
-const WANTED_WORKGROUPS: i64 = 512;
-
-/// The same on a CPU, so that tests on one meet tiles of all widths.
-const WANTED_WORKGROUPS_ON_CPUS: i64 = 16;
+/// Workgroups that the device runs at once: a core holds four small ones, a thread of a software device one. Tiles behind a
+/// prologue should leave as many, wide ones half of it.
+fn at_once(caps: &DeviceCaps) -> i64 {
+    let waves = if cost::runs_workgroups_on_one_thread(caps) { 1 } else { 4 };
+    cost::workgroups_of_waves(caps, waves).into()
+}
 
 /// Widest tile behind a prologue.
 const MAX_PROLOGUE_TILE: u32 = 32;
@@ -65,15 +65,14 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
     let of_batch: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
     let all = of_batch.saturating_mul(form.batch.numel().max_value().max(1));
-    let gpu = e.caps.device_type != DeviceType::Cpu;
-    let wanted = if gpu { WANTED_WORKGROUPS } else { WANTED_WORKGROUPS_ON_CPUS };
+    let wanted = at_once(e.caps);
     let at_once = streams(e, form) && all <= i64::from(WIDE_TILE) * wanted;
-    let share = match (gpu, at_once) {
-        (true, true) => 2 * MAX_WORKGROUP,
-        (true, false) => MAX_WORKGROUP,
+    let share = match (cost::runs_workgroups_on_one_thread(e.caps), at_once) {
+        (false, true) => 2 * MAX_WORKGROUP,
+        (false, false) => MAX_WORKGROUP,
         // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
         // barrier of the final sum, and with one there is no barrier.
-        (false, _) => e.caps.scheduled_subgroup_size(),
+        (true, _) => e.caps.scheduled_subgroup_size(),
     };
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
     let workgroup =
@@ -83,7 +82,7 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
         true => TILE,
         // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
         false => {
-            let wide = (of_batch / WANTED_WORKGROUPS).clamp(1, 1 << 16) as u32;
+            let wide = (of_batch / wanted).clamp(1, 1 << 16) as u32;
             floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };

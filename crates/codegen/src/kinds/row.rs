@@ -5,9 +5,9 @@
 //! shared among workgroups ([`split`]).
 
 use minijinja::context;
-use tallow_ir::Dim;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
 use tallow_ir::index::{AtomId, Atoms, Index};
+use tallow_ir::{Dim, cost};
 
 use super::group::{self, Root};
 use super::kept;
@@ -34,10 +34,6 @@ const ELEMENTS: i64 = 16;
 
 /// Invocations of a workgroup, but for rows so long that each would take more than [`ELEMENTS`].
 const WORKGROUP: u32 = 256;
-
-/// Workgroups wanted of a kernel over columns, about one for each core of the largest devices: with more columns each
-/// takes more of them, side by side.
-const WANTED_WORKGROUPS: u32 = 128;
 
 /// Fewest and most groups of columns of a workgroup: 128 to 512 bytes of f32.
 const COLUMNS: (u32, u32) = (8, 32);
@@ -175,7 +171,8 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
             Some(roots(e, form, &row, &i, atoms, true))
         });
         let groups = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX).div_ceil(group);
-        let columns = floor_pow2(groups / WANTED_WORKGROUPS).clamp(COLUMNS.0, COLUMNS.1);
+        // A workgroup for each core; with more columns each takes more of them, side by side.
+        let columns = floor_pow2(groups / cost::workgroups_to_fill(e.caps)).clamp(COLUMNS.0, COLUMNS.1);
         let columns = columns.min(groups.checked_next_power_of_two().unwrap_or(columns));
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);

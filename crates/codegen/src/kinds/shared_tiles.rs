@@ -2,15 +2,16 @@
 //! part of the inner extent. The last that is done sums up what all of them found, in the order of the parts; no workgroup waits for another.
 
 use minijinja::{Value as Hole, context};
+use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
 
 use crate::emit::Emitter;
 use crate::kernel::Scratch;
 
-/// Workgroups that share tiles, at most: two for each multiprocessor of a large device. (H200, 512 rows of the 8B shape in F16, output and down projections of
+/// Waves of workgroups that share tiles, at most: two workgroups per core. (H200, 512 rows of the 8B shape in F16, output and down projections of
 /// 128 tiles, us of all layers: 17650 with one workgroup a tile, 13160 with two, 14330 with four; the projections of 192 and of 896 tiles 21300, 21500 where the
 /// former had two, 21900 with four.)
-const WANTED_WORKGROUPS: u64 = 256;
+const WAVES: u32 = 2;
 
 /// Slices of the inner extent in a part, at least: those of a workgroup that has a multiprocessor for itself take some 0.9 us each on an H200, so that a part takes
 /// several times what it takes to bring parts together.
@@ -38,7 +39,9 @@ impl SharedTiles {
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, (tiles, floats, slice): (u64, u64, u32)) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let slices = k.div_ceil(slice.into());
-        let most = (WANTED_WORKGROUPS / tiles.max(1)).min(slices / SLICES).min(MAX_PARTS);
+        let most = (u64::from(cost::workgroups_of_waves(e.caps, WAVES)) / tiles.max(1))
+            .min(slices / SLICES)
+            .min(MAX_PARTS);
         let parts = super::floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         let bytes = 4 * tiles * u64::from(parts) * floats;
         let possible = tiles > 0

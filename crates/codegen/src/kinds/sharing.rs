@@ -2,7 +2,7 @@
 //! subgroup one at a time, or a part of it.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::DeviceType;
+use tallow_ir::cost;
 use tallow_ir::dot;
 use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
 use tallow_ir::index::Index;
@@ -15,9 +15,8 @@ use crate::kernel::CodegenError;
 use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
 use crate::template::render;
 
-/// Workgroups that tiles leave where one fills a multiprocessor: about as many as large devices have. (H200, 14336 columns of Q4_0 behind
-/// a barrier: 13.6 us by 112 workgroups, 12.5 by 128.)
-const WANTED_WORKGROUPS: u32 = 128;
+/// Waves of workgroups on a software device. Tests run there: its tiles are to be as narrow as those of a large GPU.
+const SOFTWARE_WAVES: u32 = 8;
 
 /// Longest row that two workgroups of a multiprocessor prepare each for itself.
 const LONG_ROW: i64 = 8192;
@@ -45,31 +44,30 @@ pub(super) const MIN_WORKGROUP: u32 = 128;
 /// Invocations of a workgroup, and how many workgroups tiles should leave, where an invocation takes so many elements of a row at a
 /// time. On a GPU a multiprocessor has two workgroups of half its invocations, one of which prepares its rows while the other
 /// reads weights. Long rows take so long to prepare that it is done once: by all invocations of the multiprocessor, or by half of
-/// them where each takes enough weights at a time. Large devices have about 128 multiprocessors. (H200, one of 1024 invocations, two of 512 and
+/// them where each takes enough weights at a time. (H200, one of 1024 invocations, two of 512 and
 /// one of 512, behind a barrier: 14336 columns of 4096 in Q4_K 12.4, 12.3 and 16.0 us, 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0
 /// 14.7, 15.8 and 16.0; back to back the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
 fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     let size = e.caps.scheduled_subgroup_size();
     let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
-    let (workgroups, most) = match (e.caps.device_type, long, many) {
-        (DeviceType::Cpu, _, _) | (_, true, false) => (WANTED_WORKGROUPS, MAX_WORKGROUP),
-        (_, false, _) => (2 * WANTED_WORKGROUPS, MAX_WORKGROUP / 2),
-        (_, true, true) => (WANTED_WORKGROUPS, MAX_WORKGROUP / 2),
+    let (wave, software) = (cost::workgroups_to_fill(e.caps), cost::runs_workgroups_on_one_thread(e.caps));
+    // Of one workgroup a core (H200, 14336 columns of Q4_0 behind a barrier: 13.6 us by 112 workgroups, 12.5 by 128).
+    let (workgroups, most) = match (software, long, many) {
+        (true, _, _) => (SOFTWARE_WAVES * wave, MAX_WORKGROUP),
+        (false, true, false) => (wave, MAX_WORKGROUP),
+        (false, false, _) => (2 * wave, MAX_WORKGROUP / 2),
+        (false, true, true) => (wave, MAX_WORKGROUP / 2),
     };
     let items = (form.k.max_value() / elements) as u32;
-    let useful = match e.caps.device_type {
+    let useful = if software {
         // One for each eight activations that it prepares.
-        DeviceType::Cpu => (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32,
+        (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32
+    } else if !rounding::formats(e).is_empty() {
         // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other
-            if !rounding::formats(e).is_empty() =>
-        {
-            MAX_WORKGROUP
-        }
-        DeviceType::Discrete | DeviceType::Integrated | DeviceType::Virtual | DeviceType::Other => {
-            let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
-            (wanted(e, form, workgroups) * parts * size).min(most)
-        }
+        MAX_WORKGROUP
+    } else {
+        let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
+        (wanted(e, form, workgroups) * parts * size).min(most)
     };
     let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
     [workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(size), workgroups]
