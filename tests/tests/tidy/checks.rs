@@ -222,6 +222,24 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "device_type",
+        run: device_type,
+        bad: || {
+            let texts = ["fn f(c: &C) -> bool { c.device_type == T }", "use a::DeviceType;"];
+            let files = texts.map(|text| Tree::example(&[("crates/codegen/src/a.rs", text)]));
+            files.into_iter().chain([Tree::example(&[("crates/ir/src/a.rs", texts[0])])]).collect()
+        },
+        good: || {
+            let text = "use a::DeviceType;";
+            Tree::example(&[
+                ("crates/ir/src/caps.rs", text),
+                ("crates/ir/src/cost.rs", text),
+                ("crates/runtime/src/a.rs", text),
+                ("crates/ir/src/a.rs", "// DeviceType"),
+            ])
+        },
+    },
+    Check {
         name: "lints_inherited",
         run: lints_inherited,
         bad: || {

@@ -42,6 +42,28 @@ pub fn module_docs(tree: &Tree) -> Vec<String> {
     undocumented.map(|(path, _)| format!("{path} does not start with a //! comment")).collect()
 }
 
+/// Where the compiler may ask what kind of device it compiles for: the device model.
+const DEVICE_MODEL: [&str; 2] = ["crates/ir/src/caps", "crates/ir/src/cost"];
+
+/// Cost decisions read the device model; no other code of the compiler asks for the type of a device.
+pub fn device_type(tree: &Tree) -> Vec<String> {
+    let compiler = ["crates/ir/src/", "crates/codegen/src/"];
+    let mut findings = Vec::new();
+    for (path, text) in rust_files(tree) {
+        let asks = compiler.iter().any(|place| path.starts_with(place));
+        if !asks || DEVICE_MODEL.iter().any(|place| path.starts_with(place)) {
+            continue;
+        }
+        for (number, line) in (1..).zip(code_only(text).lines()) {
+            if has_word(line, "DeviceType") || has_word(line, "device_type") {
+                findings
+                    .push(format!("{path}:{number}: ask crates/ir/src/cost.rs instead of the device type"));
+            }
+        }
+    }
+    findings
+}
+
 /// Unsafe code stays in its few places.
 pub fn unsafe_place(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
