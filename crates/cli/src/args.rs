@@ -34,6 +34,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Print the plan of a model's step: kernels, barriers, memory.
     Explain(ExplainArgs),
+    /// Compile the kernels of models and graphs for a Vulkan device, which need not be here, and print what they take.
+    CompileCheck(crate::compile_check::CompileCheckArgs),
     /// Measure kernels and models on a Vulkan device.
     Bench(crate::bench::BenchArgs),
     /// Write a model with its weights in other formats.

@@ -41,6 +41,24 @@ pub enum Error {
     /// Benchmarks ran whose results are wrong, or which could not run.
     #[error("{0} of the benchmarks failed")]
     WorksFailed(usize),
+    /// Kernels do not compile, or no kernels could be made of a graph.
+    #[error(
+        "{failed} of {kernels} kernels do not compile; {graphs} files have graphs that cannot be compiled"
+    )]
+    CompileFailed {
+        /// Kernels that do not compile.
+        failed: usize,
+        /// All kernels.
+        kernels: usize,
+        /// Files of which no kernels could be made.
+        graphs: usize,
+    },
+    /// Kernels spill registers, and `--deny-spills` was given.
+    #[error("{0} kernels spill registers")]
+    Spilled(usize),
+    /// The device for `compile-check` could not be opened.
+    #[error("cannot compile for that device")]
+    CompileDevice(#[source] tallow::Error),
     /// A model could not be quantized.
     #[error(transparent)]
     Quantize(#[from] crate::quantize::QuantizeError),

@@ -26,13 +26,17 @@ pub fn about(path: &Path, error: tallow_models::Error) -> Error {
 
 /// The options that the command line gives.
 pub fn options(args: &LoadArgs) -> LoadOptions {
-    let activations = match args.activations {
+    let (activations, cache) = (activations(args.activations), cache_types(&args.cache));
+    LoadOptions { context: args.context, activations, cache, ..LoadOptions::default() }
+}
+
+/// What the command line says that weights are multiplied by.
+pub fn activations(asked: args::Activations) -> Activations {
+    match asked {
         args::Activations::Auto => Activations::Auto,
         args::Activations::Exact => Activations::Exact,
         args::Activations::Rounded => Activations::Rounded,
-    };
-    let cache = cache_types(&args.cache);
-    LoadOptions { context: args.context, activations, cache, ..LoadOptions::default() }
+    }
 }
 
 /// How the command line says that keys and values are kept.

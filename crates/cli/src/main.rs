@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod chat;
+mod compile_check;
 mod device;
 mod error;
 mod explain;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Devices => device::list(),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
+        Command::CompileCheck(args) => compile_check::compile_check(args),
         Command::Bench(args) => bench::bench(args),
         Command::Quantize(args) => quantize::quantize(args),
         Command::Imatrix(args) => imatrix::imatrix(args),

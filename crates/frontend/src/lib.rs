@@ -29,6 +29,7 @@
 
 mod activation;
 mod compile;
+mod compile_check;
 mod conv;
 mod cpu;
 mod create;
@@ -84,6 +85,7 @@ mod windows;
 pub mod vulkan;
 
 pub use compile::{Function, Input, compile};
+pub use compile_check::CompileOnlyDevice;
 pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
 pub use device::{Device, DeviceMemory, VulkanDeviceInfo, vulkan_devices};
 pub use einsum::einsum;
@@ -103,5 +105,6 @@ pub use state::State;
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;
+pub use tallow_runtime::statistics;
 pub use tensor::Tensor;
 pub use windows::ToUsize2;

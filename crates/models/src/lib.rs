@@ -34,6 +34,7 @@ pub mod decoder;
 pub mod error;
 mod escape;
 pub mod generate;
+pub mod graphs;
 mod greedy;
 pub mod importance;
 pub mod layers;

@@ -137,18 +137,8 @@ impl Compiled {
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
         let (spirv, stats) = compile_kernels(&module.kernels, context.caps(), cache.as_deref())?;
-        let descs: Vec<PipelineDesc<'_>> = module
-            .kernels
-            .iter()
-            .zip(&spirv)
-            .map(|(k, code)| PipelineDesc {
-                name: &k.name,
-                spirv: code,
-                bindings: k.bindings.len() as u32,
-                push_bytes: 0,
-                required_subgroup_size: k.schedule.subgroup,
-            })
-            .collect();
+        let descs: Vec<PipelineDesc<'_>> =
+            module.kernels.iter().zip(&spirv).map(|(kernel, code)| PipelineDesc::of(kernel, code)).collect();
         phases.spirv = stats.millis;
         let made = Instant::now();
         let pipelines = context.create_pipelines(&descs)?;

@@ -25,6 +25,8 @@
 //! Without the feature `vulkan` the crate holds the plain data alone: no loader, no driver, no C++.
 
 pub mod cache_dir;
+#[cfg(feature = "vulkan")]
+pub mod compile_check;
 pub mod error;
 #[cfg(feature = "vulkan")]
 pub mod executable;
@@ -34,6 +36,7 @@ pub mod options;
 pub mod record;
 #[cfg(feature = "vulkan")]
 pub mod resident;
+pub mod statistics;
 #[cfg(feature = "vulkan")]
 pub mod tune;
 #[cfg(feature = "vulkan")]

@@ -224,17 +224,8 @@ fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
 fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipeline>>, ExecError> {
     let cache = crate::cache_dir::cache_dir();
     let (spirv, _) = compile_kernels(kernels, context.caps(), cache.as_deref())?;
-    let describe = |(kernel, spirv)| {
-        let (kernel, spirv): (&Kernel, &tallow_codegen::Words) = (kernel, spirv);
-        PipelineDesc {
-            name: &kernel.name,
-            spirv,
-            bindings: kernel.bindings.len() as u32,
-            push_bytes: 0,
-            required_subgroup_size: kernel.schedule.subgroup,
-        }
-    };
-    let descs: Vec<PipelineDesc<'_>> = kernels.iter().zip(&spirv).map(describe).collect();
+    let described = kernels.iter().zip(&spirv).map(|(kernel, spirv)| PipelineDesc::of(kernel, spirv));
+    let descs: Vec<PipelineDesc<'_>> = described.collect();
     Ok(context.create_pipelines(&descs)?)
 }
 

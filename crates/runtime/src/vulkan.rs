@@ -14,6 +14,7 @@
 
 pub mod buffer;
 pub mod caps;
+pub mod compile_only;
 pub mod context;
 mod descriptor;
 pub mod device;
@@ -24,6 +25,7 @@ mod matrix_rows;
 pub mod objects;
 pub mod pipeline;
 mod pipeline_cache;
+mod pipeline_handles;
 pub mod pool;
 mod queue_family;
 pub mod record;
@@ -39,6 +41,7 @@ mod values;
 mod workgroup_matrices;
 
 pub use buffer::{Buffer, MemoryUse};
+pub use compile_only::CompileOnly;
 pub use context::Context;
 pub use device::{Counters, MemoryFigures};
 pub use instance::{DeviceInfo, device_count, devices};

@@ -70,6 +70,8 @@ pub(super) struct Enabled {
     /// them. Where nothing is said NVIDIA's driver checks each, though the device was created without such checks (H200:
     /// attention of one query 6.8 us and 6.0, a batched matmul 138 and 121).
     pub(super) pipeline_robustness: bool,
+    /// The driver says what it made of each pipeline, if it is asked to keep that.
+    pub(super) statistics: bool,
 }
 
 /// Asks for name, type and version.
@@ -300,10 +302,32 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
         extensions: known.extensions(),
         full_subgroups,
         pipeline_robustness: queried.pipeline_robustness,
+        statistics: false,
     }
 }
 
 impl Enabled {
+    /// Enables the statistics of pipelines where the device has them. They cost time, so that only devices that compile and
+    /// run nothing ask for them.
+    pub(super) fn with_statistics(
+        mut self,
+        instance: &Instance,
+        physical: vk::PhysicalDevice,
+    ) -> Result<Enabled> {
+        let name = khr::pipeline_executable_properties::NAME;
+        if device_extensions(instance, physical)?.contains(name) {
+            let mut features = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
+            let mut head = vk::PhysicalDeviceFeatures2::default().push_next(&mut features);
+            // SAFETY: the device knows the structure, as it offers the extension; both live until the call returns.
+            unsafe { instance.raw.get_physical_device_features2(physical, &mut head) };
+            self.statistics = features.pipeline_executable_info == vk::TRUE;
+        }
+        if self.statistics {
+            self.extensions.push(name);
+        }
+        Ok(self)
+    }
+
     /// The head of the feature chain for `VkDeviceCreateInfo`.
     pub(super) fn link(&mut self) -> vk::PhysicalDeviceFeatures2<'_> {
         self.chain.link(self.known)

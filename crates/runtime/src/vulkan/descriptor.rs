@@ -46,7 +46,7 @@ impl DescriptorSets {
                 continue;
             }
             let set = *distinct.entry(bindings).or_insert_with(|| {
-                layouts.push((pipelines[*pipeline].set_layout, bindings));
+                layouts.push((pipelines[*pipeline].handles.set_layout, bindings));
                 layouts.len() - 1
             });
             users.push((position, set));

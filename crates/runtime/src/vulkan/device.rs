@@ -13,11 +13,12 @@ use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationSizes, AllocatorDebugSettings};
 use tallow_ir::caps::DeviceCaps;
 
-use super::caps::{self, Enabled};
+use super::caps::{self, Enabled, Queried};
 use super::error::vulkan;
 use super::instance::{self, Instance};
 use super::lock;
 use super::objects::ObjectCounts;
+use super::pipeline_handles::PipelineDevice;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::options::{RuntimeOptions, Wait};
@@ -166,20 +167,9 @@ pub(super) struct Opened {
 pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
     let instance = Instance::open(options)?;
     let chosen = instance::choose(instance::candidates(&instance)?, options.device.as_deref())?;
-    let unusable = || Error::UnsuitableDevice {
-        name: chosen.info.name.clone(),
-        reason: "it answers no queries".to_string(),
-    };
-    let queried = chosen.queried.as_ref().ok_or_else(unusable)?;
-    let compute = queried.queue.ok_or_else(unusable)?;
+    let (queried, compute) = chosen.answers()?;
     let queue_family = compute.family;
-    let mut caps = queried.caps.clone();
-    for &feature in &options.disable {
-        caps.without(feature);
-    }
-    if let Some(range) = options.max_storage_buffer_range {
-        caps.max_storage_buffer_range = caps.max_storage_buffer_range.min(range);
-    }
+    let caps = reduced(queried, options);
     let mut enabled = caps::enable(queried, &caps);
     let raw = create_device(&instance, chosen.physical, queue_family, &mut enabled)?;
     let parts = create_parts(&instance, &raw, chosen.physical, &caps);
@@ -232,7 +222,20 @@ fn low_bits(count: u32) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
-fn create_device(
+/// What the options leave of a device's capabilities.
+pub(super) fn reduced(queried: &Queried, options: &RuntimeOptions) -> DeviceCaps {
+    let mut caps = queried.caps.clone();
+    for &feature in &options.disable {
+        caps.without(feature);
+    }
+    if let Some(range) = options.max_storage_buffer_range {
+        caps.max_storage_buffer_range = caps.max_storage_buffer_range.min(range);
+    }
+    caps
+}
+
+/// Creates a device with one queue of this family.
+pub(super) fn create_device(
     instance: &Instance,
     physical: vk::PhysicalDevice,
     queue_family: u32,
@@ -242,11 +245,17 @@ fn create_device(
         vk::DeviceQueueCreateInfo::default().queue_family_index(queue_family).queue_priorities(&[1.0]);
     let queues = [queue];
     let extensions: Vec<_> = enabled.extensions.iter().map(|name| name.as_ptr()).collect();
+    let mut statistics = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default()
+        .pipeline_executable_info(enabled.statistics);
+    let with_statistics = enabled.statistics;
     let mut features = enabled.link();
-    let info = vk::DeviceCreateInfo::default()
+    let mut info = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queues)
         .enabled_extension_names(&extensions)
         .push_next(&mut features);
+    if with_statistics {
+        info = info.push_next(&mut statistics);
+    }
     // SAFETY: everything that `info` points to lives until the call returns; extensions and features were
     // reported by this device.
     unsafe { instance.raw.create_device(physical, &info, None) }
@@ -467,6 +476,17 @@ impl Device {
         self.flush()?;
         let submitted = lock(&self.queue).submitted;
         self.wait(submitted, None)
+    }
+
+    /// What creating a pipeline needs to know.
+    pub(super) fn for_pipelines(&self) -> PipelineDevice<'_> {
+        PipelineDevice {
+            raw: &self.raw,
+            caps: &self.caps,
+            full_subgroups: self.full_subgroups,
+            pipeline_robustness: self.pipeline_robustness,
+            capture_statistics: false,
+        }
     }
 
     /// What the driver lets this process have of the device's own memory now, in bytes.

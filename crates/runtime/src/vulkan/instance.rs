@@ -11,6 +11,7 @@ use tallow_ir::caps::{ApiVersion, DeviceCaps, DeviceType};
 use super::caps::{self, Queried};
 use super::error::vulkan;
 use super::lock;
+use super::queue_family::ComputeQueue;
 use super::validation::{self, LayerSettings, ValidationLog};
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
@@ -219,6 +220,18 @@ pub(super) struct Candidate {
     pub(super) queried: Option<Queried>,
 }
 
+impl Candidate {
+    /// What the device answered, and where its work goes.
+    pub(super) fn answers(&self) -> Result<(&Queried, ComputeQueue)> {
+        let queried = self.queried.as_ref();
+        let parts = queried.and_then(|queried| Some((queried, queried.queue?)));
+        parts.ok_or_else(|| Error::UnsuitableDevice {
+            name: self.info.name.clone(),
+            reason: "it answers no queries".to_string(),
+        })
+    }
+}
+
 /// The physical devices in the order of [`devices`].
 pub(super) fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     // SAFETY: the instance is live.
@@ -256,6 +269,8 @@ fn candidate(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Candid
         info.unsuitable = Some("it has no timeline semaphores".to_string());
     } else if queried.queue.is_none() {
         info.unsuitable = Some("it has no compute queue".to_string());
+    } else if is_null(&info) {
+        info.unsuitable = Some("there is a driver but no hardware, it only compiles".to_string());
     }
     info.caps = Some(queried.caps.clone());
     Ok(Candidate { info, physical, queried: Some(queried) })
@@ -266,6 +281,24 @@ pub(super) fn choose(found: Vec<Candidate>, asked: Option<&str>) -> Result<Candi
     let infos: Vec<&DeviceInfo> = found.iter().map(|candidate| &candidate.info).collect();
     let ordinal = choose_ordinal(&infos, asked)?;
     found.into_iter().nth(ordinal).ok_or_else(|| Error::NoDevice { rejected: Vec::new() })
+}
+
+/// As [`choose`], for a device that need not run anything. Hardware that a driver was told to make up goes first.
+pub(super) fn choose_to_compile(mut found: Vec<Candidate>, asked: Option<&str>) -> Result<Candidate> {
+    let null =
+        found.iter().find(|candidate| is_null(&candidate.info)).map(|null| null.info.ordinal.to_string());
+    for candidate in &mut found {
+        if candidate.answers().is_ok() {
+            candidate.info.unsuitable = None;
+        }
+    }
+    choose(found, asked.or(null.as_deref()))
+}
+
+/// Whether there is a driver but no device. Mesa's RADV calls a device so where `RADV_FORCE_FAMILY` is set
+/// (src/amd/vulkan/radv_device.c): it compiles, and fails to create a timeline semaphore.
+fn is_null(info: &DeviceInfo) -> bool {
+    info.name.contains("Null hardware")
 }
 
 fn choose_ordinal(infos: &[&DeviceInfo], asked: Option<&str>) -> Result<usize> {

@@ -277,14 +277,14 @@ impl Recorded {
         // SAFETY: the command buffer is being recorded; pipeline, set and buffers are live and kept alive;
         // the set fits the layout; push constants and grid were checked against layout and limits.
         unsafe {
-            raw.cmd_bind_pipeline(commands, vk::PipelineBindPoint::COMPUTE, pipeline.handle);
+            raw.cmd_bind_pipeline(commands, vk::PipelineBindPoint::COMPUTE, pipeline.handles.pipeline);
             if let Some(set) = set {
                 let point = vk::PipelineBindPoint::COMPUTE;
-                raw.cmd_bind_descriptor_sets(commands, point, pipeline.layout, 0, &[set], &[]);
+                raw.cmd_bind_descriptor_sets(commands, point, pipeline.handles.layout, 0, &[set], &[]);
             }
             if !push.is_empty() {
                 let stage = vk::ShaderStageFlags::COMPUTE;
-                raw.cmd_push_constants(commands, pipeline.layout, stage, 0, push);
+                raw.cmd_push_constants(commands, pipeline.handles.layout, stage, 0, push);
             }
             if let Some(timestamps) = timed {
                 timestamps.write(commands, number, false);

@@ -179,9 +179,16 @@ impl Stream {
                     Step::Dispatch { pipeline, set, grid } => (&sequence.pipelines[*pipeline], set, grid),
                 };
                 let point = vk::PipelineBindPoint::COMPUTE;
-                raw.cmd_bind_pipeline(commands, point, pipeline.handle);
+                raw.cmd_bind_pipeline(commands, point, pipeline.handles.pipeline);
                 if let Some(set) = set {
-                    raw.cmd_bind_descriptor_sets(commands, point, pipeline.layout, 0, &[sets[*set]], &[]);
+                    raw.cmd_bind_descriptor_sets(
+                        commands,
+                        point,
+                        pipeline.handles.layout,
+                        0,
+                        &[sets[*set]],
+                        &[],
+                    );
                 }
                 match grid {
                     Grid::Direct([x, y, z]) => raw.cmd_dispatch(commands, *x, *y, *z),
@@ -488,8 +495,11 @@ impl Slot {
         if sequence.sets.is_empty() {
             return Ok(vec![]);
         }
-        let layouts: Vec<_> =
-            sequence.sets.iter().map(|(pipeline, _)| sequence.pipelines[*pipeline].set_layout).collect();
+        let layouts: Vec<_> = sequence
+            .sets
+            .iter()
+            .map(|(pipeline, _)| sequence.pipelines[*pipeline].handles.set_layout)
+            .collect();
         let allocate = |pool: vk::DescriptorPool| {
             let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
             // SAFETY: the pool belongs to this slot, the layouts are live.

@@ -1,0 +1,88 @@
+//! The table of `tallow compile-check`: one row for each distinct kernel.
+
+use std::io::Write;
+
+use tallow::statistics::KernelReport;
+
+use crate::error::Result;
+
+/// The columns. All but the first two are numbers.
+const HEAD: [&str; 12] = [
+    "kernel",
+    "graphs",
+    "runs",
+    "workgroup",
+    "lanes",
+    "VGPRs",
+    "SGPRs",
+    "spilled",
+    "scratch",
+    "shared",
+    "code",
+    "waves",
+];
+/// Columns whose text is aligned to the left.
+const LEFT: usize = 2;
+
+/// What rows are sorted by: their graphs, their name, then what tells kernels of one name apart.
+pub fn order(report: &KernelReport) -> (Vec<String>, String, Vec<String>) {
+    (report.graphs.clone(), report.name.clone(), cells(report))
+}
+
+/// Prints the rows. Sizes are in bytes: of private memory (`scratch`), of a workgroup's shared memory, of machine code.
+pub fn print(reports: &[KernelReport], out: &mut impl Write) -> Result<()> {
+    let rows: Vec<Vec<String>> = reports.iter().map(cells).collect();
+    let mut widths: Vec<usize> = HEAD.iter().map(|head| head.len()).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    line(out, &HEAD.map(String::from), &widths)?;
+    for (row, report) in rows.iter().zip(reports) {
+        line(out, row, &widths)?;
+        if let Err(why) = &report.outcome {
+            writeln!(out, "    does not compile: {}", why.replace('\n', "\n    "))?;
+        }
+    }
+    Ok(())
+}
+
+fn line(out: &mut impl Write, cells: &[String], widths: &[usize]) -> Result<()> {
+    let mut text = String::new();
+    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+        text += "  ";
+        text += &match index < LEFT {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        };
+    }
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(())
+}
+
+fn cells(report: &KernelReport) -> Vec<String> {
+    let [x, y, z] = report.workgroup;
+    let mut cells = vec![
+        report.name.clone(),
+        report.graphs.join(","),
+        report.dispatches.to_string(),
+        format!("{x}x{y}x{z}"),
+    ];
+    if let Ok(statistics) = &report.outcome {
+        let found = &statistics.resources;
+        let spilled = found.spilled_vgprs.or(found.spilled_sgprs).map(|_| found.spilled());
+        let figures = [
+            found.subgroup_size,
+            found.vgprs,
+            found.sgprs,
+            spilled,
+            found.scratch_bytes,
+            found.shared_memory_bytes,
+            found.code_bytes,
+            found.waves,
+        ];
+        cells.extend(figures.map(|figure| figure.map_or_else(|| "-".to_string(), |n| n.to_string())));
+    }
+    cells
+}

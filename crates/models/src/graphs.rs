@@ -1,0 +1,21 @@
+//! The graphs of a model as they are compiled for a device, without loading it.
+
+use tallow::caps::DeviceCaps;
+use tallow_ir::Graph;
+
+use crate::decoder::{context, decode_step, prefill_step, with_cache};
+use crate::error::Result;
+use crate::llama::Llama;
+use crate::model::{Decode, LoadOptions};
+
+/// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
+/// with logits as its result, `greedy`, the decode step that chooses the token, and `prefill`. `options.decode` is not heeded.
+///
+/// # Errors
+/// When the options do not fit the model.
+pub fn graphs(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Vec<Graph>> {
+    let context = context(llama, options)?;
+    let llama = &with_cache(llama, options)?;
+    let decode = |kind| decode_step(llama, caps, options.activations, context, kind);
+    Ok(vec![decode(Decode::Logits)?, decode(Decode::Token)?, prefill_step(llama, caps, options, context)?])
+}
