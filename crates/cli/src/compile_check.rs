@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tallow::statistics::KernelReport;
+use tallow::statistics::{Coverage, KernelReport};
 use tallow::{CompileOnlyDevice, Graph};
 use tallow_gguf::GgufFile;
 use tallow_ir::text::parse;
@@ -17,6 +17,7 @@ use tallow_models::llama::Llama;
 use crate::args::{Activations, CacheArgs};
 use crate::error::{Error, Result, one_line};
 use crate::load::{about, activations, cache_types};
+use crate::terminal::escaped;
 
 /// Options of `compile-check`.
 #[derive(Debug, clap::Args)]
@@ -34,6 +35,9 @@ pub struct CompileCheckArgs {
     /// Fail if a kernel spills registers.
     #[arg(long)]
     pub deny_spills: bool,
+    /// Compile the candidates that `--tune` would measure, too.
+    #[arg(long)]
+    pub candidates: bool,
     /// Context size of models [default: the model's own].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
@@ -68,10 +72,12 @@ struct Totals {
 /// Runs the command.
 pub fn compile_check(args: &CompileCheckArgs) -> Result<()> {
     let device = CompileOnlyDevice::open(args.device.as_deref()).map_err(Error::CompileDevice)?;
+    let coverage = if args.candidates { Coverage::Candidates } else { Coverage::Chosen };
     let mut reports = vec![];
     for path in &args.files {
         let made = graphs_of(path, &device, args)?;
-        let kernels = made.and_then(|graphs| device.check(&graphs).map_err(|error| one_line(&error)));
+        let kernels =
+            made.and_then(|graphs| device.check(&graphs, coverage).map_err(|error| one_line(&error)));
         let sorted = kernels.map(|mut kernels| {
             kernels.sort_by_cached_key(table::order);
             kernels
@@ -156,11 +162,12 @@ fn print(
         writeln!(out, "\n{}", path.display())?;
         match kernels {
             Ok(kernels) => table::print(kernels, out)?,
-            Err(why) => writeln!(out, "  cannot be compiled: {why}")?,
+            Err(why) => writeln!(out, "  cannot be compiled: {}", escaped(why))?,
         }
     }
     let Totals { kernels, failed, spilling, spilled, graphs } = totals;
-    write!(out, "\ntotal: {kernels} kernels, {failed} do not compile, {spilling} spill {spilled} registers")?;
+    writeln!(out)?;
+    write!(out, "total: {kernels} kernels, {failed} do not compile, {spilling} spill {spilled} registers")?;
     if *graphs > 0 {
         write!(out, ", {graphs} files cannot be compiled")?;
     }
@@ -172,6 +179,7 @@ fn json(device: &CompileOnlyDevice, reports: &[FileReport], totals: &Totals) -> 
     let kernel = |report: &KernelReport| {
         let mut object = json!({
             "name": report.name,
+            "choice": report.choice,
             "graphs": report.graphs,
             "dispatches": report.dispatches,
             "workgroup": report.workgroup,

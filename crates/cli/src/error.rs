@@ -42,9 +42,7 @@ pub enum Error {
     #[error("{0} of the benchmarks failed")]
     WorksFailed(usize),
     /// Kernels do not compile, or no kernels could be made of a graph.
-    #[error(
-        "{failed} of {kernels} kernels do not compile; {graphs} files have graphs that cannot be compiled"
-    )]
+    #[error("{failed} of {kernels} kernel(s) do not compile, and the graphs of {graphs} file(s)")]
     CompileFailed {
         /// Kernels that do not compile.
         failed: usize,
@@ -54,7 +52,7 @@ pub enum Error {
         graphs: usize,
     },
     /// Kernels spill registers, and `--deny-spills` was given.
-    #[error("{0} kernels spill registers")]
+    #[error("{0} kernel(s) spill registers")]
     Spilled(usize),
     /// The device for `compile-check` could not be opened.
     #[error("cannot compile for that device")]

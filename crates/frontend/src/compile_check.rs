@@ -8,7 +8,7 @@ use tallow_runtime::{RuntimeOptions, compile_check::check_graphs, vulkan::Compil
 use crate::error::{Error, Result};
 #[cfg(feature = "vulkan")]
 use crate::executable::verified;
-use crate::statistics::KernelReport;
+use crate::statistics::{Coverage, KernelReport};
 
 #[cfg(feature = "vulkan")]
 type Inner = CompileOnly;
@@ -69,11 +69,11 @@ impl CompileOnlyDevice {
     /// # Errors
     /// When a graph is invalid or needs what the device lacks.
     #[cfg_attr(not(feature = "vulkan"), allow(unused_variables))]
-    pub fn check(&self, graphs: &[Graph]) -> Result<Vec<KernelReport>> {
+    pub fn check(&self, graphs: &[Graph], coverage: Coverage) -> Result<Vec<KernelReport>> {
         #[cfg(feature = "vulkan")]
         {
             let graphs = graphs.iter().map(verified).collect::<Result<Vec<Graph>>>()?;
-            check_graphs(&self.inner, &graphs).map_err(|error| Error::Device(error.to_string()))
+            check_graphs(&self.inner, &graphs, coverage).map_err(|error| Error::Device(error.to_string()))
         }
         #[cfg(not(feature = "vulkan"))]
         match self.inner {}

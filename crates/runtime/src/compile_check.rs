@@ -3,17 +3,27 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use tallow_codegen::{CodegenError, Kernel, Target, compile, compile_kernels};
-use tallow_ir::Graph;
+use tallow_codegen::{
+    Choice, CodegenError, Kernel, Module, Table, Target, choices, compile, compile_kernels, kernel_with,
+};
+use tallow_ir::{DeviceCaps, Graph, Op};
 
-use crate::statistics::{KernelReport, PipelineStatistics};
+use crate::statistics::{Coverage, KernelReport, PipelineStatistics};
 use crate::vulkan::{CompileOnly, PipelineDesc};
 
 /// A kernel and where it is run.
 struct Found {
     kernel: Kernel,
+    choice: Option<Choice>,
     graphs: Vec<String>,
     dispatches: usize,
+}
+
+/// Distinct kernels, in the order in which they were found.
+#[derive(Default)]
+struct Kernels {
+    found: Vec<Found>,
+    by_text: HashMap<(String, Target), usize>,
 }
 
 /// Plans graphs for the device, generates their kernels and compiles each distinct one, in parallel. The rows come in the
@@ -23,35 +33,74 @@ struct Found {
 ///
 /// # Errors
 /// When no kernels can be made of a graph.
-pub fn check_graphs(device: &CompileOnly, graphs: &[Graph]) -> Result<Vec<KernelReport>, CodegenError> {
-    let mut found: Vec<Found> = vec![];
-    let mut by_text: HashMap<(String, Target), usize> = HashMap::new();
-    for graph in graphs {
-        let module = compile(graph, device.caps())?;
+pub fn check_graphs(
+    device: &CompileOnly,
+    graphs: &[Graph],
+    coverage: Coverage,
+) -> Result<Vec<KernelReport>, CodegenError> {
+    let caps = device.caps();
+    let modules = graphs.iter().map(|graph| compile(graph, caps)).collect::<Result<Vec<Module>, _>>()?;
+    let mut kernels = Kernels::default();
+    for (graph, module) in graphs.iter().zip(&modules) {
         let mut dispatches = vec![0; module.kernels.len()];
         for launch in &module.launches {
             dispatches[launch.kernel] += 1;
         }
-        for (kernel, dispatches) in module.kernels.into_iter().zip(dispatches) {
-            let at = *by_text.entry((kernel.glsl.clone(), kernel.target)).or_insert(found.len());
-            match found.get_mut(at) {
-                Some(known) => {
-                    known.dispatches += dispatches;
-                    if known.graphs.last().map(String::as_str) != Some(graph.name()) {
-                        known.graphs.push(graph.name().to_string());
-                    }
-                }
-                None => found.push(Found { kernel, graphs: vec![graph.name().to_string()], dispatches }),
+        for (kernel, dispatches) in module.kernels.iter().zip(dispatches) {
+            kernels.add(graph.name(), kernel.clone(), None, dispatches);
+        }
+    }
+    // After all that run, which keep their rows.
+    match coverage {
+        Coverage::Chosen => {}
+        Coverage::Candidates => {
+            for (graph, module) in graphs.iter().zip(&modules) {
+                kernels.add_candidates(graph.name(), module, caps)?;
             }
         }
     }
-    Ok(found.into_par_iter().map(|found| report(device, found)).collect())
+    Ok(kernels.found.into_par_iter().map(|found| report(device, found)).collect())
+}
+
+impl Kernels {
+    fn add(&mut self, graph: &str, kernel: Kernel, choice: Option<Choice>, dispatches: usize) {
+        let next = self.found.len();
+        let at = *self.by_text.entry((kernel.glsl.clone(), kernel.target)).or_insert(next);
+        let Some(known) = self.found.get_mut(at) else {
+            return self.found.push(Found { kernel, choice, graphs: vec![graph.to_string()], dispatches });
+        };
+        known.dispatches += dispatches;
+        // A candidate that the graph does not run says nothing of it.
+        if (dispatches > 0 || known.choice.is_some()) && known.graphs.iter().all(|name| name != graph) {
+            known.graphs.push(graph.to_string());
+        }
+    }
+
+    /// What the tuner would try for the fusions of a graph. A candidate for which no kernel can be made is left out, as the tuner
+    /// does.
+    fn add_candidates(
+        &mut self,
+        graph: &str,
+        module: &Module,
+        caps: &DeviceCaps,
+    ) -> Result<(), CodegenError> {
+        for (_, node) in module.graph.graph().nodes() {
+            let Op::Fusion(fusion) = &node.op else { continue };
+            for choice in choices(fusion, caps)? {
+                if let Ok(kernel) = kernel_with(fusion, choice, caps, &mut Table::default()) {
+                    self.add(graph, kernel, Some(choice), 0);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn report(device: &CompileOnly, found: Found) -> KernelReport {
-    let Found { kernel, graphs, dispatches } = found;
+    let Found { kernel, choice, graphs, dispatches } = found;
     let outcome = check_kernel(device, &kernel);
-    KernelReport { name: kernel.name, graphs, dispatches, workgroup: kernel.workgroup, outcome }
+    let choice = choice.map(|choice| choice.to_string());
+    KernelReport { name: kernel.name, choice, graphs, dispatches, workgroup: kernel.workgroup, outcome }
 }
 
 /// Compiles one kernel as [`Compiled`](crate::executable::Compiled) does.

@@ -2,12 +2,24 @@
 
 use serde::Serialize;
 
+/// Which kernels of graphs are compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coverage {
+    /// Those that the cost model chooses.
+    #[default]
+    Chosen,
+    /// The tuner's other candidates, too.
+    Candidates,
+}
+
 /// What became of one distinct kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelReport {
     /// Kind and what it ends in. Kernels of different shapes may share a name.
     pub name: String,
-    /// Which of the graphs run it, by their names.
+    /// The tuning candidate that it is; `None` for a kernel that the graphs run.
+    pub choice: Option<String>,
+    /// Which of the graphs run it, or could, by their names.
     pub graphs: Vec<String>,
     /// Dispatches of it in all those graphs.
     pub dispatches: usize,

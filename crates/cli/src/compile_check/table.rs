@@ -5,6 +5,7 @@ use std::io::Write;
 use tallow::statistics::KernelReport;
 
 use crate::error::Result;
+use crate::terminal::escaped;
 
 /// The columns. All but the first two are numbers.
 const HEAD: [&str; 12] = [
@@ -42,7 +43,7 @@ pub fn print(reports: &[KernelReport], out: &mut impl Write) -> Result<()> {
     for (row, report) in rows.iter().zip(reports) {
         line(out, row, &widths)?;
         if let Err(why) = &report.outcome {
-            writeln!(out, "    does not compile: {}", why.replace('\n', "\n    "))?;
+            writeln!(out, "    does not compile: {}", escaped(why))?;
         }
     }
     Ok(())
@@ -63,9 +64,14 @@ fn line(out: &mut impl Write, cells: &[String], widths: &[usize]) -> Result<()> 
 
 fn cells(report: &KernelReport) -> Vec<String> {
     let [x, y, z] = report.workgroup;
+    let name = match &report.choice {
+        Some(choice) => format!("{} ({choice})", report.name),
+        None => report.name.clone(),
+    };
+    // Names come from a file.
     let mut cells = vec![
-        report.name.clone(),
-        report.graphs.join(","),
+        escaped(&name),
+        escaped(&report.graphs.join(",")),
         report.dispatches.to_string(),
         format!("{x}x{y}x{z}"),
     ];
