@@ -41,6 +41,12 @@ const READ: u32 = 4;
 const MAX_WORKGROUP: u32 = 1024;
 pub(super) const MIN_WORKGROUP: u32 = 128;
 
+/// Invocations of a workgroup, at most, where subgroups have 64 invocations or more. A compute unit of CDNA or GCN has four SIMD
+/// units with 256 vector registers for each lane: a workgroup of 1024 is four subgroups on each of them, which leaves 64 registers,
+/// and kernels take up to 84. (Mesa 22.3, gfx90a: in Q4_K_M, gate and up of a feed-forward layer spill 14 registers.) RDNA, whose
+/// subgroups may have 32 invocations, has twice the registers.
+const MAX_WORKGROUP_OF_WIDE: u32 = 512;
+
 /// Invocations of a workgroup, and how many workgroups tiles should leave, where an invocation takes so many elements of a row at a
 /// time. On a GPU a multiprocessor has two workgroups of half its invocations, one of which prepares its rows while the other
 /// reads weights. Long rows take so long to prepare that it is done once: by all invocations of the multiprocessor, or by half of
@@ -70,7 +76,9 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
         (wanted(e, form, workgroups) * parts * size).min(most)
     };
     let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
-    [workgroup.min(floor_pow2(e.caps.max_workgroup_invocations)).max(size), workgroups]
+    let wide = e.caps.subgroup_size_min >= 64;
+    let most = if wide { MAX_WORKGROUP_OF_WIDE } else { MAX_WORKGROUP }.min(e.caps.max_workgroup_invocations);
+    [workgroup.min(floor_pow2(most)).max(size), workgroups]
 }
 
 /// Columns of a tile that leave so many workgroups.
