@@ -137,9 +137,9 @@ setup-docs: ## install mdBook, which builds the book
 	$(call step,mdBook)
 	cargo install mdbook --locked
 
-test-all: ## every test; the device suite under the Khronos validation layer
+test-all: ## every test; the device suite under the Khronos validation layer, AMD's compiler without its hardware
 	$(call step,tests)
-	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace
+	REQUIRE_VULKAN=1 REQUIRE_RADV=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace
 
 test-plain-device: ## the device suite with every optional device feature switched off
 	$(call step,device suite on plain Vulkan 1.2)

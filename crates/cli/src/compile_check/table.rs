@@ -25,9 +25,9 @@ const HEAD: [&str; 12] = [
 /// Columns whose text is aligned to the left.
 const LEFT: usize = 2;
 
-/// What rows are sorted by: their graphs, their name, then what tells kernels of one name apart.
-pub fn order(report: &KernelReport) -> (Vec<String>, String, Vec<String>) {
-    (report.graphs.clone(), report.name.clone(), cells(report))
+/// What rows are sorted by. Those of one name keep the order in which the graphs need them, which no driver changes.
+pub fn order(report: &KernelReport) -> (Vec<String>, String, Option<String>) {
+    (report.graphs.clone(), report.name.clone(), report.choice.clone())
 }
 
 /// Prints the rows. Sizes are in bytes: of private memory (`scratch`), of a workgroup's shared memory, of machine code.
