@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tallow_gguf::{Format, GgufWriter, Metadata, TensorSpec, Value as Gguf};
 
 /// What RADV calls a GPU family that is tested. Versions differ: Mesa 22.3 has its own name for gfx90a.
 const RDNA3: &[&str] = &["gfx1100", "navi31"];
@@ -209,6 +210,73 @@ fn kernels_of_models_compile_on_rdna2() {
 fn kernels_of_models_compile_on_cdna2() {
     let Some(report) = report(CDNA2, &[], &models()) else { return };
     check(&report, 80);
+}
+
+/// A model of the shape of Llama 3 8B with two layers, whose `values`, `down` and `output` projections have a format of their
+/// own. Its data is a hole in the file: nothing reads weights that are not loaded.
+fn large_model(folder: &Path, format: Format, other: Format) -> PathBuf {
+    let (width, inner, heads, kv_heads, length, vocabulary) = (4096, 14336, 32, 8, 128, 128_256);
+    let mut metadata = Metadata::new();
+    metadata.insert("general.architecture", Gguf::String("llama".into()));
+    for (key, value) in [
+        ("block_count", 2),
+        ("context_length", 8192),
+        ("embedding_length", width),
+        ("feed_forward_length", inner),
+        ("attention.head_count", heads),
+        ("attention.head_count_kv", kv_heads),
+        ("rope.dimension_count", length),
+    ] {
+        metadata.insert(format!("llama.{key}"), Gguf::U32(value));
+    }
+    metadata.insert("llama.attention.layer_norm_rms_epsilon", Gguf::F32(1e-5));
+    metadata.insert("llama.rope.freq_base", Gguf::F32(500_000.0));
+    let tensor = |name: &str, shape: &[u32], format| TensorSpec {
+        name: format!("{name}.weight"),
+        shape: shape.iter().map(|&extent| extent as usize).collect(),
+        format,
+    };
+    let mut tensors = vec![
+        tensor("token_embd", &[vocabulary, width], format),
+        tensor("output_norm", &[width], Format::F32),
+        tensor("output", &[vocabulary, width], other),
+    ];
+    for layer in 0..2 {
+        for (name, shape, format) in [
+            ("attn_norm", &[width][..], Format::F32),
+            ("ffn_norm", &[width], Format::F32),
+            ("attn_q", &[heads * length, width], format),
+            ("attn_k", &[kv_heads * length, width], format),
+            ("attn_v", &[kv_heads * length, width], other),
+            ("attn_output", &[width, heads * length], format),
+            ("ffn_gate", &[inner, width], format),
+            ("ffn_up", &[inner, width], format),
+            ("ffn_down", &[width, inner], other),
+        ] {
+            tensors.push(tensor(&format!("blk.{layer}.{name}"), shape, format));
+        }
+    }
+    let path = folder.join(format!("llama-8b-{format}-{other}.gguf"));
+    let mut file = std::fs::File::create(&path).unwrap();
+    let elements = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64);
+    // More than any format takes.
+    let bytes = elements.sum::<u64>() * 4;
+    GgufWriter::create(&mut file, &metadata, tensors).unwrap();
+    file.set_len(bytes).unwrap();
+    path
+}
+
+/// Kernels have other tiles and other ways around registers where extents are large.
+#[test]
+fn kernels_of_large_models_compile() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [(Format::Q4_K, Format::Q6_K), (Format::Q4_0, Format::Q8_0)]
+        .map(|(format, other)| large_model(folder.path(), format, other));
+    for family in [RDNA3, RDNA2, CDNA2] {
+        let Some(report) = report(family, &["--deny-spills"], &files) else { return };
+        check(&report, 35);
+        assert_eq!(spills(&report), "no kernel spills\n");
+    }
 }
 
 /// What AMD's compiler does under the Khronos layer, which checks the device and each pipeline.
