@@ -179,7 +179,7 @@ fn json(device: &CompileOnlyDevice, reports: &[FileReport], totals: &Totals) -> 
     let kernel = |report: &KernelReport| {
         let mut object = json!({
             "name": report.name,
-            "choice": report.choice,
+            "candidate": report.candidate,
             "graphs": report.graphs,
             "dispatches": report.dispatches,
             "workgroup": report.workgroup,

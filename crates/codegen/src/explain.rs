@@ -16,6 +16,7 @@ impl Module {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{} dispatches of {} distinct kernels", self.launches.len(), self.kernels.len())?;
+        let width = self.program.dispatches.iter().map(|d| d.name.chars().count()).max().unwrap_or(0);
         for (i, launch) in self.launches.iter().enumerate() {
             let node = self.graph.graph().node(launch.node);
             let Op::Fusion(fusion) = &node.op else { continue };
@@ -32,7 +33,7 @@ impl Module {
             let bytes = |a: &[tallow_ir::schedule::Access]| a.iter().map(|a| a.end - a.start).sum::<u64>();
             writeln!(
                 out,
-                "  {:<48} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
+                "  {:<width$} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
                 d.name,
                 bytes(&d.reads),
                 bytes(&d.writes),
@@ -40,16 +41,7 @@ impl Module {
                 ops.join(" ")
             )?;
         }
-        writeln!(
-            out,
-            "\n{} levels, {} barriers between them (lower bound {}), arena {} B (lower bound {} B)",
-            self.plan.levels.len(),
-            self.plan.barriers(),
-            self.plan.barriers_lower_bound,
-            self.plan.arena.bytes,
-            self.plan.arena.lower_bound_bytes
-        )?;
-        writeln!(out, "{}", self.plan.text(&self.program))?;
+        writeln!(out, "\n{}", self.plan.text(&self.program))?;
         for donation in &self.donations {
             let name = |buffer: usize| &self.program.buffers[buffer].name;
             writeln!(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    Choice, CodegenError, Kernel, Module, Table, Target, choices, compile, compile_kernels, kernel_with,
+    CodegenError, Kernel, Module, Table, Target, compile, compile_kernels, kernel_with, schedules,
 };
 use tallow_ir::{DeviceCaps, Graph, Op};
 
@@ -14,7 +14,7 @@ use crate::vulkan::{CompileOnly, PipelineDesc};
 /// A kernel and where it is run.
 struct Found {
     kernel: Kernel,
-    choice: Option<Choice>,
+    candidate: bool,
     graphs: Vec<String>,
     dispatches: usize,
 }
@@ -47,7 +47,7 @@ pub fn check_graphs(
             dispatches[launch.kernel] += 1;
         }
         for (kernel, dispatches) in module.kernels.iter().zip(dispatches) {
-            kernels.add(graph.name(), kernel.clone(), None, dispatches);
+            kernels.add(graph.name(), kernel.clone(), false, dispatches);
         }
     }
     // After all that run, which keep their rows.
@@ -63,15 +63,15 @@ pub fn check_graphs(
 }
 
 impl Kernels {
-    fn add(&mut self, graph: &str, kernel: Kernel, choice: Option<Choice>, dispatches: usize) {
+    fn add(&mut self, graph: &str, kernel: Kernel, candidate: bool, dispatches: usize) {
         let next = self.found.len();
         let at = *self.by_text.entry((kernel.glsl.clone(), kernel.target)).or_insert(next);
         let Some(known) = self.found.get_mut(at) else {
-            return self.found.push(Found { kernel, choice, graphs: vec![graph.to_string()], dispatches });
+            return self.found.push(Found { kernel, candidate, graphs: vec![graph.to_string()], dispatches });
         };
         known.dispatches += dispatches;
         // A candidate that the graph does not run says nothing of it.
-        if (dispatches > 0 || known.choice.is_some()) && known.graphs.iter().all(|name| name != graph) {
+        if (dispatches > 0 || known.candidate) && known.graphs.iter().all(|name| name != graph) {
             known.graphs.push(graph.to_string());
         }
     }
@@ -86,9 +86,9 @@ impl Kernels {
     ) -> Result<(), CodegenError> {
         for (_, node) in module.graph.graph().nodes() {
             let Op::Fusion(fusion) = &node.op else { continue };
-            for choice in choices(fusion, caps)? {
-                if let Ok(kernel) = kernel_with(fusion, choice, caps, &mut Table::default()) {
-                    self.add(graph, kernel, Some(choice), 0);
+            for schedule in schedules(fusion, caps)? {
+                if let Ok(kernel) = kernel_with(fusion, schedule, caps, &mut Table::default()) {
+                    self.add(graph, kernel, true, 0);
                 }
             }
         }
@@ -97,10 +97,9 @@ impl Kernels {
 }
 
 fn report(device: &CompileOnly, found: Found) -> KernelReport {
-    let Found { kernel, choice, graphs, dispatches } = found;
+    let Found { kernel, candidate, graphs, dispatches } = found;
     let outcome = check_kernel(device, &kernel);
-    let choice = choice.map(|choice| choice.to_string());
-    KernelReport { name: kernel.name, choice, graphs, dispatches, workgroup: kernel.workgroup, outcome }
+    KernelReport { name: kernel.name, candidate, graphs, dispatches, workgroup: kernel.workgroup, outcome }
 }
 
 /// Compiles one kernel as [`Compiled`](crate::executable::Compiled) does.

@@ -15,10 +15,10 @@ pub enum Coverage {
 /// What became of one distinct kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelReport {
-    /// Kind and what it ends in. Kernels of different shapes may share a name.
+    /// Schedule and last op. Kernels of different shapes may share a name.
     pub name: String,
-    /// The tuning candidate that it is; `None` for a kernel that the graphs run.
-    pub choice: Option<String>,
+    /// Whether it is a tuning candidate that no graph runs by default.
+    pub candidate: bool,
     /// Which of the graphs run it, or could, by their names.
     pub graphs: Vec<String>,
     /// Dispatches of it in all those graphs.

@@ -26,8 +26,8 @@ const HEAD: [&str; 12] = [
 const LEFT: usize = 2;
 
 /// What rows are sorted by. Those of one name keep the order in which the graphs need them, which no driver changes.
-pub fn order(report: &KernelReport) -> (Vec<String>, String, Option<String>) {
-    (report.graphs.clone(), report.name.clone(), report.choice.clone())
+pub fn order(report: &KernelReport) -> (Vec<String>, String, bool) {
+    (report.graphs.clone(), report.name.clone(), report.candidate)
 }
 
 /// Prints the rows. Sizes are in bytes: of private memory (`scratch`), of a workgroup's shared memory, of machine code.
@@ -64,9 +64,9 @@ fn line(out: &mut impl Write, cells: &[String], widths: &[usize]) -> Result<()> 
 
 fn cells(report: &KernelReport) -> Vec<String> {
     let [x, y, z] = report.workgroup;
-    let name = match &report.choice {
-        Some(choice) => format!("{} ({choice})", report.name),
-        None => report.name.clone(),
+    let name = match report.candidate {
+        true => format!("{} (candidate)", report.name),
+        false => report.name.clone(),
     };
     // Names come from a file.
     let mut cells = vec![
