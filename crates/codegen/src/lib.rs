@@ -7,6 +7,8 @@
 //! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
 
 #[cfg(feature = "spirv")]
+mod assemble;
+mod blocks;
 mod cache;
 #[cfg(feature = "spirv")]
 mod custom;
@@ -26,9 +28,10 @@ mod spirv;
 mod storage;
 mod template;
 
+pub use blocks::coopmat::MATRIX_ROWS_KERNEL;
 pub use donation::Donation;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
-pub use kinds::{MATRIX_ROWS_KERNEL, kernel, kernel_with, schedules};
+pub use kinds::{kernel, kernel_with, schedules};
 pub use module::{
     Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, compile_scheduled, limits,
 };

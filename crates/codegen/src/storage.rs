@@ -298,7 +298,7 @@ impl Buffer {
         groups + &if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
     }
 
-    /// The functions that read what [`crate::kinds::operand`] loads at once.
+    /// The functions that read what [`crate::blocks::operand`] loads at once.
     fn wide_functions(&self) -> String {
         let mut text = String::new();
         if self.wide {

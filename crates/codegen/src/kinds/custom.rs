@@ -3,7 +3,7 @@
 use tallow_ir::form::{SingleForm, whole_param};
 use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 
-use super::whole;
+use crate::assemble::whole;
 use crate::emit::Emitter;
 use crate::kernel::{Binding, CodegenError, Count, Kernel, Source, Target};
 use crate::schedule::{Algorithm, Schedule};

@@ -4,8 +4,8 @@ use minijinja::context;
 use tallow_ir::form::{MapForm, output_root};
 use tallow_ir::{DeviceCaps, Dim};
 
-use super::group::{self, Root};
-use super::{Parts, finish};
+use crate::assemble::{Parts, finish};
+use crate::blocks::vector_group::{self, Root};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
@@ -58,7 +58,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
 
 /// Elements of a group of the map's elements in order.
 fn group_size(e: &Emitter<'_>, form: &MapForm) -> u32 {
-    group::size(e.body, |atoms, j, size| {
+    vector_group::size(e.body, |atoms, j, size| {
         let size = Dim::constant(size.into());
         let groups = form.numel.div_exact(&size).filter(|n| !n.is(0))?;
         let g = atoms.free(&groups);

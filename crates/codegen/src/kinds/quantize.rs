@@ -4,7 +4,8 @@ use minijinja::context;
 use tallow_ir::form::SingleForm;
 use tallow_ir::{DType, DeviceCaps, dot};
 
-use super::{Parts, finish, rounding};
+use crate::assemble::{Parts, finish};
+use crate::blocks::quantize_results;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
@@ -25,7 +26,7 @@ pub(crate) fn kernel(
     let ty = node.types[0].clone();
     let refused = || CodegenError::Node(e.body.node_text(form.node));
     let DType::Block(format) = ty.dtype else { return Err(refused()) };
-    let blocks = rounding::blocks(&ty.shape.numel()).ok_or_else(refused)?;
+    let blocks = quantize_results::blocks(&ty.shape.numel()).ok_or_else(refused)?;
     let workgroup = schedule.workgroup;
     let blocks_text = e.dim(&blocks);
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
@@ -37,7 +38,7 @@ pub(crate) fn kernel(
     let x = e.value(node.operands[0], &at)?;
     let lines = e.close().join("\n");
     for (output, buffer) in buffers.into_iter().enumerate() {
-        rounding::store(&mut e, output, buffer, &first, (rounding::By::One, "words"))?;
+        quantize_results::store(&mut e, output, buffer, &first, (quantize_results::By::One, "words"))?;
     }
     let store = e.close().join("\n");
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
@@ -46,11 +47,11 @@ pub(crate) fn kernel(
         schedule,
         template: "quantize.comp",
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
-        functions: rounding::functions(&[format])?,
+        functions: quantize_results::functions(&[format])?,
         text: format!("{lines}{store}{}", x.text),
         holes: context! {
             blocks => blocks_text, lines => lines, x => x.text, store => store, comment => comment,
-            block => dot::BLOCK, words => rounding::words(format), function => rounding::function(format),
+            block => dot::BLOCK, words => quantize_results::words(format), function => quantize_results::function(format),
         },
     };
     finish(e, parts)

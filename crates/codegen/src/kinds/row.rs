@@ -2,18 +2,18 @@
 //!
 //! One workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; where elements of
 //! neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it; and few long rows are
-//! shared among workgroups ([`split`]).
+//! shared among workgroups ([`split_rows`]).
 
 use minijinja::context;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
 use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
-use super::group::{self, Root};
-use super::kept;
-use super::split::{self, Split};
-use super::walk::{Share, Walk};
-use super::{Parts, finish, floor_pow2, reduction, whole};
+use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::blocks::row_loop::{Share, Walk};
+use crate::blocks::split_rows::{self, Split};
+use crate::blocks::vector_group::{self, Root};
+use crate::blocks::{reduction, register_cache};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{self, Algorithm, Schedule, Tile};
@@ -112,7 +112,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
             let rows = Count { limit: e.caps.max_workgroup_count[1], ..rows };
             let grid = [Count::constant(split.parts), rows, Count::constant(1)];
             whole("row", &grid)?;
-            (grid, Some(split::declare(&mut e, form, split, &used.places)))
+            (grid, Some(split_rows::declare(&mut e, form, split, &used.places)))
         }
     };
     let parts = Parts {
@@ -155,7 +155,7 @@ impl Layout {
 }
 
 fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
-    let along_row = group::size(e.body, |atoms, j, size| {
+    let along_row = vector_group::size(e.body, |atoms, j, size| {
         let i = grouped(atoms, &form.inner, size, j)?;
         let row = atoms.free(&form.rows);
         Some(roots(e, form, &row, &i, atoms, false))
@@ -165,7 +165,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0, split: None };
     }
     if along_row == 1 && form.lies_side_by_side(e.body) {
-        let group = group::size(e.body, |atoms, j, size| {
+        let group = vector_group::size(e.body, |atoms, j, size| {
             let row = grouped(atoms, &form.rows, size, j)?;
             let i = atoms.free(&form.inner);
             Some(roots(e, form, &row, &i, atoms, true))
@@ -258,7 +258,7 @@ fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), Code
     let mut atoms = std::mem::take(&mut e.atoms);
     let roots = roots(e, form, &walk.row, &walk.i, &mut atoms, false);
     e.atoms = atoms;
-    kept::keep(e, walk, roots.into_iter().map(|root| (root.value, root.at)).collect())
+    register_cache::keep(e, walk, roots.into_iter().map(|root| (root.value, root.at)).collect())
 }
 
 /// How the groups of columns of a kernel are numbered.

@@ -4,7 +4,7 @@ use minijinja::context;
 use tallow_ir::form::SingleForm;
 use tallow_ir::{DType, DeviceCaps, Op, ScatterKind};
 
-use super::{Parts, finish};
+use crate::assemble::{Parts, finish};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};

@@ -6,7 +6,7 @@ use minijinja::context;
 use tallow_ir::form::{Rows, SingleForm};
 use tallow_ir::{DType, Op};
 
-use super::{Parts, finish, floor_pow2};
+use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;

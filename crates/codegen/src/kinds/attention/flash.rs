@@ -10,17 +10,14 @@ use tallow_ir::form::AttentionForm;
 use tallow_ir::index::{AtomDef, Atoms, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Graph, Op, Value, cost, matrix};
 
-use super::attention::store;
-use super::group;
-use super::{Parts, finish, operand, whole};
+use super::operands::store;
+use crate::assemble::{Parts, finish, whole};
+use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::{operand, vector_group};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Epilogue, Schedule, Tile};
-
-/// A kernel of 32 invocations that writes as many words to binding 0: 1 where matrices lie as `attention_rows.comp` needs them, else
-/// 0.
-pub const MATRIX_ROWS_KERNEL: &str = include_str!("../templates/matrix_rows.comp");
 
 /// Queries of a workgroup.
 const QUERIES: u32 = SUBGROUPS * SIDE;
@@ -208,7 +205,7 @@ pub(crate) fn kernel(
     let by_rows = schedule.epilogue == Epilogue::Registers;
     let shape = node.types[0].shape.clone();
     let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
-    let results = group::Results { shape: &shape, outputs: &outputs };
+    let results = vector_group::Results { shape: &shape, outputs: &outputs };
     let size = results.size(e.body);
     e.open();
     let si = e.atom(s, "s");
@@ -295,15 +292,4 @@ pub(crate) fn kernel(
         holes: context! { ..both, ..own },
     };
     finish(e, parts)
-}
-
-/// What kernels with products of matrices demand of a shader compiler.
-pub(super) fn matrix_extensions() -> [&'static str; 5] {
-    [
-        "GL_EXT_shader_explicit_arithmetic_types_float16",
-        "GL_EXT_shader_16bit_storage",
-        "GL_KHR_memory_scope_semantics",
-        "GL_KHR_cooperative_matrix",
-        "GL_KHR_shader_subgroup_basic",
-    ]
 }

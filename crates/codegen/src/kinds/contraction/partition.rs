@@ -3,17 +3,13 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
-use tallow_ir::dot;
-use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
-use tallow_ir::index::Index;
+use tallow_ir::form::{ContractionForm, spare_bytes};
 
-use super::early::Early;
-use super::matvec::{columns_grid, stores};
-use super::{floor_pow2, reduction, rounding, runs};
-use crate::emit::{Anchor, Emitter};
-use crate::kernel::CodegenError;
+use super::grid::columns_grid;
+use crate::assemble::floor_pow2;
+use crate::blocks::quantize_results;
+use crate::emit::Emitter;
 use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
-use crate::template::render;
 
 /// Waves of workgroups on a software device. Tests run there: its tiles are to be as narrow as those of a large GPU.
 const SOFTWARE_WAVES: u32 = 8;
@@ -39,7 +35,7 @@ const READ: u32 = 4;
 
 /// Invocations of a workgroup, at most and at least.
 const MAX_WORKGROUP: u32 = 1024;
-pub(super) const MIN_WORKGROUP: u32 = 128;
+pub(crate) const MIN_WORKGROUP: u32 = 128;
 
 /// Invocations of a workgroup, at most, where subgroups have 64 invocations or more. A compute unit of CDNA or GCN has four SIMD
 /// units with 256 vector registers for each lane: a workgroup of 1024 is four subgroups on each of them, which leaves 64 registers,
@@ -68,7 +64,7 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     let useful = if software {
         // One for each eight activations that it prepares.
         (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32
-    } else if !rounding::formats(e).is_empty() {
+    } else if !quantize_results::formats(e).is_empty() {
         // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
         MAX_WORKGROUP
     } else {
@@ -103,7 +99,7 @@ fn sums(form: &ContractionForm) -> u32 {
 const LEAST_TRIED: u32 = 64;
 
 /// How a kernel shares out its work.
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub workgroup: u32,
     /// Columns of a workgroup.
     tile: u32,
@@ -117,7 +113,7 @@ pub(super) struct Shape {
 
 /// What the text for one segment needs wherever it goes through its columns: a subgroup takes so many columns at a time,
 /// `together`, and goes along the row with them, so that each part of a row that it reads serves all of these.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     pub tile: u32,
     /// Neighbouring elements that an invocation takes at a time.
     pub elements: u32,
@@ -190,7 +186,7 @@ impl Walk {
 
 /// How much of a walk may be written out.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Columns that a subgroup takes side by side.
     pub together: u32,
     /// Columns that weights are asked for ahead.
@@ -241,13 +237,13 @@ fn by_cost(
 }
 
 /// The cost model's default; `None` never, as there is always a schedule of one slice.
-pub(super) fn first(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Option<Schedule> {
+pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Option<Schedule> {
     by_cost(e, form, products, sizes(e, form, products.elements)).first().copied()
 }
 
 /// The candidates, the cost model's default first: smaller workgroups, of which a core holds several, narrower tiles, and
 /// other numbers of slices. Of small kernels several are alike.
-pub(super) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Vec<Schedule> {
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Vec<Schedule> {
     let [workgroup, workgroups] = sizes(e, form, products.elements);
     let sizes =
         [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(|[smaller, more]| {
@@ -373,84 +369,4 @@ impl Shape {
             comment,
         }
     }
-}
-
-/// Sums of a tile, of the segment that has most.
-pub(super) fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
-    let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
-    floats.max().unwrap_or(0)
-}
-
-/// Where the sums of a tile are, for its epilogue.
-pub(super) struct Sums<'a> {
-    pub m: u32,
-    pub tile: u32,
-    pub workgroup: u32,
-    /// Parts that each sum is still in, so many floats apart.
-    pub parts: u32,
-    pub part_floats: u32,
-    /// What else is done around the products.
-    pub around: Around<'a>,
-}
-
-/// What else is done around the products.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Around<'a> {
-    /// What is met for behind them.
-    pub late: Option<&'a Late<'a>>,
-    /// What was asked for in front of them.
-    pub early: Option<&'a Early>,
-}
-
-/// Reductions of the row in front of the products, of which each invocation has its part, and that only the epilogue reads.
-pub(super) struct Late<'a> {
-    pub own: reduction::Own,
-    pub walk: &'a super::walk::Walk,
-}
-
-/// The text behind a segment's products: its epilogue for each column of the tile, and blocks rounded. Closes the segment's
-/// scope, and gives its lines too.
-pub(super) fn end(
-    e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
-    buffers: &[usize],
-    sums: &Sums<'_>,
-) -> Result<(String, String), CodegenError> {
-    let Sums { m, tile, workgroup, parts, part_floats, around: Around { late, early } } = *sums;
-    let neighbours = rounding::neighbours(e, segment);
-    let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
-    let n = e.dim(&segment.n);
-    e.open(); // behind the products
-    if let Some(late) = late {
-        late.walk.in_groups(e, |e| reduction::meet(e, used, &late.own, late.walk))?;
-    }
-    let depth = e.depth() + 1;
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
-        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
-        e.anchors.insert(*id, anchor);
-    }
-    let reduce = runs::lines(e, used, form, segment, batch, sums)?;
-    e.open(); // the epilogue
-    let [row, column] = match early {
-        Some(Early { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
-        None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
-    };
-    if let Some(early) = early {
-        early.show(e);
-    }
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
-    if let Some(early) = early {
-        early.hide(e);
-    }
-    let store = e.close().join("\n");
-    let blocks = rounding::of_segment(e, form, segment, batch, buffers)?;
-    let late = e.close().join("\n");
-    let prelude = e.close().join("\n");
-    let floats = segment.anchors.len() as u32 * m * tile;
-    let holes = context! { late, t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
-    Ok((prelude, render("matvec_end.glsl", holes)?))
 }

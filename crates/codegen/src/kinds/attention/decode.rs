@@ -7,9 +7,9 @@ use tallow_ir::form::AttentionForm;
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
 
-use super::attention::{accumulator, eight, has_eights, held, holds, store, team, widened};
-use super::operand::WIDE;
-use super::{Parts, finish, floor_pow2, whole};
+use super::operands::{accumulator, eight, has_eights, held, holds, store, team, widened};
+use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Scratch};
 use crate::scalar::{self, Glsl};

@@ -7,9 +7,9 @@ use tallow_ir::form::{ContractionForm, Segment, results_fit};
 use tallow_ir::index::Index;
 use tallow_ir::{Dim, NodeId, Shape};
 
-use super::reduction;
-use super::sharing::Sums;
-use super::walk::{Share, Walk};
+use super::sums::Sums;
+use crate::blocks::reduction;
+use crate::blocks::row_loop::{Share, Walk};
 use crate::emit::{Anchor, Emitter, Place};
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
@@ -47,7 +47,7 @@ fn array(e: &Emitter<'_>, i: usize, id: NodeId) -> Result<(String, Glsl), Codege
 }
 
 /// Declarations of the arrays, and their bytes.
-pub(super) fn declarations(
+pub(crate) fn declarations(
     e: &Emitter<'_>,
     form: &ContractionForm,
     tiles: &[u32],
@@ -65,7 +65,7 @@ pub(super) fn declarations(
 
 /// The lines that compute a segment's reductions from its tile, for which `e.anchors` holds what the matmuls' results
 /// are in a scope within this one. Binds them to their arrays for the scope that is opened next.
-pub(super) fn lines(
+pub(crate) fn lines(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
     form: &ContractionForm,

@@ -5,13 +5,14 @@ use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, Value};
 
-use super::{block, operand};
+use crate::assemble::block;
+use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
 /// A slice of one operand.
-pub(super) struct Slice<'a> {
+pub(crate) struct Slice<'a> {
     /// Name of the array that holds an invocation's part.
     pub name: String,
     /// The node for which it is loaded, if it is not for all.
@@ -38,7 +39,7 @@ pub(super) struct Slice<'a> {
 const RUN: u32 = 4;
 
 /// What a slice puts into the template.
-pub(super) struct Text {
+pub(crate) struct Text {
     /// Declares the array.
     pub array: String,
     /// Fills it with the slice at `k0`.
@@ -74,7 +75,7 @@ impl Piece {
 }
 
 /// The text for one operand. What does not depend on the inner position goes to the scope that is open.
-pub(super) fn text(
+pub(crate) fn text(
     e: &mut Emitter<'_>,
     value: Value,
     slice: &Slice<'_>,

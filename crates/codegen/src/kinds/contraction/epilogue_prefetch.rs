@@ -16,7 +16,7 @@ const RESULTS: u32 = 32;
 
 /// The row and column whose elements an invocation has asked for, and the variables that hold them. The epilogue goes by the same; no other
 /// place may take them, even an element that is the same for all: only invocations with a result have asked.
-pub(super) struct Early {
+pub(crate) struct Early {
     pub row: AtomId,
     pub column: AtomId,
     kept: Vec<((usize, Index), String)>,
@@ -37,7 +37,7 @@ impl Early {
 /// Emits the loads of what invocation `t` reads in the epilogue of result `t` of the workgroup's tile, `m` rows of `tile` columns.
 /// `None`, and nothing emitted, where it reads nothing, or too much, or there are many results: registers are then worth
 /// more than the wait (H200, Q4_0, in a greedy step of the 8B shape: output and down projections 18 us less, gate and up 80 more).
-pub(super) fn ask(
+pub(crate) fn ask(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     batch: &Index,

@@ -6,9 +6,11 @@ use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
-use super::matvec::{accumulator, batch_at, columns_grid, left_at, segment_groups, stores};
-use super::slice::{self, Slice};
-use super::{Parts, finish, floor_pow2, whole};
+use super::grid::{columns_grid, segment_groups};
+use super::k_tile::{self, Slice};
+use super::operands::{accumulator, batch_at, left_at};
+use super::store::stores;
+use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -16,7 +18,7 @@ use crate::schedule::{self, Algorithm, Schedule};
 
 /// What a workgroup computes together, and how its invocations share it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// Rows.
     pub bm: u32,
     /// Columns of all anchors together.
@@ -34,7 +36,7 @@ impl Tile {
         Tile { bm, bn, tm, tn, bk }
     }
 
-    pub(super) fn workgroup(self) -> u32 {
+    pub(crate) fn workgroup(self) -> u32 {
         self.bm / self.tm * (self.bn / self.tn)
     }
 
@@ -207,7 +209,7 @@ fn segment_holes(
     };
     let left = slice("left".into(), None, ("m", &form.m, "row0"), (tile.bm, 0, tile.left_stride()));
     let mut at = |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
-    let mut parts = vec![slice::text(e, form.lhs, &left, &mut at)?];
+    let mut parts = vec![k_tile::text(e, form.lhs, &left, &mut at)?];
     for (i, id) in segment.anchors.iter().enumerate() {
         let rhs = e.body.node(*id).operands[1];
         let shape = e.body.ty(rhs).shape.clone();
@@ -220,9 +222,9 @@ fn segment_holes(
             at.extend([k, column]);
             at
         };
-        parts.push(slice::text(e, rhs, &right, &mut at)?);
+        parts.push(k_tile::text(e, rhs, &right, &mut at)?);
     }
-    let join = |f: fn(&slice::Text) -> &str| parts.iter().map(f).collect::<Vec<_>>().join("\n");
+    let join = |f: fn(&k_tile::Text) -> &str| parts.iter().map(f).collect::<Vec<_>>().join("\n");
     let (arrays, load, put) = (join(|p| &p.array), join(|p| &p.load), join(|p| &p.put));
     let mut epilogue = None;
     let anchors = segment.anchors.len() as u32;

@@ -6,7 +6,7 @@ use tallow_ir::access::{inner_runs, neighbours};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
-use super::halves;
+use super::dequant_f16;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::storage::plain;
@@ -141,7 +141,7 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                 let b = buffer.binding;
                 if buffer.pairs
                     && !buffer.packed
-                    && let Some(halves) = halves::of(format)
+                    && let Some(halves) = dequant_f16::of(format)
                 {
                     needs.extend(halves.shared);
                     own.push(halves.template);

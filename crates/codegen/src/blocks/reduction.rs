@@ -7,8 +7,8 @@ use tallow_ir::form::{Rows, passes};
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
-use super::split::{self, Found, Place};
-use super::walk::{Share, Walk};
+use super::row_loop::{Share, Walk};
+use super::split_rows::{self, Found, Place};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
@@ -299,7 +299,7 @@ pub(crate) fn meet(
             identity: identity(*kind, *ty, *dtype),
         });
         let found: Vec<Found<'_>> = found.collect();
-        used.places.extend(split::meet(e, walk, parts, &found)?);
+        used.places.extend(split_rows::meet(e, walk, parts, &found)?);
     }
     for &(id, kind, ty, dtype, ref acc) in results {
         let name = e.fresh_name("r");

@@ -7,8 +7,8 @@
 use tallow_ir::ReduceKind;
 use tallow_ir::form::{RowForm, bindings};
 
-use super::floor_pow2;
-use super::walk::{Share, Walk};
+use super::row_loop::{Share, Walk};
+use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Scratch};
 use crate::scalar::Glsl;

@@ -8,10 +8,16 @@ use tallow_ir::form::{ContractionForm, Segment, passes};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Dim, NodeId, Value};
 
-use super::early;
-use super::matvec::{QUAD, batch_at, columns_grid, keep, left_at, prologue, segment_groups};
-use super::sharing::{self, Around, Late, Limits, Products, Shape, Sums, Walk};
-use super::{Parts, finish, operand, reduction, rounding, runs, whole};
+use super::column_groups;
+use super::epilogue;
+use super::epilogue_prefetch;
+use super::grid::{columns_grid, segment_groups};
+use super::operands::{batch_at, left_at};
+use super::partition::{Limits, Products, Shape, Walk};
+use super::prologue::{QUAD, keep, prologue};
+use super::sums::{self, Around, Late, Sums};
+use crate::assemble::{Parts, finish, whole};
+use crate::blocks::{operand, quantize_results, reduction, row_loop};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Instruction, Schedule};
@@ -65,7 +71,7 @@ pub(crate) fn kernel(
     whole("matvec", &grid)?;
     let run = run(m * blocks, workgroup);
     let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
-    let early = early::ask(&mut e, form, &batch, (m, &tiles, workgroup))?;
+    let early = epilogue_prefetch::ask(&mut e, form, &batch, (m, &tiles, workgroup))?;
     let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
@@ -127,9 +133,9 @@ pub(crate) fn kernel(
     };
     let mut text = format!("{functions}subgroup {x_lines}{m_lines}");
     let mut segments = vec![];
-    let waiting = rounding::waiting(&e, form, m, &tiles);
-    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
-    let part_floats = sharing::part_floats(form, m, &tiles);
+    let waiting = quantize_results::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &tiles)?;
+    let part_floats = sums::part_floats(form, m, &tiles);
     let around = Around { late: late.as_ref(), early: early.as_ref() };
     for (segment, (walk, parts)) in form.segments.iter().zip(&walks) {
         segments.push(segment_holes(
@@ -160,7 +166,8 @@ pub(crate) fn kernel(
     {
         e.extensions.insert(extension);
     }
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &quantize_results::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         schedule,
         template: "matvec_dot.comp",
@@ -305,7 +312,7 @@ fn run(blocks: u32, workgroup: u32) -> u32 {
 
 /// The lines that set `x` to the elements of run `g` of a row, which are loaded together where they lie side by side; and
 /// those that hold for the row.
-pub(super) fn activations(
+pub(crate) fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     lhs: Value,
@@ -329,12 +336,12 @@ pub(super) fn activations(
 }
 
 /// The lines that set `x` to the elements of a group that the invocation keeps.
-pub(super) fn kept_activations(
+pub(crate) fn kept_activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     lhs: Value,
     batch: &Index,
-    walk: &super::walk::Walk,
+    walk: &row_loop::Walk,
 ) -> Result<String, CodegenError> {
     walk.in_groups(e, |e| {
         e.open(); // the row
@@ -402,7 +409,7 @@ fn segment_holes(
         });
     }
     let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats, around };
-    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, &sums)?;
+    let (prelude, end) = epilogue::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);

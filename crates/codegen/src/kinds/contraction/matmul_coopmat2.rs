@@ -10,9 +10,12 @@ use tallow_ir::form::{ContractionForm, Segment, rounded_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
 
-use super::attention_matrix::matrix_extensions;
-use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
-use super::{Parts, TENSORS, finish, floor_pow2, operand, whole};
+use super::grid::{columns_grid, segment_groups};
+use super::operands::{batch_at, left_at};
+use super::store::stores;
+use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
+use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::operand;
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Instruction, Schedule, Tile};

@@ -2,20 +2,22 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
-use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root, spare_bytes};
-use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, ReduceKind, Shape, Value};
+use tallow_ir::form::{ContractionForm, Segment, spare_bytes};
+use tallow_ir::index::Index;
+use tallow_ir::{DeviceCaps, Dim, ReduceKind};
 
-use super::sharing::{self, Around, Sums};
-use super::walk::{Share, Walk};
-use super::{Parts, finish, floor_pow2, kept, operand, reduction, rounding, runs, whole};
-use crate::emit::{Anchor, Emitter, Expr};
+use super::column_groups;
+use super::epilogue;
+use super::grid::{columns_grid, segment_groups};
+use super::operands::{accumulator, left_at, right};
+use super::prologue::{QUAD, prologue};
+use super::sums::{self, Around, Sums};
+use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::blocks::{operand, quantize_results, reduction};
+use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule, Tile};
-
-/// Activations that are 16 bytes of f32, and read together.
-pub(super) const QUAD: u32 = 4;
 
 /// Columns of a tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
@@ -138,9 +140,9 @@ pub(crate) fn kernel(
     let batches = if folded { e.dim(&form.batch.numel()) } else { String::new() };
     whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
     let (mut segments, mut text) = (vec![], String::new());
-    let tile_floats = sharing::part_floats(form, m, &tiles);
-    let rounded = rounding::waiting(&e, form, m, &tiles);
-    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
+    let tile_floats = sums::part_floats(form, m, &tiles);
+    let rounded = quantize_results::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &tiles)?;
     // Subgroups leave their sums to the epilogue where there is room, so that all columns wait for each other once.
     let size = e.caps.scheduled_subgroup_size();
     let fixed = e.caps.has_fixed_subgroup_size() && size.is_power_of_two();
@@ -182,7 +184,8 @@ pub(crate) fn kernel(
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     let k = e.dim(&form.k);
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &quantize_results::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         schedule,
         template: "matvec.comp",
@@ -196,167 +199,6 @@ pub(crate) fn kernel(
         },
     };
     finish(e, parts)
-}
-
-/// Workgroups along x: one for each tile of columns of each segment.
-pub(super) fn columns_grid(form: &ContractionForm, tiles: &[u32], limit: u32) -> Count {
-    let count = |segment: &Segment, per: u32| Count { value: segment.n.clone(), per, limit };
-    if let ([segment], [tile]) = (form.segments.as_slice(), tiles) {
-        return count(segment, *tile);
-    }
-    // Extents divide exactly only, so a segment of symbolic width counts one for each column; those that have
-    // no tile end at once.
-    let groups = form.segments.iter().zip(tiles).fold(Dim::zero(), |sum, (segment, tile)| {
-        let all = || &segment.n + &Dim::constant(i64::from(tile - 1));
-        let own = count(segment, *tile);
-        &sum + &segment.n.as_const().map_or_else(all, |_| Dim::constant(own.most() as i64))
-    });
-    Count { value: groups, per: 1, limit }
-}
-
-/// Workgroups of one segment as a uint expression.
-pub(super) fn segment_groups(e: &mut Emitter<'_>, segment: &Segment, tile: u32) -> String {
-    match segment.n.as_const() {
-        Some(n) => format!("{}u", u64::try_from(n).unwrap_or(0).div_ceil(u64::from(tile))),
-        None => format!("({} + {}u) / {tile}u", e.dim(&segment.n), tile - 1),
-    }
-}
-
-/// The type in which a product accumulates: f32 for narrow floats, the register's own for others.
-pub(super) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
-    let mut found = None;
-    for id in form.segments.iter().flat_map(|s| &s.anchors) {
-        let dtype = e.body.node(*id).types[0].dtype;
-        let ty = Glsl::of(dtype, e.caps).filter(|ty| found.is_none_or(|(first, _)| first == *ty));
-        let refused = || CodegenError::Dtype { what: e.body.node_text(*id), dtype };
-        found = Some((ty.ok_or_else(refused)?, dtype));
-    }
-    Ok(found.unwrap_or((Glsl::Float, DType::F32)))
-}
-
-/// Reductions over each row of the left operand, which is read `group` elements at a time; every workgroup repeats them.
-pub(super) fn prologue(
-    e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
-    form: &ContractionForm,
-    m: u32,
-    (workgroup, group): (u32, u32),
-    kept: Option<&Walk>,
-) -> Result<(), CodegenError> {
-    let share = (Share::Workgroup(workgroup), group);
-    if form.prologue.is_empty() {
-        return Ok(());
-    }
-    if let Some(walk) = kept {
-        return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
-    }
-    if m == 1 {
-        return reduction::emit(e, used, &form.prologue, &Index::default(), share);
-    }
-    let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
-    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
-        let dtype = e.body.node(*id).types[0].dtype;
-        let ty = Glsl::of(dtype, e.caps)
-            .ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
-        e.line(format!("{} {array}[{m}];", ty.name()));
-    }
-    e.open();
-    let row = e.atom(&form.m, "m");
-    reduction::emit(e, used, &form.prologue, &row, share)?;
-    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
-        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
-            e.line(format!("{array}[m] = {};", v.text));
-        }
-    }
-    e.close_block(&format!("for (uint m = 0u; m < {m}u; ++m)"));
-    for ((id, _), array) in form.prologue.iter().zip(arrays) {
-        e.anchors.insert(*id, Anchor::Rows { array });
-    }
-    Ok(())
-}
-
-/// Most elements of a row of activations that an invocation keeps. Of two groups of eight to round, a workgroup of 1024 takes so many registers that no other shares its multiprocessor (H200, 4096 x
-/// 14336 of Q4_0 back to back, the second group of some invocations: 9.4 us, one group after the other 7.9; behind a barrier 0.5 us less).
-const MOST_KEPT: i64 = 8;
-
-/// Asks for the row that `lhs`, if it is computed here, and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
-/// long: in front of whatever else the kernel reads, as everything waits for it. Gives the way over what is kept in registers.
-pub(super) fn keep(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    lhs: Option<Value>,
-    batch: &Index,
-    (workgroup, run): (u32, u32),
-) -> Result<Option<Walk>, CodegenError> {
-    let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
-    let whole = k % i64::from(workgroup * run) == 0;
-    // Reductions of the prologue may be over a row of another length.
-    let same = form.prologue.iter().all(|(_, rows)| rows.inner() == form.k);
-    if !(whole && same) || k > MOST_KEPT * i64::from(workgroup) {
-        return Ok(None);
-    }
-    let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
-    let mut walk = Walk::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
-    let mut roots = vec![];
-    if let Some(lhs) = lhs {
-        roots.push((lhs, left_at(e, form, batch, &row, &walk.i)));
-    }
-    for (id, rows) in &form.prologue {
-        roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));
-    }
-    kept::keep(e, &mut walk, roots)?;
-    e.group = None;
-    Ok(walk.steps.is_some().then_some(walk))
-}
-
-/// Coordinates of the left operand at batch, row and inner position.
-pub(super) fn left_at(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    batch: &Index,
-    m: &Index,
-    k: &Index,
-) -> Vec<Index> {
-    let shape = e.body.ty(form.lhs).shape.clone();
-    let mut at = batch_at(e, &form.batch, &shape, batch);
-    at.extend([m.clone(), k.clone()]);
-    at
-}
-
-/// Batch coordinates of an operand whose batch extents may be 1.
-pub(super) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
-    let at = e.atoms.unflatten(linear, batch);
-    let pick = |(i, d): (Index, &Dim)| if d.is(1) { Index::default() } else { i };
-    at.into_iter().zip(operand.dims()).map(pick).collect()
-}
-
-/// Stores all outputs of a segment at the loops' batch, row and column; what is rounded to blocks waits for the others of
-/// its block in shared memory, element `t` of the tile.
-pub(super) fn stores(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    segment: &Segment,
-    at: [&Index; 3],
-    buffers: &[usize],
-) -> Result<(), CodegenError> {
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let linear = e.atoms.flatten(&[at[0].clone(), at[1].clone(), at[2].clone()], &all);
-    let mut waiting = 0;
-    for output in &segment.outputs {
-        if let Some(rounded) = rounded_root(e.body, *output) {
-            let at = e.atoms.unflatten(&linear, &e.body.ty(rounded).shape);
-            let x = e.value(rounded, &at)?;
-            if !rounding::each(e, *output, buffers[*output], &linear, &x.text)? {
-                e.line(format!("rounded{waiting}[t] = {};", x.text));
-                waiting += 1;
-            }
-            continue;
-        }
-        let shape = e.body.ty(output_root(e.body, *output)).shape.clone();
-        let at = e.atoms.unflatten(&linear, &shape);
-        e.store(*output as u32, buffers[*output], &at)?;
-    }
-    Ok(())
 }
 
 /// Text that reads the activations of a step: the lines of a row, of a group in it and of an element, and its value.
@@ -426,7 +268,7 @@ fn segment_holes(
         let step = ty.multiply_add("w[j]", &format!("x[m * {step}u + j]"), &acc);
         anchors.push(context! { load => load, comment => comment, acc => acc, step => step });
     }
-    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, sums)?;
+    let (prelude, end) = epilogue::end(e, used, form, segment, batch, buffers, sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     for part in [&x.element, &x.group, &x.row, &k_lines, &x.value, &end, &prelude] {
         text.push_str(part);
@@ -436,41 +278,4 @@ fn segment_holes(
         x_lines => x.element, group_lines => x.group, m_lines => x.row, k_lines, x => x.value, anchors,
         prelude => prelude, last => last, end => end,
     })
-}
-
-/// Lines that fill `w` with the right operand's elements `k0 .. k0 + step` of column `n`.
-pub(super) fn right(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    id: tallow_ir::NodeId,
-    batch: &Index,
-    step: u32,
-) -> Result<String, CodegenError> {
-    let rhs = e.body.node(id).operands[1];
-    let shape = e.body.ty(rhs).shape.clone();
-    e.open();
-    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
-    let probe = e.atoms.fresh(&form.k, AtomDef::Free);
-    let mut at = batch_at(e, &form.batch, &shape, batch);
-    at.extend([e.atoms.index(probe), column.clone()]);
-    let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
-    if let Some((buffer, base)) = found {
-        let base = e.index(&base)?;
-        e.line(format!("load8_{}({} + k0, w);", e.buffers[buffer].binding, base.text));
-    } else {
-        e.open();
-        let k = e.atom(&form.k, "k");
-        let mut at = batch_at(e, &form.batch, &shape, batch);
-        at.extend([k, column]);
-        let w: Expr = e.value(rhs, &at)?;
-        e.line(format!("w[j] = {};", w.text));
-        let lines = e.close();
-        e.line(format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j) {{"));
-        e.line("    const uint k = k0 + j;");
-        for line in lines {
-            e.line(format!("    {line}"));
-        }
-        e.line("}");
-    }
-    Ok(e.close().join("\n"))
 }

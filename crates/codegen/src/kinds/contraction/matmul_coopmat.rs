@@ -7,11 +7,13 @@ use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, cost, matrix};
 
-use super::attention_matrix::matrix_extensions;
-use super::group;
-use super::matvec::{batch_at, columns_grid, left_at, segment_groups, stores};
-use super::shared_tiles::SharedTiles;
-use super::{Parts, block, finish, halves, operand, whole};
+use super::grid::{columns_grid, segment_groups};
+use super::operands::{batch_at, left_at};
+use super::split_k::SharedTiles;
+use super::store::stores;
+use crate::assemble::{Parts, block, finish, floor_pow2, whole};
+use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::{dequant_f16, operand, vector_group};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{self, Algorithm, Instruction, Schedule, Split};
@@ -78,7 +80,7 @@ fn sides(caps: &DeviceCaps) -> [u32; 2] {
 
 /// Columns of one anchor in a tile of a segment.
 fn columns(tile: Tile, segment: &Segment) -> u32 {
-    super::floor_pow2(tile.side / segment.anchors.len() as u32)
+    floor_pow2(tile.side / segment.anchors.len() as u32)
 }
 
 /// Whether this kernel computes a contraction.
@@ -259,7 +261,7 @@ fn segment_holes(
     }
     let k_lines = e.close().join("\n");
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let rows = group::Results { shape: &all, outputs: &segment.outputs };
+    let rows = vector_group::Results { shape: &all, outputs: &segment.outputs };
     let group = if segment.staged { 0 } else { rows.size(e.body) };
     let whole = (tile.matrix * bn / GRID / NARROW).is_multiple_of(e.caps.scheduled_subgroup_size());
     let narrow = group == NARROW && whole && narrow(e, tile, segment);
@@ -340,7 +342,7 @@ fn narrow(e: &Emitter<'_>, tile: Tile, segment: &Segment) -> bool {
 /// open.
 fn as_they_are(
     e: &mut Emitter<'_>,
-    rows: &group::Results<'_>,
+    rows: &vector_group::Results<'_>,
     [batch, row]: [Index; 2],
     buffers: &[usize],
 ) -> Result<String, CodegenError> {
@@ -461,7 +463,7 @@ fn pieces(
             let b = e.buffers[buffer].binding;
             lines.extend(e.close());
             let raw = match e.buffers[buffer].dtype {
-                DType::Block(format) if slices_divide(form) => halves::of(format),
+                DType::Block(format) if slices_divide(form) => dequant_f16::of(format),
                 _ => None,
             };
             if let Some(halves) = raw {

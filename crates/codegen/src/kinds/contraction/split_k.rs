@@ -5,6 +5,7 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
 
+use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::kernel::Scratch;
 
@@ -22,7 +23,7 @@ const MAX_PARTS: u64 = 8;
 
 /// How tiles are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SharedTiles {
+pub(crate) struct SharedTiles {
     /// Workgroups of a tile.
     pub parts: u32,
     /// Elements of the inner extent that each takes, the last at most.
@@ -42,7 +43,7 @@ impl SharedTiles {
         let most = (u64::from(cost::workgroups_of_waves(e.caps, WAVES)) / tiles.max(1))
             .min(slices / SLICES)
             .min(MAX_PARTS);
-        let parts = super::floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
+        let parts = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         let bytes = 4 * tiles * u64::from(parts) * floats;
         let possible = tiles > 0
             && form.batch.numel().is(1)

@@ -5,9 +5,16 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
-use super::matvec::{QUAD, accumulator, columns_grid, keep, prologue, right, segment_groups};
-use super::sharing::{self, Around, Limits, Products, Shape, Sums, Walk};
-use super::{Parts, finish, matvec_dot, operand, reduction, rounding, runs, whole};
+use super::column_groups;
+use super::epilogue;
+use super::grid::{columns_grid, segment_groups};
+use super::matvec_dot;
+use super::operands::{accumulator, right};
+use super::partition::{self, Limits, Products, Shape, Walk};
+use super::prologue::{QUAD, keep, prologue};
+use super::sums::{self, Around, Sums};
+use crate::assemble::{Parts, finish, whole};
+use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
@@ -32,14 +39,14 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         && form.batch.numel().is(1)
         && e.caps.subgroup_arithmetic
         && e.caps.has_fixed_subgroup_size()
-        && e.caps.max_workgroup_invocations >= sharing::MIN_WORKGROUP
+        && e.caps.max_workgroup_invocations >= partition::MIN_WORKGROUP
         && accumulator(e, form).is_ok_and(|(ty, _)| ty == Glsl::Float)
         && anchors().all(|id| operand::reads_wide(e.body, e.body.node(*id).operands[1]));
     if !possible {
         return false;
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
-    let Some(schedule) = sharing::first(e, form, PRODUCTS) else { return false };
+    let Some(schedule) = partition::first(e, form, PRODUCTS) else { return false };
     let (workgroup, shape) = (schedule.workgroup, Shape::new(e, k as u32, schedule));
     let tiles = shape.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
@@ -49,9 +56,9 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
             .iter()
             .filter(|(id, _)| Glsl::of(e.body.node(*id).types[0].dtype, e.caps) != Some(Glsl::Float))
             .count() as u32;
-    let waiting: u32 = rounding::waiting(e, form, m, &tiles).iter().sum();
-    let Ok((_, reduced)) = runs::declarations(e, form, &tiles) else { return false };
-    let floats = m * items * 8 + sharing::part_floats(form, m, &tiles) * shape.parts + waiting;
+    let waiting: u32 = quantize_results::waiting(e, form, m, &tiles).iter().sum();
+    let Ok((_, reduced)) = column_groups::declarations(e, form, &tiles) else { return false };
+    let floats = m * items * 8 + sums::part_floats(form, m, &tiles) * shape.parts + waiting;
     4 * floats + reduced + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
@@ -81,9 +88,9 @@ pub(crate) fn kernel(
     };
     let mut text = format!("subgroup {x_lines}{m_lines}");
     let (mut segments, mut before) = (vec![], vec![]);
-    let waiting = rounding::waiting(&e, form, m, &tiles);
-    let (reduced, reduced_bytes) = runs::declarations(&e, form, &tiles)?;
-    let part_floats = sharing::part_floats(form, m, &tiles);
+    let waiting = quantize_results::waiting(&e, form, m, &tiles);
+    let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &tiles)?;
+    let part_floats = sums::part_floats(form, m, &tiles);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
         let together = (WRITTEN / (segment.anchors.len() as u32 * m).max(1)).max(1);
@@ -109,7 +116,8 @@ pub(crate) fn kernel(
         let has = e.caps.shared_memory_bytes;
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
-    let functions = used.render(workgroup, e.caps)? + &rounding::functions_of_results(&mut e)? + &reduced;
+    let functions =
+        used.render(workgroup, e.caps)? + &quantize_results::functions_of_results(&mut e)? + &reduced;
     let parts = Parts {
         schedule,
         template: "matvec_staged.comp",
@@ -142,7 +150,7 @@ fn segment_holes(
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
         anchors.push(context! { load, comment, acc => walk.acc(accs, sums.m, i as u32) });
     }
-    let (prelude, end) = sharing::end(e, used, form, segment, batch, buffers, sums)?;
+    let (prelude, end) = epilogue::end(e, used, form, segment, batch, buffers, sums)?;
     let last = e.dim(&(&segment.n - &tallow_ir::Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);

@@ -4,7 +4,7 @@ use tallow_ir::access::param_reads;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{NodeId, Op, Value};
 
-use super::walk::Walk;
+use super::row_loop::Walk;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::storage::{Buffer, plain};

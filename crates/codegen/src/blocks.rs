@@ -1,0 +1,11 @@
+//! Building blocks that kernels of several kinds share.
+
+pub(crate) mod coopmat;
+pub(crate) mod dequant_f16;
+pub(crate) mod operand;
+pub(crate) mod quantize_results;
+pub(crate) mod reduction;
+pub(crate) mod register_cache;
+pub(crate) mod row_loop;
+pub(crate) mod split_rows;
+pub(crate) mod vector_group;

@@ -1,0 +1,132 @@
+//! Loads of queries, keys and values, and stores of results, for every attention kernel.
+
+use tallow_ir::form::{AttentionForm, output_root};
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{DType, DeviceCaps, Dim, Value};
+
+use crate::blocks::operand::{self, WIDE};
+use crate::emit::{Anchor, Emitter, Expr};
+use crate::kernel::CodegenError;
+use crate::scalar::{self, Glsl};
+
+/// Lanes that read a key or value of up to `elements` together, eight each, if the device can bring several teams of a
+/// subgroup together.
+pub(crate) fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
+    let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.scheduled_subgroup_size());
+    (lanes == caps.scheduled_subgroup_size() || caps.subgroup_shuffle).then_some(lanes)
+}
+
+/// Whether eight neighbours of a row of `value` lie beside each other in a buffer, from each multiple of eight on.
+pub(crate) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
+    let dims = e.body.ty(value).shape.dims().to_vec();
+    let Some((last, rows)) = dims.split_last() else { return false };
+    let rows: Vec<Index> = rows.iter().map(|n| e.atoms.free(n)).collect();
+    last.div_exact(&WIDE.into()).is_some() && neighbours_of(e, value, &rows, last).is_some()
+}
+
+/// The line that loads eight neighbours of a row of `value` from element `name` on; [`has_eights`] was asked.
+pub(crate) fn eight(
+    e: &mut Emitter<'_>,
+    value: Value,
+    row: &[Index],
+    name: &str,
+) -> Result<Vec<String>, CodegenError> {
+    let last = e.body.ty(value).shape.dims()[row.len()].clone();
+    let found = neighbours_of(e, value, row, &last);
+    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    let base = e.index(&base)?.text;
+    Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
+}
+
+/// Whether eight neighbours of `value` are one load, which can be asked for from row `t` on for each `t` below `rows`, before the
+/// kernel knows how many rows there are: none lies beyond the buffer.
+pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
+    let dims = e.body.ty(value).shape.dims().to_vec();
+    let [g, _, last] = dims.as_slice() else { return false };
+    let row = [e.atoms.free(g), e.atoms.free(&Dim::constant(rows))];
+    let probe = e.atoms.fresh(last, AtomDef::Free);
+    let at = [&row[..], &[e.atoms.index(probe)]].concat();
+    let Some((buffer, base)) = operand::one_load(e, value, &at, probe) else { return false };
+    let end = e.atoms.max(&base).map(|at| at.max_value() + last.max_value());
+    end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
+}
+
+/// The load of eight neighbours of a row of `value` from element `name` on, and the function that widens what it gave;
+/// [`holds`] was asked.
+pub(crate) fn held(
+    e: &mut Emitter<'_>,
+    value: Value,
+    row: &[Index],
+    name: &str,
+) -> Result<(String, String), CodegenError> {
+    let last = e.body.ty(value).shape.dims()[row.len()].clone();
+    let found = neighbours_of(e, value, row, &last);
+    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    let (base, b) = (e.index(&base)?.text, e.buffers[buffer].binding);
+    Ok((format!("wide{b}(({base} + {name}) >> 3)"), format!("widen8_{b}")))
+}
+
+fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -> Option<(usize, Index)> {
+    let probe = e.atoms.fresh(last, AtomDef::Free);
+    let mut at = row.to_vec();
+    at.push(e.atoms.index(probe));
+    operand::wide(e, value, &at, probe)
+}
+
+/// Lines that write `result`, of type `wide`, as the attention's element at head, query and column `at` to all outputs,
+/// in a scope that is open and ends here.
+pub(crate) fn store(
+    e: &mut Emitter<'_>,
+    form: &AttentionForm,
+    wide: DType,
+    at: [Index; 3],
+) -> Result<String, CodegenError> {
+    let ty = e.body.node(form.node).types[0].clone();
+    let text = if ty.dtype == wide { "result".into() } else { narrow(wide, ty.dtype) };
+    let depth = e.depth();
+    e.anchors.insert(form.node, Anchor::Var(Expr { text, depth }));
+    let linear = e.atoms.flatten(&at, &ty.shape);
+    for output in 0..e.body.outputs().len() {
+        let buffer = e.result(output as u32);
+        let to = e.body.ty(output_root(e.body, output)).shape.clone();
+        let at = e.atoms.unflatten(&linear, &to);
+        e.store(output as u32, buffer, &at)?;
+    }
+    Ok(e.close().join("\n"))
+}
+
+/// The type of scores and sums: f64 if an operand is, else f32.
+pub(crate) fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
+    let mut wide = DType::F32;
+    for v in &e.body.node(form.node).operands {
+        let dtype = e.body.ty(*v).dtype;
+        match Glsl::of(dtype, e.caps) {
+            Some(Glsl::Double) => wide = DType::F64,
+            Some(Glsl::Float) => {}
+            Some(Glsl::Uint | Glsl::Int | Glsl::Long) | None => {
+                return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype });
+            }
+        }
+    }
+    Ok(wide)
+}
+
+/// An element in the type of the sums.
+pub(crate) fn widened(
+    e: &mut Emitter<'_>,
+    wide: DType,
+    value: Value,
+    at: &[Index],
+) -> Result<String, CodegenError> {
+    let text = e.value(value, at)?.text;
+    Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text) } else { text })
+}
+
+/// The result in its own type; floats narrower than f32 stay in its precision where they can.
+fn narrow(wide: DType, dtype: DType) -> String {
+    if wide == DType::F64 {
+        scalar::cast(wide, dtype, "result")
+    } else {
+        scalar::held(dtype, "result".into())
+    }
+}

@@ -1,0 +1,62 @@
+//! The epilogue of a matvec: what follows the products of a tile.
+
+use minijinja::context;
+use tallow_ir::dot;
+use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::index::Index;
+
+use super::column_groups;
+use super::epilogue_prefetch::Early;
+use super::store::stores;
+use super::sums::{Around, Sums};
+use crate::blocks::{quantize_results, reduction};
+use crate::emit::{Anchor, Emitter};
+use crate::kernel::CodegenError;
+use crate::template::render;
+
+/// The text behind a segment's products: its epilogue for each column of the tile, and blocks rounded. Closes the segment's
+/// scope, and gives its lines too.
+pub(crate) fn end(
+    e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
+    form: &ContractionForm,
+    segment: &Segment,
+    batch: &Index,
+    buffers: &[usize],
+    sums: &Sums<'_>,
+) -> Result<(String, String), CodegenError> {
+    let Sums { m, tile, workgroup, parts, part_floats, around: Around { late, early } } = *sums;
+    let neighbours = quantize_results::neighbours(e, segment);
+    let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
+    let n = e.dim(&segment.n);
+    e.open(); // behind the products
+    if let Some(late) = late {
+        late.walk.in_groups(e, |e| reduction::meet(e, used, &late.own, late.walk))?;
+    }
+    let depth = e.depth() + 1;
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
+        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
+        e.anchors.insert(*id, anchor);
+    }
+    let reduce = column_groups::lines(e, used, form, segment, batch, sums)?;
+    e.open(); // the epilogue
+    let [row, column] = match early {
+        Some(Early { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
+        None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
+    };
+    if let Some(early) = early {
+        early.show(e);
+    }
+    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    if let Some(early) = early {
+        early.hide(e);
+    }
+    let store = e.close().join("\n");
+    let blocks = quantize_results::of_segment(e, form, segment, batch, buffers)?;
+    let late = e.close().join("\n");
+    let prelude = e.close().join("\n");
+    let floats = segment.anchors.len() as u32 * m * tile;
+    let holes = context! { late, t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    Ok((prelude, render("matvec_end.glsl", holes)?))
+}

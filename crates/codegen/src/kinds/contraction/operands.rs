@@ -1,0 +1,80 @@
+//! The operands of a contraction: their coordinates, the type of sums, and loads of weights along K.
+
+use tallow_ir::form::ContractionForm;
+use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::{DType, Dim, Shape};
+
+use crate::blocks::operand;
+use crate::emit::{Emitter, Expr};
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+
+/// The type in which a product accumulates: f32 for narrow floats, the register's own for others.
+pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
+    let mut found = None;
+    for id in form.segments.iter().flat_map(|s| &s.anchors) {
+        let dtype = e.body.node(*id).types[0].dtype;
+        let ty = Glsl::of(dtype, e.caps).filter(|ty| found.is_none_or(|(first, _)| first == *ty));
+        let refused = || CodegenError::Dtype { what: e.body.node_text(*id), dtype };
+        found = Some((ty.ok_or_else(refused)?, dtype));
+    }
+    Ok(found.unwrap_or((Glsl::Float, DType::F32)))
+}
+
+/// Coordinates of the left operand at batch, row and inner position.
+pub(crate) fn left_at(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    batch: &Index,
+    m: &Index,
+    k: &Index,
+) -> Vec<Index> {
+    let shape = e.body.ty(form.lhs).shape.clone();
+    let mut at = batch_at(e, &form.batch, &shape, batch);
+    at.extend([m.clone(), k.clone()]);
+    at
+}
+
+/// Batch coordinates of an operand whose batch extents may be 1.
+pub(crate) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
+    let at = e.atoms.unflatten(linear, batch);
+    let pick = |(i, d): (Index, &Dim)| if d.is(1) { Index::default() } else { i };
+    at.into_iter().zip(operand.dims()).map(pick).collect()
+}
+
+/// Lines that fill `w` with the right operand's elements `k0 .. k0 + step` of column `n`.
+pub(crate) fn right(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    id: tallow_ir::NodeId,
+    batch: &Index,
+    step: u32,
+) -> Result<String, CodegenError> {
+    let rhs = e.body.node(id).operands[1];
+    let shape = e.body.ty(rhs).shape.clone();
+    e.open();
+    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+    let probe = e.atoms.fresh(&form.k, AtomDef::Free);
+    let mut at = batch_at(e, &form.batch, &shape, batch);
+    at.extend([e.atoms.index(probe), column.clone()]);
+    let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
+    if let Some((buffer, base)) = found {
+        let base = e.index(&base)?;
+        e.line(format!("load8_{}({} + k0, w);", e.buffers[buffer].binding, base.text));
+    } else {
+        e.open();
+        let k = e.atom(&form.k, "k");
+        let mut at = batch_at(e, &form.batch, &shape, batch);
+        at.extend([k, column]);
+        let w: Expr = e.value(rhs, &at)?;
+        e.line(format!("w[j] = {};", w.text));
+        let lines = e.close();
+        e.line(format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j) {{"));
+        e.line("    const uint k = k0 + j;");
+        for line in lines {
+            e.line(format!("    {line}"));
+        }
+        e.line("}");
+    }
+    Ok(e.close().join("\n"))
+}

@@ -1,0 +1,90 @@
+//! The prologue of a matvec: reductions over its rows of activations, which may stay in registers.
+
+use tallow_ir::form::ContractionForm;
+use tallow_ir::index::Index;
+use tallow_ir::{Dim, Value};
+
+use super::operands::left_at;
+use crate::blocks::row_loop::{Share, Walk};
+use crate::blocks::{reduction, register_cache};
+use crate::emit::{Anchor, Emitter};
+use crate::kernel::CodegenError;
+use crate::scalar::Glsl;
+
+/// Activations that are 16 bytes of f32, and read together.
+pub(crate) const QUAD: u32 = 4;
+
+/// Reductions over each row of the left operand, which is read `group` elements at a time; every workgroup repeats them.
+pub(crate) fn prologue(
+    e: &mut Emitter<'_>,
+    used: &mut reduction::Used,
+    form: &ContractionForm,
+    m: u32,
+    (workgroup, group): (u32, u32),
+    kept: Option<&Walk>,
+) -> Result<(), CodegenError> {
+    let share = (Share::Workgroup(workgroup), group);
+    if form.prologue.is_empty() {
+        return Ok(());
+    }
+    if let Some(walk) = kept {
+        return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
+    }
+    if m == 1 {
+        return reduction::emit(e, used, &form.prologue, &Index::default(), share);
+    }
+    let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
+    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
+        let dtype = e.body.node(*id).types[0].dtype;
+        let ty = Glsl::of(dtype, e.caps)
+            .ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
+        e.line(format!("{} {array}[{m}];", ty.name()));
+    }
+    e.open();
+    let row = e.atom(&form.m, "m");
+    reduction::emit(e, used, &form.prologue, &row, share)?;
+    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
+        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
+            e.line(format!("{array}[m] = {};", v.text));
+        }
+    }
+    e.close_block(&format!("for (uint m = 0u; m < {m}u; ++m)"));
+    for ((id, _), array) in form.prologue.iter().zip(arrays) {
+        e.anchors.insert(*id, Anchor::Rows { array });
+    }
+    Ok(())
+}
+
+/// Most elements of a row of activations that an invocation keeps. Of two groups of eight to round, a workgroup of 1024 takes so many registers that no other shares its multiprocessor (H200, 4096 x
+/// 14336 of Q4_0 back to back, the second group of some invocations: 9.4 us, one group after the other 7.9; behind a barrier 0.5 us less).
+const MOST_KEPT: i64 = 8;
+
+/// Asks for the row that `lhs`, if it is computed here, and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
+/// long: in front of whatever else the kernel reads, as everything waits for it. Gives the way over what is kept in registers.
+pub(crate) fn keep(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    lhs: Option<Value>,
+    batch: &Index,
+    (workgroup, run): (u32, u32),
+) -> Result<Option<Walk>, CodegenError> {
+    let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
+    let whole = k % i64::from(workgroup * run) == 0;
+    // Reductions of the prologue may be over a row of another length.
+    let same = form.prologue.iter().all(|(_, rows)| rows.inner() == form.k);
+    if !(whole && same) || k > MOST_KEPT * i64::from(workgroup) {
+        return Ok(None);
+    }
+    let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
+    let mut walk = Walk::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
+    let mut roots = vec![];
+    if let Some(lhs) = lhs {
+        roots.push((lhs, left_at(e, form, batch, &row, &walk.i)));
+    }
+    for (id, rows) in &form.prologue {
+        roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));
+    }
+    register_cache::keep(e, &mut walk, roots)?;
+    e.group = None;
+    Ok(walk.steps.is_some().then_some(walk))
+}
