@@ -4,7 +4,7 @@
 use tallow_ir::Format;
 
 /// What unpacks eight elements of a format to f16.
-pub(crate) struct Halves {
+pub(crate) struct DequantF16 {
     /// Defines the type `Raw`, the function `raw` that loads it and `halves` that unpacks it.
     pub template: &'static str,
     /// Functions that formats share.
@@ -17,7 +17,7 @@ pub(crate) struct Halves {
 ///
 /// Every result is that of rounding to f32 first and to f16 then. Where a weight is `d * q` with few enough bits for the
 /// product to be exact in f32, pairs are multiplied in f16, which rounds once; sums of two are computed in f32.
-pub(crate) fn of(format: Format) -> Option<Halves> {
+pub(crate) fn of(format: Format) -> Option<DequantF16> {
     let (template, shared, wide): (_, &[&str], _) = match format {
         Format::Q4_0 => ("halves/q4_0.glsl", &["halves/scaled.glsl"], false),
         Format::Q4_1 => ("halves/q4_1.glsl", &["halves/shifted.glsl"], false),
@@ -36,5 +36,5 @@ pub(crate) fn of(format: Format) -> Option<Halves> {
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
     };
-    Some(Halves { template, shared, wide })
+    Some(DequantF16 { template, shared, wide })
 }

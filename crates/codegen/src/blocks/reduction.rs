@@ -7,8 +7,8 @@ use tallow_ir::form::{Rows, passes};
 use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
-use super::row_loop::{Share, Walk};
-use super::split_rows::{self, Found, Place};
+use super::row_loop::{RowLoop, Share};
+use super::split_rows::{self, Partial, Partials};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
@@ -25,7 +25,7 @@ pub(crate) struct Used {
     /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
     columns: u32,
     /// Where workgroups that share a row meet.
-    pub places: Vec<Place>,
+    pub places: Vec<Partials>,
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -209,8 +209,8 @@ pub(crate) fn emit(
         Some((_, rows)) => {
             let inner = rows.inner();
             let walk = match inner.div_exact(&Dim::constant(group.into())) {
-                Some(groups) => Walk::groups(e, row, &groups, group, share),
-                None => Walk::each(e, row, &inner, share),
+                Some(groups) => RowLoop::groups(e, row, &groups, group, share),
+                None => RowLoop::each(e, row, &inner, share),
             };
             emit_walk(e, used, reduces, &walk)?;
             e.group = None;
@@ -228,14 +228,14 @@ pub(crate) fn emit_walk(
     e: &mut Emitter<'_>,
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
-    walk: &Walk,
+    walk: &RowLoop,
 ) -> Result<(), CodegenError> {
     let levels = passes(e.body, reduces);
     for level in 1..=levels.iter().copied().max().unwrap_or(0) {
         let now: Vec<&(NodeId, Rows)> =
             reduces.iter().zip(&levels).filter(|(_, l)| **l == level).map(|(r, _)| r).collect();
         let own = accumulate(e, &now, walk)?;
-        meet(e, used, &own, walk)?;
+        finish(e, used, &own, walk)?;
     }
     Ok(())
 }
@@ -247,7 +247,7 @@ pub(crate) struct Own(Vec<(NodeId, ReduceKind, Glsl, DType, String)>);
 pub(crate) fn accumulate(
     e: &mut Emitter<'_>,
     now: &[&(NodeId, Rows)],
-    walk: &Walk,
+    walk: &RowLoop,
 ) -> Result<Own, CodegenError> {
     let mut results = vec![];
     for (id, _) in now {
@@ -281,14 +281,14 @@ pub(crate) fn accumulate(
 }
 
 /// Emits the lines in which invocations meet; all get the results.
-pub(crate) fn meet(
+pub(crate) fn finish(
     e: &mut Emitter<'_>,
     used: &mut Used,
     Own(results): &Own,
-    walk: &Walk,
+    walk: &RowLoop,
 ) -> Result<(), CodegenError> {
     if let Some(parts) = walk.parts {
-        let found = results.iter().map(|(_, kind, ty, dtype, acc)| Found {
+        let found = results.iter().map(|(_, kind, ty, dtype, acc)| Partial {
             kind: *kind,
             ty: *ty,
             acc,
@@ -298,8 +298,8 @@ pub(crate) fn meet(
             },
             identity: identity(*kind, *ty, *dtype),
         });
-        let found: Vec<Found<'_>> = found.collect();
-        used.places.extend(split_rows::meet(e, walk, parts, &found)?);
+        let found: Vec<Partial<'_>> = found.collect();
+        used.places.extend(split_rows::combine(e, walk, parts, &found)?);
     }
     for &(id, kind, ty, dtype, ref acc) in results {
         let name = e.fresh_name("r");

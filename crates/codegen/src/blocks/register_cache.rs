@@ -4,7 +4,7 @@ use tallow_ir::access::param_reads;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{NodeId, Op, Value};
 
-use super::row_loop::Walk;
+use super::row_loop::RowLoop;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::storage::{Buffer, plain};
@@ -19,7 +19,7 @@ const KEPT: usize = 48;
 /// fits: then memory is read once, and all loads of an invocation are on their way before the first is needed.
 pub(crate) fn keep(
     e: &mut Emitter<'_>,
-    walk: &mut Walk,
+    walk: &mut RowLoop,
     roots: Vec<(Value, Vec<Index>)>,
 ) -> Result<(), CodegenError> {
     let Some(steps) = walk.steps_each() else { return Ok(()) };

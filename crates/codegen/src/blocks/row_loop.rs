@@ -21,7 +21,7 @@ pub(crate) enum Share {
 /// The loop over the elements of a row. Its variables are the same in all loops of a kernel, so that they find what is
 /// kept of the row.
 #[derive(Clone, Debug)]
-pub(crate) struct Walk {
+pub(crate) struct RowLoop {
     pub share: Share,
     /// Elements of a row.
     pub inner: Dim,
@@ -41,12 +41,12 @@ pub(crate) struct Walk {
     group: Option<(AtomId, u32, bool)>,
 }
 
-impl Walk {
+impl RowLoop {
     /// Over the elements one by one.
-    pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> Walk {
+    pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> RowLoop {
         let id = e.atoms.fresh(inner, AtomDef::Free);
         let (i, step) = (e.atoms.index(id), (id, inner.clone()));
-        Walk {
+        RowLoop {
             share,
             inner: inner.clone(),
             row: row.clone(),
@@ -60,12 +60,12 @@ impl Walk {
     }
 
     /// Over `groups` groups of `size` neighbouring elements.
-    pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> Walk {
+    pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> RowLoop {
         let inner = groups * &Dim::constant(size.into());
         let (g, j) = (e.atoms.fresh(groups, AtomDef::Free), e.set_group(size));
         let i = e.atoms.add(&e.atoms.index(g).scale(&Dim::constant(size.into())), &e.atoms.index(j));
         let group = Some((j, size, false));
-        Walk {
+        RowLoop {
             share,
             inner,
             row: row.clone(),
@@ -79,14 +79,14 @@ impl Walk {
     }
 
     /// Over the elements of `size` neighbouring columns, those of group `r`.
-    pub fn columns(e: &mut Emitter<'_>, r: &Index, inner: &Dim, size: u32, slices: u32) -> Walk {
-        let plain = Walk::each(e, r, inner, Share::Slices(slices));
+    pub fn columns(e: &mut Emitter<'_>, r: &Index, inner: &Dim, size: u32, slices: u32) -> RowLoop {
+        let plain = RowLoop::each(e, r, inner, Share::Slices(slices));
         if size == 1 {
             return plain;
         }
         let j = e.set_group(size);
         let row = e.atoms.add(&r.scale(&Dim::constant(size.into())), &e.atoms.index(j));
-        Walk { row, group: Some((j, size, true)), ..plain }
+        RowLoop { row, group: Some((j, size, true)), ..plain }
     }
 
     /// Columns that one invocation holds, if they are several.

@@ -7,7 +7,7 @@
 use tallow_ir::ReduceKind;
 use tallow_ir::form::{RowForm, bindings};
 
-use super::row_loop::{Share, Walk};
+use super::row_loop::{RowLoop, Share};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Scratch};
@@ -25,21 +25,21 @@ const PARTS: (i64, i64) = (4, 256);
 
 /// How rows are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Split {
+pub(crate) struct RowSplit {
     /// Workgroups of a row, at most as many as each has invocations; or of columns side by side, as many as each has slices.
     pub parts: u32,
     /// Invocations of a workgroup.
     pub workgroup: u32,
 }
 
-impl Split {
+impl RowSplit {
     /// How the rows of a kernel are split; `None` where a workgroup takes a row as fast, or what is written needs results
     /// of a whole row before its end.
-    pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<Split> {
+    pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<RowSplit> {
         let parts = form.parts()?;
         let most = floor_pow2(e.caps.max_workgroup_invocations);
         let parts = parts.min(most);
-        let split = Split { parts, workgroup: parts.next_power_of_two().max(WORKGROUP).min(most) };
+        let split = RowSplit { parts, workgroup: parts.next_power_of_two().max(WORKGROUP).min(most) };
         possible(e, form, i64::from(split.parts) * i64::from(split.workgroup)).then_some(split)
     }
 
@@ -49,7 +49,7 @@ impl Split {
         form: &RowForm,
         tiles: u32,
         (workgroup, slices, group): (u32, u32, u32),
-    ) -> Option<Split> {
+    ) -> Option<RowSplit> {
         form.rows.as_const()?;
         let inner = form.inner.max_value();
         let each = ELEMENTS * i64::from(slices) / i64::from(group.max(1));
@@ -57,7 +57,7 @@ impl Split {
         if parts < PARTS.0 || tiles > e.caps.max_workgroup_count[1] {
             return None;
         }
-        let split = Split { parts: u32::try_from(parts).ok()?, workgroup };
+        let split = RowSplit { parts: u32::try_from(parts).ok()?, workgroup };
         possible(e, form, parts * i64::from(slices)).then_some(split)
     }
 }
@@ -73,14 +73,14 @@ fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
 
 /// A value of each part, for all parts of all rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Partials {
     pub name: String,
     pub ty: Glsl,
 }
 
 /// What a reduction found in a part, in each of its invocations: the variable of it, which is to hold what another part
 /// found instead, and for positions of extremes that of the position.
-pub(crate) struct Found<'a> {
+pub(crate) struct Partial<'a> {
     pub kind: ReduceKind,
     pub ty: Glsl,
     pub acc: &'a str,
@@ -91,12 +91,12 @@ pub(crate) struct Found<'a> {
 
 /// Emits the end of a part: all but the last workgroup of a row leave there, and in that invocation `p` holds for each
 /// reduction what part `p` found; where columns are shared, slice `p` of each.
-pub(crate) fn meet(
+pub(crate) fn combine(
     e: &mut Emitter<'_>,
-    walk: &Walk,
+    walk: &RowLoop,
     parts: u32,
-    found: &[Found<'_>],
-) -> Result<Vec<Place>, CodegenError> {
+    found: &[Partial<'_>],
+) -> Result<Vec<Partials>, CodegenError> {
     let (place, one, own, count) = match walk.share {
         Share::Slices(_) => ("slice", "gl_LocalInvocationIndex == 0u", walk.inside.as_deref(), "tile"),
         Share::Workgroup(_) | Share::Subgroup | Share::Alone => ("lane", "lane == 0u", None, "row"),
@@ -108,14 +108,14 @@ pub(crate) fn meet(
         None => (first, String::new()),
     };
     let columns = walk.columns_at_once().is_some();
-    let mut places: Vec<Place> = vec![];
+    let mut places: Vec<Partials> = vec![];
     let mut add = |ty| {
         let name = format!("parts{}", places.len());
-        places.push(Place { name: name.clone(), ty });
+        places.push(Partials { name: name.clone(), ty });
         name
     };
     let mut again = vec![];
-    for Found { kind, ty, acc, reduced, identity } in found {
+    for Partial { kind, ty, acc, reduced, identity } in found {
         let (values, whole) = (add(*ty), e.fresh_name("p"));
         if columns {
             walk.open_group(e);
@@ -177,12 +177,12 @@ fn place_of(row: &str, parts: u32, part: &str) -> String {
 pub(crate) fn declare(
     e: &mut Emitter<'_>,
     form: &RowForm,
-    split: Split,
-    places: &[Place],
+    split: RowSplit,
+    places: &[Partials],
 ) -> minijinja::Value {
     let rows = u64::try_from(form.rows.max_value()).unwrap_or(0).max(1);
     let mut declared = vec![];
-    for Place { name, ty } in places {
+    for Partials { name, ty } in places {
         let bytes = rows * u64::from(split.parts) * u64::from(ty.bytes());
         let binding = e.scratch(Scratch { bytes, fill: None });
         declared.push(minijinja::context! { binding => binding, type => ty.name(), name => name });

@@ -10,8 +10,8 @@ use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
 use crate::assemble::{Parts, finish, floor_pow2, whole};
-use crate::blocks::row_loop::{Share, Walk};
-use crate::blocks::split_rows::{self, Split};
+use crate::blocks::row_loop::{RowLoop, Share};
+use crate::blocks::split_rows::{self, RowSplit};
 use crate::blocks::vector_group::{self, Root};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::Emitter;
@@ -80,9 +80,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let rows = if layout.columns > 0 { groups(&form.rows) } else { form.rows.clone() };
     let row = e.atom(&rows, if layout.columns > 0 { "r" } else { "row" });
     let mut walk = match (layout.columns, layout.group) {
-        (0, 1) => Walk::each(&mut e, &row, &form.inner, layout.share),
-        (0, _) => Walk::groups(&mut e, &row, &groups(&form.inner), layout.group, layout.share),
-        _ => Walk::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
+        (0, 1) => RowLoop::each(&mut e, &row, &form.inner, layout.share),
+        (0, _) => RowLoop::groups(&mut e, &row, &groups(&form.inner), layout.group, layout.share),
+        _ => RowLoop::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
     };
     walk.parts = layout.split.map(|split| split.parts);
     if let (Some(_), Some(n)) = (layout.split, rows.as_const()) {
@@ -135,7 +135,7 @@ struct Layout {
     /// Groups of rows side by side that a workgroup takes; 0 if it takes one row at a time.
     columns: u32,
     /// How workgroups share a row, if several do.
-    split: Option<Split>,
+    split: Option<RowSplit>,
 }
 
 impl Layout {
@@ -178,10 +178,10 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
         let (share, workgroup) = (Share::Slices(slices), columns * slices);
-        let split = Split::of_columns(e, form, groups.div_ceil(columns), (workgroup, slices, group));
+        let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), (workgroup, slices, group));
         return Layout { share, workgroup, group, columns, split };
     }
-    let split = Split::of(e, form);
+    let split = RowSplit::of(e, form);
     let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);
     Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0, split }
 }
@@ -245,7 +245,7 @@ fn roots(
 }
 
 /// Keeps what the loops read in registers, where a row fits.
-fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut Walk) -> Result<(), CodegenError> {
+fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut RowLoop) -> Result<(), CodegenError> {
     let fits = match walk.share {
         Share::Workgroup(_) => true,
         // One by one, it is what an index map like a window's makes of it that costs, not the loads.
@@ -291,7 +291,7 @@ impl Tiles {
 }
 
 /// The loop that writes an element for each element, and what writes one for each row.
-fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &Walk, tiles: &Tiles) -> Result<(), CodegenError> {
+fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &RowLoop, tiles: &Tiles) -> Result<(), CodegenError> {
     let buffers: Vec<usize> = (0..form.outputs.len()).map(|o| e.result(o as u32)).collect();
     let of_kind =
         |kind: RowOutput| form.outputs.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(o, _)| o);

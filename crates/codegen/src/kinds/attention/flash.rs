@@ -60,7 +60,7 @@ fn words(d: u32, e: u32) -> u32 {
 
 /// How `attention_rows.comp` is cut up.
 #[derive(Clone, Copy)]
-struct Rows {
+struct FlashTile {
     /// Subgroups of a workgroup.
     subgroups: u32,
     /// Matrices of 16 queries that a subgroup has.
@@ -69,21 +69,21 @@ struct Rows {
     keys: u32,
 }
 
-impl Rows {
+impl FlashTile {
     /// Where there are many workgroups: what is loaded from shared memory is multiplied twice, and two workgroups share a
     /// multiprocessor. That takes all registers there are, so not where weights are two matrices.
-    const LARGE: Rows = Rows { subgroups: 4, blocks: 2, keys: 16 };
+    const LARGE: FlashTile = FlashTile { subgroups: 4, blocks: 2, keys: 16 };
 
     /// Elsewhere: more subgroups for the same queries.
-    const SMALL: Rows = Rows { subgroups: SUBGROUPS, blocks: 1, keys: 32 };
+    const SMALL: FlashTile = FlashTile { subgroups: SUBGROUPS, blocks: 1, keys: 32 };
 
     /// Large where most cores have two workgroups.
-    fn of(caps: &DeviceCaps, heads: &Dim, queries: &Dim, rounds: bool) -> Rows {
+    fn of(caps: &DeviceCaps, heads: &Dim, queries: &Dim, rounds: bool) -> FlashTile {
         let workgroups = heads.max_value().saturating_mul(queries.max_value()) / i64::from(QUERIES);
         if rounds && workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps)) {
-            Rows::LARGE
+            FlashTile::LARGE
         } else {
-            Rows::SMALL
+            FlashTile::SMALL
         }
     }
 
@@ -109,7 +109,7 @@ impl Rows {
     /// Words of a tile of keys and values; of what a subgroup has of the same memory before and after; and of all.
     fn words(self, d: u32, e: u32) -> [u32; 3] {
         let tile = self.keys * (d / 8 + 1) + self.keys * (e / 8 + 1);
-        let own = SIDE * (d / 8 + 1).max(Rows::columns(e) / 4 + 1);
+        let own = SIDE * (d / 8 + 1).max(FlashTile::columns(e) / 4 + 1);
         [tile, own, (2 * tile).max(self.subgroups * own)]
     }
 }
@@ -141,7 +141,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else { return vec![] };
     let queries = e.body.ty(node.operands[0]).shape.dims();
-    let rows = Rows::of(e.caps, &queries[0], &queries[1], attrs.round_weights);
+    let rows = FlashTile::of(e.caps, &queries[0], &queries[1], attrs.round_weights);
     let schedule = |epilogue, keys, subgroups| Schedule {
         tile: Tile { m: QUERIES, n: keys, k: 0 },
         epilogue,
@@ -151,7 +151,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let registers = schedule(Epilogue::Registers, rows.keys, rows.subgroups);
     let width = |v: Value| e.body.ty(v).shape.dims()[2].max_value() as u32;
     let (d, e_width) = (width(node.operands[0]), width(node.operands[2]));
-    let words = Rows::LARGE.words(d, e_width)[2].max(Rows::SMALL.words(d, e_width)[2]);
+    let words = FlashTile::LARGE.words(d, e_width)[2].max(FlashTile::SMALL.words(d, e_width)[2]);
     match e.caps.matrix_rows && 16 * words <= e.caps.shared_memory_bytes {
         true => vec![registers, shared],
         false => vec![shared],
@@ -217,7 +217,7 @@ pub(crate) fn kernel(
         store(&mut e, form, DType::F32, [hi, si, ei])?
     };
 
-    let rows = Rows::of(e.caps, h, s, attrs.round_weights);
+    let rows = FlashTile::of(e.caps, h, s, attrs.round_weights);
     let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
     let uncapped = if by_rows { "value" } else { "score[c]" };
@@ -273,7 +273,7 @@ pub(crate) fn kernel(
             k_pieces => pieces(d), v_pieces => pieces(width), clamped => clamped,
             rounds => attrs.round_weights, plain => plain, to_exponent => Glsl::Float.literal(to_exponent),
             head_room => Glsl::Float.literal(6.0 / to_exponent), words => words, tile => tile, own => own,
-            values0 => rows.keys * (d / 8 + 1), columns => Rows::columns(width), size => size,
+            values0 => rows.keys * (d / 8 + 1), columns => FlashTile::columns(width), size => size,
         }
     } else {
         context! {

@@ -9,7 +9,7 @@ use tallow_ir::{Dim, NodeId, Shape};
 
 use super::sums::Sums;
 use crate::blocks::reduction;
-use crate::blocks::row_loop::{Share, Walk};
+use crate::blocks::row_loop::{RowLoop, Share};
 use crate::emit::{Anchor, Emitter, Place};
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
@@ -89,7 +89,7 @@ pub(crate) fn lines(
     e.open(); // a run
     let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
     let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
-    let walk = Walk::each(e, &row, &Dim::constant(runs.columns.into()), share);
+    let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
     reduction::emit_walk(e, used, &runs.reduces, &walk)?;
     let rows = sums.m * side_by_side;
     let at = if rows == 1 { "0u" } else { "r" };

@@ -6,9 +6,9 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
 use super::column_groups;
-use super::epilogue_prefetch::Early;
+use super::epilogue_prefetch::EpiloguePrefetch;
 use super::store::stores;
-use super::sums::{Around, Sums};
+use super::sums::{EpilogueInputs, Sums};
 use crate::blocks::{quantize_results, reduction};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
@@ -25,13 +25,13 @@ pub(crate) fn end(
     buffers: &[usize],
     sums: &Sums<'_>,
 ) -> Result<(String, String), CodegenError> {
-    let Sums { m, tile, workgroup, parts, part_floats, around: Around { late, early } } = *sums;
+    let Sums { m, tile, workgroup, parts, part_floats, around: EpilogueInputs { late, early } } = *sums;
     let neighbours = quantize_results::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
     e.open(); // behind the products
     if let Some(late) = late {
-        late.walk.in_groups(e, |e| reduction::meet(e, used, &late.own, late.walk))?;
+        late.walk.in_groups(e, |e| reduction::finish(e, used, &late.own, late.walk))?;
     }
     let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
@@ -42,7 +42,7 @@ pub(crate) fn end(
     let reduce = column_groups::lines(e, used, form, segment, batch, sums)?;
     e.open(); // the epilogue
     let [row, column] = match early {
-        Some(Early { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
+        Some(EpiloguePrefetch { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
         None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
     };
     if let Some(early) = early {

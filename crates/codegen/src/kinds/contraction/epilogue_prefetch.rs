@@ -16,13 +16,13 @@ const RESULTS: u32 = 32;
 
 /// The row and column whose elements an invocation has asked for, and the variables that hold them. The epilogue goes by the same; no other
 /// place may take them, even an element that is the same for all: only invocations with a result have asked.
-pub(crate) struct Early {
+pub(crate) struct EpiloguePrefetch {
     pub row: AtomId,
     pub column: AtomId,
     kept: Vec<((usize, Index), String)>,
 }
 
-impl Early {
+impl EpiloguePrefetch {
     /// From here on elements at the row and column are read from the variables.
     pub fn show(&self, e: &mut Emitter<'_>) {
         e.kept.extend(self.kept.iter().cloned());
@@ -37,12 +37,12 @@ impl Early {
 /// Emits the loads of what invocation `t` reads in the epilogue of result `t` of the workgroup's tile, `m` rows of `tile` columns.
 /// `None`, and nothing emitted, where it reads nothing, or too much, or there are many results: registers are then worth
 /// more than the wait (H200, Q4_0, in a greedy step of the 8B shape: output and down projections 18 us less, gate and up 80 more).
-pub(crate) fn ask(
+pub(crate) fn issue(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     batch: &Index,
     (m, tiles, workgroup): (u32, &[u32], u32),
-) -> Result<Option<Early>, CodegenError> {
+) -> Result<Option<EpiloguePrefetch>, CodegenError> {
     let ([segment], [tile]) = (form.segments.as_slice(), tiles) else { return Ok(None) };
     if m * tile > RESULTS.min(workgroup) {
         return Ok(None);
@@ -75,7 +75,7 @@ pub(crate) fn ask(
     e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
     lines.into_iter().for_each(|line| e.line(format!("    {line}")));
     e.line("}");
-    Ok(Some(Early { row, column, kept }))
+    Ok(Some(EpiloguePrefetch { row, column, kept }))
 }
 
 /// The plain elements that a result's epilogue reads at that row and column; none if it also reads others.

@@ -12,7 +12,7 @@ use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
 /// A slice of one operand.
-pub(crate) struct Slice<'a> {
+pub(crate) struct KTile<'a> {
     /// Name of the array that holds an invocation's part.
     pub name: String,
     /// The node for which it is loaded, if it is not for all.
@@ -78,7 +78,7 @@ impl Piece {
 pub(crate) fn text(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &Slice<'_>,
+    slice: &KTile<'_>,
     at: At<'_>,
 ) -> Result<Text, CodegenError> {
     match find(e, value, slice, at) {
@@ -103,11 +103,11 @@ pub(crate) fn text(
 fn text_of(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &Slice<'_>,
+    slice: &KTile<'_>,
     piece: Piece,
     at: At<'_>,
 ) -> Result<(Text, usize), CodegenError> {
-    let Slice { name, size, bk, workgroup, own: (own, extent, base), .. } = slice;
+    let KTile { name, size, bk, workgroup, own: (own, extent, base), .. } = slice;
     let length = piece.length();
     let count = size * bk / length;
     let passes = count.div_ceil(*workgroup);
@@ -171,7 +171,7 @@ fn divides(dim: &Dim, by: u32) -> bool {
 }
 
 /// How an operand is loaded: in vectors where its elements are neighbours in memory.
-fn find(e: &mut Emitter<'_>, value: Value, slice: &Slice<'_>, at: At<'_>) -> Piece {
+fn find(e: &mut Emitter<'_>, value: Value, slice: &KTile<'_>, at: At<'_>) -> Piece {
     let (own, inner) = (e.atoms.fresh(slice.own.1, AtomDef::Free), e.atoms.fresh(slice.k, AtomDef::Free));
     let coordinates = {
         let (own, inner) = (e.atoms.index(own), e.atoms.index(inner));
@@ -197,7 +197,7 @@ fn find(e: &mut Emitter<'_>, value: Value, slice: &Slice<'_>, at: At<'_>) -> Pie
 fn load(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &Slice<'_>,
+    slice: &KTile<'_>,
     (piece, array): (Piece, &str),
     (variable, depth): (&str, usize),
     at: At<'_>,
@@ -279,7 +279,7 @@ fn load(
 }
 
 /// Lines that store `array` to shared memory: the rows or columns from `mine` and inner positions from `inner` on.
-fn store(slice: &Slice<'_>, piece: Piece, array: &str, (mine, inner): (&str, &str)) -> Vec<String> {
+fn store(slice: &KTile<'_>, piece: Piece, array: &str, (mine, inner): (&str, &str)) -> Vec<String> {
     let (own, stride) = (slice.own.0, slice.stride);
     let first = if slice.at == 0 { String::new() } else { format!("{}u + ", slice.at) };
     let mut lines = vec![format!("const uint {own} = {mine}, k = {inner};")];

@@ -9,7 +9,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, Value, cost, matrix};
 
 use super::grid::{columns_grid, segment_groups};
 use super::operands::{batch_at, left_at};
-use super::split_k::SharedTiles;
+use super::split_k::SplitK;
 use super::store::stores;
 use crate::assemble::{Parts, block, finish, floor_pow2, whole};
 use crate::blocks::coopmat::matrix_extensions;
@@ -30,7 +30,7 @@ const GRID: u32 = 2;
 
 /// Rows and columns of a tile, and what is computed of it in a strip.
 #[derive(Clone, Copy)]
-struct Tile {
+struct CoopmatTile {
     /// Rows, and columns of all anchors together.
     side: u32,
     /// Rows and columns of the matrices that a subgroup multiplies.
@@ -38,7 +38,7 @@ struct Tile {
     workgroup: u32,
 }
 
-impl Tile {
+impl CoopmatTile {
     /// Rows of a slice that the workgroup loads at a time: four invocations a row.
     fn pass(self) -> u32 {
         self.workgroup / 4
@@ -51,7 +51,7 @@ impl Tile {
 }
 
 /// The tile that the cost model takes.
-fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
+fn tile(form: &ContractionForm, caps: &DeviceCaps) -> CoopmatTile {
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
     let count = |side: u64| {
         (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
@@ -64,8 +64,8 @@ fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Tile {
     of_side(if enough { large } else { small }, caps)
 }
 
-fn of_side(side: u32, caps: &DeviceCaps) -> Tile {
-    Tile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
+fn of_side(side: u32, caps: &DeviceCaps) -> CoopmatTile {
+    CoopmatTile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
 }
 
 /// Sides of the matrices; where there are none, nothing asks for a kernel.
@@ -79,7 +79,7 @@ fn sides(caps: &DeviceCaps) -> [u32; 2] {
 }
 
 /// Columns of one anchor in a tile of a segment.
-fn columns(tile: Tile, segment: &Segment) -> u32 {
+fn columns(tile: CoopmatTile, segment: &Segment) -> u32 {
     floor_pow2(tile.side / segment.anchors.len() as u32)
 }
 
@@ -98,12 +98,12 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 }
 
 /// The schedule with this tile: as many tiles a workgroup and K slices as the cost model takes.
-fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Tile) -> Schedule {
+fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: CoopmatTile) -> Schedule {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
     let turns = turns(e.caps, form, tile, &tiles);
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
-    let slices = if turns == 1 { SharedTiles::slices(e, form, output_tiles(form, tile, &grid)) } else { 1 };
+    let slices = if turns == 1 { SplitK::slices(e, form, output_tiles(form, tile, &grid)) } else { 1 };
     Schedule {
         instruction: Some(Instruction::Coopmat),
         tile: schedule::Tile { m: tile.side, n: tile.side, k: BK },
@@ -114,13 +114,13 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Tile) -> Schedule {
 }
 
 /// Output tiles of a grid with so many along columns, floats in each, and the K tile.
-fn output_tiles(form: &ContractionForm, tile: Tile, columns: &Count) -> (u64, u64, u32) {
+fn output_tiles(form: &ContractionForm, tile: CoopmatTile, columns: &Count) -> (u64, u64, u32) {
     let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * columns.most();
     (all, u64::from(tile.side) * u64::from(tile.side), BK)
 }
 
 /// Whether the device has room for a tile, which has room for what the epilogue needs.
-fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+fn has_room(tile: CoopmatTile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     // A word more says how many parts of a shared tile are done.
     let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
@@ -131,7 +131,7 @@ fn has_room(tile: Tile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
 }
 
 /// Words of 16 bytes of shared memory: slices of both operands, later strips of results.
-fn words(tile: Tile, form: &ContractionForm) -> u32 {
+fn words(tile: CoopmatTile, form: &ContractionForm) -> u32 {
     let strip = |s: &Segment| {
         let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
         s.anchors.len() as u32 * rows * tile.matrix * strip_stride(columns(tile, s) / across)
@@ -159,7 +159,7 @@ pub(crate) fn kernel(
     let turns = schedule.tiles_per_workgroup;
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
     let columns = columns_grid(form, &widths, limits[1]);
-    let shared = SharedTiles::of(form, schedule.split.slices, output_tiles(form, tile, &columns));
+    let shared = SplitK::of(form, schedule.split.slices, output_tiles(form, tile, &columns));
     // Rows along x: workgroups that run together then read the same weights.
     let grid = [
         Count { value: form.m.clone(), per: tile.side, limit: limits[0] },
@@ -207,7 +207,7 @@ const WAVES: u32 = 2;
 /// Tiles of neighbouring columns that a workgroup takes in turn, so that it waits for the first slice of one alone: several where
 /// there are few slices and many tiles (H200, 32 batches of 1024 x 128 x 1024: one 46.8 us, two 44.3, four 43.8, eight 43.1).
 /// Of extents that only a run knows there may be too few.
-fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: Tile, tiles: &[u32]) -> u32 {
+fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: CoopmatTile, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
     let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
     let [Some(m), Some(n), Some(k), Some(batch)] = extents else { return 1 };
@@ -231,7 +231,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (tile, bn, groups): (Tile, u32, String),
+    (tile, bn, groups): (CoopmatTile, u32, String),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
@@ -304,7 +304,7 @@ fn staged(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (tile, bn): (Tile, u32),
+    (tile, bn): (CoopmatTile, u32),
     buffers: &[usize],
 ) -> Result<String, CodegenError> {
     e.open();
@@ -323,7 +323,7 @@ fn staged(
 const NARROW: u32 = 8;
 
 /// Whether all that is stored of a segment is one product in f16, and the device has results of f16: then it is narrowed as matrices.
-fn narrow(e: &Emitter<'_>, tile: Tile, segment: &Segment) -> bool {
+fn narrow(e: &Emitter<'_>, tile: CoopmatTile, segment: &Segment) -> bool {
     let of_f16 = |s: &MatrixShape| {
         s.c == MatrixElement::F16 && [s.m, s.n, s.k].into_iter().all(|side| side == tile.matrix)
     };

@@ -7,7 +7,7 @@ use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
 use super::grid::{columns_grid, segment_groups};
-use super::k_tile::{self, Slice};
+use super::k_tile::{self, KTile};
 use super::operands::{accumulator, batch_at, left_at};
 use super::store::stores;
 use crate::assemble::{Parts, finish, floor_pow2, whole};
@@ -18,7 +18,7 @@ use crate::schedule::{self, Algorithm, Schedule};
 
 /// What a workgroup computes together, and how its invocations share it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tile {
+pub(crate) struct RegisterTile {
     /// Rows.
     pub bm: u32,
     /// Columns of all anchors together.
@@ -27,13 +27,13 @@ pub(crate) struct Tile {
     pub tm: u32,
     /// Columns of an invocation; fours of them are apart.
     pub tn: u32,
-    /// Slice of the inner extent.
+    /// The K tile: elements of the inner extent.
     pub bk: u32,
 }
 
-impl Tile {
+impl RegisterTile {
     const fn new(bm: u32, bn: u32, tm: u32, tn: u32, bk: u32) -> Self {
-        Tile { bm, bn, tm, tn, bk }
+        RegisterTile { bm, bn, tm, tn, bk }
     }
 
     pub(crate) fn workgroup(self) -> u32 {
@@ -59,18 +59,21 @@ impl Tile {
 
 /// Tiles from the largest to the smallest. The larger reads less for each product, the smaller leaves fewer
 /// multiprocessors idle. Slices are as long as an invocation's registers hold the next one beside its results.
-const SQUARE: [Tile; 3] =
-    [Tile::new(128, 128, 8, 8, 8), Tile::new(64, 64, 8, 4, 16), Tile::new(32, 32, 4, 4, 16)];
+const SQUARE: [RegisterTile; 3] = [
+    RegisterTile::new(128, 128, 8, 8, 8),
+    RegisterTile::new(64, 64, 8, 4, 16),
+    RegisterTile::new(32, 32, 4, 4, 16),
+];
 
 /// Tiles for epilogues that need many columns together, from the narrowest.
-const WIDE: [Tile; 7] = [
-    Tile::new(16, 64, 4, 4, 16),
-    Tile::new(32, 128, 4, 8, 8),
-    Tile::new(32, 256, 4, 8, 8),
-    Tile::new(16, 256, 4, 8, 8),
-    Tile::new(16, 512, 4, 8, 8),
-    Tile::new(8, 512, 4, 8, 8),
-    Tile::new(8, 1024, 4, 8, 8),
+const WIDE: [RegisterTile; 7] = [
+    RegisterTile::new(16, 64, 4, 4, 16),
+    RegisterTile::new(32, 128, 4, 8, 8),
+    RegisterTile::new(32, 256, 4, 8, 8),
+    RegisterTile::new(16, 256, 4, 8, 8),
+    RegisterTile::new(16, 512, 4, 8, 8),
+    RegisterTile::new(8, 512, 4, 8, 8),
+    RegisterTile::new(8, 1024, 4, 8, 8),
 ];
 
 /// Bytes of an invocation's results: beyond, registers do not suffice.
@@ -81,28 +84,29 @@ const MAX_RESULT_BYTES: u32 = 256;
 const MAX_UNROLLED_LINES: usize = 24;
 
 /// Columns of one anchor in a tile of a segment.
-fn columns(tile: Tile, segment: &Segment) -> u32 {
+fn columns(tile: RegisterTile, segment: &Segment) -> u32 {
     floor_pow2(tile.bn / segment.anchors.len() as u32)
 }
 
 /// The tiles that the device has room for, what the cost model takes first.
-fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenError> {
+fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, CodegenError> {
     let ((ty, _), caps) = (accumulator(e, form)?, e.caps);
-    let bytes = |t: Tile| 4 * ty.bytes() * t.vectors();
-    let holds =
-        |t: Tile| form.segments.iter().all(|s| t.bn >= 4 * s.anchors.len() as u32 && columns(t, s) >= s.tile);
-    let fits = |t: &Tile| {
+    let bytes = |t: RegisterTile| 4 * ty.bytes() * t.vectors();
+    let holds = |t: RegisterTile| {
+        form.segments.iter().all(|s| t.bn >= 4 * s.anchors.len() as u32 && columns(t, s) >= s.tile)
+    };
+    let fits = |t: &RegisterTile| {
         holds(*t)
             && t.workgroup() <= caps.max_workgroup_invocations
             && bytes(*t) <= caps.shared_memory_bytes
             && t.tm * t.tn * ty.bytes() <= MAX_RESULT_BYTES
     };
     // A CPU runs a workgroup as one thread, and its registers hold few results.
-    let small = |t: &Tile| !cost::runs_workgroups_on_one_thread(caps) || t.tm * t.tn <= 16;
-    let square: Vec<Tile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
+    let small = |t: &RegisterTile| !cost::runs_workgroups_on_one_thread(caps) || t.tm * t.tn <= 16;
+    let square: Vec<RegisterTile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
     // No more rows than double those that there are, and a workgroup for each core.
     let wave = u64::from(cost::workgroups_to_fill(caps));
-    let filled = |t: &&Tile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= wave;
+    let filled = |t: &&RegisterTile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= wave;
     let found = square.iter().find(filled).or(square.last()).copied();
     let mut all = found.map_or_else(|| WIDE.into_iter().filter(fits).collect(), |first| vec![first]);
     all.extend(SQUARE.into_iter().filter(|t| fits(t) && found.is_some_and(|first| first.bm != t.bm)));
@@ -119,7 +123,7 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Tile>, CodegenEr
 
 /// The candidates, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Schedule>, CodegenError> {
-    let schedule = |t: Tile| Schedule {
+    let schedule = |t: RegisterTile| Schedule {
         tile: schedule::Tile { m: t.bm, n: t.bn, k: t.bk },
         ..Schedule::new(Algorithm::Matmul, t.workgroup())
     };
@@ -165,7 +169,7 @@ pub(crate) fn kernel(
         Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(tile.bk) * i64::from(tile.bk)),
         None => format!("({k} - 1u) / {0}u * {0}u", tile.bk),
     };
-    let Tile { bm, bn, tm, tn, bk } = tile;
+    let RegisterTile { bm, bn, tm, tn, bk } = tile;
     let parts = Parts {
         schedule,
         template: "matmul.comp",
@@ -190,12 +194,12 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (ty, tile, bn, groups): (Glsl, Tile, u32, String),
+    (ty, tile, bn, groups): (Glsl, RegisterTile, u32, String),
     buffers: &[usize],
     text: &mut String,
 ) -> Result<(Hole, bool), CodegenError> {
     e.open(); // the segment
-    let slice = |name: String, comment, own, (size, at, stride)| Slice {
+    let slice = |name: String, comment, own, (size, at, stride)| KTile {
         name,
         comment,
         own,

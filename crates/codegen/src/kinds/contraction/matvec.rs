@@ -11,7 +11,7 @@ use super::epilogue;
 use super::grid::{columns_grid, segment_groups};
 use super::operands::{accumulator, left_at, right};
 use super::prologue::{QUAD, prologue};
-use super::sums::{self, Around, Sums};
+use super::sums::{self, EpilogueInputs, Sums};
 use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
@@ -164,7 +164,14 @@ pub(crate) fn kernel(
             segment,
             &batch,
             (
-                &Sums { m, tile, workgroup, parts, part_floats: tile_floats, around: Around::default() },
+                &Sums {
+                    m,
+                    tile,
+                    workgroup,
+                    parts,
+                    part_floats: tile_floats,
+                    around: EpilogueInputs::default(),
+                },
                 ty,
                 step,
                 n_groups,

@@ -13,9 +13,9 @@ use super::epilogue;
 use super::epilogue_prefetch;
 use super::grid::{columns_grid, segment_groups};
 use super::operands::{batch_at, left_at};
-use super::partition::{Limits, Products, Shape, Walk};
+use super::partition::{ColumnLoop, Partition, Products, Unroll};
 use super::prologue::{QUAD, keep, prologue};
-use super::sums::{self, Around, Late, Sums};
+use super::sums::{self, DeferredReduction, EpilogueInputs, Sums};
 use crate::assemble::{Parts, finish, whole};
 use crate::blocks::{operand, quantize_results, reduction, row_loop};
 use crate::emit::Emitter;
@@ -56,7 +56,7 @@ pub(crate) fn kernel(
     }
     let (m, blocks) = (m as u32, (k / dot::BLOCK) as u32);
     let workgroup = schedule.workgroup;
-    let shape = Shape::new(&e, k as u32, schedule);
+    let partition = Partition::new(&e, k as u32, schedule);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
@@ -65,19 +65,24 @@ pub(crate) fn kernel(
         (None, None) => return Err(refused()),
         (Some(_), _) => None,
     };
-    let tiles = shape.tiles(&e, form);
+    let tiles = partition.tiles(&e, form);
     let most = e.caps.max_workgroup_count[0];
     let grid = [columns_grid(form, &tiles, most), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
     let run = run(m * blocks, workgroup);
     let kept = keep(&mut e, form, lhs, &batch, (workgroup, run))?;
-    let early = epilogue_prefetch::ask(&mut e, form, &batch, (m, &tiles, workgroup))?;
-    let (mut walks, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
+    let early = epilogue_prefetch::issue(&mut e, form, &batch, (m, &tiles, workgroup))?;
+    let (mut loops, mut ahead, mut slots, mut before) = (vec![], vec![], 0, vec![]);
     for (segment, &tile) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, tile);
         let elements = elements(&e, segment);
-        let walk =
-            shape.walk(tile, elements, limits(elements, words(&e, segment), segment, m), &before, &groups);
+        let walk = partition.column_loop(
+            tile,
+            elements,
+            unroll(elements, words(&e, segment), segment, m),
+            &before,
+            &groups,
+        );
         before.push(groups);
         e.open(); // the segment
         let parts = parts(&e, segment, &walk)?;
@@ -94,9 +99,9 @@ pub(crate) fn kernel(
             here => &walk.here, column0 => &walk.column0, ahead_prelude => prelude, depth => walk.depth,
             item => &walk.item, column => &walk.column, last, fetches, along => walk.along,
         });
-        walks.push((walk, parts));
+        loops.push((walk, parts));
     }
-    let first = in_memory.is_some() && m == 1 && of_one_place(&walks);
+    let first = in_memory.is_some() && m == 1 && of_one_place(&loops);
     let text = render(
         "matvec_ahead.glsl",
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
@@ -108,7 +113,7 @@ pub(crate) fn kernel(
         Some(walk) if in_memory.is_some() && once => {
             let reduces: Vec<_> = form.prologue.iter().collect();
             let own = walk.in_groups(&mut e, |e| reduction::accumulate(e, &reduces, walk))?;
-            Some(Late { own, walk })
+            Some(DeferredReduction { own, walk })
         }
         _ => {
             prologue(&mut e, &mut used, form, m, (workgroup, run), kept.as_ref())?;
@@ -136,20 +141,20 @@ pub(crate) fn kernel(
     let waiting = quantize_results::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &tiles)?;
     let part_floats = sums::part_floats(form, m, &tiles);
-    let around = Around { late: late.as_ref(), early: early.as_ref() };
-    for (segment, (walk, parts)) in form.segments.iter().zip(&walks) {
+    let around = EpilogueInputs { late: late.as_ref(), early: early.as_ref() };
+    for (segment, (walk, parts)) in form.segments.iter().zip(&loops) {
         segments.push(segment_holes(
             &mut e,
             form,
             segment,
             &batch,
-            (&shape, walk, parts, m, part_floats, around),
+            (&partition, walk, parts, m, part_floats, around),
             &buffers,
             (&mut used, &mut text),
         )?);
     }
     let rounded = lhs.map_or(0, |_| dot::shared_bytes(m.into(), (blocks * 32).into()) as u32);
-    let tile_floats = part_floats * shape.parts;
+    let tile_floats = part_floats * partition.parts;
     let needs = rounded
         + 4 * (tile_floats + waiting.iter().sum::<u32>())
         + reduced_bytes
@@ -176,7 +181,7 @@ pub(crate) fn kernel(
         text,
         holes: context! {
             segments => segments, m => m, blocks => blocks, tile_floats => tile_floats, part_floats => part_floats,
-            parts => shape.parts, m_lines => m_lines, x_lines => x_lines, size => format!("{}u", e.caps.scheduled_subgroup_size()), rounded => waiting, kept => kept.is_some(),
+            parts => partition.parts, m_lines => m_lines, x_lines => x_lines, size => format!("{}u", e.caps.scheduled_subgroup_size()), rounded => waiting, kept => kept.is_some(),
             elements => run, words => run / 4, lanes => lanes, masks => masks(lanes), sum_masks => masks(lanes / 2), upper => dot::upper(m.into(), blocks.into()),
             in_memory, first, rounds, spends,
         },
@@ -208,13 +213,13 @@ pub(crate) fn products(e: &Emitter<'_>, form: &ContractionForm) -> Products {
 }
 
 /// How many columns with so many sums each are taken at a time, and asked for ahead.
-fn limits(elements: u32, words: u32, segment: &Segment, m: u32) -> Limits {
+fn unroll(elements: u32, words: u32, segment: &Segment, m: u32) -> Unroll {
     let sums = segment.anchors.len() as u32 * m;
     // With two, those of the next column have registers of their own.
     let fits = m == 1 && 2 * words <= MOST_WORDS;
     let together = if fits { TOGETHER } else { (TOGETHER / sums.max(1)).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
-    Limits { together, depth: (AHEAD / elements).max(1), written: if short { WRITTEN } else { 0 } }
+    Unroll { together, depth: (AHEAD / elements).max(1), written: if short { WRITTEN } else { 0 } }
 }
 
 /// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or half of them.
@@ -244,7 +249,7 @@ impl Part {
     }
 }
 
-fn parts(e: &Emitter<'_>, segment: &Segment, walk: &Walk) -> Result<Vec<Part>, CodegenError> {
+fn parts(e: &Emitter<'_>, segment: &Segment, walk: &ColumnLoop) -> Result<Vec<Part>, CodegenError> {
     let mut parts = vec![];
     let item = walk.clamped();
     for (number, anchor) in segment.anchors.iter().enumerate() {
@@ -277,7 +282,7 @@ fn parts(e: &Emitter<'_>, segment: &Segment, walk: &Walk) -> Result<Vec<Part>, C
 }
 
 /// The sets of activations that an invocation multiplies with: of neighbouring blocks, and of blocks two apart.
-fn sets(walk: &Walk, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
+fn sets(walk: &ColumnLoop, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
     let row = if m == 1 { String::new() } else { format!("m * {blocks}u + ") };
     let item = walk.clamped();
     let quarters = |part: &&Part| part.packing == Packing::Quarters;
@@ -296,13 +301,13 @@ fn sets(walk: &Walk, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
 }
 
 /// Whether an invocation multiplies all columns of all segments with the same activations.
-fn of_one_place(walks: &[(Walk, Vec<Part>)]) -> bool {
-    let place = |(walk, parts): &(Walk, Vec<Part>)| {
+fn of_one_place(loops: &[(ColumnLoop, Vec<Part>)]) -> bool {
+    let place = |(walk, parts): &(ColumnLoop, Vec<Part>)| {
         let quarters = parts.iter().filter(|part| part.packing == Packing::Quarters).count();
         (walk.item.clone(), walk.elements, quarters > 0, quarters < parts.len())
     };
-    let once = |(walk, _): &(Walk, Vec<Part>)| !walk.along && walk.steps.is_none();
-    walks.iter().all(once) && walks.windows(2).all(|pair| place(&pair[0]) == place(&pair[1]))
+    let once = |(walk, _): &(ColumnLoop, Vec<Part>)| !walk.along && walk.steps.is_none();
+    loops.iter().all(once) && loops.windows(2).all(|pair| place(&pair[0]) == place(&pair[1]))
 }
 
 /// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
@@ -341,7 +346,7 @@ pub(crate) fn kept_activations(
     form: &ContractionForm,
     lhs: Value,
     batch: &Index,
-    walk: &row_loop::Walk,
+    walk: &row_loop::RowLoop,
 ) -> Result<String, CodegenError> {
     walk.in_groups(e, |e| {
         e.open(); // the row
@@ -366,7 +371,14 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (shape, walk, parts, m, part_floats, around): (&Shape, &Walk, &[Part], u32, u32, Around<'_>),
+    (partition, walk, parts, m, part_floats, around): (
+        &Partition,
+        &ColumnLoop,
+        &[Part],
+        u32,
+        u32,
+        EpilogueInputs<'_>,
+    ),
     buffers: &[usize],
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
@@ -408,13 +420,13 @@ fn segment_holes(
             set => apart, at => 2 * part.half.unwrap_or(0), halves => part.packing.elements() / 16,
         });
     }
-    let sums = Sums { m, tile, workgroup: shape.workgroup, parts: shape.parts, part_floats, around };
+    let sums = Sums { m, tile, workgroup: partition.workgroup, parts: partition.parts, part_floats, around };
     let (prelude, end) = epilogue::end(e, used, form, segment, batch, buffers, &sums)?;
     let last = e.dim(&(&segment.n - &Dim::one()));
     text.push_str(&prelude);
     text.push_str(&end);
     Ok(context! {
-        accs, anchors, sets, prelude, last, end, part_at => shape.part_at(part_floats), ..walk.holes()
+        accs, anchors, sets, prelude, last, end, part_at => partition.part_at(part_floats), ..walk.holes()
     })
 }
 

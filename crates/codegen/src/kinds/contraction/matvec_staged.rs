@@ -10,9 +10,9 @@ use super::epilogue;
 use super::grid::{columns_grid, segment_groups};
 use super::matvec_dot;
 use super::operands::{accumulator, right};
-use super::partition::{self, Limits, Products, Shape, Walk};
+use super::partition::{self, ColumnLoop, Partition, Products, Unroll};
 use super::prologue::{QUAD, keep, prologue};
-use super::sums::{self, Around, Sums};
+use super::sums::{self, EpilogueInputs, Sums};
 use crate::assemble::{Parts, finish, whole};
 use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
@@ -47,8 +47,8 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     }
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
     let Some(schedule) = partition::first(e, form, PRODUCTS) else { return false };
-    let (workgroup, shape) = (schedule.workgroup, Shape::new(e, k as u32, schedule));
-    let tiles = shape.tiles(e, form);
+    let (workgroup, partition) = (schedule.workgroup, Partition::new(e, k as u32, schedule));
+    let tiles = partition.tiles(e, form);
     // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
     let scratch = 4 + 12
         * form
@@ -58,7 +58,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
             .count() as u32;
     let waiting: u32 = quantize_results::waiting(e, form, m, &tiles).iter().sum();
     let Ok((_, reduced)) = column_groups::declarations(e, form, &tiles) else { return false };
-    let floats = m * items * 8 + sums::part_floats(form, m, &tiles) * shape.parts + waiting;
+    let floats = m * items * 8 + sums::part_floats(form, m, &tiles) * partition.parts + waiting;
     4 * floats + reduced + workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
@@ -72,13 +72,13 @@ pub(crate) fn kernel(
     };
     let (m, items) = (m as u32, (k / operand::WIDE) as u32);
     let workgroup = schedule.workgroup;
-    let shape = Shape::new(&e, k as u32, schedule);
+    let partition = Partition::new(&e, k as u32, schedule);
     let mut used = reduction::Used::default();
     let batch = e.atom(&form.batch.numel(), "0u");
     let kept = keep(&mut e, form, Some(form.lhs), &batch, (workgroup, QUAD))?;
     prologue(&mut e, &mut used, form, m, (workgroup, QUAD), kept.as_ref())?;
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
-    let tiles = shape.tiles(&e, form);
+    let tiles = partition.tiles(&e, form);
     let limits = e.caps.max_workgroup_count;
     let grid = [columns_grid(form, &tiles, limits[0]), Count::constant(1), Count::constant(1)];
     whole("matvec", &grid)?;
@@ -95,20 +95,33 @@ pub(crate) fn kernel(
         let groups = segment_groups(&mut e, segment, tile);
         let together = (WRITTEN / (segment.anchors.len() as u32 * m).max(1)).max(1);
         let elements = operand::WIDE as u32;
-        let walk = shape.walk(tile, elements, Limits { together, depth: 1, written: 0 }, &before, &groups);
+        let walk = partition.column_loop(
+            tile,
+            elements,
+            Unroll { together, depth: 1, written: 0 },
+            &before,
+            &groups,
+        );
         before.push(groups);
-        let sums = Sums { m, tile, workgroup, parts: shape.parts, part_floats, around: Around::default() };
+        let sums = Sums {
+            m,
+            tile,
+            workgroup,
+            parts: partition.parts,
+            part_floats,
+            around: EpilogueInputs::default(),
+        };
         segments.push(segment_holes(
             &mut e,
             form,
             segment,
             &batch,
-            (&shape, &walk, &sums),
+            (&partition, &walk, &sums),
             &buffers,
             (&mut used, &mut text),
         )?);
     }
-    let tile_floats = part_floats * shape.parts;
+    let tile_floats = part_floats * partition.parts;
     let needs = 4 * (m * items * 8 + tile_floats + waiting.iter().sum::<u32>())
         + reduced_bytes
         + used.shared_bytes(workgroup);
@@ -125,7 +138,7 @@ pub(crate) fn kernel(
         functions,
         text,
         holes: context! {
-            segments, m, items, tile_floats, parts => shape.parts, m_lines, x_lines, rounded => waiting,
+            segments, m, items, tile_floats, parts => partition.parts, m_lines, x_lines, rounded => waiting,
             steps => kept.and_then(|walk| walk.steps).unwrap_or(0),
         },
     };
@@ -137,7 +150,7 @@ fn segment_holes(
     form: &ContractionForm,
     segment: &Segment,
     batch: &Index,
-    (shape, walk, sums): (&Shape, &Walk, &Sums),
+    (partition, walk, sums): (&Partition, &ColumnLoop, &Sums),
     buffers: &[usize],
     (used, text): (&mut reduction::Used, &mut String),
 ) -> Result<Hole, CodegenError> {
@@ -156,6 +169,6 @@ fn segment_holes(
     text.push_str(&end);
     Ok(context! {
         accs, anchors, prelude, last, end, k0 => format!("{} * {}u", walk.clamped(), walk.elements),
-        at => walk.clamped(), part_at => shape.part_at(sums.part_floats), ..walk.holes()
+        at => walk.clamped(), part_at => partition.part_at(sums.part_floats), ..walk.holes()
     })
 }

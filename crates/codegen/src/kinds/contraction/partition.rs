@@ -99,7 +99,7 @@ fn sums(form: &ContractionForm) -> u32 {
 const LEAST_TRIED: u32 = 64;
 
 /// How a kernel shares out its work.
-pub(crate) struct Shape {
+pub(crate) struct Partition {
     pub workgroup: u32,
     /// Columns of a workgroup.
     tile: u32,
@@ -113,7 +113,7 @@ pub(crate) struct Shape {
 
 /// What the text for one segment needs wherever it goes through its columns: a subgroup takes so many columns at a time,
 /// `together`, and goes along the row with them, so that each part of a row that it reads serves all of these.
-pub(crate) struct Walk {
+pub(crate) struct ColumnLoop {
     pub tile: u32,
     /// Neighbouring elements that an invocation takes at a time.
     pub elements: u32,
@@ -148,7 +148,7 @@ pub(crate) struct Walk {
     pub comment: String,
 }
 
-impl Walk {
+impl ColumnLoop {
     /// The item, or the last for those beyond the row.
     pub fn clamped(&self) -> String {
         if self.whole { "item".into() } else { format!("min(item, {}u)", self.items - 1) }
@@ -186,7 +186,7 @@ impl Walk {
 
 /// How much of a walk may be written out.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct Unroll {
     /// Columns that a subgroup takes side by side.
     pub together: u32,
     /// Columns that weights are asked for ahead.
@@ -257,11 +257,11 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Produ
     (0..most).flat_map(|rank| sizes.iter().filter_map(move |all| all.get(rank).copied())).collect()
 }
 
-impl Shape {
+impl Partition {
     /// For rows of so many elements.
-    pub fn new(e: &Emitter<'_>, row: u32, schedule: Schedule) -> Shape {
+    pub fn new(e: &Emitter<'_>, row: u32, schedule: Schedule) -> Partition {
         let size = e.caps.scheduled_subgroup_size();
-        Shape {
+        Partition {
             workgroup: schedule.workgroup,
             tile: schedule.tile.n,
             parts: schedule.split.slices,
@@ -291,7 +291,14 @@ impl Shape {
 
     /// The way of the subgroups through a segment with tiles of `tile` columns, behind segments of so many workgroups,
     /// `elements` of a row at a time.
-    pub fn walk(&self, tile: u32, elements: u32, limits: Limits, before: &[String], groups: &str) -> Walk {
+    pub fn column_loop(
+        &self,
+        tile: u32,
+        elements: u32,
+        unroll: Unroll,
+        before: &[String],
+        groups: &str,
+    ) -> ColumnLoop {
         let sum = |terms: &[String]| {
             let number = |t: &String| t.strip_suffix('u').and_then(|t| t.parse::<u64>().ok());
             let numbers: Option<Vec<u64>> = terms.iter().map(number).collect();
@@ -308,16 +315,16 @@ impl Shape {
         let passes = tile.div_ceil(lanes);
         // As many as leave the fewest passes over.
         let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
-        let together = (1..=limits.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
-        let written = together == 1 && steps == 1 && (2..=limits.written).contains(&passes);
+        let together = (1..=unroll.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
+        let written = together == 1 && steps == 1 && (2..=unroll.written).contains(&passes);
         let once = together == passes;
         let along = passes == 1 && steps > 1;
         let divides = |depth: &u32| (once && steps == 1) || together.is_multiple_of(*depth);
         let depth = match along {
-            true => (1..=limits.depth).rev().find(|depth| steps.is_multiple_of(*depth)).unwrap_or(1),
-            false => (1..=limits.depth.min(together)).rev().find(divides).unwrap_or(1),
+            true => (1..=unroll.depth).rev().find(|depth| steps.is_multiple_of(*depth)).unwrap_or(1),
+            false => (1..=unroll.depth.min(together)).rev().find(divides).unwrap_or(1),
         };
-        let in_loop = (2..=(limits.depth + 1).min(together)).rev().find(|n| together.is_multiple_of(*n));
+        let in_loop = (2..=(unroll.depth + 1).min(together)).rev().find(|n| together.is_multiple_of(*n));
         let (depth, slots) = match in_loop.filter(|_| !along && !once) {
             Some(slots) => (slots - 1, slots),
             None if written => (1, 2),
@@ -348,7 +355,7 @@ impl Shape {
             1 => format!("{who} {columns}{}.", part.trim_end_matches(',')),
             _ => format!("{who} {columns}{part} in {steps} steps."),
         };
-        Walk {
+        ColumnLoop {
             tile,
             elements,
             together,

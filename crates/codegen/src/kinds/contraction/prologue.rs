@@ -5,7 +5,7 @@ use tallow_ir::index::Index;
 use tallow_ir::{Dim, Value};
 
 use super::operands::left_at;
-use crate::blocks::row_loop::{Share, Walk};
+use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
@@ -21,7 +21,7 @@ pub(crate) fn prologue(
     form: &ContractionForm,
     m: u32,
     (workgroup, group): (u32, u32),
-    kept: Option<&Walk>,
+    kept: Option<&RowLoop>,
 ) -> Result<(), CodegenError> {
     let share = (Share::Workgroup(workgroup), group);
     if form.prologue.is_empty() {
@@ -67,7 +67,7 @@ pub(crate) fn keep(
     lhs: Option<Value>,
     batch: &Index,
     (workgroup, run): (u32, u32),
-) -> Result<Option<Walk>, CodegenError> {
+) -> Result<Option<RowLoop>, CodegenError> {
     let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
     let whole = k % i64::from(workgroup * run) == 0;
     // Reductions of the prologue may be over a row of another length.
@@ -76,7 +76,7 @@ pub(crate) fn keep(
         return Ok(None);
     }
     let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
-    let mut walk = Walk::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
+    let mut walk = RowLoop::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
     let mut roots = vec![];
     if let Some(lhs) = lhs {
         roots.push((lhs, left_at(e, form, batch, &row, &walk.i)));

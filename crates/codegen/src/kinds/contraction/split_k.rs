@@ -23,7 +23,7 @@ const MAX_PARTS: u64 = 8;
 
 /// How tiles are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedTiles {
+pub(crate) struct SplitK {
     /// Workgroups of a tile.
     pub parts: u32,
     /// Elements of the inner extent that each takes, the last at most.
@@ -33,7 +33,7 @@ pub(crate) struct SharedTiles {
     floats: u64,
 }
 
-impl SharedTiles {
+impl SplitK {
     /// The cost model's number of K slices for `tiles` output tiles of so many floats, with K tiles of `slice` elements. 1 where
     /// there are enough tiles or none, the inner extent is short or symbolic, there are batches, or there is no binding for
     /// the partials or none so large.
@@ -54,14 +54,10 @@ impl SharedTiles {
     }
 
     /// The same tiles with this many K slices; `None` for one.
-    pub fn of(
-        form: &ContractionForm,
-        parts: u32,
-        (tiles, floats, slice): (u64, u64, u32),
-    ) -> Option<SharedTiles> {
+    pub fn of(form: &ContractionForm, parts: u32, (tiles, floats, slice): (u64, u64, u32)) -> Option<SplitK> {
         let k = u64::try_from(form.k.as_const()?).ok()?;
         let each = k.div_ceil(slice.into()).div_ceil(parts.into()) as u32 * slice;
-        (parts > 1).then_some(SharedTiles { parts, each, tiles, floats })
+        (parts > 1).then_some(SplitK { parts, each, tiles, floats })
     }
 
     /// What the template declares and reads of it.

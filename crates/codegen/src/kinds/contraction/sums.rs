@@ -2,7 +2,7 @@
 
 use tallow_ir::form::ContractionForm;
 
-use super::epilogue_prefetch::Early;
+use super::epilogue_prefetch::EpiloguePrefetch;
 use crate::blocks::{reduction, row_loop};
 
 /// Sums of a tile, of the segment that has most.
@@ -20,20 +20,20 @@ pub(crate) struct Sums<'a> {
     pub parts: u32,
     pub part_floats: u32,
     /// What else is done around the products.
-    pub around: Around<'a>,
+    pub around: EpilogueInputs<'a>,
 }
 
 /// What else is done around the products.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Around<'a> {
+pub(crate) struct EpilogueInputs<'a> {
     /// What is met for behind them.
-    pub late: Option<&'a Late<'a>>,
+    pub late: Option<&'a DeferredReduction<'a>>,
     /// What was asked for in front of them.
-    pub early: Option<&'a Early>,
+    pub early: Option<&'a EpiloguePrefetch>,
 }
 
 /// Reductions of the row in front of the products, of which each invocation has its part, and that only the epilogue reads.
-pub(crate) struct Late<'a> {
+pub(crate) struct DeferredReduction<'a> {
     pub own: reduction::Own,
-    pub walk: &'a row_loop::Walk,
+    pub walk: &'a row_loop::RowLoop,
 }
