@@ -190,8 +190,11 @@ impl Schedule {
     /// The same with the subgroup size requested that kernels are written for, if they work by subgroups.
     pub(crate) fn with_subgroups(self, caps: &DeviceCaps) -> Schedule {
         let able = caps.subgroup_arithmetic || caps.subgroup_shuffle;
-        let requested = able && caps.subgroup_size_control && self.works_by_subgroups();
-        Schedule { subgroup: requested.then(|| caps.scheduled_subgroup_size()), ..self }
+        let lanes = caps.scheduled_subgroup_size();
+        // Beyond, only a device of one size is left, which need not be requested.
+        let allowed = u64::from(self.workgroup) <= u64::from(lanes) * u64::from(caps.max_workgroup_subgroups);
+        let requested = able && allowed && caps.subgroup_size_control && self.works_by_subgroups();
+        Schedule { subgroup: requested.then_some(lanes), ..self }
     }
 
     fn works_by_subgroups(&self) -> bool {

@@ -51,6 +51,8 @@ pub struct DeviceCaps {
     pub subgroup_size_max: u32,
     /// A compute pipeline may require a subgroup size between the two above.
     pub subgroup_size_control: bool,
+    /// Subgroups of a workgroup whose pipeline requires a size, at most (`maxComputeWorkgroupSubgroups`).
+    pub max_workgroup_subgroups: u32,
     /// Subgroup add, min, max, scans and votes in compute shaders.
     pub subgroup_arithmetic: bool,
     /// Subgroup shuffle, shuffle-xor and broadcast from any invocation in compute shaders.

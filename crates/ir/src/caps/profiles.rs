@@ -50,6 +50,7 @@ pub fn minimum() -> DeviceCaps {
         subgroup_size_min: 1,
         subgroup_size_max: 1,
         subgroup_size_control: false,
+        max_workgroup_subgroups: u32::MAX,
         subgroup_arithmetic: false,
         subgroup_shuffle: false,
         f16: false,
@@ -108,6 +109,8 @@ fn common(name: &str, driver: &str, device_type: DeviceType, hardware: &Hardware
         device_type,
         api_version: VULKAN_1_3,
         subgroup_size_control: true,
+        // Mesa: unlimited on RADV; NVIDIA reports 2097152.
+        max_workgroup_subgroups: u32::MAX,
         subgroup_arithmetic: true,
         subgroup_shuffle: true,
         f16: true,
@@ -134,6 +137,7 @@ pub fn lavapipe() -> DeviceCaps {
         subgroup_size: 8,
         subgroup_size_min: 8,
         subgroup_size_max: 8,
+        max_workgroup_subgroups: 32,
         float64: true,
         int_dot_accelerated: false,
         atomic_float_add: true,
@@ -242,6 +246,8 @@ pub fn intel() -> DeviceCaps {
         subgroup_size: 32,
         subgroup_size_min: 8,
         subgroup_size_max: 32,
+        // Mesa's ANV reports the threads of a workgroup, 64 on DG2 (`max_cs_workgroup_threads`).
+        max_workgroup_subgroups: 64,
         atomic_float_add: true,
         atomic_int64: true,
         float_controls: true,
@@ -283,6 +289,8 @@ pub fn adreno() -> DeviceCaps {
         subgroup_size: 128,
         subgroup_size_min: 64,
         subgroup_size_max: 128,
+        // Mesa's Turnip reports 16 subgroups.
+        max_workgroup_subgroups: 16,
         storage_8bit: false,
         shared_memory_bytes: 32 * KIB,
         max_storage_buffers: 24,

@@ -12,12 +12,19 @@ impl DeviceCaps {
     }
 
     /// The subgroup sizes that a kernel can rely on, from the smallest: the powers of two of the range where a pipeline
-    /// may require one, else the single size where there is one.
+    /// may require one for a workgroup of any size, else the single size where there is one.
     pub fn requestable_subgroup_sizes(&self) -> Vec<u32> {
         let range = self.subgroup_size_min..=self.subgroup_size_max;
         match (self.subgroups_of_one_size(), self.subgroup_size_control) {
             (true, _) => vec![self.subgroup_size],
-            (false, true) => (0..u32::BITS).map(|bit| 1 << bit).filter(|size| range.contains(size)).collect(),
+            (false, true) => {
+                let holds = |size: &u32| {
+                    let most = u64::from(*size) * u64::from(self.max_workgroup_subgroups);
+                    most >= u64::from(self.max_workgroup_invocations)
+                };
+                let sizes = (0..u32::BITS).map(|bit| 1 << bit).filter(|size| range.contains(size));
+                sizes.filter(holds).collect()
+            }
             (false, false) => Vec::new(),
         }
     }
@@ -72,7 +79,7 @@ mod tests {
             ("lavapipe", &[8], 8),
             ("h200", &[32], 32),
             ("rdna3", &[32, 64], 32),
-            ("intel", &[8, 16, 32], 32),
+            ("intel", &[16, 32], 32),
             ("mali", &[16], 16),
             ("adreno", &[64, 128], 64),
         ];
@@ -112,6 +119,8 @@ mod tests {
 
     #[test]
     fn only_powers_of_two_can_be_required() {
+        let few = DeviceCaps { max_workgroup_subgroups: 16, ..caps::rdna3() };
+        assert_eq!(few.requestable_subgroup_sizes(), [64]);
         let odd = DeviceCaps { subgroup_size_min: 24, subgroup_size_max: 130, ..caps::rdna3() };
         assert_eq!(odd.requestable_subgroup_sizes(), [32, 64, 128]);
         let small = DeviceCaps { subgroup_size_min: 4, subgroup_size_max: 16, ..caps::intel() };

@@ -166,6 +166,10 @@ pub(super) fn query(
         subgroup_size_min: min_lanes,
         subgroup_size_max: max_lanes,
         subgroup_size_control: sized,
+        max_workgroup_subgroups: match sized {
+            true => subgroup_size.max_compute_workgroup_subgroups,
+            false => u32::MAX,
+        },
         subgroup_arithmetic: subgroup(vk::SubgroupFeatureFlags::ARITHMETIC | vk::SubgroupFeatureFlags::VOTE),
         subgroup_shuffle: subgroup(vk::SubgroupFeatureFlags::SHUFFLE | vk::SubgroupFeatureFlags::BALLOT),
         f16: features.v12.shader_float16 == vk::TRUE,

@@ -213,6 +213,12 @@ fn check(caps: &DeviceCaps, desc: &PipelineDesc<'_>) -> Result<Option<[u32; 3]>,
         if !caps.subgroup_size_control || !lanes.is_power_of_two() || !allowed.contains(&lanes) {
             return Err(format!("subgroups of {lanes} cannot be had (control, {allowed:?})"));
         }
+        let invocations =
+            module.local_size.map_or(1, |size| size.iter().map(|n| u64::from(*n)).product::<u64>());
+        let most = caps.max_workgroup_subgroups;
+        if invocations > u64::from(lanes) * u64::from(most) {
+            return Err(format!("{invocations} invocations are more than {most} subgroups of {lanes}"));
+        }
     }
     Ok(module.local_size)
 }
