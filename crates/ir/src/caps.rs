@@ -92,7 +92,7 @@ pub struct DeviceCaps {
     /// [`MATRIX_SIDE`]. Only with `f16`, `storage_16bit` and `buffer_device_address`.
     pub cooperative_matrix2: bool,
     /// Accumulators and left operands of 16 x 16 matrices lie in subgroups of 32 as kernels take them to that work on rows of
-    /// them (`attention_rows.comp` says how). No extension tells; the runtime asks the device.
+    /// them (`attention_flash_registers.comp` says how). No extension tells; the runtime asks the device.
     pub matrix_rows: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,

@@ -19,14 +19,14 @@ pub(crate) struct DequantF16 {
 /// product to be exact in f32, pairs are multiplied in f16, which rounds once; sums of two are computed in f32.
 pub(crate) fn of(format: Format) -> Option<DequantF16> {
     let (template, shared, wide): (_, &[&str], _) = match format {
-        Format::Q4_0 => ("halves/q4_0.glsl", &["halves/scaled.glsl"], false),
-        Format::Q4_1 => ("halves/q4_1.glsl", &["halves/shifted.glsl"], false),
-        Format::Q5_0 => ("halves/q5_0.glsl", &["halves/scaled.glsl", "halves/fifth_bits.glsl"], false),
-        Format::Q5_1 => ("halves/q5_1.glsl", &["halves/shifted.glsl", "halves/fifth_bits.glsl"], false),
-        Format::Q8_0 => ("halves/q8_0.glsl", &["halves/scaled.glsl"], false),
-        Format::Q4_K => ("halves/q4_k.glsl", &["halves/shifted.glsl", "halves/scales_k.glsl"], true),
-        Format::Q5_K => ("halves/q5_k.glsl", &["halves/shifted.glsl", "halves/scales_k.glsl"], true),
-        Format::Q6_K => ("halves/q6_k.glsl", &[], false),
+        Format::Q4_0 => ("dequant_f16/q4_0.glsl", &["dequant_f16/scaled.glsl"], false),
+        Format::Q4_1 => ("dequant_f16/q4_1.glsl", &["dequant_f16/shifted.glsl"], false),
+        Format::Q5_0 => ("dequant_f16/q5_0.glsl", &["dequant_f16/scaled.glsl", "dequant_f16/fifth_bits.glsl"], false),
+        Format::Q5_1 => ("dequant_f16/q5_1.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/fifth_bits.glsl"], false),
+        Format::Q8_0 => ("dequant_f16/q8_0.glsl", &["dequant_f16/scaled.glsl"], false),
+        Format::Q4_K => ("dequant_f16/q4_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true),
+        Format::Q5_K => ("dequant_f16/q5_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true),
+        Format::Q6_K => ("dequant_f16/q6_k.glsl", &[], false),
         Format::Q2_K | Format::Q3_K | Format::Q8_1 | Format::Q8_K | Format::TQ1_0 | Format::TQ2_0 => {
             return None;
         }

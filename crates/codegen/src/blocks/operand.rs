@@ -248,28 +248,28 @@ struct PackedRow {
 
 /// For each format that [`dot::packing`] knows.
 fn packed_row(format: Format) -> Option<PackedRow> {
-    const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "packed/iq4_bytes.glsl"];
-    const FP4: &[&str] = &["packed/fp4_bytes.glsl"];
-    const SCALES: &[&str] = &["packed/pair_scales.glsl"];
+    const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "unpack_i8/iq4_bytes.glsl"];
+    const FP4: &[&str] = &["unpack_i8/fp4_bytes.glsl"];
+    const SCALES: &[&str] = &["unpack_i8/pair_scales.glsl"];
     const NONE: &[&str] = &[];
     let (template, words, pairs, shared) = match format {
-        Format::Q4_0 => ("packed/q4_0.glsl", 5, false, NONE),
-        Format::Q4_1 => ("packed/q4_1.glsl", 5, false, NONE),
-        Format::Q5_0 => ("packed/q5_0.glsl", 6, false, NONE),
-        Format::Q5_1 => ("packed/q5_1.glsl", 6, false, NONE),
-        Format::Q8_0 => ("packed/q8_0.glsl", 9, false, NONE),
+        Format::Q4_0 => ("unpack_i8/q4_0.glsl", 5, false, NONE),
+        Format::Q4_1 => ("unpack_i8/q4_1.glsl", 5, false, NONE),
+        Format::Q5_0 => ("unpack_i8/q5_0.glsl", 6, false, NONE),
+        Format::Q5_1 => ("unpack_i8/q5_1.glsl", 6, false, NONE),
+        Format::Q8_0 => ("unpack_i8/q8_0.glsl", 9, false, NONE),
         // Of activations, which are asked for where they are needed.
-        Format::Q8_1 => ("packed/q8_1.glsl", 0, false, NONE),
-        Format::Q2_K => ("packed/q2_k.glsl", 7, true, NONE),
-        Format::Q3_K => ("packed/q3_k.glsl", 10, true, NONE),
-        Format::Q4_K => ("packed/q4_k.glsl", 12, false, SCALES),
-        Format::Q5_K => ("packed/q5_k.glsl", 14, true, SCALES),
-        Format::Q6_K => ("packed/q6_k.glsl", 15, true, NONE),
-        Format::TQ2_0 => ("packed/tq2_0.glsl", 5, false, NONE),
-        Format::IQ4_NL => ("packed/iq4_nl.glsl", 5, false, IQ4),
-        Format::IQ4_XS => ("packed/iq4_xs.glsl", 6, false, IQ4),
-        Format::MXFP4 => ("packed/mxfp4.glsl", 5, false, FP4),
-        Format::NVFP4 => ("packed/nvfp4.glsl", 5, false, FP4),
+        Format::Q8_1 => ("unpack_i8/q8_1.glsl", 0, false, NONE),
+        Format::Q2_K => ("unpack_i8/q2_k.glsl", 7, true, NONE),
+        Format::Q3_K => ("unpack_i8/q3_k.glsl", 10, true, NONE),
+        Format::Q4_K => ("unpack_i8/q4_k.glsl", 12, false, SCALES),
+        Format::Q5_K => ("unpack_i8/q5_k.glsl", 14, true, SCALES),
+        Format::Q6_K => ("unpack_i8/q6_k.glsl", 15, true, NONE),
+        Format::TQ2_0 => ("unpack_i8/tq2_0.glsl", 5, false, NONE),
+        Format::IQ4_NL => ("unpack_i8/iq4_nl.glsl", 5, false, IQ4),
+        Format::IQ4_XS => ("unpack_i8/iq4_xs.glsl", 6, false, IQ4),
+        Format::MXFP4 => ("unpack_i8/mxfp4.glsl", 5, false, FP4),
+        Format::NVFP4 => ("unpack_i8/nvfp4.glsl", 5, false, FP4),
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => return None,
         Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_K => return None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,

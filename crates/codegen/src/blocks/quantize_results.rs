@@ -20,13 +20,13 @@ use crate::template::render;
 fn row(format: Format) -> Option<(&'static str, Hole)> {
     let none = || context! {};
     Some(match format {
-        Format::Q8_0 => ("round/bytes.glsl", context! { sum => false }),
-        Format::Q8_1 => ("round/bytes.glsl", context! { sum => true }),
-        Format::Q4_0 => ("round/signed.glsl", context! { half => 8 }),
-        Format::Q5_0 => ("round/signed.glsl", context! { half => 16 }),
-        Format::Q4_1 => ("round/line.glsl", context! { top => 15 }),
-        Format::Q5_1 => ("round/line.glsl", context! { top => 31 }),
-        Format::IQ4_NL => ("round/iq4_nl.glsl", none()),
+        Format::Q8_0 => ("quantize/bytes.glsl", context! { sum => false }),
+        Format::Q8_1 => ("quantize/bytes.glsl", context! { sum => true }),
+        Format::Q4_0 => ("quantize/signed.glsl", context! { half => 8 }),
+        Format::Q5_0 => ("quantize/signed.glsl", context! { half => 16 }),
+        Format::Q4_1 => ("quantize/line.glsl", context! { top => 15 }),
+        Format::Q5_1 => ("quantize/line.glsl", context! { top => 31 }),
+        Format::IQ4_NL => ("quantize/iq4_nl.glsl", none()),
         Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::Q8_K => {
             return None;
         }
@@ -63,7 +63,7 @@ pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, Codege
         let (name, sum) = (by.function(format), format == Format::Q8_1);
         let holes =
             context! { name, format => format.spec().name, sum, own, neighbours => dot::BLOCK as u32 / own };
-        text += &render("round/bytes_together.glsl", holes)?;
+        text += &render("quantize/bytes_together.glsl", holes)?;
         text.push('\n');
     }
     Ok(text)
@@ -88,7 +88,7 @@ pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
     let mut text: String = rendered.into_values().map(|function| function + "\n").collect();
     if text.contains("nibbles_of(") {
         let fifth = text.contains("fifth_bits(");
-        text = render("round/pack.glsl", context! { fifth => fifth })? + "\n" + &text;
+        text = render("quantize/pack.glsl", context! { fifth => fifth })? + "\n" + &text;
     }
     Ok(text)
 }

@@ -249,7 +249,7 @@ pub(crate) fn kernel(
             split: Split { slices: sizes.splits, above: if sizes.splits > 1 { sizes.least } else { 0 } },
             ..schedule
         },
-        template: "attention_group.comp",
+        template: "attention_decode.comp",
         grid,
         functions: String::new(),
         text,

@@ -1,6 +1,6 @@
 //! Attention of many queries by matrix hardware: a workgroup takes 16 or 32 queries a subgroup, keys in tiles through shared
-//! memory, softmax online. Scores pass through shared memory (`attention_matrix.comp`). Where it is known which elements of a matrix lie in
-//! which lane they stay in registers (`attention_rows.comp`).
+//! memory, softmax online. Scores pass through shared memory (`attention_flash_shared.comp`). Where it is known which elements of a matrix lie in
+//! which lane they stay in registers (`attention_flash_registers.comp`).
 
 use std::f64::consts::LOG2_E;
 
@@ -58,7 +58,7 @@ fn words(d: u32, e: u32) -> u32 {
     KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (SIDE * STRIDE + 64)
 }
 
-/// How `attention_rows.comp` is cut up.
+/// How `attention_flash_registers.comp` is cut up.
 #[derive(Clone, Copy)]
 struct FlashTile {
     /// Subgroups of a workgroup.
@@ -285,7 +285,7 @@ pub(crate) fn kernel(
     };
     let parts = Parts {
         schedule,
-        template: if by_rows { "attention_rows.comp" } else { "attention_matrix.comp" },
+        template: if by_rows { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" },
         grid,
         functions: String::new(),
         text,

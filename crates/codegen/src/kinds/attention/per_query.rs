@@ -174,7 +174,7 @@ pub(crate) fn kernel(
     whole("attention", &grid)?;
     let parts = Parts {
         schedule,
-        template: if split.is_some() { "attention_split.comp" } else { "attention.comp" },
+        template: if split.is_some() { "attention_subgroups.comp" } else { "attention.comp" },
         grid,
         functions: if split.is_some() { String::new() } else { used.render(workgroup, e.caps)? },
         text,

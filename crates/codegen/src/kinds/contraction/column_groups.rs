@@ -133,5 +133,5 @@ pub(crate) fn lines(
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);
     let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
     let holes = context! { who, each, m, run, inside, lines, columns };
-    render("matvec_runs.glsl", holes)
+    render("matvec_column_groups.glsl", holes)
 }

@@ -58,5 +58,5 @@ pub(crate) fn end(
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
     let holes = context! { late, t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
-    Ok((prelude, render("matvec_end.glsl", holes)?))
+    Ok((prelude, render("matvec_epilogue.glsl", holes)?))
 }

@@ -184,7 +184,7 @@ pub(crate) fn kernel(
     let shared = shared.map(|shared| shared.holes(&mut e));
     let parts = Parts {
         schedule,
-        template: "matmul_matrix.comp",
+        template: "matmul_coopmat.comp",
         grid,
         functions: String::new(),
         text,

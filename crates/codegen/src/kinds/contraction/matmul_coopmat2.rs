@@ -97,7 +97,7 @@ pub(crate) fn kernel(
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let parts = Parts {
         schedule,
-        template: "matmul_workgroup.comp",
+        template: "matmul_coopmat2.comp",
         grid,
         functions: String::new(),
         text,

@@ -172,7 +172,7 @@ pub(crate) fn kernel(
     let RegisterTile { bm, bn, tm, tn, bk } = tile;
     let parts = Parts {
         schedule,
-        template: "matmul.comp",
+        template: "matmul_fma.comp",
         grid,
         functions: String::new(),
         text,

@@ -103,7 +103,7 @@ pub(crate) fn kernel(
     }
     let first = in_memory.is_some() && m == 1 && of_one_place(&loops);
     let text = render(
-        "matvec_ahead.glsl",
+        "matvec_prefetch.glsl",
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());

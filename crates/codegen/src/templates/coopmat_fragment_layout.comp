@@ -9,7 +9,7 @@ layout(set = 0, binding = 0, std430) writeonly buffer B0 { uint b0[]; };
 // Matrices whose elements are their own places, 16 row + column, as floats and as f16.
 shared uvec4 floats[64];
 shared uvec4 halves[32];
-// Writes for each lane 1 where matrices lie as attention_rows.comp takes them to, and 0 where they do not.
+// Writes for each lane 1 where matrices lie as attention_flash_registers.comp takes them to, and 0 where they do not.
 void main() {
     const uint lane = gl_SubgroupInvocationID, r = lane / 4u, c = lane % 4u;
     for (uint i = gl_LocalInvocationIndex; i < 64u; i += 32u) {
