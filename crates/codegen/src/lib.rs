@@ -28,7 +28,7 @@ mod spirv;
 mod storage;
 mod template;
 
-pub use blocks::coopmat::MATRIX_ROWS_KERNEL;
+pub use blocks::coopmat::COOPMAT_FRAGMENT_LAYOUT_KERNEL;
 pub use donation::Donation;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{kernel, kernel_with, schedules};

@@ -18,14 +18,14 @@ pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, 
 
 use std::fmt;
 
-/// Invocations of a workgroup that shares matrices.
-pub const MATRIX_WORKGROUP: u32 = 256;
+/// Invocations of a workgroup with workgroup-scope cooperative matrices.
+pub const COOPMAT2_WORKGROUP: u32 = 256;
 
-/// What the extents of such matrices are multiples of.
-pub const MATRIX_GRAIN: u32 = 32;
+/// Extents of workgroup-scope cooperative matrices are multiples of this.
+pub const COOPMAT2_GRANULARITY: u32 = 32;
 
-/// The largest extent of such matrices.
-pub const MATRIX_SIDE: u32 = 128;
+/// The largest extent of a workgroup-scope cooperative matrix.
+pub const COOPMAT2_MAX_EXTENT: u32 = 128;
 
 /// The features, limits and identity of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,12 +88,12 @@ pub struct DeviceCaps {
     /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
     pub cooperative_matrix: Vec<MatrixShape>,
     /// `VK_NV_cooperative_matrix2`: all its features, and products of f16 with sums in f32 by workgroups of
-    /// [`MATRIX_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`MATRIX_GRAIN`], up to
-    /// [`MATRIX_SIDE`]. Only with `f16`, `storage_16bit` and `buffer_device_address`.
+    /// [`COOPMAT2_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`COOPMAT2_GRANULARITY`], up to
+    /// [`COOPMAT2_MAX_EXTENT`]. Only with `f16`, `storage_16bit` and `buffer_device_address`.
     pub cooperative_matrix2: bool,
-    /// Accumulators and left operands of 16 x 16 matrices lie in subgroups of 32 as kernels take them to that work on rows of
-    /// them (`attention_flash_registers.comp` says how). No extension tells; the runtime asks the device.
-    pub matrix_rows: bool,
+    /// 16x16 accumulator and A fragments have the lane layout that `attention_flash_registers.comp` assumes (32-wide
+    /// subgroups). No extension reports it; the runtime runs a kernel that compares.
+    pub coopmat_fragment_layout: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,
 
@@ -453,7 +453,7 @@ impl DeviceCaps {
             OptionalFeature::Coopmat => {
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;
-                self.matrix_rows = false;
+                self.coopmat_fragment_layout = false;
             }
             OptionalFeature::Coopmat2 => self.cooperative_matrix2 = false,
             // GLSL's cooperative matrices are declared under the Vulkan memory model.
@@ -461,7 +461,7 @@ impl DeviceCaps {
                 self.memory_model = false;
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;
-                self.matrix_rows = false;
+                self.coopmat_fragment_layout = false;
             }
             // Functions that compute elements of a workgroup's matrices are handed an address.
             OptionalFeature::Bda => {
@@ -520,7 +520,7 @@ impl DeviceCaps {
             .retain(|shape| ![shape.a, shape.b, shape.c].iter().any(|e| elements.contains(e)));
         // Cooperative matrix 2 builds on the first extension, so it goes when nothing of that is left.
         self.cooperative_matrix2 &= !self.cooperative_matrix.is_empty();
-        self.matrix_rows &= !self.cooperative_matrix.is_empty();
+        self.coopmat_fragment_layout &= !self.cooperative_matrix.is_empty();
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// A kernel of 32 invocations that writes as many words to binding 0: 1 where matrices lie as `attention_flash_registers.comp` needs them, else
 /// 0.
-pub const MATRIX_ROWS_KERNEL: &str = include_str!("../templates/coopmat_fragment_layout.comp");
+pub const COOPMAT_FRAGMENT_LAYOUT_KERNEL: &str = include_str!("../templates/coopmat_fragment_layout.comp");
 
 /// What kernels with products of matrices demand of a shader compiler.
 pub(crate) fn matrix_extensions() -> [&'static str; 5] {

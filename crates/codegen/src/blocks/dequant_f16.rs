@@ -21,11 +21,19 @@ pub(crate) fn of(format: Format) -> Option<DequantF16> {
     let (template, shared, wide): (_, &[&str], _) = match format {
         Format::Q4_0 => ("dequant_f16/q4_0.glsl", &["dequant_f16/scaled.glsl"], false),
         Format::Q4_1 => ("dequant_f16/q4_1.glsl", &["dequant_f16/shifted.glsl"], false),
-        Format::Q5_0 => ("dequant_f16/q5_0.glsl", &["dequant_f16/scaled.glsl", "dequant_f16/fifth_bits.glsl"], false),
-        Format::Q5_1 => ("dequant_f16/q5_1.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/fifth_bits.glsl"], false),
+        Format::Q5_0 => {
+            ("dequant_f16/q5_0.glsl", &["dequant_f16/scaled.glsl", "dequant_f16/fifth_bits.glsl"], false)
+        }
+        Format::Q5_1 => {
+            ("dequant_f16/q5_1.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/fifth_bits.glsl"], false)
+        }
         Format::Q8_0 => ("dequant_f16/q8_0.glsl", &["dequant_f16/scaled.glsl"], false),
-        Format::Q4_K => ("dequant_f16/q4_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true),
-        Format::Q5_K => ("dequant_f16/q5_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true),
+        Format::Q4_K => {
+            ("dequant_f16/q4_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true)
+        }
+        Format::Q5_K => {
+            ("dequant_f16/q5_k.glsl", &["dequant_f16/shifted.glsl", "dequant_f16/scales_k.glsl"], true)
+        }
         Format::Q6_K => ("dequant_f16/q6_k.glsl", &[], false),
         Format::Q2_K | Format::Q3_K | Format::Q8_1 | Format::Q8_K | Format::TQ1_0 | Format::TQ2_0 => {
             return None;

@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    Algorithm, CodegenError, Kernel, MATRIX_ROWS_KERNEL, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Schedule,
-    ShaderText, Table, Target, Words, compile_spirv, kernel, repack_kernel,
+    Algorithm, COOPMAT_FRAGMENT_LAYOUT_KERNEL, CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP,
+    Schedule, ShaderText, Table, Target, Words, compile_spirv, kernel, repack_kernel,
 };
 use tallow_ir::caps::PROFILES;
 use tallow_ir::{DeviceCaps, Format, FusionKind, Op, passes, text};
@@ -281,7 +281,8 @@ fn the_kernel_that_rearranges_blocks_is_valid() {
 
 #[test]
 fn the_kernel_that_asks_how_matrices_lie_compiles() {
-    let (words, _) = compile_spirv(&[("matrix_rows", MATRIX_ROWS_KERNEL)], None).unwrap();
+    let (words, _) =
+        compile_spirv(&[("coopmat_fragment_layout", COOPMAT_FRAGMENT_LAYOUT_KERNEL)], None).unwrap();
     assert!(spirv_val(&words[0]).is_none_or(|v| v.is_ok()));
-    assert!(MATRIX_ROWS_KERNEL.contains("local_size_x = 32"));
+    assert!(COOPMAT_FRAGMENT_LAYOUT_KERNEL.contains("local_size_x = 32"));
 }

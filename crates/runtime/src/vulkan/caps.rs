@@ -194,8 +194,8 @@ pub(super) fn query(
             && features.v12.buffer_device_address == vk::TRUE
             && workgroup_matrices::supported(instance, physical),
         cooperative_matrix: shapes,
-        // An open device is asked (`matrix_rows.rs`).
-        matrix_rows: false,
+        // An open device is asked (`coopmat_fragment_layout.rs`).
+        coopmat_fragment_layout: false,
         memory_model: features.v12.vulkan_memory_model == vk::TRUE
             && features.v12.vulkan_memory_model_device_scope == vk::TRUE,
         shared_memory_bytes: limits.max_compute_shared_memory_size,

@@ -41,7 +41,7 @@ impl CompileOnly {
         let found = instance::candidates(&instance)?;
         let chosen = instance::choose_to_compile(found, options.device.as_deref())?;
         let (queried, compute) = chosen.answers()?;
-        // Not asked: `matrix_rows`, which only a kernel that runs can tell.
+        // Not asked: `coopmat_fragment_layout`, which only a kernel that runs can tell.
         let caps = reduced(queried, options);
         let enabled = caps::enable(queried, &caps);
         let mut enabled = enabled.with_statistics(&instance, chosen.physical)?;

@@ -9,8 +9,8 @@ use tallow_quant::Format;
 
 use super::buffer::{Buffer, MemoryUse};
 use super::device::{self, Counters, Counts, Device};
+use super::fragment_layout;
 use super::lock;
-use super::matrix_rows;
 use super::pipeline::{self, Pipeline, PipelineDesc};
 use super::pipeline_cache::{PipelineCache, PipelineCacheState};
 use super::pool::Pool;
@@ -64,7 +64,7 @@ impl Context {
             pool: Pool::new(&opened.device),
             device: opened.device,
         };
-        context.caps.matrix_rows = matrix_rows::known(&context);
+        context.caps.coopmat_fragment_layout = fragment_layout::known(&context);
         context.set_tuning(options.tune);
         Ok(Arc::new(context))
     }

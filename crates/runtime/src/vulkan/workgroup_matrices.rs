@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use ash::vk;
-use tallow_ir::caps::{MATRIX_GRAIN, MATRIX_SIDE, MATRIX_WORKGROUP};
+use tallow_ir::caps::{COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
 
 use super::error::vulkan;
 use super::instance::Instance;
@@ -62,7 +62,7 @@ impl Limits {
     /// Whether the matrices of kernels are small enough. Those kernels have no shared memory of their own, so what the driver
     /// keeps of it does not matter.
     fn serve(&self) -> bool {
-        self.max_workgroup_size >= MATRIX_WORKGROUP && self.max_dimension >= MATRIX_SIDE
+        self.max_workgroup_size >= COOPMAT2_WORKGROUP && self.max_dimension >= COOPMAT2_MAX_EXTENT
     }
 }
 
@@ -86,14 +86,14 @@ impl Default for FlexibleDimensions {
 }
 
 impl FlexibleDimensions {
-    /// Whether kernels may have matrices of these: f16 times f16 with sums in f32, see [`MATRIX_GRAIN`].
+    /// Whether kernels may have matrices of these: f16 times f16 with sums in f32, see [`COOPMAT2_GRANULARITY`].
     fn serves(&self) -> bool {
         let (f16, f32) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
-        let divides = |granularity: u32| granularity > 0 && MATRIX_GRAIN.is_multiple_of(granularity);
+        let divides = |granularity: u32| granularity > 0 && COOPMAT2_GRANULARITY.is_multiple_of(granularity);
         [self.a_type, self.b_type, self.c_type, self.result_type] == [f16, f16, f32, f32]
             && self.saturating_accumulation == vk::FALSE
             && self.scope == vk::ScopeKHR::WORKGROUP
-            && self.workgroup_invocations == MATRIX_WORKGROUP
+            && self.workgroup_invocations == COOPMAT2_WORKGROUP
             && [self.m_granularity, self.n_granularity, self.k_granularity].into_iter().all(divides)
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let width = |v: Value| e.body.ty(v).shape.dims()[2].max_value() as u32;
     let (d, e_width) = (width(node.operands[0]), width(node.operands[2]));
     let words = FlashTile::LARGE.words(d, e_width)[2].max(FlashTile::SMALL.words(d, e_width)[2]);
-    match e.caps.matrix_rows && 16 * words <= e.caps.shared_memory_bytes {
+    match e.caps.coopmat_fragment_layout && 16 * words <= e.caps.shared_memory_bytes {
         true => vec![registers, shared],
         false => vec![shared],
     }

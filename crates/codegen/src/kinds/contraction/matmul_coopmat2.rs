@@ -5,7 +5,7 @@
 //! A choice, and never the first: on an H200 the kernel of `matmul_matrix` is faster (decision 0016).
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::{ApiVersion, MATRIX_GRAIN, MATRIX_SIDE, MATRIX_WORKGROUP};
+use tallow_ir::caps::{ApiVersion, COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
 use tallow_ir::form::{ContractionForm, Segment, rounded_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
@@ -21,7 +21,7 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Instruction, Schedule, Tile};
 
 /// Invocations of a workgroup, which share its matrices.
-const WORKGROUP: u32 = MATRIX_WORKGROUP;
+const WORKGROUP: u32 = COOPMAT2_WORKGROUP;
 
 /// What takes SPIR-V 1.6.
 const VULKAN_1_3: ApiVersion = ApiVersion { major: 1, minor: 3, patch: 0 };
@@ -30,7 +30,7 @@ const VULKAN_1_3: ApiVersion = ApiVersion { major: 1, minor: 3, patch: 0 };
 const BK: u32 = 32;
 
 /// Rows and columns of a tile.
-const SIDES: [u32; 2] = [MATRIX_SIDE, MATRIX_SIDE / 2];
+const SIDES: [u32; 2] = [COOPMAT2_MAX_EXTENT, COOPMAT2_MAX_EXTENT / 2];
 
 /// The candidates; none where the device has no such matrices, or what is stored needs more than one
 /// element at a time or may not be stored twice, as the functions that the device calls for elements may be called again.
@@ -48,7 +48,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
         && caps.max_workgroup_invocations >= WORKGROUP
         && matrix::supported(e.body, form, caps)
         && form.segments.iter().all(plain);
-    let wide = |side: &u32| form.segments.iter().all(|s| columns(*side, s) >= MATRIX_GRAIN);
+    let wide = |side: &u32| form.segments.iter().all(|s| columns(*side, s) >= COOPMAT2_GRANULARITY);
     let schedule = |side| Schedule {
         instruction: Some(Instruction::Coopmat2),
         tile: Tile { m: side, n: side, k: BK },

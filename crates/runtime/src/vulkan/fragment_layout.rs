@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallow_codegen::{MATRIX_ROWS_KERNEL, compile_spirv};
+use tallow_codegen::{COOPMAT_FRAGMENT_LAYOUT_KERNEL, compile_spirv};
 use tallow_ir::caps::DeviceCaps;
 use tallow_ir::matrix;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
 
 /// The name of the kernel in errors.
-const NAME: &str = "matrix_rows";
+const NAME: &str = "coopmat_fragment_layout";
 
 /// Lanes of the subgroup that tells.
 const LANES: usize = 32;
@@ -24,7 +24,7 @@ fn wanted(caps: &DeviceCaps) -> bool {
     matrix::side(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
 }
 
-/// What [`DeviceCaps::matrix_rows`] says. A device that fails to tell is used without.
+/// What [`DeviceCaps::coopmat_fragment_layout`] says. A device that fails to tell is used without.
 pub(super) fn known(context: &Context) -> bool {
     if !wanted(context.caps()) {
         return false;
@@ -62,8 +62,8 @@ fn ask(context: &Context) -> Result<bool> {
 fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
     let cache = crate::cache_dir::cache_dir();
-    let (modules, _) =
-        compile_spirv(&[(NAME, MATRIX_ROWS_KERNEL)], cache.as_deref()).map_err(|e| fail(e.to_string()))?;
+    let (modules, _) = compile_spirv(&[(NAME, COOPMAT_FRAGMENT_LAYOUT_KERNEL)], cache.as_deref())
+        .map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let required_subgroup_size = context.caps().subgroup_size_control.then_some(LANES as u32);
     let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size };
