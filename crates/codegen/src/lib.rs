@@ -6,9 +6,9 @@
 //!
 //! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
 
-#[cfg(feature = "spirv")]
 mod assemble;
 mod blocks;
+#[cfg(feature = "spirv")]
 mod cache;
 #[cfg(feature = "spirv")]
 mod custom;
