@@ -257,6 +257,31 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "unused_dependency",
+        run: unused_dependency,
+        bad: || {
+            let manifest = "[dependencies]\nsome-crate.workspace = true\n";
+            let inner = ("tests/inner/Cargo.toml", "[lints]\n");
+            let dev = "[dev-dependencies]\nsome-crate = \"1\"\n";
+            vec![
+                Tree::example(&[
+                    ("crates/a/Cargo.toml", manifest),
+                    ("crates/a/src/lib.rs", "use some_crates;"),
+                ]),
+                Tree::example(&[("crates/a/Cargo.toml", dev), ("crates/b/src/lib.rs", "use some_crate;")]),
+                Tree::example(&[
+                    ("tests/Cargo.toml", manifest),
+                    inner,
+                    ("tests/inner/src/lib.rs", "use some_crate;"),
+                ]),
+            ]
+        },
+        good: || {
+            let manifest = "[features]\na = [\"b\"]\n\n[dependencies]\nsome-crate.workspace = true\n\n[lints]\nc.d = true\n";
+            Tree::example(&[("crates/a/Cargo.toml", manifest), ("crates/a/src/b.rs", "use some_crate::C;")])
+        },
+    },
+    Check {
         name: "rust_version",
         run: rust_version,
         bad: || {

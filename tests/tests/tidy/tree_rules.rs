@@ -164,6 +164,51 @@ pub fn lints_inherited(tree: &Tree) -> Vec<String> {
     alone.map(|file| format!("{} lacks \"[lints] workspace = true\"", file.path)).collect()
 }
 
+/// Dependencies that no source of the package names: sources that a build script takes from elsewhere use them.
+const USED_ELSEWHERE: [(&str, &str); 1] = [("tests/candle-core/", "anyhow")];
+
+/// The names in the `[dependencies]` and `[dev-dependencies]` of a manifest.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let (mut names, mut inside) = (Vec::new(), false);
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = line == "[dependencies]" || line == "[dev-dependencies]";
+        } else if inside && let Some(end) = line.find(['.', ' ', '=']) {
+            names.push(&line[..end]);
+        }
+    }
+    names
+}
+
+/// Every dependency is named in a source of its package.
+pub fn unused_dependency(tree: &Tree) -> Vec<String> {
+    let folder = |path: &str| path.strip_suffix("Cargo.toml").map(str::to_owned);
+    let packages: Vec<String> = tree.files.iter().filter_map(|file| folder(&file.path)).collect();
+    // The package of a source is the innermost that holds it.
+    let owner = |path: &str| {
+        let around = packages.iter().filter(|folder| path.starts_with(folder.as_str()));
+        around.max_by_key(|folder| folder.len()).cloned().unwrap_or_default()
+    };
+    let mut findings = Vec::new();
+    for package in packages.iter().filter(|folder| !folder.is_empty()) {
+        let Some(manifest) = tree.get(&format!("{package}Cargo.toml")) else { continue };
+        let sources: Vec<&str> = tree
+            .files
+            .iter()
+            .filter(|file| file.path.starts_with(package.as_str()) && owner(&file.path) == *package)
+            .filter_map(|file| file.text_if(&[".rs"]))
+            .collect();
+        for name in dependencies(manifest.text.as_deref().unwrap_or_default()) {
+            let word = name.replace('-', "_");
+            let used = sources.iter().any(|text| text.lines().any(|line| has_word(line, &word)));
+            if !used && !USED_ELSEWHERE.contains(&(package.as_str(), name)) {
+                findings.push(format!("{package}Cargo.toml: no source uses {name}"));
+            }
+        }
+    }
+    findings
+}
+
 /// The set-up script asks for the Rust that the workspace needs.
 pub fn rust_version(tree: &Tree) -> Vec<String> {
     let value = |path: &str, key: &str| -> Option<String> {
