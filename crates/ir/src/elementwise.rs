@@ -1,4 +1,4 @@
-//! The table of elementwise ops: one row says name, type rule and scalar meaning.
+//! The table of elementwise ops: one row says name, type rule, whether it is fast or slow on a device, and scalar meaning.
 //!
 //! The meaning is given in `f64` for floats and in `i64` for integers (wrapped to the node's type
 //! afterwards); the interpreter, constant folding, documentation and the frontend's methods follow from
@@ -43,7 +43,7 @@ pub enum Meaning {
 }
 
 macro_rules! elementwise_ops {
-    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $shape:ident($($meaning:expr),*); )*) => {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:expr),*); )*) => {
         /// An elementwise op; every operand has the shape of the result.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ElementwiseOp { $( $(#[doc = $doc])+ $variant, )* }
@@ -67,12 +67,20 @@ macro_rules! elementwise_ops {
                 match self { $(ElementwiseOp::$variant => TypeRule::$rule),* }
             }
 
+            /// Whether it is too slow to compute again in each consumer: a special function or a division, which take
+            /// the special function unit or many instructions.
+            pub fn is_slow(self) -> bool {
+                match self { $(ElementwiseOp::$variant => elementwise_ops!(@slow $cost)),* }
+            }
+
             /// Scalar meaning.
             pub fn meaning(self) -> Meaning {
                 match self { $(ElementwiseOp::$variant => elementwise_ops!(@meaning $shape $($meaning),*)),* }
             }
         }
     };
+    (@slow fast) => { false };
+    (@slow slow) => { true };
     (@meaning float_unary $f:expr) => { Meaning::Unary($f, |a| a) };
     (@meaning unary $f:expr, $i:expr) => { Meaning::Unary($f, $i) };
     (@meaning float_binary $f:expr) => { Meaning::Binary($f, |a, _| a) };
@@ -92,112 +100,112 @@ macro_rules! elementwise_table {
     ($callback:ident) => {
         $callback! {
             /// `-x`.
-            Neg "neg" Numeric unary(|x| -x, |x| x.wrapping_neg());
+            Neg "neg" Numeric fast unary(|x| -x, |x| x.wrapping_neg());
             /// `|x|`.
-            Abs "abs" Numeric unary(f64::abs, |x| x.wrapping_abs());
+            Abs "abs" Numeric fast unary(f64::abs, |x| x.wrapping_abs());
             /// -1, 0 or 1; NaN stays NaN.
-            Sign "sign" Numeric unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum);
+            Sign "sign" Numeric fast unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum);
             /// `e^x`.
-            Exp "exp" Float float_unary(f64::exp);
+            Exp "exp" Float slow float_unary(f64::exp);
             /// `2^x`.
-            Exp2 "exp2" Float float_unary(f64::exp2);
+            Exp2 "exp2" Float slow float_unary(f64::exp2);
             /// `e^x - 1`, exact to rounding also where `x` is near 0.
-            Expm1 "expm1" Float float_unary(f64::exp_m1);
+            Expm1 "expm1" Float slow float_unary(f64::exp_m1);
             /// Natural logarithm.
-            Log "log" Float float_unary(f64::ln);
+            Log "log" Float slow float_unary(f64::ln);
             /// Logarithm to base 2.
-            Log2 "log2" Float float_unary(f64::log2);
+            Log2 "log2" Float slow float_unary(f64::log2);
             /// Logarithm to base 10.
-            Log10 "log10" Float float_unary(f64::log10);
+            Log10 "log10" Float slow float_unary(f64::log10);
             /// `ln(1 + x)`, exact to rounding also where `x` is near 0.
-            Log1p "log1p" Float float_unary(f64::ln_1p);
+            Log1p "log1p" Float slow float_unary(f64::ln_1p);
             /// Square root.
-            Sqrt "sqrt" Float float_unary(f64::sqrt);
+            Sqrt "sqrt" Float slow float_unary(f64::sqrt);
             /// `1 / sqrt(x)`.
-            Rsqrt "rsqrt" Float float_unary(|x| 1.0 / x.sqrt());
+            Rsqrt "rsqrt" Float slow float_unary(|x| 1.0 / x.sqrt());
             /// `1 / x`.
-            Recip "recip" Float float_unary(|x| 1.0 / x);
+            Recip "recip" Float slow float_unary(|x| 1.0 / x);
             /// Sine of radians.
-            Sin "sin" Float float_unary(f64::sin);
+            Sin "sin" Float slow float_unary(f64::sin);
             /// Cosine of radians.
-            Cos "cos" Float float_unary(f64::cos);
+            Cos "cos" Float slow float_unary(f64::cos);
             /// Tangent of radians.
-            Tan "tan" Float float_unary(f64::tan);
+            Tan "tan" Float slow float_unary(f64::tan);
             /// Arc sine in radians, from -pi/2 to pi/2; NaN beyond -1 and 1.
-            Asin "asin" Float float_unary(f64::asin);
+            Asin "asin" Float slow float_unary(f64::asin);
             /// Arc cosine in radians, from 0 to pi; NaN beyond -1 and 1.
-            Acos "acos" Float float_unary(f64::acos);
+            Acos "acos" Float slow float_unary(f64::acos);
             /// Arc tangent in radians, from -pi/2 to pi/2.
-            Atan "atan" Float float_unary(f64::atan);
+            Atan "atan" Float slow float_unary(f64::atan);
             /// Hyperbolic sine.
-            Sinh "sinh" Float float_unary(f64::sinh);
+            Sinh "sinh" Float slow float_unary(f64::sinh);
             /// Hyperbolic cosine.
-            Cosh "cosh" Float float_unary(f64::cosh);
+            Cosh "cosh" Float slow float_unary(f64::cosh);
             /// Hyperbolic tangent.
-            Tanh "tanh" Float float_unary(f64::tanh);
+            Tanh "tanh" Float slow float_unary(f64::tanh);
             /// Gauss error function.
-            Erf "erf" Float float_unary($crate::special::erf);
+            Erf "erf" Float slow float_unary($crate::special::erf);
             /// Largest integer not above `x`.
-            Floor "floor" Float float_unary(f64::floor);
+            Floor "floor" Float fast float_unary(f64::floor);
             /// Smallest integer not below `x`.
-            Ceil "ceil" Float float_unary(f64::ceil);
+            Ceil "ceil" Float fast float_unary(f64::ceil);
             /// Nearest integer, halves away from zero.
-            Round "round" Float float_unary(f64::round);
+            Round "round" Float fast float_unary(f64::round);
             /// Nearest integer towards 0.
-            Trunc "trunc" Float float_unary(f64::trunc);
+            Trunc "trunc" Float fast float_unary(f64::trunc);
             /// `a + b`.
-            Add "add" Numeric binary(|a, b| a + b, |a, b| a.wrapping_add(b));
+            Add "add" Numeric fast binary(|a, b| a + b, |a, b| a.wrapping_add(b));
             /// `a - b`.
-            Sub "sub" Numeric binary(|a, b| a - b, |a, b| a.wrapping_sub(b));
+            Sub "sub" Numeric fast binary(|a, b| a - b, |a, b| a.wrapping_sub(b));
             /// `a * b`.
-            Mul "mul" Numeric binary(|a, b| a * b, |a, b| a.wrapping_mul(b));
+            Mul "mul" Numeric fast binary(|a, b| a * b, |a, b| a.wrapping_mul(b));
             /// `a / b`; integers truncate, and dividing one by zero gives 0.
-            Div "div" Numeric binary(|a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) });
+            Div "div" Numeric slow binary(|a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) });
             /// Remainder with the sign of `a`; an integer modulo zero gives 0.
-            Rem "rem" Numeric binary(|a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) });
+            Rem "rem" Numeric fast binary(|a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) });
             /// `a^b`.
-            Pow "pow" Float float_binary(f64::powf);
+            Pow "pow" Float slow float_binary(f64::powf);
             /// The smaller operand; NaN if either is NaN.
-            Minimum "minimum" Numeric extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b));
+            Minimum "minimum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b));
             /// The larger operand; NaN if either is NaN.
-            Maximum "maximum" Numeric extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b));
+            Maximum "maximum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b));
             /// The bits that are 1 in both.
-            BitAnd "bit_and" Int int_binary(|a, b| a & b);
+            BitAnd "bit_and" Int fast int_binary(|a, b| a & b);
             /// The bits that are 1 in either.
-            BitOr "bit_or" Int int_binary(|a, b| a | b);
+            BitOr "bit_or" Int fast int_binary(|a, b| a | b);
             /// The bits that are 1 in one alone.
-            BitXor "bit_xor" Int int_binary(|a, b| a ^ b);
+            BitXor "bit_xor" Int fast int_binary(|a, b| a ^ b);
             /// Every bit turned over.
-            BitNot "bit_not" Int int_unary(|a| !a);
+            BitNot "bit_not" Int fast int_unary(|a| !a);
             /// `a * 2^b` in the bits that there are: 0 for shifts by the width or more, and for negative `b`.
-            Shl "shl" Int int_binary(|a, b| if (0..64).contains(&b) { a << b } else { 0 });
+            Shl "shl" Int fast int_binary(|a, b| if (0..64).contains(&b) { a << b } else { 0 });
             /// `a / 2^b` rounded down: by the width or more 0, or -1 of negative `a`; 0 for negative `b`.
-            Shr "shr" Int int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) });
+            Shr "shr" Int fast int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) });
             /// Random bits that depend on nothing but `(counter, key, stream)`: word `counter % 4` of the
             /// Philox4x32-10 block at `(counter / 4, stream, 0, 0)` under the key `(key, 0)`.
-            Philox "philox" Word ternary($crate::philox::word);
+            Philox "philox" Word slow ternary($crate::philox::word);
             /// `a == b`.
-            Eq "eq" Compare relation(|a, b| a == b, |a, b| a == b);
+            Eq "eq" Compare fast relation(|a, b| a == b, |a, b| a == b);
             /// `a != b`.
-            Ne "ne" Compare relation(|a, b| a != b, |a, b| a != b);
+            Ne "ne" Compare fast relation(|a, b| a != b, |a, b| a != b);
             /// `a < b`.
-            Lt "lt" Compare relation(|a, b| a < b, |a, b| a < b);
+            Lt "lt" Compare fast relation(|a, b| a < b, |a, b| a < b);
             /// `a <= b`.
-            Le "le" Compare relation(|a, b| a <= b, |a, b| a <= b);
+            Le "le" Compare fast relation(|a, b| a <= b, |a, b| a <= b);
             /// `a > b`.
-            Gt "gt" Compare relation(|a, b| a > b, |a, b| a > b);
+            Gt "gt" Compare fast relation(|a, b| a > b, |a, b| a > b);
             /// `a >= b`.
-            Ge "ge" Compare relation(|a, b| a >= b, |a, b| a >= b);
+            Ge "ge" Compare fast relation(|a, b| a >= b, |a, b| a >= b);
             /// Both are true.
-            And "logical_and" Logic relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0);
+            And "logical_and" Logic fast relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0);
             /// Either is true.
-            Or "logical_or" Logic relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0);
+            Or "logical_or" Logic fast relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0);
             /// One is true and the other is not.
-            Xor "logical_xor" Logic relation(|a, b| (a != 0.0) != (b != 0.0), |a, b| (a != 0) != (b != 0));
+            Xor "logical_xor" Logic fast relation(|a, b| (a != 0.0) != (b != 0.0), |a, b| (a != 0) != (b != 0));
             /// It is not true.
-            Not "logical_not" Logic test(|a| a == 0);
+            Not "logical_not" Logic fast test(|a| a == 0);
             /// `condition ? a : b`; the condition is true when not 0.
-            Select "select" Select select();
+            Select "select" Select fast select();
         }
     };
 }

@@ -200,7 +200,7 @@ macro_rules! call {
 }
 
 macro_rules! calls {
-    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $shape:ident($($meaning:tt)*); )*) => {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*); )*) => {
         fn elementwise(op: ElementwiseOp, operands: &[Tensor]) -> tallow::Result<Tensor> {
             match op { $(ElementwiseOp::$variant => call!(operands $shape $name)),* }
         }
