@@ -1,4 +1,4 @@
-//! Building blocks that kernels of several kinds share.
+//! Building blocks shared by several kernel kinds.
 
 pub(crate) mod coopmat;
 pub(crate) mod dequant_f16;

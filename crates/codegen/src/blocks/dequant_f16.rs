@@ -1,22 +1,24 @@
-//! Block weights on their way to matrix hardware: loaded as they are stored, and unpacked to f16 only when they have
-//! arrived, so that nothing waits for memory in between.
+//! Dequantization of block weights to f16 for cooperative matrices. Weights are loaded in packed form and unpacked when
+//! the loads have completed, so that many loads are in flight.
 
 use tallow_ir::Format;
 
-/// What unpacks eight elements of a format to f16.
+/// How eight elements of a format are dequantized to f16.
 pub(crate) struct DequantF16 {
-    /// Defines the type `Raw`, the function `raw` that loads it and `halves` that unpacks it.
+    /// The template that defines the type `Raw`, the function `raw` that loads it and the function `halves` that
+    /// unpacks it.
     pub template: &'static str,
-    /// Functions that formats share.
+    /// Templates of functions shared by several formats.
     pub shared: &'static [&'static str],
-    /// Whether some of it is loaded in 16 bytes, besides what is in 8.
+    /// Whether some loads are 16 bytes wide; the others are 8 bytes.
     pub wide: bool,
 }
 
-/// For the formats that have such functions. Others are unpacked where they are loaded, by what every kernel calls.
+/// The functions of a format; `None` if it has none. Such formats are dequantized at the load, by the functions of
+/// [`super::operand`].
 ///
-/// Every result is that of rounding to f32 first and to f16 then. Where a weight is `d * q` with few enough bits for the
-/// product to be exact in f32, pairs are multiplied in f16, which rounds once; sums of two are computed in f32.
+/// Every result equals rounding to f32 and then to f16. Where a weight is `d * q` and the product is exact in f32,
+/// pairs are multiplied in f16, which rounds once. Sums of two terms are computed in f32.
 pub(crate) fn of(format: Format) -> Option<DequantF16> {
     let (template, shared, wide): (_, &[&str], _) = match format {
         Format::Q4_0 => ("dequant_f16/q4_0.glsl", &["dequant_f16/scaled.glsl"], false),

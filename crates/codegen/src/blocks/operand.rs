@@ -1,4 +1,4 @@
-//! Right operands of matmuls: found to be eight neighbouring elements of a buffer where they are.
+//! B operands of matmuls: vector loads of eight adjacent elements straight from the buffer.
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,13 @@ use crate::kernel::CodegenError;
 use crate::storage::plain;
 use crate::template::render;
 
-/// Elements of a wide load.
+/// Elements per vector load.
 pub(crate) const WIDE: i64 = 8;
 
-/// Whether eight neighbours of such elements can be loaded at once.
+/// Whether eight adjacent elements of this type can be loaded at once.
 fn loads_wide(dtype: DType) -> bool {
     match dtype {
-        // Plain elements that are no floats of 16 or 32 bits have no wide loads.
+        // Plain elements other than 16-bit and 32-bit floats have no vector loads.
         DType::Block(Format::F64 | Format::I16 | Format::I32 | Format::I64) => false,
         DType::Block(_) | DType::F32 | DType::F16 | DType::BF16 => true,
         DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => false,
@@ -26,19 +26,19 @@ fn loads_wide(dtype: DType) -> bool {
     }
 }
 
-/// Whether a right operand is read by [`wide`] loads along the inner extent.
+/// Whether the B operand is read by [`wide`] loads along the K axis.
 pub(crate) fn reads_wide(body: &Graph, rhs: Value) -> bool {
     inner_runs(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
 }
 
-/// Whether it is read so and its elements need no unpacking, so that it takes as long as its bytes.
+/// Whether the B operand is read by vector loads and needs no unpacking, so that its load time is that of its bytes.
 pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
     let plain = |leaf| matches!(plain(body.ty(leaf).dtype), DType::F32 | DType::F16 | DType::BF16);
     inner_runs(body, rhs, WIDE).is_some_and(plain)
 }
 
-/// If element `k` of `value` at `at` is element `base + k` of a buffer with `base` a multiple of eight, the
-/// buffer and `base`: then eight neighbours can be loaded (and dequantized) at once.
+/// The buffer and `base` if element `k` of `value` at `at` is element `base + k` of the buffer and `base` is a multiple
+/// of eight. Eight adjacent elements can then be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
     let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
     let Op::Param { index, ty } = e.body.op(leaf) else { return None };
@@ -50,15 +50,15 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     Some((buffer, base))
 }
 
-/// The same where the eight are one load of 16 bytes, which `widen8_` widens.
+/// Like [`wide`], but only if the eight elements are one 16-byte load, which `widen8_` converts to f32.
 pub(crate) fn one_load(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
     let (leaf, _) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
     let narrow = matches!(plain(e.body.ty(leaf).dtype), DType::F16 | DType::BF16);
     if narrow { wide(e, value, at, k) } else { None }
 }
 
-/// Elements that one load of neighbours along `k` takes, if they are neighbours: four of f32, whose functions need no
-/// array of eight, and eight of what is narrower.
+/// Elements per vector load along `k`, if they are adjacent. Four for f32, whose functions need no array of eight;
+/// eight for other types.
 pub(crate) fn vector(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<u32> {
     let (leaf, _) = neighbours(e.body, value, at, k, 4, &mut e.atoms)?;
     let Op::Param { ty, .. } = e.body.op(leaf) else { return None };
@@ -69,7 +69,8 @@ pub(crate) fn vector(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId)
     loads_wide(ty.dtype).then_some(WIDE as u32)
 }
 
-/// The buffer and the base of what [`vector`] found; loads of four go through `wide`, of eight through `load8_`.
+/// The buffer and base of a load whose length [`vector`] returned. Loads of four use `wide`, loads of eight use
+/// `load8_`.
 pub(crate) fn load_vector(
     e: &mut Emitter<'_>,
     value: Value,
@@ -87,8 +88,8 @@ pub(crate) fn load_vector(
     Some((buffer, base))
 }
 
-/// If element `k` of `value` at `at` is element `base + k` of blocks of `format`, with `base` a multiple of its run: the
-/// buffer, of which 32 or 64 elements are then unpacked to bytes at once, and `base`.
+/// The buffer and `base` if element `k` of `value` at `at` is element `base + k` of blocks of `format`, and `base` is a
+/// multiple of the format's run length. The run of 32 or 64 elements is then unpacked to bytes at once.
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,
@@ -105,7 +106,7 @@ pub(crate) fn packed(
     Some((buffer, base))
 }
 
-/// The buffer of activations that another kernel rounded, by its binding: functions of it give whole blocks.
+/// The binding of a buffer of activations that another kernel quantized. Its functions return whole blocks.
 pub(crate) fn activations(e: &mut Emitter<'_>, param: u32) -> u32 {
     let buffer = e.param(param);
     e.buffers[buffer].packed = true;
@@ -113,12 +114,12 @@ pub(crate) fn activations(e: &mut Emitter<'_>, param: u32) -> u32 {
     e.buffers[buffer].binding
 }
 
-/// Load functions of block weights with the tables that they read, and wide loads of plain buffers, for a kernel whose
-/// statements are `calls`.
+/// The load functions of block weights with their lookup tables, and the vector loads of plain buffers. `calls` is the
+/// text of the kernel's statements; element loads that it does not call are left out.
 pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
     let mut text = String::new();
     let words = packed_words(e);
-    // Functions that weights of several formats share.
+    // Functions shared by several formats are rendered once.
     let mut shared = BTreeSet::new();
     for buffer in e.buffers.iter().filter(|b| !b.written) {
         let mut holes: BTreeMap<&str, Hole> =
@@ -168,7 +169,7 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
             _ if buffer.wide => {
                 let called = |name: &str| calls.contains(&format!("{name}8_{}(", buffer.binding));
                 holes.insert("dtype", buffer.dtype.name().into());
-                // Elements that an epilogue reads in groups of eight have this function already.
+                // Elements that an epilogue reads in groups of eight already have this function.
                 let is_there = buffer.group_size() == Some(WIDE as u32);
                 own.extend((called("load") && !is_there).then_some("dequant/plain.glsl"));
                 own.extend(called("widen").then_some("dequant/widen.glsl"));
@@ -184,8 +185,8 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
     Ok(text)
 }
 
-/// The templates of a format's load functions and of the table or function that they share with other weights, if
-/// any; none for plain elements, which are loaded as their type.
+/// The template of a format's load functions, and the template of the table or function that it shares with other
+/// formats, if any. `None` for plain elements, which are loaded as their type.
 fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     let template = match format {
         Format::Q4_0 => "dequant/q4_0.glsl",
@@ -220,7 +221,7 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     Some((template, None))
 }
 
-/// Words that hold what is unpacked at once of any weight that a kernel unpacks to bytes.
+/// Words that hold one packed run of any weight that the kernel unpacks to bytes: the maximum over its buffers.
 pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     let words = |dtype: DType| match dtype {
         DType::Block(format) => words_of(format),
@@ -229,24 +230,24 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     e.buffers.iter().filter(|b| b.packed).map(|b| words(b.dtype)).max().unwrap_or(0)
 }
 
-/// Words that hold what is unpacked at once of a format.
+/// Words that hold one packed run of a format.
 pub(crate) fn words_of(format: Format) -> u32 {
     packed_row(format).map_or(0, |row| row.words)
 }
 
 /// How elements of a format are unpacked to bytes.
 struct PackedRow {
-    /// The template of the functions that fetch and unpack them.
+    /// The template of the functions that fetch and unpack a run.
     template: &'static str,
-    /// The words that these take.
+    /// Words of a packed run.
     words: u32,
-    /// Whether some are fetched in pairs, besides those in fours.
+    /// Whether some words are fetched in pairs; the others are fetched in fours.
     pairs: bool,
-    /// Templates of functions that the format shares with other weights.
+    /// Templates of functions shared with other formats.
     shared: &'static [&'static str],
 }
 
-/// For each format that [`dot::packing`] knows.
+/// The row of a format; `None` if [`dot::packing`] does not support it.
 fn packed_row(format: Format) -> Option<PackedRow> {
     const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "unpack_i8/iq4_bytes.glsl"];
     const FP4: &[&str] = &["unpack_i8/fp4_bytes.glsl"];
@@ -258,7 +259,7 @@ fn packed_row(format: Format) -> Option<PackedRow> {
         Format::Q5_0 => ("unpack_i8/q5_0.glsl", 6, false, NONE),
         Format::Q5_1 => ("unpack_i8/q5_1.glsl", 6, false, NONE),
         Format::Q8_0 => ("unpack_i8/q8_0.glsl", 9, false, NONE),
-        // Of activations, which are asked for where they are needed.
+        // A format of activations, which are loaded at their use and not prefetched.
         Format::Q8_1 => ("unpack_i8/q8_1.glsl", 0, false, NONE),
         Format::Q2_K => ("unpack_i8/q2_k.glsl", 7, true, NONE),
         Format::Q3_K => ("unpack_i8/q3_k.glsl", 10, true, NONE),

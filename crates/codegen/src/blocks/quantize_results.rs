@@ -1,8 +1,8 @@
-//! Values rounded to blocks: the function of each format, and how its words are stored.
+//! Quantization of results to blocks: the function of each format, and the stores of its words.
 //!
-//! A format is a row of [`row`]: a template with its holes. What comes out of the function are the words of the block's
-//! planes, in their order; where they lie follows from the format's table. A plane of two bytes a block shares its words
-//! with the neighbours, so these are stored by the atomics that leave the other half as it is (decision 0007).
+//! Each format is one row of [`row`]: a template and its arguments. The function returns the words of the block's
+//! planes in order; the format's table gives their offsets. A plane of two bytes per block shares each word with the
+//! adjacent block, so atomics store it and leave the other half unchanged (decision 0007).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// The template of a format's function and its holes.
+/// The template of a format's function and its arguments; `None` if the format cannot be quantized on the device.
 fn row(format: Format) -> Option<(&'static str, Hole)> {
     let none = || context! {};
     Some(match format {
@@ -38,7 +38,7 @@ fn row(format: Format) -> Option<(&'static str, Hole)> {
     })
 }
 
-/// Words that the function of a format gives.
+/// Words that the function of a format returns.
 pub(crate) fn words(format: Format) -> usize {
     format.spec().planes.iter().map(|plane| plane.bytes_per_block.div_ceil(4)).sum()
 }
@@ -48,7 +48,7 @@ pub(crate) fn function(format: Format) -> String {
     format!("round_{}", format.spec().name)
 }
 
-/// The functions that a matvec's epilogue calls.
+/// The quantization functions that a matvec's epilogue calls.
 pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, CodegenError> {
     let all: BTreeSet<Format> = formats(e).into_iter().collect();
     let alone: Vec<Format> = all.iter().copied().filter(|f| By::able(e.caps, *f) == By::One).collect();
@@ -69,7 +69,7 @@ pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, Codege
     Ok(text)
 }
 
-/// The functions `round_..` of formats, each once, and what they share.
+/// The functions `round_..` of `formats`, each once, with their helper functions.
 pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
     let mut rendered: BTreeMap<Format, String> = BTreeMap::new();
     for format in formats {
@@ -93,19 +93,19 @@ pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
     Ok(text)
 }
 
-/// Who rounds a block of a matvec's results.
+/// Which invocations quantize a block of a matvec's results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// One invocation.
     One,
-    /// Eight neighbours, four elements each, which they find in shared memory.
+    /// Eight adjacent invocations, four elements each, read from shared memory.
     Eight,
-    /// The 32 neighbours that compute its elements.
+    /// The 32 adjacent invocations that compute the block's elements.
     All,
 }
 
 impl By {
-    /// Those who can on a device.
+    /// The widest cooperation that the device supports.
     fn able(caps: &DeviceCaps, format: Format) -> By {
         let neighbours = |count| {
             caps.subgroup_shuffle
@@ -119,7 +119,8 @@ impl By {
         }
     }
 
-    /// Which invocations store a word of the bytes, with the place of it, and which store what stands beside them.
+    /// The guard of the invocations that store a word of the quants with that word's index, and the guard of the
+    /// invocation that stores the rest of the block. `None` for one invocation per block.
     fn own(self) -> Option<((&'static str, &'static str), &'static str)> {
         match self {
             By::One => None,
@@ -128,7 +129,7 @@ impl By {
         }
     }
 
-    /// The function of a format.
+    /// The name of a format's function.
     fn function(self, format: Format) -> String {
         match self {
             By::One => function(format),
@@ -137,14 +138,16 @@ impl By {
     }
 }
 
-/// Whether the invocations that compute results round them together, so that those of a block must be neighbours.
+/// Whether the invocations that compute results also quantize them with shuffles. Those of one block must then be
+/// adjacent.
 pub(crate) fn neighbours(e: &Emitter<'_>, segment: &Segment) -> bool {
     let all = |output: &usize| format_of(e, *output).is_some_and(|f| By::able(e.caps, f) == By::All);
     segment.outputs.iter().any(all)
 }
 
-/// Emits the lines that round `x`, element `linear` of output `output`, with the others of its block, and store that; `false`, and
-/// nothing is emitted, where its neighbours have no elements of it.
+/// Emits the lines that quantize `x`, element `linear` of output `output`, together with the other elements of its
+/// block, and store the block. Returns `false` and emits nothing unless adjacent invocations compute the elements of a
+/// block.
 pub(crate) fn each(
     e: &mut Emitter<'_>,
     output: usize,
@@ -162,7 +165,7 @@ pub(crate) fn each(
     Ok(true)
 }
 
-/// The format that a kernel's output is rounded to, if it is.
+/// The format that an output is quantized to, if any.
 pub(crate) fn format_of(e: &Emitter<'_>, output: usize) -> Option<Format> {
     match e.body.op(output_root(e.body, output)) {
         Op::Quantize(format) => Some(*format),
@@ -170,8 +173,8 @@ pub(crate) fn format_of(e: &Emitter<'_>, output: usize) -> Option<Format> {
     }
 }
 
-/// Emits the lines that store `words` as the block of output `output` (a tensor of blocks, or a state of them) whose first
-/// element has the linear index `first` in what is rounded.
+/// Emits the lines that store `words` as one block of output `output` (a tensor of blocks, or a state of them). `first`
+/// is the linear index of the block's first element before quantization.
 pub(crate) fn store(
     e: &mut Emitter<'_>,
     output: usize,
@@ -195,7 +198,7 @@ pub(crate) fn store(
         let count = plane.bytes_per_block / 4;
         let (buffer, start) = (&e.buffers[buffer], start / 4);
         let line = match (count, word) {
-            // Neighbours have the words of the bytes; the first of them has what follows.
+            // Each cooperating invocation holds one word of the quants; the first also holds what follows.
             (_, 0) if let Some((word, _)) = by.own() => {
                 let (own, at) = word;
                 let store = buffer.store(
@@ -235,8 +238,8 @@ pub(crate) fn store(
     Ok(())
 }
 
-/// What a matvec's template needs to round results of a segment: for each output that is blocks the function and
-/// the lines that store its words.
+/// What a matvec's template needs to quantize the results of a segment: the function and the store lines of each block
+/// output. Outputs that the epilogue quantizes by itself ([`each`]) are left out.
 pub(crate) fn of_segment(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -266,7 +269,7 @@ pub(crate) fn of_segment(
     Ok(found)
 }
 
-/// Floats of shared memory in which results of a tile wait to be rounded, for each output of a segment that is.
+/// Floats of shared memory that stage a tile's results for quantization, for each quantized output of a segment.
 pub(crate) fn waiting(e: &Emitter<'_>, form: &ContractionForm, m: u32, tiles: &[u32]) -> Vec<u32> {
     let mut floats: Vec<u32> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
@@ -278,12 +281,12 @@ pub(crate) fn waiting(e: &Emitter<'_>, form: &ContractionForm, m: u32, tiles: &[
     floats
 }
 
-/// The formats that outputs of a kernel are rounded to.
+/// The formats that the kernel's outputs are quantized to.
 pub(crate) fn formats(e: &Emitter<'_>) -> Vec<Format> {
     (0..e.body.outputs().len()).filter_map(|output| format_of(e, output)).collect()
 }
 
-/// Blocks of a tensor of `numel` elements.
+/// Blocks in a tensor of `numel` elements; `None` if they do not fill whole blocks.
 pub(crate) fn blocks(numel: &Dim) -> Option<Dim> {
     numel.div_exact(&dot::BLOCK.into())
 }

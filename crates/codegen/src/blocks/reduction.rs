@@ -1,4 +1,4 @@
-//! Reductions over a workgroup or by single invocations: the functions, and the loop that feeds them.
+//! Reductions over a workgroup, a subgroup or one invocation: their GLSL functions, and the loop that feeds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,17 @@ use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
 use crate::template::render;
 
-/// The reductions that a kernel calls.
+/// The reduction functions that a kernel calls.
 #[derive(Default)]
 pub(crate) struct Used {
     functions: BTreeMap<String, Hole>,
     args: BTreeMap<String, Hole>,
-    /// Those over a subgroup that are more than an operation of GLSL, by their functions over the workgroup.
+    /// Subgroup reductions that are more than one GLSL built-in, by the name of the workgroup function.
     parts: BTreeMap<String, Hole>,
     types: BTreeSet<Glsl>,
-    /// Neighbouring columns that a workgroup reduces side by side; 0 and 1 if all of it reduces one row.
+    /// Adjacent columns that a workgroup reduces in parallel; 0 or 1 if the whole workgroup reduces one row.
     columns: u32,
-    /// Where workgroups that share a row meet.
+    /// The buffers of partials through which the workgroups of a split row combine.
     pub places: Vec<Partials>,
 }
 
@@ -39,7 +39,7 @@ fn word(kind: ReduceKind) -> &'static str {
     }
 }
 
-/// The neutral element as a literal.
+/// The identity element as a literal.
 fn identity(kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
     let (low, high) = match (ty, dtype) {
         (Glsl::Float | Glsl::Double, _) => (ty.literal(f64::NEG_INFINITY), ty.literal(f64::INFINITY)),
@@ -64,7 +64,7 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
         (ReduceKind::Prod, _) => format!("{x} * {y}"),
         (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float | Glsl::Double) => format!("max_of({x}, {y})"),
         (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float | Glsl::Double) => format!("min_of({x}, {y})"),
-        // Not max() and min(): spirv-opt's constant propagation takes `acc = max(acc, c)` in a loop for the start
+        // Not max() and min(): spirv-opt's constant propagation replaces `acc = max(acc, c)` in a loop by the initial
         // value of acc, since it cannot evaluate the extended instruction (shaderc 0.10).
         (ReduceKind::Max | ReduceKind::ArgMax, _) => format!("{x} > {y} ? {x} : {y}"),
         (ReduceKind::Min | ReduceKind::ArgMin, _) => format!("{x} < {y} ? {x} : {y}"),
@@ -72,12 +72,12 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
 }
 
 impl Used {
-    /// For workgroups that take so many neighbouring columns (0: one row).
+    /// For workgroups that reduce this many adjacent columns (0: one row).
     pub fn of_columns(columns: u32) -> Self {
         Used { columns, ..Used::default() }
     }
 
-    /// The name of the workgroup function for a value reduction.
+    /// The name of the workgroup function of a value reduction. Marks it as used.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
         let (name, _, hole) = self.function(kind, ty, dtype);
         self.types.insert(ty);
@@ -85,20 +85,20 @@ impl Used {
         name
     }
 
-    /// The name of the function over a subgroup for a value reduction.
+    /// The name of the subgroup function of a value reduction. Marks it as used.
     fn part(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
         let (name, part, hole) = self.function(kind, ty, dtype);
         self.parts.insert(name, hole);
         part
     }
 
-    /// The names of the functions over a workgroup and over a subgroup, and what a template needs to write them.
+    /// The names of the workgroup and subgroup functions, and the template arguments that render them.
     fn function(&self, kind: ReduceKind, ty: Glsl, dtype: DType) -> (String, String, Hole) {
         let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
         let subgroup = match kind {
-            // Neighbouring invocations hold different columns.
+            // Adjacent invocations hold different columns.
             _ if self.columns > 1 => "",
-            // Subgroup operations on 64 bits are a feature of their own.
+            // 64-bit subgroup operations need a separate device feature.
             _ if ty.bytes() > 4 => "",
             ReduceKind::Sum => "subgroupAdd",
             ReduceKind::Prod => "subgroupMul",
@@ -106,7 +106,7 @@ impl Used {
             ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
         };
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
-        // Over a subgroup: its own function where that takes care of NaN.
+        // A wrapper where NaN needs care, else the built-in.
         let part = if nan { format!("subgroup_{}", word(kind)) } else { subgroup.to_string() };
         let (scratch, to, from) = scratch(ty);
         let hole = context! {
@@ -116,7 +116,7 @@ impl Used {
         (name, part, hole)
     }
 
-    /// The name of the workgroup function for an index reduction.
+    /// The name of the workgroup function of an index reduction. Marks it as used.
     pub fn arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
         let name = format!("{}_arg_{}_{}", self.prefix(), word(kind), ty.word());
         self.types.insert(ty);
@@ -142,9 +142,9 @@ impl Used {
         workgroup * arrays
     }
 
-    /// Shared arrays that are declared, with the bytes of their elements.
+    /// Shared arrays that are declared, with their bytes per element.
     fn scratches(&self) -> BTreeMap<&'static str, u32> {
-        // The array of floats is always there.
+        // The float array is always declared.
         self.types.iter().chain([&Glsl::Float]).map(|ty| (scratch(*ty).0, ty.bytes())).collect()
     }
 
@@ -157,7 +157,7 @@ impl Used {
             return Ok(parts);
         }
         let kinds: Vec<&str> = if self.args.is_empty() { vec![] } else { vec!["arg"] };
-        // Subgroups that one subgroup sums up, if they all have the same size.
+        // Whether one subgroup can reduce the partials of all subgroups; requires a fixed subgroup size.
         let few = caps.has_fixed_subgroup_size()
             && workgroup / caps.scheduled_subgroup_size() <= caps.scheduled_subgroup_size();
         let holes = context! {
@@ -176,7 +176,7 @@ impl Used {
     }
 }
 
-/// Shared array and conversions; integers of either sign share one.
+/// The shared array of a type and the conversions to and from its elements; `int` and `uint` share one array.
 fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
     match ty {
         Glsl::Float => ("scratch_float", "", ""),
@@ -187,7 +187,7 @@ fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// Whether `a` comes before `b`; the first NaN comes before everything else.
+/// A GLSL test of whether `a` wins over `b`. A NaN wins over any number, and the first NaN stays.
 fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
     let sign = if kind == ReduceKind::ArgMin { "<" } else { ">" };
     match ty {
@@ -196,8 +196,8 @@ fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
     }
 }
 
-/// Emits the passes over one row and binds each reduction to the variable that holds its result. Elements are read `group` at a
-/// time where they lie side by side (the number for all of a kernel, as a buffer's functions are for one).
+/// Emits the passes over one row and binds each reduction to the variable that holds its result. Adjacent elements are
+/// read in vectors of `group`, the same number in the whole kernel because a buffer's load functions have one width.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
@@ -220,10 +220,10 @@ pub(crate) fn emit(
     }
 }
 
-/// Emits the passes over the row of `walk` (or over its group of columns) and binds each reduction to what holds its
-/// result.
+/// Emits the passes over the row of `walk` (or over its group of columns) and binds each reduction to the variable that
+/// holds its result.
 ///
-/// Reductions of one level share a loop, so a row is read as few times as their dependencies allow.
+/// Reductions of one level share a loop, so a row is read only as often as their dependencies require.
 pub(crate) fn emit_walk(
     e: &mut Emitter<'_>,
     used: &mut Used,
@@ -240,10 +240,11 @@ pub(crate) fn emit_walk(
     Ok(())
 }
 
-/// What an invocation has of reductions before it meets the others.
+/// The accumulators of an invocation before the workgroup-wide reduction.
 pub(crate) struct Own(Vec<(NodeId, ReduceKind, Glsl, DType, String)>);
 
-/// Emits the loop in which each invocation reduces what is its own of a row, for reductions that wait for none of each other.
+/// Emits the loop in which each invocation accumulates its elements of a row, for reductions that do not depend on each
+/// other.
 pub(crate) fn accumulate(
     e: &mut Emitter<'_>,
     now: &[&(NodeId, Rows)],
@@ -280,7 +281,7 @@ pub(crate) fn accumulate(
     Ok(Own(results))
 }
 
-/// Emits the lines in which invocations meet; all get the results.
+/// Emits the reduction across invocations; every participating invocation receives the result.
 pub(crate) fn finish(
     e: &mut Emitter<'_>,
     used: &mut Used,
@@ -325,7 +326,7 @@ pub(crate) fn finish(
             };
             (ty.name(), scalar::held(dtype, text))
         };
-        // Of nothing, the position is 0.
+        // The position in an empty row is 0.
         let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
             .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
         if let Some(columns) = walk.columns_at_once() {
@@ -345,7 +346,7 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Whether a subgroup computes a reduction by operations of its own.
+/// Whether a reduction can use subgroup operations.
 pub(crate) fn by_subgroup(e: &Emitter<'_>, id: NodeId) -> bool {
     e.caps.subgroup_arithmetic
         && describe(e.body, id, e.caps).is_ok_and(|(kind, ty, _)| !kind.is_arg() && ty.bytes() == 4)

@@ -1,4 +1,4 @@
-//! Elements of a row that an invocation keeps in registers.
+//! Register caching of row elements.
 
 use tallow_ir::access::param_reads;
 use tallow_ir::index::{AtomDef, Index};
@@ -9,14 +9,14 @@ use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::storage::{Buffer, plain};
 
-/// Most elements of a row that an invocation keeps, where the largest workgroup leaves it more.
+/// Most elements of one operand that an invocation caches in registers. Longer rows are not cached.
 const MOST_ELEMENTS: i64 = 32;
 
-/// Most elements that it keeps of all operands together.
+/// Most elements that an invocation caches over all operands.
 const KEPT: usize = 48;
 
-/// Loads the groups that `roots` (values and where they are computed, in terms of the walk) read to registers, where a row
-/// fits: then memory is read once, and all loads of an invocation are on their way before the first is needed.
+/// Loads the groups that `roots` (values and the coordinates where the loop computes them) read into registers, if the
+/// row fits. Memory is then read once, and all loads of an invocation are in flight before the first use.
 pub(crate) fn keep(
     e: &mut Emitter<'_>,
     walk: &mut RowLoop,

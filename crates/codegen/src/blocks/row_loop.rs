@@ -1,48 +1,48 @@
-//! How the invocations of a workgroup go over the elements of a row, or of several columns side by side.
+//! Loops of a workgroup's invocations over the elements of a row, or of several adjacent columns.
 
 use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
 
 use crate::emit::{Emitter, Group};
 
-/// Who reduces a row.
+/// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// All invocations of a workgroup of this size; each gets the result.
+    /// All invocations of a workgroup of this size; each receives the result.
     Workgroup(u32),
     /// All invocations of a subgroup.
     Subgroup,
     /// One invocation.
     Alone,
-    /// This many slices of a workgroup, each beside others of neighbouring columns.
+    /// This many slices of a workgroup; adjacent invocations of a slice reduce adjacent columns.
     Slices(u32),
 }
 
-/// The loop over the elements of a row. Its variables are the same in all loops of a kernel, so that they find what is
-/// kept of the row.
+/// The loop over the elements of a row. All loops of a kernel use the same atoms, so that later loops find the
+/// register-cached elements.
 #[derive(Clone, Debug)]
 pub(crate) struct RowLoop {
     pub share: Share,
     /// Elements of a row.
     pub inner: Dim,
-    /// The row that the loop stands at.
+    /// The index of the current row.
     pub row: Index,
-    /// The element of it that the loop stands at.
+    /// The index of the current element in the row.
     pub i: Index,
-    /// Steps of the loop, where they are unrolled because the row is kept in registers.
+    /// Iterations, if the loop is unrolled because the row is register-cached.
     pub steps: Option<u32>,
-    /// Workgroups that share a row, or several columns side by side, if several do: each takes steps of its own.
+    /// Workgroups per row or per tile of columns, if it is split; each takes its share of the iterations.
     pub parts: Option<u32>,
-    /// Which invocations have a column of their own, if not all.
+    /// A guard for the invocations whose column exists, if not all do.
     pub inside: Option<String>,
-    /// The variable of the loop, and how many values it takes.
+    /// The loop variable and its extent.
     step: (AtomId, Dim),
-    /// The variable of the loop over a group's elements, and whether they are columns.
+    /// The variable of the loop over a group's elements, the group's size, and whether its elements are columns.
     group: Option<(AtomId, u32, bool)>,
 }
 
 impl RowLoop {
-    /// Over the elements one by one.
+    /// A loop over single elements.
     pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> RowLoop {
         let id = e.atoms.fresh(inner, AtomDef::Free);
         let (i, step) = (e.atoms.index(id), (id, inner.clone()));
@@ -59,7 +59,7 @@ impl RowLoop {
         }
     }
 
-    /// Over `groups` groups of `size` neighbouring elements.
+    /// A loop over `groups` groups of `size` adjacent elements.
     pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> RowLoop {
         let inner = groups * &Dim::constant(size.into());
         let (g, j) = (e.atoms.fresh(groups, AtomDef::Free), e.set_group(size));
@@ -78,7 +78,7 @@ impl RowLoop {
         }
     }
 
-    /// Over the elements of `size` neighbouring columns, those of group `r`.
+    /// A loop over the elements of `size` adjacent columns, those of column group `r`.
     pub fn columns(e: &mut Emitter<'_>, r: &Index, inner: &Dim, size: u32, slices: u32) -> RowLoop {
         let plain = RowLoop::each(e, r, inner, Share::Slices(slices));
         if size == 1 {
@@ -89,12 +89,12 @@ impl RowLoop {
         RowLoop { row, group: Some((j, size, true)), ..plain }
     }
 
-    /// Columns that one invocation holds, if they are several.
+    /// Columns per invocation, if more than one.
     pub fn columns_at_once(&self) -> Option<u32> {
         self.group.filter(|(_, _, columns)| *columns).map(|(_, size, _)| size)
     }
 
-    /// Declares a variable for each column.
+    /// Declares a variable, or an array with one element per column.
     pub fn declare(&self, e: &mut Emitter<'_>, ty: &str, name: &str, start: &str) {
         match self.columns_at_once() {
             None => e.line(format!("{ty} {name} = {start};")),
@@ -105,7 +105,7 @@ impl RowLoop {
         }
     }
 
-    /// That variable in the loop.
+    /// That variable in the loop over columns.
     pub fn column(&self, name: &str) -> String {
         if self.columns_at_once().is_some() { format!("{name}[j]") } else { name.to_string() }
     }
@@ -118,7 +118,8 @@ impl RowLoop {
         }
     }
 
-    /// What `name` keeps for a step, a group's array or an element, and the declaration for all steps.
+    /// The expression for the register-cached element or group of one iteration, and the declaration for all
+    /// iterations.
     pub fn kept(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
         let group = if size == 1 { String::new() } else { format!("[{size}]") };
         let step = match self.share {
@@ -131,12 +132,12 @@ impl RowLoop {
         (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
     }
 
-    /// The variable of the loop.
+    /// The loop variable.
     pub fn variable(&self) -> AtomId {
         self.step.0
     }
 
-    /// Steps that each invocation takes, if a constant number.
+    /// Iterations per invocation, if constant.
     pub fn steps_each(&self) -> Option<u32> {
         let groups = u32::try_from(self.step.1.as_const()?).ok()?;
         match self.share {
@@ -147,12 +148,12 @@ impl RowLoop {
         }
     }
 
-    /// The variable of the loop over a group's elements, and how many they are.
+    /// The variable of the loop over a group's elements, and the group's size.
     pub fn group(&self) -> Option<(AtomId, u32)> {
         self.group.map(|(j, size, _)| (j, size))
     }
 
-    /// Emits what is in loops over the row, where groups are loaded together.
+    /// Runs `lines` with the emitter set to load in groups, as inside the loop over the row.
     pub fn in_groups<T>(&self, e: &mut Emitter<'_>, lines: impl FnOnce(&mut Emitter<'_>) -> T) -> T {
         e.group = self.group().map(|(atom, size)| Group { atom, size });
         let result = lines(e);
@@ -172,7 +173,8 @@ impl RowLoop {
         e.bind_atom(self.step.0, self.name());
     }
 
-    /// Closes them. Lines of `after` stand behind the loop over a group's elements; what they do is done `only_if`.
+    /// Closes them. Lines of `after` follow the loop over a group's elements. The whole loop runs only if the condition
+    /// `only_if` holds.
     pub fn close(&self, e: &mut Emitter<'_>, after: Vec<String>, only_if: Option<&str>) {
         self.close_group(e, after);
         self.close_steps(e, only_if);
@@ -244,7 +246,7 @@ impl RowLoop {
         }
     }
 
-    /// Closes it; `after` are lines that stand behind.
+    /// Closes it; the lines of `after` follow the loop.
     pub fn close_group(&self, e: &mut Emitter<'_>, after: Vec<String>) {
         if let Some((_, size, _)) = self.group {
             e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));

@@ -1,8 +1,10 @@
-//! Rows shared among workgroups: few rows that are so long that a workgroup for each would leave most of the device idle.
-//! Each workgroup reduces its part of a row; the last that is done reduces what the parts gave. No workgroup waits for
-//! another, and which is the last does not show in the result, since each part has its place.
+//! Split reduction of rows, for few long rows where one workgroup per row would leave most of the device idle.
 //!
-//! Few long columns are shared alike, of which a workgroup takes a part of several side by side.
+//! Each workgroup reduces its part of a row and writes a partial. The last workgroup to finish combines the partials.
+//! No workgroup waits for another. The result does not depend on which one is last, since each partial has a fixed
+//! slot.
+//!
+//! Few long columns are split in the same way; a workgroup then reduces its part of several adjacent columns.
 
 use tallow_ir::ReduceKind;
 use tallow_ir::form::{RowForm, bindings};
@@ -13,28 +15,29 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Scratch};
 use crate::scalar::Glsl;
 
-/// Invocations of a part, at least.
+/// Fewest invocations of a workgroup that reduces a part of a row.
 const WORKGROUP: u32 = 256;
 
-/// Elements of each invocation of a part of columns, at least. See `form::split`, whose parts are for rows.
+/// Fewest elements per invocation in a part of a column. For parts of rows see `form::split`.
 const ELEMENTS: i64 = 16;
 
-/// Fewest parts of columns for which it is worthwhile to have several, and parts of all columns at most: of 512 invocations each,
-/// as they are, they fill half of the largest devices.
+/// Fewest parts per column that are worth a split, and most parts of all column tiles together. 256 workgroups of 512
+/// invocations fill half of the largest devices.
 const PARTS: (i64, i64) = (4, 256);
 
-/// How rows are split.
+/// How a row or a tile of columns is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowSplit {
-    /// Workgroups of a row, at most as many as each has invocations; or of columns side by side, as many as each has slices.
+    /// Workgroups per row, at most as many as a workgroup has invocations; or per tile of columns, at most as many as a
+    /// workgroup has slices.
     pub parts: u32,
     /// Invocations of a workgroup.
     pub workgroup: u32,
 }
 
 impl RowSplit {
-    /// How the rows of a kernel are split; `None` where a workgroup takes a row as fast, or what is written needs results
-    /// of a whole row before its end.
+    /// The split of a kernel's rows. `None` where one workgroup is as fast, or where an output needs the result of a
+    /// whole row inside the row.
     pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<RowSplit> {
         let parts = form.parts()?;
         let most = floor_pow2(e.caps.max_workgroup_invocations);
@@ -43,7 +46,8 @@ impl RowSplit {
         possible(e, form, i64::from(split.parts) * i64::from(split.workgroup)).then_some(split)
     }
 
-    /// How columns are split of which there are so many `tiles`, each for a workgroup whose `slices` take groups of `group` columns.
+    /// The split of columns in `tiles` tiles, one tile per workgroup. A workgroup has `slices` slices, and an
+    /// invocation reduces `group` adjacent columns.
     pub fn of_columns(
         e: &Emitter<'_>,
         form: &RowForm,
@@ -62,8 +66,9 @@ impl RowSplit {
     }
 }
 
-/// Whether parts can meet, of which a step of all together takes so many elements: nothing is done with a row before its end, and
-/// there are bindings to meet in. The loop's variable goes beyond the row by less than a step.
+/// Whether a split is possible: outputs depend only on results of whole rows, and bindings for the partials are
+/// available. The loop variable overshoots the row by less than `step`, the elements that one iteration of all parts
+/// covers; it must not overflow 32 bits.
 fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
     let bindings = bindings(e.body, e.caps) + form.meeting_places();
     form.ends_with_results(e.body)
@@ -71,26 +76,26 @@ fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
         && form.inner.max_value().saturating_add(step) <= i64::from(u32::MAX)
 }
 
-/// A value of each part, for all parts of all rows.
+/// A buffer with one partial for each part of each row.
 #[derive(Clone, Debug)]
 pub(crate) struct Partials {
     pub name: String,
     pub ty: Glsl,
 }
 
-/// What a reduction found in a part, in each of its invocations: the variable of it, which is to hold what another part
-/// found instead, and for positions of extremes that of the position.
+/// The partial of one reduction, as each invocation of a part sees it. `acc` names its accumulator, which later
+/// receives the partial of another part. Index reductions also have a position variable.
 pub(crate) struct Partial<'a> {
     pub kind: ReduceKind,
     pub ty: Glsl,
     pub acc: &'a str,
-    /// Over the workgroup, as an expression.
+    /// The reduction over the workgroup, as an expression.
     pub reduced: String,
     pub identity: String,
 }
 
-/// Emits the end of a part: all but the last workgroup of a row leave there, and in that invocation `p` holds for each
-/// reduction what part `p` found; where columns are shared, slice `p` of each.
+/// Emits the combination of partials. All but the last workgroup of a row return there. In the last one, invocation `p`
+/// then holds the partial of part `p` for each reduction; with columns, slice `p` does so for each column.
 pub(crate) fn combine(
     e: &mut Emitter<'_>,
     walk: &RowLoop,
@@ -102,7 +107,7 @@ pub(crate) fn combine(
         Share::Workgroup(_) | Share::Subgroup | Share::Alone => ("lane", "lane == 0u", None, "row"),
     };
     let first = format!("{place} == 0u");
-    // Of columns beyond the last, which are the last again, nothing is written.
+    // Invocations past the last column repeat the last one and write nothing.
     let (first, own) = match own {
         Some(own) => (format!("{first} && {own}"), format!(" && {own}")),
         None => (first, String::new()),
@@ -126,7 +131,7 @@ pub(crate) fn combine(
             let positions = add(Glsl::Uint);
             let position = walk.column(&format!("{acc}_at"));
             e.line(format!("const uint {whole} = {reduced};"));
-            // One invocation has it, or all have nothing.
+            // One invocation holds the position, or all hold the "none" value.
             e.line(format!("if ({position} == {whole}{own}) {values}[{at}] = {value};"));
             e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
             again.push((position, positions, "0xffffffffu".to_string()));
@@ -163,7 +168,7 @@ pub(crate) fn combine(
     Ok(places)
 }
 
-/// Where a part of a row, whose number is an expression, has its place.
+/// The index of a row's partial in its buffer; `part` is an expression.
 fn place_of(row: &str, parts: u32, part: &str) -> String {
     match row {
         "0u" => part.to_string(),
@@ -172,8 +177,8 @@ fn place_of(row: &str, parts: u32, part: &str) -> String {
     }
 }
 
-/// What the template declares of the places where parts meet: of each its binding, type and name, and the binding of the
-/// counts of parts that are done.
+/// The buffers of partials that the template declares: binding, type and name of each, and the binding of the counters
+/// of finished parts.
 pub(crate) fn declare(
     e: &mut Emitter<'_>,
     form: &RowForm,
@@ -187,7 +192,7 @@ pub(crate) fn declare(
         let binding = e.scratch(Scratch { bytes, fill: None });
         declared.push(minijinja::context! { binding => binding, type => ty.name(), name => name });
     }
-    // One for each row, or for each tile of columns.
+    // One counter per row, or per tile of columns.
     let done = e.scratch(Scratch { bytes: 4 * rows, fill: Some(0) });
     minijinja::context! { places => declared, done => done, parts => split.parts }
 }

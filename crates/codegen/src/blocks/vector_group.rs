@@ -1,4 +1,4 @@
-//! How many neighbouring elements an invocation takes, so that what it reads and writes is 16 bytes wide.
+//! Vector width: how many adjacent elements an invocation processes, so that its loads and stores are 16 bytes wide.
 
 use tallow_ir::access::param_reads;
 use tallow_ir::form::{index_rows, output_root};
@@ -9,21 +9,22 @@ use crate::emit::{Anchor, Emitter, written_at};
 use crate::kernel::CodegenError;
 use crate::storage::{Buffer, bytes, plain};
 
-/// Most elements of a group: 16 bytes of the 16-bit types, and as many as the functions of blocks unpack.
+/// Most elements of a group: 16 bytes of a 16-bit type, and the number that dequantization functions unpack at once.
 const MOST: u32 = 8;
 
-/// What a loop computes at the element it stands at: a value at coordinates, and the output that stores it, if any.
+/// A value that a loop computes at coordinates, and the output that stores it, if any.
 pub(crate) struct Root {
     pub value: Value,
     pub at: Vec<Index>,
     pub output: Option<usize>,
 }
 
-/// The largest group in which each param is read, and each output written, side by side or at one element for the
-/// whole group; 1 if there is none. `roots` gives what loops over groups of a size compute, if the size fits.
+/// The largest group in which every param is read, and every output written, at adjacent elements or at one element for
+/// the whole group. It is 1 if there is none. `roots` returns what loops over groups of a given size compute, if the
+/// size divides the extent.
 ///
-/// The narrowest type decides: 16 bytes of it make a group, of wider types several accesses. What is picked by an
-/// index from memory may lie anywhere.
+/// The narrowest type decides: a group is 16 bytes of it, and several accesses of wider types. Elements selected by an
+/// index from memory need not be adjacent.
 pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>) -> u32 {
     let mut size = MOST;
     while size > 1 {
@@ -40,7 +41,7 @@ pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Opti
     1
 }
 
-/// Bytes of the narrowest elements that are accessed in groups of `size`; `None` if something lies apart.
+/// Bytes of the narrowest element type accessed in groups of `size`; `None` if some elements are not adjacent.
 fn narrowest(body: &Graph, roots: &[Root], atoms: &mut Atoms, j: AtomId, size: u32) -> Option<u32> {
     let access =
         |(param, index): (Value, Index)| (body.ty(param).dtype, body.ty(param).shape.max_numel(), index);
@@ -75,16 +76,16 @@ fn narrowest(body: &Graph, roots: &[Root], atoms: &mut Atoms, j: AtomId, size: u
     Some(narrowest)
 }
 
-/// What is computed in rows, whose neighbouring elements an invocation stores together.
+/// Row results whose adjacent elements an invocation stores together.
 pub(crate) struct Results<'a> {
-    /// Extents: two outer ones, and that of a row.
+    /// Extents: two outer ones and the row length.
     pub shape: &'a Shape,
-    /// Outputs, of the elements of `shape` in the same order.
+    /// Output numbers; each has the elements of `shape` in the same order.
     pub outputs: &'a [usize],
 }
 
 impl Results<'_> {
-    /// Elements of the largest group.
+    /// The size of the largest group.
     pub fn size(&self, body: &Graph) -> u32 {
         size(body, |atoms, j, size| {
             let size = Dim::constant(size.into());
@@ -106,14 +107,15 @@ impl Results<'_> {
         [0, 1, 2].map(|axis| &self.shape.dims()[axis])
     }
 
-    /// Groups of `size` in a row.
+    /// Groups of `size` per row.
     pub fn groups(&self, size: u32) -> Dim {
         let length = self.extents()[2];
         length.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| length.clone())
     }
 
-    /// Emits the stores of the results at the outer place `at` and in the group of `size` that the variable `group` counts,
-    /// which are in an array for each of `results`; ends the scope that is open.
+    /// Emits the stores of one group of results and ends the open scope. `[outer, row]` are the outer coordinates. The
+    /// variable `group` counts groups of `size`. Each pair of `results` names a node and the array that holds its
+    /// values.
     pub fn store(
         &self,
         e: &mut Emitter<'_>,
