@@ -1,4 +1,4 @@
-//! A kernel that the user wrote: its buffers and its grid. The shader is taken as it is (see [`crate::custom`]).
+//! User-written kernels: their bindings and grid. The shader is used unchanged (see [`crate::custom`]).
 
 use tallow_ir::form::{SingleForm, whole_param};
 use tallow_ir::{CustomCode, Op, PushValue, TensorType};
@@ -8,7 +8,7 @@ use crate::emit::Emitter;
 use crate::kernel::{Binding, CodegenError, Count, Kernel, Source, Target};
 use crate::schedule::{Algorithm, Schedule};
 
-/// The schedule: the user's workgroup.
+/// The schedule: the user's workgroup size.
 pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
     let invocations = match e.body.op(form.node.into()) {
         Op::Custom(custom) => custom.kernel.workgroup.iter().fold(1u32, |all, n| all.saturating_mul(*n)),
@@ -65,7 +65,7 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
     whole("a custom kernel", &grid)?;
     let glsl = match &kernel.code {
         CustomCode::Glsl(text) => text.clone(),
-        // Nothing compiles this: it is what a person sees in dumps.
+        // Never compiled; shown in dumps only.
         CustomCode::Spirv(words) => format!("// SPIR-V, {} words\n", words.len()),
     };
     let name = format!("custom .. {}", kernel.name);
@@ -76,7 +76,7 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
         workgroup,
         grid,
         scratch: vec![],
-        // What the module then declares is what it uses, which is checked.
+        // After optimization, the module declares only what it uses; these declarations are checked.
         optimize: true,
         target: Target::Vulkan12,
         custom: Some(kernel),

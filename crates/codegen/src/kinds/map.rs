@@ -1,4 +1,5 @@
-//! One invocation per element of the outputs, or per group of neighbours; they loop where the grid is smaller.
+//! Elementwise kernels: one invocation per element of the outputs, or per group of adjacent elements. Invocations loop
+//! if the grid is smaller.
 
 use minijinja::context;
 use tallow_ir::form::{MapForm, output_root};
@@ -56,7 +57,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     finish(e, parts)
 }
 
-/// Elements of a group of the map's elements in order.
+/// The vector width of the map.
 fn group_size(e: &Emitter<'_>, form: &MapForm) -> u32 {
     vector_group::size(e.body, |atoms, j, size| {
         let size = Dim::constant(size.into());

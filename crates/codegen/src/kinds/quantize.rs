@@ -1,4 +1,4 @@
-//! Values rounded to blocks: one invocation a block, which finds the scale of its 32 elements and packs them.
+//! Quantization to blocks: one invocation per block, which computes the scale of its 32 elements and packs them.
 
 use minijinja::context;
 use tallow_ir::form::SingleForm;

@@ -1,8 +1,10 @@
-//! Reductions over rows, and what is computed from them: passes with reductions, then a loop that writes.
+//! Row kernels: reductions over rows and what is computed from them, as passes that reduce and then a loop that stores.
 //!
-//! One workgroup takes a row and keeps it in registers if it fits; one invocation takes a short row; where elements of
-//! neighbouring rows lie side by side, a workgroup takes several rows, each shared by slices of it; and few long rows are
-//! shared among workgroups ([`split_rows`]).
+//! - One workgroup reduces a row, register-cached if it fits.
+//! - One invocation reduces a short row.
+//! - Where elements of adjacent rows are contiguous, a workgroup reduces several rows ("columns"), each divided among
+//!   slices of the workgroup.
+//! - Few long rows are split among workgroups ([`split_rows`]).
 
 use minijinja::context;
 use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
@@ -18,38 +20,38 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{self, Algorithm, Schedule, Tile};
 
-/// Longest row (elements) that one invocation reduces by itself: a workgroup would leave most of its
-/// invocations idle and then wait for their exchange.
+/// Longest row (elements) that one invocation reduces: a workgroup would leave most of its invocations idle and then
+/// wait for the reduction across them.
 const SHORT_ROW: i64 = 16;
 
-/// The same for rows whose elements lie apart, such as columns and the windows of a pool: then it is elements
-/// of neighbouring rows that lie side by side, and neighbouring invocations read them together.
+/// The same for rows with strided elements, such as columns and pooling windows. Elements of adjacent rows are then
+/// contiguous, and adjacent invocations read them with coalesced loads.
 const SHORT_STRIDED_ROW: i64 = 64;
 
-/// Invocations of a workgroup that takes a short row each.
+/// Invocations per workgroup where each reduces a short row.
 const SHORT_ROWS: u32 = 64;
 
-/// Elements of a row that an invocation takes.
+/// Elements of a row per invocation.
 const ELEMENTS: i64 = 16;
 
-/// Invocations of a workgroup, but for rows so long that each would take more than [`ELEMENTS`].
+/// Invocations per workgroup, except for rows so long that each would reduce more than [`ELEMENTS`] elements.
 const WORKGROUP: u32 = 256;
 
-/// Fewest and most groups of columns of a workgroup: 128 to 512 bytes of f32.
+/// Fewest and most column groups per workgroup: 128 to 512 bytes of f32.
 const COLUMNS: (u32, u32) = (8, 32);
 
-/// Invocations of a workgroup that takes columns.
+/// Invocations per workgroup that reduces columns.
 const COLUMNS_WORKGROUP: u32 = 512;
 
-/// The candidates, the cost model's default first: more invocations for a row or fewer; for columns, other widths too. One
-/// only where an invocation takes a row, or workgroups share one.
+/// The tuning candidates, the cost model's default first: more or fewer invocations per row; for columns, other tile
+/// widths too. Only the default where an invocation reduces a row, or workgroups split one.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
     let layout = layout(e, form);
     let first = layout.schedule();
     let (w, c) = (layout.workgroup, layout.columns);
     let others = match layout.share {
         _ if layout.split.is_some() => vec![],
-        // (No layout gives a row to a subgroup.)
+        // (No layout assigns a row to a subgroup.)
         Share::Alone | Share::Subgroup => vec![],
         Share::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
         Share::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
@@ -63,7 +65,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
     [first].into_iter().chain(others.into_iter().filter(fits).map(schedule)).collect()
 }
 
-/// The kernel of one of these schedules.
+/// The kernel of one of these candidates.
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
     let mut layout = layout(&e, form);
     (layout.workgroup, layout.columns) = (schedule.workgroup, schedule.tile.m);
@@ -99,7 +101,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let limit = e.caps.max_workgroup_count[0];
     let (template, per) = match layout.share {
         Share::Alone => ("short_rows.comp", layout.workgroup),
-        // (No layout gives a row to a subgroup; each would write it.)
+        // (No layout assigns a row to a subgroup; each subgroup would store the result.)
         Share::Workgroup(_) | Share::Subgroup if layout.split.is_some() => ("row_split.comp", 1),
         Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
         Share::Slices(_) if layout.split.is_some() => ("row_split.comp", layout.columns),
@@ -126,15 +128,15 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     finish(e, parts)
 }
 
-/// How a kernel's invocations share its rows.
+/// The mapping of rows to invocations.
 struct Layout {
     share: Share,
     workgroup: u32,
-    /// Elements that an invocation takes side by side.
+    /// Adjacent elements that an invocation processes at once.
     group: u32,
-    /// Groups of rows side by side that a workgroup takes; 0 if it takes one row at a time.
+    /// Groups of adjacent rows per workgroup; 0 if a workgroup reduces one row at a time.
     columns: u32,
-    /// How workgroups share a row, if several do.
+    /// How a row is split among workgroups, if it is.
     split: Option<RowSplit>,
 }
 
@@ -171,7 +173,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
             Some(roots(e, form, &row, &i, atoms, true))
         });
         let groups = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX).div_ceil(group);
-        // A workgroup for each core; with more columns each takes more of them, side by side.
+        // One workgroup per core; with more columns than that, each workgroup takes more adjacent ones.
         let columns = floor_pow2(groups / cost::workgroups_to_fill(e.caps)).clamp(COLUMNS.0, COLUMNS.1);
         let columns = columns.min(groups.checked_next_power_of_two().unwrap_or(columns));
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
@@ -195,7 +197,7 @@ fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     wanted.clamp(floor_pow2(e.caps.scheduled_subgroup_size().max(8)).min(most), most)
 }
 
-/// Whether one invocation takes a whole row.
+/// Whether one invocation reduces a whole row.
 fn is_short(form: &RowForm) -> bool {
     let limit = |rows: &Rows| {
         let first = rows.shape.rank() - rows.axes.len();
@@ -205,7 +207,7 @@ fn is_short(form: &RowForm) -> bool {
     form.inner.as_const().is_some_and(|n| (1..=limit).contains(&n))
 }
 
-/// The index of an axis of extent `n` as a group of `size` and element `j` of it.
+/// An axis index of extent `n`, written as a group of `size` and element `j` of the group.
 fn grouped(atoms: &mut Atoms, n: &Dim, size: u32, j: AtomId) -> Option<Index> {
     let size = Dim::constant(size.into());
     let groups = n.div_exact(&size).filter(|n| !n.is(0))?;
@@ -213,7 +215,7 @@ fn grouped(atoms: &mut Atoms, n: &Dim, size: u32, j: AtomId) -> Option<Index> {
     Some(atoms.add(&g.scale(&size), &atoms.index(j)))
 }
 
-/// What the loops compute at element `i` of row `row`, and for each row if `each_row`.
+/// What the loops compute at element `i` of row `row`; includes the outputs per row if `each_row`.
 fn roots(
     e: &Emitter<'_>,
     form: &RowForm,
@@ -244,11 +246,11 @@ fn roots(
     all
 }
 
-/// Keeps what the loops read in registers, where a row fits.
+/// Register-caches the elements that the loops read, if the row fits.
 fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut RowLoop) -> Result<(), CodegenError> {
     let fits = match walk.share {
         Share::Workgroup(_) => true,
-        // One by one, it is what an index map like a window's makes of it that costs, not the loads.
+        // Without vector loads, the index arithmetic (of a window, for example) is the cost, not the loads.
         Share::Alone => walk.group().is_some(),
         Share::Subgroup | Share::Slices(_) => false,
     };
@@ -261,13 +263,13 @@ fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut RowLoop) -> Result<(), C
     register_cache::keep(e, walk, roots.into_iter().map(|root| (root.value, root.at)).collect())
 }
 
-/// How the groups of columns of a kernel are numbered.
+/// Numbering of a kernel's column groups.
 struct Tiles {
-    /// Tiles of neighbouring columns.
+    /// Tiles of adjacent column groups, as an expression.
     count: String,
-    /// The group of columns of an invocation.
+    /// The column group of an invocation, clamped to the last one.
     r: String,
-    /// When that is none but its own.
+    /// The condition that the invocation's group exists; `None` if it always does.
     inside: Option<String>,
 }
 
@@ -290,7 +292,7 @@ impl Tiles {
     }
 }
 
-/// The loop that writes an element for each element, and what writes one for each row.
+/// Emits the loop that stores the outputs per element, then the stores of the outputs per row.
 fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &RowLoop, tiles: &Tiles) -> Result<(), CodegenError> {
     let buffers: Vec<usize> = (0..form.outputs.len()).map(|o| e.result(o as u32)).collect();
     let of_kind =

@@ -1,4 +1,4 @@
-//! Running sums and products: one workgroup a row, which carries its total from chunk to chunk.
+//! Scan (prefix sum and product): one workgroup per row, which carries its running total from chunk to chunk.
 
 use minijinja::context;
 use tallow_ir::form::{Rows, SingleForm};
@@ -10,10 +10,10 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule};
 
-/// Elements of a chunk, one an invocation.
+/// Elements per chunk, one per invocation.
 const WORKGROUP: u32 = 256;
 
-/// The schedule: an invocation for each element of a row, up to [`WORKGROUP`].
+/// The schedule: one invocation per element of a row, up to [`WORKGROUP`].
 pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
     let node = e.body.node(form.node);
     let len = match node.op {

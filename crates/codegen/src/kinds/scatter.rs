@@ -1,4 +1,4 @@
-//! Values combined into computed positions of a buffer that holds the target already, by atomics.
+//! Scatter: atomically combines values into computed positions of a buffer that already holds the target.
 
 use minijinja::context;
 use tallow_ir::form::SingleForm;

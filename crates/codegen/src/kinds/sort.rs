@@ -1,6 +1,8 @@
-//! The order along an axis: each invocation counts how many elements come before its own, which is the place
-//! of its own. No two have the same, so nothing is exchanged, and rows of any length take one dispatch; the work
-//! grows with the square of the row.
+//! Argsort by rank: each invocation counts how many elements of the row precede its own; the count is the position in
+//! the output.
+//!
+//! Ranks are unique, so no elements are exchanged, and rows of any length take one dispatch. The work is quadratic in
+//! the row length.
 
 use minijinja::context;
 use tallow_ir::form::{Rows, SingleForm};
@@ -12,14 +14,14 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule};
 
-/// Elements of a tile, one an invocation.
+/// Elements per tile, one per invocation.
 const WORKGROUP: u32 = 256;
 
-/// Comparisons that are written out. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
-/// without a word: with one comparison each, rows of more elements came out in no order.
+/// Unroll factor of the comparison loop. Mesa's software device silently leaves all loops of an invocation after 65535
+/// iterations in total. With one comparison per iteration, rows of more elements came out in no order.
 const STEP: u32 = 16;
 
-/// The schedule: an invocation for each element of a row, up to [`WORKGROUP`].
+/// The schedule: one invocation per element of a row, up to [`WORKGROUP`].
 pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
     let node = e.body.node(form.node);
     let len = match node.op {
@@ -41,7 +43,7 @@ pub(crate) fn kernel(
     };
     let from = e.body.ty(node.operands[0]).dtype;
     let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from };
-    // Unsigned integers in the order of the elements.
+    // Sort keys: unsigned integers with the same order as the elements.
     let (before, after, key_type, zero) = match Glsl::of(from, e.caps) {
         Some(Glsl::Float) => ("sort_key(", ")", "uint", "0u"),
         Some(Glsl::Int) => ("uint(", ") ^ 0x80000000u", "uint", "0u"),
@@ -59,7 +61,7 @@ pub(crate) fn kernel(
     let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
     e.open();
     let row = e.atom(&count, "row");
-    // Read twice under two names: as the invocation's own element, and as one of the tile.
+    // Loaded under two names: the invocation's own element, and an element of the tile.
     let element = |e: &mut Emitter<'_>, name: &str| -> Result<(String, String), CodegenError> {
         e.open();
         let i = e.atom(&len, name);

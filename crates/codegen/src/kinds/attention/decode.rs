@@ -1,5 +1,8 @@
-//! Attention of one query: a workgroup takes heads that share their keys, so that each key is read and unpacked once for
-//! all of them, and a part of the keys; the last that is done brings the parts together. Few keys have one workgroup for each head.
+//! Decode attention (one query) with split-K over the keys.
+//!
+//! A workgroup processes query heads that share a key head, so that each key is read and unpacked once for all of them,
+//! and one part of the keys. The last workgroup to finish combines the partials. With few keys, each head has one
+//! workgroup and there is no split.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
@@ -15,14 +18,14 @@ use crate::kernel::{CodegenError, Count, Kernel, Scratch};
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Schedule, Split};
 
-/// Elements that a lane reads side by side.
+/// Adjacent elements that a lane reads at once.
 const STEP: u32 = WIDE as u32;
 
-/// Heads of a workgroup at most, and elements of their queries that a lane holds.
+/// Most heads per workgroup, and most query elements that a lane holds in registers.
 const HEADS: u32 = 2;
 const HELD: u32 = 32;
 
-/// Keys that a team takes at a time: their loads are under way together.
+/// Keys that a team (the lanes that read one key together) processes per iteration; their loads are in flight together.
 const KEYS: u32 = 4;
 
 /// The cost model's default.
@@ -36,7 +39,7 @@ pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
     Schedule { split: Split { slices, above }, ..schedule }
 }
 
-/// The candidates: more and shorter slices or fewer, and smaller workgroups.
+/// The tuning candidates: more and shorter parts of the keys or fewer, and smaller workgroups.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let first = first(e.caps);
     let (workgroup, Split { slices, above }) = (first.workgroup, first.split);
@@ -55,21 +58,21 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     [first].into_iter().chain(others).collect()
 }
 
-/// Extents of a kernel that follow from the device and the shape.
+/// Sizes of a kernel, derived from the device and the shape.
 struct Sizes {
-    /// Invocations, of which each `team` reads a key together.
+    /// Invocations of a workgroup; each `team` of lanes reads one key together.
     workgroup: u32,
     subgroups: u32,
     team: u32,
     teams: u32,
     heads: u32,
-    /// Parts of the keys, and up to how many keys are one workgroup's.
+    /// Parts of the keys, and the number of keys up to which one workgroup processes all of them.
     splits: u32,
     least: u32,
 }
 
-/// The sizes for one query of `d` elements and values of `width` over at most `keys` keys, `group` heads to a key head; `None`
-/// where the device lacks what the kernel needs.
+/// The sizes for one query of `d` elements and values of `width` elements over at most `keys` keys. `group` heads share
+/// a key head. `None` if the device lacks a feature that the kernel needs.
 fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule: Schedule) -> Option<Sizes> {
     let size = caps.scheduled_subgroup_size();
     let fixed = caps.has_fixed_subgroup_size() && size.is_power_of_two();
@@ -79,7 +82,8 @@ fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule:
     let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
     let pieces = d.max(width).div_ceil(team * STEP);
     let splits = if keys > u64::from(least) { splits } else { 1 };
-    // Few keys are read faster than scores are computed, so that more workgroups are what counts.
+    // With few keys, computing scores takes longer than reading keys, so more workgroups matter more than sharing
+    // loads.
     let most = if splits > 1 { HEADS } else { 1 };
     let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
     let heads = (1..=most.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
@@ -91,19 +95,19 @@ fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule:
 }
 
 impl Sizes {
-    /// Elements of a value of `width`, or of a query, that a lane holds in pieces.
+    /// Pieces of [`STEP`] elements that a lane holds of a value of `width` elements, or of a query.
     fn pieces(&self, width: u32) -> u32 {
         width.div_ceil(self.team * STEP)
     }
 
-    /// Floats between the results of subgroups in shared memory.
+    /// Shared-memory stride between the partials of subgroups, in floats.
     fn row(&self, width: u32) -> u32 {
         self.pieces(width) * STEP * (self.team + 1)
     }
 }
 
-/// Sums over lanes in which each step leaves a lane half of `count` sums, by the masks of the steps: those that halve, with
-/// what they leave, then those for which one is left.
+/// A butterfly reduction of `count` sums over lanes. A step exchanges halves and leaves each lane half of the sums.
+/// Returns the steps that halve with the sums they leave, the masks of the other steps, and the sums left per lane.
 fn halving(mut count: u32, masks: &[u32]) -> (Vec<Hole>, Vec<u32>, u32) {
     let (mut halves, mut rest) = (vec![], vec![]);
     for mask in masks {
@@ -117,12 +121,12 @@ fn halving(mut count: u32, masks: &[u32]) -> (Vec<Hole>, Vec<u32>, u32) {
     (halves, rest, count)
 }
 
-/// The powers of two below `to` from half of it down to `from`.
+/// The powers of two from `to / 2` down to `from`.
 fn masks(from: u32, to: u32) -> Vec<u32> {
     std::iter::successors(Some(to / 2), |m| Some(m / 2)).take_while(|m| *m >= from.max(1)).collect()
 }
 
-/// The sizes of this kernel for an attention that it can compute.
+/// The sizes for an attention; `None` if this kernel cannot compute it.
 fn planned(e: &Emitter<'_>, form: &AttentionForm, schedule: Schedule) -> Option<Sizes> {
     let node = e.body.node(form.node);
     let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
@@ -132,7 +136,7 @@ fn planned(e: &Emitter<'_>, form: &AttentionForm, schedule: Schedule) -> Option<
     sizes(e.caps, heads / groups, d, width, keys, schedule).filter(|_| q[1].is(1))
 }
 
-/// Whether this kernel computes an attention.
+/// Whether this kernel supports an attention.
 pub(crate) fn fits(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
     let (k, v) = (e.body.node(form.node).operands[1], e.body.node(form.node).operands[2]);
     planned(e, form, first(e.caps)).is_some()
@@ -162,8 +166,9 @@ pub(crate) fn kernel(
     let (hi, si, di) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(d, "d"));
     let query = widened(&mut e, DType::F32, q, &[hi, si, di])?;
     let q_lines = e.close().join("\n");
-    // Keys and values that are one load each are asked for a step ahead, the first before it is known how many there are: of
-    // many keys other workgroups of the multiprocessor hide the loads, and there are fewer where each takes more registers.
+    // Keys and values that are one load each are prefetched one iteration ahead. The first prefetch is issued before
+    // the number of keys is known. With many keys, other workgroups of the core hide the latency, and the registers of
+    // a prefetch would lower occupancy.
     let some = sizes.splits == 1 && t.max_value() > 0;
     let ahead = some && holds(&mut e, k, t.max_value()) && holds(&mut e, v, t.max_value());
     let mut lines = |value, name: &str| -> Result<[String; 3], CodegenError> {
@@ -200,7 +205,7 @@ pub(crate) fn kernel(
     let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
 
     let (heads, d, width) = (number(h), number(d), number(width));
-    // What splits meet in takes two bindings more, which a device may not have.
+    // The partials of a split need two more bindings, which a device may not have.
     if e.bindings.len() as u64 + 2 > u64::from(e.caps.max_storage_buffers) {
         sizes.splits = 1;
     }
@@ -228,7 +233,7 @@ pub(crate) fn kernel(
         Count::constant(1),
     ];
     whole("attention", &grid)?;
-    // Products of a team, as many as there are lanes or a power of two of them, so that they can be halved.
+    // Products per team, padded to a power of two so that they can be halved.
     let products = sizes.heads.next_power_of_two() * KEYS;
     let (halves, rest, per) = halving(products, &masks(1, sizes.team));
     let held = sizes.heads * sizes.pieces(width) * STEP;
@@ -236,7 +241,8 @@ pub(crate) fn kernel(
     let same_head = masks(1, sizes.team).into_iter().enumerate();
     let same_head: Vec<u32> = same_head.filter(|(i, _)| products >> (i + 1) < KEYS).map(|(_, m)| m).collect();
     let same_head: Vec<u32> = same_head.into_iter().filter(|m| !rest.contains(m)).collect();
-    // A lane holds several sums, or several lanes hold the same: sum `at` is in lane `lane_of_at` at `place`.
+    // A lane holds several sums, or several lanes hold the same sum: sum `at` is in lane `lane_of_at`, at index
+    // `place`.
     let apart = 1u32 << rest.len();
     let scaled = |x: &str, times: u32, by: u32| match (times, by) {
         (1, 1) => x.to_string(),

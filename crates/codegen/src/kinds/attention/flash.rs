@@ -1,6 +1,8 @@
-//! Attention of many queries by matrix hardware: a workgroup takes 16 or 32 queries a subgroup, keys in tiles through shared
-//! memory, softmax online. Scores pass through shared memory (`attention_flash_shared.comp`). Where it is known which elements of a matrix lie in
-//! which lane they stay in registers (`attention_flash_registers.comp`).
+//! Flash attention of many queries with cooperative matrices: 16 or 32 queries per subgroup, tiles of keys staged in
+//! shared memory, online softmax.
+//!
+//! `attention_flash_shared.comp` passes scores through shared memory. Where the fragment layout is known,
+//! `attention_flash_registers.comp` leaves them in registers.
 
 use std::f64::consts::LOG2_E;
 
@@ -19,28 +21,28 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Epilogue, Schedule, Tile};
 
-/// Queries of a workgroup.
+/// Queries per workgroup.
 const QUERIES: u32 = SUBGROUPS * SIDE;
 
-/// Subgroups of a workgroup where each has 16 queries; all share the tiles of keys and values.
+/// Subgroups per workgroup at 16 queries each; all share the tiles of keys and values.
 const SUBGROUPS: u32 = 8;
 
-/// Invocations of a subgroup: two for each of its queries.
+/// Invocations per subgroup: two for each of its queries.
 const LANES: u32 = 2 * SIDE;
 
-/// Rows and columns of the matrices that a subgroup multiplies.
+/// Rows and columns of a cooperative matrix.
 const SIDE: u32 = 16;
 
-/// Keys of a tile.
+/// Keys per tile.
 const KEYS: u32 = 32;
 
-/// Widest head and value, whose queries and sums a subgroup keeps in registers.
+/// Widest head and value; a subgroup holds its queries and accumulators in registers.
 const WIDEST: i64 = 128;
 
-/// Words of 16 bytes between rows of scores: 32 of f32, and one more against bank conflicts.
+/// Stride between rows of scores, in 16-byte words: 32 f32 scores, and one word of padding against bank conflicts.
 const STRIDE: u32 = KEYS / 4 + 1;
 
-/// Whether `value [heads, rows, width]` is a buffer of f16 in which the elements of a row are neighbours.
+/// Whether `value [heads, rows, width]` is an f16 buffer whose rows are contiguous.
 fn rows_of_f16(body: &Graph, value: Value) -> bool {
     let dims = body.ty(value).shape.dims();
     let mut atoms = Atoms::default();
@@ -53,31 +55,31 @@ fn rows_of_f16(body: &Graph, value: Value) -> bool {
     })
 }
 
-/// Words of shared memory: tiles of keys and values, and for each subgroup scores and factors.
+/// Shared memory in 16-byte words: tiles of keys and values, and for each subgroup its scores and rescaling factors.
 fn words(d: u32, e: u32) -> u32 {
     KEYS * (d / 8 + 1) + KEYS * (e / 8 + 1) + SUBGROUPS * (SIDE * STRIDE + 64)
 }
 
-/// How `attention_flash_registers.comp` is cut up.
+/// Tile sizes of `attention_flash_registers.comp`.
 #[derive(Clone, Copy)]
 struct FlashTile {
-    /// Subgroups of a workgroup.
+    /// Subgroups per workgroup.
     subgroups: u32,
-    /// Matrices of 16 queries that a subgroup has.
+    /// Blocks of 16 queries per subgroup.
     blocks: u32,
-    /// Keys of a tile.
+    /// Keys per tile.
     keys: u32,
 }
 
 impl FlashTile {
-    /// Where there are many workgroups: what is loaded from shared memory is multiplied twice, and two workgroups share a
-    /// multiprocessor. That takes all registers there are, so not where weights are two matrices.
+    /// For many workgroups: each fragment loaded from shared memory is multiplied twice, and two workgroups run per
+    /// core. This needs all registers, so it is not used where the weights are two matrices.
     const LARGE: FlashTile = FlashTile { subgroups: 4, blocks: 2, keys: 16 };
 
-    /// Elsewhere: more subgroups for the same queries.
+    /// Otherwise: more subgroups for the same queries.
     const SMALL: FlashTile = FlashTile { subgroups: SUBGROUPS, blocks: 1, keys: 32 };
 
-    /// Large where most cores have two workgroups.
+    /// Large if most cores get two workgroups and weights are rounded, so that they are one matrix.
     fn of(caps: &DeviceCaps, heads: &Dim, queries: &Dim, rounds: bool) -> FlashTile {
         let workgroups = heads.max_value().saturating_mul(queries.max_value()) / i64::from(QUERIES);
         if rounds && workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps)) {
@@ -87,12 +89,12 @@ impl FlashTile {
         }
     }
 
-    /// Whether each lane has as many pieces of a tile as any other.
+    /// Whether a tile of rows of `width` elements divides evenly into 16-byte loads among the lanes.
     fn fills(self, width: u32) -> bool {
         (self.keys * width / 8).is_multiple_of(self.subgroups * LANES)
     }
 
-    /// Row of a tile and piece of eight elements of that row that a lane's piece `i` is.
+    /// The row of a tile, and the group of eight elements in that row, of a lane's load `i`.
     fn piece(self, width: u32) -> [String; 2] {
         let (lanes, pieces) = (self.subgroups * LANES, width / 8);
         if lanes.is_multiple_of(pieces) {
@@ -101,12 +103,13 @@ impl FlashTile {
         ["/", "%"].map(|op| format!("(i * {lanes}u + lane) {op} {pieces}u"))
     }
 
-    /// Columns of results that pass through shared memory together.
+    /// Columns of results that are staged in shared memory at once.
     fn columns(e: u32) -> u32 {
         [64, 48, 32].into_iter().find(|columns| e.is_multiple_of(*columns)).unwrap_or(SIDE)
     }
 
-    /// Words of a tile of keys and values; of what a subgroup has of the same memory before and after; and of all.
+    /// Shared memory in 16-byte words: a tile of keys and values, the space of one subgroup for queries and results in
+    /// the same memory, and the total.
     fn words(self, d: u32, e: u32) -> [u32; 3] {
         let tile = self.keys * (d / 8 + 1) + self.keys * (e / 8 + 1);
         let own = SIDE * (d / 8 + 1).max(FlashTile::columns(e) / 4 + 1);
@@ -114,7 +117,7 @@ impl FlashTile {
     }
 }
 
-/// Whether this kernel computes an attention.
+/// Whether this kernel supports an attention.
 pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let node = e.body.node(form.node);
     let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
@@ -135,8 +138,9 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && node.operands[..3].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
-/// The candidates, the cost model's default first: scores in registers where the fragment layout is known. Scores in shared
-/// memory stay a candidate there, because the other kernel needs all registers, so that its speed depends on the driver.
+/// The tuning candidates, the cost model's default first: scores in registers where the fragment layout is known.
+/// Scores in shared memory remain a candidate there. The other kernel needs all registers, so its speed depends on the
+/// driver.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let node = e.body.node(form.node);
     let Op::Attention(attrs) = node.op else { return vec![] };
@@ -173,7 +177,7 @@ pub(crate) fn kernel(
     let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
     let (t_text, s_text) = (e.dim(t), e.dim(s));
     let (hi, gi) = (e.atom(h, "h"), e.atom(&vs.dims()[0], "g"));
-    // The lines that load eight elements of a row, once they stand in the loop over rows.
+    // The lines that load eight elements of a row, inside the loop over rows.
     let mut piece = |value: Value, head: &Index, name: &str, extent: &Dim| -> Result<_, CodegenError> {
         e.open();
         let row = e.atom(extent, name);
@@ -240,10 +244,10 @@ pub(crate) fn kernel(
     }
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     e.extensions.insert("GL_KHR_shader_subgroup_vote");
-    // Past this many keys there are none.
+    // No sequence has more keys than this.
     let window = attrs.window.map(|w| w.min(1 << 30));
     let ragged = t.as_const().is_none_or(|t| t % i64::from(rows.keys) != 0);
-    // Loops over tiles, and whether keys of them are hidden.
+    // Loops over tiles, and whether each masks keys.
     let phases: &[bool] = match (window.is_some(), attrs.causal || ragged) {
         (true, _) => &[true],
         (false, true) => &[false, true],
@@ -259,12 +263,12 @@ pub(crate) fn kernel(
     };
     let own = if by_rows {
         let scale = attrs.scale.as_f64();
-        // A factor of an ordinary size goes into the exponent.
+        // A scale of ordinary magnitude is folded into the exponent.
         let plain = attrs.softcap.is_none() && node.operands.len() == 3 && (1e-6..1e6).contains(&scale);
         let to_exponent = if plain { scale * LOG2_E } else { LOG2_E };
         let [tile, own, words] = rows.words(d, width);
         let pieces = |width: u32| (rows.keys * width / 8).div_ceil(rows.subgroups * LANES);
-        // Whether what a lane loads may lie behind the last key.
+        // Whether a lane's loads may go past the last key.
         let clamped = ragged || window.is_some() || !rows.fills(d) || !rows.fills(width);
         let ([k_row, k_part], [v_row, v_part]) = (rows.piece(d), rows.piece(width));
         context! {

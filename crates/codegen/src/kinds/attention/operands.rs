@@ -1,4 +1,4 @@
-//! Loads of queries, keys and values, and stores of results, for every attention kernel.
+//! Loads of queries, keys and values, and stores of results, shared by all attention kernels.
 
 use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::{AtomDef, Index};
@@ -9,14 +9,14 @@ use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::{self, Glsl};
 
-/// Lanes that read a key or value of up to `elements` together, eight each, if the device can bring several teams of a
-/// subgroup together.
+/// Lanes of a team: those that together read a key or value of up to `elements` elements, eight each. `None` if a
+/// subgroup would have several teams and the device cannot combine them.
 pub(crate) fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
     let lanes = elements.div_ceil(WIDE as u32).next_power_of_two().min(caps.scheduled_subgroup_size());
     (lanes == caps.scheduled_subgroup_size() || caps.subgroup_shuffle).then_some(lanes)
 }
 
-/// Whether eight neighbours of a row of `value` lie beside each other in a buffer, from each multiple of eight on.
+/// Whether eight adjacent elements of a row of `value`, from any multiple of eight on, are contiguous in a buffer.
 pub(crate) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
     let dims = e.body.ty(value).shape.dims().to_vec();
     let Some((last, rows)) = dims.split_last() else { return false };
@@ -24,7 +24,7 @@ pub(crate) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
     last.div_exact(&WIDE.into()).is_some() && neighbours_of(e, value, &rows, last).is_some()
 }
 
-/// The line that loads eight neighbours of a row of `value` from element `name` on; [`has_eights`] was asked.
+/// The line that loads eight adjacent elements of a row of `value`, from element `name` on. Requires [`has_eights`].
 pub(crate) fn eight(
     e: &mut Emitter<'_>,
     value: Value,
@@ -38,8 +38,8 @@ pub(crate) fn eight(
     Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
 }
 
-/// Whether eight neighbours of `value` are one load, which can be asked for from row `t` on for each `t` below `rows`, before the
-/// kernel knows how many rows there are: none lies beyond the buffer.
+/// Whether eight adjacent elements of `value` are one load that may be prefetched from any row below `rows` before the
+/// kernel knows the number of rows: no such row lies past the end of the buffer.
 pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
     let dims = e.body.ty(value).shape.dims().to_vec();
     let [g, _, last] = dims.as_slice() else { return false };
@@ -51,8 +51,8 @@ pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
     end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
 }
 
-/// The load of eight neighbours of a row of `value` from element `name` on, and the function that widens what it gave;
-/// [`holds`] was asked.
+/// The load of eight adjacent elements of a row of `value`, from element `name` on, and the function that widens the
+/// loaded word. Requires [`holds`].
 pub(crate) fn held(
     e: &mut Emitter<'_>,
     value: Value,
@@ -73,8 +73,8 @@ fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -
     operand::wide(e, value, &at, probe)
 }
 
-/// Lines that write `result`, of type `wide`, as the attention's element at head, query and column `at` to all outputs,
-/// in a scope that is open and ends here.
+/// The lines that store `result`, of type `wide`, to all outputs as the attention's element at head, query and column
+/// `at`. Ends the open scope.
 pub(crate) fn store(
     e: &mut Emitter<'_>,
     form: &AttentionForm,
@@ -95,7 +95,7 @@ pub(crate) fn store(
     Ok(e.close().join("\n"))
 }
 
-/// The type of scores and sums: f64 if an operand is, else f32.
+/// The accumulator type of scores and sums: f64 if an operand is f64, else f32.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
     let mut wide = DType::F32;
     for v in &e.body.node(form.node).operands {
@@ -111,7 +111,7 @@ pub(crate) fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType
     Ok(wide)
 }
 
-/// An element in the type of the sums.
+/// An element converted to the accumulator type.
 pub(crate) fn widened(
     e: &mut Emitter<'_>,
     wide: DType,
@@ -122,7 +122,7 @@ pub(crate) fn widened(
     Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text) } else { text })
 }
 
-/// The result in its own type; floats narrower than f32 stay in its precision where they can.
+/// The result converted to the attention's type. Floats narrower than f32 remain in f32 where possible.
 fn narrow(wide: DType, dtype: DType) -> String {
     if wide == DType::F64 {
         scalar::cast(wide, dtype, "result")

@@ -1,8 +1,9 @@
-//! Attention with online softmax: one workgroup a head and query.
+//! Attention with online softmax: one workgroup per head and query.
 //!
-//! Where subgroups can add, each takes its own share of the keys, and a team of its lanes reads one key together: eight
-//! elements a lane where they lie beside each other, so that several teams have keys under way, else one. Elsewhere each
-//! invocation has a key of its own. Keys and values in blocks are read as they are; what they mean is never in memory.
+//! With subgroup arithmetic, each subgroup processes its share of the keys, and a team of its lanes reads one key
+//! together. If elements are contiguous, a lane reads eight at once, so that several teams have keys in flight;
+//! otherwise it reads one. Without subgroup arithmetic, each invocation processes its own key. Keys and values in
+//! blocks are dequantized at the load and never materialized.
 
 use minijinja::context;
 use tallow_ir::cost;
@@ -19,36 +20,37 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Schedule};
 
-/// Keys of one step, where each invocation has its own.
+/// Keys per iteration where each invocation processes its own key.
 const WORKGROUP: u32 = 64;
 
-/// Values that are written out in that case. Mesa's software device leaves all loops of an invocation after 65535 iterations in all,
-/// without a word: with one value each, some 40,000 keys were too many.
+/// Unroll factor of the loop over values in that case. Mesa's software device silently leaves all loops of an
+/// invocation after 65535 iterations in total. With one value per iteration, some 40,000 keys were too many.
 const TOGETHER: u32 = 8;
 
-/// Keys that a subgroup takes at a time: their loads and sums are under way together.
+/// Keys that a team processes per iteration; their loads and sums are in flight together.
 const KEYS: u32 = 4;
 
-/// Invocations that share the keys of a single query; and of one of many, which fill a device by their number.
+/// Invocations per workgroup: for a single query, and for each of many queries, whose workgroups together fill a
+/// device.
 const ONE_QUERY: u32 = 512;
 const MANY_QUERIES: u32 = 128;
 
-/// Elements of a query or a value that a lane holds, at most.
+/// Most elements of a query or value that a lane holds.
 const HELD: u32 = 16;
 
-/// How the keys of a query are shared among subgroups.
+/// Partition of a query's keys among subgroups.
 struct Split {
     workgroup: u32,
     subgroups: u32,
 }
 
-/// The sharing for heads of `d` elements and values of `e`, if the device can do it.
+/// The partition for heads of `d` elements and values of `e`; `None` if the device does not support it.
 fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Option<Split> {
     let size = caps.scheduled_subgroup_size();
     let fixed = caps.has_fixed_subgroup_size();
     let workgroup = match cost::runs_workgroups_on_one_thread(caps) {
-        // One thread runs all subgroups, and more of them only add switches; with two their sums still meet, which
-        // tests without a GPU want to see.
+        // One thread runs all subgroups, so more of them only add context switches. With two, tests without a GPU still
+        // cover the combination of their partials.
         true => 2 * size,
         false if queries.is(1) => ONE_QUERY,
         false => MANY_QUERIES,
@@ -111,7 +113,8 @@ pub(crate) fn kernel(
     let q_lines = e.close().join("\n");
     let team = team(e.caps, number(d).max(number(width)));
     let eights = wide == DType::F32 && (split.is_none() || team.is_some());
-    // Teams read eight elements of keys and of values, or one of both; without them only keys are read by one invocation.
+    // Teams read eight elements of both keys and values, or one of both. Without teams, one invocation reads eight
+    // elements of a key only.
     let eights = eights && has_eights(&mut e, k) && (split.is_none() || has_eights(&mut e, v));
     let (step, team) = if eights { (WIDE as u32, team) } else { (1, None) };
     let team = team.unwrap_or(e.caps.scheduled_subgroup_size());
@@ -155,7 +158,7 @@ pub(crate) fn kernel(
     let score = if split.is_some() { "score[j]" } else { "score" };
     let capped = call(ElementwiseOp::Tanh, format!("{score} / {cap}"));
     let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
-    // What is called in the holes and by the template itself.
+    // The functions that the template and its arguments call.
     let text = format!(
         "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{key}{bias}{value} max_of( {} {} {}",
         if split.is_some() { "subgroup" } else { "" },
