@@ -1,8 +1,8 @@
-//! From a body graph to lines of GLSL.
+//! Emitter: translates a body graph to lines of GLSL.
 //!
-//! [`Emitter::value`] asks for one element of a value at given coordinates and returns an expression. Views
-//! change the coordinates, everything else becomes one SSA line that names its node. Lines go to the
-//! outermost loop in which all they depend on is known, so what a loop repeats is hoisted by construction.
+//! [`Emitter::value`] returns an expression for one element of a value at given coordinates. Views change the
+//! coordinates; every other op becomes one SSA line that names its node. A line goes to the outermost loop in which all
+//! its operands are known, so loop-invariant code is hoisted by construction.
 
 mod group;
 
@@ -19,42 +19,42 @@ use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
 use crate::scalar::{self, Glsl};
 use crate::storage::{Buffer, Extensions, plain};
 
-/// A GLSL expression (a name or literal) and the loop depth from which it is known.
+/// A GLSL expression (a name or literal) and the loop depth from which it is available.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub text: String,
     pub depth: usize,
 }
 
-/// What a read of an anchor's result means in this kernel.
+/// What a read of a node's result means in this kernel, for a node that the kernel computes by other means.
 #[derive(Clone, Debug)]
 pub(crate) enum Anchor {
-    /// A variable that holds the element the loops stand at.
+    /// A variable that holds the current element.
     Var(Expr),
-    /// An array in shared memory over the tile of columns: element `[row + column - base]`, or a function that is called
-    /// with that position.
+    /// A shared-memory array over the tile of columns: element `[row + column - base]`. If `call`, a function that
+    /// takes that position.
     Tile { array: String, row: String, base: String, depth: usize, call: bool },
-    /// A variable in which the element the loops stand at is still to be rounded to its type.
+    /// A variable with the current element, not yet rounded to its type.
     Result { text: String, depth: usize },
-    /// An array with one element a row.
+    /// An array with one element per row.
     Rows { array: String },
-    /// An array in shared memory with one element a row and run of columns of the tile.
+    /// A shared-memory array with one element per row and column group of the tile.
     Run(Box<Place>),
-    /// An array with the results of neighbouring columns, those of the group's loop.
+    /// An array with the results of adjacent columns, those of the group's loop.
     Group { array: String },
 }
 
-/// Where the results of a reduction over runs of columns are.
+/// Location of the results of a reduction over column groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub array: String,
-    /// Batches, rows and runs of columns.
+    /// Extents: batches, rows and column groups.
     pub all: Shape,
-    /// Runs of a tile.
+    /// Column groups per tile.
     pub side_by_side: u32,
-    /// Columns of a run.
+    /// Columns per column group.
     pub columns: u32,
-    /// The depth from which they are known.
+    /// The loop depth from which the results are available.
     pub depth: usize,
 }
 
@@ -74,25 +74,25 @@ pub(crate) struct Emitter<'a> {
     pub bindings: Vec<Binding>,
     pub scratch: Vec<Scratch>,
     pub anchors: HashMap<NodeId, Anchor>,
-    /// The loop over neighbouring elements that are loaded and stored together, if there is one.
+    /// The current loop over adjacent elements that are loaded and stored together, if any.
     pub group: Option<Group>,
     scopes: Vec<Scope>,
     memo: HashMap<Key, Expr>,
     names: HashMap<AtomId, Expr>,
     /// Positions relative to the start of a pad or concat part, by index and start.
     positions: HashMap<(Index, Dim), Expr>,
-    /// Arrays of the groups, or variables of the elements, that an invocation keeps of its row in all its loops, by buffer
-    /// and position.
+    /// Register-cached row elements, shared by all loops of the kernel: arrays of groups or variables of elements, by
+    /// buffer and position.
     pub kept: HashMap<(usize, Index), String>,
     /// Arrays of loaded groups, by buffer and position of the first element.
     arrays: HashMap<(usize, Index), Expr>,
     param_binding: HashMap<u32, usize>,
     table_binding: Option<usize>,
-    /// The buffer of the codebooks, where a weight refers to one.
+    /// The codebook buffer, if a weight refers to one.
     pub codebooks: Option<usize>,
-    /// Extents that were read from the table.
+    /// Extents already read from the table.
     dims: HashMap<Dim, String>,
-    /// Divisors that were read from the table.
+    /// Divisors already read from the table.
     divisors: HashMap<Dim, String>,
     counter: u32,
 }
@@ -139,7 +139,7 @@ impl<'a> Emitter<'a> {
         self.scopes[depth].lines.push(text.into());
     }
 
-    /// Opens a scope; what is emitted at its depth stays in it.
+    /// Opens a scope; lines emitted at its depth stay in it.
     pub fn open(&mut self) {
         self.scopes.push(Scope { lines: vec![] });
     }
@@ -154,7 +154,7 @@ impl<'a> Emitter<'a> {
         self.scopes.pop().map(|s| s.lines).unwrap_or_default()
     }
 
-    /// Closes the innermost scope and appends it to the next as a block with `head`.
+    /// Closes the innermost scope and appends it to the enclosing one as a block with `head`.
     pub fn close_block(&mut self, head: &str) {
         let lines = self.close();
         self.line(format!("{head} {{"));
@@ -164,13 +164,13 @@ impl<'a> Emitter<'a> {
         self.line("}");
     }
 
-    /// Names an iteration variable of the innermost scope.
+    /// Creates an iteration variable of the innermost scope.
     pub fn atom(&mut self, extent: &Dim, name: &str) -> Index {
         let id = self.atoms.fresh(extent, AtomDef::Free);
         self.bind_atom(id, name)
     }
 
-    /// Makes the variable of the loop over groups of `size` elements.
+    /// Creates the variable of the loop over groups of `size` elements.
     pub fn set_group(&mut self, size: u32) -> AtomId {
         let atom = self.atoms.fresh(&Dim::constant(size.into()), AtomDef::Free);
         self.group = Some(Group { atom, size });
@@ -269,7 +269,8 @@ impl<'a> Emitter<'a> {
         self.bind(Source::Result(index), true, &ty)
     }
 
-    /// The binding of memory through which workgroups meet, which the template declares. It comes after all others.
+    /// Adds the binding of global memory through which workgroups combine partials. The template declares it. It
+    /// follows all other bindings.
     pub fn scratch(&mut self, scratch: Scratch) -> usize {
         let source = Source::Scratch(self.scratch.len() as u32);
         self.scratch.push(scratch);
@@ -315,7 +316,7 @@ impl<'a> Emitter<'a> {
         Ok(Expr { text: if text.contains(' ') { format!("({text})") } else { text }, depth: atom.depth })
     }
 
-    /// A variable of a uint expression, or the expression itself where it is one.
+    /// The name of a variable that holds a uint expression; `text` itself if it is already a name.
     fn named(&mut self, text: String, depth: usize) -> String {
         if !text.contains(' ') && !text.contains('(') {
             return text;
@@ -325,8 +326,8 @@ impl<'a> Emitter<'a> {
         name
     }
 
-    /// What `div_by` takes for an extent that only a run knows. (Compilers turn division by a literal into such a
-    /// multiplication themselves.)
+    /// The divisor argument of `div_by`, for an extent known only at run time. (Compilers themselves turn division by a
+    /// literal into such a multiplication.)
     fn divisor(&mut self, dim: &Dim) -> String {
         if let Some(name) = self.divisors.get(dim) {
             return name.clone();
@@ -403,7 +404,7 @@ impl<'a> Emitter<'a> {
                 let linear = self.atoms.flatten(at, &ty.shape);
                 let buffer = self.param(*index);
                 let stored = self.buffers[buffer].dtype;
-                // Blocks of plain elements: their values are f32, like those of all blocks.
+                // Block formats of plain elements: their values are f32, like those of all blocks.
                 let as_read = |text: String| match stored == ty.dtype {
                     true => Ok(text),
                     false => glsl(stored).map(|_| scalar::cast(stored, DType::F32, &text)),
@@ -420,7 +421,7 @@ impl<'a> Emitter<'a> {
             Op::Iota { len, dtype } => {
                 let i = self.index(&at[0])?;
                 let ty = glsl(*dtype)?.name();
-                // Beyond, an f32 would round first.
+                // Past 2^24, the conversion to f32 would round first.
                 let text = if *dtype == DType::BF16 && len.max_value() > 1 << 24 {
                     format!("odd_int({})", i.text)
                 } else {
@@ -440,7 +441,7 @@ impl<'a> Emitter<'a> {
                 Ok(self.define(glsl(*dtype)?.name(), text, 0, value.node))
             }
             Op::Elementwise(op) => {
-                // Doubles have no instruction for the exponential, and would not gain.
+                // GLSL has no double-precision exponential, and doubles would not gain from it.
                 if glsl(ty.dtype)? == Glsl::Float
                     && let Some(gated) = GatedTanh::of(body, node)
                 {
@@ -533,7 +534,7 @@ impl<'a> Emitter<'a> {
         }
         let e = self.index(index)?;
         let text = if start.is(0) { e.text } else { format!("{} - {}", e.text, self.dim(start)) };
-        // Read up to three times: in the guard of the coordinate, as the coordinate, and in the test of the pad.
+        // Used up to three times: in the guard of the coordinate, as the coordinate, and in the pad's test.
         let at = if text.contains(' ') {
             let name = self.fresh_name("p");
             self.line_at(e.depth, format!("uint {name} = {text};"));
@@ -612,7 +613,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A sum as the type of `value` holds it.
+    /// An accumulator rounded to the type of `value`.
     fn rounded(&mut self, value: Value, text: String, depth: usize) -> Result<Expr, CodegenError> {
         let dtype = self.body.ty(value).dtype;
         let held = scalar::held(dtype, text.clone());
@@ -624,7 +625,7 @@ impl<'a> Emitter<'a> {
         Ok(self.define(ty.name(), held, depth, value.node))
     }
 
-    /// A new SSA variable for a node, at the depth where its operands are known.
+    /// Defines an SSA variable for a node, at the depth where its operands are available.
     fn define(&mut self, ty: &str, text: String, depth: usize, node: NodeId) -> Expr {
         let name = self.fresh_name("v");
         let comment = format!("%{} = {}", node.0, self.body.node_text(node));
@@ -632,14 +633,14 @@ impl<'a> Emitter<'a> {
         Expr { text: name, depth }
     }
 
-    /// Stores output `index` at element coordinates `at` of its root (for a state update, of the box); nothing where an
-    /// index names a row beyond the state.
+    /// Stores output `index` at element coordinates `at` of its root (for a state update, of the update). Stores
+    /// nothing if an index selects a row past the end of the state.
     pub fn store(&mut self, index: u32, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
         let written = self.written(index, at)?;
         self.store_written(&written, buffer, at)
     }
 
-    /// The same of what [`Emitter::written`] found.
+    /// Like [`Emitter::store`], with the result of [`Emitter::written`].
     fn store_written(&mut self, written: &Written, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
         let e = self.value(written.root, at)?;
         let i = self.index(&written.to)?;
@@ -649,7 +650,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Declarations of all buffers and the functions that access them.
+    /// The declarations of all buffers, and the functions that access them.
     pub fn declarations(&mut self) -> (String, String) {
         let mut declarations = String::new();
         let mut functions = String::new();

@@ -1,9 +1,9 @@
-//! Elementwise ops as GLSL expressions. One arm an op; the compiler demands a new one for a new row of the
-//! table in `tallow-ir`.
+//! Elementwise ops as GLSL expressions: one match arm per op. The compiler demands an arm for each new row of the table
+//! in `tallow-ir`.
 //!
-//! Guards are here: where SPIR-V leaves a result undefined or loose (NaN in min and max, float to integer
-//! range, integer division by zero, powers of negative numbers, large arguments of sine), the expression
-//! calls a function of `templates/math.glsl` with the meaning that the interpreter gives.
+//! Some SPIR-V results are undefined or loosely specified: NaN in min and max, out-of-range float to integer, integer
+//! division by zero, powers of negative numbers, sine of large arguments. For these the expression calls a function of
+//! `templates/math.glsl` that matches the interpreter.
 
 use tallow_ir::elementwise::TypeRule;
 use tallow_ir::{DType, DeviceCaps, ElementwiseOp as E, Scalar};
@@ -11,7 +11,7 @@ use tallow_ir::{DType, DeviceCaps, ElementwiseOp as E, Scalar};
 /// GLSL types that kernels compute in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Glsl {
-    /// `float`: f32, and narrower floats in wider precision.
+    /// `float`: f32, and narrower floats in f32 precision.
     Float,
     /// `uint`: u8 and u32.
     Uint,
@@ -24,7 +24,7 @@ pub enum Glsl {
 }
 
 impl Glsl {
-    /// The type that values of `dtype` have in registers; `None` if kernels for the device cannot compute in it.
+    /// The register type of `dtype`; `None` if the device cannot compute in it.
     pub fn of(dtype: DType, caps: &DeviceCaps) -> Option<Glsl> {
         let ty = Glsl::register(dtype);
         let has = match ty {
@@ -35,7 +35,7 @@ impl Glsl {
         has.then_some(ty)
     }
 
-    /// As [`Glsl::of`] for a device that has all types.
+    /// Like [`Glsl::of`], for a device that has all types.
     fn register(dtype: DType) -> Glsl {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::Block(_) => Glsl::Float,
@@ -46,7 +46,7 @@ impl Glsl {
         }
     }
 
-    /// The type's name.
+    /// The GLSL name.
     pub fn name(self) -> &'static str {
         match self {
             Glsl::Float => "float",
@@ -57,7 +57,7 @@ impl Glsl {
         }
     }
 
-    /// The type of four of them.
+    /// The type of a vector of four.
     pub fn vector(self) -> &'static str {
         match self {
             Glsl::Float => "vec4",
@@ -68,7 +68,7 @@ impl Glsl {
         }
     }
 
-    /// The name in the names of functions and arrays.
+    /// The word for this type in names of functions and arrays.
     pub fn word(self) -> &'static str {
         match self {
             Glsl::Long => "long",
@@ -89,7 +89,7 @@ impl Glsl {
         matches!(self, Glsl::Float | Glsl::Double)
     }
 
-    /// A literal of a number that the type holds exactly, or an f64 that a float type rounds.
+    /// A literal of a number that the type represents exactly, or of an f64 that a float type rounds.
     pub fn literal(self, value: f64) -> String {
         let special = |float: u32, double: u32| match self {
             Glsl::Double => format!("packDouble2x32(uvec2(0u, {double:#x}u))"),
@@ -128,7 +128,7 @@ impl Glsl {
     }
 }
 
-/// The expression for `op` on operand expressions `x`, whose values have type `ty` (of `dtype`).
+/// The expression for `op` on operand expressions `x`; their values have type `ty` (the register type of `dtype`).
 pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
     let a = x.first().map_or("", String::as_str);
     let b = x.get(1).map_or("", String::as_str);
@@ -201,17 +201,17 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
         E::Not => flag(format!("{a} == 0u")),
         E::Select => format!("{a} != 0u ? {b} : {c}"),
     };
-    // What an 8-bit float holds is so far from what f32 does that every result is rounded.
+    // An 8-bit float has so much less precision than f32 that every result is rounded.
     let rounds = matches!(op.rule(), TypeRule::Float | TypeRule::Numeric) && dtype == DType::F8E4M3;
     if rounds && !is_closed(op) { format!("round_f8({text})") } else { text }
 }
 
-/// True if the result is one of the operands, perhaps with another sign.
+/// True if the result is one of the operands (perhaps with its sign changed) or a sign, which needs no rounding.
 fn is_closed(op: E) -> bool {
     matches!(op, E::Neg | E::Abs | E::Sign | E::Minimum | E::Maximum)
 }
 
-/// `e` wrapped to the bits of an integer type that lives in a wider register; other types as they are.
+/// `e` wrapped to the bits of an integer type that is computed in a wider register; unchanged for other types.
 pub fn narrowed(dtype: DType, e: String) -> String {
     match dtype {
         DType::U8 => format!("({e}) & 0xffu"),
@@ -228,13 +228,13 @@ pub fn narrowed(dtype: DType, e: String) -> String {
     }
 }
 
-/// A sum kept in a register as a value of `dtype`: wrapped, or for f8e4m3 rounded, as what an 8-bit float cannot
-/// hold must not be seen. The other floats stay in the precision of the register.
+/// An accumulator in a register as a value of `dtype`: integers are wrapped, and f8e4m3 is rounded, since values that
+/// it cannot represent must not be visible. Other floats stay in register precision.
 pub fn held(dtype: DType, e: String) -> String {
     if dtype == DType::F8E4M3 { format!("round_f8({e})") } else { narrowed(dtype, e) }
 }
 
-/// A uint expression as a number of `dtype`.
+/// A uint expression converted to `dtype`.
 pub fn from_uint(dtype: DType, a: &str) -> String {
     let ty = Glsl::register(dtype).name();
     match dtype {
@@ -251,10 +251,10 @@ pub fn from_uint(dtype: DType, a: &str) -> String {
     }
 }
 
-/// The expression that converts `a` from dtype `from` to `to`, both computed in their register types.
+/// The expression that converts `a` from dtype `from` to `to`, both in their register types.
 pub fn cast(from: DType, to: DType, a: &str) -> String {
     let (source, target) = (Glsl::register(from), Glsl::register(to));
-    // An f64 on its way to less than an f32 is rounded once: to odd on the way.
+    // Converting f64 to a type narrower than f32 must round once, so the intermediate f32 is rounded to odd.
     let narrow = |a: &str| match source {
         Glsl::Double => format!("odd_of({a})"),
         Glsl::Float => a.to_string(),

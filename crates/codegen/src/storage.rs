@@ -1,11 +1,11 @@
 //! Storage buffers in GLSL: declarations, and functions that load and store one element.
 //!
-//! 16- and 8-bit elements use typed buffers where the device has them; elsewhere they are parts of 32-bit
-//! words, and a store is two atomics on the word: they touch no bit of a neighbour, so invocations that
-//! share a word do not disturb each other.
+//! 16-bit and 8-bit elements use typed buffers where the device supports them. Elsewhere they are parts of 32-bit
+//! words, and a store is two atomics on the word. The atomics change no bit of an adjacent element, so invocations that
+//! share a word do not race.
 //!
-//! A tensor larger than one binding may span is bound as several *windows*, one binding each. Then accesses
-//! go through functions that pick the window by the element's position.
+//! A tensor larger than one binding is bound as several *windows*, one binding each. Accesses then go through functions
+//! that select the window by the element's position.
 
 mod group;
 
@@ -18,33 +18,34 @@ pub(crate) use self::group::bytes;
 /// One declared buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
-    /// The binding of its first window; those of the others follow.
+    /// The binding of the first window; the others follow.
     pub binding: u32,
-    /// Bindings that it takes.
+    /// Number of windows (bindings).
     pub windows: u32,
-    /// Bytes of each window but the last; a multiple of 16.
+    /// Bytes of each window except the last; a multiple of 16.
     pub window_bytes: u64,
     pub dtype: DType,
     pub written: bool,
-    /// Number of elements (largest), by which the planes of a block format are found.
+    /// Number of elements (the maximum, for a symbolic shape). Determines the offsets of a block format's planes.
     pub elements: u64,
-    /// Also declared as 16-byte vectors for wide loads.
+    /// Also declared as 16-byte vectors, for vector loads.
     pub wide: bool,
-    /// Also declared as 8-byte vectors, for blocks that are unpacked to f16, or to bytes if they are [`packed`](Buffer::packed).
+    /// Also declared as 8-byte vectors, for blocks dequantized to f16, or unpacked to bytes if they are
+    /// [`packed`](Buffer::packed).
     pub pairs: bool,
-    /// A weight whose blocks are unpacked to bytes instead of floats.
+    /// A weight whose blocks are unpacked to bytes, not floats.
     pub packed: bool,
-    /// Stores combine with what is there.
+    /// Stores combine with the existing value.
     pub atomic: Option<Atomic>,
-    /// Elements that are loaded or stored together; 0 if none are.
+    /// Elements per vector access; 0 if there is none.
     pub group: u32,
-    /// Groups are stored as the words that they are.
+    /// Groups are stored as whole words, without conversion.
     pub as_words: bool,
-    /// Elements are loaded one at a time (also).
+    /// Elements are (also) accessed one at a time.
     pub single: bool,
 }
 
-/// The type of the elements in memory: a block format of one plain element a block is that element's type.
+/// The element type in memory. A block format with one plain element per block has the type of that element.
 pub(crate) fn plain(dtype: DType) -> DType {
     match dtype {
         DType::Block(Format::F32) => DType::F32,
@@ -58,7 +59,7 @@ pub(crate) fn plain(dtype: DType) -> DType {
     }
 }
 
-/// How a store combines with what is there.
+/// How a store combines with the existing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Atomic {
     Add,
@@ -69,10 +70,10 @@ pub(crate) enum Atomic {
 pub(crate) type Extensions = BTreeSet<&'static str>;
 
 impl Buffer {
-    /// Whether the declared array has the element's own type also for 16 and 8 bits, instead of words.
+    /// Whether the declared array has the element's own type for 16 and 8 bits, not words.
     ///
-    /// To write such a type takes its arithmetic feature too: without, SPIR-V has no constants of it, and a
-    /// shader compiler may find that a value is one.
+    /// A written array of such a type also needs the type's arithmetic feature. Without it, SPIR-V has no constants of
+    /// the type, and a shader compiler may find that a value is constant.
     fn typed(&self, caps: &DeviceCaps) -> bool {
         let computes = |feature: bool| feature || !self.written;
         match self.dtype {
@@ -83,7 +84,7 @@ impl Buffer {
         }
     }
 
-    /// The extension of the arithmetic type that is stored, where it is narrow.
+    /// The extension of the arithmetic type of a narrow element that is stored.
     fn arithmetic(&self, caps: &DeviceCaps) -> Option<&'static str> {
         match self.dtype {
             _ if !self.written || !self.typed(caps) => None,
@@ -98,7 +99,7 @@ impl Buffer {
 impl Buffer {
     fn element(&self, caps: &DeviceCaps, ext: &mut Extensions) -> &'static str {
         match self.dtype {
-            // Sums of floats are swapped in as bits.
+            // Float atomics are compare-and-swap loops on the bits.
             DType::F32 if self.atomic.is_some() => "uint",
             DType::F64 if self.atomic.is_some() => {
                 ext.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
@@ -132,11 +133,11 @@ impl Buffer {
         }
     }
 
-    /// The declaration, with aliases for wide loads.
+    /// The declaration, with aliases for vector loads.
     pub fn declare(&self, caps: &DeviceCaps, ext: &mut Extensions) -> String {
         let b = self.binding;
-        // What a kernel writes it never reads, except through the atomics that write parts of words;
-        // saying so lets the validation layer see true hazards only.
+        // A kernel never reads what it writes, except through the atomics that store parts of words. Declaring this
+        // lets the validation layer report true hazards only.
         let whole = self.typed(caps) && self.atomic.is_none() && !self.has_halves();
         let access = match (self.written, whole) {
             (false, _) => "readonly ",
@@ -176,9 +177,9 @@ impl Buffer {
         text
     }
 
-    /// Lines that run `body(window's array, position in it)` for the window of element `i`, for elements of
-    /// `bytes` bytes in arrays of this `prefix`. One block structure without early returns: they would become
-    /// loops when drivers inline the function.
+    /// Lines that run `body(array of the window, position in it)` for the window of element `i`. Elements have `bytes`
+    /// bytes, and array names start with `prefix`. The result is one if-else chain without early returns, which would
+    /// become loops when drivers inline the function.
     fn by_window(&self, prefix: &str, bytes: u64, body: impl Fn(&str, &str) -> String) -> String {
         let per = self.window_bytes / bytes;
         let last = self.windows - 1;
@@ -196,13 +197,13 @@ impl Buffer {
         text + "\n"
     }
 
-    /// A function `name(i)` that reads element `i`, of `bytes` bytes, from arrays of this `prefix` as a `ty`.
+    /// A function `name(i)` that returns element `i`, of `bytes` bytes, as a `ty`. Array names start with `prefix`.
     fn reader(&self, name: &str, ty: &str, prefix: &str, bytes: u64) -> String {
         let b = self.binding;
         if self.windows == 1 {
             return format!("{ty} {name}{b}(uint i) {{ return {prefix}{b}[i]; }}\n");
         }
-        // 16- and 8-bit types may occur in buffers alone.
+        // 16-bit and 8-bit types may be allowed in buffers only.
         let element = |array: &str, at: &str| {
             if bytes < 4 { format!("{ty}({array}[{at}])") } else { format!("{array}[{at}]") }
         };
@@ -210,7 +211,7 @@ impl Buffer {
         format!("{ty} {name}{b}(uint i) {{\n    {ty} x;\n{body}    return x;\n}}\n")
     }
 
-    /// Bytes of an element of the declared array.
+    /// Bytes per element of the declared array.
     fn array_bytes(&self, caps: &DeviceCaps) -> u64 {
         match self.dtype {
             DType::F32 | DType::U32 | DType::I32 | DType::Block(_) => 4,
@@ -252,18 +253,18 @@ impl Buffer {
         }
     }
 
-    /// Whether blocks have a plane of two bytes each, so that neighbours share its words.
+    /// Whether the format has a plane of two bytes per block, so that adjacent blocks share its words.
     fn has_halves(&self) -> bool {
         let DType::Block(format) = self.dtype else { return false };
         format.spec().planes.iter().any(|plane| plane.bytes_per_block == 2)
     }
 
-    /// The statement that stores the lower half of `value` to the 16-bit element `i` of blocks.
+    /// The statement that stores the low half of `value` to the 16-bit element `i` of a block plane.
     pub fn store_half(&self, i: &str, value: &str) -> String {
         format!("store16_{}({i}, {value});", self.binding)
     }
 
-    /// `value` as an element of the declared array; `None` where an element is part of a word.
+    /// `value` converted to the declared array's element type; `None` if an element is part of a word.
     fn stored(&self, value: &str, caps: &DeviceCaps) -> Option<String> {
         match self.dtype {
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => Some(value.into()),
@@ -272,13 +273,13 @@ impl Buffer {
             DType::I16 if self.typed(caps) => Some(format!("narrow_i16({value})")),
             DType::U8 if self.typed(caps) => Some(format!("narrow_u8({value})")),
             DType::F8E4M3 if self.typed(caps) => Some(format!("narrow_f8({value})")),
-            // Words, which kernels that make blocks put together.
+            // Words that the quantizing kernel has already packed.
             DType::Block(_) => Some(value.into()),
             DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => None,
         }
     }
 
-    /// GLSL type of a value of an element.
+    /// The GLSL type of an element's value.
     fn value_type(&self) -> &'static str {
         match self.dtype {
             DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 => "float",
@@ -298,7 +299,7 @@ impl Buffer {
         groups + &if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
     }
 
-    /// The functions that read what [`crate::blocks::operand`] loads at once.
+    /// The vector-load functions that [`crate::blocks::operand`] uses.
     fn wide_functions(&self) -> String {
         let mut text = String::new();
         if self.wide {
@@ -369,7 +370,7 @@ impl Buffer {
         if let Some(atomic) = self.atomic {
             let bytes = self.array_bytes(caps);
             let body = self.by_window("b", bytes, |array, at| match (atomic, self.dtype) {
-                // Atomic float addition is an optional feature; compare-and-swap is everywhere.
+                // Atomic float addition is an optional feature; compare-and-swap is always available.
                 (Atomic::Add, DType::F32) => format!(
                     "for (uint want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, floatBitsToUint(uintBitsToFloat(want) + x)); if (seen == want) break; }}"
                 ),
@@ -398,7 +399,7 @@ impl Buffer {
             }
             return text;
         }
-        // Word, shift in it, mask and bits of element `e`, which is part of a word.
+        // Word index, shift, mask and bits of element `e`, which is part of a word.
         let (word, shift, mask, bits) = match self.dtype {
             DType::F16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "packHalf2x16(vec2(x, 0.0))"),
             DType::BF16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "bits_bf16(x)"),
@@ -415,7 +416,7 @@ impl Buffer {
         format!("void store{b}(uint e, {ty} x) {{\n    uint i = {word}, s = {shift}, v = {bits};\n{body}}}\n")
     }
 
-    /// Word (u32) position of each plane of a block weight, by plane name.
+    /// Word (u32) offset of each plane of a block weight, by plane name.
     pub fn planes(&self) -> Vec<(&'static str, usize)> {
         let DType::Block(format) = self.dtype else { return vec![] };
         planes(format, self.elements)

@@ -1,5 +1,5 @@
-//! Groups of neighbouring elements: the body stands once in a loop over the elements of a group, and what lies side
-//! by side in memory goes through arrays that are loaded before the loop, or stored after it.
+//! Vector access to groups of adjacent elements. The body is emitted once, in a loop over the elements of a group.
+//! Elements contiguous in memory pass through arrays that are loaded before the loop or stored after it.
 
 use tallow_ir::form::{index_rows, output_root};
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
@@ -10,23 +10,23 @@ use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 use crate::storage::Buffer;
 
-/// The variable of the loop over the elements of a group, and how many they are.
+/// The variable of the loop over a group's elements, and the group's size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub atom: AtomId,
     pub size: u32,
 }
 
-/// What an output stores for an element, and where.
+/// The value that an output stores for an element, and its position.
 pub(crate) struct Written {
     pub root: Value,
     pub to: Index,
-    /// Where an index chooses the row: whether the state has that row.
+    /// If an index selects the row: the test that the state has that row.
     within: Option<Expr>,
 }
 
 impl Written {
-    /// A statement that stores the element, if there is a place for it.
+    /// The store statement, guarded if the row may not exist.
     pub fn guarded(&self, store: &str) -> String {
         match &self.within {
             Some(within) => format!("if ({}) {{ {store} }}", within.text),
@@ -36,7 +36,7 @@ impl Written {
 }
 
 impl Emitter<'_> {
-    /// Element `linear` of param `index` out of the array of its group, if that lies side by side.
+    /// Element `linear` of param `index` from the array of its group, if the group is contiguous.
     pub(super) fn grouped(
         &mut self,
         node: NodeId,
@@ -76,14 +76,14 @@ impl Emitter<'_> {
         Ok(Some(Expr { text: format!("{}[{}]", array.text, j.text), depth: j.depth }))
     }
 
-    /// The type of the elements of groups of a buffer, which `node` reads.
+    /// The GLSL type of a buffer's group elements; `node` reads the buffer.
     pub fn group_type(&self, node: NodeId, buffer: usize) -> Result<&'static str, CodegenError> {
         let dtype = self.buffers[buffer].dtype;
         let what = self.body.node_text(node);
         Ok(Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?.name())
     }
 
-    /// A line that loads the group at `base` to the array `to`, or where there are no groups, the element.
+    /// Emits the line that loads the group at `base` into the array `to`. Without groups it loads the single element.
     pub fn load_group(
         &mut self,
         node: NodeId,
@@ -105,8 +105,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Sets an element of output `index`'s group in the loop over it; the line that stores the group after that loop.
-    /// (A group is stored element by element where it does not lie side by side.)
+    /// Sets an element of output `index`'s group inside the loop over the group, and returns the line that stores the
+    /// group after the loop. A group that is not contiguous is stored element by element; then there is no such line.
     pub fn store_grouped(
         &mut self,
         index: u32,
@@ -116,7 +116,7 @@ impl Emitter<'_> {
         let written = self.written(index, at)?;
         let dtype = self.buffers[buffer].dtype;
         let base = self.group.and_then(|g| Some((g, self.atoms.base(&written.to, g.atom, g.size.into())?)));
-        // Elements of a group that each have an index of their own lie apart.
+        // Elements of a group that each have their own row index are not adjacent.
         let apart = written.within.as_ref().is_some_and(|within| within.depth == self.depth());
         let Some((group, base)) = base.filter(|(g, _)| Buffer::groups(dtype, g.size) && !apart) else {
             self.store_written(&written, buffer, at)?;
@@ -136,8 +136,8 @@ impl Emitter<'_> {
         Ok(Some(written.guarded(&format!("store{}_{b}({}, {array});", group.size, at.text))))
     }
 
-    /// What output `index` stores at coordinates `at` of its root (for a state update, of the box), and where. If an index
-    /// chooses the row, emits its load.
+    /// The value that output `index` stores at coordinates `at` of its root (for a state update, of the update), and
+    /// its position. If an index selects the row, emits the load of the index.
     pub fn written(&mut self, index: u32, at: &[Index]) -> Result<Written, CodegenError> {
         let body = self.body;
         let output = body.outputs()[index as usize].value;
@@ -155,8 +155,8 @@ impl Emitter<'_> {
     }
 }
 
-/// The position at which the element `at` of `root` is stored as `output`, and the variable that stands in it for the row
-/// that an index chooses.
+/// The position at which element `at` of `root` is stored as `output`, and the atom that stands for the row in it, if
+/// an index selects the row.
 pub(crate) fn written_at(
     body: &Graph,
     output: Value,

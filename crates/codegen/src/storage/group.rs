@@ -1,13 +1,13 @@
-//! Groups of neighbouring elements: functions that load or store several in accesses of 16 bytes.
+//! Groups of adjacent elements: functions that load or store several at once, in 16-byte accesses.
 //!
-//! A group is a power of two of elements that starts at a multiple of its size, so it is one or more whole vectors of
+//! A group has a power of two of elements and starts at a multiple of its size. It is one or more whole vectors of
 //! 32-bit words.
 
 use tallow_ir::{DType, DeviceCaps};
 
 use super::Buffer;
 
-/// Bytes of an element of a plain type; 0 for blocks.
+/// Bytes per element of a plain type; 0 for blocks.
 pub(crate) fn bytes(dtype: DType) -> u32 {
     match dtype {
         DType::U8 | DType::F8E4M3 => 1,
@@ -19,8 +19,8 @@ pub(crate) fn bytes(dtype: DType) -> u32 {
 }
 
 impl Buffer {
-    /// The type of the vectors that groups are made of, and how many a group has; `None` where elements are not
-    /// accessed in groups, or are blocks (whose templates define the functions).
+    /// The vector type of a group, and vectors per group. `None` if elements are not accessed in groups, or are blocks,
+    /// whose templates define the functions.
     pub(super) fn group_vector(&self) -> Option<(&'static str, u32)> {
         match self.group * bytes(self.dtype) {
             0 => None,
@@ -30,15 +30,15 @@ impl Buffer {
         }
     }
 
-    /// How many elements the function that loads or stores a group takes; `None` where there is none.
+    /// Elements per group access; `None` if there is no group function.
     pub fn group_size(&self) -> Option<u32> {
         self.group_vector().map(|_| self.group)
     }
 
-    /// Whether this buffer can be accessed in groups of `size`.
+    /// Whether elements of `dtype` can be accessed in groups of `size`.
     pub fn groups(dtype: DType, size: u32) -> bool {
         match dtype {
-            // As many as the functions of all block formats unpack together.
+            // The dequantization functions of all block formats unpack eight elements.
             DType::Block(_) => size == 8,
             DType::U8 | DType::F8E4M3 | DType::F16 | DType::BF16 | DType::I16 => size * bytes(dtype) >= 4,
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => size * bytes(dtype) >= 8,
@@ -51,7 +51,7 @@ impl Buffer {
         if self.written { self.group_store(vector, count, caps) } else { self.group_load(vector, count) }
     }
 
-    /// The position of a group's vector `v`, of the group at element `e`.
+    /// The index of vector `v` of the group that starts at element `e`.
     fn vector_at(&self, count: u32, v: u32) -> String {
         let per = self.group / count;
         if v == 0 { format!("e / {per}u") } else { format!("e / {per}u + {v}u") }
@@ -74,7 +74,7 @@ impl Buffer {
         text + &format!("    x = {ty}[{n}]({});\n}}\n", elements.join(", "))
     }
 
-    /// Element `i` of a group whose vectors are `p0`, `p1`, ..
+    /// Element `i` of a group whose vectors are `p0`, `p1`, and so on.
     fn element_of(&self, i: u32, vector: &str) -> String {
         let first = i * bytes(self.dtype) / 4;
         let word = |w: u32| match vector {
@@ -97,11 +97,12 @@ impl Buffer {
         }
     }
 
-    /// The statement that stores `value`, 16 bytes of narrow elements, as the group at element `i`; then all groups are stored so.
+    /// The statement that stores `value`, 16 bytes of packed narrow elements, as the group at element `i`. All groups
+    /// of the buffer must then be stored this way.
     pub fn store_words(&mut self, i: &str, value: &str) -> String {
         let per = 16 / bytes(self.dtype).max(1);
         (self.group, self.as_words) = (per, true);
-        // Not the array itself, whose name a local variable of the kernel may have, too.
+        // Uses a function, because a local variable of the kernel may have the array's name.
         format!("put{}(({i}) / {per}u, {value});", self.binding)
     }
 
@@ -133,7 +134,7 @@ impl Buffer {
         text + "}\n"
     }
 
-    /// Word `w` of a group whose elements are `x[0]`, `x[1]`, ..
+    /// Word `w` of a group whose elements are `x[0]`, `x[1]`, and so on.
     fn word_of(&self, w: u32, caps: &DeviceCaps) -> String {
         let two = (2 * w, 2 * w + 1);
         let four = |part: &dyn Fn(u32) -> String| {
@@ -147,7 +148,7 @@ impl Buffer {
             DType::F32 => format!("floatBitsToUint(x[{w}])"),
             DType::U32 | DType::Block(_) => format!("x[{w}]"),
             DType::I32 => format!("uint(x[{w}])"),
-            // What is stored one at a time is rounded the same way.
+            // Single-element stores round the same way.
             DType::F16 if self.typed(caps) => {
                 format!("packFloat2x16(f16vec2(x[{}], x[{}]))", two.0, two.1)
             }
