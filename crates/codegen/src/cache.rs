@@ -1,12 +1,13 @@
-//! SPIR-V on disk, found by what went into it.
+//! On-disk cache of SPIR-V modules, keyed by a hash of the compiler's inputs.
 //!
-//! An entry is one file, `<dir>/spirv/<key>.entry`: magic (8 bytes), payload length in bytes (u64), SHA-256
-//! over key and payload (32 bytes), payload; integers and SPIR-V words little-endian. The digest covers the
-//! key too, so a file under another name is not taken for that one. Whatever is not exactly such a file counts
-//! as absent and is replaced at the next store, by renaming a complete file over it: a reader sees the
-//! old entry or the new one, whichever processes write at the same time.
+//! An entry is one file, `<dir>/spirv/<key>.entry`: magic (8 bytes), payload length in bytes (u64), SHA-256 over key
+//! and payload (32 bytes), payload. Integers and SPIR-V words are little-endian. The digest covers the key too, so a
+//! renamed file is not accepted.
 //!
-//! The cache never fails: without a usable directory it warns once and remembers nothing.
+//! Any other file counts as absent and is replaced at the next store. A store renames a complete file over the old one,
+//! so a reader sees either the old or the new entry, even with several writing processes.
+//!
+//! The cache never fails: without a usable directory it warns once and caches nothing.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
-/// Also the version of the file format: its last byte.
+/// Magic number; the last byte is the version of the file format.
 const MAGIC: [u8; 8] = *b"TallowS\x01";
 
-/// Magic, length and digest.
+/// Bytes of magic, length and digest.
 const HEADER_BYTES: usize = 48;
 
-/// No kernel comes near this; a larger file is damage, and reading it would only cost memory.
+/// Payload limit. No kernel comes near this size; a larger file is damaged, and reading it would only cost memory.
 const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
 
 /// First word of every SPIR-V module (SPIR-V specification, 2.3).
@@ -30,7 +31,7 @@ const SPIRV_MAGIC: u32 = 0x0723_0203;
 /// SHA-256 over everything that determines the compiler's output.
 pub(crate) type Key = [u8; 32];
 
-/// The key for a list of inputs. Each is preceded by its length, so that no two lists run together.
+/// The key for a list of inputs. Each is preceded by its length, so that no two lists have the same encoding.
 pub(crate) fn key(parts: &[&[u8]]) -> Key {
     let mut hash = Sha256::new();
     for part in parts {
@@ -40,14 +41,14 @@ pub(crate) fn key(parts: &[&[u8]]) -> Key {
     hash.finalize().into()
 }
 
-/// A directory of entries, or nothing.
+/// A directory of entries, or an empty cache.
 pub(crate) struct Cache {
     dir: Option<PathBuf>,
     warned: AtomicBool,
 }
 
 impl Cache {
-    /// The cache below `dir`, which is made if need be; without one the cache is empty and stays so.
+    /// The cache below `dir`, which is created if missing. Without a directory the cache is always empty.
     pub(crate) fn open(dir: Option<&Path>) -> Self {
         let cache = |dir| Cache { dir, warned: AtomicBool::new(false) };
         let Some(dir) = dir.map(|d| d.join("spirv")) else { return cache(None) };
@@ -72,7 +73,7 @@ impl Cache {
         self.dir.as_ref().map(|dir| dir.join(name + ".entry"))
     }
 
-    /// The words kept under `key`; `None` if there are none or the entry is damaged.
+    /// The words stored under `key`; `None` if there are none or the entry is damaged.
     pub(crate) fn load(&self, key: &Key) -> Option<Vec<u32>> {
         let path = self.path(key)?;
         let file = File::open(&path).ok()?;
@@ -85,7 +86,7 @@ impl Cache {
         words
     }
 
-    /// Keeps `words` under `key`.
+    /// Stores `words` under `key`.
     pub(crate) fn store(&self, key: &Key, words: &[u32]) {
         let (Some(dir), Some(path)) = (&self.dir, self.path(key)) else { return };
         if let Err(error) = write(dir, &path, &encode(key, words)) {
@@ -94,7 +95,7 @@ impl Cache {
     }
 }
 
-/// Writes beside `path` first: renaming is atomic only within one file system.
+/// Writes to a temporary file in `dir` and renames it to `path`: renaming is atomic only within one file system.
 fn write(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(bytes)?;
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(decode(&super::key(&[b"other"]), &good), None, "under another name");
     }
 
-    /// Valid digests over what is no SPIR-V: another endianness, part of a word, nothing.
+    /// Valid digests over payloads that are not SPIR-V: wrong endianness, a partial word, nothing.
     #[test]
     fn only_modules_are_entries() {
         let key = key(&[]);

@@ -1,9 +1,9 @@
-//! Fitting a user's shader to its bindings: what it declares is checked against what it was registered as, and its
-//! push constants become a buffer.
+//! Adapts a user's shader to its bindings: checks its declarations against its registration, and turns its push
+//! constants into a buffer.
 //!
-//! A command buffer is recorded once and replayed with other symbol values, which push constants could not follow.
-//! A block of push constants and a storage block are laid out by one rule (std430; Vulkan specification, "Offset and
-//! Stride Assignment"), so only the storage class changes: the block becomes one more read-only storage buffer, whose
+//! A command buffer is recorded once and replayed with other symbol values, so recorded push constants would be stale.
+//! A push-constant block and a storage block have the same layout rules (std430; Vulkan specification, "Offset and
+//! Stride Assignment"), so only the storage class changes. The block becomes one more read-only storage buffer, whose
 //! bytes are the kernel's entries of the symbol table.
 
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use tallow_ir::{CustomKernel, DType, DeviceCaps, PushType};
 
 use crate::kernel::CodegenError;
 
-/// The newest SPIR-V that Vulkan 1.2 takes (Vulkan specification, "Versions").
+/// The newest SPIR-V version that Vulkan 1.2 accepts (Vulkan specification, "Versions").
 const NEWEST: (u8, u8) = (1, 5);
 
-/// The module with its push constants in a buffer. Without `caps`, any device will do.
+/// The module with its push constants moved to a buffer. Without `caps`, the device's features are not checked.
 ///
 /// # Errors
-/// [`CodegenError::Custom`] when the module is not what `kernel` says, or needs what the device lacks.
+/// [`CodegenError::Custom`] if the module differs from `kernel`, or needs a feature that the device lacks.
 pub(crate) fn fit(
     words: &[u32],
     kernel: &CustomKernel,
@@ -78,7 +78,7 @@ fn capabilities(module: &Module) -> impl Iterator<Item = Capability> {
     })
 }
 
-/// Whether a device with `caps` has a capability and the runtime enables it.
+/// Whether a device with `caps` has a capability that the runtime enables.
 fn has(capability: Capability, caps: &DeviceCaps) -> bool {
     match capability {
         Capability::Matrix | Capability::Shader | Capability::GroupNonUniform => true,
@@ -106,7 +106,7 @@ fn has(capability: Capability, caps: &DeviceCaps) -> bool {
     }
 }
 
-/// One compute entry point `main`, with the workgroup that was stated.
+/// Checks that there is one compute entry point `main` with the registered workgroup size.
 fn entry_point(module: &Module, kernel: &CustomKernel) -> Result<(), String> {
     let [entry] = module.entry_points.as_slice() else {
         return Err(format!("{} entry points; it must have one", module.entry_points.len()));
@@ -137,10 +137,10 @@ fn entry_point(module: &Module, kernel: &CustomKernel) -> Result<(), String> {
     }
 }
 
-/// The instructions that types are looked up in.
+/// Lookup of type instructions and decorations.
 struct Types<'a> {
     by_id: HashMap<Word, &'a Instruction>,
-    /// Decorations of ids, and of members of ids.
+    /// Decorations of ids and of their members: id, member, decoration, literal.
     decorations: Vec<(Word, Option<u32>, Decoration, Option<u32>)>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Types<'a> {
         self.by_id.get(&id).copied().ok_or_else(|| format!("id {id} is not defined"))
     }
 
-    /// What a decoration of an id, or of a member of it, says.
+    /// The literal of a decoration of an id, or of one of its members; `None` if the decoration is absent.
     fn decoration(&self, id: Word, member: Option<u32>, which: Decoration) -> Option<Option<u32>> {
         let same = |d: &&(Word, Option<u32>, Decoration, Option<u32>)| (d.0, d.1, d.2) == (id, member, which);
         self.decorations.iter().find(same).map(|d| d.3)
@@ -186,7 +186,7 @@ impl<'a> Types<'a> {
         Ok((*id, refs(block)))
     }
 
-    /// The scalar at the bottom of arrays and vectors: its opcode and bits.
+    /// The scalar type inside arrays and vectors: its opcode and bits.
     fn scalar(&self, mut id: Word) -> Result<(Op, u32), String> {
         loop {
             let ty = self.find(id)?;
@@ -212,7 +212,7 @@ fn refs(i: &Instruction) -> Vec<Word> {
     i.operands.iter().filter_map(|o| if let Operand::IdRef(id) = o { Some(*id) } else { None }).collect()
 }
 
-/// One buffer: in set 0, at a binding that there is, of the element type stated, read-only if an input.
+/// Checks one buffer: set 0, a binding in range, the registered element type, and read-only exactly if it is an input.
 fn buffer(
     types: &Types<'_>,
     variable: &Instruction,
@@ -255,8 +255,8 @@ fn buffer(
     }
 }
 
-/// Whether elements of `dtype` may be declared as a number of a kind and width: as they are, as integers of their
-/// width where shaders have no such float, or packed into words of 32 bits.
+/// Whether elements of `dtype` may be declared as a number of this kind and width: as themselves, as integers of equal
+/// width where shaders have no such float, or packed into 32-bit words.
 fn holds(op: Op, bits: u32, dtype: DType) -> bool {
     let width = dtype.size().map_or(0, |bytes| 8 * bytes as u32);
     let packed = op == Op::TypeInt && bits == 32 && width < 32;
@@ -270,7 +270,7 @@ fn holds(op: Op, bits: u32, dtype: DType) -> bool {
             }
 }
 
-/// Push constants: 32-bit members one after the other, of the types stated; there may be fewer.
+/// Checks the push constants: consecutive 32-bit members of the registered types; trailing ones may be missing.
 fn push_members(types: &Types<'_>, variable: &Instruction, kernel: &CustomKernel) -> Result<(), String> {
     let (block, members) = types.block(variable)?;
     for (m, member) in members.into_iter().enumerate() {
@@ -292,7 +292,7 @@ fn push_members(types: &Types<'_>, variable: &Instruction, kernel: &CustomKernel
     Ok(())
 }
 
-/// Moves the block `id` of push constants to a storage buffer at `binding`.
+/// Moves the push-constant block `id` to a storage buffer at `binding`.
 fn push_to_buffer(module: &mut Module, id: Word, binding: Word) {
     for i in &mut module.types_global_values {
         if matches!(i.class.opcode, Op::Variable | Op::TypePointer | Op::TypeForwardPointer) {

@@ -1,8 +1,8 @@
-//! Inputs of a program whose memory may hold its results (*donation*).
+//! Donation: inputs whose memory may be reused for results.
 //!
-//! A caller that no longer needs an input gives it away with a run. A result may then overwrite the input if the kernel that
-//! writes it can do so in place ([`tallow_ir::donation`]), and all other kernels that read the input run in earlier levels:
-//! a barrier lies between.
+//! A caller that no longer needs an input donates it to a run. A result may then overwrite the input on two conditions.
+//! The kernel that writes the result must support it in place ([`tallow_ir::donation`]). All other kernels that read
+//! the input must run in earlier levels, so that a barrier separates them.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,20 @@ use tallow_ir::{Fusion, Node, NodeId, Value};
 /// A result that may overwrite an input: positions in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Donation {
-    /// Memory of the input.
+    /// Buffer of the input.
     pub input: usize,
-    /// Memory of the result.
+    /// Buffer of the result.
     pub output: usize,
 }
 
-/// What the kernel of a dispatch can do in place.
+/// A donation that the kernel of a dispatch supports.
 pub(crate) struct Candidate {
     donation: Donation,
     dispatch: usize,
 }
 
-/// The results of a fusion, the node `id`, that its kernel can write where an input of the program lies.
+/// The donations that the kernel of a fusion (node `id`) supports: its results that it can write over an input of the
+/// program.
 pub(crate) fn candidates(
     (id, node): (NodeId, &Node),
     fusion: &Fusion,
@@ -47,7 +48,7 @@ pub(crate) fn candidates(
     let mut found = vec![];
     for (r, p) in &pairs {
         let (Some(input), Some(output)) = (operand(*p as usize), result(*r)) else { continue };
-        // The kernel may see the input as several operands.
+        // The kernel may receive the input as several operands.
         let mut aliases = (0..node.operands.len()).filter(|other| operand(*other) == Some(input));
         let all_in_place = aliases.all(|other| pairs.contains(&(*r, other as u32)));
         if is_input(input) && is_output(output) && all_in_place {
@@ -57,7 +58,7 @@ pub(crate) fn candidates(
     found
 }
 
-/// The candidates whose input no other kernel reads at the same time or later.
+/// The candidates whose input no other kernel reads in the same level or a later one.
 pub(crate) fn donations(candidates: &[Candidate], program: &Program, plan: &Plan) -> Vec<Donation> {
     let mut level_of = vec![0; program.dispatches.len()];
     for (level, dispatches) in plan.levels.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a module does, as text for people: kernels, plan, and what stopped fusion.
+//! Human-readable report of a module: kernels, plan, and rejected fusions.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use tallow_ir::Op;
 use crate::module::{Grid, Module};
 
 impl Module {
-    /// Kernels with the ops they fuse, bytes and grids; levels, barriers and the arena; fusion decisions.
+    /// The report: kernels with their fused ops, bytes and grids; levels, barriers and the arena; fusion decisions.
     pub fn explain(&self) -> String {
         let mut text = String::new();
         let _ = self.write(&mut text);

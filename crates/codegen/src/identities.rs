@@ -1,20 +1,21 @@
-//! Ops that one formula computes together, with fewer instructions than one after the other and closer to what they mean.
+//! Algebraic identities: several ops computed by one formula, with fewer instructions and a smaller rounding error.
 
 use tallow_ir::passes::fold_constants::uniform;
 use tallow_ir::{ElementwiseOp as E, Graph, Node, Op, Value};
 
 use crate::scalar::Glsl;
 
-/// A sum that is `c + c tanh(x)`, as in gelu and in sigmoids by tanh: `2 c / (1 + e^-2x)`, since
-/// `1 + (e^x - e^-x) / (e^x + e^-x) = 2 e^x / (e^x + e^-x)`. Nothing cancels where tanh is next to -1; infinities and NaN give
-/// what the sum gives.
+/// A sum `c + c tanh(x)`, as in gelu and in sigmoids written with tanh. It is computed as `2 c / (1 + e^-2x)`, since `1
+/// + (e^x - e^-x) / (e^x + e^-x) = 2 e^x / (e^x + e^-x)`.
+///
+/// There is no cancellation where tanh is close to -1. Infinities and NaN give the same result as the sum.
 pub struct GatedTanh {
     pub x: Value,
     c: f64,
 }
 
 impl GatedTanh {
-    /// What `sum` is, if it is one whose tanh nothing else reads, and `2 c` is a float.
+    /// Matches `sum`. The tanh must have no other reader, and `2 c` must be a finite f32.
     pub fn of(body: &Graph, sum: &Node) -> Option<GatedTanh> {
         let [a, b] = operands_of(sum, E::Add)?;
         [(a, b), (b, a)].into_iter().find_map(|(scaled, c)| {
@@ -28,24 +29,24 @@ impl GatedTanh {
         })
     }
 
-    /// Its expression, where `x` is one.
+    /// The GLSL expression; `x` is the expression of the argument.
     pub fn text(&self, ty: Glsl, x: &str) -> String {
         format!("{} / (exp(-2.0 * {x}) + 1.0)", ty.literal(2.0 * self.c))
     }
 }
 
-/// How often `v` is an operand or an output.
+/// Number of uses of `v` as an operand or output.
 fn reads(body: &Graph, v: Value) -> usize {
     let operands = body.nodes().flat_map(|(_, node)| &node.operands).filter(|o| **o == v).count();
     operands + body.outputs().iter().filter(|o| o.value == v).count()
 }
 
-/// The operands of a node that is `op`.
+/// The operands of a node if its op is `op`.
 fn operands_of(node: &Node, op: E) -> Option<[Value; 2]> {
     (node.op == Op::Elementwise(op)).then(|| [node.operands[0], node.operands[1]])
 }
 
-/// What `v` is `c` times.
+/// The value `x` if `v` is `c * x`.
 fn scaled_by(body: &Graph, v: Value, c: f64) -> Option<Value> {
     let [a, b] = operands_of(body.node(v.node), E::Mul)?;
     let is_c = |v: Value| uniform(body, v).is_some_and(|s| s.as_f64() == c);

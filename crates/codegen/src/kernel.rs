@@ -1,4 +1,4 @@
-//! A kernel as plain data: shader text, bindings, grid. No device in sight.
+//! A kernel as plain data: shader text, bindings, grid. It refers to no device objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tallow_ir::{Bindings, CustomKernel, Dim};
 
 use crate::schedule::Schedule;
 
-/// Which Vulkan a module is for.
+/// The Vulkan version that a module targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Vulkan 1.2: SPIR-V 1.5.
@@ -18,7 +18,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The name by which `spirv-val` and the cache know it.
+    /// The name used by `spirv-val` and in the cache key.
     pub fn name(self) -> &'static str {
         match self {
             Target::Vulkan12 => "vulkan1.2",
@@ -30,9 +30,9 @@ impl Target {
 /// A compute shader for one fusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Schedule and last op, for people.
+    /// A readable name: schedule and last op.
     pub name: String,
-    /// The shader; equal kernels of different layers have equal text and so share a pipeline.
+    /// The GLSL text. Equal kernels of different layers have equal text and share a pipeline.
     pub glsl: String,
     /// Storage buffers by binding number.
     pub bindings: Vec<Binding>,
@@ -40,36 +40,37 @@ pub struct Kernel {
     pub workgroup: [u32; 3],
     /// Workgroups along x, y, z.
     pub grid: [Count; 3],
-    /// Memory of its own, by the number of its [`Source::Scratch`].
+    /// Scratch memory, by the number in its [`Source::Scratch`].
     pub scratch: Vec<Scratch>,
-    /// Whether spirv-opt works on its SPIR-V. Drivers optimize by themselves, so that it is left out where it gains nothing: with
-    /// it 150 shaders of the device tests take 12.0 s, without 0.7 s.
+    /// Whether spirv-opt optimizes its SPIR-V. Drivers optimize anyway, so it is skipped where it gains nothing. 150
+    /// shaders of the device tests take 12.0 s with it and 0.7 s without.
     pub optimize: bool,
-    /// Which Vulkan its SPIR-V is for.
+    /// The Vulkan version that its SPIR-V targets.
     pub target: Target,
-    /// The user's kernel that this is, if it is one.
+    /// The user-written kernel, if this is one.
     pub custom: Option<Arc<CustomKernel>>,
-    /// How it computes its fusion.
+    /// The schedule with which it computes its fusion.
     pub schedule: Schedule,
 }
 
 impl Kernel {
-    /// The shader without the comments in front of its lines. Two schedules of a small fusion may differ in nothing else.
+    /// The shader without its comment lines. Schedules of a small fusion may differ only in comments.
     pub fn code(&self) -> String {
         self.glsl.lines().filter(|line| !line.starts_with("//")).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Memory through which the workgroups of one dispatch combine their partials.
+/// Global memory through which the workgroups of one dispatch combine partials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scratch {
-    /// What each dispatch needs.
+    /// Size per dispatch, in bytes.
     pub bytes: u64,
-    /// What every word holds before the kernel runs, which restores it; `None` if it writes all that it reads.
+    /// The value of every word before the kernel runs, which the kernel restores; `None` if the kernel writes every
+    /// word before reading it.
     pub fill: Option<u32>,
 }
 
-/// Which buffer a binding is.
+/// The buffer of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Operand of the fusion node.
@@ -78,33 +79,31 @@ pub enum Source {
     Result(u32),
     /// The table of symbol expressions.
     Table,
-    /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them.
+    /// The codebooks of block formats, in the layout of [`tallow_quant::codebooks`].
     Codebooks,
-    /// Memory of the kernel's own, see [`Kernel::scratch`].
+    /// Scratch memory of the kernel, see [`Kernel::scratch`].
     Scratch(u32),
 }
 
-/// A storage buffer of a kernel, or a window of one that is larger than a binding may span.
+/// A storage buffer of a kernel, or one window of a buffer that is larger than a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
-    /// Which buffer.
+    /// The buffer.
     pub source: Source,
     /// Whether the kernel writes it.
     pub written: bool,
-    /// The first byte of the buffer that the binding sees, and the byte after the last at most (the buffer may
-    /// end before).
+    /// The byte range of the buffer that the binding covers, start and end; the buffer may end before it.
     pub range: (u64, u64),
 }
 
 /// A number of workgroups, `ceil(value / per)` but at most `limit`, or an index expression (`per` 1, no limit).
 ///
-/// Index expressions may be negative, like the stride of a flipped axis; they wrap, as the u32 arithmetic
-/// of kernels does.
+/// Index expressions may be negative, like the stride of a flipped axis. They wrap, like u32 arithmetic in kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Count {
     /// Work items.
     pub value: Dim,
-    /// Items of one workgroup.
+    /// Work items per workgroup.
     pub per: u32,
     /// Upper limit; the kernel loops over the rest.
     pub limit: u32,
@@ -116,12 +115,12 @@ impl Count {
         Count { value: value.into(), per: 1, limit: u32::MAX }
     }
 
-    /// The value, if no symbol occurs in it.
+    /// The value, if it contains no symbol.
     pub fn as_const(&self) -> Option<u32> {
         self.of(self.value.as_const()?)
     }
 
-    /// The largest value of all runs, before the limit.
+    /// The largest value over all symbol bindings, before the limit.
     pub fn most(&self) -> u64 {
         u64::try_from(self.value.max_value()).unwrap_or(0).div_ceil(u64::from(self.per))
     }
@@ -150,14 +149,14 @@ impl fmt::Display for Count {
     }
 }
 
-/// A number of the table, 32 bits.
+/// An entry of the table, 32 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// A number of workgroups or an index expression.
     Count(Count),
-    /// What division by an extent multiplies by, see [`divisor`].
+    /// The multiplier for division by an extent, see [`divisor`].
     Multiplier(Dim),
-    /// By how much division by an extent shifts, see [`divisor`].
+    /// The shifts for division by an extent, see [`divisor`].
     Shifts(Dim),
 }
 
@@ -183,10 +182,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Division by `d` as a multiplication (Granlund and Montgomery, "Division by Invariant Integers using
-/// Multiplication", 1994, figure 4.1): with `l = ceil(log2 d)` the multiplier `m = floor(2^32 (2^l - d) / d) + 1`, and
-/// the shifts `min(l, 1)` in bit 0 and `max(l - 1, 0)` above. For every `x` of 32 bits, with `h` the upper half of `m x`,
-/// `x / d` is `(h + ((x - h) >> first)) >> second`. Nothing is divided by 0; it gets what 1 has.
+/// The multiplier and shifts that replace division by `d` (Granlund and Montgomery, "Division by Invariant Integers
+/// using Multiplication", 1994, figure 4.1).
+///
+/// With `l = ceil(log2 d)`, the multiplier is `m = floor(2^32 (2^l - d) / d) + 1`. The shifts are `first = min(l, 1)`
+/// in bit 0 and `second = max(l - 1, 0)` in the bits above. For every 32-bit `x`, with `h` the upper half of `m x`, `x
+/// / d` is `(h + ((x - h) >> first)) >> second`. A `d` of 0 gives the result for 1.
 pub fn divisor(d: u32) -> (u32, u32) {
     let d = u64::from(d.max(1));
     let l = d.next_power_of_two().ilog2();
@@ -195,8 +196,8 @@ pub fn divisor(d: u32) -> (u32, u32) {
     (multiplier as u32, l.min(1) | l.saturating_sub(1) << 1)
 }
 
-/// The ordered table of symbol expressions that kernels and indirect dispatches of one program read, one
-/// u32 each. The CPU fills it before a run.
+/// The ordered table of symbol expressions that the kernels and indirect dispatches of one program read, one u32 each.
+/// The CPU fills it before a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     entries: Vec<Entry>,
@@ -208,24 +209,24 @@ impl Table {
         self.run(&[expression(dim)], 1)
     }
 
-    /// The position of the multiplier and the shifts by which to divide by `dim`.
+    /// The position of the multiplier for division by `dim`; the shifts follow it. Added if new.
     pub fn divisor(&mut self, dim: &Dim) -> usize {
         self.run(&[Entry::Multiplier(dim.clone()), Entry::Shifts(dim.clone())], 1)
     }
 
-    /// Consecutive entries that start at a multiple of `alignment` bytes; the bytes that they take.
+    /// The byte range of consecutive entries that start at a multiple of `alignment` bytes. Added if new.
     pub fn block(&mut self, values: &[Dim], alignment: u64) -> (u64, u64) {
         let per = usize::try_from(alignment / 4).unwrap_or(1).max(1);
         let at = self.run(&values.iter().map(expression).collect::<Vec<_>>(), per);
         (4 * at as u64, 4 * (at + values.len()) as u64)
     }
 
-    /// Three consecutive entries that hold a grid; the position of the first.
+    /// The position of the first of three consecutive entries that hold a grid. Added if new.
     pub fn grid(&mut self, grid: &[Count; 3]) -> usize {
         self.run(&grid.clone().map(Entry::Count), 1)
     }
 
-    /// The position of consecutive entries, a multiple of `per`, added if new.
+    /// The position of the consecutive entries `wanted`, a multiple of `per`. Added if new.
     fn run(&mut self, wanted: &[Entry], per: usize) -> usize {
         let known = (0..self.entries.len()).step_by(per).find(|at| self.entries[*at..].starts_with(wanted));
         known.unwrap_or_else(|| {
@@ -236,7 +237,7 @@ impl Table {
         })
     }
 
-    /// The expressions.
+    /// The entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -252,7 +253,7 @@ fn expression(dim: &Dim) -> Entry {
     Entry::Count(Count { value: dim.clone(), per: 1, limit: u32::MAX })
 }
 
-/// Why no kernel could be made.
+/// Why kernel generation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CodegenError {
     /// A dtype that shaders for this device cannot compute in.
@@ -263,7 +264,7 @@ pub enum CodegenError {
         /// Its dtype.
         dtype: tallow_ir::DType,
     },
-    /// The body does not have the form that its kind needs: a bug in the fuser.
+    /// The body does not have the form that its kind requires: a bug in the fuser.
     #[error("bug in fusion: {0}")]
     Form(#[from] tallow_ir::form::Reason),
     /// A template did not render: a bug in the template.
@@ -271,38 +272,38 @@ pub enum CodegenError {
     Template {
         /// File name.
         name: &'static str,
-        /// What the engine said.
+        /// The template engine's error.
         source: minijinja::Error,
     },
     /// A node that must not occur in a kernel.
     #[error("bug in fusion: {0} cannot be computed in a kernel")]
     Node(String),
-    /// A resource that the device has too little of.
+    /// A kernel needs more shared memory than the device has.
     #[error("{what} needs {needs} bytes of shared memory, the device has {has}")]
     SharedMemory {
         /// The kernel.
         what: String,
-        /// Bytes.
+        /// Bytes that the kernel needs.
         needs: u32,
-        /// Bytes.
+        /// Bytes that the device has.
         has: u32,
     },
-    /// More workgroups than the device dispatches at once, in a kernel that does not loop over the rest.
+    /// A grid exceeds the device's limit, in a kernel that does not loop over the remainder.
     #[error("{what} needs {needs} workgroups along one axis, the device has {has}")]
     Grid {
         /// The kernel.
         what: &'static str,
-        /// Workgroups, at most.
+        /// The largest number of workgroups that the kernel needs.
         needs: u64,
         /// Workgroups.
         has: u32,
     },
-    /// A user's kernel that is not what it was registered as, or that the device cannot run.
+    /// A user-written kernel that differs from its registration, or that the device cannot run.
     #[error("custom kernel '{name}': {why}")]
     Custom {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A schedule that is not among the fusion's candidates.
@@ -310,7 +311,7 @@ pub enum CodegenError {
     NoSuchSchedule {
         /// The fusion's kind.
         kind: &'static str,
-        /// The schedule that was asked for.
+        /// The requested schedule.
         schedule: String,
     },
     /// A pass or the verifier failed.
@@ -319,7 +320,7 @@ pub enum CodegenError {
     /// Building a graph failed.
     #[error(transparent)]
     Graph(#[from] tallow_ir::GraphError),
-    /// The schedule could not be made.
+    /// Scheduling failed.
     #[error("{0}")]
     Schedule(String),
     /// shaderc rejected a shader: a bug in code generation.
@@ -336,7 +337,7 @@ pub enum CodegenError {
 mod tests {
     use super::divisor;
 
-    /// What kernels compute (`div_by` in `templates/math.glsl`).
+    /// The computation in kernels (`div_by` in `templates/math.glsl`).
     fn quotient(x: u32, d: u32) -> u32 {
         let (multiplier, shifts) = divisor(d);
         let high = ((u64::from(x) * u64::from(multiplier)) >> 32) as u32;

@@ -1,8 +1,8 @@
-//! From fused graphs to GLSL and SPIR-V.
+//! Code generation: fused graphs to GLSL and SPIR-V.
 //!
-//! [`kinds::kernel`] turns one fusion into a [`Kernel`]: a `.comp` template chosen by the fusion's form,
-//! whose holes are filled with one line per IR node. [`compile`] does so for a whole graph, schedules the
-//! kernels and plans the arena: the result is plain data that names no device object.
+//! [`kinds::kernel`] turns one fusion into a [`Kernel`]: a `.comp` template chosen by the fusion's form, with one line
+//! inserted per IR node. [`compile`] does this for a whole graph, schedules the kernels and plans the arena. The result
+//! is plain data that contains no device objects.
 //!
 //! This crate opens no device. Without the feature `spirv` it does not link shaderc and stops at GLSL.
 

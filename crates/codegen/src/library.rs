@@ -1,4 +1,4 @@
-//! The functions of `templates/math.glsl` and `math64.glsl`: which of them a kernel needs.
+//! Selects the functions of `templates/math.glsl` and `math64.glsl` that a kernel needs.
 
 use std::collections::BTreeSet;
 
@@ -62,10 +62,10 @@ const FUNCTIONS: &[&str] = &[
     "value_f8",
 ];
 
-/// A function, and that under whose name the template defines it.
+/// A function, and the name of the function with which the template defines it.
 const DEFINED_WITH: &[(&str, &str)] = &[("bits_bf16", "round_bf16"), ("bits_f8", "round_f8")];
 
-/// The same for functions of double.
+/// The same for double-precision functions.
 const DEFINED_WITH_64: &[(&str, &str)] = &[
     ("exp_of", "pow2_of"),
     ("exp2_of", "pow2_of"),
@@ -88,7 +88,7 @@ pub(crate) fn library(text: &str) -> Result<String, CodegenError> {
     let (long, double) = (text.contains("int64_t"), text.contains("double"));
     let mut used = calls(text);
     loop {
-        // Some are defined in one place with others.
+        // Some functions are defined together with others.
         let doubles = DEFINED_WITH_64.iter().filter(|_| double);
         for (part, whole) in DEFINED_WITH.iter().chain(doubles) {
             if used.contains(part) {

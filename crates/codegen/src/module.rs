@@ -1,4 +1,4 @@
-//! A whole graph as kernels, a schedule and a memory plan: plain data that a runtime carries out.
+//! A compiled graph: kernels, a schedule and a memory plan, as plain data that a runtime executes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
 use crate::schedule::Schedules;
 
-/// A named tensor and the buffer of the program that holds it.
+/// A named tensor and its buffer in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// The leaf's or output's name.
@@ -23,48 +23,48 @@ pub struct Tensor {
     pub buffer: usize,
 }
 
-/// How many workgroups a dispatch runs.
+/// Workgroups of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grid {
     /// Known at compile time.
     Direct([u32; 3]),
-    /// Three consecutive entries of the table, from this one.
+    /// An indirect dispatch: three consecutive entries of the table, starting at this one.
     Table(usize),
 }
 
-/// A kernel of the program with its buffers.
+/// One dispatch of a kernel, with its buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Position in [`Module::kernels`].
     pub kernel: usize,
-    /// What each binding sees.
+    /// The byte range of a buffer that each binding covers.
     pub bindings: Vec<Access>,
-    /// Workgroups.
+    /// Workgroups of the dispatch.
     pub grid: Grid,
-    /// The fusion node.
+    /// The fusion node that it computes.
     pub node: NodeId,
 }
 
-/// A compiled graph, before SPIR-V.
+/// A compiled graph, before translation to SPIR-V.
 #[derive(Clone, Debug)]
 pub struct Module {
     /// The fused graph.
     pub graph: Verified,
-    /// Distinct kernels; layers of one shape share theirs.
+    /// Distinct kernels; layers of one shape share a kernel.
     pub kernels: Vec<Kernel>,
     /// One per dispatch of the program.
     pub launches: Vec<Launch>,
-    /// Buffers and dispatches with their byte ranges.
+    /// Buffers, and dispatches with the byte ranges they access.
     pub program: Program,
-    /// Order, barriers and offsets.
+    /// Order of dispatches, barriers and arena offsets.
     pub plan: Plan,
-    /// Symbol expressions that kernels and grids read.
+    /// Symbol expressions that kernels and indirect dispatches read.
     pub table: Table,
     /// Position of the table in [`Program::buffers`], if anything reads it.
     pub table_buffer: Option<usize>,
     /// Position of the codebooks of block formats in [`Program::buffers`], if any kernel reads them.
     pub codebooks_buffer: Option<usize>,
-    /// Inputs of a run.
+    /// Inputs of a run, in order.
     pub inputs: Vec<Tensor>,
     /// Resident weights.
     pub weights: Vec<Tensor>,
@@ -72,37 +72,37 @@ pub struct Module {
     pub states: Vec<Tensor>,
     /// Results of a run; two names may share a buffer.
     pub outputs: Vec<Tensor>,
-    /// Results that may overwrite an input, where the caller gives it away.
+    /// Results that may overwrite an input if the caller donates it.
     pub donations: Vec<Donation>,
-    /// Symbols that a run binds.
+    /// Symbols that a run must bind.
     pub symbols: Vec<Symbol>,
     /// `(end, extent)` pairs that a run must check.
     pub constraints: Vec<(Dim, Dim)>,
-    /// Why fusions that were considered did not happen.
+    /// The reasons for rejected fusions.
     pub decisions: Vec<String>,
 }
 
-/// What the schedule must respect on a device.
+/// The schedule's limits on a device.
 pub fn limits(caps: &DeviceCaps) -> Limits {
     Limits {
-        // Vectors of sixteen bytes are loaded from the start of a buffer.
+        // 16-byte vector loads start at the beginning of a buffer.
         alignment: caps.storage_offset_alignment.max(16),
-        // A window of the arena may be larger than a binding: each binding is the part that its kernel needs.
+        // The arena may be larger than a binding: each binding covers only the part that its kernel needs.
         max_buffer_bytes: caps.max_allocation_bytes,
     }
 }
 
-/// Runs all passes on `graph` and generates, schedules and places its kernels for a device with `caps`.
+/// Runs all passes on `graph`, then generates its kernels, schedules them and plans memory, for a device with `caps`.
 pub fn compile(graph: &Graph, caps: &DeviceCaps) -> Result<Module, CodegenError> {
     compile_observed(graph, caps, &mut |_, _| {})
 }
 
-/// What the observer is told when kernels are generated.
+/// The stage name that the observer gets after kernel generation.
 pub const KERNELS: &str = "kernels";
-/// What the observer is told when the schedule is made.
+/// The stage name that the observer gets after scheduling.
 pub const PLAN: &str = "plan";
 
-/// As [`compile`]; `observer` sees the graph after each pass, and after [`KERNELS`] and [`PLAN`].
+/// Like [`compile`]; `observer` sees the graph after each pass, and after [`KERNELS`] and [`PLAN`].
 pub fn compile_observed(
     graph: &Graph,
     caps: &DeviceCaps,
@@ -111,11 +111,11 @@ pub fn compile_observed(
     compile_scheduled(graph, caps, &mut |_| Schedules::default(), observer)
 }
 
-/// As [`compile_observed`]; `choose` is asked once, with the fused graph, for what was chosen for its fusions. It is part of
-/// what [`KERNELS`] ends.
+/// Like [`compile_observed`]; `choose` is called once with the fused graph and returns the tuned schedules of its
+/// fusions. Its time counts as part of the stage that ends with [`KERNELS`].
 ///
 /// # Errors
-/// As [`compile`], and [`CodegenError::NoSuchSchedule`] for what is not a candidate of its fusion.
+/// As [`compile`], and [`CodegenError::NoSuchSchedule`] for a schedule that is not a candidate of its fusion.
 pub fn compile_scheduled(
     graph: &Graph,
     caps: &DeviceCaps,
@@ -132,10 +132,10 @@ pub fn compile_scheduled(
         schedule::plan(&builder.program, &limits(caps)).map_err(|e| CodegenError::Schedule(e.to_string()))?;
     observer(PLAN, fused.graph());
     let symbols = fused.graph().symbols().cloned().collect();
-    // What the caller's graph demands, also of nodes that no output needs any more.
+    // The constraints of the caller's graph, including those of nodes that no output uses any more.
     let constraints = graph.constraints();
     let mut donations = donation::donations(&builder.candidates, &builder.program, &plan);
-    // The caller of a run may be given an input as it is.
+    // An input that is itself an output is returned unchanged, so it must not be overwritten.
     donations.retain(|donation| builder.outputs.iter().all(|output| output.buffer != donation.input));
     let mut module = Module {
         donations,
@@ -182,7 +182,7 @@ struct Builder {
 
 impl Builder {
     fn buffer(&mut self, name: String, bytes: u64, place: Place) -> usize {
-        // A binding may not be empty, and wide loads read whole vectors.
+        // A binding must not be empty, and vector loads read whole 16-byte vectors.
         let bytes = bytes.max(1).next_multiple_of(16);
         self.program.buffers.push(Buffer { name, bytes, place });
         self.program.buffers.len() - 1
@@ -219,7 +219,7 @@ impl Builder {
                     let buffer = self.leaf(name, ty, Place::State, |b| &mut b.states);
                     self.buffer_of.insert(id.into(), buffer);
                 }
-                // A reshape of a buffer is the same buffer.
+                // A reshape aliases its operand's buffer.
                 Op::Reshape(_) => {
                     let buffer = self.buffer_of[&node.operands[0]];
                     self.buffer_of.insert(id.into(), buffer);
@@ -296,7 +296,7 @@ impl Builder {
             let end = binding.range.1.min(self.program.buffers[buffer].bytes);
             let access = Access { buffer, start: binding.range.0, end };
             if binding.written { &mut dispatch.writes } else { &mut dispatch.reads }.push(access);
-            // What scratch holds before is what the run before left.
+            // The initial contents come from the previous run, so the dispatch also reads them.
             if matches!(self.program.buffers[buffer].place, Place::Scratch { .. }) {
                 dispatch.reads.push(access);
             }
@@ -310,7 +310,7 @@ impl Builder {
         self.launches.push(Launch { kernel, bindings, grid, node: id });
     }
 
-    /// Gives the table room for its entries, in its buffer and in what reads it.
+    /// Sets the table's size, in its buffer and in all accesses to it.
     fn size_table(&mut self) {
         let Some(table) = self.table_buffer else { return };
         let bytes = (4 * self.table.entries().len() as u64).max(1).next_multiple_of(16);
@@ -344,7 +344,7 @@ impl Builder {
     }
 }
 
-/// Values that a caller gets, looking through reshapes.
+/// Values that are returned to the caller, looking through reshapes.
 fn returned(graph: &Graph) -> Vec<Value> {
     let through = |mut v: Value| {
         while matches!(graph.op(v), Op::Reshape(_)) {
@@ -353,7 +353,7 @@ fn returned(graph: &Graph) -> Vec<Value> {
         v
     };
     let mut all: Vec<Value> = graph.outputs().iter().map(|o| through(o.value)).collect();
-    // What is written in place lies where its target does.
+    // An in-place update shares its target's buffer.
     let mut at = 0;
     while let Some(value) = all.get(at).copied() {
         if let Op::Fusion(fusion) = graph.op(value)

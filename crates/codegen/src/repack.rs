@@ -1,5 +1,5 @@
-//! The kernel that rearranges blocks into planes when a weight is loaded: one for all formats, which it knows by the
-//! numbers of their rows in the table of formats.
+//! The repack kernel, which rearranges blocks into planes when a weight is loaded. One kernel serves all formats: push
+//! constants carry the numbers of the format's row in the format table.
 
 use minijinja::context;
 use tallow_quant::{FormatSpec, Plane};
@@ -7,47 +7,47 @@ use tallow_quant::{FormatSpec, Plane};
 use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// Invocations of a workgroup; every device has as many.
+/// Invocations per workgroup; every device supports this many.
 pub const REPACK_WORKGROUP: u32 = 128;
 
-/// Bytes of the push constants that the kernel takes.
+/// Bytes of the kernel's push constants.
 pub const REPACK_PUSH_BYTES: u32 = 36;
 
-/// The kernel as GLSL. Binding 0 is a run of a file's blocks and a word behind it, binding 1 a part of the weight with the
-/// plane's words of these blocks.
+/// The kernel as GLSL. Binding 0 holds a range of a file's blocks, padded by one word. Binding 1 is the part of the
+/// weight that holds one plane's words of these blocks.
 ///
 /// # Errors
-/// When the template does not render, which is a bug.
+/// If the template does not render, which is a bug.
 pub fn repack_kernel() -> Result<String, CodegenError> {
     render("repack.comp", context! { workgroup => REPACK_WORKGROUP })
 }
 
-/// The part of one dispatch: one plane of a run of blocks.
+/// The work of one dispatch: one plane of a range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepackRun<'a> {
     /// The format's row.
     pub spec: &'a FormatSpec,
-    /// The plane that is written.
+    /// The plane to write.
     pub plane: &'a Plane,
-    /// Blocks of the run.
+    /// Number of blocks.
     pub blocks: u32,
-    /// The word of binding 1 at which the run starts.
+    /// The word of binding 1 at which the range starts.
     pub first: u32,
 }
 
 impl RepackRun<'_> {
-    /// Words that are written: those of the fields, and zeros up to the next multiple of
+    /// Words to write: those of the fields, and zeros up to the next multiple of
     /// [`PLANE_ALIGNMENT`](tallow_quant::PLANE_ALIGNMENT) bytes.
     pub fn words(&self) -> u32 {
         self.bytes().next_multiple_of(tallow_quant::PLANE_ALIGNMENT as u32) / 4
     }
 
-    /// Workgroups that write them.
+    /// Workgroups of the dispatch.
     pub fn workgroups(&self) -> u32 {
         self.words().div_ceil(REPACK_WORKGROUP)
     }
 
-    /// What the kernel is told.
+    /// The push constants.
     pub fn push(&self) -> [u8; REPACK_PUSH_BYTES as usize] {
         let shifts = self.plane.shifts();
         let numbers = [
@@ -59,7 +59,7 @@ impl RepackRun<'_> {
             self.words(),
             u32::from_ne_bytes([self.plane.share; 4]),
             8 / shifts.len() as u32,
-            // Of at most eight shares of a bit each, at 4 bits a shift.
+            // Up to eight shares of at least one bit each, with 4 bits per shift.
             shifts.iter().rev().fold(0, |all, shift| all << 4 | shift),
         ];
         let mut bytes = [0; REPACK_PUSH_BYTES as usize];

@@ -1,7 +1,7 @@
-//! GLSL to SPIR-V: each distinct text once, in parallel, remembered on disk.
+//! GLSL to SPIR-V: each distinct text is compiled once, in parallel, and cached on disk.
 //!
-//! shaderc is built from source with the crate, so one version of this crate gives one translation: that is
-//! what the cache's key relies on (with the versions that shaderc reports about itself).
+//! shaderc is built from source with the crate, so a given version of this crate always produces the same SPIR-V. The
+//! cache key relies on this (together with the versions that shaderc reports).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,19 +20,19 @@ use crate::cache::{self, Cache, Key};
 use crate::custom;
 use crate::kernel::{CodegenError, Kernel, Target};
 
-/// The shaderc that `Cargo.lock` names; part of the cache's key.
+/// The shaderc version in `Cargo.lock`; part of the cache key.
 const SHADERC: &str = "shaderc 0.10.1";
 
 /// The file name in compiler messages; shaders are single files.
 const FILE: &str = "kernel.comp";
 
-/// Source lines shown on each side of one that an error names.
+/// Source lines shown before and after a line that an error names.
 const CONTEXT: usize = 2;
 
-/// Errors whose source is shown: one mistake early in a shader drags many others behind it.
+/// Errors shown with source: one early mistake in a shader causes many follow-up errors.
 const SHOWN_ERRORS: usize = 3;
 
-/// What shaderc calls a target.
+/// shaderc's names for a target.
 fn versions(target: Target) -> (EnvVersion, SpirvVersion) {
     match target {
         Target::Vulkan12 => (EnvVersion::Vulkan1_2, SpirvVersion::V1_5),
@@ -43,18 +43,18 @@ fn versions(target: Target) -> (EnvVersion, SpirvVersion) {
 /// A compute shader to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShaderText<'a> {
-    /// What errors call it.
+    /// The name in error messages.
     pub name: &'a str,
-    /// The text.
+    /// The GLSL source.
     pub glsl: &'a str,
-    /// Whether spirv-opt works on the module, see [`Kernel::optimize`].
+    /// Whether spirv-opt optimizes the module, see [`Kernel::optimize`].
     pub optimize: bool,
-    /// Which Vulkan the module is for.
+    /// The Vulkan version that the module targets.
     pub target: Target,
 }
 
 impl<'a> From<(&'a str, &'a str)> for ShaderText<'a> {
-    /// Name and text; the module is for Vulkan 1.2 and left to the driver.
+    /// From name and text; the module targets Vulkan 1.2 and is not optimized by spirv-opt.
     fn from((name, glsl): (&'a str, &'a str)) -> Self {
         ShaderText { name, glsl, optimize: false, target: Target::Vulkan12 }
     }
@@ -74,7 +74,7 @@ impl<'a> From<&'a Kernel> for ShaderText<'a> {
 /// A SPIR-V module.
 pub type Words = Arc<[u32]>;
 
-/// What one call of [`compile_spirv`] did.
+/// Statistics of one call of [`compile_spirv`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpirvStats {
     /// Distinct texts compiled.
@@ -85,12 +85,14 @@ pub struct SpirvStats {
     pub millis: f64,
 }
 
-/// Compiles compute shaders, [`ShaderText`]s or (name, GLSL), to SPIR-V modules in the same order; equal texts share
-/// one module.
+/// Compiles compute shaders, [`ShaderText`]s or (name, GLSL), to SPIR-V modules in the same order. Equal texts share
+/// one module. The entry point is `main`.
 ///
-/// Distinct texts that are not in the cache below directory `cache` compile in parallel on rayon's pool (one alone
-/// on the calling thread) and are then kept there. The entry point is `main`. A
-/// shader that does not compile is [`CodegenError::Shader`] under its name, the first in order if several do not.
+/// Distinct texts that are not in the cache below directory `cache` are compiled in parallel on rayon's pool (a single
+/// one on the calling thread) and then stored there.
+///
+/// # Errors
+/// [`CodegenError::Shader`] with the name of a shader that does not compile, the first in order if there are several.
 pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
     shaders: &[S],
     cache: Option<&Path>,
@@ -117,7 +119,7 @@ pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
                 cache.store(&distinct[at].key, &words);
                 distinct[at].words = Some(words.into());
             }
-            // What did compile is kept nevertheless: the next attempt is faster.
+            // Modules that did compile are cached nevertheless, so the next attempt is faster.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -133,11 +135,11 @@ pub fn compile_spirv<'a, S: Into<ShaderText<'a>> + Copy>(
     Ok((modules, stats))
 }
 
-/// Compiles kernels to SPIR-V modules in the same order, as [`compile_spirv`] does; a user's own are checked against
-/// what they were registered as, and their push constants put into a buffer.
+/// Compiles kernels to SPIR-V modules in the same order, like [`compile_spirv`]. User-written kernels are checked
+/// against their registration, and their push constants become a buffer.
 ///
 /// # Errors
-/// As [`compile_spirv`], and [`CodegenError::Custom`] for a user's kernel that is not what it should be.
+/// As [`compile_spirv`], and [`CodegenError::Custom`] for a user-written kernel that fails the check.
 pub fn compile_kernels(
     kernels: &[Kernel],
     caps: &DeviceCaps,
@@ -162,10 +164,10 @@ pub fn compile_kernels(
     Ok((modules, stats))
 }
 
-/// Whether a user's kernel compiles and is what it says of itself, on a device that has every feature.
+/// Checks that a user-written kernel compiles and matches its registration, on a device that has every feature.
 ///
 /// # Errors
-/// [`CodegenError::Shader`] or [`CodegenError::Custom`] with what is wrong.
+/// [`CodegenError::Shader`] or [`CodegenError::Custom`] with the reason.
 pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
     let words = match &kernel.code {
         CustomCode::Spirv(words) => words.clone(),
@@ -178,15 +180,15 @@ pub fn check_custom(kernel: &CustomKernel) -> Result<(), CodegenError> {
     custom::fit(&words, kernel, None).map(|_| ())
 }
 
-/// A distinct text and what became of it.
+/// A distinct text and its compiled module.
 struct Shader<'a> {
-    /// The first of these.
+    /// The first shader with this text.
     text: ShaderText<'a>,
     key: Key,
     words: Option<Words>,
 }
 
-/// Everything that the words depend on.
+/// The cache key: a hash of everything that determines the module.
 fn key(text: ShaderText<'_>) -> Key {
     let (version, revision) = shaderc::get_spirv_version();
     cache::key(&[
@@ -202,8 +204,8 @@ fn key(text: ShaderText<'_>) -> Key {
 
 /// Compiles the modules at `which`, in that order.
 fn compile_all(modules: &[Shader<'_>], which: &[usize]) -> Vec<Result<Vec<u32>, CodegenError>> {
-    // Made once and kept: glslang parses its library when the first compiler starts to work and drops it with
-    // the last: 0.2 s and more each time, against 2 ms for a small kernel.
+    // One compiler lives as long as the process. glslang parses its built-in library when the first compiler is created
+    // and drops it with the last. That costs 0.2 s and more each time, against 2 ms for a small kernel.
     static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
     KEPT.get_or_init(|| Compiler::new().ok());
     let one = |compiler: &mut Result<Compiler, shaderc::Error>, &at: &usize| {
@@ -211,11 +213,11 @@ fn compile_all(modules: &[Shader<'_>], which: &[usize]) -> Vec<Result<Vec<u32>, 
         let compiler = compiler.as_ref().map_err(|e| failure(text.name, e.to_string()))?;
         compile(compiler, text)
     };
-    // Not on the pool, which may be busy for seconds with shaders of a model whose weights wait for this one.
+    // Not on the pool: it may be busy for seconds with the shaders of a model whose weights wait for this one.
     if let [at] = which {
         return vec![one(&mut Compiler::new(), at)];
     }
-    // A compiler serves one piece of the list; two pieces a thread even out shaders of unequal size.
+    // Each chunk of the list has one compiler; two chunks per thread balance shaders of unequal size.
     let piece = which.len().div_ceil(2 * rayon::current_num_threads());
     which.par_iter().with_min_len(piece).map_init(Compiler::new, one).collect()
 }
@@ -225,7 +227,7 @@ fn compile(compiler: &Compiler, text: ShaderText<'_>) -> Result<Vec<u32>, Codege
     if glsl.contains('\0') {
         return Err(failure(name, "the text contains a NUL character".into()));
     }
-    // Without a version glslang looks for one that has compute shaders and prints its whole library.
+    // Without a `#version`, glslang searches for one that has compute shaders and prints its whole built-in library.
     if !glsl.starts_with("#version") {
         return Err(failure(name, "the text does not begin with #version".into()));
     }
@@ -251,7 +253,7 @@ fn failure(name: &str, log: String) -> CodegenError {
     CodegenError::Shader { name: name.into(), log }
 }
 
-/// The compiler's messages, with numbered source lines around the first that they name.
+/// The compiler's messages, with numbered source lines around the first ones that they name.
 fn with_source(log: &str, glsl: &str) -> String {
     let lines: Vec<&str> = glsl.lines().collect();
     let mut out = String::new();
@@ -272,7 +274,7 @@ fn with_source(log: &str, glsl: &str) -> String {
     out
 }
 
-/// `12` for `kernel.comp:12: error: ...`.
+/// The line number in a message: 12 for `kernel.comp:12: error: ...`.
 fn line_of(message: &str) -> Option<usize> {
     let at = message.find(FILE)? + FILE.len();
     message[at..].strip_prefix(':')?.split(':').next()?.trim().parse().ok()
@@ -315,7 +317,7 @@ mod tests {
         assert!(compile_spirv(&[("k", "")], None).is_err());
     }
 
-    /// The key names the compiler that the lock file names.
+    /// The cache key contains the compiler version in the lock file.
     #[test]
     fn the_key_names_the_compiler_in_use() {
         let lock = include_str!("../../../Cargo.lock");

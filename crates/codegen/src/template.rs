@@ -1,5 +1,7 @@
-//! The only caller of the template engine. Templates look like GLSL: values are `${ name }`, statements are
-//! lines that start with `//%`. An undefined name is an error.
+//! Templates and their rendering; the only module that calls the template engine.
+//!
+//! Templates look like GLSL: values are `${ name }`, statements are lines that start with `//%`. An undefined name is
+//! an error.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -110,7 +112,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("repack.comp", include_str!("templates/repack.comp")),
 ];
 
-/// Names and texts of all templates, one after the other.
+/// The names and texts of all templates, interleaved.
 pub fn texts() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().flat_map(|(name, text)| [*name, *text])
 }
