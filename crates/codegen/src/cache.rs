@@ -4,8 +4,8 @@
 //! and payload (32 bytes), payload. Integers and SPIR-V words are little-endian. The digest covers the key too, so a
 //! renamed file is not accepted.
 //!
-//! Any other file counts as absent and is replaced at the next store. A store renames a complete file over the old one,
-//! so a reader sees either the old or the new entry, even with several writing processes.
+//! Any other file counts as absent and is replaced at the next store. A store renames a complete file over the old one.
+//! A reader therefore sees either the old or the new entry, even with several writing processes.
 //!
 //! The cache never fails: without a usable directory it warns once and caches nothing.
 

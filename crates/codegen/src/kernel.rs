@@ -54,7 +54,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The shader without its comment lines. Schedules of a small fusion may differ only in comments.
+    /// The shader without the lines that start with `//`. Schedules of a small fusion may differ only in these.
     pub fn code(&self) -> String {
         self.glsl.lines().filter(|line| !line.starts_with("//")).collect::<Vec<_>>().join("\n")
     }

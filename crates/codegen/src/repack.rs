@@ -13,8 +13,8 @@ pub const REPACK_WORKGROUP: u32 = 128;
 /// Bytes of the kernel's push constants.
 pub const REPACK_PUSH_BYTES: u32 = 36;
 
-/// The kernel as GLSL. Binding 0 holds a range of a file's blocks, padded by one word. Binding 1 is the part of the
-/// weight that holds one plane's words of these blocks.
+/// The kernel as GLSL. Binding 0 holds a range of a file's blocks and one word after them, since the kernel reads words
+/// in pairs. Binding 1 is the part of the weight that holds one plane's words of these blocks.
 ///
 /// # Errors
 /// If the template does not render, which is a bug.

@@ -88,8 +88,8 @@ pub struct SpirvStats {
 /// Compiles compute shaders, [`ShaderText`]s or (name, GLSL), to SPIR-V modules in the same order. Equal texts share
 /// one module. The entry point is `main`.
 ///
-/// Distinct texts that are not in the cache below directory `cache` are compiled in parallel on rayon's pool (a single
-/// one on the calling thread) and then stored there.
+/// Distinct texts that are missing in the cache below directory `cache` are compiled in parallel on rayon's pool, a
+/// single one on the calling thread. They are then stored in the cache.
 ///
 /// # Errors
 /// [`CodegenError::Shader`] with the name of a shader that does not compile, the first in order if there are several.

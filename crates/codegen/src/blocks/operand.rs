@@ -37,8 +37,8 @@ pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
     inner_runs(body, rhs, WIDE).is_some_and(plain)
 }
 
-/// The buffer and `base` if element `k` of `value` at `at` is element `base + k` of the buffer and `base` is a multiple
-/// of eight. Eight adjacent elements can then be loaded (and dequantized) at once.
+/// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer.
+/// Eight adjacent elements can then be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
     let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
     let Op::Param { index, ty } = e.body.op(leaf) else { return None };
@@ -88,8 +88,8 @@ pub(crate) fn load_vector(
     Some((buffer, base))
 }
 
-/// The buffer and `base` if element `k` of `value` at `at` is element `base + k` of blocks of `format`, and `base` is a
-/// multiple of the format's run length. The run of 32 or 64 elements is then unpacked to bytes at once.
+/// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`. `base` is a
+/// multiple of the format's run of 32 or 64 elements; a run is then unpacked to bytes at once.
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,

@@ -2,7 +2,7 @@
 //!
 //! Each format is one row of [`row`]: a template and its arguments. The function returns the words of the block's
 //! planes in order; the format's table gives their offsets. A plane of two bytes per block shares each word with the
-//! adjacent block, so atomics store it and leave the other half unchanged (decision 0007).
+//! adjacent block. Atomics store it and leave the other half unchanged (decision 0007).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,8 +119,8 @@ impl By {
         }
     }
 
-    /// The guard of the invocations that store a word of the quants with that word's index, and the guard of the
-    /// invocation that stores the rest of the block. `None` for one invocation per block.
+    /// The guard and word index for the store of a word of quants, and the guard for the rest of the block. `None` for
+    /// one invocation per block.
     fn own(self) -> Option<((&'static str, &'static str), &'static str)> {
         match self {
             By::One => None,

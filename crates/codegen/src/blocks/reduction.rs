@@ -64,8 +64,8 @@ pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
         (ReduceKind::Prod, _) => format!("{x} * {y}"),
         (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float | Glsl::Double) => format!("max_of({x}, {y})"),
         (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float | Glsl::Double) => format!("min_of({x}, {y})"),
-        // Not max() and min(): spirv-opt's constant propagation replaces `acc = max(acc, c)` in a loop by the initial
-        // value of acc, since it cannot evaluate the extended instruction (shaderc 0.10).
+        // Not max() and min(): spirv-opt's constant propagation cannot evaluate the extended instruction. It replaces
+        // `acc = max(acc, c)` in a loop by the initial value of acc (shaderc 0.10).
         (ReduceKind::Max | ReduceKind::ArgMax, _) => format!("{x} > {y} ? {x} : {y}"),
         (ReduceKind::Min | ReduceKind::ArgMin, _) => format!("{x} < {y} ? {x} : {y}"),
     }

@@ -155,8 +155,8 @@ impl Emitter<'_> {
     }
 }
 
-/// The position at which element `at` of `root` is stored as `output`, and the atom that stands for the row in it, if
-/// an index selects the row.
+/// The position at which element `at` of `root` is stored as `output`. If an index selects the row, also the atom that
+/// stands for the row.
 pub(crate) fn written_at(
     body: &Graph,
     output: Value,

@@ -13,7 +13,7 @@ use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 256;
 
-/// The schedule.
+/// The schedule; the only candidate.
 pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
     Schedule::new(Algorithm::Map, WORKGROUP.min(caps.max_workgroup_invocations))
 }

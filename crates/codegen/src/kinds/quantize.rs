@@ -12,7 +12,7 @@ use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 64;
 
-/// The schedule.
+/// The schedule; the only candidate.
 pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
     Schedule::new(Algorithm::Quantize, WORKGROUP.min(caps.max_workgroup_invocations))
 }

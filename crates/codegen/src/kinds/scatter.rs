@@ -12,7 +12,7 @@ use crate::storage::Atomic;
 
 const WORKGROUP: u32 = 256;
 
-/// The schedule.
+/// The schedule; the only candidate.
 pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
     Schedule::new(Algorithm::Scatter, WORKGROUP.min(caps.max_workgroup_invocations))
 }

@@ -1,7 +1,7 @@
 //! Decode attention (one query) with split-K over the keys.
 //!
-//! A workgroup processes query heads that share a key head, so that each key is read and unpacked once for all of them,
-//! and one part of the keys. The last workgroup to finish combines the partials. With few keys, each head has one
+//! A workgroup processes one part of the keys for query heads that share a key head, so that each key is read and
+//! unpacked once for all of them. The last workgroup to finish combines the partials. With few keys, each head has one
 //! workgroup and there is no split.
 
 use minijinja::{Value as Hole, context};
@@ -31,7 +31,7 @@ const KEYS: u32 = 4;
 /// The cost model's default.
 pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
     let (workgroup, slices, above) = match cost::runs_workgroups_on_one_thread(caps) {
-        // Few and small, so that tests without a GPU cover every case.
+        // Small workgroups and few parts, so that tests without a GPU cover every case.
         true => (2 * caps.scheduled_subgroup_size(), 3, 16),
         false => (256, 16, 512),
     };

@@ -73,7 +73,8 @@ struct FlashTile {
 
 impl FlashTile {
     /// For many workgroups: each fragment loaded from shared memory is multiplied twice, and two workgroups run per
-    /// core. This needs all registers, so it is not used where the weights are two matrices.
+    /// core. This needs all registers, so it is not used where the softmax weights are two matrices (unrounded
+    /// weights).
     const LARGE: FlashTile = FlashTile { subgroups: 4, blocks: 2, keys: 16 };
 
     /// Otherwise: more subgroups for the same queries.

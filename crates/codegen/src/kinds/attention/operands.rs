@@ -38,8 +38,8 @@ pub(crate) fn eight(
     Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
 }
 
-/// Whether eight adjacent elements of `value` are one load that may be prefetched from any row below `rows` before the
-/// kernel knows the number of rows: no such row lies past the end of the buffer.
+/// Whether eight adjacent elements of `value` are one load that may be prefetched before the kernel knows the number of
+/// rows. No row below `rows` may lie past the end of the buffer.
 pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
     let dims = e.body.ty(value).shape.dims().to_vec();
     let [g, _, last] = dims.as_slice() else { return false };

@@ -63,7 +63,7 @@ fn split(caps: &DeviceCaps, wide: DType, queries: &Dim, d: u32, e: u32) -> Optio
     (can && fits).then_some(Split { workgroup, subgroups })
 }
 
-/// The schedule.
+/// The schedule; the only candidate.
 pub(crate) fn schedule(e: &Emitter<'_>, form: &AttentionForm) -> Schedule {
     let split = accumulator(e, form).ok().and_then(|wide| {
         let node = e.body.node(form.node);
