@@ -1,13 +1,13 @@
-//! Which operands of a kernel its results may overwrite in place, once nobody else reads the operand (*donation*).
+//! Buffer donation: which operands of a kernel its results may overwrite in place, once nothing else reads the operand.
 //!
-//! Invocations of one dispatch run in any order, so an element may be overwritten only by the invocation that alone
-//! reads it, and only after its last read:
+//! Invocations of a dispatch run in any order. An element may therefore be overwritten only by the invocation that
+//! alone reads it, after its last read:
 //!
-//! * Result `r` is written at position `i` by the invocation of `i`. Operand `p` may be read at position `i` alone:
-//!   the index maps of all reads of `p` in the kernel equal the index map of the write.
-//! * Elements have one width, so that position `i` names the same bytes in both.
-//! * A map kernel computes its results in order, element by element. Reads of `p` for a later result would see what was
-//!   written for an earlier one, so `r` is the last result that reads `p`.
+//! * Invocation `i` writes element `i` of result `r`. It alone may read element `i` of operand `p`: the index maps of
+//!   all reads of `p` equal the index map of the write.
+//! * Both have the same element width, so that element `i` occupies the same bytes.
+//! * A map kernel computes its results in order. A later result would read the overwritten `p`, so `r` must be the last
+//!   result that reads `p`.
 
 use crate::access::param_reads;
 use crate::form::{Form, MapForm, form, output_root};
@@ -16,15 +16,15 @@ use crate::graph::{Graph, Value};
 use crate::index::{Atoms, Index};
 use crate::op::Op;
 
-/// Pairs `(result, operand)` of a fusion: the result may be written where the operand lies.
+/// Pairs `(result, operand)` of a fusion: the result may be written into the operand's buffer.
 ///
-/// Only map kernels have any: in the others, invocations read elements that others write.
+/// Only map kernels have any: in the others, invocations read elements that other invocations write.
 pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
     let body = &fusion.body;
     let Ok(Form::Map(MapForm { numel })) = form(fusion.kind, body) else { return vec![] };
     let mut atoms = Atoms::default();
     let position = atoms.free(&numel);
-    // Of each operand: the last result that reads it, and whether all reads are at the position that is written.
+    // Per operand: the last result that reads it, and whether all reads are at the written position.
     let mut reads: Vec<Option<(usize, bool)>> = vec![None; body.params().len()];
     for output in 0..body.outputs().len() {
         for (param, at) in reads_of(body, output, &position, &mut atoms) {
@@ -38,7 +38,7 @@ pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
     for (param, read) in reads.iter().enumerate() {
         let Some((output, true)) = *read else { continue };
         let value = body.outputs()[output].value;
-        // A state's new version lies where the state does.
+        // A state's new version always replaces the old one in place.
         let is_update = output_root(body, output) != value;
         let width = body.ty(value).dtype.size();
         if !is_update && width.is_some() && width == body.params()[param].dtype.size() {
@@ -48,7 +48,7 @@ pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
     found
 }
 
-/// The operands that the element at `position` of an output reads, and where; of an update, what chooses its rows too.
+/// Operands and positions that the element at `position` of an output reads; for a state update also its row indices.
 fn reads_of(body: &Graph, output: usize, position: &Index, atoms: &mut Atoms) -> Vec<(Value, Index)> {
     let at = atoms.unflatten(position, &body.ty(output_root(body, output)).shape);
     param_reads(body, body.outputs()[output].value, &at, atoms)

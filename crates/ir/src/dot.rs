@@ -1,7 +1,7 @@
-//! Integer dot products: which matmuls can multiply packed 8-bit integers instead of floats.
+//! Integer dot products (dp4a): which matmuls can multiply packed 8-bit integers instead of floats.
 //!
-//! The left operand must have been rounded to blocks of [`ACTIVATIONS`], 32 signed bytes `x` with one scale `d`. Over
-//! a block of weights `w = s q + o` the product is then `d (s sum(q x) + o sum(x))`: sums of integers, which dot
+//! The left operand must be quantized to [`ACTIVATIONS`] blocks: 32 signed bytes `x` with one scale `d`. The product
+//! with a block of weights `w = s q + o` is then `d (s sum(q x) + o sum(x))`. Its sums are over integers, which dot
 //! product instructions compute exactly, four products at a time.
 
 mod row_factor;
@@ -14,33 +14,33 @@ use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
-/// What activations are rounded to.
+/// Block format that activations are quantized to.
 pub const ACTIVATIONS: Format = Format::Q8_1;
 
-/// Elements that share a scale of the activations.
+/// Elements per scale of the quantized activations.
 pub const BLOCK: i64 = 32;
 
-/// Invocations that round a block together, four elements each.
+/// Invocations that quantize one block together, four elements each.
 pub const LANES: u32 = 8;
 
-/// What the weights are that are unpacked at once, besides bytes.
+/// Group of weights that a kernel unpacks to bytes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// 32 with one scale: `w = s q`.
+    /// 32 weights with one scale: `w = s q`.
     Scale,
-    /// 32 with a scale and an offset: `w = s q + o`.
+    /// 32 weights with a scale and an offset: `w = s q + o`.
     Offset,
-    /// 32, a scale and an offset for each half.
+    /// 32 weights, with a scale and an offset per half.
     Halves,
-    /// Two neighbouring groups of 32, which share the bytes that hold them, a scale and an offset for each.
+    /// Two adjacent groups of 32 that are packed into the same bytes, with a scale and an offset per group.
     Pairs,
-    /// Of 128 weights the first and the third group of 32, or the second and the fourth, which share bytes; a scale and an
-    /// offset for each half of a group.
+    /// The first and third, or the second and fourth, group of 32 out of 128 weights: each such pair shares bytes. A
+    /// scale and an offset per half group.
     Quarters,
 }
 
 impl Packing {
-    /// Neighbouring weights that are unpacked whole, at once or in two parts.
+    /// Adjacent weights that are always unpacked completely, in one or two steps.
     pub fn run(self) -> i64 {
         match self {
             Packing::Scale | Packing::Offset | Packing::Halves => BLOCK,
@@ -58,7 +58,7 @@ impl Packing {
     }
 }
 
-/// As what kernels unpack weights of `format`, if they do.
+/// How kernels unpack weights of `format`; `None` if they do not.
 pub fn packing(format: Format) -> Option<Packing> {
     match format {
         Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 => Some(Packing::Scale),
@@ -66,7 +66,7 @@ pub fn packing(format: Format) -> Option<Packing> {
         Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Pairs),
         Format::Q2_K | Format::Q3_K | Format::Q6_K => Some(Packing::Quarters),
         Format::NVFP4 => Some(Packing::Halves),
-        // Values from codebooks in memory, and powers of 3: finding each costs more than the products.
+        // Codebooks in memory and powers of 3: looking up each value costs more than the products.
         Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
         Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 => None,
         Format::Q8_1 | Format::Q8_K => None,
@@ -75,7 +75,7 @@ pub fn packing(format: Format) -> Option<Packing> {
     }
 }
 
-/// Whether a device has what the kernels of integer products need.
+/// Whether the device supports the integer dot product kernels.
 pub fn has_instructions(caps: &DeviceCaps) -> bool {
     caps.int_dot
         && caps.subgroup_arithmetic
@@ -85,7 +85,7 @@ pub fn has_instructions(caps: &DeviceCaps) -> bool {
         && caps.scheduled_subgroup_size().is_power_of_two()
 }
 
-/// The weights that a matmul's right operand reads in whole [runs](Packing::run) along the inner extent.
+/// The weights of a matmul's right operand, if it reads them along K in complete [runs](Packing::run).
 pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
     weights_of(graph, graph.node(matmul).operands[1])
 }
@@ -99,14 +99,14 @@ fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
     (whole && inner_runs(graph, rhs, run).is_some()).then_some((leaf, format))
 }
 
-/// The node that rounds a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
+/// The node that quantizes a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
 pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
     let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
     let blocks = body.node(lhs.node).operands[0];
     matches!(body.op(blocks), Op::Quantize(format) if *format == ACTIVATIONS).then_some(blocks.node)
 }
 
-/// The param that holds the blocks of a matmul's left operand, row by row, if that was rounded by another kernel.
+/// The param with the quantized blocks of a matmul's left operand, in row order, if another kernel quantized it.
 pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
     let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
     let blocks = body.node(lhs.node).operands[0];
@@ -114,26 +114,26 @@ pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
     whole_param(body, blocks).filter(|_| rows)
 }
 
-/// Bytes of shared memory that hold `rows` rounded rows of `k` elements: the bytes, and for each block a scale and
-/// the sums of its halves.
+/// Bytes of shared memory for `rows` quantized rows of `k` elements: the bytes, and per block a scale and the sums of
+/// its halves.
 pub fn shared_bytes(rows: i64, k: i64) -> u64 {
     let blocks = rows.max(0) * k / BLOCK;
     ((upper(rows.max(0), k / BLOCK) + blocks) * (BLOCK / 2) + blocks * 12) as u64
 }
 
-/// Where upper halves of `rows` rows of `blocks` blocks lie, in halves: behind the lower ones, and an odd number, so that both
-/// halves of a block, which are written at once, lie in different banks.
+/// Start of the upper half-blocks of `rows` rows of `blocks` blocks, in half-blocks (16 bytes). They follow the lower
+/// ones. The offset is odd, so that the two halves of a block, written at once, fall into different banks.
 pub fn upper(rows: i64, blocks: i64) -> i64 {
     (rows * blocks) | 1
 }
 
-/// Whether so many rounded rows fit into the shared memory of a workgroup.
+/// Whether `rows` quantized rows of `k` elements fit into a workgroup's shared memory.
 fn fits(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
     // The rest is for the results and for reductions.
     shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4
 }
 
-/// Whether a contraction whose left operand is rounded, in the kernel or before it, can be computed so.
+/// Whether integer dot products can compute a contraction whose left operand is quantized, in this kernel or before it.
 pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
     let extents = (form.m.as_const(), form.k.as_const());
@@ -144,17 +144,19 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
         && anchors().all(|id| weights(body, *id).is_some())
 }
 
-/// Rounds the activations of each matmul that a device can compute so: few rows of f32 times weights in a format
-/// with a [`packing`]. Nothing happens on a device without the instructions; whether they are fast
-/// ([`DeviceCaps::int_dot_accelerated`]) is for the caller to ask.
+/// Quantizes the activations of each matmul that integer dot products can compute: few f32 rows times weights in a
+/// format with a [`packing`].
 ///
-/// Factors of a row, such as that of a norm, are left to the results where that allows the kernel in front to round.
+/// The graph stays unchanged on a device without the instructions. Whether they are fast
+/// ([`DeviceCaps::int_dot_accelerated`]) is the caller's question.
 ///
-/// Not one of the passes: it changes results (by the rounding of each block to 8 bits, a relative error of about
-/// 0.3 % of each product, NMSE about 1e-5), so callers decide. Graphs without such matmuls stay as they are.
+/// Row factors, such as that of a norm, are applied to the results where this lets the preceding kernel quantize.
+///
+/// Not one of the passes, because it changes results: callers decide. Each block is rounded to 8 bits: a relative error
+/// of about 0.3 % per product, an NMSE of about 1e-5. Graphs without such matmuls stay unchanged.
 ///
 /// # Errors
-/// Only of a graph that is not valid.
+/// If the graph is invalid.
 pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     if !has_instructions(caps) {
         return Ok(graph.clone());
@@ -163,13 +165,13 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         if !matches!(node.op, Op::Matmul) {
             return Ok(None);
         }
-        // In the new graph, whose nodes the operands are.
+        // Looked up in the new graph, which the operands belong to.
         let lhs = operands[0];
         let ty = new.ty(lhs).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
         let (Some(rows), Some(inner)) = (m.as_const(), k.as_const()) else { return Ok(None) };
         let few = rows <= MATVEC_MAX_ROWS && ty.shape.numel() == m * k;
-        // Rows that do not fit would be rounded for nothing: the float kernel would read them.
+        // Rows too long for shared memory are not quantized: the float kernel would read them anyway.
         let whole = inner > 0 && inner % BLOCK == 0 && fits(rows, inner, caps);
         if !(few && whole && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
             return Ok(None);
@@ -208,14 +210,14 @@ mod tests {
         let h200 = caps::h200();
         assert!(rounds(&linear(1, 4096, Format::Q4_0), &h200));
         assert!(rounds(&linear(8, 256, Format::Q6_K), &h200));
-        // Too many rows, no packing, rows beyond the shared memory, no instructions.
+        // Too many rows; no packing; rows too long for shared memory; no instructions.
         assert!(!rounds(&linear(9, 256, Format::Q4_0), &h200));
         assert!(!rounds(&linear(1, 256, Format::IQ1_S), &h200));
         assert!(!rounds(&linear(1, 1 << 16, Format::Q4_0), &h200));
         assert!(!rounds(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
     }
 
-    /// Results of a linear layer times a sum over them, or over an input, and what is rounded of that.
+    /// A linear layer's results times a sum over them, or over an input, and the value that is quantized then.
     fn behind_a_norm(of_results: bool) -> (Graph, Value, Value) {
         let mut graph = linear(1, 256, Format::Q4_0);
         let first = graph.outputs()[0].value;
@@ -234,7 +236,7 @@ mod tests {
     fn a_factor_of_a_row_is_left_to_the_results_if_it_waits_for_them() {
         let (_, first, rest) = behind_a_norm(true);
         assert_eq!(rest, first);
-        // Known beforehand, it may as well be multiplied where the row is made.
+        // A factor that is known beforehand stays in the kernel that produces the row.
         let (graph, first, rest) = behind_a_norm(false);
         assert_ne!(rest, first);
         assert!(matches!(graph.op(rest), Op::Elementwise(crate::ElementwiseOp::Mul)));

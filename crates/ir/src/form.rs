@@ -1,8 +1,8 @@
-//! What a fusion's body must look like for its kind, and the loop structure that follows from it.
+//! Legality of a fusion body for its kernel kind, and the loop structure that follows.
 //!
-//! One rule makes a body legal: every read of an anchor (a reduction, a matmul, an attention) must stay
-//! within what the same workgroup computes: the same row for reductions, the same row and tile of columns
-//! for matmuls, the same head and query for attention. It is decided on index maps, not on patterns.
+//! One rule makes a body legal: every read of an anchor (a reduction, a matmul, an attention) must stay within what the
+//! same workgroup computes. For reductions this is the same row; for matmuls the same row and column tile; for
+//! attention the same head and query. Index maps decide this, not patterns.
 
 mod segments;
 mod split;
@@ -20,8 +20,8 @@ use crate::index::{Atoms, Index};
 use crate::op::Op;
 use crate::shape::{Shape, TensorType};
 
-/// Bindings of a kernel of `body`: windows of what it reads and writes, the table of extents, and the codebooks, all of which lie
-/// in one buffer. A state that it updates is only written.
+/// Storage buffer bindings of a kernel of `body`: the windows of its operands and results, the table of extents, and
+/// one buffer for all codebooks. A state that it updates is only written.
 pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
     let only_written: Vec<Value> = body
         .nodes()
@@ -43,7 +43,7 @@ pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
     windows + u64::from(body.symbols().next().is_some()) + codebooks
 }
 
-/// Why a body does not fit a kind.
+/// Why a body does not fit a kernel kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Reason(pub String);
@@ -52,10 +52,10 @@ fn no<T>(why: impl Into<String>) -> Result<T, Reason> {
     Err(Reason(why.into()))
 }
 
-/// Rows of activations up to which a matmul is a matvec.
+/// The most rows of activations that make a matmul a matvec.
 pub const MATVEC_MAX_ROWS: i64 = 8;
 
-/// Widest tile of columns that an epilogue may need.
+/// Widest column tile that an epilogue may require.
 pub const MAX_TILE: i64 = 256;
 
 /// The loop structure of a kernel.
@@ -84,13 +84,13 @@ pub struct MapForm {
 /// Which loop writes an output of a row kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOutput {
-    /// One element for each (row, element of the row).
+    /// One element for each element of each row.
     Inner,
     /// One element for each row.
     Row,
 }
 
-/// Where elements of a row lie: the shape that is reduced and the axes that go.
+/// The rows of a reduction: the shape of its operand and the reduced axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// Shape of the reduced operand.
@@ -136,46 +136,47 @@ pub struct RowForm {
     pub domain: Rows,
 }
 
-/// Reductions of results over runs of neighbouring columns, as the norm of a head is.
+/// Reductions of a matvec's results over groups of adjacent columns, for example the norm of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// Columns of a run; they divide those of the segment.
+    /// Columns per group; divides the columns of the segment.
     pub columns: u32,
-    /// The reductions in the order in which they can be computed. Their rows are numbered by batch, row and run.
+    /// The reductions, in an order in which they can be computed. Their rows are numbered by batch, row and column
+    /// group.
     pub reduces: Vec<(NodeId, Rows)>,
 }
 
-/// Matmuls whose columns are computed by the same workgroups.
+/// Matmuls whose columns the same workgroups compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The matmul nodes.
     pub anchors: Vec<NodeId>,
     /// Columns.
     pub n: Dim,
-    /// Columns that one workgroup must compute together: its tile is a multiple of this.
+    /// Column granularity: a workgroup's tile is a multiple of this.
     pub tile: u32,
-    /// True if an output reads a column other than its own.
+    /// True if an output element reads results of another column, so that results are staged.
     pub staged: bool,
-    /// Which outputs it writes.
+    /// Indices of the outputs that it writes.
     pub outputs: Vec<usize>,
     /// Reductions over the columns of a tile (matvec only).
     pub runs: Option<Runs>,
 }
 
-/// Matmuls `[batch.., m, k] x [batch.., k, n]` that share the left operand.
+/// Matmuls `[batch.., m, k] x [batch.., k, n]` with the same left operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContractionForm {
     /// Batch extents of the results.
     pub batch: Shape,
     /// Rows.
     pub m: Dim,
-    /// Inner extent.
+    /// Reduction extent (K).
     pub k: Dim,
     /// The shared left operand.
     pub lhs: Value,
-    /// Reductions over the rows of the left operand that come before (matvec only).
+    /// Reductions over rows of the left operand, computed in the prologue (matvec only).
     pub prologue: Vec<(NodeId, Rows)>,
-    /// The parts of the grid.
+    /// The column segments of the grid.
     pub segments: Vec<Segment>,
 }
 
@@ -186,21 +187,21 @@ pub struct AttentionForm {
     pub node: NodeId,
 }
 
-/// One rounding to blocks, scan, sort, scatter or custom kernel, whose results are all that is written.
+/// One quantization, scan, sort, scatter or custom kernel; the kernel writes nothing but its results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleForm {
     /// The node.
     pub node: NodeId,
 }
 
-/// What an output of a body computes: itself, or for a state update the source that is written.
+/// What an output of a body computes: the value itself, or the source of a state update.
 pub fn output_root(body: &Graph, output: usize) -> Value {
     let value = body.outputs()[output].value;
     let node = body.node(value.node);
     if matches!(node.op, Op::StateUpdate { .. }) { node.operands[1] } else { value }
 }
 
-/// If an output of a body is a state update whose rows an index chooses: the axis and the indices.
+/// The axis and the row indices of an output that is a state update with indexed rows.
 pub fn index_rows(body: &Graph, output: usize) -> Option<(usize, Value)> {
     let node = body.node(body.outputs()[output].value.node);
     match node.op {
@@ -209,7 +210,7 @@ pub fn index_rows(body: &Graph, output: usize) -> Option<(usize, Value)> {
     }
 }
 
-/// If an output of a body is blocks that the kernel makes (perhaps written to a state), what is rounded to them.
+/// The value that is quantized for an output, if the kernel makes its blocks (perhaps as a state update).
 pub fn rounded_root(body: &Graph, output: usize) -> Option<Value> {
     let root = output_root(body, output);
     matches!(body.op(root), Op::Quantize(_)).then(|| body.node(root.node).operands[0])
@@ -227,7 +228,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     let attentions = anchors(|op| matches!(op, Op::Attention(_)));
     state_updates_are_outputs(body)?;
-    // A matvec rounds its left operand and its results itself.
+    // A matvec quantizes its left operand and its results itself.
     let inside = |op: &Op| kind == FusionKind::Matvec && matches!(op, Op::Quantize(_));
     let singles = |(id, n): (NodeId, &Node)| Some((id, single_kind(&n.op).filter(|_| !inside(&n.op))?));
     if let Some((id, own)) = body.nodes().find_map(singles) {
@@ -255,7 +256,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     }
 }
 
-/// Whether the anchors of `body` can share a kernel of `kind`, whatever it returns.
+/// Whether the anchors of `body` can share a kernel of `kind`, whatever its outputs.
 pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     let anchors = |f: fn(&Op) -> bool| -> Vec<NodeId> {
         body.nodes().filter(|(_, n)| f(&n.op)).map(|(id, _)| id).collect()
@@ -285,8 +286,8 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     }
 }
 
-/// A state may only be written at the end of a kernel, its old version not be read in it, and the rows that are written
-/// not depend on what many elements are needed for: an index is read where its row is stored.
+/// Checks state updates: each is an output of the kernel, nothing else reads its old version, and its row indices
+/// depend on no anchor, because the store reads them.
 fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
     for (id, node) in body.nodes() {
         let Op::StateUpdate { .. } = node.op else { continue };
@@ -330,7 +331,7 @@ pub fn rows_of(body: &Graph, id: NodeId) -> Option<Rows> {
     Some(Rows { shape: body.ty(node.operands[0]).shape.clone(), axes: axes.clone() })
 }
 
-/// Checks that all reads of reductions from `root` at `at` are of row `row`.
+/// Checks that `root` at `at` reads reductions of row `row` only.
 fn reads_row(
     body: &Graph,
     root: Value,
@@ -350,7 +351,7 @@ fn reads_row(
     Ok(())
 }
 
-/// Checks that reductions run over the same rows and depend only on each other row by row.
+/// Checks that the reductions share their rows, and that they depend on each other only within a row.
 fn reductions(
     body: &Graph,
     ids: &[NodeId],
@@ -386,7 +387,7 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
     let r = atoms.free(&rows);
     let reduces = reductions(body, ids, &r, &mut atoms)?;
     let mut last = Reason("no layout".into());
-    // Outputs are enumerated by the layout of one of the reduced operands; the first that is legal serves.
+    // Outputs are enumerated in the layout of one of the reduced operands: the first legal one.
     let mut layouts: Vec<&Rows> = vec![];
     for (_, rows) in &reduces {
         if !layouts.contains(&rows) {
@@ -441,7 +442,7 @@ fn contraction(
     Ok(ContractionForm { batch, m, k, lhs, prologue, segments })
 }
 
-/// Which reductions depend on no matmul, and which do.
+/// Partitions reductions into those that depend on no matmul, and those that do.
 fn by_matmuls(body: &Graph, reduces: &[NodeId]) -> (Vec<NodeId>, Vec<NodeId>) {
     let mut depends = vec![false; body.len()];
     for (id, node) in body.nodes() {
@@ -453,7 +454,7 @@ fn by_matmuls(body: &Graph, reduces: &[NodeId]) -> (Vec<NodeId>, Vec<NodeId>) {
 
 type Left = (Shape, Dim, Dim, Vec<(NodeId, Rows)>);
 
-/// Checks all but the outputs: batch, rows, inner extent and the reductions before.
+/// Checks everything but the outputs: batch, rows, K, and the prologue's reductions.
 fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[NodeId]) -> Result<Left, Reason> {
     let result = |id: NodeId| body.node(id).types[0].shape.dims();
     let lhs = body.node(first).operands[0];
@@ -491,13 +492,13 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
         at[axis] = if left.dims()[axis].is(1) { Index::default() } else { i };
     }
     at.extend([row.clone(), inner]);
-    // Rounding to blocks reads a row's own elements.
+    // Quantizing an element reads its row only.
     let source = dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
     reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
 }
 
-/// The kind of an op that has a kernel of its own, with nothing after it.
+/// The kind of an op that needs a kernel without an epilogue.
 fn single_kind(op: &Op) -> Option<FusionKind> {
     match op {
         Op::Scan { .. } => Some(FusionKind::Scan),
@@ -535,7 +536,7 @@ fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
     }
 }
 
-/// Which param `v` is, looking through reshapes, which leave a buffer as it is.
+/// The param that `v` is, looking through reshapes, which do not change the buffer.
 pub fn whole_param(body: &Graph, mut v: Value) -> Option<u32> {
     loop {
         match body.op(v) {

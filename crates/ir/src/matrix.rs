@@ -1,8 +1,8 @@
-//! Matrix hardware: which matmuls can be products of f16 matrices that a subgroup computes together.
+//! Cooperative matrices (tensor cores): which matmuls can multiply f16 tiles at subgroup scope.
 //!
-//! Products of two f16 are exact in f32 and are added in f32, so such a kernel computes what one of f32 multiply-adds
-//! would, provided that every element of both operands *is* an f16: it has that type, or was cast from it, or is a
-//! weight stored in it. That is a property of the graph ([`is_exact`]), so kernels never round in silence; where callers
+//! The product of two f16 is exact in f32, and the accumulators are f32. Such a kernel therefore computes what an f32
+//! FMA kernel would, provided that every element of both operands *is* an f16: it has that type, was cast from it, or
+//! is a weight stored in it. The graph decides this ([`is_exact`]), so kernels never round silently. Where callers
 //! accept the rounding, [`round_operands`] writes it into the graph as casts.
 
 use crate::access::inner_runs;
@@ -15,15 +15,15 @@ use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
-/// Rows, columns and inner extent of the products that kernels can be made of, what is best first. Mesa's software device has
-/// the smaller ones, on which kernels can be tested.
+/// Supported cooperative matrix sizes (m = n = k), preferred first. Mesa's software device has the smaller one, which
+/// allows tests.
 const SIDES: [u32; 2] = [16, 8];
 
-/// Neighbouring elements along the inner extent that kernels load together.
+/// Elements along K that kernels load as one vector.
 const PIECE: i64 = 8;
 
-/// Rows, columns and inner extent of the f16 matrices that subgroups multiply into f32; `None` where the device has no such
-/// products, or not what kernels need around them.
+/// The m = n = k of the device's f16 x f16 -> f32 cooperative matrices. `None` if the device lacks them, or other
+/// features that the kernels need.
 pub fn side(caps: &DeviceCaps) -> Option<u32> {
     let has = |side: &u32| {
         let fits = |s: &MatrixShape| {
@@ -36,7 +36,7 @@ pub fn side(caps: &DeviceCaps) -> Option<u32> {
     SIDES.into_iter().find(|side| around && has(side))
 }
 
-/// Whether subgroups multiply f16 matrices into f32, with what kernels need around that.
+/// Whether the device supports the f16 x f16 -> f32 cooperative matrix kernels.
 pub fn has_instructions(caps: &DeviceCaps) -> bool {
     side(caps).is_some()
 }
@@ -68,8 +68,7 @@ pub fn is_exact(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// Whether a contraction can be computed by products of f16 matrices: its operands are exact in f16, its results f32 or
-/// f16.
+/// Whether cooperative matrices can compute a contraction: its operands are exact in f16, its results f32 or f16.
 pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
     has_instructions(caps)
@@ -81,7 +80,7 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
         })
 }
 
-/// What `value` rounds, if it does nothing else: `cast(cast(x, f16), f32)` is `x` rounded to f16.
+/// The value that `value` rounds, if it does nothing else: `cast(cast(x, f16), f32)` is `x` rounded to f16.
 pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
     let outer = graph.node(value.node);
     let narrow = *outer.operands.first()?;
@@ -93,10 +92,10 @@ pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
     casts.then_some(wide)
 }
 
-/// Whether a matmul's right operand is a weight that is read in runs along the inner extent, and that may be rounded.
+/// Whether a matmul's right operand is a weight that may be rounded, read in vectors along K.
 fn reads_weight(graph: &Graph, rhs: Value) -> bool {
     let Some(leaf) = inner_runs(graph, rhs, PIECE) else { return false };
-    // What is stored as f32 was meant to have its bits, and bf16 has a range that f16 has not.
+    // An f32 weight is meant to keep its precision, and bf16 has a wider range than f16.
     let narrow = match graph.ty(leaf).dtype {
         DType::Block(f) => !matches!(f, Format::F32 | Format::F64 | Format::BF16 | Format::I64 | Format::I32),
         other => other == DType::F16,
@@ -104,13 +103,13 @@ fn reads_weight(graph: &Graph, rhs: Value) -> bool {
     narrow && matches!(graph.op(leaf), Op::Weight { .. } | Op::Param { .. })
 }
 
-/// An f32 value rounded to f16, in f32 again.
+/// An f32 value rounded to f16 and cast back to f32.
 fn round(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
     let narrow = graph.add(Op::Cast(DType::F16), &[value])?;
     graph.add(Op::Cast(DType::F32), &[narrow])
 }
 
-/// Activations rounded to f16. The casts go before views that only lay elements out anew, to the kernel that computes the
+/// Activations rounded to f16. The casts move above reshapes and permutes, into the kernel that produces the
 /// activations.
 fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
     let (mut source, mut views) = (value, vec![]);
@@ -122,7 +121,7 @@ fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphErro
     views.into_iter().rev().try_fold(rounded, |value, view| graph.add(view, &[value]))
 }
 
-/// Attention with its weights rounded, and its f32 queries, if they are many and keys and values are f16.
+/// Rounds the softmax weights of a prefill attention over f16 keys and values, and its f32 queries. `None` elsewhere.
 fn round_attention(
     graph: &mut Graph,
     attention: Attention,
@@ -142,15 +141,17 @@ fn round_attention(
     graph.add(Op::Attention(attention.round_weights(true)), &operands).map(Some)
 }
 
-/// Rounds both operands of each f32 matmul of more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight to f16,
-/// on devices that multiply those by matrix hardware, and queries and weights of attention over f16 keys and values. Elsewhere
-/// nothing happens, nor where such products are no faster than f32: then nothing is gained by the rounding.
+/// Rounds operands of f32 matmuls to f16, so that cooperative matrices can multiply them.
 ///
-/// Not one of the passes: it changes results (each operand by a relative error of at most 2^-11, an NMSE of products of
-/// about 5e-8), and activations beyond 65504 become infinite, so callers decide.
+/// Affected are matmuls of more than [`MATVEC_MAX_ROWS`] rows with a quantized or f16 weight (both operands), and the
+/// queries and softmax weights of attention over f16 keys and values. The graph stays unchanged on devices without f16
+/// cooperative matrices, or where these are no faster than f32 FMAs.
+///
+/// Not one of the passes, because it changes results: callers decide. The relative error of each operand is at most
+/// 2^-11 (an NMSE of products of about 5e-8), and activations beyond 65504 become infinite.
 ///
 /// # Errors
-/// Only of a graph that is not valid.
+/// If the graph is invalid.
 pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     if !has_instructions(caps) || !cost::matrices_are_faster(caps) {
         return Ok(graph.clone());
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(casts(&linear(9, Format::Q4_0), &h200), 2);
         // Weights that are f16 need no rounding.
         assert_eq!(casts(&linear(512, Format::F16), &h200), 1);
-        // Few rows, weights with more bits or range, no instructions.
+        // Few rows; weights with more bits or range; no cooperative matrices.
         assert_eq!(casts(&linear(8, Format::Q4_0), &h200), 0);
         assert_eq!(casts(&linear(512, Format::F32), &h200), 0);
         assert_eq!(casts(&linear(512, Format::BF16), &h200), 0);
