@@ -1,4 +1,4 @@
-//! Drops nodes that no output depends on. Inputs stay: callers supply them by name.
+//! Dead code elimination. Inputs stay: callers supply them by name.
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError};

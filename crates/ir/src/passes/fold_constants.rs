@@ -1,4 +1,4 @@
-//! Evaluates elementwise ops and casts whose operands are one constant everywhere.
+//! Constant folding: evaluates elementwise ops and casts whose operands are uniform constants.
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError, Value};
@@ -15,7 +15,7 @@ pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
                 constants.and_then(|c| scalar_eval::elementwise(*op, &c))
             }
             Op::Cast(dtype) => uniform(new, operands[0]).map(|c| scalar_eval::cast(c, *dtype)),
-            // An extent that turned out to be a number.
+            // A symbolic extent that became constant.
             Op::DimValue { dim, dtype } => dim.as_const().map(|c| Scalar::of(*dtype, c as f64)),
             _ => None,
         };

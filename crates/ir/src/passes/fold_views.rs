@@ -1,4 +1,4 @@
-//! Composes views of views and drops views that change nothing.
+//! View folding: composes views of views and drops views that change nothing.
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError, Value};
@@ -48,7 +48,7 @@ fn view(g: &mut Graph, op: &Op, operands: &[Value]) -> Result<Option<Value>, Gra
         }
         // flip(flip(x)) -> x
         (Op::Flip { axis }, Op::Flip { axis: inner }) if axis == inner => Some(below.operands[0]),
-        // window(x, size=s, stride=s, dilation=1) of whole windows -> reshape; so are windows of one element, stride 1
+        // window(x, size=s, stride=s, dilation=1) that covers x exactly -> reshape; likewise size=1, stride=1
         (Op::Window { axis, size, stride, dilation }, _)
             if size == stride
                 && (*dilation == 1 || *size == 1)

@@ -1,28 +1,30 @@
-//! Groups nodes into kernels.
+//! Kernel fusion: groups the nodes of a graph into kernels.
 //!
-//! Nodes fall into classes. *Anchors* (reduce, matmul, attention) need many elements of an operand for one
-//! of their result. *Points* (elementwise, casts, gathers ...) need one. *Inline* nodes (views, constants,
-//! dequantization) cost nothing to repeat and are copied into every kernel that reads through them.
+//! There are three classes of nodes. *Anchors* (reduce, matmul, attention) need many elements of an operand for one
+//! element of their result. *Points* (elementwise, casts, gathers ...) need one. *Inline* nodes (views, constants,
+//! dequantization) cost nothing to recompute and are copied into every kernel that reads through them.
 //!
-//! 1. `grow`: in node order, each point joins the kernels that produce its operands, reductions join
-//!    kernels over the same rows, matmuls that meet in a consumer become one kernel. This looks only at
-//!    anchors and cycles, so that a rotation can grow through its slices to the concat that makes it whole.
-//! 2. `prune`: what a kernel would write but cannot (an output that does not cover its loop) or should not
-//!    (it saves bytes to compute it in the consumer) is split off.
+//! A *level* is a set of dispatches between two barriers; fewer levels mean fewer barriers.
+//!
+//! 1. `grow`: in node order, each point joins the kernels that produce its operands, reductions join kernels over the
+//!    same rows, and matmuls with a common consumer become one kernel. This checks only anchors and cycles, so that a
+//!    rotary embedding can grow from its slices up to their concat.
+//! 2. `prune`: splits off what a kernel cannot write (an output that does not cover its loop) or should not (computing
+//!    it in the consumer saves bytes).
 //! 3. `absorb`: kernels without anchors move into their consumers as prologues.
 //! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
 //! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one
-//!    waits for another, the part that waits becomes the epilogue of what it waits for.
-//! 6. `reductions_of_results`: reductions of neighbouring columns of a matvec, such as the norm of a head, are made where the
-//!    columns are.
-//! 7. `results_to_blocks`: what a matvec computes it rounds to blocks itself, as a quantized cache wants them.
-//! 8. `rounding_into_matvecs`: each matvec rounds its activations itself instead of reading them rounded, which saves
-//!    a level.
-//! 9. `rows_into_matvec`: a row kernel that only feeds a matvec is repeated in each of its workgroups,
-//!    which read that row anyway, and so saves a level.
+//!    depends on another, the dependent part becomes the epilogue of a kernel that it depends on.
+//! 6. `reductions_of_results`: a matvec reduces its results over groups of adjacent columns, for example for the norm
+//!    of a head.
+//! 7. `results_to_blocks`: a matvec quantizes its results itself, for example for a quantized KV cache.
+//! 8. `rounding_into_matvecs`: each matvec quantizes its activations itself instead of reading them quantized, which
+//!    saves a level.
+//! 9. `rows_into_matvec`: a row kernel that only feeds a matvec moves into its prologue. Each workgroup reads that row
+//!    anyway, so this saves a level.
 //!
-//! Legality is decided by [`crate::form`] on the body alone; profit by bytes moved and work repeated. Each
-//! decision that stops a fusion is logged with its reason.
+//! [`crate::form`] decides legality from the body alone; profitability depends on bytes moved and work repeated. Each
+//! decision against a fusion is logged with its reason.
 
 mod absorb;
 mod build;
@@ -44,7 +46,7 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     explain(graph, caps).map(|(graph, _)| graph)
 }
 
-/// As [`run`], but every node is a kernel of its own. It shows whether a wrong result comes from a fusion.
+/// As [`run`], but every node becomes a separate kernel. It shows whether a fusion causes a wrong result.
 pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     let graph = own_buffers(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
@@ -52,7 +54,7 @@ pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
         match clusters.class[id.index()] {
             cluster::Class::Leaf | cluster::Class::Inline => {}
             cluster::Class::Point => {
-                // No kernel copies blocks: they go into a state as they are made.
+                // No kernel copies blocks: the kernel that makes them writes them into the state.
                 let Some(made) = clusters.rounding_of(id) else {
                     clusters.add(FusionKind::Map, BTreeSet::from([id]));
                     continue;
@@ -73,14 +75,14 @@ pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     build::build(&clusters)
 }
 
-/// Copies what kernels could not write or return where it is.
+/// Copies what kernels cannot write in place or return as it is.
 fn own_buffers(graph: &Graph) -> Result<Graph, GraphError> {
     build::copy_leaf_outputs(&build::copy_awaited_blocks(&build::copy_scatter_targets(graph)?)?)
 }
 
-/// The pass, and why each fusion that was considered did not happen.
+/// The fused graph, and why each fusion that was considered did not happen.
 pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>), GraphError> {
-    // Kernels stay what they are: a graph that holds some was fused before.
+    // A graph with fusions was fused before and stays unchanged.
     if graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_))) {
         return Ok((graph.clone(), vec![]));
     }

@@ -1,4 +1,4 @@
-//! Algebraic rules. Each holds bit for bit, for NaN, infinities and signed zeros too.
+//! Algebraic simplification. Each rule is exact bit for bit, also for NaN, infinities and signed zeros.
 
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
@@ -11,7 +11,7 @@ use crate::rewrite::rebuild;
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
-        // A tensor without elements is any tensor without elements. (There are no constants of blocks.)
+        // All tensors without elements are equal. (There are no block constants.)
         op if is_empty(node)
             && !matches!(node.types[0].dtype, DType::Block(_))
             && !matches!(op, Op::Broadcast(_) | Op::StateUpdate { .. } | Op::Fusion(_))
@@ -70,8 +70,8 @@ fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>
     }
     let narrow = g.ty(a).dtype != DType::F64;
     match op {
-        // pow(x, 2) -> x * x: the square of a float of up to 24 bits is exact in f64, in which meanings are
-        // evaluated, so both are rounded once from the same number. Not so for f64 itself.
+        // pow(x, 2) -> x * x: the square of a float of up to 24 bits is exact in f64, in which ops are defined. Both
+        // sides round the same number once. This does not hold for f64 itself.
         E::Pow if right_is(2.0) && narrow => g.elementwise(E::Mul, &[a, a]).map(Some),
         // pow(x, 1) -> x
         E::Pow if right_is(1.0) => Ok(Some(a)),
@@ -79,7 +79,7 @@ fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>
     }
 }
 
-/// The operand of `v` if `v` is `op` of something.
+/// The operand of `v` if `v` is an `op` node.
 fn inner(g: &Graph, v: Value, op: E) -> Option<Value> {
     let node = g.node(v.node);
     (node.op == Op::Elementwise(op)).then(|| node.operands[0])
@@ -97,7 +97,7 @@ fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
     (origin == to && widens(origin, from)).then(|| node.operands[0])
 }
 
-/// True if every value of `from` is a value of `to`.
+/// True if every value of `from` is representable in `to`.
 fn widens(from: DType, to: DType) -> bool {
     use DType::{BF16, F8E4M3, F16, F32, F64, I16, I32, I64, U8, U32};
     matches!(

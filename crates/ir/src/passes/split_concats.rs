@@ -1,7 +1,7 @@
-//! Splits a concatenation of more operands than a kernel binds into a tree of concatenations.
+//! Splits a concatenation with more operands than a kernel can bind into a tree of concatenations.
 //!
-//! `concat(a, b, c, d) = concat(concat(a, b), concat(c, d))`: concatenation along one axis is associative. Every level of the
-//! tree copies each element once more, so a node takes as many operands as it can.
+//! `concat(a, b, c, d) = concat(concat(a, b), concat(c, d))`: concatenation along one axis is associative. Every level
+//! of the tree copies each element once more, so each node takes as many operands as it can.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn fits(graph: &Graph, operands: &[Value], caps: &DeviceCaps) -> bool {
     read + written < u64::from(caps.max_storage_buffers)
 }
 
-/// The concatenation of `operands`: level by level, neighbours become one as far as a kernel can bind them.
+/// The concatenation of `operands`: each level merges adjacent operands as far as a kernel can bind them.
 fn tree(graph: &mut Graph, axis: usize, operands: &[Value], caps: &DeviceCaps) -> Result<Value, GraphError> {
     let mut level = operands.to_vec();
     while !fits(graph, &level, caps) {
@@ -42,7 +42,7 @@ fn tree(graph: &mut Graph, axis: usize, operands: &[Value], caps: &DeviceCaps) -
         }
         next.push(concat(graph, axis, &group)?);
         if next.len() == level.len() {
-            // Not even two fit.
+            // The limit does not even allow two operands.
             break;
         }
         level = next;

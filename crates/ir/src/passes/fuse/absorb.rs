@@ -1,4 +1,4 @@
-//! Phases 3, 4 and 6 to 9: what moves into its consumers or its producer, and what reads the same.
+//! Phases 3, 4 and 6 to 9: prologues, epilogues and shared reads.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,25 +10,26 @@ use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 
-/// Points that a matmul prologue may repeat for each tile, per element.
+/// The most points per element that a matmul prologue may recompute for each tile.
 const MATMUL_PROLOGUE_POINTS: usize = 4;
 
-/// Points that may be computed in several consumers instead of once.
+/// The most points that may be computed in several consumers instead of once.
 const DUPLICATED_POINTS: usize = 4;
 
-/// Points of a query or a bias that attention may compute again for each head and query: fewer than the
+/// The most points of a query or a bias that attention may recompute for each head and query: fewer than the
 /// multiplications of one score, as heads are at least this wide.
 const ATTENTION_PROLOGUE_POINTS: usize = 16;
 
-/// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in
-/// cache. Beyond, the level that is saved (about 4 us) costs more than it is worth.
+/// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in cache. For
+/// longer rows this costs more than the level that it saves (about 4 us).
 const MATVEC_PROLOGUE_ROW: u64 = 16384;
 
-/// Bytes of weights beyond its share that a workgroup may read so that results are reduced in it: about what one workgroup
-/// reads in the time of the level that is saved, at an estimate of 100 GB/s for 4 us.
+/// Bytes of weights that a workgroup may read beyond its even share in order to reduce its results: about what one
+/// workgroup reads in the time of the saved level, at an estimate of 100 GB/s for 4 us.
 const MORE_BYTES: u64 = 384 << 10;
 
-/// The same so that they are rounded in it, which spares each kernel that reads them about 1.5 us, at the cost of 0.3 here.
+/// As [`MORE_BYTES`], in order to quantize its results. This saves each consumer about 1.5 us and costs the matvec 0.3
+/// us.
 const MORE_BYTES_TO_ROUND: u64 = 64 << 10;
 
 /// Phase 3: kernels without anchors move into all their consumers.
@@ -61,13 +62,13 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Moves cluster `id` into all of `consumers`, which are all that read it, or, if one of them cannot take it, into none.
+/// Moves cluster `id` into all of `consumers`, which are its only readers, or into none if one of them cannot take it.
 fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Result<(), GraphError> {
     let moved = c.get(id).nodes.clone();
     let mut unions = vec![];
     for consumer in consumers {
         let Cluster { kind, nodes, .. } = c.get(*consumer).clone();
-        // Escapes are asked as if the cluster were gone: what only consumers read does not escape.
+        // Escapes are computed as if the cluster were gone: what only consumers read does not escape.
         let outputs: Vec<NodeId> = c.escapes(&nodes);
         let union: BTreeSet<NodeId> = nodes.union(&moved).copied().collect();
         if let Err(why) = c.legal_with(kind, &union, &outputs)? {
@@ -77,7 +78,7 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
         }
         unions.push((kind, union));
     }
-    // A copy that reads an old state version must still come before its update.
+    // A copy that reads an old state version must still precede its update.
     let overwriters = c.overwriters(id);
     if consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k))) {
         return Ok(());
@@ -86,7 +87,7 @@ fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize]) -> Resul
     for (consumer, (kind, union)) in consumers.iter().zip(unions) {
         c.replace(*consumer, kind, union);
     }
-    // The copies that read an old version wait for less than its update, but may stand behind it.
+    // Copies that read an old version may now be ordered after the update, so sort again.
     if !overwriters.is_empty() {
         c.put_in_order();
     }
@@ -135,8 +136,8 @@ fn dear(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> 
     (n * read > (n + 1) * written + read).then(|| format!("it reads {read} bytes to make {written}"))
 }
 
-/// Why attention would compute elements of `map` too often. A query and a bias are read once for each workgroup,
-/// a key and a value for each query; what is repeated over heads or queries is computed again for each.
+/// Why attention would recompute elements of `map` too often. Each workgroup reads a query and a bias once, but a key
+/// and a value once per query. Elements that broadcast over heads or queries are recomputed for each.
 fn dear_to_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option<String> {
     let nodes = &c.get(consumer).nodes;
     let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| matches!(n.op, Op::Attention(_)))?;
@@ -211,10 +212,10 @@ fn is_slow(op: &Op) -> bool {
     }
 }
 
-/// Kernels over the same elements that read one buffer become one, so that it is read once.
+/// Merges kernels over the same elements that read one buffer, so that it is read once.
 ///
-/// Only where both read the same kernels' results (besides leaves): then neither waits for more than before,
-/// and no level is added.
+/// Both must read the results of the same kernels (besides leaves). Then neither waits for more than before, and no
+/// level is added.
 pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut order = c.live();
     order.sort_by_key(|id| c.get(*id).nodes.first().copied());
@@ -255,7 +256,7 @@ fn external(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     all.filter(|v| !nodes.contains(&v.node)).collect()
 }
 
-/// Phase 6: reductions over runs of a matvec's columns, and what is computed from them, are made where the columns are.
+/// Phase 6: a matvec computes reductions over groups of its columns, and what depends on them, in its epilogue.
 pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut united = false;
     for id in c.live() {
@@ -275,12 +276,13 @@ pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphErr
             }
         }
     }
-    // What several of them read, as norms of queries and of keys read tables of angles, may have one reader now.
+    // Kernels that several of them read, such as angle tables read by query and key norms, may have a single reader
+    // now.
     if united { maps(c) } else { Ok(()) }
 }
 
-/// Whether one matvec, which may round it first, is all that reads a kernel: then that repeats it, see
-/// [`rows_into_matvec`], and the columns before it need not come together.
+/// Whether a single matvec, perhaps after a quantization, is the only reader of a kernel. [`rows_into_matvec`] then
+/// makes the kernel its prologue, and the preceding matvec need not reduce whole rows.
 fn feeds_one_matvec(c: &Clusters<'_>, id: usize) -> bool {
     let mut readers = BTreeSet::new();
     for reader in c.consumers(id) {
@@ -293,14 +295,14 @@ fn feeds_one_matvec(c: &Clusters<'_>, id: usize) -> bool {
     !kept && readers.len() == 1 && readers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
 }
 
-/// Why the tiles that matvec `id` would need to reduce its results in `row` cost more than that kernel: one workgroup would
-/// read too much more than its share of the weights.
+/// Why wider tiles of matvec `id`, needed to reduce its results in `row`, cost more than a separate kernel: one
+/// workgroup would read too many weights beyond its even share.
 fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, GraphError> {
     beyond_share(c, [id, row], MORE_BYTES, |_, s| s.runs.as_ref().map(|_| s.tile.into()))
 }
 
-/// The same for tiles of whole blocks of results, which kernel `rounding` makes of them: the columns that are a workgroup's
-/// share, and what is missing to a tile.
+/// As [`too_wide`], for tiles of whole blocks that kernel `rounding` quantizes: a workgroup's share of the columns,
+/// rounded up to tiles.
 fn dear_to_round(c: &Clusters<'_>, id: usize, rounding: usize) -> Result<Option<String>, GraphError> {
     beyond_share(c, [id, rounding], MORE_BYTES_TO_ROUND, |body, s| {
         let rounds = s.outputs.iter().any(|output| form::rounded_root(body, *output).is_some());
@@ -309,8 +311,8 @@ fn dear_to_round(c: &Clusters<'_>, id: usize, rounding: usize) -> Result<Option<
     })
 }
 
-/// Why two kernels that become one matvec would leave a workgroup more than so many bytes of weights beyond its share, where
-/// tiles of its segments have so many columns.
+/// Why merging two kernels into one matvec would make a workgroup read over `limit` bytes of weights beyond its even
+/// share. `columns` gives the tile width of a segment.
 fn beyond_share(
     c: &Clusters<'_>,
     [id, other]: [usize; 2],
@@ -345,7 +347,7 @@ fn param_bytes(body: &Graph, value: Value) -> Vec<u64> {
     found
 }
 
-/// Phase 7: blocks of a matvec's results are made where the results are.
+/// Phase 7: a matvec quantizes its results in its epilogue.
 pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -359,7 +361,7 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
         if c.get(only).kind != FusionKind::Matvec {
             continue;
         }
-        // Activations that only matvecs read these can round, too, in the next phase.
+        // If only matvecs read these activations, the next phase can quantize them there instead.
         if feeds_matvecs_only(c, id)
             && let Some(why) = dear_to_round(c, only, id)?
         {
@@ -372,7 +374,7 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
     Ok(())
 }
 
-/// Values from buffers that are rounded to blocks in a cluster, without those that say where blocks are written.
+/// Values that a cluster reads from buffers and quantizes, without the indices of the rows to write.
 fn rounded_from(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     let nodes = &c.get(id).nodes;
     let rounds = |n: &NodeId| matches!(c.graph.node(*n).op, Op::Quantize(_));
@@ -394,7 +396,7 @@ fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {
     !consumers.is_empty() && consumers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
 }
 
-/// Phase 8: rounding of activations that only matvecs read is repeated in each of them.
+/// Phase 8: quantization of activations that only matvecs read is repeated in each of them.
 pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
@@ -440,7 +442,7 @@ pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Makes one cluster of two if that is legal, and logs why not.
+/// Merges two clusters if that is legal, and logs why not.
 pub(super) fn unite(c: &mut Clusters<'_>, a: usize, b: usize) -> Result<Option<usize>, GraphError> {
     let kind = c.get(a).kind.max(c.get(b).kind);
     let nodes: BTreeSet<NodeId> = c.get(a).nodes.union(&c.get(b).nodes).copied().collect();

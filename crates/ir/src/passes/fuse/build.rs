@@ -1,4 +1,4 @@
-//! From clusters to fusion nodes.
+//! Builds fusion nodes from clusters, after preparing the graph.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::op::Op;
 use crate::rewrite::rebuild;
 use crate::verify::depends;
 
-/// Puts a copying node before outputs that are leaves: a leaf's buffer is not the caller's to keep.
+/// Copies outputs that are leaves: the caller cannot own a leaf's buffer.
 pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
     let copied = rebuild(graph, |_, _, _| Ok(None))?;
     let mut new = Graph::new(graph.name());
@@ -38,8 +38,8 @@ pub(super) fn copy_leaf_outputs(graph: &Graph) -> Result<Graph, GraphError> {
     Ok(new)
 }
 
-/// Gives every scatter a target of its own, since a kernel scatters in place; that of a narrow type is wider, as
-/// there are no atomics for less than 32 bits, and the result is rounded to the narrow type once.
+/// Copies every scatter's target, because a kernel scatters in place. A narrow type is widened, as there are no atomics
+/// below 32 bits; the result is rounded back to it once.
 pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
         Op::Scatter(kind) => {
@@ -54,14 +54,14 @@ pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
             let all = new.add(Op::Scatter(*kind), &[target, operands[1], source])?;
             new.add(Op::Cast(narrow), &[all]).map(Some)
         }
-        // A cast to its own type might be taken for such a copy.
+        // Folded, as it would look like such a copy.
         Op::Cast(to) if new.ty(operands[0]).dtype == *to => Ok(Some(operands[0])),
         _ => Ok(None),
     })
 }
 
-/// Gives an update of a state of blocks some of its own where what it waits for reads the same blocks: no kernel could make
-/// them for both.
+/// Duplicates the quantization for an update of a block state whose other operands depend on the same blocks: no single
+/// kernel could make the blocks for both.
 pub(super) fn copy_awaited_blocks(graph: &Graph) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| {
         let (Op::StateUpdate { .. }, Some(source)) = (&node.op, operands.get(1).copied()) else {
@@ -79,8 +79,8 @@ pub(super) fn copy_awaited_blocks(graph: &Graph) -> Result<Graph, GraphError> {
     })
 }
 
-/// The type that a narrow one is scattered in: sums and maxima of its values are the same there, but for rounding and
-/// wrapping, which the cast back makes good.
+/// The wider type that a narrow type is scattered in. Sums and maxima are the same there up to rounding and wrapping,
+/// which the cast back restores.
 fn scattered_in(dtype: DType) -> Option<DType> {
     match dtype {
         DType::F8E4M3 | DType::F16 | DType::BF16 => Some(DType::F32),
@@ -90,7 +90,7 @@ fn scattered_in(dtype: DType) -> Option<DType> {
     }
 }
 
-/// A node that copies `value` and that no other node is equal to; it may copy another such copy.
+/// A copy of `value` that equals no other node (nodes are deduplicated); it may copy another such copy.
 fn fresh_copy(graph: &mut Graph, mut value: Value) -> Result<Value, GraphError> {
     let (dtype, nodes) = (graph.ty(value).dtype, graph.len());
     while graph.len() == nodes {

@@ -1,4 +1,4 @@
-//! The state of the fuser: nodes in clusters, with the questions that all phases ask.
+//! State of the fusion pass: clusters of nodes, and the queries that all phases share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -13,21 +13,21 @@ use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::verify::updates;
 
-/// What the fuser may do with a node.
+/// Role of a node in fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Has a buffer of its own.
+    /// Has its own buffer.
     Leaf,
     /// Copied into each kernel that reads through it.
     Inline,
-    /// One element of each operand.
+    /// Needs one element of each operand.
     Point,
-    /// Needs many elements.
+    /// Needs many elements of an operand.
     Anchor(FusionKind),
 }
 
-/// Nodes of one kernel, at most: the drivers' compilers take more than in proportion to a kernel's length, and a buffer
-/// that is written and read once is nothing beside so much work.
+/// The most nodes in one kernel. Driver compile time grows faster than kernel length, and next to so much work, writing
+/// and reading one buffer costs nothing.
 pub(super) const LONGEST_KERNEL: usize = 1024;
 
 /// Nodes that become one kernel.
@@ -41,18 +41,18 @@ pub(super) struct Clusters<'a> {
     pub graph: &'a Graph,
     pub caps: &'a DeviceCaps,
     pub class: Vec<Class>,
-    /// By node: values with buffers or clusters that it reads, looking through inline nodes.
+    /// By node: values in buffers or clusters that it reads, looking through inline nodes.
     pub sources: Vec<Vec<Value>>,
-    /// By node: compute nodes that read it so.
+    /// By node: compute nodes that read it, through inline nodes too.
     pub users: Vec<Vec<NodeId>>,
-    /// By node: updates in place that must come after it, since it reads the old version.
+    /// By node: in-place updates that must follow it, since it reads the old version.
     before: Vec<Vec<NodeId>>,
-    /// The inverse: by update, the readers of the old version.
+    /// The inverse, by update: readers of the old version.
     after: Vec<Vec<NodeId>>,
-    /// By node: its place in an order in which everything comes after what it waits for.
+    /// By node: its position in a topological order.
     pub rank: Vec<u32>,
-    /// The same by cluster, except while `prune` splits them. What leads from one cluster to another lies between the
-    /// two, so that a search for a cycle stays near them, whatever the size of the graph.
+    /// By cluster: its position in a topological order, except while `prune` splits clusters. Every path between two
+    /// clusters has positions between theirs, which bounds cycle searches whatever the size of the graph.
     order: Vec<u32>,
     /// By node: whether a graph output needs its buffer.
     pub is_output: Vec<bool>,
@@ -68,7 +68,7 @@ impl<'a> Clusters<'a> {
         let mut class = classes(graph);
         let mut is_output = vec![false; graph.len()];
         for output in graph.outputs() {
-            // A reshape of a buffer is the same buffer; any other view that is returned must be copied.
+            // A reshape aliases its buffer; any other view that is returned must be copied.
             let mut v = output.value;
             while matches!(graph.op(v), Op::Reshape(_)) {
                 v = graph.node(v.node).operands[0];
@@ -80,11 +80,11 @@ impl<'a> Clusters<'a> {
         }
         for (_, node) in graph.nodes() {
             if matches!(node.op, Op::Scatter(_)) {
-                // The target is a buffer, also where it is a constant or a weight in another type.
+                // The target is a buffer, even if it is a constant or a cast weight.
                 class[node.operands[0].node.index()] = Class::Point;
             }
             if matches!(node.op, Op::Custom(_)) {
-                // So is whatever a custom kernel reads; a reshape of a buffer is the same buffer.
+                // Operands of a custom kernel are buffers too, looking through reshapes.
                 for v in &node.operands {
                     let mut v = *v;
                     while matches!(graph.op(v), Op::Reshape(_)) {
@@ -147,7 +147,7 @@ impl<'a> Clusters<'a> {
         id
     }
 
-    /// Puts a cluster of these nodes in the place of cluster `id`, and returns its id.
+    /// Replaces cluster `id` by one of these nodes, and returns the new id.
     pub fn replace(&mut self, id: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> usize {
         self.remove(id);
         let new = self.add(kind, nodes);
@@ -155,7 +155,7 @@ impl<'a> Clusters<'a> {
         new
     }
 
-    /// Puts two clusters in the place of cluster `id`. They have one place in the order, until that is found anew.
+    /// Replaces cluster `id` by two. They share its position until the order is computed again.
     pub fn split(
         &mut self,
         id: usize,
@@ -167,13 +167,14 @@ impl<'a> Clusters<'a> {
         (first, second)
     }
 
-    /// Makes one cluster of `kind` of two that share no node, unless kernels would then wait for each other: unless a
-    /// chain of others leads from one to the other. Returns the id, which is that of the larger one.
+    /// Merges two clusters that share no node into one of `kind`. `None` if that closes a cycle, that is, if a path
+    /// through others leads from one to the other. Returns the id of the larger one.
     ///
-    /// Between the two in the order lie some that the later one waits for and some that wait for the earlier one. None
-    /// is both, or it would be on such a chain. So the first kind, the union, and the second kind can take the places
-    /// of them all, in this sequence: the first move forwards and have all that they wait for before them still, the
-    /// second backwards (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs", 2006).
+    /// Of the clusters between the two in the order, some are predecessors of the later one and some successors of the
+    /// earlier one. None is both, or a path would lead through it. So the positions of all of them are reused in this
+    /// sequence: predecessors, union, successors. Predecessors move forwards and still follow what they depend on;
+    /// successors move backwards (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs",
+    /// 2006).
     pub fn merge(&mut self, a: usize, b: usize, kind: FusionKind) -> Option<usize> {
         let place = self.place_of_union(a, b)?;
         let (to, from) = if self.get(a).nodes.len() >= self.get(b).nodes.len() { (a, b) } else { (b, a) };
@@ -187,7 +188,7 @@ impl<'a> Clusters<'a> {
         Some(to)
     }
 
-    /// As [`Clusters::merge`], of clusters that may share nodes, and with a new id; `nodes` are those of both.
+    /// As [`Clusters::merge`], for clusters that may share nodes, and with a new id; `nodes` are those of both.
     pub fn unite(&mut self, a: usize, b: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> Option<usize> {
         let place = self.place_of_union(a, b)?;
         self.remove(a);
@@ -197,11 +198,11 @@ impl<'a> Clusters<'a> {
         Some(id)
     }
 
-    /// Makes room in the order for the union of two clusters, and says where; `None` if a chain leads from one to the
-    /// other through others.
+    /// Frees a position in the order for the union of two clusters, and returns it. `None` if a path through others
+    /// leads from one to the other.
     fn place_of_union(&mut self, a: usize, b: usize) -> Option<u32> {
         let (early, late) = if self.order[a] < self.order[b] { (a, b) } else { (b, a) };
-        // The smaller one's neighbours are soon found. Where it has none in between, there is nothing to move.
+        // Searching from the smaller cluster is cheaper. If nothing lies in between, nothing moves.
         if self.get(early).nodes.len() > self.get(late).nodes.len() {
             if self.between(late, early, Clusters::predecessors)?.is_empty() {
                 return Some(self.order[early]);
@@ -224,8 +225,8 @@ impl<'a> Clusters<'a> {
         Some(middle)
     }
 
-    /// Clusters between `from` and `to` in the order that `neighbours` lead to from `from`, if not through `to`. `None`
-    /// if these lead to `to`.
+    /// Clusters positioned between `from` and `to` that are reachable from `from` by `neighbours`. `None` if one of
+    /// them leads to `to`.
     fn between(
         &self,
         from: usize,
@@ -252,7 +253,7 @@ impl<'a> Clusters<'a> {
         Some(seen.into_iter().collect())
     }
 
-    /// Finds an order of the clusters.
+    /// Computes a topological order of the clusters.
     pub fn put_in_order(&mut self) {
         let live = self.live();
         let mut next: Vec<Vec<usize>> = vec![vec![]; self.clusters.len()];
@@ -274,7 +275,7 @@ impl<'a> Clusters<'a> {
         (0..self.clusters.len()).filter(|c| self.clusters[*c].is_some()).collect()
     }
 
-    /// Clusters that read something that `id` computes and they do not.
+    /// Clusters that read a node of `id` and do not compute it themselves.
     pub fn consumers(&self, id: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         for node in &self.get(id).nodes {
@@ -286,20 +287,20 @@ impl<'a> Clusters<'a> {
         found
     }
 
-    /// Clusters that update a state version which `id` reads: they must come later.
+    /// Clusters that update a state version which `id` reads, and so must follow it.
     pub fn overwriters(&self, id: usize) -> BTreeSet<usize> {
         let updates = self.get(id).nodes.iter().flat_map(|n| &self.before[n.index()]);
         updates.flat_map(|u| &self.member[u.index()]).copied().filter(|c| *c != id).collect()
     }
 
-    /// Clusters that must come after `id`.
+    /// Clusters that must follow `id`.
     pub fn successors(&self, id: usize) -> BTreeSet<usize> {
         let mut found = self.consumers(id);
         found.extend(self.overwriters(id));
         found
     }
 
-    /// Clusters that `id` must come after.
+    /// Clusters that must precede `id`.
     fn predecessors(&self, id: usize) -> BTreeSet<usize> {
         let nodes = &self.get(id).nodes;
         let computed = nodes.iter().flat_map(|n| &self.sources[n.index()]).map(|v| v.node);
@@ -309,15 +310,14 @@ impl<'a> Clusters<'a> {
         all.copied().filter(|c| *c != id).collect()
     }
 
-    /// True if `to` is `from` or must come after it.
+    /// True if `to` is `from` or must follow it.
     pub fn reaches(&self, from: usize, to: usize) -> bool {
         let waits = self.order[from] < self.order[to];
         let direct = || self.successors(from).contains(&to);
         from == to || waits && (direct() || self.between(from, to, Clusters::successors).is_none())
     }
 
-    /// Nodes of `nodes` whose value something else needs: a node that computes from it elsewhere, or a
-    /// graph output.
+    /// The nodes of `nodes` whose value is needed outside: by a node computed elsewhere, or as a graph output.
     pub fn escapes(&self, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let outside = |node: &NodeId| {
             self.users[node.index()].iter().any(|user| {
@@ -330,7 +330,7 @@ impl<'a> Clusters<'a> {
         nodes.iter().copied().filter(|n| self.is_output[n.index()] || outside(n) || is_update(n)).collect()
     }
 
-    /// All results of `nodes`: of a node with several, a kernel returns all or none.
+    /// All results of `nodes`: a kernel returns all results of a node or none.
     pub fn results(&self, nodes: &[NodeId]) -> Vec<Value> {
         let all = |node: &NodeId| {
             let node = *node;
@@ -379,7 +379,7 @@ impl<'a> Clusters<'a> {
         let (body, _) = self.body(nodes, outputs)?;
         let bindings = form::bindings(&body, self.caps);
         let limit = u64::from(self.caps.max_storage_buffers);
-        // A kernel of one node cannot be split further; it must do with what it needs.
+        // A kernel of one node cannot be split, whatever it binds.
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
@@ -391,14 +391,15 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// If `node` updates a state of blocks: what makes them, in the same kernel, as none copies blocks.
+    /// If `node` updates a block state: the node that makes the blocks, which must be in the same kernel, as none
+    /// copies blocks.
     pub fn rounding_of(&self, node: NodeId) -> Option<NodeId> {
         let n = self.graph.node(node);
         let blocks = matches!(n.types[0].dtype, DType::Block(_)) && matches!(n.op, Op::StateUpdate { .. });
         blocks.then(|| n.operands[1].node)
     }
 
-    /// True for what rounds to blocks that only updates of states need, whose kernels do that themselves.
+    /// True for a quantization that only state updates need: their kernels repeat it.
     pub fn is_made_again(&self, node: NodeId) -> bool {
         let users = &self.users[node.index()];
         let by_all = || users.iter().all(|user| self.rounding_of(*user) == Some(node));
@@ -411,7 +412,7 @@ impl<'a> Clusters<'a> {
         nodes.iter().filter_map(kind).max().unwrap_or(FusionKind::Map)
     }
 
-    /// Largest bytes of a node's value.
+    /// Largest size of a node's results in bytes.
     pub fn bytes(&self, node: NodeId) -> u64 {
         self.graph.node(node).types.iter().map(crate::TensorType::max_bytes).sum()
     }
@@ -451,7 +452,7 @@ impl Copy<'_, '_> {
     }
 }
 
-/// What `from` are read from, looking through inline nodes.
+/// The values that `from` are read from, looking through inline nodes.
 pub(super) fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut found: Vec<Value> = vec![];
     let mut todo: Vec<Value> = from.collect();
@@ -466,8 +467,8 @@ pub(super) fn sources(graph: &Graph, class: &[Class], from: impl Iterator<Item =
     found
 }
 
-/// The place of each in an order that every edge follows, the least first where several could come next. Where edges
-/// make a cycle (which the verifier rejects), those on it and behind it come last.
+/// The position of each node in a topological order, smallest index first among those ready. Nodes on a cycle (which
+/// the verifier rejects), and those after it, come last.
 fn topological(next: &[Vec<usize>]) -> Vec<u32> {
     let mut waits = vec![0u32; next.len()];
     next.iter().flatten().for_each(|n| waits[*n] += 1);
@@ -490,7 +491,7 @@ fn topological(next: &[Vec<usize>]) -> Vec<u32> {
     place
 }
 
-/// Which nodes wait for `update`.
+/// By node: whether it depends on `update`.
 fn waits_for(graph: &Graph, update: NodeId) -> Vec<bool> {
     let mut waits = vec![false; graph.len()];
     waits[update.index()] = true;
@@ -500,7 +501,7 @@ fn waits_for(graph: &Graph, update: NodeId) -> Vec<bool> {
     waits
 }
 
-/// Whether a cast gives every value a longer encoding of itself.
+/// Whether a cast only widens the encoding, without loss.
 fn widens(from: DType, to: DType) -> bool {
     match from {
         DType::F16 | DType::BF16 | DType::F8E4M3 => matches!(to, DType::F32 | DType::F64),
@@ -515,13 +516,13 @@ fn classes(graph: &Graph) -> Vec<Class> {
     for (id, node) in graph.nodes().filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. })) {
         updates.entry(node.operands[0]).or_default().push(id);
     }
-    // Who waits for an update is asked of few, since hardly anything but the update reads an old version.
+    // Computed lazily: hardly anything but the update reads an old version.
     let mut waits: HashMap<NodeId, Vec<bool>> = HashMap::new();
     let mut class: Vec<Class> = vec![];
-    // By node: if it is inline, the overwritten versions that it is read from.
+    // By inline node: the overwritten state versions that it reads.
     let mut old: Vec<Vec<Value>> = vec![];
     for (id, node) in graph.nodes() {
-        // Anything that is a weight in another element type is read as the weight.
+        // A cast of a weight reads the weight directly.
         let of_weight = |class: &[Class]| {
             let all = sources(graph, class, node.operands.iter().copied());
             all.iter().all(|v| matches!(graph.op(*v), Op::Weight { .. }))
@@ -542,7 +543,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Window { .. }
             | Op::Dequantize(_) => Class::Inline,
             Op::Cast(_) if of_weight(&class) => Class::Inline,
-            // Read as what it was, with fewer bytes.
+            // Reading the narrow source moves fewer bytes.
             Op::Cast(to) if widens(graph.ty(node.operands[0]).dtype, *to) => Class::Inline,
             Op::Elementwise(_)
             | Op::Cast(_)
@@ -577,7 +578,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
                 }
             }
         }
-        // A view of an old version of a state cannot be read in place by what waits for the update.
+        // A view of an old state version must be copied if a reader depends on the update.
         let mut is_late = |update: &NodeId| {
             let waits = waits.entry(*update).or_insert_with(|| waits_for(graph, *update));
             users[id.index()].iter().any(|u| waits[u.index()])

@@ -1,4 +1,4 @@
-//! Which bodies are kernels, found once for each: layers repeat, and so do the bodies that are tried of them.
+//! Cache of legality results by kernel body: layers repeat, and so do the bodies that are tried.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use crate::form::{Form, Reason, form, results_fit};
 use crate::fusion::FusionKind;
 use crate::graph::Graph;
 
-/// Bodies that are remembered: many more than differ in a model, and few beside a graph of as many kernels.
+/// Most bodies in the cache: many more than differ in a model, and little memory beside a graph of as many kernels.
 const MOST: usize = 4096;
 
-/// A row kernel that should be several: parts of a row, and bindings through which they meet.
+/// A row kernel that is better split into several kernels: workgroups per row, and bindings for their partials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared {
     pub parts: u32,
@@ -23,14 +23,14 @@ pub(super) struct Shared {
 
 type Found = Result<Option<Shared>, Reason>;
 
-/// What was found of bodies as kernels of a kind, on one device.
+/// Legality of bodies as kernels of a kind, on one device.
 #[derive(Default)]
 pub(super) struct Forms {
     known: RefCell<HashMap<(FusionKind, Graph), Found, RandomState>>,
 }
 
 impl Forms {
-    /// Whether `body` is a kernel of `kind` on the device, and whether it should be several.
+    /// Whether `body` is a legal kernel of `kind` on the device, and whether it is better split.
     pub fn of(&self, kind: FusionKind, body: Graph, caps: &DeviceCaps) -> Found {
         let key = (kind, body);
         if let Some(found) = self.known.borrow().get(&key) {
@@ -57,7 +57,7 @@ fn judge(kind: FusionKind, body: &Graph, caps: &DeviceCaps) -> Found {
     })
 }
 
-/// Whether the device has what a kernel that rounds its left operand, or reduces its results, needs.
+/// Whether the device supports the kernel's quantization of its left operand, or its reduction of results.
 fn computable(body: &Graph, form: &Form, caps: &DeviceCaps) -> Result<(), Reason> {
     match form {
         Form::Contraction(c) if dot::rounding(body, c.lhs).is_some() && !dot::supported(body, c, caps) => {

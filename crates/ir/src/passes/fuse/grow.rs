@@ -1,4 +1,4 @@
-//! Phase 1: maximal clusters, by anchors and cycles alone.
+//! Phase 1: maximal clusters, limited only by anchors and cycles.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,9 +9,9 @@ use crate::graph::{GraphError, NodeId, Value};
 use crate::op::Op;
 
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    // Row kernels by the buffers that they read, so that independent reductions of one tensor meet.
+    // Row kernels by the buffers that they read, so that independent reductions of one tensor can merge.
     let mut rows_by_source: HashMap<Value, Vec<NodeId>> = HashMap::new();
-    // What must come later by an update in place only comes later here, too.
+    // Ordered by rank, so that readers of an old version precede its in-place update.
     let mut order: Vec<NodeId> = c.graph.nodes().map(|(id, _)| id).collect();
     order.sort_by_key(|id| c.rank[id.index()]);
     for id in order {
@@ -19,7 +19,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             Class::Leaf | Class::Inline => continue,
             Class::Point => (FusionKind::Map, true),
             Class::Anchor(FusionKind::Row) => (FusionKind::Row, true),
-            // Producers of a matmul or attention stay separate for now: `absorb` weighs prologues.
+            // Producers of a matmul or attention stay separate for now: `absorb` decides on prologues.
             Class::Anchor(kind) => (kind, false),
         };
         let mut own = c.add(kind, BTreeSet::from([id]));
@@ -38,7 +38,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 same.push(id);
             }
         }
-        // Latest first: what was computed last cannot be waiting for anything after it.
+        // Latest first: the last one computed cannot depend on anything after it.
         for node in with.into_iter().rev() {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
             if other != own
@@ -59,9 +59,9 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         return Ok(None);
     }
     let kind = match (a.kind, b.kind) {
-        // Blocks go into a state as they are made.
+        // The kernel that makes blocks writes them into the state.
         (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, own, other) => FusionKind::Quantize,
-        // These write their result as it is, nothing after it.
+        // These kernels have no epilogue.
         (
             FusionKind::Map,
             FusionKind::Quantize
@@ -73,8 +73,8 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
             return Ok(None);
         }
         (FusionKind::Map, k) => k,
-        // A map that feeds a row kernel becomes its prologue; into an anchored kernel that already has
-        // an epilogue it may come only if nobody else needs it.
+        // A map that feeds a row kernel becomes its prologue. It may join an anchored kernel that already has an
+        // epilogue only if nothing else reads it.
         (FusionKind::Row, FusionKind::Map) => FusionKind::Row,
         (k, FusionKind::Map) => {
             let feeds_only = b.nodes.iter().all(|n| {
@@ -103,8 +103,8 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
     Ok(Some(kind))
 }
 
-/// Puts the update of a state of blocks, cluster `own`, into the kernel that makes them, which node `rounding` does, or
-/// makes them again. (What chooses rows comes later, see `absorb`.)
+/// Moves the update of a block state (cluster `own`) into the kernel of node `rounding`, which makes the blocks, or
+/// else makes the blocks again. (Row indices come later, see `absorb`.)
 fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(), GraphError> {
     if let Some(other) = c.member[rounding.index()].first().copied()
         && let Some(kind) = mergeable(c, own, other)?
@@ -120,7 +120,7 @@ fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(),
     Ok(())
 }
 
-/// True if all that `own` does is to write what `other` rounds to blocks into states that `other` does not write.
+/// True if `own` only writes blocks that `other` makes, into states that `other` does not write.
 fn writes_blocks(c: &Clusters<'_>, own: usize, other: usize) -> bool {
     let blocks = &c.get(other).nodes;
     c.get(own).nodes.iter().all(|n| {

@@ -1,4 +1,4 @@
-//! Phase 2: split off what a cluster cannot write, and what it should not.
+//! Phase 2: splits off what a cluster cannot write, and what it should not.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::op::Op;
 
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut todo = c.live();
-    // Sorted so that producers are settled before consumers: ids follow the last merge, not node order.
+    // Producers before consumers: ids follow the last merge, not node order.
     todo.sort_by_key(|id| c.get(*id).nodes.first().copied());
     todo.reverse();
     while let Some(id) = todo.pop() {
@@ -22,9 +22,9 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             part.extend(made);
             parts.push(c.add(c.kind_of(&part), part));
         }
-        // A part may hold an update and the other a read of the old version: then neither can go first, and
-        // single nodes, which the graph orders, take their place. No longer cycle arises: through other clusters, it
-        // would have been one of the whole.
+        // If one part holds an update and the other reads the old version, neither can go first. Single nodes, which
+        // the graph orders, then replace them. Longer cycles cannot arise: through other clusters, they would be cycles
+        // of the whole cluster.
         if c.successors(parts[0]).contains(&parts[1]) && c.successors(parts[1]).contains(&parts[0]) {
             for part in parts {
                 for node in c.remove(part).map(|p| p.nodes).unwrap_or_default() {
@@ -42,10 +42,10 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// The part of cluster `id` to split off, or `None` if it is fine.
+/// The part of cluster `id` to split off, or `None` if the cluster is legal and profitable.
 fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, GraphError> {
     let cluster = c.get(id).clone();
-    // Not even by two: an update of a state of blocks stays with what makes them.
+    // An update of a block state cannot be separated from the node that makes the blocks.
     let pair = |n: &NodeId| c.rounding_of(*n).is_some_and(|made| cluster.nodes.contains(&made));
     if cluster.nodes.len() == 1 || (cluster.nodes.len() == 2 && cluster.nodes.iter().any(pair)) {
         return Ok(None);
@@ -54,17 +54,17 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
     let Err(why) = c.legal_with(cluster.kind, &cluster.nodes, &escapes)? else {
         return Ok(unprofitable(c, &cluster.nodes, &escapes));
     };
-    // The first output that the loop cannot write together with those before it.
+    // The first output that the loop cannot write together with the previous ones.
     let anchors = anchors_needed(c, &cluster.nodes);
     let mut kept: Vec<NodeId> = vec![];
     let mut culprit = None;
     let row = cluster.kind == FusionKind::Row;
-    // Whether a node waits for an anchor of the cluster, or is one.
+    // Whether a node is, or depends on, an anchor of the cluster.
     let waits = |c: &Clusters<'_>, node: NodeId| {
         let is_anchor = |n: &NodeId| matches!(c.class[n.index()], Class::Anchor(_));
         is_anchor(&node) || upstream(c, &cluster.nodes, &[node]).iter().any(is_anchor)
     };
-    // Rows are those of the reductions: what was only taken along comes last, to be what does not fit.
+    // The reductions define the rows. Outputs that depend on none come last, so that they are the ones split off.
     let mut order = escapes.clone();
     if row {
         order.sort_by_key(|escape| !waits(c, *escape));
@@ -93,7 +93,7 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
         } else {
             below
         };
-    // Splitting everything off would not end; then the culprit goes alone with what depends on it.
+    // Splitting off everything would not terminate: then only the culprit and its dependents leave.
     if out.len() < cluster.nodes.len() {
         return Ok(Some(out));
     }
@@ -104,7 +104,7 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
     Ok(Some(BTreeSet::from([culprit])))
 }
 
-/// Nodes of the cluster that an anchor of it depends on, and the anchors themselves.
+/// The anchors of the cluster, and the nodes of it that they depend on.
 fn anchors_needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
     let anchors: Vec<NodeId> =
         nodes.iter().copied().filter(|n| matches!(c.class[n.index()], Class::Anchor(_))).collect();
@@ -113,7 +113,7 @@ fn anchors_needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>) -> BTreeSet<NodeId
     needed
 }
 
-/// Nodes within `nodes` that `from` depend on, without `from`.
+/// The nodes within `nodes` that `from` depend on, without `from`.
 fn upstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: &[NodeId]) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
     let mut todo = from.to_vec();
@@ -141,8 +141,8 @@ fn downstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: NodeId) -> BTree
     found
 }
 
-/// A point at the end that is cheaper to compute where it is used: leaving it out writes fewer bytes,
-/// because what it reads is written anyway.
+/// An output point that is cheaper to compute in its consumers: leaving it out writes fewer bytes, because its operands
+/// are written anyway.
 fn unprofitable(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, escapes: &[NodeId]) -> Option<BTreeSet<NodeId>> {
     escapes.iter().rev().copied().find_map(|node| {
         let fixed = c.is_output[node.index()]

@@ -1,8 +1,8 @@
 //! Phase 5: matmuls of one left operand become one kernel.
 //!
-//! Two of them may wait for each other: in `x + sigmoid(n W) * f(n V)` all that follows the first matmul became its
-//! epilogue, and with that it waits for `f`, which is made of the second. Then the epilogue is cut where the waiting
-//! begins, and what waits becomes the epilogue of a kernel that it waits for.
+//! Two of them may depend on each other. In `x + sigmoid(n W) * f(n V)`, everything after the first matmul is its
+//! epilogue, which therefore depends on `f` and so on the second matmul. The epilogue is then cut where the dependence
+//! begins, and the dependent part becomes the epilogue of a kernel that it depends on.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -29,11 +29,11 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 
 /// An epilogue that was cut.
 struct Cut {
-    /// The cluster that it waited for.
+    /// The cluster that it depended on.
     first: usize,
-    /// The matmuls and what does not wait.
+    /// The matmuls, and the independent part of the epilogue.
     rest: usize,
-    /// What waits.
+    /// The dependent part.
     waiting: usize,
 }
 
@@ -43,7 +43,7 @@ fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
     Some(c.graph.node(*matmul).operands[0])
 }
 
-/// Unites what can be united; the pairs of which the later one waits for the first.
+/// Merges siblings where possible. Returns pairs that stay apart because the later one depends on the first.
 fn meet(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
     let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
     let mut order = c.live();
@@ -68,15 +68,15 @@ fn meet(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
             }
         };
     }
-    // Uniting others may have given the first one another id: then it is found again by its left operand, later.
+    // A later merge may have replaced the first one; it is found again by its left operand.
     Ok(apart.into_iter().filter(|(a, b)| c.clusters[*a].is_some() && c.clusters[*b].is_some()).collect())
 }
 
-/// Cuts off the part of the epilogue of `later` that waits for `first`, if all its matmuls are before that.
+/// Cuts off the part of `later`'s epilogue that depends on `first`, unless one of its matmuls does too.
 fn cut(c: &mut Clusters<'_>, first: usize, later: usize) -> Option<Cut> {
     let (Some(_), Some(whole)) = (&c.clusters[first], &c.clusters[later]) else { return None };
     let mut waits: BTreeSet<NodeId> = BTreeSet::new();
-    // Operands point backwards, so that those within come before.
+    // Operands point backwards, so producers are visited first.
     for node in &whole.nodes {
         let is_late = |v: &Value| {
             let others = c.member[v.node.index()].iter().filter(|m| **m != first && **m != later);
@@ -100,7 +100,7 @@ fn cut(c: &mut Clusters<'_>, first: usize, later: usize) -> Option<Cut> {
     Some(Cut { first, rest, waiting })
 }
 
-/// A kernel whose epilogue `nodes` could become: one that they read, not one of `without`.
+/// A kernel that `nodes` can become the epilogue of: one that they read, and not one of `without`.
 fn home(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, without: &[usize]) -> Option<usize> {
     let sources = nodes.iter().flat_map(|n| &c.sources[n.index()]);
     let computed = sources.flat_map(|v| &c.member[v.node.index()]).copied();
@@ -108,12 +108,11 @@ fn home(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, without: &[usize]) -> Option
         let kind = c.get(*id).kind;
         !without.contains(id) && matches!(kind, FusionKind::Matvec | FusionKind::Matmul | FusionKind::Row)
     };
-    // The latest: the others are done by then.
+    // The latest one: the others are done by then.
     computed.filter(fits).max_by_key(|id| c.get(*id).nodes.last().copied())
 }
 
-/// Makes a part that was cut off the epilogue of the latest kernel that it reads and that can take it; if there is none,
-/// of the one that it was.
+/// Makes a cut-off part the epilogue of the latest kernel that it reads and that can take it, or else of its old one.
 fn settle(c: &mut Clusters<'_>, [first, rest]: [usize; 2], waiting: usize) -> Result<(), GraphError> {
     let mut without = vec![first, rest, waiting];
     while let Some(home) = home(c, &c.get(waiting).nodes, &without) {
