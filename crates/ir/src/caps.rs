@@ -1,13 +1,12 @@
-//! What a device can do, as plain data.
+//! Device capabilities: what a device can do, as plain data.
 //!
-//! Everything that depends on the device (which kernel variant, which tile, how a plan is laid out)
-//! depends on a [`DeviceCaps`] value and on nothing else, so it can be decided, printed and tested
-//! without a device. The runtime fills one by asking Vulkan; [`profile`] gives named ones, and every
-//! snapshot names a profile instead of the machine that it happened to be taken on.
+//! Everything that depends on the device (kernel variant, tile size, plan layout) depends on a [`DeviceCaps`] value and
+//! on nothing else. It can therefore be decided, printed and tested without a device. The runtime queries Vulkan for
+//! one; [`profile`] gives named ones. Snapshots name a profile instead of the machine that they were taken on.
 //!
-//! An [`OptionalFeature`] is what a kernel may use only where it exists. Each can be taken away with
-//! [`DeviceCaps::without`]; the runtime does so for the names in `TALLOW_DISABLE`, and then does not
-//! enable it on the device either. Plain Vulkan 1.2 with a timeline semaphore is what remains.
+//! A kernel may use an [`OptionalFeature`] only where it exists. [`DeviceCaps::without`] removes one; the runtime does
+//! so for the names in `TALLOW_DISABLE`, and then does not enable it on the device either. Without any, plain Vulkan
+//! 1.2 with a timeline semaphore remains.
 
 mod hardware;
 mod profiles;
@@ -18,7 +17,7 @@ pub use profiles::{NamedProfile, PROFILES, adreno, h200, intel, lavapipe, mali, 
 
 use std::fmt;
 
-/// Invocations of a workgroup with workgroup-scope cooperative matrices.
+/// Invocations of a workgroup in kernels with workgroup-scope cooperative matrices.
 pub const COOPMAT2_WORKGROUP: u32 = 256;
 
 /// Extents of workgroup-scope cooperative matrices are multiples of this.
@@ -36,22 +35,22 @@ pub struct DeviceCaps {
     pub vendor_id: u32,
     /// Device id, unique within the vendor.
     pub device_id: u32,
-    /// Driver name and version text; part of every key under which tuning results are kept.
+    /// Driver name and version text; part of the key of tuning results.
     pub driver: String,
     /// What kind of device it is.
     pub device_type: DeviceType,
     /// Vulkan version that the device supports.
     pub api_version: ApiVersion,
 
-    /// Invocations in a subgroup, when a pipeline asks for no particular size.
+    /// Subgroup size of a pipeline that requires none.
     pub subgroup_size: u32,
-    /// Smallest subgroup size that the device executes, whether or not a pipeline may ask for one.
+    /// Smallest subgroup size that the device executes, whether or not a pipeline may require it.
     pub subgroup_size_min: u32,
-    /// Largest subgroup size that the device executes, whether or not a pipeline may ask for one.
+    /// Largest subgroup size that the device executes, whether or not a pipeline may require it.
     pub subgroup_size_max: u32,
     /// A compute pipeline may require a subgroup size between the two above.
     pub subgroup_size_control: bool,
-    /// Subgroups of a workgroup whose pipeline requires a size, at most (`maxComputeWorkgroupSubgroups`).
+    /// The most subgroups in a workgroup whose pipeline requires a subgroup size (`maxComputeWorkgroupSubgroups`).
     pub max_workgroup_subgroups: u32,
     /// Subgroup add, min, max, scans and votes in compute shaders.
     pub subgroup_arithmetic: bool,
@@ -82,41 +81,42 @@ pub struct DeviceCaps {
     pub atomic_float_add: bool,
     /// Atomics on 64-bit integers in storage buffers.
     pub atomic_int64: bool,
-    /// Shaders may demand that NaN, infinities and the sign of zero are kept (`SignedZeroInfNanPreserve`, for floats
-    /// of 32 bits, and of 64 where the device has them).
+    /// Shaders may require that NaN, infinities and the sign of zero are preserved (`SignedZeroInfNanPreserve`, for
+    /// 32-bit floats, and for 64-bit floats where the device has them).
     pub float_controls: bool,
-    /// Cooperative matrix products at subgroup scope; empty where the extension is missing.
+    /// Subgroup-scope cooperative matrix shapes; empty where the extension is missing.
     pub cooperative_matrix: Vec<MatrixShape>,
-    /// `VK_NV_cooperative_matrix2`: all its features, and products of f16 with sums in f32 by workgroups of
-    /// [`COOPMAT2_WORKGROUP`], of as many rows, columns and inner elements as are multiples of [`COOPMAT2_GRANULARITY`], up to
-    /// [`COOPMAT2_MAX_EXTENT`]. Only with `f16`, `storage_16bit` and `buffer_device_address`.
+    /// `VK_NV_cooperative_matrix2` with all its features: workgroup-scope f16 cooperative matrices with f32
+    /// accumulators, for workgroups of [`COOPMAT2_WORKGROUP`] invocations. M, N and K may be any multiples of
+    /// [`COOPMAT2_GRANULARITY`] up to [`COOPMAT2_MAX_EXTENT`]. Requires `f16`, `storage_16bit` and
+    /// `buffer_device_address`.
     pub cooperative_matrix2: bool,
     /// 16x16 accumulator and A fragments have the lane layout that `attention_flash_registers.comp` assumes (32-wide
-    /// subgroups). No extension reports it; the runtime runs a kernel that compares.
+    /// subgroups). No extension reports it; the runtime runs a kernel that checks it.
     pub coopmat_fragment_layout: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,
 
     /// Shared memory that one workgroup may use, in bytes.
     pub shared_memory_bytes: u32,
-    /// Invocations in one workgroup, at most.
+    /// The most invocations in one workgroup.
     pub max_workgroup_invocations: u32,
-    /// Extent of a workgroup along x, y and z, at most.
+    /// The largest extent of a workgroup along x, y and z.
     pub max_workgroup_size: [u32; 3],
-    /// Workgroups of one dispatch along x, y and z, at most.
+    /// The most workgroups of one dispatch along x, y and z.
     pub max_workgroup_count: [u32; 3],
     /// Push constants of one pipeline, in bytes.
     pub push_constant_bytes: u32,
-    /// Bytes that one storage-buffer binding may span.
+    /// The most bytes that one storage buffer binding may span.
     pub max_storage_buffer_range: u64,
     /// Storage buffers that one compute shader may bind.
     pub max_storage_buffers: u32,
-    /// A storage-buffer binding starts at a multiple of this many bytes.
+    /// Alignment of the offset of a storage buffer binding, in bytes.
     pub storage_offset_alignment: u64,
-    /// Bytes of one memory allocation, at most.
+    /// The most bytes in one memory allocation.
     pub max_allocation_bytes: u64,
 
-    /// Shaders may read through a 64-bit buffer address.
+    /// Shaders may access memory through 64-bit buffer addresses.
     pub buffer_device_address: bool,
     /// Timeline semaphores; required, so true for every device that the runtime accepts.
     pub timeline_semaphore: bool,
@@ -124,35 +124,35 @@ pub struct DeviceCaps {
     pub synchronization2: bool,
     /// Host and device share their memory: buffers are mapped, and uploads need no staging copy.
     pub unified_memory: bool,
-    /// Length of one timestamp tick in picoseconds; 0 where the compute queue writes no timestamps.
+    /// Timestamp period in picoseconds; 0 where the compute queue writes no timestamps.
     pub timestamp_period_ps: u64,
 
     /// Cores, each of which runs whole workgroups: streaming multiprocessors (NVIDIA), compute units (AMD), Xe cores
-    /// (Intel), shader cores (Arm), shader processors (Qualcomm), threads of a software device. At least 1.
-    /// This figure and the six below: [`Reported`] says what drivers tell, `caps/hardware.rs` how the rest is estimated.
+    /// (Intel), shader cores (Arm), shader processors (Qualcomm), threads of a software device. At least 1. For this
+    /// field and the six below: [`Reported`] lists what drivers report, `caps/hardware.rs` estimates the rest.
     pub cores: u32,
-    /// Shared memory of one core in bytes, for all workgroups on it together.
+    /// Shared memory of one core in bytes, for all its resident workgroups.
     pub shared_memory_per_core: u32,
-    /// Vector registers of one core, of 32 bits and one invocation each.
+    /// Registers of one core: 32-bit, counted per invocation.
     pub registers_per_core: u32,
-    /// Invocations that one core keeps resident, at most.
+    /// The most resident invocations on one core.
     pub max_invocations_per_core: u32,
-    /// Peak rate of the device's memory, in GB/s (10^9 bytes).
+    /// Peak memory bandwidth in GB/s (10^9 bytes).
     pub memory_gb_per_s: u32,
-    /// Peak rate of f32 multiply-adds of the whole device, in GFLOP/s (a multiply-add counts as two).
+    /// Peak f32 FMA rate of the whole device in GFLOP/s (an FMA counts as two).
     pub f32_gflops: u32,
-    /// Peak rate of f16 cooperative matrices with sums in f32, in GFLOP/s; 0 without such matrices.
+    /// Peak rate of f16 cooperative matrices with f32 accumulators in GFLOP/s; 0 without them.
     pub f16_matrix_gflops: u32,
 }
 
-/// What kind of device a [`DeviceCaps`] describes, in the order in which the runtime prefers them.
+/// Device types, in the order in which the runtime prefers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DeviceType {
-    /// A GPU with memory of its own.
+    /// A GPU with dedicated memory.
     Discrete,
     /// A GPU that shares the host's memory.
     Integrated,
-    /// A GPU handed through to a virtual machine.
+    /// A GPU passed through to a virtual machine.
     Virtual,
     /// A software implementation.
     Cpu,
@@ -161,7 +161,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// Every kind, best first.
+    /// Every device type, best first.
     pub const ALL: [DeviceType; 5] = [
         DeviceType::Discrete,
         DeviceType::Integrated,
@@ -170,7 +170,7 @@ impl DeviceType {
         DeviceType::Other,
     ];
 
-    /// The word that is printed for it.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             DeviceType::Discrete => "discrete",
@@ -205,7 +205,7 @@ impl fmt::Display for ApiVersion {
     }
 }
 
-/// A product `m x k` times `k x n` that one subgroup computes together, and its element types.
+/// Shape and element types of a subgroup-scope cooperative matrix product: `m x k` times `k x n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatrixShape {
     /// Rows of A and of the result.
@@ -251,7 +251,7 @@ pub enum MatrixElement {
 }
 
 impl MatrixElement {
-    /// The word that is printed for it.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             MatrixElement::F16 => "f16",
@@ -266,10 +266,10 @@ impl MatrixElement {
     }
 }
 
-/// A feature that a device may lack, and that can be switched off by name.
+/// A feature that a device may lack, and that can be disabled by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OptionalFeature {
-    /// `f16`: arithmetic on 16-bit floats (and what is built on it).
+    /// `f16`: arithmetic on 16-bit floats (and features that need it).
     F16,
     /// `int8`: arithmetic on 8-bit integers.
     Int8,
@@ -291,13 +291,13 @@ pub enum OptionalFeature {
     AtomicFloat,
     /// `atomic_int64`: atomics on 64-bit integers.
     AtomicInt64,
-    /// `float_controls`: execution modes that keep NaN, infinities and signed zeros.
+    /// `float_controls`: execution modes that preserve NaN, infinities and signed zeros.
     FloatControls,
     /// `subgroup`: subgroup arithmetic and shuffles.
     Subgroup,
-    /// `subgroup_size`: asking for a subgroup size.
+    /// `subgroup_size`: requiring a subgroup size.
     SubgroupSize,
-    /// `coopmat`: cooperative matrices of both kinds.
+    /// `coopmat`: cooperative matrices of both scopes.
     Coopmat,
     /// `coopmat2`: `VK_NV_cooperative_matrix2` alone.
     Coopmat2,
@@ -305,9 +305,9 @@ pub enum OptionalFeature {
     MemoryModel,
     /// `bda`: buffer device addresses.
     Bda,
-    /// `sync2`: the second generation of barriers and submits.
+    /// `sync2`: `VK_KHR_synchronization2` barriers and submits.
     Sync2,
-    /// `unified`: mapping device memory in place of staging copies.
+    /// `unified`: mapped device memory instead of staging copies.
     Unified,
     /// `timestamps`: timing of each dispatch.
     Timestamps,
@@ -339,7 +339,7 @@ impl OptionalFeature {
         OptionalFeature::Timestamps,
     ];
 
-    /// The name that `TALLOW_DISABLE` knows it by.
+    /// The name in `TALLOW_DISABLE`.
     pub fn name(self) -> &'static str {
         match self {
             OptionalFeature::F16 => "f16",
@@ -371,9 +371,9 @@ impl OptionalFeature {
         OptionalFeature::ALL.into_iter().find(|feature| feature.name() == name)
     }
 
-    /// Reads a comma-separated list of names; `all` stands for every feature, empty items are skipped.
+    /// Parses a comma-separated list of names; `all` means every feature, empty items are skipped.
     ///
-    /// The error is the first name that no feature has.
+    /// The error is the first unknown name.
     pub fn parse_list(text: &str) -> Result<Vec<OptionalFeature>, String> {
         let mut features = Vec::new();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -393,24 +393,24 @@ impl fmt::Display for OptionalFeature {
 }
 
 impl DeviceCaps {
-    /// Bytes of each window but the last of a buffer that is larger than one binding may span: as many as fit
-    /// the range, so that the next window starts at a legal offset and at a whole vector of 16 bytes.
+    /// Window size in bytes for a buffer larger than one binding may span; the last window may be shorter. It is the
+    /// largest multiple of the offset alignment and of 16 bytes (a vector) within the range.
     pub fn window_bytes(&self) -> u64 {
         let unit = self.storage_offset_alignment.max(16);
         (self.max_storage_buffer_range / unit * unit).max(unit)
     }
 
-    /// Bindings that a buffer of so many bytes takes.
+    /// Bindings that a buffer of `bytes` bytes takes.
     pub fn windows(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.window_bytes()).max(1)
     }
 
-    /// Whether the host's processor runs the kernels.
+    /// Whether a CPU runs the kernels.
     pub fn is_software(&self) -> bool {
         self.device_type == DeviceType::Cpu
     }
 
-    /// Takes a feature away, and with it all that cannot be used without it.
+    /// Disables a feature, and with it all that needs it.
     pub fn without(&mut self, feature: OptionalFeature) {
         match feature {
             OptionalFeature::F16 => {
@@ -448,7 +448,7 @@ impl DeviceCaps {
                 self.subgroup_arithmetic = false;
                 self.subgroup_shuffle = false;
             }
-            // The hardware's sizes stay what they are: where they vary, no kernel may rely on one.
+            // The reported sizes stay: where they vary, no kernel may rely on one.
             OptionalFeature::SubgroupSize => self.subgroup_size_control = false,
             OptionalFeature::Coopmat => {
                 self.cooperative_matrix.clear();
@@ -456,14 +456,14 @@ impl DeviceCaps {
                 self.coopmat_fragment_layout = false;
             }
             OptionalFeature::Coopmat2 => self.cooperative_matrix2 = false,
-            // GLSL's cooperative matrices are declared under the Vulkan memory model.
+            // GLSL's cooperative matrices require the Vulkan memory model.
             OptionalFeature::MemoryModel => {
                 self.memory_model = false;
                 self.cooperative_matrix.clear();
                 self.cooperative_matrix2 = false;
                 self.coopmat_fragment_layout = false;
             }
-            // Functions that compute elements of a workgroup's matrices are handed an address.
+            // The decode callbacks of workgroup-scope matrices take a buffer address.
             OptionalFeature::Bda => {
                 self.buffer_device_address = false;
                 self.cooperative_matrix2 = false;
@@ -477,13 +477,13 @@ impl DeviceCaps {
         }
     }
 
-    /// Whether there are cooperative matrices of f16 with sums in f32, of any shape.
+    /// Whether there are f16 cooperative matrices with f32 accumulators, of any shape.
     fn multiplies_f16_matrices(&self) -> bool {
         use MatrixElement::{F16, F32};
         self.cooperative_matrix.iter().any(|shape| (shape.a, shape.b, shape.c) == (F16, F16, F32))
     }
 
-    /// Whether the feature is there.
+    /// Whether the device has the feature.
     pub fn has(&self, feature: OptionalFeature) -> bool {
         match feature {
             OptionalFeature::F16 => self.f16,
@@ -510,7 +510,7 @@ impl DeviceCaps {
         }
     }
 
-    /// The features that are there, in the order of [`OptionalFeature::ALL`].
+    /// The features of the device, in the order of [`OptionalFeature::ALL`].
     pub fn features(&self) -> Vec<OptionalFeature> {
         OptionalFeature::ALL.into_iter().filter(|&feature| self.has(feature)).collect()
     }
@@ -518,7 +518,7 @@ impl DeviceCaps {
     fn drop_matrices_of(&mut self, elements: &[MatrixElement]) {
         self.cooperative_matrix
             .retain(|shape| ![shape.a, shape.b, shape.c].iter().any(|e| elements.contains(e)));
-        // Cooperative matrix 2 builds on the first extension, so it goes when nothing of that is left.
+        // Cooperative matrix 2 builds on the first extension, so it goes when no shape of that is left.
         self.cooperative_matrix2 &= !self.cooperative_matrix.is_empty();
         self.coopmat_fragment_layout &= !self.cooperative_matrix.is_empty();
     }

@@ -1,57 +1,57 @@
-//! Steps submitted ahead of the host, and when the host wakes up for them.
+//! Decode steps submitted ahead of the host, with batched host wake-ups.
 //!
-//! A thread that waits for the device is woken at the end of every submission, and that costs it more than all else a
-//! step asks of it. Where steps are short, the host therefore sleeps by the clock until several are done, and takes them
-//! together; the device is at the next one meanwhile.
+//! A thread that waits for the device wakes up after every submission, which costs it more than all its other work for
+//! a step. Where steps are short, the host therefore sleeps on a timer until several are done and collects them at
+//! once. Meanwhile the device runs the next step.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Steps under way at once, at most: six that the host takes together and the one that the device is at meanwhile.
+/// The most steps in flight: six that the host collects at once, and one that keeps the device busy meanwhile.
 pub const AHEAD: usize = 7;
 
-/// Steps are taken together that the device computes in this time: text that comes forty times a second is read as if it came
-/// at once, a film having 24 pictures. It is what six steps of an 8B model in F16 take on a device of 4 TB/s.
+/// Latency budget per host wake-up: up to 25 ms of steps are collected at once. A reader does not notice text that
+/// arrives in 40 updates per second (a film has 24 pictures). An 8B model in F16 takes this long for six steps on a
+/// device of 4 TB/s.
 const TOGETHER: Duration = Duration::from_millis(25);
 
-/// Shorter sleeps are not worth it: a host may wake up 0.2 ms late.
+/// Shortest sleep that pays off: a host may wake up 0.2 ms late.
 const LEAST_REST: Duration = Duration::from_millis(1);
 
-/// Of so many times that the host sleeps by the clock, one ends before the steps do, to see when they do.
+/// One in this many timed sleeps ends before the steps do, in order to measure when they end.
 const MEASURED: usize = 4;
 
-/// Steps that can be submitted before the ones ahead of them are done.
+/// Steps that can be submitted before the previous ones are done.
 pub trait Steps {
-    /// One under way.
+    /// A step in flight.
     type Run;
-    /// What it gives.
+    /// The output of a step.
     type Output;
-    /// Why there is none.
+    /// The error of a step.
     type Error;
 
-    /// How many can be under way at once; at least one.
+    /// The most steps that can be in flight; at least one.
     fn most(&self) -> usize;
 
-    /// Submits the step of this index. They come in order, and at most `most()`, or [`AHEAD`] if that is less, are under way:
-    /// the step ahead of this one by so many was waited for.
+    /// Submits the step of this index. Steps come in order, and at most `min(most(), AHEAD)` are in flight: the step
+    /// that many before this one was waited for.
     ///
     /// # Errors
     /// When it cannot be submitted.
     fn submit(&mut self, index: usize) -> Result<Self::Run, Self::Error>;
 
-    /// Waits for a step, asleep.
+    /// Waits for a step; may block.
     ///
     /// # Errors
     /// When it failed.
     fn wait(&mut self, run: Self::Run) -> Result<Self::Output, Self::Error>;
 }
 
-/// Runs `count` steps, or until `on_output` breaks, which is given what each of them gives, in order. At the end no step is
-/// under way; where `on_output` broke or a step failed, the steps submitted behind that one, fewer than [`AHEAD`], ran for
-/// nothing.
+/// Runs `count` steps, or until `on_output` breaks; it receives the outputs in order. At the end no step is in flight.
+/// If `on_output` broke or a step failed, the steps submitted after it, fewer than [`AHEAD`], are discarded.
 ///
 /// # Errors
-/// Of the first step that failed.
+/// That of the first step that failed.
 pub fn follow<S: Steps>(
     steps: &mut S,
     count: usize,
@@ -60,7 +60,7 @@ pub fn follow<S: Steps>(
     follow_by(&System, steps, count, on_output)
 }
 
-/// The time, and sleep.
+/// Time source and sleep, replaced in tests.
 trait Clock {
     fn now(&self) -> Instant;
     fn sleep(&self, time: Duration);
@@ -90,7 +90,7 @@ fn follow_by<S: Steps>(
     let (mut submitted, mut taken, mut stuck) = (0, 0, false);
     let mut ended = Ok(ControlFlow::Continue(()));
     while taken < count && matches!(ended, Ok(ControlFlow::Continue(()))) {
-        // One more than are taken together, and not more: they are what a text that ends throws away.
+        // One more than the next batch, and not more: these are discarded when the text ends.
         while !stuck && submitted < count.min(taken + most.min(pace.together() + 1)) {
             let run = steps.submit(submitted);
             stuck = run.is_err();
@@ -101,35 +101,35 @@ fn follow_by<S: Steps>(
             clock.sleep(rest);
         }
         let asked = clock.now();
-        // There is one: `taken < submitted`, except behind one that could not be submitted, which ended this.
+        // `taken < submitted`, unless a submission failed, and that ended the loop.
         let Some(run) = runs[taken % AHEAD].take() else { break };
         let output = run.and_then(|run| steps.wait(run));
         taken += 1;
         pace.took(taken, asked, clock.now());
         ended = output.map(&mut *on_output);
     }
-    // What they are made of takes no other run before they are done. Errors of the device come again with that.
+    // Their buffers must not be reused before they are done. Device errors are reported again by the next use.
     for run in runs.into_iter().flatten().flatten() {
         let _ = steps.wait(run);
     }
     ended.map(|_| ())
 }
 
-/// When the host wakes up.
+/// Decides when the host wakes up.
 #[derive(Debug)]
 struct Pace {
     most: usize,
-    /// A time at which the device had just computed so many steps.
+    /// When the device last finished a step as measured, and how many steps were done then.
     seen: (Instant, usize),
-    /// The device's time for a step, once it was seen.
+    /// Device time per step, once measured.
     period: Option<Duration>,
-    /// How often steps were taken together since the device's time was not as expected.
+    /// Timed sleeps since the device time last differed from the estimate.
     rests: usize,
-    /// Steps that are done when those are that the host last decided to take together.
+    /// Number of steps that are done at the end of the current batch.
     until: usize,
-    /// Whether the host wakes up before they are done, and so sees when that is.
+    /// Whether the host wakes up before the batch is done, and so measures when it is.
     sees: bool,
-    /// Whether steps took longer when that was last seen than they did before.
+    /// Whether the last measurement was longer than the estimate.
     longer: bool,
 }
 
@@ -138,13 +138,13 @@ impl Pace {
         Pace { most, seen: (now, 0), period: None, rests: 0, until: 0, sees: true, longer: false }
     }
 
-    /// Steps to be taken together.
+    /// Batch size: steps to collect at once.
     fn together(&self) -> usize {
         let in_that_time = |period: Duration| (TOGETHER.as_nanos() / period.as_nanos().max(1)) as usize;
         self.period.map_or(1, in_that_time).clamp(1, (self.most - 1).max(1))
     }
 
-    /// How long to sleep before waiting for the step behind `taken` others, of `under_way`.
+    /// How long to sleep before waiting for step `taken`, with `under_way` steps in flight.
     fn rest(&mut self, taken: usize, under_way: usize, now: Instant) -> Option<Duration> {
         if taken < self.until {
             return None;
@@ -156,15 +156,15 @@ impl Pace {
         self.rests += 1;
         let (at, done) = self.seen;
         let end = at + period * (self.until - done) as u32;
-        // An eighth of a step too late costs nothing while the device is at another step, and spares a second sleep.
+        // An eighth of a step too late costs nothing while the device runs the next step, and avoids a second sleep.
         let due = if self.sees { end - period / 2 } else { end + period / 8 };
         let rest = due.saturating_duration_since(now);
-        // Without a sleep each step is waited for, and the last one seen.
+        // Without a sleep each step is waited for, so the last one is measured.
         self.sees |= rest < LEAST_REST;
         (rest >= LEAST_REST).then_some(rest)
     }
 
-    /// `taken` steps are done; the last one was waited for from `asked` to `now`.
+    /// Records that `taken` steps are done; the last one was waited for from `asked` to `now`.
     fn took(&mut self, taken: usize, asked: Instant, now: Instant) {
         if taken < self.until || !self.sees {
             return;
@@ -174,14 +174,15 @@ impl Pace {
         let longer = self.period.is_some_and(|before| period > before * 9 / 8);
         let once = !std::mem::replace(&mut self.longer, longer) && longer;
         self.period = if done == 0 {
-            // The first step began when it was submitted, not when the one ahead of it was done.
+            // The first step began when it was submitted, not when a previous one was done.
             None
         } else if (now - asked) * 4 < period {
-            // The device was not waited for: it has become faster, or that is the host's own time, and sleeping would add to it.
+            // The host hardly waited: the device got faster or the host is the bottleneck, and sleeping would slow it
+            // down.
             self.rests = 0;
             self.period.map(|period| period / 2)
         } else if once {
-            // Something may have come between, on the device or on the host: seen again before it is believed.
+            // Perhaps an outlier, on the device or on the host: it must be measured twice to count.
             self.rests = 0;
             self.period
         } else {
@@ -198,20 +199,20 @@ mod tests {
 
     const STEP: Duration = Duration::from_micros(1600);
 
-    /// A device whose steps take `period(index)`, and a host's clock that stands still but for waiting.
+    /// A device whose steps take `period(index)`, and a host whose clock advances only while it waits.
     struct Simulated<'a> {
         start: Instant,
         now: &'a Cell<Duration>,
         most: usize,
         period: &'a dyn Fn(usize) -> Duration,
-        /// When the device is done with what was submitted.
+        /// When the device finishes all that was submitted.
         busy_until: Duration,
-        /// What the device had nothing to do for.
+        /// Time for which the device was idle.
         idle: Duration,
         fails_at: Option<usize>,
         submitted: usize,
         waited: usize,
-        /// Waits that found a step not done.
+        /// Waits that found a step unfinished.
         blocked: usize,
     }
 
@@ -223,7 +224,7 @@ mod tests {
         }
 
         fn sleep(&self, time: Duration) {
-            // A system wakes a thread late.
+            // An OS wakes a thread late.
             self.1.set(self.1.get() + time + Duration::from_micros(60));
             self.2.set(self.2.get() + 1);
         }
@@ -270,7 +271,7 @@ mod tests {
         result: Result<(), usize>,
     }
 
-    /// Takes `taken` of `count` steps, with a host that needs `host` for each.
+    /// Collects `taken` of `count` steps, with a host that needs `host` for each.
     fn run(
         period: &dyn Fn(usize) -> Duration,
         most: usize,
@@ -323,11 +324,11 @@ mod tests {
         let seen = run(&|_| STEP, AHEAD, &|_| Duration::from_micros(20), 300, 300);
         assert!(seen.idle < STEP / 4, "the device waited {:?}", seen.idle);
         assert!(seen.took < STEP * 301, "{:?}", seen.took);
-        // Two steps alone, then six at a time; a quarter of the times the host sleeps twice.
+        // Two single steps, then six at a time; a quarter of the sleeps are followed by a wait.
         assert!((48..=54).contains(&seen.slept), "slept {} times", seen.slept);
         assert!(seen.blocked <= 2 + 50 / MEASURED + 3, "blocked {} times", seen.blocked);
         assert!(seen.latest < TOGETHER, "a token came {:?} late", seen.latest);
-        // As many as there is time for.
+        // As many as the latency budget allows.
         let step = Duration::from_millis(6);
         let seen = run(&|_| step, AHEAD, &|_| Duration::from_micros(20), 300, 300);
         assert!((70..=80).contains(&seen.slept), "slept {} times", seen.slept);
@@ -348,7 +349,7 @@ mod tests {
             assert_eq!(seen.submitted, 40);
             assert!(most == 1 || seen.idle < STEP / 4, "{most}: the device waited {:?}", seen.idle);
         }
-        // One at a time: nothing is computed that nobody wanted.
+        // One at a time: no step is discarded.
         assert_eq!(run(&|_| STEP, 1, &|_| Duration::ZERO, 40, 7).submitted, 7);
     }
 
@@ -364,19 +365,19 @@ mod tests {
         }
     }
 
-    /// That the device has become faster is seen when the host next wakes up before it is done: up to three sleeps later.
+    /// The host notices a faster device at its next early wake-up: up to three sleeps later.
     #[test]
     fn steps_that_get_shorter_are_noticed() {
         for at in 40..64 {
             let period = |i| if i < at { STEP * 3 } else { STEP };
             let seen = run(&period, AHEAD, &|_| Duration::from_micros(20), 300, 300);
-            // Of each of these sleeps the device needs a third for what there is.
+            // During each of these sleeps the device is busy for a third of the time.
             let most = TOGETHER * 2 / 3 * MEASURED as u32;
             assert!(seen.idle < most, "from {at} on: the device waited {:?}", seen.idle);
         }
     }
 
-    /// Steps or looks at tokens that take long, now and then, leave the pace as it was.
+    /// Occasional slow steps or slow callbacks do not change the estimate.
     #[test]
     fn what_comes_between_is_not_believed() {
         let stall = Duration::from_millis(20);
@@ -384,7 +385,7 @@ mod tests {
             let stalls = |i: usize| i >= at && (i - at).is_multiple_of(apart);
             let host = |i| if stalls(i) { stall } else { Duration::from_micros(20) };
             let seen = run(&|_| STEP, AHEAD, &host, 150, 150);
-            // The device runs dry while the host stands still, and up to one sleep more.
+            // The device is idle during a host stall, and for up to one sleep more.
             let most = (stall + STEP * 3) * (150usize - at).div_ceil(apart) as u32;
             assert!(seen.idle < most, "the host at {at}, every {apart}: the device waited {:?}", seen.idle);
             let device = |i| if stalls(i) { stall } else { STEP };
@@ -401,7 +402,7 @@ mod tests {
             let least = host.max(STEP) * 200;
             assert!(seen.took < least + STEP * 6, "{host:?}: {:?}", seen.took);
         }
-        // It was fast before.
+        // A host that was fast before.
         let slow = Duration::from_millis(4);
         let host = |i| if i < 20 { Duration::ZERO } else { slow };
         let seen = run(&|_| STEP, AHEAD, &host, 200, 200);

@@ -1,4 +1,4 @@
-//! A model that is ready to run, without its tokenizer: weights resident, two graphs compiled, a cache.
+//! A model ready to run, without its tokenizer: resident weights, two compiled graphs and a KV cache.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use crate::greedy::Step;
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
 use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, f32s};
 
-/// A model on a device: tokens in, logits out. The cache of keys and values stays there.
+/// A model on a device: tokens in, logits out. The KV cache stays on the device.
 #[derive(Debug)]
 pub struct Decoder {
     vocabulary: usize,
@@ -23,16 +23,15 @@ pub struct Decoder {
     prefill: Executable,
     /// The decode step that was compiled with the model.
     decode: (Decode, Step),
-    /// The other one, once it was asked for.
+    /// The other decode step, once it was needed.
     other: Option<Step>,
     parts: Parts,
-    /// Tokens in the cache; there is room for a full one, so that steps allocate nothing.
+    /// Tokens in the cache; allocated for a full cache, so that steps allocate nothing.
     tokens: Vec<u32>,
 }
 
 impl Decoder {
-    /// Copies the weights of a file to the device and compiles the graphs of its model, which is
-    /// [`Llama::from_file`] of that file.
+    /// Uploads the weights of a file and compiles the graphs of its model, which is [`Llama::from_file`] of that file.
     ///
     /// # Errors
     /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
@@ -48,14 +47,14 @@ impl Decoder {
         let chunk = options.chunk_within(context);
         let prefill = prefill_step(llama, device.caps(), options, context)?;
         let step = decode_step(llama, device.caps(), options.activations, context, options.decode)?;
-        // Kernels are made while weights stream in.
+        // Kernels compile while weights upload.
         let (prefill, step, weights) = std::thread::scope(|scope| {
             let compile = |graph| scope.spawn(move || device.prepare(graph));
             let (prefill_kernels, step_kernels) = (compile(&prefill), compile(&step));
             let weights = upload(file, llama, device, &prefill, progress);
             let mut done = |kernels: ScopedJoinHandle<'_, tallow::Result<Prepared>>, graph| {
                 progress(Progress::Compile { graph });
-                // What panicked there goes on here.
+                // A panic there continues here.
                 kernels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             (done(prefill_kernels, "prefill"), done(step_kernels, name(options.decode)), weights)
@@ -71,7 +70,7 @@ impl Decoder {
         Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, tokens })
     }
 
-    /// Positions of the cache.
+    /// Capacity of the KV cache in tokens.
     pub fn context(&self) -> usize {
         self.context
     }
@@ -86,7 +85,7 @@ impl Decoder {
         self.layers
     }
 
-    /// The most tokens of a prompt that are computed in one run.
+    /// The most prompt tokens that one run computes.
     pub fn chunk(&self) -> usize {
         self.chunk
     }
@@ -101,13 +100,13 @@ impl Decoder {
         &self.tokens
     }
 
-    /// Forgets the text.
+    /// Clears the text.
     pub fn reset(&mut self) {
         // Rows beyond the position are never read, so the cache need not be cleared.
         self.tokens.clear();
     }
 
-    /// Forgets what follows the first `position` tokens.
+    /// Truncates the text to the first `position` tokens.
     ///
     /// # Errors
     /// When the cache holds fewer.
@@ -119,28 +118,29 @@ impl Decoder {
         Ok(())
     }
 
-    /// Continues the text by `tokens` and gives the logits of the token after them.
+    /// Appends `tokens` to the text and returns the logits of the next token.
     ///
     /// # Errors
-    /// When there are none, they do not fit the context or the vocabulary, or the device fails.
+    /// When `tokens` is empty, they do not fit the context or the vocabulary, or the device fails.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let mut logits = Vec::new();
         self.feed_into(tokens, &mut logits)?;
         Ok(logits)
     }
 
-    /// [`Decoder::feed`] that replaces `logits`. On a GPU one token after the other allocates nothing where they have room.
+    /// As [`Decoder::feed`], but replaces `logits`. On a GPU, feeding single tokens allocates nothing if `logits` has
+    /// the capacity.
     ///
     /// # Errors
-    /// As there; `logits` are then what they were, and of a long prompt what was computed before stays in the text
-    /// ([`Decoder::position`]).
+    /// As [`Decoder::feed`]. `logits` are then unchanged, and the chunks of a long prompt that were computed before
+    /// stay in the text ([`Decoder::position`]).
     pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         check_tokens(tokens, self.position(), self.context, self.vocabulary)?;
         let mut left = tokens.len();
         for part in tokens.chunks(self.chunk) {
             left -= part.len();
             let symbols = [(POS, self.position() as u64), (SEQ, part.len() as u64)];
-            // A prompt of one token is no reason to compile a decode step that no later token may take.
+            // A one-token prompt alone is no reason to compile a decode step that later tokens may never use.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position() > 0);
             let (executable, symbols) = match decodes {
                 true => (self.step(Decode::Logits)?.executable(), &symbols[..1]),
@@ -169,11 +169,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// Continues the text by `token` and gives the token with the largest logit after it, the first of equals. The
-    /// device chooses: one submission, and no logits are read.
+    /// Appends `token` to the text and returns the token with the largest logit after it, the first of equals. The
+    /// device does the argmax: one submission, and no logits are read back.
     ///
     /// # Errors
-    /// (The text is then what it was.) When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails.
+    /// When the context is full, the token is not in the vocabulary, a logit is NaN, or the device fails. The text is
+    /// then unchanged.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
         check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
         let position = self.position();
@@ -182,15 +183,15 @@ impl Decoder {
         Ok(best)
     }
 
-    /// Continues the text by `token` and by what follows: each time the token with the largest logit, as
-    /// [`Decoder::feed_greedy`] chooses it. `on_token` is given the `count` tokens after `token` (fewer where the context
-    /// is full before, or it breaks), the last of which is not in the cache; how many there were is the result.
+    /// Greedy decoding: appends `token` to the text, and then each time the token with the largest logit, as
+    /// [`Decoder::feed_greedy`] chooses it. `on_token` receives the `count` tokens after `token` (fewer if the context
+    /// is full before, or it breaks); the last of them is not in the cache. Returns how many there were.
     ///
-    /// While the caller looks at a token, the device computes the next one. Where it computes several within 25 ms, up to
-    /// six tokens come together ([`crate::ahead`]).
+    /// The device computes the next token while the caller handles one. Where it computes several within 25 ms, up to
+    /// six tokens arrive at once ([`crate::ahead`]).
     ///
     /// # Errors
-    /// As there; the text is continued by what `on_token` was given before.
+    /// As [`Decoder::feed_greedy`]; the text then includes the tokens that `on_token` received before.
     pub fn follow_greedy(
         &mut self,
         token: u32,
@@ -203,7 +204,7 @@ impl Decoder {
         check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
         let position = self.position();
         let count = count.min(self.context - position);
-        // Taken out while a step borrows the rest.
+        // Moved out while a step borrows the rest.
         let mut tokens = std::mem::take(&mut self.tokens);
         let mut last = token;
         let followed = self.step(Decode::Token).and_then(|step| {
@@ -216,7 +217,7 @@ impl Decoder {
         followed.map(|()| self.position() - position)
     }
 
-    /// The decode step that gives `what`, compiled if it was not yet.
+    /// The decode step with output `what`, compiled on first use.
     fn step(&mut self, what: Decode) -> Result<&Step> {
         if self.decode.0 == what {
             return Ok(&self.decode.1);
@@ -238,7 +239,7 @@ impl Decoder {
     }
 }
 
-/// The name of the graph that gives `decode`.
+/// The name of the graph with output `decode`.
 fn name(decode: Decode) -> &'static str {
     match decode {
         Decode::Logits => "decode",
@@ -246,7 +247,7 @@ fn name(decode: Decode) -> &'static str {
     }
 }
 
-/// A graph of the model, its activations rounded where `activations` and the device's capabilities ask for that.
+/// A graph of the model; its activations are rounded where `activations` and the device's capabilities call for it.
 fn graph(
     llama: &Llama,
     caps: Option<&DeviceCaps>,
@@ -261,7 +262,7 @@ fn graph(
     rounded.map_err(|source| Error::Graph { graph: name, source })
 }
 
-/// What further steps of a model are compiled from.
+/// The inputs for compiling further steps of a model.
 #[derive(Debug)]
 struct Parts {
     device: Device,
@@ -305,7 +306,7 @@ pub(crate) fn decode_step(
     })
 }
 
-/// The context that `options` give.
+/// The context length from `options`, in tokens.
 pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
     let max = llama.config.context;
     match options.context {
@@ -315,17 +316,16 @@ pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
     }
 }
 
-/// The architecture with what `options` choose for its graphs.
+/// The model with the cache types of `options`.
 ///
 /// # Errors
-/// When the cache's types do not fit the heads.
+/// When the cache types do not fit the heads.
 pub(crate) fn with_cache(llama: &Llama, options: &LoadOptions) -> Result<Llama> {
     options.cache.check(&llama.config)?;
     Ok(Llama { cache: options.cache, ..llama.clone() })
 }
 
-/// The graph with activations rounded as asked: to 8 bits for integer products with few rows, to f16 for matrix hardware
-/// with many.
+/// Rounds activations: to 8 bits for integer dot products with few rows, to f16 for cooperative matrices with many.
 fn round(
     graph: &Graph,
     activations: Activations,
@@ -350,8 +350,8 @@ pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<H
             scalar => elements.checked_mul(scalar.size()?)?,
         })
     });
-    // The context comes from the file where nobody asked for less, and the interpreter's memory is the
-    // system's, which ends the process when it runs out. A Vulkan device says so by itself.
+    // The context defaults to the file's maximum, and the interpreter uses system memory: running out of it ends the
+    // process. A Vulkan device reports the failure itself.
     if matches!(device, Device::Cpu) && !fits(bytes) {
         return Err(Error::CacheTooLarge { context });
     }
@@ -362,7 +362,7 @@ pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<H
     Ok(states)
 }
 
-/// Makes every weight of `graph` resident; all graphs of a model have the same ones.
+/// Uploads every weight of `graph`; all graphs of a model have the same ones.
 pub(crate) fn upload(
     file: &GgufFile,
     llama: &Llama,
@@ -395,7 +395,7 @@ pub(crate) fn upload(
     Ok(weights)
 }
 
-/// Whether the system would give so many bytes at once. None are kept.
+/// Whether the system would allocate so many bytes at once. The memory is released again.
 fn fits(bytes: Option<usize>) -> bool {
     bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
 }

@@ -1,4 +1,4 @@
-//! How much memory a model takes, found without a device and without reading its weights.
+//! Memory estimate of a model, without a device and without reading its weights.
 
 use tallow::caps::DeviceCaps;
 use tallow::{DType, Graph, device_bytes, plan_memory};
@@ -14,35 +14,35 @@ use crate::model::LoadOptions;
 pub struct Memory {
     /// Positions of the key-value cache.
     pub context: usize,
-    /// Weights as the device holds them: `weight_bytes` of the loaded model's figures.
+    /// Weights in the device's layout: `weight_bytes` of the loaded model's statistics.
     pub weights: u64,
     /// The key-value cache.
     pub cache: u64,
-    /// The arenas; `None` for the interpreter, which allocates each value as it goes.
+    /// The arenas; `None` for the interpreter, which allocates each value on demand.
     pub arenas: Option<Arenas>,
-    /// Inputs, outputs, tables and the states that are no cache; for the interpreter what it needs beyond `weights` and
-    /// `cache`, as it computes on f32.
+    /// Inputs, outputs, tables and states other than the cache. For the interpreter: what it needs beyond `weights` and
+    /// `cache`, as it computes in f32.
     pub other: u64,
 }
 
-/// The memory for intermediate values of each step, in bytes: `arena_bytes` of the loaded model's figures.
+/// Memory for the intermediate values of each step, in bytes: `arena_bytes` of the loaded model's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arenas {
-    /// Of the step of many tokens.
+    /// Of the prefill step (many tokens).
     pub prefill: u64,
-    /// Of the step of one token. Where the device chooses tokens, each step in flight has such an arena, and at most
-    /// [`AHEAD`](crate::ahead::AHEAD) are, fewer where memory is short.
+    /// Of the decode step (one token). Where the device chooses tokens (greedy decoding), each step in flight has such
+    /// an arena: at most [`AHEAD`](crate::ahead::AHEAD), fewer where memory is short.
     pub decode: u64,
 }
 
 impl Memory {
-    /// What loading a model with these options takes, on a device with `caps` or else on the interpreter.
+    /// The memory that loading a model with these options takes, on a device with `caps`, or else on the interpreter.
     ///
-    /// On a device, the graphs are compiled as far as their memory plan, which is the one of a real load unless
-    /// kernels are tuned.
+    /// For a device, the graphs are compiled up to their memory plan. A real load has the same plan, unless it tunes
+    /// kernels.
     ///
     /// # Errors
-    /// When the options do not fit the model, or it needs what such a device lacks.
+    /// When the options do not fit the model, or the device lacks a required feature.
     pub fn of(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
         let context = context(llama, options)?;
         let llama = &with_cache(llama, options)?;
@@ -63,12 +63,12 @@ impl Memory {
         let cache = cache.map(|ty| device_bytes(&ty)).fold(0, u64::saturating_add);
         let (prefill, decode) = (plan_memory(&prefill, caps)?, plan_memory(&decode, caps)?);
         let arenas = Arenas { prefill: prefill.arena, decode: decode.arena };
-        // A state of one number is all that there is beside the cache.
+        // The only state beside the cache is a single number.
         let other = prefill.other + decode.other + decode.states.saturating_sub(cache);
         Ok(Memory { context, weights: decode.weights, cache, arenas: Some(arenas), other })
     }
 
-    /// All of it, with one arena for each step.
+    /// The total, with one arena per step.
     pub fn total(&self) -> u64 {
         let arenas = self.arenas.map_or(0, |arenas| arenas.prefill.saturating_add(arenas.decode));
         [self.weights, self.cache, arenas, self.other].into_iter().fold(0, u64::saturating_add)
@@ -83,8 +83,8 @@ fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
     })
 }
 
-/// Bytes that a tensor of weights or of the cache takes in the interpreter beyond those of a file: the f32 values of
-/// blocks are kept beside them, other floats are kept as f32.
+/// Bytes that a weight or cache tensor takes in the interpreter beyond those of a file: f32 values of blocks are stored
+/// beside the blocks, and other floats as f32.
 fn unpacked_bytes(ty: &TensorType) -> u64 {
     let values = ty.shape.max_numel().saturating_mul(size_of::<f32>() as u64);
     match ty.dtype {
@@ -93,10 +93,10 @@ fn unpacked_bytes(ty: &TensorType) -> u64 {
     }
 }
 
-/// Bytes of a tensor as a file has it.
+/// Bytes of a tensor in a file.
 fn file_bytes(ty: &TensorType) -> u64 {
     match ty.dtype {
-        // Rows that are no whole blocks were refused before.
+        // Rows that are not whole blocks were rejected before.
         DType::Block(format) => format.row_bytes(ty.shape.max_numel() as usize).unwrap_or(0) as u64,
         _ => ty.max_bytes(),
     }

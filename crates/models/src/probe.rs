@@ -1,4 +1,4 @@
-//! How fast a device is with a model, before the model is loaded.
+//! Speed probe: how fast a device runs a model, before the model is loaded.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,15 +13,16 @@ use crate::llama::PROBE;
 use crate::memory::Memory;
 use crate::model::{LoadOptions, ModelFile};
 
-/// Runs that are timed at least, and at most.
+/// The fewest and the most timed runs.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
 
-/// How long runs are timed for, within [`RUNS`].
+/// Time budget of the timed runs, within [`RUNS`].
 const TIME: Duration = Duration::from_millis(60);
 
 impl ModelFile {
-    /// The median time of the first layer's feed-forward part for one token, with the file's weights on `device`: two
-    /// thirds of what a decode step of a layer computes in models of this kind, so devices compare by it.
+    /// The median time of the first layer's feed-forward part for one token, with the file's weights on `device`. In
+    /// models of this kind this is two thirds of the work of a layer's decode step, so that devices can be compared by
+    /// it.
     ///
     /// # Errors
     /// When the device cannot run it.
@@ -29,11 +30,11 @@ impl ModelFile {
         let graph = self.llama.probe().map_err(|source| Error::Graph { graph: "probe", source })?;
         let weights = upload(&self.file, &self.llama, device, &graph, &mut |_| {})?;
         let executable = device.prepare(&graph)?.bind(&weights, &HashMap::new())?;
-        // Zeros may be faster than numbers.
+        // Zeros may run faster than typical values.
         let mut random = StdRng::seed_from_u64(1);
         let row = (0..self.llama.config.width).map(|_| random.random_range(-1f32..1.0).to_le_bytes());
         let row: Vec<u8> = row.flatten().collect();
-        // The first run may compile, or unpack weights.
+        // Warm-up: the first run may compile, or unpack weights.
         executable.run(&[], &[(PROBE, &row)])?;
         let (mut times, start) = (Vec::new(), Instant::now());
         while times.len() < *RUNS.start() || (times.len() < *RUNS.end() && start.elapsed() < TIME) {
@@ -45,7 +46,7 @@ impl ModelFile {
         Ok(times[times.len() / 2])
     }
 
-    /// The memory that the model takes on the interpreter, with these options.
+    /// The memory that the model takes on the interpreter with these options, in bytes.
     ///
     /// # Errors
     /// When the options do not fit the model.
