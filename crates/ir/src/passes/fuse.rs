@@ -6,22 +6,7 @@
 //!
 //! A *level* is a set of dispatches between two barriers; fewer levels mean fewer barriers.
 //!
-//! 1. `grow`: in node order, each point joins the kernels that produce its operands, reductions join kernels over the
-//!    same rows, and matmuls with a common consumer become one kernel. This checks only anchors and cycles, so that a
-//!    rotary embedding can grow from its slices up to their concat.
-//! 2. `prune`: splits off what a kernel cannot write (an output that does not cover its loop) or should not (computing
-//!    it in the consumer saves bytes).
-//! 3. `absorb`: kernels without anchors move into their consumers as prologues.
-//! 4. `shared_reads`: maps and row kernels over the same elements of one buffer become one kernel.
-//! 5. `siblings`: matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one
-//!    depends on another, the dependent part becomes the epilogue of a kernel that it depends on.
-//! 6. `reductions_of_results`: a matvec reduces its results over groups of adjacent columns, for example for the norm
-//!    of a head.
-//! 7. `results_to_blocks`: a matvec quantizes its results itself, for example for a quantized KV cache.
-//! 8. `rounding_into_matvecs`: each matvec quantizes its activations itself instead of reading them quantized, which
-//!    saves a level.
-//! 9. `rows_into_matvec`: a row kernel that only feeds a matvec moves into its prologue. Each workgroup reads that row
-//!    anyway, so this saves a level.
+//! [`PHASES`] lists the phases in their order, each with its reason.
 //!
 //! [`crate::form`] decides legality from the body alone; profitability depends on bytes moved and work repeated. Each
 //! decision against a fusion is logged with its reason.
@@ -31,6 +16,7 @@ mod build;
 mod cluster;
 mod forms;
 mod grow;
+mod matvec;
 mod prune;
 mod siblings;
 
@@ -40,6 +26,70 @@ use crate::caps::DeviceCaps;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError};
 use crate::op::Op;
+
+/// One phase of the pass.
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    run: fn(&mut cluster::Clusters<'_>) -> Result<(), GraphError>,
+    /// What it does, and why at its place.
+    pub reason: &'static str,
+}
+
+/// The phases, in their order.
+pub const PHASES: [Phase; 9] = [
+    Phase {
+        name: "grow",
+        run: grow::run,
+        reason: "In node order, each point joins the kernels that produce its operands, reductions join kernels over \
+                 the same rows, and matmuls with a common consumer become one kernel. This checks only anchors and \
+                 cycles, so that a rotary embedding can grow from its slices up to their concat.",
+    },
+    Phase {
+        name: "prune",
+        run: prune::run,
+        reason: "Splits off what a kernel cannot write (an output that does not cover its loop) or should not \
+                 (computing it in the consumer saves bytes).",
+    },
+    Phase {
+        name: "absorb_maps",
+        run: absorb::maps,
+        reason: "Kernels without anchors move into their consumers as prologues.",
+    },
+    Phase {
+        name: "shared_reads",
+        run: absorb::shared_reads,
+        reason: "Maps and row kernels over the same elements of one buffer become one kernel, which reads it once.",
+    },
+    Phase {
+        name: "siblings",
+        run: siblings::run,
+        reason: "Matmuls of one left operand become one kernel, whatever their formats. Where the epilogue of one \
+                 depends on another, the dependent part becomes the epilogue of a kernel that it depends on.",
+    },
+    Phase {
+        name: "reductions_of_results",
+        run: matvec::reductions_of_results,
+        reason: "A matvec reduces its results over groups of adjacent columns, for example for the norm of a head. \
+                 After siblings, since q, k and v are one kernel then.",
+    },
+    Phase {
+        name: "results_to_blocks",
+        run: matvec::results_to_blocks,
+        reason: "A matvec quantizes its results itself, for example for a quantized KV cache.",
+    },
+    Phase {
+        name: "rounding_into_matvecs",
+        run: matvec::rounding_into_matvecs,
+        reason: "Each matvec quantizes its activations itself instead of reading them quantized, which saves a level.",
+    },
+    Phase {
+        name: "rows_into_matvec",
+        run: matvec::rows_into_matvec,
+        reason: "A row kernel that only feeds a matvec moves into its prologue. Each workgroup reads that row anyway, \
+                 so this saves a level.",
+    },
+];
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
@@ -88,15 +138,9 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     }
     let graph = own_buffers(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
-    grow::run(&mut clusters)?;
-    prune::run(&mut clusters)?;
-    absorb::maps(&mut clusters)?;
-    absorb::shared_reads(&mut clusters)?;
-    siblings::run(&mut clusters)?;
-    absorb::reductions_of_results(&mut clusters)?;
-    absorb::results_to_blocks(&mut clusters)?;
-    absorb::rounding_into_matvecs(&mut clusters)?;
-    absorb::rows_into_matvec(&mut clusters)?;
+    for phase in &PHASES {
+        (phase.run)(&mut clusters)?;
+    }
     let log = std::mem::take(&mut clusters.log);
     Ok((build::build(&clusters)?, log))
 }
