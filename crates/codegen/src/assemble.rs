@@ -1,4 +1,4 @@
-//! From a kind's parts to a kernel: header, declarations, library functions and the rendered template.
+//! Assembles a kernel: header, declarations, library functions and the rendered template.
 
 use minijinja::context;
 use tallow_ir::DeviceCaps;
@@ -10,23 +10,23 @@ use crate::library::library;
 use crate::schedule::{Algorithm, Schedule};
 use crate::template::render;
 
-/// The extension of matrices of a workgroup, which wants SPIR-V 1.6.
+/// The GLSL extension for workgroup-scope cooperative matrices. It requires SPIR-V 1.6, hence Vulkan 1.3.
 pub(crate) const TENSORS: &str = "GL_NV_cooperative_matrix2";
 
-/// What every template needs besides its own holes.
+/// The inputs common to all templates.
 pub(crate) struct Parts {
     pub schedule: Schedule,
     pub template: &'static str,
     pub grid: [Count; 3],
-    /// Functions of the kind (reductions, wide loads), in front of which the buffers are declared.
+    /// Helper functions of the kind (reductions, wide loads). They follow the buffer declarations.
     pub functions: String,
-    /// Everything that goes into the holes, to find which library functions are called.
+    /// All text that fills the template's holes, scanned for calls of library functions.
     pub text: String,
-    /// The kind's own holes.
+    /// The holes that are specific to the template.
     pub holes: minijinja::Value,
 }
 
-/// Renders the template and collects the kernel.
+/// Renders the template and builds the kernel.
 pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
     let prelude = e.close().join("\n");
     let (declarations, mut functions) = e.declarations();
@@ -70,9 +70,9 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", parts.schedule, last.split(' ').next().unwrap_or_default());
     let workgroup = [parts.schedule.workgroup, 1, 1];
-    // H200, with spirv-opt and without: steps of decoding of the 8B shape in F16 4.05 and 4.21 ms, attention of 2048 queries
-    // 555 and 650 us. Other kinds gain nothing, and matmuls in registers lose (f32, 4096^3: 3.30 and 2.87 ms). A driver for a
-    // CPU takes as long for either module.
+    // Whether spirv-opt pays off. H200, with and without it: decode steps of the 8B shape in F16 take 4.05 and 4.21 ms,
+    // attention of 2048 queries 555 and 650 us. Other kinds do not gain. FMA matmuls get slower (f32, 4096^3: 3.30 and
+    // 2.87 ms). A CPU driver takes equally long for either module.
     let gains = match parts.schedule.algorithm {
         Algorithm::Matvec
         | Algorithm::StagedMatvec
@@ -105,8 +105,9 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     })
 }
 
-/// Execution modes by which NaN, infinities and signed zeros are kept: without, compilers may take `x * 0` for 0
-/// (spirv-opt does). By number, as GLSL has no word for them: capability and mode `SignedZeroInfNanPreserve`.
+/// The `SignedZeroInfNanPreserve` execution modes, which preserve NaN, infinities and signed zeros. Without them a
+/// compiler may fold `x * 0` to 0, as spirv-opt does. GLSL has no keyword for them, so capability (4466) and mode
+/// (4461) are given by number.
 fn modes(text: &str, caps: &DeviceCaps) -> String {
     let widths: &[i32] = match (caps.float_controls, text.contains("double")) {
         (false, _) => &[],
@@ -121,7 +122,7 @@ fn modes(text: &str, caps: &DeviceCaps) -> String {
     widths.iter().map(mode).collect()
 }
 
-/// Lines in braces behind `head`, or by themselves.
+/// Wraps lines in a braced block after `head`, or in a bare block if `head` is empty.
 pub(crate) fn block(head: &str, lines: Vec<String>) -> Vec<String> {
     let mut all = vec![format!("{head} {{").trim_start().to_string()];
     all.extend(lines.into_iter().map(|l| format!("    {l}")));
@@ -129,7 +130,7 @@ pub(crate) fn block(head: &str, lines: Vec<String>) -> Vec<String> {
     all
 }
 
-/// Refuses a grid that is cut off by a limit, for kernels that do not loop over the rest.
+/// Returns an error if the grid exceeds a device limit, for kernels without a grid-stride loop.
 pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
     match grid.iter().find(|c| c.most() > u64::from(c.limit)) {
         Some(c) => Err(CodegenError::Grid { what, needs: c.most(), has: c.limit }),
@@ -137,7 +138,7 @@ pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), Codegen
     }
 }
 
-/// Drops trailing blanks and lines that an empty hole left.
+/// Removes trailing whitespace, and the empty lines that empty holes leave.
 fn tidy(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines().map(str::trim_end).filter(|l| !l.is_empty()) {
@@ -147,7 +148,7 @@ fn tidy(text: &str) -> String {
     out
 }
 
-/// The largest power of two that is at most `n` (1 for 0).
+/// The largest power of two that is at most `n`, or 1 for 0.
 pub(crate) fn floor_pow2(n: u32) -> u32 {
     if n == 0 { 1 } else { 1 << n.ilog2() }
 }

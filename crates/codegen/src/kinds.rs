@@ -1,4 +1,4 @@
-//! Which generator makes the kernel of a fusion, and with which schedule.
+//! Kernel kinds: selects the generator for a fusion and passes it a schedule.
 
 pub(crate) mod attention;
 pub(crate) mod contraction;
@@ -21,7 +21,7 @@ use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Kernel, Table};
 use crate::schedule::{Instruction, Schedule};
 
-/// Which file generates the kernel of a form.
+/// The kernel generator for a form. Each variant has its own module.
 enum Kind<'f> {
     Map(&'f form::MapForm),
     Row(&'f form::RowForm),
@@ -69,7 +69,7 @@ impl<'f> Kind<'f> {
         }
     }
 
-    /// The candidates, the cost model's default first.
+    /// The candidate schedules, the cost model's default first.
     fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
         let all = match self {
             Kind::MatvecDot(f) => partition::schedules(e, f, matvec_dot::products(e, f)),
@@ -93,7 +93,7 @@ impl<'f> Kind<'f> {
         Ok(all.into_iter().map(|schedule| schedule.with_subgroups(e.caps)).collect())
     }
 
-    /// The kernel of one of these schedules.
+    /// Generates the kernel for one of [`Kind::schedules`].
     fn kernel(&self, e: Emitter<'_>, schedule: Schedule) -> Result<Kernel, CodegenError> {
         match self {
             Kind::Map(f) => map::kernel(e, f, schedule),
@@ -118,15 +118,16 @@ impl<'f> Kind<'f> {
     }
 }
 
-/// The kernel for one fusion, with the cost model's default schedule; symbol expressions that it reads go into `table`.
+/// Generates the kernel for one fusion with the cost model's default schedule. Symbolic expressions that the kernel
+/// reads are added to `table`.
 ///
 /// # Errors
-/// When the device lacks what the fusion needs.
+/// If the device lacks a feature, a type or the resources that the fusion needs.
 pub fn kernel(fusion: &Fusion, caps: &DeviceCaps, table: &mut Table) -> Result<Kernel, CodegenError> {
     generate(fusion, None, caps, table)
 }
 
-/// The candidate schedules of one fusion, the default of [`kernel`] first.
+/// Tuning candidates for one fusion. The first is the default that [`kernel`] uses.
 ///
 /// # Errors
 /// As [`kernel`].
@@ -137,10 +138,10 @@ pub fn schedules(fusion: &Fusion, caps: &DeviceCaps) -> Result<Vec<Schedule>, Co
     Kind::of(&mut e, fusion, &form).schedules(&e)
 }
 
-/// As [`kernel`] with one of the fusion's [`schedules`].
+/// Generates the kernel for one fusion with one of its [`schedules`].
 ///
 /// # Errors
-/// As [`kernel`], and [`CodegenError::NoSuchSchedule`] for another schedule.
+/// As [`kernel`], and [`CodegenError::NoSuchSchedule`] if `schedule` is not one of the candidates.
 pub fn kernel_with(
     fusion: &Fusion,
     schedule: Schedule,

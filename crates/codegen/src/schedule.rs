@@ -1,9 +1,9 @@
-//! Schedules: what is open in a kernel. Every schedule of a fusion computes the same results, up to the order of sums; how
-//! fast it does so differs.
+//! Schedules: the tunable parameters of a kernel. All schedules of a fusion compute the same results, up to the
+//! summation order; only their speed differs.
 //!
-//! [`schedules`](crate::schedules) lists the candidates for a fusion, the cost model's default first. The default is what
-//! [`kernel`](crate::kernel) generates, on every machine alike. A caller that has measured the candidates hands what it
-//! found to [`compile_scheduled`](crate::compile_scheduled).
+//! [`schedules`](crate::schedules) lists the candidates for a fusion, the cost model's default first.
+//! [`kernel`](crate::kernel) generates the default, which depends only on the fusion and the device's capabilities. A
+//! caller that has measured the candidates passes its choice to [`compile_scheduled`](crate::compile_scheduled).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,111 +13,111 @@ use tallow_ir::{DeviceCaps, Dim, Fusion, Op, TensorType};
 
 use crate::template;
 
-/// How a kernel computes its fusion. Prints in the field's notation: `matmul coopmat 128x128x32 split2 wg128`.
+/// How a kernel computes its fusion. The printed form is compact: `matmul coopmat 128x128x32 split2 wg128`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// The instruction that multiplies, for contractions and attention.
+    /// The multiply instruction of contractions and attention.
     pub instruction: Option<Instruction>,
     /// The output tile of a workgroup.
     pub tile: Tile,
-    /// How the reduced extent is divided among workgroups or subgroups.
+    /// Split-K: how the reduced extent is divided among workgroups or subgroups.
     pub split: Split,
-    /// Output tiles that a workgroup computes one after the other.
+    /// Persistent tiles: output tiles that a workgroup computes one after another.
     pub tiles_per_workgroup: u32,
-    /// Where the epilogue reads the products' results; for attention, where softmax reads the scores.
+    /// Where the epilogue reads the accumulators. For attention: where softmax reads the scores.
     pub epilogue: Epilogue,
-    /// Invocations of a workgroup.
+    /// Invocations per workgroup.
     pub workgroup: u32,
-    /// The subgroup size that the pipeline requests. `None` where the algorithm takes any, or the device has one size only
-    /// and no control over it.
+    /// The subgroup size that the pipeline requests. `None` if the algorithm works with any size, or if the device
+    /// cannot control it.
     pub subgroup: Option<u32>,
 }
 
 /// The algorithm of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// One invocation per element or per group of neighbouring elements.
+    /// One invocation per element, or per vector of contiguous elements.
     Map,
     /// One workgroup per row.
     Row,
     /// One invocation per row.
     ShortRows,
-    /// Several rows per workgroup, whose elements are neighbours in memory across rows.
+    /// Several rows per workgroup, where memory is contiguous across rows instead of along them.
     Columns,
-    /// Few rows of activations times weights. Invocations of a workgroup share the K extent of a tile of columns.
+    /// Few rows of activations times weights. The invocations of a workgroup split K for each column of a tile.
     Matvec,
-    /// The same with activations staged in shared memory, or quantized in memory. Each subgroup reduces whole columns or
-    /// K slices of them.
+    /// A matvec with activations staged in shared memory or already quantized in memory. Each subgroup reduces whole
+    /// columns, or K slices of them.
     StagedMatvec,
-    /// A tiled product.
+    /// A tiled matmul.
     Matmul,
-    /// Attention, one workgroup per head and query.
+    /// Attention with one workgroup per head and query.
     Attention,
-    /// Attention of one query, a workgroup for several heads and a slice of the keys.
+    /// Attention of one query. A workgroup handles several heads and one slice of the keys (split-KV).
     DecodeAttention,
-    /// Attention of many queries, a workgroup for a tile of them.
+    /// Attention of many queries. A workgroup handles one tile of queries (FlashAttention).
     FlashAttention,
-    /// Rounding to block formats.
+    /// Quantization to block formats.
     Quantize,
-    /// Running sums and products.
+    /// Prefix sums and products.
     Scan,
-    /// Ranks along an axis.
+    /// Sort along an axis, by rank.
     Sort,
-    /// Atomic updates at computed positions.
+    /// Atomic updates at computed indices.
     Scatter,
-    /// A user's shader.
+    /// A custom shader of the user.
     Custom,
 }
 
 /// The instruction that multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Instruction {
-    /// Multiply-add of scalars.
+    /// Scalar fused multiply-add.
     Fma,
-    /// Dot product of four packed 8-bit integers.
+    /// Dot product of four packed 8-bit integers (DP4A).
     Dot4,
-    /// Cooperative matrices of a subgroup (`VK_KHR_cooperative_matrix`).
+    /// Subgroup-scope cooperative matrices (`VK_KHR_cooperative_matrix`).
     Coopmat,
-    /// Cooperative matrices of a workgroup (`VK_NV_cooperative_matrix2`).
+    /// Workgroup-scope cooperative matrices (`VK_NV_cooperative_matrix2`).
     Coopmat2,
 }
 
-/// The output tile of a workgroup. An extent of 0 is not tiled or does not exist.
+/// The output tile of a workgroup. An extent of 0 means that the axis is not tiled or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: groups of neighbouring rows. Attention: queries.
+    /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
     pub m: u32,
-    /// Columns; of all matrices together where siblings share a tile. Attention: keys.
+    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys.
     pub n: u32,
-    /// The K tile: elements of the reduced extent that are staged at a time.
+    /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,
 }
 
-/// How the reduced extent is divided. The parts are combined by the last workgroup that ends, or in shared memory where
-/// subgroups of one workgroup share them.
+/// How the reduced extent is divided. The last workgroup to finish combines the partials, or they are combined in
+/// shared memory if subgroups of one workgroup hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
-    /// Slices; 1 is no split.
+    /// Number of slices; 1 means no split.
     pub slices: u32,
-    /// The extent up to which a run uses one slice all the same. 0 where the extent is known at compile time.
+    /// The extent up to which the kernel still uses one slice at run time. 0 if the extent is known at compile time.
     pub above: u32,
 }
 
-/// Where the epilogue reads results.
+/// Where the epilogue reads its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
-    /// Where the kernel has always put them, as there is one way only.
+    /// The algorithm has only one place for them.
     Fixed,
-    /// In registers, as cooperative matrices left them.
+    /// In registers, as cooperative matrix accumulators.
     Registers,
     /// In shared memory.
     Shared,
 }
 
 impl Algorithm {
-    /// The word that is printed for it.
+    /// The name in the printed form.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Map => "map",
@@ -138,7 +138,7 @@ impl Algorithm {
         }
     }
 
-    /// The instruction that it multiplies with if nothing else is said.
+    /// The default multiply instruction.
     fn instruction(self) -> Option<Instruction> {
         match self {
             Algorithm::Matvec
@@ -161,7 +161,7 @@ impl Algorithm {
 }
 
 impl Instruction {
-    /// The word that is printed for it.
+    /// The name in the printed form.
     pub fn name(self) -> &'static str {
         match self {
             Instruction::Fma => "fma",
@@ -173,7 +173,7 @@ impl Instruction {
 }
 
 impl Schedule {
-    /// A schedule of an algorithm with workgroups of this many invocations, and nothing tiled or split.
+    /// An untiled schedule without split-K, with workgroups of `workgroup` invocations.
     pub fn new(algorithm: Algorithm, workgroup: u32) -> Schedule {
         Schedule {
             algorithm,
@@ -187,11 +187,11 @@ impl Schedule {
         }
     }
 
-    /// The same with the subgroup size requested that kernels are written for, if they work by subgroups.
+    /// The same schedule, requesting the subgroup size that kernels are generated for if the algorithm uses subgroups.
     pub(crate) fn with_subgroups(self, caps: &DeviceCaps) -> Schedule {
         let able = caps.subgroup_arithmetic || caps.subgroup_shuffle;
         let lanes = caps.scheduled_subgroup_size();
-        // Beyond, only a device of one size is left, which need not be requested.
+        // A workgroup exceeds this limit only if the device has a single subgroup size, which need not be requested.
         let allowed = u64::from(self.workgroup) <= u64::from(lanes) * u64::from(caps.max_workgroup_subgroups);
         let requested = able && allowed && caps.subgroup_size_control && self.works_by_subgroups();
         Schedule { subgroup: requested.then_some(lanes), ..self }
@@ -228,7 +228,7 @@ impl Schedule {
     pub fn family(&self) -> String {
         match self.instruction {
             None => self.algorithm.name().into(),
-            // Candidates of one product.
+            // Both scopes are candidates for the same matmul, so they share a family.
             Some(Instruction::Coopmat | Instruction::Coopmat2) => {
                 format!("{} coopmat", self.algorithm.name())
             }
@@ -275,11 +275,11 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Schedules for fusions of a graph; the others get the cost model's default.
+/// Schedules by fusion; fusions that are not listed use the cost model's default.
 pub type Schedules = HashMap<Fusion, Schedule>;
 
-/// The extents of a type, in classes: few as they are, more than eight rounded up to a power of two, with the power of two that divides
-/// them up to 64, on which loads and tiles depend.
+/// The size class of a type. Extents up to 8 are exact; larger ones are rounded up to a power of two. The power of two
+/// that divides an extent, up to 64, is included because vector loads and tiles depend on it.
 fn class(ty: &TensorType) -> String {
     let of = |dim: &Dim| match (dim.as_const(), dim.max_value().unsigned_abs()) {
         (Some(n), _) if n <= 8 => n.to_string(),
@@ -290,8 +290,8 @@ fn class(ty: &TensorType) -> String {
     format!("{}[{}]", ty.dtype, dims.join(","))
 }
 
-/// The key under which a measured schedule is kept. Fusions share it that have the same ops on operands of the same types,
-/// extents of one class, and the tuning family of `schedule`, on one device and in one version of this crate.
+/// The cache key of a measured schedule. Fusions share a key if they have the same ops, operand types and size classes,
+/// the tuning family of `schedule`, the same device and the same version of this crate.
 pub fn class_of(fusion: &Fusion, schedule: &Schedule, caps: &DeviceCaps) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
@@ -304,7 +304,7 @@ pub fn class_of(fusion: &Fusion, schedule: &Schedule, caps: &DeviceCaps) -> Stri
     add(fusion.kind.name());
     for (_, node) in fusion.body.nodes() {
         add(node.op.name());
-        // Which axes: another order of elements is another kernel.
+        // The axes matter: a different element order is a different kernel.
         if let Op::Permute(axes) | Op::Reduce { axes, .. } = &node.op {
             add(&format!("{axes:?}"));
         }

@@ -1,4 +1,4 @@
-//! Contractions: matvecs and matmuls with their prologues and epilogues.
+//! Contraction kernels: matvecs and matmuls, with their prologues and epilogues.
 
 mod column_groups;
 mod epilogue;
