@@ -1,6 +1,5 @@
-//! Reductions of a matvec's results over runs of neighbouring columns, such as the norm of a head: a subgroup takes a run
-//! out of the tile in shared memory, or one invocation does where there are no subgroup operations, and puts the results
-//! there too.
+//! Reductions over column groups of a matvec's results, such as a per-head norm. A subgroup reduces one group from the
+//! tile in shared memory and writes the result to shared memory. Without subgroup operations, one invocation does it.
 
 use minijinja::context;
 use tallow_ir::form::{ContractionForm, Segment, results_fit};
@@ -15,7 +14,7 @@ use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 use crate::template::render;
 
-/// The name, type and number of the shared arrays that reductions of segments with such tiles are put into.
+/// The name, element type and length of each shared array of column-group reductions, for segments with these tiles.
 fn arrays(
     e: &Emitter<'_>,
     form: &ContractionForm,
@@ -37,7 +36,7 @@ fn arrays(
     Ok(found)
 }
 
-/// The array of a segment's `i`th reduction; segments share those of one type.
+/// The name and element type of the array for a segment's `i`th reduction. Segments share arrays of one type.
 fn array(e: &Emitter<'_>, i: usize, id: NodeId) -> Result<(String, Glsl), CodegenError> {
     let dtype = e.body.node(id).types[0].dtype;
     let refused = || CodegenError::Dtype { what: e.body.node_text(id), dtype };
@@ -46,7 +45,7 @@ fn array(e: &Emitter<'_>, i: usize, id: NodeId) -> Result<(String, Glsl), Codege
     Ok((name, ty))
 }
 
-/// Declarations of the arrays, and their bytes.
+/// Declares the arrays; also returns their size in bytes.
 pub(crate) fn declarations(
     e: &Emitter<'_>,
     form: &ContractionForm,
@@ -63,8 +62,8 @@ pub(crate) fn declarations(
     Ok((text, bytes))
 }
 
-/// The lines that compute a segment's reductions from its tile, for which `e.anchors` holds what the matmuls' results
-/// are in a scope within this one. Binds them to their arrays for the scope that is opened next.
+/// Emits the reductions of a segment over its tile. `e.anchors` must bind the matmul results at a depth one scope
+/// inside this one. Binds each reduction to its array for the scope that is opened next.
 pub(crate) fn lines(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
@@ -86,7 +85,7 @@ pub(crate) fn lines(
         && sums.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
         && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
     let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
-    e.open(); // a run
+    e.open(); // one column group
     let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
     let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
     let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
@@ -106,7 +105,7 @@ pub(crate) fn lines(
         e.close_block("if (gl_SubgroupInvocationID == 0u)");
     }
     let lines = e.close().join("\n");
-    // In the scope of the epilogue.
+    // The depth of the epilogue's scope.
     let depth = e.depth() + 1;
     for (i, (id, _)) in runs.reduces.iter().enumerate() {
         let (array, _) = array(e, i, *id)?;
@@ -129,7 +128,7 @@ pub(crate) fn lines(
         _ => (format!("r / {side_by_side}u"), format!(" + r % {side_by_side}u")),
     };
     let run = format!("column0 / {columns}u{run}");
-    // The last tile may end beyond the columns.
+    // The last tile may extend past the last column.
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);
     let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
     let holes = context! { who, each, m, run, inside, lines, columns };

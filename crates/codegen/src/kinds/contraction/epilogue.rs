@@ -1,4 +1,4 @@
-//! The epilogue of a matvec: what follows the products of a tile.
+//! The epilogue of a matvec: combines the partials of a tile, applies the fused ops and stores the results.
 
 use minijinja::context;
 use tallow_ir::dot;
@@ -14,8 +14,8 @@ use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
 
-/// The text behind a segment's products: its epilogue for each column of the tile, and blocks rounded. Closes the segment's
-/// scope, and gives its lines too.
+/// Generates the code after a segment's products: partials, column-group reductions, the epilogue of each column and
+/// quantized blocks. Closes the segment's scope and returns its lines too, as `(prelude, epilogue)`.
 pub(crate) fn end(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
@@ -29,7 +29,7 @@ pub(crate) fn end(
     let neighbours = quantize_results::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
-    e.open(); // behind the products
+    e.open(); // after the products
     if let Some(late) = late {
         late.walk.in_groups(e, |e| reduction::finish(e, used, &late.own, late.walk))?;
     }

@@ -1,4 +1,5 @@
-//! What the epilogue of a matvec reads from memory, asked for in front of the products: it is there when the sums are.
+//! Epilogue prefetch of a matvec: loads of the epilogue's operands are issued before the products, which hide their
+//! latency.
 
 use tallow_ir::access::param_reads;
 use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
@@ -8,14 +9,16 @@ use tallow_ir::{DType, Dim, Op, Shape, Value};
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 
-/// Most elements that an invocation asks for, as each takes a register all along.
+/// Maximum number of elements that an invocation prefetches. Each occupies a register during the products.
 const MOST: usize = 2;
 
-/// Most results of a workgroup that are asked for: those of a subgroup, mostly.
+/// Maximum number of results of a workgroup for which operands are prefetched: about one subgroup's worth.
 const RESULTS: u32 = 32;
 
-/// The row and column whose elements an invocation has asked for, and the variables that hold them. The epilogue goes by the same; no other
-/// place may take them, even an element that is the same for all: only invocations with a result have asked.
+/// The epilogue operands that an invocation prefetched, and their coordinates.
+///
+/// The epilogue must use these row and column atoms. Code outside it must not read the variables, even for an element
+/// that all results share: only invocations with a result have loaded them.
 pub(crate) struct EpiloguePrefetch {
     pub row: AtomId,
     pub column: AtomId,
@@ -23,20 +26,24 @@ pub(crate) struct EpiloguePrefetch {
 }
 
 impl EpiloguePrefetch {
-    /// From here on elements at the row and column are read from the variables.
+    /// From here on, reads at the row and column use the prefetched variables.
     pub fn show(&self, e: &mut Emitter<'_>) {
         e.kept.extend(self.kept.iter().cloned());
     }
 
-    /// And from here on not any more.
+    /// From here on, reads load from memory again.
     pub fn hide(&self, e: &mut Emitter<'_>) {
         e.kept.retain(|key, _| self.kept.iter().all(|(own, _)| own != key));
     }
 }
 
-/// Emits the loads of what invocation `t` reads in the epilogue of result `t` of the workgroup's tile, `m` rows of `tile` columns.
-/// `None`, and nothing emitted, where it reads nothing, or too much, or there are many results: registers are then worth
-/// more than the wait (H200, Q4_0, in a greedy step of the 8B shape: output and down projections 18 us less, gate and up 80 more).
+/// Emits the loads of the operands that invocation `t` needs for the epilogue of result `t`, in a tile of `m` rows and
+/// `tile` columns.
+///
+/// Returns `None` and emits nothing if the epilogue reads nothing or too much, if there are several segments, or if the
+/// tile has many results. With many results, the registers are worth more than the hidden latency (H200, Q4_0, greedy
+/// decode step of the 8B shape: prefetching saves 18 us in the output and down projections, but costs 80 us in gate and
+/// up).
 pub(crate) fn issue(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -52,7 +59,7 @@ pub(crate) fn issue(
     if found.is_empty() || found.len() > MOST {
         return Ok(None);
     }
-    e.open(); // the result
+    e.open(); // the prefetched result
     e.bind_atom(row, "m");
     e.bind_atom(column, "n");
     let (mut declared, mut kept) = (vec![], vec![]);
@@ -78,7 +85,8 @@ pub(crate) fn issue(
     Ok(Some(EpiloguePrefetch { row, column, kept }))
 }
 
-/// The plain elements that a result's epilogue reads at that row and column; none if it also reads others.
+/// The elements that the epilogue reads at the row and column. Empty if any of its reads depends on other coordinates,
+/// or is not f32, f16 or bf16.
 fn reads(
     e: &mut Emitter<'_>,
     form: &ContractionForm,

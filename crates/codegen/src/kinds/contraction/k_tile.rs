@@ -1,5 +1,5 @@
-//! Slices of a matmul's operands: from memory to registers, and from there to shared memory, as vectors of four rows or
-//! columns.
+//! K tiles of a matmul's operands: loads from memory to registers, and stores to shared memory as vectors of four rows
+//! or columns.
 
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
@@ -11,56 +11,57 @@ use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
-/// A slice of one operand.
+/// The K tile of one operand.
 pub(crate) struct KTile<'a> {
-    /// Name of the array that holds an invocation's part.
+    /// The name of the array that holds an invocation's elements.
     pub name: String,
-    /// The node for which it is loaded, if it is not for all.
+    /// The node that the load belongs to, if it is specific to one node.
     pub comment: Option<String>,
-    /// Rows of the left operand or columns of the right: the variable, their number, and where the tile begins.
+    /// The M axis of the left operand or the N axis of the right: variable, extent, and the variable of the tile's
+    /// start.
     pub own: (&'a str, &'a Dim, &'a str),
-    /// Rows or columns of the tile, a power of two.
+    /// Rows or columns of the tile; a power of two.
     pub size: u32,
-    /// Its first vector in shared memory.
+    /// Offset of the K tile in shared memory, in vectors.
     pub at: u32,
-    /// Vectors from one inner position to the next.
+    /// Stride in shared memory from one K position to the next, in vectors.
     pub stride: u32,
-    /// The inner extent.
+    /// The reduced extent.
     pub k: &'a Dim,
-    /// Inner positions of the slice, a power of two.
+    /// K positions in the K tile; a power of two.
     pub bk: u32,
-    /// Invocations that load it.
+    /// Invocations that load the K tile.
     pub workgroup: u32,
-    /// Type of its elements.
+    /// Element type.
     pub ty: Glsl,
 }
 
-/// Elements along rows or columns that are loaded one by one: a vector in shared memory.
+/// Elements per chunk of scalar loads along the M or N axis: one vector in shared memory.
 const RUN: u32 = 4;
 
-/// What a slice puts into the template.
+/// GLSL code of a K tile.
 pub(crate) struct Text {
-    /// Declares the array.
+    /// Declares the register array.
     pub array: String,
-    /// Fills it with the slice at `k0`.
+    /// Loads the K tile at `k0` into the array.
     pub load: String,
-    /// Stores it to shared memory.
+    /// Stores the array to shared memory.
     pub put: String,
 }
 
-/// Coordinates of an element of the operand at a row or column and an inner position.
+/// Operand coordinates of an element, from its row or column index and its K index.
 type At<'a> = &'a mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>;
 
-/// What an invocation loads together, so many elements.
+/// A chunk of elements that an invocation loads, with its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// Neighbours in memory along the inner extent.
+    /// Vector load along K; the elements are contiguous in memory.
     Inner(u32),
-    /// Neighbours in memory along rows or columns.
+    /// Vector load along the M or N axis; the elements are contiguous in memory.
     Own(u32),
-    /// Elements along the inner extent, one by one. They are neighbours in memory if the flag says so.
+    /// Scalar loads along K. The flag says whether the elements are contiguous in memory.
     Single(u32, bool),
-    /// Elements along rows or columns, one by one, of which the first is at a multiple of their number.
+    /// Scalar loads along the M or N axis, starting at a multiple of the length.
     OwnEach(u32),
 }
 
@@ -74,7 +75,7 @@ impl Piece {
     }
 }
 
-/// The text for one operand. What does not depend on the inner position goes to the scope that is open.
+/// Generates the code for one operand. What does not depend on K is hoisted into the scope that is open.
 pub(crate) fn text(
     e: &mut Emitter<'_>,
     value: Value,
@@ -82,7 +83,7 @@ pub(crate) fn text(
     at: At<'_>,
 ) -> Result<Text, CodegenError> {
     match find(e, value, slice, at) {
-        // Along the extent of which less has to be computed for each.
+        // Scalar loads along the axis that needs fewer lines per element.
         piece @ Piece::Single(_, false) if divides(slice.own.1, RUN) && slice.size >= RUN => {
             let mut all = vec![];
             for piece in [piece, Piece::OwnEach(RUN)] {
@@ -99,7 +100,7 @@ pub(crate) fn text(
     }
 }
 
-/// The text for pieces of this kind, and the lines for each element that is loaded by itself.
+/// The code for chunks of this kind, and the number of lines per scalar load.
 fn text_of(
     e: &mut Emitter<'_>,
     value: Value,
@@ -115,7 +116,7 @@ fn text_of(
         1 => ("lane", name.clone()),
         _ => ("u", format!("{name}[t]")),
     };
-    // Neighbouring invocations read neighbours in memory.
+    // Coalesce: neighbouring invocations read contiguous memory.
     let (mine, inner) = match piece {
         Piece::Own(_) | Piece::OwnEach(_) => {
             (scaled(u, "%", size / length, length), format!("{u} / {}u", size / length))
@@ -125,7 +126,7 @@ fn text_of(
         }
         Piece::Single(_, false) => (format!("{u} % {size}u"), scaled(u, "/", *size, length)),
     };
-    // Beyond the operand's end its last rows or columns are loaded again; their results are not stored.
+    // Past the end, reload the last rows or columns; their results are not stored.
     let last = if matches!(piece, Piece::Own(_) | Piece::OwnEach(_)) { length } else { 1 };
     let variable = format!("{own}_{name}");
     let position = format!("const uint {variable} = min({base} + {mine}, {} - {last}u);", e.dim(extent));
@@ -133,7 +134,7 @@ fn text_of(
         e.line(position.clone());
     }
     let outer = e.depth();
-    e.open(); // a piece
+    e.open(); // one chunk
     if passes > 1 {
         e.line(position);
     }
@@ -170,7 +171,7 @@ fn divides(dim: &Dim, by: u32) -> bool {
     dim.as_const().is_some_and(|d| d % i64::from(by) == 0)
 }
 
-/// How an operand is loaded: in vectors where its elements are neighbours in memory.
+/// Selects how an operand is loaded: by vector loads if its elements are contiguous in memory.
 fn find(e: &mut Emitter<'_>, value: Value, slice: &KTile<'_>, at: At<'_>) -> Piece {
     let (own, inner) = (e.atoms.fresh(slice.own.1, AtomDef::Free), e.atoms.fresh(slice.k, AtomDef::Free));
     let coordinates = {
@@ -192,8 +193,8 @@ fn find(e: &mut Emitter<'_>, value: Value, slice: &KTile<'_>, at: At<'_>) -> Pie
     Piece::Single(run, neighbours(e.body, value, &coordinates, inner, 1, &mut e.atoms).is_some())
 }
 
-/// Lines that fill `array` with the elements from inner position `k` on, of the row or column in `variable`, which is known
-/// at `depth`; how many lines each takes that is loaded by itself.
+/// Emits the lines that fill `array` with a chunk that starts at K position `k`, for the row or column in `variable`,
+/// which is defined at `depth`. Returns the number of lines per scalar load; 0 for vector loads.
 fn load(
     e: &mut Emitter<'_>,
     value: Value,
@@ -207,7 +208,7 @@ fn load(
     let along_own = matches!(piece, Piece::Own(_) | Piece::OwnEach(_));
     let mut count = 0;
     let own = e.atoms.fresh(slice.own.1, AtomDef::Free);
-    // The variable itself is the first of a vector along rows or columns, so that it names no coordinate.
+    // Along M or N, `variable` is only the start of the vector, so it must not be bound as a coordinate.
     let own_at = if along_own { e.atoms.index(own) } else { e.bind_atom_at(own, variable, depth) };
     match piece {
         Piece::Inner(length) | Piece::Own(length) => {
@@ -235,7 +236,7 @@ fn load(
             lines.into_iter().for_each(|line| e.line(line));
         }
         Piece::Single(length, _) => {
-            e.open(); // an element
+            e.open(); // one element
             let inner = e.atom(slice.k, "at");
             let coordinates = at(e, own_at, inner);
             let x = e.value(value, &coordinates)?;
@@ -254,11 +255,11 @@ fn load(
             let by = Dim::constant(length.into());
             let groups =
                 slice.own.1.div_exact(&by).ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-            e.open(); // a run
+            e.open(); // one chunk
             e.line(format!("const uint g = {variable} / {length}u;"));
             let inner = e.atom(slice.k, "k");
             let g = e.atom(&groups, "g");
-            e.open(); // an element
+            e.open(); // one element
             let j = e.atom(&by, "j");
             let own = e.atoms.add(&g.scale(&by), &j);
             let coordinates = at(e, own, inner);
@@ -278,7 +279,7 @@ fn load(
     Ok(count)
 }
 
-/// Lines that store `array` to shared memory: the rows or columns from `mine` and inner positions from `inner` on.
+/// Lines that store `array` to shared memory, at rows or columns from `mine` and K positions from `inner`.
 fn store(slice: &KTile<'_>, piece: Piece, array: &str, (mine, inner): (&str, &str)) -> Vec<String> {
     let (own, stride) = (slice.own.0, slice.stride);
     let first = if slice.at == 0 { String::new() } else { format!("{}u + ", slice.at) };
@@ -298,7 +299,7 @@ fn store(slice: &KTile<'_>, piece: Piece, array: &str, (mine, inner): (&str, &st
     lines
 }
 
-/// `(u op by) * factor`, as short as it can be.
+/// The expression `(u op by) * factor`, simplified.
 fn scaled(u: &str, op: &str, by: u32, factor: u32) -> String {
     match (op, by, factor) {
         ("%", 1, _) => "0u".into(),
