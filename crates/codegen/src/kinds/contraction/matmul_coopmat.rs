@@ -1,5 +1,6 @@
-//! Matmul of f16 operands by matrix hardware: slices of both in shared memory, products of square matrices by each
-//! subgroup, results through shared memory to the epilogue.
+//! Matmul of f16 operands with subgroup-scope cooperative matrices. A workgroup stages K tiles of both operands in
+//! shared memory; each subgroup multiplies its fragments. The epilogue reads the results from a staging tile in shared
+//! memory.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{MatrixElement, MatrixShape};
@@ -18,47 +19,47 @@ use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{self, Algorithm, Instruction, Schedule, Split};
 
-/// Slice of the inner extent.
+/// The K tile, in elements.
 const BK: u32 = 32;
 
-/// Words of 16 bytes in a row of a slice: [`BK`] elements, and eight more. Rows then begin 80 bytes apart, so that the
-/// eight that a subgroup loads at a time lie in different banks.
+/// Stride of a row of a K tile, in words of 16 bytes: [`BK`] elements plus eight of padding. Rows then start 80 bytes
+/// apart, so that the eight rows that a subgroup loads at a time are in different banks.
 const STRIDE: u32 = BK / 8 + 1;
 
-/// Subgroups along rows and along columns of a tile.
+/// Subgroups along each side of a tile: a workgroup has a 2 x 2 grid of subgroups.
 const GRID: u32 = 2;
 
-/// Rows and columns of a tile, and what is computed of it in a strip.
+/// The output tile of a workgroup, and the fragments that its subgroups multiply.
 #[derive(Clone, Copy)]
 struct CoopmatTile {
-    /// Rows, and columns of all anchors together.
+    /// Rows, and columns of all anchors together. The tile is square.
     side: u32,
-    /// Rows and columns of the matrices that a subgroup multiplies.
+    /// Rows and columns of a fragment (one cooperative matrix).
     matrix: u32,
     workgroup: u32,
 }
 
 impl CoopmatTile {
-    /// Rows of a slice that the workgroup loads at a time: four invocations a row.
+    /// Rows of a K tile that the workgroup loads per pass: four invocations load one row.
     fn pass(self) -> u32 {
         self.workgroup / 4
     }
 
-    /// Matrices of a subgroup along each side.
+    /// Fragments of a subgroup along each side.
     fn matrices(self) -> u32 {
         self.side / GRID / self.matrix
     }
 }
 
-/// The tile that the cost model takes.
+/// The tile that the cost model selects.
 fn tile(form: &ContractionForm, caps: &DeviceCaps) -> CoopmatTile {
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
     let count = |side: u64| {
         (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
     };
     let [large, small] = sides(caps);
-    // A tile of twice the side reads half as much for each product, but fewer of them may leave cores idle. Software that
-    // emulates the matrices spends its time compiling unrolled loops: 2 s, and 7 s for the large tile.
+    // Tiles of twice the side read half as much per product, but fewer tiles may leave cores idle. Software that
+    // emulates cooperative matrices is slow to compile unrolled loops: 2 s for the small tile, 7 s for the large one.
     let enough = !cost::runs_workgroups_on_one_thread(caps)
         && count(large.into()) >= cost::workgroups_to_mostly_fill(caps).into();
     of_side(if enough { large } else { small }, caps)
@@ -68,27 +69,27 @@ fn of_side(side: u32, caps: &DeviceCaps) -> CoopmatTile {
     CoopmatTile { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
 }
 
-/// Sides of the matrices; where there are none, nothing asks for a kernel.
+/// The side of a fragment. The default is never used: without cooperative matrices, this kind is not selected.
 fn matrix_side(caps: &DeviceCaps) -> u32 {
     matrix::side(caps).unwrap_or(16)
 }
 
-/// Sides of tiles: a subgroup has four matrices along each, or two.
+/// Tile sides, for subgroups of 4 x 4 or 2 x 2 fragments.
 fn sides(caps: &DeviceCaps) -> [u32; 2] {
     [4, 2].map(|matrices| GRID * matrices * matrix_side(caps))
 }
 
-/// Columns of one anchor in a tile of a segment.
+/// Columns of each anchor in a tile of this segment.
 fn columns(tile: CoopmatTile, segment: &Segment) -> u32 {
     floor_pow2(tile.side / segment.anchors.len() as u32)
 }
 
-/// Whether this kernel computes a contraction.
+/// Whether this kind supports the contraction.
 pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
 }
 
-/// The candidates, the cost model's default first.
+/// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let first = tile(form, e.caps).side;
     let others = sides(e.caps)
@@ -97,7 +98,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
     [first].into_iter().chain(others).map(|side| schedule(e, form, of_side(side, e.caps))).collect()
 }
 
-/// The schedule with this tile: as many tiles a workgroup and K slices as the cost model takes.
+/// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: CoopmatTile) -> Schedule {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
     let turns = turns(e.caps, form, tile, &tiles);
@@ -113,15 +114,15 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: CoopmatTile) -> Sched
     }
 }
 
-/// Output tiles of a grid with so many along columns, floats in each, and the K tile.
+/// The number of output tiles for this column grid, the floats in each, and the K tile.
 fn output_tiles(form: &ContractionForm, tile: CoopmatTile, columns: &Count) -> (u64, u64, u32) {
     let all = (form.m.max_value() as u64).div_ceil(tile.side.into()) * columns.most();
     (all, u64::from(tile.side) * u64::from(tile.side), BK)
 }
 
-/// Whether the device has room for a tile, which has room for what the epilogue needs.
+/// Whether the tile fits the device's limits, and holds the columns that the epilogue needs together.
 fn has_room(tile: CoopmatTile, form: &ContractionForm, caps: &DeviceCaps) -> bool {
-    // A word more says how many parts of a shared tile are done.
+    // Split-K uses one more word of shared memory, for the completion count.
     let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns(tile, s);
@@ -130,7 +131,7 @@ fn has_room(tile: CoopmatTile, form: &ContractionForm, caps: &DeviceCaps) -> boo
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }
 
-/// Words of 16 bytes of shared memory: slices of both operands, later strips of results.
+/// Shared memory in words of 16 bytes: K tiles of both operands, reused as the epilogue staging tiles.
 fn words(tile: CoopmatTile, form: &ContractionForm) -> u32 {
     let strip = |s: &Segment| {
         let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
@@ -139,13 +140,13 @@ fn words(tile: CoopmatTile, form: &ContractionForm) -> u32 {
     form.segments.iter().map(strip).fold(2 * tile.side * STRIDE, u32::max)
 }
 
-/// Words of 16 bytes from one row of a strip to the next. Eight floats more than there are columns, so that the rows that a
-/// matrix is stored to at a time lie in different banks.
+/// Row stride of the epilogue staging tile, in words of 16 bytes. Eight floats of padding put the rows that a fragment
+/// is stored to in different banks.
 fn strip_stride(columns: u32) -> u32 {
     columns / 4 + 2
 }
 
-/// The kernel of one of these schedules.
+/// Generates the kernel for one of [`schedules`].
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
@@ -160,7 +161,7 @@ pub(crate) fn kernel(
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
     let columns = columns_grid(form, &widths, limits[1]);
     let shared = SplitK::of(form, schedule.split.slices, output_tiles(form, tile, &columns));
-    // Rows along x: workgroups that run together then read the same weights.
+    // Rows along x: workgroups that run at the same time then read the same weights.
     let grid = [
         Count { value: form.m.clone(), per: tile.side, limit: limits[0] },
         columns,
@@ -178,7 +179,7 @@ pub(crate) fn kernel(
         e.extensions.insert(extension);
     }
     let (m, k, lanes) = (e.dim(&form.m), e.dim(&form.k), e.caps.scheduled_subgroup_size());
-    // Loads behind the last slice that is multiplied stay within the operands.
+    // If loads have no bounds check along K, clamp the prefetch after the last K tile.
     let next =
         if slices_divide(form) { format!("min(k0 + {BK}u, {k} - {BK}u)") } else { format!("k0 + {BK}u") };
     let shared = shared.map(|shared| shared.holes(&mut e));
@@ -198,15 +199,18 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// Slices of a product up to which waiting for the first and storing results take longer than the rest of it.
+/// Number of K tiles up to which loading the first K tile and storing the results take longer than the rest of the
+/// kernel.
 const FEW_SLICES: i64 = 8;
 
-/// Waves of workgroups that must remain where each computes several tiles: two workgroups per core.
+/// Waves of workgroups that must remain if each computes several tiles: two workgroups per core.
 const WAVES: u32 = 2;
 
-/// Tiles of neighbouring columns that a workgroup takes in turn, so that it waits for the first slice of one alone: several where
-/// there are few slices and many tiles (H200, 32 batches of 1024 x 128 x 1024: one 46.8 us, two 44.3, four 43.8, eight 43.1).
-/// Of extents that only a run knows there may be too few.
+/// Output tiles per workgroup. Looping over adjacent column tiles overlaps the load of the next tile's first K tile
+/// with this tile's epilogue. It pays off for few K tiles and many output tiles (H200, 32 batches of 1024 x 128 x 1024:
+/// one tile per workgroup 46.8 us, two 44.3, four 43.8, eight 43.1).
+///
+/// Returns 1 if an extent is known only at run time, because too few workgroups might remain.
 fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: CoopmatTile, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
     let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
@@ -221,7 +225,7 @@ fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: CoopmatTile, tiles: &[
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
-/// Whether the inner extent is a number of whole slices, so that no load needs to ask where it ends.
+/// Whether the reduced extent is a multiple of the K tile, so that loads need no bounds check along K.
 fn slices_divide(form: &ContractionForm) -> bool {
     form.k.as_const().is_some_and(|k| k > 0 && k % i64::from(BK) == 0)
 }
@@ -236,7 +240,7 @@ fn segment_holes(
     text: &mut String,
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
-    e.open(); // a slice of k
+    e.open(); // one K tile
     let own = |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
     let mut left = None;
     for along in [Along::K, Along::None] {
@@ -268,7 +272,7 @@ fn segment_holes(
     let store = match group {
         0 => staged(e, form, segment, batch, (tile, bn), buffers)?,
         _ => {
-            e.open(); // the group
+            e.open(); // one column group
             let row = e.atom(&form.m, "m");
             if narrow {
                 as_they_are(e, &rows, [batch.clone(), row], buffers)?
@@ -285,7 +289,7 @@ fn segment_holes(
         text.push_str(part);
     }
     let matrices = bn / GRID / tile.matrix;
-    // A strip of the workgroup, or of each subgroup.
+    // Width of the staging tile: shared by the workgroup, or one per subgroup.
     let across = if segment.staged { bn } else { bn / GRID };
     let strip = if narrow { across / NARROW + 1 } else { strip_stride(across) };
     Ok(context! {
@@ -298,7 +302,7 @@ fn segment_holes(
     })
 }
 
-/// The lines that store the results of row `m` and column `n`, which may read others of the tile.
+/// The store of the result at row `m` and column `n`, whose epilogue may read other columns of the tile.
 fn staged(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -319,10 +323,11 @@ fn staged(
     Ok(e.close().join("\n"))
 }
 
-/// Columns of a group of f16.
+/// Columns of an f16 vector store: 16 bytes.
 const NARROW: u32 = 8;
 
-/// Whether all that is stored of a segment is one product in f16, and the device has results of f16: then it is narrowed as matrices.
+/// Whether the segment stores exactly one product, in f16, and the device has f16 accumulators. Then the accumulators
+/// are converted to f16 as cooperative matrices.
 fn narrow(e: &Emitter<'_>, tile: CoopmatTile, segment: &Segment) -> bool {
     let of_f16 = |s: &MatrixShape| {
         s.c == MatrixElement::F16 && [s.m, s.n, s.k].into_iter().all(|side| side == tile.matrix)
@@ -338,8 +343,8 @@ fn narrow(e: &Emitter<'_>, tile: CoopmatTile, segment: &Segment) -> bool {
         && e.caps.storage_16bit
 }
 
-/// The line that stores the words in `found0` as the results at the outer place `at` and in group `g`; ends the scope that is
-/// open.
+/// The stores of the 16 bytes in `found0`, the results of column group `g` at this batch and row. Closes the scope that
+/// is open.
 fn as_they_are(
     e: &mut Emitter<'_>,
     rows: &vector_group::Results<'_>,
@@ -358,33 +363,34 @@ fn as_they_are(
     Ok(e.close().join("\n"))
 }
 
-/// Along which extent of an operand eight neighbours can be loaded at once.
+/// The axis of an operand along which eight elements are loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Along {
-    /// The inner one.
+    /// Vector load along K.
     K,
-    /// Columns of the right operand.
+    /// Vector load along the N axis of the right operand.
     Own,
-    /// Neither: elements are loaded one by one, in runs along the inner extent.
+    /// Scalar loads along K.
     None,
-    /// The same in runs along columns, eight of which begin at a multiple of eight.
+    /// Scalar loads along the N axis, starting at a multiple of eight.
     OwnEach,
 }
 
-/// How eight elements of an operand, at inner position `k` and row or column `m` or `n`, get to shared memory.
+/// Code that moves eight elements of an operand to shared memory. They start at K position `k` and row or column `m` or
+/// `n`.
 struct Pieces {
-    /// The type of what is loaded.
+    /// GLSL type of the register that holds them.
     ty: String,
-    /// Lines that load it. Beyond the inner extent it is zero.
+    /// Lines that load the register; zero past the end of K.
     load: String,
-    /// What is stored, after these lines.
+    /// Lines before the store to shared memory.
     lines: String,
     value: String,
-    /// Lines for each element, where they are loaded one by one.
+    /// Lines per scalar load; 0 for vector loads.
     each: usize,
 }
 
-/// How the right operand is loaded, and how its slice lies in shared memory.
+/// Selects how the right operand is loaded; the axis also determines the layout of its K tile in shared memory.
 fn right(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -404,7 +410,7 @@ fn right(
             return Ok((pieces, along));
         }
     }
-    // One by one, along the extent of which less has to be computed for each.
+    // Scalar loads, along the axis that needs fewer lines per element.
     let mut found = vec![];
     for along in [Along::None, Along::OwnEach] {
         if let Some(pieces) = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)? {
@@ -415,8 +421,8 @@ fn right(
     least.ok_or_else(|| CodegenError::Node(e.body.node_text(rhs.node)))
 }
 
-/// How eight elements of an operand that are neighbours along `along` are loaded into element `t` of an array, if they can
-/// be loaded so.
+/// Code that loads eight elements along `along` into element `t` of the array. `None` if the operand cannot be loaded
+/// this way.
 fn pieces(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -425,7 +431,7 @@ fn pieces(
     (along, array): (Along, &str),
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Option<Pieces>, CodegenError> {
-    // Packing rounds to f16 itself.
+    // The conversion to f16 already does this rounding.
     let value = matrix::rounded(e.body, value).unwrap_or(value);
     let divides = |dim: &Dim, by: i64| dim.as_const().is_some_and(|d| d % by == 0);
     let k_end = e.dim(&form.k);
@@ -474,7 +480,7 @@ fn pieces(
                 pieces.value = format!("halves{b}({item}, {offset} + {last})");
                 lines.push(format!("{item} = raw{b}({offset} + {last});"));
             } else if e.buffers[buffer].dtype == DType::F16 {
-                // The bits of f16 elements go to shared memory as they are.
+                // f16 elements are copied to shared memory without conversion.
                 lines.push(format!("{item} = wide{b}(({offset} + {last}) >> 3);"));
             } else {
                 lines.push("float w[8];".into());
@@ -498,7 +504,7 @@ fn pieces(
             };
             e.line(format!("const uint g = {name} / 8u;"));
             let g = e.atom(&groups, "g");
-            e.open(); // an element
+            e.open(); // one element
             let j = e.atom(&eight, "j");
             let column = e.atoms.add(&g.scale(&eight), &j);
             let at = at(e, column, own);

@@ -1,8 +1,9 @@
-//! Matmul of f16 operands by matrices of a whole workgroup (`VK_NV_cooperative_matrix2`): the driver brings tiles of the operands to
-//! where products want them and shares those out. Operands that lie in memory as f16 are loaded as they lie, others are
-//! computed element by element by functions that the loads call, and so is what is stored.
+//! Matmul of f16 operands with workgroup-scope cooperative matrices (`VK_NV_cooperative_matrix2`). The driver stages
+//! the operands and distributes the fragments over the subgroups. Strided f16 operands are loaded from memory directly.
+//! Other operands are computed per element in decode callbacks of the loads. Results are stored by per-element
+//! callbacks.
 //!
-//! A choice, and never the first: on an H200 the kernel of `matmul_matrix` is faster (decision 0016).
+//! A tuning candidate, never the default: on an H200, `matmul_coopmat` is faster (decision 0016).
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{ApiVersion, COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
@@ -20,20 +21,20 @@ use crate::emit::{Anchor, Emitter};
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Algorithm, Instruction, Schedule, Tile};
 
-/// Invocations of a workgroup, which share its matrices.
+/// Invocations per workgroup, which share the cooperative matrices.
 const WORKGROUP: u32 = COOPMAT2_WORKGROUP;
 
-/// What takes SPIR-V 1.6.
+/// The Vulkan version that accepts SPIR-V 1.6.
 const VULKAN_1_3: ApiVersion = ApiVersion { major: 1, minor: 3, patch: 0 };
 
-/// Slice of the inner extent.
+/// The K tile, in elements.
 const BK: u32 = 32;
 
-/// Rows and columns of a tile.
+/// Sides of the candidate tiles; tiles are square.
 const SIDES: [u32; 2] = [COOPMAT2_MAX_EXTENT, COOPMAT2_MAX_EXTENT / 2];
 
-/// The candidates; none where the device has no such matrices, or what is stored needs more than one
-/// element at a time or may not be stored twice, as the functions that the device calls for elements may be called again.
+/// The candidate schedules. Empty if the device lacks workgroup-scope cooperative matrices, or if a store needs several
+/// elements at once or must not be repeated: the device may call a per-element callback more than once.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let caps = e.caps;
     let stored_once = |output: usize| {
@@ -57,12 +58,12 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
     SIDES.into_iter().filter(|side| possible && wide(side)).map(schedule).collect()
 }
 
-/// Columns of one anchor in a tile of a segment.
+/// Columns of each anchor in a tile of this segment.
 fn columns(side: u32, segment: &Segment) -> u32 {
     floor_pow2(side / segment.anchors.len() as u32)
 }
 
-/// The kernel of one of these schedules.
+/// Generates the kernel for one of [`schedules`].
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
@@ -73,7 +74,7 @@ pub(crate) fn kernel(
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(side, s)).collect();
-    // Rows along x: workgroups that run together then read the same weights.
+    // Rows along x: workgroups that run at the same time then read the same weights.
     let grid = [
         Count { value: form.m.clone(), per: side, limit: limits[0] },
         columns_grid(form, &tiles, limits[1]),
@@ -106,27 +107,27 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// An operand as its matrices are loaded.
+/// How the matrices of an operand are loaded.
 struct Operand {
-    /// Rows and columns of the tensor that slices are taken of.
+    /// Rows and columns of the tensor that K tiles are sliced from.
     tensor: [String; 2],
-    /// Elements from one row to the next, where they are in memory.
+    /// Row stride in elements; `None` if the elements are computed.
     stride: Option<String>,
-    /// The array of its buffer, and where in it the tensor begins.
+    /// The array of the buffer, and the offset of the tensor in it.
     array: String,
     base: String,
-    /// Whether the inner extent runs along the columns of the tensor.
+    /// Whether K is the second dimension of the tensor.
     along_k: bool,
-    /// What computes an element, where memory does not have it.
+    /// The decode callback, if the elements are not in memory as f16.
     computed: Option<Computed>,
 }
 
-/// A function that computes elements.
+/// A decode callback, which computes one element.
 struct Computed {
     lines: String,
     value: String,
-    /// Whether tiles may reach beyond the tensor: `GL_NV_cooperative_matrix2` says what such elements are, but not that the
-    /// function is not called for them.
+    /// Whether tiles may extend past the tensor. `GL_NV_cooperative_matrix2` defines the value of such elements, but
+    /// does not say that the callback is not called for them.
     guarded: bool,
 }
 
@@ -156,7 +157,7 @@ fn segment_holes(
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
         operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
     }
-    e.open(); // an element of the results
+    e.open(); // one result
     let depth = e.depth();
     for (i, id) in segment.anchors.iter().enumerate() {
         e.anchors.insert(*id, Anchor::Result { text: format!("found{i}"), depth });
@@ -170,8 +171,8 @@ fn segment_holes(
     let (mut holes, mut calls, mut transposed) = (vec![], false, false);
     for (own, first, extent, name, operand, comment) in operands {
         let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
-        // The inner extent runs along the rows of a left matrix, and along the columns of a right one. Where that of the tensor
-        // runs the other way, the matrix is the transpose of the slice.
+        // K is the second dimension of an A matrix (M x K) and the first of a B matrix (K x N). If the tensor has it
+        // the other way round, the matrix is the transpose of the tensor slice.
         let turned = along_k == (own == "n");
         let slice = match along_k {
             true => format!("{first}, {extent}u, k0, {BK}u"),
@@ -203,8 +204,8 @@ fn segment_holes(
     Ok((holes, calls))
 }
 
-/// How an operand is loaded: as it lies, where it is of f16 and neighbours along one extent lie side by side, in rows of equal
-/// distance; or computed.
+/// Selects how an operand is loaded: directly, if it is f16 with one contiguous axis and a uniform row stride;
+/// otherwise through a decode callback.
 fn load(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -212,7 +213,7 @@ fn load(
     (name, extent, tile): (&str, &Dim, u32),
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Operand, CodegenError> {
-    // Rounding is what makes an element of a matrix.
+    // The load converts to f16, which already does this rounding.
     let value = matrix::rounded(e.body, value).unwrap_or(value);
     let [own, k] = [extent, &form.k].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
     let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
@@ -227,13 +228,13 @@ fn load(
         let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
         return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
     }
-    e.open(); // an element
+    e.open(); // one element
     let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
     let place = at(e, own, k);
     let x = e.value(value, &place)?;
     let lines = e.close().join("\n");
     let guarded = !(fills(extent, tile) && fills(&form.k, BK));
-    // Any buffer that is read will do: the function does not look at what it is handed.
+    // Any input buffer works: the callback ignores the element that it is passed.
     let read = e.param(0);
     let array = format!("b{}", e.buffers[read].binding);
     let tensor = [e.dim(extent), e.dim(&form.k)];
@@ -247,13 +248,13 @@ fn load(
     })
 }
 
-/// Whether tiles of an extent never reach beyond it.
+/// Whether the extent is a multiple of the tile.
 fn fills(extent: &Dim, tile: u32) -> bool {
     extent.as_const().is_some_and(|n| n % i64::from(tile) == 0)
 }
 
-/// If element `inner` of row `outer` of a value at `place` is that many f16 behind the beginning of its row, and rows begin at
-/// equal distances: the array of 16-byte words, the word that the first begins at, and the distance in elements.
+/// If the value at `place` is f16 in memory, contiguous along `inner` with a uniform stride along `outer`: the array of
+/// 16-byte words, the offset of the first element in words, and the stride in elements.
 fn lies(
     e: &mut Emitter<'_>,
     value: Value,
@@ -272,7 +273,7 @@ fn lies(
         _ => return Ok(None),
     };
     base.terms.retain(|(digit, _)| !is_outer(digit));
-    // Nor does the row matter by way of a sum that has a name of its own.
+    // Reject an offset that still depends on the row through a named subexpression.
     if e.atoms.roots(&base).contains(&outer) {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! Tiled matmul: slices of both operands in shared memory, dequantized and transformed on the way in, results in
-//! registers.
+//! Tiled matmul with scalar FMAs. K tiles of both operands are dequantized and transformed on the way to shared memory;
+//! the accumulators stay in registers.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
@@ -16,18 +16,18 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{self, Algorithm, Schedule};
 
-/// What a workgroup computes together, and how its invocations share it.
+/// The output tile of a workgroup, and the register tile of each invocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegisterTile {
     /// Rows.
     pub bm: u32,
     /// Columns of all anchors together.
     pub bn: u32,
-    /// Rows of an invocation; fours of them are apart.
+    /// Rows of the register tile, in groups of four that are spread over the tile.
     pub tm: u32,
-    /// Columns of an invocation; fours of them are apart.
+    /// Columns of the register tile, in groups of four that are spread over the tile.
     pub tn: u32,
-    /// The K tile: elements of the inner extent.
+    /// The K tile, in elements.
     pub bk: u32,
 }
 
@@ -40,12 +40,13 @@ impl RegisterTile {
         self.bm / self.tm * (self.bn / self.tn)
     }
 
-    /// Vectors of four between the rows of the left slice.
+    /// Stride in shared memory from one K position of the left operand to the next, in vectors of four, with one of
+    /// padding.
     fn left_stride(self) -> u32 {
         self.bm / 4 + 1
     }
 
-    /// Vectors of four in shared memory: both slices, or later a strip of the results.
+    /// Shared memory in vectors of four: both K tiles, reused as the epilogue staging tile.
     fn vectors(self) -> u32 {
         (self.bk * (self.left_stride() + self.bn / 4)).max(self.bm / self.tm * self.bn / 4)
     }
@@ -57,15 +58,15 @@ impl RegisterTile {
     }
 }
 
-/// Tiles from the largest to the smallest. The larger reads less for each product, the smaller leaves fewer
-/// multiprocessors idle. Slices are as long as an invocation's registers hold the next one beside its results.
+/// Tiles from the largest to the smallest. A larger tile reads less per product; a smaller one leaves fewer cores idle.
+/// The K tile is as large as registers allow: an invocation holds the prefetched K tile beside its accumulators.
 const SQUARE: [RegisterTile; 3] = [
     RegisterTile::new(128, 128, 8, 8, 8),
     RegisterTile::new(64, 64, 8, 4, 16),
     RegisterTile::new(32, 32, 4, 4, 16),
 ];
 
-/// Tiles for epilogues that need many columns together, from the narrowest.
+/// Tiles for epilogues that read many columns together, the narrowest first.
 const WIDE: [RegisterTile; 7] = [
     RegisterTile::new(16, 64, 4, 4, 16),
     RegisterTile::new(32, 128, 4, 8, 8),
@@ -76,19 +77,19 @@ const WIDE: [RegisterTile; 7] = [
     RegisterTile::new(8, 1024, 4, 8, 8),
 ];
 
-/// Bytes of an invocation's results: beyond, registers do not suffice.
+/// Maximum bytes of accumulators per invocation; more would spill.
 const MAX_RESULT_BYTES: u32 = 256;
 
-/// Lines of an epilogue up to which it is repeated for each result in registers. Longer ones stand once, in a loop over
-/// results in shared memory.
+/// Epilogues up to this number of lines are unrolled over the accumulators in registers. Longer ones are emitted once,
+/// in a loop over results in shared memory.
 const MAX_UNROLLED_LINES: usize = 24;
 
-/// Columns of one anchor in a tile of a segment.
+/// Columns of each anchor in a tile of this segment.
 fn columns(tile: RegisterTile, segment: &Segment) -> u32 {
     floor_pow2(tile.bn / segment.anchors.len() as u32)
 }
 
-/// The tiles that the device has room for, what the cost model takes first.
+/// The tiles that fit the device's limits, the cost model's choice first.
 fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, CodegenError> {
     let ((ty, _), caps) = (accumulator(e, form)?, e.caps);
     let bytes = |t: RegisterTile| 4 * ty.bytes() * t.vectors();
@@ -101,10 +102,10 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, C
             && bytes(*t) <= caps.shared_memory_bytes
             && t.tm * t.tn * ty.bytes() <= MAX_RESULT_BYTES
     };
-    // A CPU runs a workgroup as one thread, and its registers hold few results.
+    // A CPU runs a workgroup on one thread, whose registers hold few accumulators.
     let small = |t: &RegisterTile| !cost::runs_workgroups_on_one_thread(caps) || t.tm * t.tn <= 16;
     let square: Vec<RegisterTile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
-    // No more rows than double those that there are, and a workgroup for each core.
+    // Require that the tile has less than twice the actual rows, and that there is a workgroup for each core.
     let wave = u64::from(cost::workgroups_to_fill(caps));
     let filled = |t: &&RegisterTile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= wave;
     let found = square.iter().find(filled).or(square.last()).copied();
@@ -121,7 +122,7 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, C
     }
 }
 
-/// The candidates, the cost model's default first.
+/// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Schedule>, CodegenError> {
     let schedule = |t: RegisterTile| Schedule {
         tile: schedule::Tile { m: t.bm, n: t.bn, k: t.bk },
@@ -130,7 +131,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<S
     Ok(tiles(e, form)?.into_iter().map(schedule).collect())
 }
 
-/// The kernel of one of these schedules.
+/// Generates the kernel for one of [`schedules`].
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &ContractionForm,
@@ -143,7 +144,8 @@ pub(crate) fn kernel(
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let limits = e.caps.max_workgroup_count;
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile, s)).collect();
-    // Rows along x: workgroups that run together then read the same columns. Some devices have more workgroups there.
+    // Rows along x: workgroups that run at the same time then read the same columns. Swapped if the columns exceed the
+    // limit along y, as some devices allow more workgroups along x.
     let rows = |limit| Count { value: form.m.clone(), per: tile.bm, limit };
     let turned = columns_grid(form, &tiles, limits[0]).most() > u64::from(limits[1]);
     let [x, y] = match turned {
@@ -164,7 +166,7 @@ pub(crate) fn kernel(
         e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
-    // The inner extent's last slice.
+    // Start of the last K tile.
     let last = match form.k.as_const() {
         Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(tile.bk) * i64::from(tile.bk)),
         None => format!("({k} - 1u) / {0}u * {0}u", tile.bk),
@@ -188,7 +190,7 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// What a segment puts into the template, and whether its epilogue reads results from shared memory.
+/// The template's holes for one segment, and whether its epilogue reads results from shared memory.
 fn segment_holes(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -232,10 +234,10 @@ fn segment_holes(
     let (arrays, load, put) = (join(|p| &p.array), join(|p| &p.load), join(|p| &p.put));
     let mut epilogue = None;
     let anchors = segment.anchors.len() as u32;
-    // Each invocation has the results of all anchors for its own columns.
+    // The register tile holds the results of all anchors for the invocation's columns.
     if !segment.staged && anchors * bn == tile.bn && (tile.tn / 4).is_multiple_of(anchors) {
         let own = tile.tn / anchors;
-        e.open(); // a row
+        e.open(); // one row
         let depth = e.depth() + 1;
         for (i, id) in segment.anchors.iter().enumerate() {
             let at = match i as u32 * own {
@@ -246,7 +248,7 @@ fn segment_holes(
             e.anchors.insert(*id, anchor);
         }
         let row = e.atom(&form.m, "m");
-        e.open(); // a column
+        e.open(); // one column
         let column = e.atom(&segment.n, "n");
         stores(e, form, segment, [batch, &row, &column], buffers)?;
         let (store, row) = (e.close(), e.close());
