@@ -1,4 +1,4 @@
-//! Few rows times weights: a workgroup computes a tile of columns, its invocations share the inner extent.
+//! Matvec: few rows of activations times weights. A workgroup computes a tile of columns; its invocations split K.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
@@ -19,49 +19,54 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule, Tile};
 
-/// Columns of a tile, unless an epilogue needs more together.
+/// Columns per tile, unless an epilogue needs more together.
 const TILE: u32 = 4;
 
-/// Columns of a tile where the device takes all workgroups at once, and they are still enough.
+/// Columns per tile if all workgroups are resident at once and still fill the device.
 const WIDE_TILE: u32 = 8;
 
-/// Workgroups that the device runs at once: a core holds four small ones, a thread of a software device one. Tiles behind a
-/// prologue should leave as many, wide ones half of it.
+/// Workgroups that are resident at once: four small ones per core on a GPU, one per thread on a software device. Tiles
+/// behind a prologue should leave this many workgroups, wide tiles at least half of it.
 fn at_once(caps: &DeviceCaps) -> i64 {
     let waves = if cost::runs_workgroups_on_one_thread(caps) { 1 } else { 4 };
     cost::workgroups_of_waves(caps, waves).into()
 }
 
-/// Widest tile behind a prologue.
+/// Widest tile if there is a prologue.
 const MAX_PROLOGUE_TILE: u32 = 32;
 
-/// Widest tile, for results wider than the grid: 65535 workgroups then cover 16 million columns.
+/// Widest tile, for results with more columns than the grid has workgroups: 65535 workgroups then cover 16 million
+/// columns.
 const MAX_COLUMNS: u32 = 256;
 
-/// Columns that an invocation accumulates at once, sharing each activation that it loads: of a single row and matrix that
-/// streams, or of others.
+/// Columns that an invocation accumulates at once, reusing each activation that it loads. The first constant is for a
+/// single row and matrix whose weights need no unpacking, the second for all other matvecs.
 const COLUMNS: u32 = 8;
 const COLUMNS_OF_MANY: u32 = 4;
 
-/// Invocations that share one column, at most: 128 lanes of eight elements cover 1024 of the inner extent in one step, beyond
-/// which more lanes only make the final sum longer. Where no workgroup waits for the end of another, twice as many: it is the number
-/// of bytes on their way that counts then. (H200, F16: kernels of a decode step of the 8B shape, whose output and down projections have 4096
-/// columns, on two units: workgroups of 128 with four columns 3978 to 4005 us on the first, with eight 4046, of 256 with four 3929 and 3868, with
-/// eight 3824 on the second. But 14336 columns back to back take 27.4 us in workgroups of 128 with four columns and 28.0 in 256 with eight.)
+/// Maximum number of invocations that share one column. 128 lanes of eight elements cover 1024 elements of K per step;
+/// more lanes only lengthen the final reduction.
+///
+/// If all workgroups are resident at once, the limit is twice as high, because then the bytes in flight decide. (H200,
+/// F16: kernels of a decode step of the 8B shape, whose output and down projections have 4096 columns, on two GPUs.
+/// Workgroups of 128 with four columns: 3978 to 4005 us on the first; with eight: 4046. Workgroups of 256 with four
+/// columns: 3929 and 3868; with eight: 3824 on the second. But 14336 columns back to back take 27.4 us in workgroups of
+/// 128 with four columns, and 28.0 in 256 with eight.)
 const MAX_WORKGROUP: u32 = 128;
 
-/// Elements of a step: eight where rows are whole groups of eight, as then weights load sixteen bytes wide.
+/// Elements of K per invocation and step: eight if K is a multiple of eight, so that weights load in vectors of eight.
 fn step(form: &ContractionForm) -> u32 {
     if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 }
 }
 
-/// Whether the kernel is bound by its weights' bytes. Formats that take long to unpack are as fast or slower in wide tiles, by up to 3 %.
+/// Whether the kernel is bound by the bandwidth of its weights. Formats that are slow to unpack do not gain from wide
+/// tiles, or lose up to 3 %.
 fn streams(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
     form.prologue.is_empty() && anchors.all(|id| operand::streams(e.body, e.body.node(*id).operands[1]))
 }
 
-/// The cost model's default.
+/// The cost model's default schedule.
 fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     let step = step(form);
     let chunks = u32::try_from(form.k.max_value()).unwrap_or(u32::MAX) / step;
@@ -72,8 +77,8 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     let share = match (cost::runs_workgroups_on_one_thread(e.caps), at_once) {
         (false, true) => 2 * MAX_WORKGROUP,
         (false, false) => MAX_WORKGROUP,
-        // A CPU runs a workgroup as one thread: more than one subgroup only adds switches between them at each
-        // barrier of the final sum, and with one there is no barrier.
+        // A CPU runs a workgroup on one thread. With several subgroups, each barrier of the final reduction costs a
+        // switch between them; with one subgroup there is no barrier.
         (true, _) => e.caps.scheduled_subgroup_size(),
     };
     let most = floor_pow2(e.caps.max_workgroup_invocations.min(share));
@@ -82,7 +87,7 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     let columns = match form.prologue.is_empty() {
         true if at_once && 2 * all >= i64::from(WIDE_TILE) * wanted => WIDE_TILE,
         true => TILE,
-        // Each workgroup repeats the prologue: fewer, wider ones where there are many columns.
+        // Each workgroup repeats the prologue, so many columns are better covered by fewer workgroups with wider tiles.
         false => {
             let wide = (of_batch / wanted).clamp(1, 1 << 16) as u32;
             floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
@@ -93,7 +98,7 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
     Schedule { tile: Tile { m, n: columns, k: 0 }, ..schedule }
 }
 
-/// The candidates: more invocations for a column or fewer, and tiles of other widths.
+/// The candidate schedules: more or fewer invocations per column, and wider or narrower tiles.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let first = first(e, form);
     let least = e.caps.scheduled_subgroup_size().max(8);
@@ -130,12 +135,12 @@ pub(crate) fn kernel(
         Count { value: form.batch.numel(), per: 1, limit: limits[1] },
         Count { value: form.batch.numel(), per: limits[1], limit: limits[2] },
     ];
-    // More columns than workgroups: wider tiles.
+    // Widen the tiles if the columns exceed the grid limit.
     while grid[0].most() > u64::from(limits[0]) && tiles.iter().all(|t| *t < MAX_COLUMNS) {
         tiles.iter_mut().for_each(|t| *t *= 2);
         grid[0] = columns_grid(form, &tiles, limits[0]);
     }
-    // y and z together number the batches; along z there is more than one only where y does not suffice.
+    // y and z together index the batch; z is used only if the batch exceeds the limit along y.
     let folded = grid[1].most() > u64::from(limits[1]);
     let batches = if folded { e.dim(&form.batch.numel()) } else { String::new() };
     whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
@@ -143,7 +148,8 @@ pub(crate) fn kernel(
     let tile_floats = sums::part_floats(form, m, &tiles);
     let rounded = quantize_results::waiting(&e, form, m, &tiles);
     let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &tiles)?;
-    // Subgroups leave their sums to the epilogue where there is room, so that all columns wait for each other once.
+    // If shared memory has room, subgroups store partials for the epilogue to combine. The workgroup then synchronizes
+    // once per tile, not once per column.
     let size = e.caps.scheduled_subgroup_size();
     let fixed = e.caps.has_fixed_subgroup_size() && size.is_power_of_two();
     let subgroups = workgroup / size;
@@ -208,7 +214,7 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// Text that reads the activations of a step: the lines of a row, of a group in it and of an element, and its value.
+/// Code that loads the activations of a step: lines per row, per vector and per element, and the element's value.
 struct Activations {
     row: String,
     group: String,
@@ -216,20 +222,20 @@ struct Activations {
     value: String,
 }
 
-/// Reads them in groups of `size`, which the text numbers `g` and whose elements `j`, or one by one at `k`. There are no lines for a group
-/// where nothing is read for it as a whole.
+/// Loads them in vectors of `size` elements, with the vector index `g` and the element index `j`, or one by one at
+/// index `k`. `group` is empty if nothing can be loaded per vector.
 fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     batch: &Index,
     size: u32,
 ) -> Result<Activations, CodegenError> {
-    e.open(); // a row
+    e.open(); // one row
     let row = e.atom(&form.m, "m");
-    e.open(); // a group
+    e.open(); // one vector
     let g = (size > 1).then(|| e.atom(&Dim::constant(form.k.max_value() / i64::from(size)), "g"));
     let j = g.is_some().then(|| e.set_group(size));
-    e.open(); // an element
+    e.open(); // one element
     let k = match (g, j) {
         (Some(g), Some(j)) => {
             let j = e.bind_atom(j, "j");
@@ -258,7 +264,7 @@ fn segment_holes(
     let most = if alone && streams(e, form) { COLUMNS } else { COLUMNS_OF_MANY };
     let columns = (1..=most).rev().find(|columns| tile % columns == 0).unwrap_or(1);
     e.open(); // the segment
-    e.open(); // a step along k
+    e.open(); // one step along K
     let quads = step % QUAD == 0;
     let side_by_side = if quads { Some(activations(e, form, batch, QUAD)?) } else { None };
     let x = match side_by_side.filter(|x| !x.group.is_empty()) {

@@ -1,6 +1,6 @@
-//! Few rows times quantized weights by integer dot products: each workgroup rounds the rows to 8 bits in shared
-//! memory, unless another kernel has done so, then its subgroups take columns in turn, an invocation 32 or 64 weights of several
-//! columns at a time.
+//! Matvec of quantized weights with integer dot products. Each workgroup quantizes the activations to 8 bits in shared
+//! memory, unless another kernel has done so. Its subgroups then loop over columns; an invocation multiplies 32 or 64
+//! weights of several columns at a time.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::dot::{self, Packing};
@@ -23,21 +23,23 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Instruction, Schedule};
 use crate::template::render;
 
-/// Weights of each anchor that an invocation asks for ahead, at most: of formats that are unpacked 32 at a time two columns' (H200,
-/// Q8_0 behind a barrier, 4096 x 4096: by two 7.5 us, by one 8.0; Q4_K, 64 at a time: 7.2 and 6.2), in a loop over columns the
-/// next one's.
+/// Prefetch distance in weights per anchor: two columns for formats that are unpacked 32 at a time, one for those
+/// unpacked 64 at a time (H200 with a barrier, 4096 x 4096: Q8_0 with a distance of two 7.5 us, of one 8.0; Q4_K 7.2
+/// and 6.2). In a loop over columns, the distance is one column.
 const AHEAD: u32 = 64;
 
-/// Columns that an invocation takes at a time with its part of the activations, which it holds in registers meanwhile. More are
-/// longer to load as instructions than they save (H200, 14336 x 4096 of Q4_0 back to back, seven columns and one: 9.9 and 8.4 us).
+/// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
+/// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one
+/// 8.4).
 const TOGETHER: u32 = 2;
 
-/// Registers for words of weights, of 64 with which two workgroups of 512 share a multiprocessor.
+/// Maximum registers for weight words per invocation, of the 64 at which two workgroups of 512 fit on an SM.
 const MOST_WORDS: u32 = 40;
 
-/// Passes of a number that no two columns at a time divide, which are written out where weights have few words. (H200, 14336 x 4096, seven
-/// passes, written out and not: Q2_K, 7 words, 6.6 and 7.8 us, Q3_K, 10 words, 8.6 and 9.1; Q4_K, 12 words, 9.4 and 8.3, Q6_K, 15 words, 12.6 and 11.8;
-/// formats unpacked 32 at a time the same either way, Q4_0 7.9 and Q8_0 14.6.)
+/// Maximum number of passes that are unrolled if two columns at a time do not divide them. Only weights of few words
+/// gain (H200, 14336 x 4096, seven passes, unrolled and not: Q2_K, 7 words, 6.6 and 7.8 us; Q3_K, 10 words, 8.6 and
+/// 9.1; Q4_K, 12 words, 9.4 and 8.3; Q6_K, 15 words, 12.6 and 11.8). Formats that are unpacked 32 at a time take the
+/// same either way: Q4_0 7.9, Q8_0 14.6.
 const WRITTEN: u32 = 8;
 const SHORT_WORDS: u32 = 10;
 
@@ -107,7 +109,8 @@ pub(crate) fn kernel(
         context! { slots, segments => ahead, words => operand::packed_words(&e) },
     )?;
     e.line(text.trim_end());
-    // Where the products do not wait for the prologue, and what it reads is in registers, invocations meet behind them.
+    // If the products do not depend on the prologue, and it needs one pass over register-cached inputs, its partials
+    // are combined after the products.
     let once = passes(e.body, &form.prologue).into_iter().all(|pass| pass == 1);
     let late = match &kept {
         Some(walk) if in_memory.is_some() && once => {
@@ -127,9 +130,10 @@ pub(crate) fn kernel(
     };
     let lanes = dot::BLOCK as u32 / run;
     let rounds = (m * blocks * lanes).div_ceil(workgroup);
-    // With what is asked for early there are more than 32 registers, so that no second workgroup of 1024 shares the multiprocessor: then more of
-    // them cost nothing. Without, two that do overlap where nothing is waited for between kernels (H200, Q4_0, 4096 x 14336 back to back: 8.1 us,
-    // and 9.4 with more registers; in a greedy step of the 8B shape 17 us less with them). The bytes are the same either way.
+    // With an epilogue prefetch, an invocation uses more than 32 registers, so that only one workgroup of 1024 fits on
+    // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if
+    // there is no barrier between kernels (H200, Q4_0, 4096 x 14336 back to back: 8.1 us, 9.4 with more registers). In
+    // a greedy step of the 8B shape, more registers save 17 us. The quantized bytes are the same either way.
     let spends = early.is_some() && rounds <= 2;
     let functions = match lhs {
         None => "",
@@ -189,13 +193,13 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// Elements that an invocation takes at a time: as many as the format that unpacks most at once.
+/// Elements that an invocation multiplies at a time: the most that any of the segment's formats unpacks at once.
 fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
     let packing = |id: &NodeId| dot::packing(dot::weights(e.body, *id)?.1);
     segment.anchors.iter().filter_map(packing).map(|p| p.elements()).max().unwrap_or(dot::BLOCK) as u32
 }
 
-/// Words of all weights of a column that an invocation takes at a time.
+/// Registers (32-bit words) for the weights of one column that an invocation multiplies at a time, over all anchors.
 fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
     let elements = elements(e, segment);
     let words = |id: &NodeId| {
@@ -205,40 +209,40 @@ fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
     segment.anchors.iter().filter_map(words).sum()
 }
 
-/// The products, by the elements that an invocation takes at a time in most of a kernel's columns.
+/// The multiply instruction and the elements per invocation and step, taken from the segment with the most columns.
 pub(crate) fn products(e: &Emitter<'_>, form: &ContractionForm) -> Products {
     let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
     let elements = widest.map_or(dot::BLOCK, |s| elements(e, s).into());
     Products { instruction: Instruction::Dot4, elements }
 }
 
-/// How many columns with so many sums each are taken at a time, and asked for ahead.
+/// How many columns are computed together, prefetched and unrolled, given the elements and weight words per column.
 fn unroll(elements: u32, words: u32, segment: &Segment, m: u32) -> Unroll {
     let sums = segment.anchors.len() as u32 * m;
-    // With two, those of the next column have registers of their own.
+    // Two columns at a time need registers for the weights of both.
     let fits = m == 1 && 2 * words <= MOST_WORDS;
     let together = if fits { TOGETHER } else { (TOGETHER / sums.max(1)).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
     Unroll { together, depth: (AHEAD / elements).max(1), written: if short { WRITTEN } else { 0 } }
 }
 
-/// Weights of an anchor that are unpacked at once: all that an invocation takes at a time, or half of them.
+/// Weights of one anchor that are unpacked at once: all that an invocation multiplies at a time, or half of them.
 struct Part {
     anchor: NodeId,
-    /// Its number in the segment.
+    /// Index of the anchor in the segment.
     number: u32,
     packing: Packing,
-    /// The first element.
+    /// K index of the first element, as a GLSL expression.
     k0: String,
     /// Which half of the invocation's elements, if it is not all of them.
     half: Option<u32>,
-    /// Of the segment's parts, and all of those.
+    /// Index of this part in the segment, and the number of parts.
     at: u32,
     of: u32,
 }
 
 impl Part {
-    /// Where its words are on their way for the column that `pass` counts.
+    /// The index in `next` of its prefetched words, for the column or step that `pass` counts.
     fn slot(&self, pass: &str, slots: u32) -> String {
         match (slots, self.of) {
             (1, _) => format!("{}", self.at),
@@ -281,7 +285,7 @@ fn parts(e: &Emitter<'_>, segment: &Segment, walk: &ColumnLoop) -> Result<Vec<Pa
     Ok(parts)
 }
 
-/// The sets of activations that an invocation multiplies with: of neighbouring blocks, and of blocks two apart.
+/// The sets of activation blocks that an invocation needs: adjacent blocks, and blocks two apart.
 fn sets(walk: &ColumnLoop, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
     let row = if m == 1 { String::new() } else { format!("m * {blocks}u + ") };
     let item = walk.clamped();
@@ -300,7 +304,7 @@ fn sets(walk: &ColumnLoop, parts: &[Part], m: u32, blocks: u32) -> Vec<Hole> {
     sets
 }
 
-/// Whether an invocation multiplies all columns of all segments with the same activations.
+/// Whether an invocation uses the same activations for all columns of all segments.
 fn of_one_place(loops: &[(ColumnLoop, Vec<Part>)]) -> bool {
     let place = |(walk, parts): &(ColumnLoop, Vec<Part>)| {
         let quarters = parts.iter().filter(|part| part.packing == Packing::Quarters).count();
@@ -310,13 +314,13 @@ fn of_one_place(loops: &[(ColumnLoop, Vec<Part>)]) -> bool {
     loops.iter().all(once) && loops.windows(2).all(|pair| place(&pair[0]) == place(&pair[1]))
 }
 
-/// Neighbouring activations that an invocation rounds: four if all go over the rows once then.
+/// Contiguous activations that an invocation quantizes at a time: four if that covers all rows in one pass, else eight.
 fn run(blocks: u32, workgroup: u32) -> u32 {
     if blocks * 8 <= workgroup { QUAD } else { 2 * QUAD }
 }
 
-/// The lines that set `x` to the elements of run `g` of a row, which are loaded together where they lie side by side; and
-/// those that hold for the row.
+/// The lines that set `x` to group `g` of `run` activations of a row, with a vector load if they are contiguous; and
+/// the lines that are hoisted to the row.
 pub(crate) fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -324,12 +328,12 @@ pub(crate) fn activations(
     batch: &Index,
     run: u32,
 ) -> Result<(String, String), CodegenError> {
-    e.open(); // a row
+    e.open(); // one row
     let row = e.atom(&form.m, "m");
-    e.open(); // a run of it
+    e.open(); // one group
     let g = e.atom(&Dim::constant(form.k.max_value() / i64::from(run)), "g");
     let j = e.set_group(run);
-    e.open(); // an element
+    e.open(); // one element
     let j = e.bind_atom(j, "j");
     let inner = e.atoms.add(&g.scale(&Dim::constant(run.into())), &j);
     let at = left_at(e, form, batch, &row, &inner);
@@ -340,7 +344,7 @@ pub(crate) fn activations(
     Ok((e.close().join("\n"), e.close().join("\n")))
 }
 
-/// The lines that set `x` to the elements of a group that the invocation keeps.
+/// The lines that set `x` to a group of register-cached activations.
 pub(crate) fn kept_activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -361,7 +365,7 @@ pub(crate) fn kept_activations(
     })
 }
 
-/// What invocations exchange with, so that each of so many neighbours has what all of them gave.
+/// Shuffle-xor masks of a butterfly reduction over this many neighbouring invocations.
 fn masks(neighbours: u32) -> Vec<u32> {
     (0..neighbours.ilog2()).map(|bit| 1 << bit).collect()
 }
@@ -402,7 +406,7 @@ fn segment_holes(
         text.push_str(&fetch);
         let comment = format!("%{} = {}", part.anchor.0, e.body.node_text(part.anchor));
         let acc = walk.acc(accs, m, part.number);
-        // Of the invocation's scales and sums, those that belong to the part.
+        // The components of the activations' scales and sums that belong to this part.
         let (of, both, sums) = match part.half {
             None => ("", "", "sums.x + sums.y"),
             Some(0) => (".x", ".xy", "sums.x + sums.y"),
@@ -430,20 +434,20 @@ fn segment_holes(
     })
 }
 
-/// The lines that ask for the weights from element `k0` of column `n` on, up to the place that they go to.
+/// The call, up to its last argument, that issues the loads of the weights from element `k0` of column `n`.
 fn fetch(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     id: NodeId,
     batch: &Index,
 ) -> Result<String, CodegenError> {
-    e.open(); // a column
+    e.open(); // one column
     let (b, base, _) = weights(e, form, id, batch)?;
     e.line(format!("fetch{b}({base} + k0, "));
     Ok(e.close().join("\n"))
 }
 
-/// The line that unpacks the weights from element `k0` of column `n` on, whose words are in `next`.
+/// The line that unpacks the prefetched words `next` of the weights from element `k0` of column `n`.
 fn unpack(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -451,7 +455,7 @@ fn unpack(
     batch: &Index,
     next: &str,
 ) -> Result<String, CodegenError> {
-    e.open(); // a column
+    e.open(); // one column
     let (b, base, packing) = weights(e, form, part.anchor, batch)?;
     let ty = match packing {
         Packing::Quarters => "mat2x4",
@@ -463,7 +467,7 @@ fn unpack(
     Ok(e.close().join("\n"))
 }
 
-/// The buffer of a matmul's weights, the first element of column `n` and the kind of its blocks.
+/// The binding of a matmul's weights, the index of the first element of column `n`, and the packing.
 fn weights(
     e: &mut Emitter<'_>,
     form: &ContractionForm,

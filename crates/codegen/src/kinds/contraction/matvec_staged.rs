@@ -1,5 +1,5 @@
-//! Few rows times weights behind a prologue, in floats: each workgroup prepares the rows in shared memory, then its
-//! subgroups take columns in turn, an invocation eight weights at a time.
+//! Matvec with a prologue, in floats: each workgroup stages the prepared activations in shared memory. Its subgroups
+//! then loop over columns; an invocation multiplies eight weights at a time.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, Segment};
@@ -20,14 +20,15 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
 use crate::schedule::{Instruction, Schedule};
 
-/// Loads of 16 bytes that are written out, so that as many are on their way at once: of columns that an invocation takes at a time
-/// with its part of the row, which it holds in registers meanwhile.
+/// Weight loads of 16 bytes that are unrolled, so that this many are in flight. They are from the columns that an
+/// invocation computes together, while its part of the activations stays in registers.
 const WRITTEN: u32 = 8;
 
-/// The products.
+/// The multiply instruction, and the elements per invocation and step.
 pub(crate) const PRODUCTS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE };
 
-/// Whether rows are prepared by reductions, and fit into shared memory, and weights are read in eights.
+/// Whether this kind supports the contraction: its prologue has reductions, the activations fit in shared memory, and
+/// weights load in vectors of eight.
 pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return false };
     let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
@@ -49,7 +50,8 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let Some(schedule) = partition::first(e, form, PRODUCTS) else { return false };
     let (workgroup, partition) = (schedule.workgroup, Partition::new(e, k as u32, schedule));
     let tiles = partition.tiles(e, form);
-    // Reductions exchange an f32 each invocation, and at most 8 bytes of another type and 4 of an index.
+    // Shared memory of the reductions per invocation: 4 bytes for f32, and for each reduction of another type up to 8
+    // bytes of value and 4 of index.
     let scratch = 4 + 12
         * form
             .prologue

@@ -1,4 +1,4 @@
-//! The operands of a contraction: their coordinates, the type of sums, and loads of weights along K.
+//! The operands of a contraction: coordinates, accumulator type, and loads of weights along K.
 
 use tallow_ir::form::ContractionForm;
 use tallow_ir::index::{AtomDef, Index};
@@ -9,7 +9,7 @@ use crate::emit::{Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
-/// The type in which a product accumulates: f32 for narrow floats, the register's own for others.
+/// The accumulator type: f32 for narrow floats, otherwise the type that holds the element in registers.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
     let mut found = None;
     for id in form.segments.iter().flat_map(|s| &s.anchors) {
@@ -21,7 +21,7 @@ pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Gl
     Ok(found.unwrap_or((Glsl::Float, DType::F32)))
 }
 
-/// Coordinates of the left operand at batch, row and inner position.
+/// Coordinates of the left operand from batch, row and K index.
 pub(crate) fn left_at(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -35,14 +35,14 @@ pub(crate) fn left_at(
     at
 }
 
-/// Batch coordinates of an operand whose batch extents may be 1.
+/// Batch coordinates of an operand; batch extents of 1 are broadcast.
 pub(crate) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
     let at = e.atoms.unflatten(linear, batch);
     let pick = |(i, d): (Index, &Dim)| if d.is(1) { Index::default() } else { i };
     at.into_iter().zip(operand.dims()).map(pick).collect()
 }
 
-/// Lines that fill `w` with the right operand's elements `k0 .. k0 + step` of column `n`.
+/// Lines that load the right operand's elements `k0 .. k0 + step` of column `n` into `w`.
 pub(crate) fn right(
     e: &mut Emitter<'_>,
     form: &ContractionForm,

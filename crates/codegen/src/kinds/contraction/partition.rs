@@ -1,5 +1,5 @@
-//! How matvecs that prepare their activations in shared memory share out columns: each workgroup a tile of them, each
-//! subgroup one at a time, or a part of it.
+//! Work partitioning for matvecs that stage activations in shared memory, or read them quantized. A workgroup owns a
+//! tile of columns; each subgroup reduces one column at a time, or one K slice of it.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
@@ -11,49 +11,55 @@ use crate::blocks::quantize_results;
 use crate::emit::Emitter;
 use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
 
-/// Waves of workgroups on a software device. Tests run there: its tiles are to be as narrow as those of a large GPU.
+/// Waves of workgroups on a software device. Tests run there, and should cover tiles as narrow as those of a large GPU.
 const SOFTWARE_WAVES: u32 = 8;
 
-/// Longest row that two workgroups of a multiprocessor prepare each for itself.
+/// Longest row for which each of two workgroups on a core stages its own copy of the activations.
 const LONG_ROW: i64 = 8192;
 
-/// Elements of which more at a time are many.
+/// Elements per invocation and step above which half a core's invocations have enough weights in flight.
 const MANY_ELEMENTS: i64 = 32;
 
-/// Widest tile.
+/// Widest tile, in columns.
 const MAX_COLUMNS: u32 = 256;
 
-/// Most parts of the inner extent.
+/// Maximum number of K slices.
 const MAX_PARTS: u32 = 8;
 
-/// What a step along a row costs a subgroup, the sum of a column over its lanes, and reading its part of the activations, which it
-/// does once if there is one step. In about 2 instructions; the latter two fit what was measured in a decode step (H200, Q4_0 of 4096:
-/// 28672 columns in 4 parts 0.7 us less than in 2, 6144 columns 0.5 us less, 4096 columns 0.4 us more than in one part).
+/// Cost of a subgroup's work, in units of about two instructions: one step along K, the reduction of a column over its
+/// lanes, and one read of its activations. If its K slice takes one step, the activations are read only once. `SUM` and
+/// `READ` are fitted to a decode step (H200, Q4_0 of 4096: 28672 columns in 4 slices 0.7 us less than in 2, 6144
+/// columns 0.5 us less, 4096 columns 0.4 us more than in one slice).
 const PRODUCTS: u32 = 20;
 const SUM: u32 = 5;
 const READ: u32 = 4;
 
-/// Invocations of a workgroup, at most and at least.
+/// Maximum and minimum workgroup size, in invocations.
 const MAX_WORKGROUP: u32 = 1024;
 pub(crate) const MIN_WORKGROUP: u32 = 128;
 
-/// Invocations of a workgroup, at most, where subgroups have 64 invocations or more. A compute unit of CDNA or GCN has four SIMD
-/// units with 256 vector registers for each lane: a workgroup of 1024 is four subgroups on each of them, which leaves 64 registers,
-/// and kernels take up to 84. (Mesa 22.3, gfx90a: in Q4_K_M, gate and up of a feed-forward layer spill 14 registers.) RDNA, whose
-/// subgroups may have 32 invocations, has twice the registers.
+/// Maximum workgroup size if subgroups have 64 invocations or more. A compute unit of CDNA or GCN has four SIMD units
+/// with 256 vector registers per lane. A workgroup of 1024 puts four subgroups on each SIMD unit, which leaves 64
+/// registers, but kernels use up to 84. (Mesa 22.3, gfx90a: in Q4_K_M, gate and up of a feed-forward layer spill 14
+/// registers.) RDNA, whose subgroups may have 32 invocations, has twice the registers.
 const MAX_WORKGROUP_OF_WIDE: u32 = 512;
 
-/// Invocations of a workgroup, and how many workgroups tiles should leave, where an invocation takes so many elements of a row at a
-/// time. On a GPU a multiprocessor has two workgroups of half its invocations, one of which prepares its rows while the other
-/// reads weights. Long rows take so long to prepare that it is done once: by all invocations of the multiprocessor, or by half of
-/// them where each takes enough weights at a time. (H200, one of 1024 invocations, two of 512 and
-/// one of 512, behind a barrier: 14336 columns of 4096 in Q4_K 12.4, 12.3 and 16.0 us, 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0
-/// 14.7, 15.8 and 16.0; back to back the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
+/// The workgroup size and the target number of workgroups, if an invocation multiplies `elements` elements of a row at
+/// a time.
+///
+/// On a GPU, two workgroups of half the maximum size share a core: one stages its activations while the other reads
+/// weights. Long rows take so long to stage that only one workgroup per core does it. It has the maximum size, or half
+/// of it if each invocation has enough weights in flight.
+///
+/// (H200 with a barrier, one workgroup of 1024 invocations per SM, two of 512, and one of 512: 14336 columns of 4096 in
+/// Q4_K 12.4, 12.3 and 16.0 us; 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0 14.7, 15.8 and 16.0. Back to
+/// back, the first takes 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
 fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     let size = e.caps.scheduled_subgroup_size();
     let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
     let (wave, software) = (cost::workgroups_to_fill(e.caps), cost::runs_workgroups_on_one_thread(e.caps));
-    // Of one workgroup a core (H200, 14336 columns of Q4_0 behind a barrier: 13.6 us by 112 workgroups, 12.5 by 128).
+    // With one workgroup per core, target a full wave (H200, 14336 columns of Q4_0 with a barrier: 112 workgroups 13.6
+    // us, 128 workgroups 12.5).
     let (workgroups, most) = match (software, long, many) {
         (true, _, _) => (SOFTWARE_WAVES * wave, MAX_WORKGROUP),
         (false, true, false) => (wave, MAX_WORKGROUP),
@@ -62,10 +68,11 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     };
     let items = (form.k.max_value() / elements) as u32;
     let useful = if software {
-        // One for each eight activations that it prepares.
+        // One invocation per eight activations to stage.
         (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32
     } else if !quantize_results::formats(e).is_empty() {
-        // A tile of whole blocks has many columns: then a subgroup each, or they would wait for each other.
+        // Quantized results need tiles of whole blocks, which have many columns. Then use as many subgroups as
+        // possible, so that they are not computed one after another.
         MAX_WORKGROUP
     } else {
         let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
@@ -77,84 +84,85 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     [workgroup.min(floor_pow2(most)).max(size), workgroups]
 }
 
-/// Columns of a tile that leave so many workgroups.
+/// Columns per tile that leave this many workgroups.
 fn wanted(e: &Emitter<'_>, form: &ContractionForm, workgroups: u32) -> u32 {
     let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
     let wanted = (columns as u64).div_ceil(workgroups.max(1).into());
     wanted.clamp(1, MAX_COLUMNS.min(room(e, form)).max(1).into()) as u32
 }
 
-/// Columns for whose sums a sixteenth of the shared memory has room.
+/// Columns whose sums fit in a sixteenth of the shared memory.
 fn room(e: &Emitter<'_>, form: &ContractionForm) -> u32 {
     e.caps.shared_memory_bytes / 64 / sums(form)
 }
 
-/// Sums of a column, of the segment that has most, and at least 1.
+/// Sums per column, for the segment that has the most; at least 1.
 fn sums(form: &ContractionForm) -> u32 {
     let anchors = form.segments.iter().map(|s| s.anchors.len() as u32).max().unwrap_or(1);
     (form.m.max_value() as u32 * anchors).max(1)
 }
 
-/// Smallest workgroup that is worth trying.
+/// Smallest workgroup among the candidates.
 const LEAST_TRIED: u32 = 64;
 
-/// How a kernel shares out its work.
+/// How the columns and K slices of a kernel are divided among workgroups and subgroups.
 pub(crate) struct Partition {
     pub workgroup: u32,
-    /// Columns of a workgroup.
+    /// Columns per workgroup.
     tile: u32,
-    /// Parts of the inner extent, for each of which a subgroup of its own sums up a column.
+    /// K slices; each is reduced by a different subgroup.
     pub parts: u32,
-    /// Invocations of a subgroup.
+    /// Subgroup size.
     size: u32,
-    /// Elements of a row.
+    /// Elements per row.
     row: u32,
 }
 
-/// What the text for one segment needs wherever it goes through its columns: a subgroup takes so many columns at a time,
-/// `together`, and goes along the row with them, so that each part of a row that it reads serves all of these.
+/// The loop of a subgroup over its columns in one segment, as template parameters. It computes `together` columns at a
+/// time while it steps along K, so that each read of activations serves all of them.
 pub(crate) struct ColumnLoop {
     pub tile: u32,
-    /// Neighbouring elements that an invocation takes at a time.
+    /// Contiguous elements that an invocation multiplies at a time: an item.
     pub elements: u32,
-    /// Columns that a subgroup takes side by side, and those of its passes over the tile, of one column each.
+    /// Columns that a subgroup computes together, and the number of passes over the tile, of one column each.
     pub together: u32,
     pub passes: String,
-    /// Whether it takes all of its columns at a time.
+    /// Whether it computes all its columns together.
     pub once: bool,
-    /// Steps along the row, if there are several.
+    /// Steps along K, if there are several.
     pub steps: Option<String>,
-    /// Columns that weights are asked for ahead.
+    /// Prefetch distance of the weights, in columns.
     pub depth: u32,
-    /// Columns whose weights are in registers or on their way: one more where the next are asked for before those of a column
-    /// are unpacked, so that none of these registers is waited for at the end of a loop.
+    /// Number of register buffers for weights of columns. One more than `depth` if the next loads are issued before the
+    /// current column is unpacked; then no buffer that is still in flight is needed at the end of a loop iteration.
     pub slots: u32,
-    /// Whether a subgroup has one column, in several steps: then it takes `depth` steps at a time.
+    /// Whether a subgroup has one column in several steps. It then prefetches and unrolls `depth` steps instead of
+    /// columns.
     pub along: bool,
-    /// Whether a workgroup belongs to the segment, and its first column.
+    /// GLSL condition that the workgroup belongs to the segment, and its first column.
     pub here: String,
     pub column0: String,
-    /// Of step `along`: the item. Of pass `pass`: the column.
+    /// The item at step `along`, and the column of pass `pass`, as GLSL expressions.
     pub item: String,
     pub column: String,
-    /// Whether the tile ends with a pass.
+    /// Whether the passes cover the tile exactly.
     pub even: bool,
-    /// Whether the passes are written out.
+    /// Whether the passes are unrolled.
     pub written: bool,
-    /// Items of a row, and whether the steps end with them.
+    /// Items per row, and whether the steps cover them exactly.
     pub items: u32,
     pub whole: bool,
-    /// What the subgroups do, in words.
+    /// A description of the loop, for a comment in the kernel.
     pub comment: String,
 }
 
 impl ColumnLoop {
-    /// The item, or the last for those beyond the row.
+    /// The item, clamped to the last of the row.
     pub fn clamped(&self) -> String {
         if self.whole { "item".into() } else { format!("min(item, {}u)", self.items - 1) }
     }
 
-    /// The sum of an anchor by its number, one of `accs` of a column with `m` rows.
+    /// The accumulator of anchor `number`, one of `accs` per column, with `m` rows.
     pub fn acc(&self, accs: u32, m: u32, number: u32) -> String {
         let column = match (self.together, self.once) {
             (1, _) => None,
@@ -174,7 +182,7 @@ impl ColumnLoop {
         }
     }
 
-    /// What templates ask for.
+    /// The template's holes.
     pub fn holes(&self) -> Hole {
         context! {
             tile => self.tile, together => self.together, passes => &self.passes, once => self.once, steps => &self.steps,
@@ -184,27 +192,27 @@ impl ColumnLoop {
     }
 }
 
-/// How much of a walk may be written out.
+/// Limits for unrolling a column loop.
 #[derive(Clone, Copy)]
 pub(crate) struct Unroll {
-    /// Columns that a subgroup takes side by side.
+    /// Maximum number of columns that a subgroup computes together.
     pub together: u32,
-    /// Columns that weights are asked for ahead.
+    /// Maximum prefetch distance of the weights, in columns.
     pub depth: u32,
-    /// Passes that are written out one behind the other where they cannot be taken together, so that the weights of the next
-    /// column have registers of their own.
+    /// Maximum number of passes to unroll if they cannot be computed together; unrolled passes have separate registers
+    /// for the next column's weights.
     pub written: u32,
 }
 
-/// How a staged matvec multiplies: the instruction, and how many elements of a row an invocation takes at a time.
+/// How a staged matvec multiplies: the instruction, and the elements of a row per invocation and step.
 #[derive(Clone, Copy)]
 pub(crate) struct Products {
     pub instruction: Instruction,
     pub elements: i64,
 }
 
-/// Schedules with workgroups of this size and about as many of them: one for each possible number of K slices, the one that
-/// costs least first.
+/// Schedules with this workgroup size and about this number of workgroups: one per possible number of K slices, the
+/// cheapest first.
 fn by_cost(
     e: &Emitter<'_>,
     form: &ContractionForm,
@@ -214,7 +222,7 @@ fn by_cost(
     let items = (form.k.max_value() / products.elements) as u32;
     let wanted = wanted(e, form, workgroups);
     let (size, subgroups) = (e.caps.scheduled_subgroup_size(), workgroup / e.caps.scheduled_subgroup_size());
-    // Tiles are whole passes of the subgroups.
+    // Tiles are a multiple of the columns per pass.
     let schedule = |slices| Schedule {
         instruction: Some(products.instruction),
         tile: Tile { m: form.m.max_value() as u32, n: wanted.next_multiple_of(subgroups / slices), k: 0 },
@@ -222,7 +230,7 @@ fn by_cost(
         ..Schedule::new(Algorithm::StagedMatvec, workgroup)
     };
     let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
-    // Of several slices, passes are shorter, and fit the tile that is wanted better.
+    // With more slices, a pass covers fewer columns, so that passes fit the wanted tile more closely.
     let steps = |parts: u32| items.div_ceil(size * parts);
     let cost = |parts: u32| {
         let passes = wanted.next_multiple_of(widest).div_ceil(subgroups / parts);
@@ -236,13 +244,13 @@ fn by_cost(
     all.into_iter().map(schedule).collect()
 }
 
-/// The cost model's default; `None` never, as there is always a schedule of one slice.
+/// The cost model's default. Never `None`, as one slice is always possible.
 pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Option<Schedule> {
     by_cost(e, form, products, sizes(e, form, products.elements)).first().copied()
 }
 
-/// The candidates, the cost model's default first: smaller workgroups, of which a core holds several, narrower tiles, and
-/// other numbers of slices. Of small kernels several are alike.
+/// The candidate schedules, the cost model's default first: smaller workgroups, of which several fit on a core,
+/// narrower tiles, and other numbers of slices. Small kernels may yield duplicates.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Vec<Schedule> {
     let [workgroup, workgroups] = sizes(e, form, products.elements);
     let sizes =
@@ -252,13 +260,13 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Produ
             (sizes[0] >= least).then(|| by_cost(e, form, products, sizes))
         });
     let sizes: Vec<Vec<Schedule>> = sizes.collect();
-    // The best split of each size, then the second best.
+    // The best split of each size first, then the second best.
     let most = sizes.iter().map(Vec::len).max().unwrap_or(0);
     (0..most).flat_map(|rank| sizes.iter().filter_map(move |all| all.get(rank).copied())).collect()
 }
 
 impl Partition {
-    /// For rows of so many elements.
+    /// The partition of a schedule, for rows of `row` elements.
     pub fn new(e: &Emitter<'_>, row: u32, schedule: Schedule) -> Partition {
         let size = e.caps.scheduled_subgroup_size();
         Partition {
@@ -270,7 +278,7 @@ impl Partition {
         }
     }
 
-    /// The tile of each segment: what its epilogue needs together, and wider where the grid has too few workgroups.
+    /// The tile of each segment: a multiple of what its epilogue needs together, widened if the grid limit requires it.
     pub fn tiles(&self, e: &Emitter<'_>, form: &ContractionForm) -> Vec<u32> {
         let limit = e.caps.max_workgroup_count[0];
         let mut tiles: Vec<u32> =
@@ -281,7 +289,7 @@ impl Partition {
         tiles
     }
 
-    /// Where a part's sums are in shared memory, in front of the sum of a column.
+    /// Offset of a K slice's partials in shared memory, as a GLSL prefix to the index of a sum.
     pub fn part_at(&self, part_floats: u32) -> String {
         match self.parts {
             1 => String::new(),
@@ -289,8 +297,8 @@ impl Partition {
         }
     }
 
-    /// The way of the subgroups through a segment with tiles of `tile` columns, behind segments of so many workgroups,
-    /// `elements` of a row at a time.
+    /// The column loop for a segment with tiles of `tile` columns, multiplying `elements` elements at a time. `before`
+    /// has the workgroup counts of the preceding segments, `groups` that of this one.
     pub fn column_loop(
         &self,
         tile: u32,
@@ -313,7 +321,7 @@ impl Partition {
         let (size, parts) = (self.size, self.parts);
         let (lanes, steps) = (self.workgroup / size / parts, items.div_ceil(size * parts));
         let passes = tile.div_ceil(lanes);
-        // As many as leave the fewest passes over.
+        // The number that leaves the fewest unused passes; the largest of equals.
         let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
         let together = (1..=unroll.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
         let written = together == 1 && steps == 1 && (2..=unroll.written).contains(&passes);

@@ -1,4 +1,4 @@
-//! The prologue of a matvec: reductions over its rows of activations, which may stay in registers.
+//! The prologue of a matvec: reductions over its rows of activations, which may be register-cached.
 
 use tallow_ir::form::ContractionForm;
 use tallow_ir::index::Index;
@@ -11,10 +11,11 @@ use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
-/// Activations that are 16 bytes of f32, and read together.
+/// Activations per 16-byte vector load of f32.
 pub(crate) const QUAD: u32 = 4;
 
-/// Reductions over each row of the left operand, which is read `group` elements at a time; every workgroup repeats them.
+/// Emits the reductions over each row of the left operand, read `group` elements at a time. Every workgroup repeats
+/// them.
 pub(crate) fn prologue(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
@@ -55,12 +56,15 @@ pub(crate) fn prologue(
     Ok(())
 }
 
-/// Most elements of a row of activations that an invocation keeps. Of two groups of eight to round, a workgroup of 1024 takes so many registers that no other shares its multiprocessor (H200, 4096 x
-/// 14336 of Q4_0 back to back, the second group of some invocations: 9.4 us, one group after the other 7.9; behind a barrier 0.5 us less).
+/// Maximum number of elements of a row that an invocation register-caches. With two groups of eight to quantize, a
+/// workgroup of 1024 uses so many registers that no other fits on its SM. (H200, 4096 x 14336 of Q4_0 back to back,
+/// where some invocations have a second group: 9.4 us with both cached, 7.9 one after the other. With a barrier,
+/// caching both saves 0.5 us.)
 const MOST_KEPT: i64 = 8;
 
-/// Asks for the row that `lhs`, if it is computed here, and the prologue are computed from, in groups of `run`, if it is one row, shared out evenly and not too
-/// long: in front of whatever else the kernel reads, as everything waits for it. Gives the way over what is kept in registers.
+/// Register-caches the row that the prologue, and `lhs` if it is computed in this kernel, are computed from, in groups
+/// of `run` elements. These loads are issued before all others, because everything depends on them. Returns the loop
+/// over the cached row; `None` unless there is one row, evenly divided over the workgroup and within the limit.
 pub(crate) fn keep(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
@@ -70,7 +74,7 @@ pub(crate) fn keep(
 ) -> Result<Option<RowLoop>, CodegenError> {
     let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
     let whole = k % i64::from(workgroup * run) == 0;
-    // Reductions of the prologue may be over a row of another length.
+    // The prologue may reduce rows of another length.
     let same = form.prologue.iter().all(|(_, rows)| rows.inner() == form.k);
     if !(whole && same) || k > MOST_KEPT * i64::from(workgroup) {
         return Ok(None);

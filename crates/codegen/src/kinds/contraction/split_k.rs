@@ -1,5 +1,6 @@
-//! Products of so few tiles that a workgroup for each would leave much of the device idle: several workgroups share a tile, each takes a
-//! part of the inner extent. The last that is done sums up what all of them found, in the order of the parts; no workgroup waits for another.
+//! Split-K, for matmuls with so few output tiles that one workgroup per tile would leave much of the device idle.
+//! Several workgroups share a tile, and each computes one K slice. The last to finish combines the partials in the
+//! order of the slices; no workgroup waits for another.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
@@ -9,34 +10,37 @@ use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::kernel::Scratch;
 
-/// Waves of workgroups that share tiles, at most: two workgroups per core. (H200, 512 rows of the 8B shape in F16, output and down projections of
-/// 128 tiles, us of all layers: 17650 with one workgroup a tile, 13160 with two, 14330 with four; the projections of 192 and of 896 tiles 21300, 21500 where the
-/// former had two, 21900 with four.)
+/// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us
+/// over all layers. Output and down projections, 128 tiles: 17650 with one workgroup per tile, 13160 with two, 14330
+/// with four. The projections of 192 and of 896 tiles: 21300 without split; 21500 with the 192 tiles split in two,
+/// 21900 in four.)
 const WAVES: u32 = 2;
 
-/// Slices of the inner extent in a part, at least: those of a workgroup that has a multiprocessor for itself take some 0.9 us each on an H200, so that a part takes
-/// several times what it takes to bring parts together.
+/// Minimum K tiles per K slice. A K tile takes about 0.9 us on an H200 if its workgroup has an SM to itself, so that a
+/// slice takes several times as long as combining the partials.
 const SLICES: u64 = 32;
 
-/// Parts of a tile, at most.
+/// Maximum K slices per tile.
 const MAX_PARTS: u64 = 8;
 
-/// How tiles are shared.
+/// How output tiles are split along K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitK {
-    /// Workgroups of a tile.
+    /// K slices, each computed by one workgroup.
     pub parts: u32,
-    /// Elements of the inner extent that each takes, the last at most.
+    /// Elements of K per slice; the last slice may have fewer.
     each: u32,
-    /// Tiles, and floats in each.
+    /// Output tiles, and floats in each.
     tiles: u64,
     floats: u64,
 }
 
 impl SplitK {
-    /// The cost model's number of K slices for `tiles` output tiles of so many floats, with K tiles of `slice` elements. 1 where
-    /// there are enough tiles or none, the inner extent is short or symbolic, there are batches, or there is no binding for
-    /// the partials or none so large.
+    /// The cost model's number of K slices for `tiles` output tiles of `floats` floats, with K tiles of `slice`
+    /// elements.
+    ///
+    /// Returns 1 if there are enough tiles or none, if K is short or symbolic, if there are batches, or if the partials
+    /// need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, (tiles, floats, slice): (u64, u64, u32)) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let slices = k.div_ceil(slice.into());
@@ -53,14 +57,14 @@ impl SplitK {
         if possible { parts } else { 1 }
     }
 
-    /// The same tiles with this many K slices; `None` for one.
+    /// The split with this number of K slices; `None` for one slice.
     pub fn of(form: &ContractionForm, parts: u32, (tiles, floats, slice): (u64, u64, u32)) -> Option<SplitK> {
         let k = u64::try_from(form.k.as_const()?).ok()?;
         let each = k.div_ceil(slice.into()).div_ceil(parts.into()) as u32 * slice;
         (parts > 1).then_some(SplitK { parts, each, tiles, floats })
     }
 
-    /// What the template declares and reads of it.
+    /// Allocates the partials and completion counters, and returns the template's holes.
     pub fn holes(&self, e: &mut Emitter<'_>) -> Hole {
         let bytes = 4 * self.tiles * u64::from(self.parts) * self.floats;
         let partial = e.scratch(Scratch { bytes, fill: None });

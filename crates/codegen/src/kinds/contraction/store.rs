@@ -8,8 +8,8 @@ use crate::blocks::quantize_results;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 
-/// Stores all outputs of a segment at the loops' batch, row and column; what is rounded to blocks waits for the others of
-/// its block in shared memory, element `t` of the tile.
+/// Emits the stores of all outputs of a segment at this batch, row and column. A value that is quantized goes to shared
+/// memory, element `t` of the tile, until its block is complete, unless the subgroup quantizes the block directly.
 pub(crate) fn stores(
     e: &mut Emitter<'_>,
     form: &ContractionForm,

@@ -1,38 +1,39 @@
-//! The sums of a matvec's tile in shared memory, and what its epilogue needs besides.
+//! The sums of a matvec's tile in shared memory, and the other inputs of its epilogue.
 
 use tallow_ir::form::ContractionForm;
 
 use super::epilogue_prefetch::EpiloguePrefetch;
 use crate::blocks::{reduction, row_loop};
 
-/// Sums of a tile, of the segment that has most.
+/// Number of sums per tile, for the segment that has the most.
 pub(crate) fn part_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
     let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
     floats.max().unwrap_or(0)
 }
 
-/// Where the sums of a tile are, for its epilogue.
+/// The layout of a tile's sums in shared memory, for its epilogue.
 pub(crate) struct Sums<'a> {
     pub m: u32,
     pub tile: u32,
     pub workgroup: u32,
-    /// Parts that each sum is still in, so many floats apart.
+    /// Partials per sum that are still to be combined, `part_floats` floats apart.
     pub parts: u32,
     pub part_floats: u32,
-    /// What else is done around the products.
+    /// Its other inputs.
     pub around: EpilogueInputs<'a>,
 }
 
-/// What else is done around the products.
+/// Inputs of the epilogue besides the sums.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EpilogueInputs<'a> {
-    /// What is met for behind them.
+    /// Reductions of the prologue that are combined after the products.
     pub late: Option<&'a DeferredReduction<'a>>,
-    /// What was asked for in front of them.
+    /// Operands that were prefetched before the products.
     pub early: Option<&'a EpiloguePrefetch>,
 }
 
-/// Reductions of the row in front of the products, of which each invocation has its part, and that only the epilogue reads.
+/// Prologue reductions that only the epilogue reads. Each invocation holds a partial; the partials are combined after
+/// the products.
 pub(crate) struct DeferredReduction<'a> {
     pub own: reduction::Own,
     pub walk: &'a row_loop::RowLoop,
