@@ -290,8 +290,8 @@ fn class(ty: &TensorType) -> String {
     format!("{}[{}]", ty.dtype, dims.join(","))
 }
 
-/// The cache key of a measured schedule. Fusions share a key if they have the same ops, operand types and size classes,
-/// the tuning family of `schedule`, the same device and the same version of this crate.
+/// The cache key of a measured schedule, for one device and one version of this crate. Fusions share a key if they have
+/// the same ops, operand types, size classes and the tuning family of `schedule`.
 pub fn class_of(fusion: &Fusion, schedule: &Schedule, caps: &DeviceCaps) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

@@ -34,7 +34,8 @@ const BK: u32 = 32;
 const SIDES: [u32; 2] = [COOPMAT2_MAX_EXTENT, COOPMAT2_MAX_EXTENT / 2];
 
 /// The candidate schedules. Empty if the device lacks workgroup-scope cooperative matrices, or if a store needs several
-/// elements at once or must not be repeated: the device may call a per-element callback more than once.
+/// elements at once. Also empty if a store must not be repeated: the device may call a per-element callback more than
+/// once.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
     let caps = e.caps;
     let stored_once = |output: usize| {
@@ -253,8 +254,8 @@ fn fills(extent: &Dim, tile: u32) -> bool {
     extent.as_const().is_some_and(|n| n % i64::from(tile) == 0)
 }
 
-/// If the value at `place` is f16 in memory, contiguous along `inner` with a uniform stride along `outer`: the array of
-/// 16-byte words, the offset of the first element in words, and the stride in elements.
+/// Checks that the value at `place` is f16 in memory, contiguous along `inner` with a uniform stride along `outer`.
+/// Returns the array of 16-byte words, the offset of the first element in words, and the stride in elements.
 fn lies(
     e: &mut Emitter<'_>,
     value: Value,

@@ -25,8 +25,8 @@ const TILE: u32 = 4;
 /// Columns per tile if all workgroups are resident at once and still fill the device.
 const WIDE_TILE: u32 = 8;
 
-/// Workgroups that are resident at once: four small ones per core on a GPU, one per thread on a software device. Tiles
-/// behind a prologue should leave this many workgroups, wide tiles at least half of it.
+/// Workgroups that are resident at once: four small ones per core on a GPU, one per thread on a software device. If
+/// there is a prologue, tiles should leave this many workgroups; wide tiles should leave at least half of it.
 fn at_once(caps: &DeviceCaps) -> i64 {
     let waves = if cost::runs_workgroups_on_one_thread(caps) { 1 } else { 4 };
     cost::workgroups_of_waves(caps, waves).into()

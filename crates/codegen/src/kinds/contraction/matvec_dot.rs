@@ -23,9 +23,9 @@ use crate::kernel::{CodegenError, Count, Kernel};
 use crate::schedule::{Instruction, Schedule};
 use crate::template::render;
 
-/// Prefetch distance in weights per anchor: two columns for formats that are unpacked 32 at a time, one for those
-/// unpacked 64 at a time (H200 with a barrier, 4096 x 4096: Q8_0 with a distance of two 7.5 us, of one 8.0; Q4_K 7.2
-/// and 6.2). In a loop over columns, the distance is one column.
+/// Prefetch distance in weights per anchor: two columns for formats that are unpacked 32 at a time, one for 64 at a
+/// time. In a loop over columns, the distance is one column. (H200 with a barrier, 4096 x 4096: Q8_0 with a distance of
+/// two 7.5 us, of one 8.0; Q4_K 7.2 and 6.2.)
 const AHEAD: u32 = 64;
 
 /// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
@@ -131,9 +131,9 @@ pub(crate) fn kernel(
     let lanes = dot::BLOCK as u32 / run;
     let rounds = (m * blocks * lanes).div_ceil(workgroup);
     // With an epilogue prefetch, an invocation uses more than 32 registers, so that only one workgroup of 1024 fits on
-    // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if
-    // there is no barrier between kernels (H200, Q4_0, 4096 x 14336 back to back: 8.1 us, 9.4 with more registers). In
-    // a greedy step of the 8B shape, more registers save 17 us. The quantized bytes are the same either way.
+    // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no
+    // barrier is between kernels. H200, Q4_0: 4096 x 14336 back to back takes 8.1 us, and 9.4 with more registers; a
+    // greedy step of the 8B shape takes 17 us less with them. The quantized bytes are the same either way.
     let spends = early.is_some() && rounds <= 2;
     let functions = match lhs {
         None => "",
@@ -319,8 +319,8 @@ fn run(blocks: u32, workgroup: u32) -> u32 {
     if blocks * 8 <= workgroup { QUAD } else { 2 * QUAD }
 }
 
-/// The lines that set `x` to group `g` of `run` activations of a row, with a vector load if they are contiguous; and
-/// the lines that are hoisted to the row.
+/// The lines that set `x` to group `g` of `run` activations of a row, with a vector load if they are contiguous. Also
+/// returns the lines that are hoisted to the row.
 pub(crate) fn activations(
     e: &mut Emitter<'_>,
     form: &ContractionForm,

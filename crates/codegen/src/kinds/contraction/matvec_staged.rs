@@ -50,8 +50,8 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let Some(schedule) = partition::first(e, form, PRODUCTS) else { return false };
     let (workgroup, partition) = (schedule.workgroup, Partition::new(e, k as u32, schedule));
     let tiles = partition.tiles(e, form);
-    // Shared memory of the reductions per invocation: 4 bytes for f32, and for each reduction of another type up to 8
-    // bytes of value and 4 of index.
+    // Bytes of shared memory per invocation that the reductions use: 4 for f32, and 12 for each reduction of another
+    // type (up to 8 for the value and 4 for an index).
     let scratch = 4 + 12
         * form
             .prologue

@@ -26,10 +26,11 @@ const MAX_COLUMNS: u32 = 256;
 /// Maximum number of K slices.
 const MAX_PARTS: u32 = 8;
 
-/// Cost of a subgroup's work, in units of about two instructions: one step along K, the reduction of a column over its
-/// lanes, and one read of its activations. If its K slice takes one step, the activations are read only once. `SUM` and
-/// `READ` are fitted to a decode step (H200, Q4_0 of 4096: 28672 columns in 4 slices 0.7 us less than in 2, 6144
-/// columns 0.5 us less, 4096 columns 0.4 us more than in one slice).
+/// Costs of a subgroup, in units of about two instructions: one step along K, the reduction of a column over its lanes,
+/// and one read of its activations. If its K slice takes one step, the activations are read only once.
+///
+/// `SUM` and `READ` are fitted to a decode step on an H200, Q4_0 with rows of 4096: 28672 columns in 4 slices take 0.7
+/// us less than in 2, 6144 columns 0.5 us less; 4096 columns take 0.4 us more than in one slice.
 const PRODUCTS: u32 = 20;
 const SUM: u32 = 5;
 const READ: u32 = 4;
@@ -51,9 +52,9 @@ const MAX_WORKGROUP_OF_WIDE: u32 = 512;
 /// weights. Long rows take so long to stage that only one workgroup per core does it. It has the maximum size, or half
 /// of it if each invocation has enough weights in flight.
 ///
-/// (H200 with a barrier, one workgroup of 1024 invocations per SM, two of 512, and one of 512: 14336 columns of 4096 in
-/// Q4_K 12.4, 12.3 and 16.0 us; 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0 14.7, 15.8 and 16.0. Back to
-/// back, the first takes 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.)
+/// H200, us, for one workgroup of 1024 invocations per SM, two of 512, and one of 512. With a barrier: 14336 columns of
+/// 4096 in Q4_K 12.4, 12.3 and 16.0; 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0 14.7, 15.8 and 16.0.
+/// Back to back: the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.
 fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     let size = e.caps.scheduled_subgroup_size();
     let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
@@ -134,7 +135,7 @@ pub(crate) struct ColumnLoop {
     /// Prefetch distance of the weights, in columns.
     pub depth: u32,
     /// Number of register buffers for weights of columns. One more than `depth` if the next loads are issued before the
-    /// current column is unpacked; then no buffer that is still in flight is needed at the end of a loop iteration.
+    /// current column is unpacked. Then no loop iteration ends with a wait for one of these registers.
     pub slots: u32,
     /// Whether a subgroup has one column in several steps. It then prefetches and unrolls `depth` steps instead of
     /// columns.

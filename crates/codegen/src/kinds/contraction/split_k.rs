@@ -16,8 +16,8 @@ use crate::kernel::Scratch;
 /// 21900 in four.)
 const WAVES: u32 = 2;
 
-/// Minimum K tiles per K slice. A K tile takes about 0.9 us on an H200 if its workgroup has an SM to itself, so that a
-/// slice takes several times as long as combining the partials.
+/// Minimum K tiles per K slice. A K tile takes about 0.9 us on an H200 if its workgroup has an SM to itself. A slice
+/// then takes several times as long as combining the partials.
 const SLICES: u64 = 32;
 
 /// Maximum K slices per tile.
@@ -39,8 +39,8 @@ impl SplitK {
     /// The cost model's number of K slices for `tiles` output tiles of `floats` floats, with K tiles of `slice`
     /// elements.
     ///
-    /// Returns 1 if there are enough tiles or none, if K is short or symbolic, if there are batches, or if the partials
-    /// need more bindings or larger buffers than the device has.
+    /// Returns 1 if there are enough tiles or none, if K is short or symbolic, or if there are batches. Also returns 1
+    /// if the partials need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, (tiles, floats, slice): (u64, u64, u32)) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let slices = k.div_ceil(slice.into());
