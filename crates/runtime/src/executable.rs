@@ -1,8 +1,9 @@
-//! Compiled graphs on a device: pipelines made once, buffers placed as planned, one recording replayed.
+//! Executables: compiled graphs on a device, with pipelines created once, buffers placed as planned, and one command
+//! buffer that is replayed.
 //!
-//! [`Compiled`] holds what depends on the graph and the device alone (the module and its pipelines); an
-//! [`Executable`] is an instance of it with its own arena, symbol table, inputs, outputs and recording, so
-//! two instances can be in flight at once. Weights and states live outside and are shared.
+//! [`Compiled`] depends on the graph and the device alone (the module and its pipelines). An [`Executable`] is an
+//! instance of it with its own arena, symbol table, inputs, outputs and recording, so that two instances can be in
+//! flight at once. Weights and states live outside and are shared.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,16 +26,16 @@ use crate::resident::as_in_file;
 pub use crate::resident::{DeviceState, DeviceWeight};
 use crate::vulkan::{Buffer, Context, Handle, MemoryUse, Pipeline, PipelineDesc, Recording};
 
-/// What can go wrong between a graph and its results.
+/// Errors from compiling a graph to reading its results.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// No kernels could be made of the graph.
+    /// Code generation failed.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
     /// The device or driver failed, or a run is still in flight.
     #[error(transparent)]
     Device(#[from] Error),
-    /// A leaf without data, or data of another type.
+    /// A leaf without data, or with data of another type.
     #[error("{what} '{name}': {why}")]
     Leaf {
         /// "weight", "state", "input", "output" or "symbol".
@@ -44,7 +45,7 @@ pub enum ExecError {
         /// What is wrong.
         why: String,
     },
-    /// The results of a run were not read before the next one wrote over them.
+    /// The results of a run were not read before the next run overwrote them.
     #[error("the results of run {run} were overwritten by run {last}")]
     Overwritten {
         /// The run asked for.
@@ -52,7 +53,7 @@ pub enum ExecError {
         /// The run that wrote last.
         last: u64,
     },
-    /// A slice or update would leave its tensor.
+    /// A slice or update would be out of bounds of its tensor.
     #[error("{end} = {value} exceeds {extent} = {limit}")]
     Bounds {
         /// The expression of the end.
@@ -72,28 +73,28 @@ pub struct Compiled {
     context: Arc<Context>,
     module: Arc<Module>,
     pipelines: Arc<Vec<Arc<Pipeline>>>,
-    /// What compiling the shaders took.
+    /// Statistics of shader compilation.
     pub spirv: SpirvStats,
     /// Wall time of passes, shaders and pipelines, in milliseconds.
     pub millis: f64,
-    /// The same by phase.
+    /// Wall time by phase.
     pub phases: Phases,
 }
 
-/// Wall time of what makes kernels of a graph, in milliseconds.
+/// Wall time of compilation phases, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Phases {
     /// Rewriting and fusing.
     pub passes: f64,
     /// Generating GLSL, and measuring kernels where the device is tuned.
     pub glsl: f64,
-    /// Levels, barriers, offsets.
+    /// Planning: levels, barriers, offsets.
     pub plan: f64,
-    /// From GLSL to SPIR-V, or finding that on disk.
+    /// Compiling GLSL to SPIR-V, or loading that from disk.
     pub spirv: f64,
-    /// From SPIR-V to pipelines.
+    /// Creating pipelines from SPIR-V.
     pub pipelines: f64,
-    /// Keeping the driver's cache on disk, where there is more to keep.
+    /// Writing the driver's pipeline cache to disk, if it grew.
     pub cache: f64,
 }
 
@@ -104,11 +105,11 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// Passes, kernels, schedule, SPIR-V (parallel, cached on disk) and pipelines. Kernels that can be cut up in several ways
-    /// are what the cost model takes, or what is fastest where the context tunes.
+    /// Runs the passes, generates kernels, plans, compiles SPIR-V (parallel, cached on disk) and creates pipelines.
+    /// Where a kernel has several schedules, takes the cost model's, or the fastest if the context tunes.
     ///
     /// # Errors
-    /// When the graph is invalid or needs what the device lacks.
+    /// When the graph is invalid or the device lacks a required feature.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
         let tuned = &mut |fused: &Graph| match context.tuner() {
             Some(tuner) => tuner.choose(context, fused),
@@ -117,10 +118,10 @@ impl Compiled {
         Compiled::with(context, graph, tuned)
     }
 
-    /// As [`Compiled::new`], with what `choose` takes for the fusions of the graph that it is given.
+    /// As [`Compiled::new`], with schedules from `choose`, which receives the fused graph.
     ///
     /// # Errors
-    /// As there, and when a choice is none of its fusion's.
+    /// As [`Compiled::new`], and when a schedule is not valid for its fusion.
     pub fn with(
         context: &Arc<Context>,
         graph: &Graph,
@@ -165,7 +166,7 @@ impl Compiled {
         &self.pipelines
     }
 
-    /// Kernels, plan and decisions.
+    /// Kernels, plan and fusion decisions.
     pub fn module(&self) -> &Module {
         &self.module
     }
@@ -187,10 +188,10 @@ impl Compiled {
 /// One result of a run: name, extents, element type and row-major little-endian elements.
 pub type RunResult = (String, Vec<usize>, DType, Vec<u8>);
 
-/// Writes the elements of the input of a name; the error says why it cannot.
+/// Writes the elements of the named input; the error says why it cannot.
 pub type InputWriter<'a> = dyn FnMut(&str, &mut [u8]) -> Result<(), String> + 'a;
 
-/// Is shown a result of a run: name, extents, element type and row-major little-endian elements.
+/// Receives a result of a run: name, extents, element type and row-major little-endian elements.
 pub type OutputReader<'a> = dyn FnMut(&str, &[usize], DType, &[u8]) + 'a;
 
 /// The last run of an executable.
@@ -199,13 +200,13 @@ struct Last {
     number: u64,
     /// Its handle, until its results are read.
     handle: Option<Handle>,
-    /// The table as bytes, kept so that no run allocates.
+    /// The symbol table as bytes; reused, so that no run allocates.
     table: Vec<u8>,
-    /// Extents of a result, kept for the same reason.
+    /// Extents of a result; reused for the same reason.
     shape: Vec<usize>,
 }
 
-/// The results of a run that is done. While it lives, no other run of its executable starts.
+/// The results of a finished run. While it lives, no other run of its executable starts.
 pub struct Results<'a> {
     executable: &'a Executable,
     last: MutexGuard<'a, Last>,
@@ -217,8 +218,8 @@ impl Results<'_> {
         &self.executable.compiled.module.outputs
     }
 
-    /// Replaces `shape` and `bytes` by extents and row-major little-endian elements of the result of this number, in
-    /// the order of [`Results::tensors`]. Allocates only where the two are too small.
+    /// Overwrites `shape` and `bytes` with the extents and row-major little-endian elements of result `number`, in the
+    /// order of [`Results::tensors`]. Allocates only if their capacity is too small.
     ///
     /// # Errors
     /// When the device fails.
@@ -248,7 +249,7 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// Shows the result of this number where it lies.
+    /// Passes result `number` to `read` without a copy where possible.
     fn show(
         &mut self,
         number: usize,
@@ -268,18 +269,18 @@ impl Results<'_> {
         shown
     }
 
-    /// The extents of a result, and the bytes that it takes on the device.
+    /// The extents of a result; returns its bytes on the device.
     fn extents(&self, output: &Tensor, bindings: &Bindings, shape: &mut Vec<usize>) -> usize {
         shape.clear();
         let extent = |d: &Dim| usize::try_from(d.eval(bindings).unwrap_or(0)).unwrap_or(0);
         shape.extend(output.ty.shape.dims().iter().map(extent));
-        // Where the planes of blocks lie follows from the most elements that there can be.
+        // Plane offsets of blocks depend on the maximum number of elements.
         let elements = shape.iter().product::<usize>();
         output.ty.dtype.size().map_or(output.ty.max_bytes() as usize, |n| elements * n)
     }
 }
 
-/// The elements of a result as a file has them, of the bytes that the device has.
+/// Converts the elements of a result from the device's layout to that of a file.
 fn rows_of_file<'a>(output: &Tensor, shape: &[usize], bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, ExecError> {
     let DType::Block(format) = output.ty.dtype else { return Ok(Cow::Borrowed(bytes)) };
     let rows = || {
@@ -295,13 +296,13 @@ fn rows_of_file<'a>(output: &Tensor, shape: &[usize], bytes: &'a [u8]) -> Result
 /// A recorded instance of a compiled graph.
 pub struct Executable {
     compiled: Compiled,
-    /// Buffer of each program buffer, and where it starts in it.
+    /// By program buffer: its device buffer and its offset there.
     places: Vec<(Arc<Buffer>, u64)>,
     recording: Recording,
     last: Mutex<Last>,
-    /// Memory of weights returns to its pool with the last of these.
+    /// The last owner returns the weights' memory to its pool.
     _weights: Vec<DeviceWeight>,
-    /// Held by [`Executable::run`] from start to finish.
+    /// Locked by [`Executable::run`] from start to finish.
     whole_run: Mutex<()>,
     recordings: usize,
     weight_bytes: u64,
@@ -359,7 +360,7 @@ impl Executable {
                     if state.ty != want.ty {
                         return Err(leaf("state", &want.name, &format!("is {}, not {}", state.ty, want.ty)));
                     }
-                    // The plan orders accesses by state; two names for one memory would escape it.
+                    // The plan orders accesses by state, and would not notice two names for one buffer.
                     if places.iter().any(|(b, _)| Arc::ptr_eq(b, &state.buffer)) {
                         return Err(leaf("state", &want.name, "is the memory of another state too"));
                     }
@@ -373,7 +374,7 @@ impl Executable {
             }
         }
         let spec = record_spec(&module);
-        // The recorder numbers program buffers, several of which may lie in one device buffer.
+        // The recorder numbers device buffers, each of which may contain several program buffers.
         let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);
         for (buffer, _) in &places {
             let at = list.iter().position(|b| Arc::ptr_eq(b, buffer)).unwrap_or_else(|| {
@@ -408,8 +409,8 @@ impl Executable {
         self.finish(run, bindings)
     }
 
-    /// Writes symbols and inputs and submits; returns the run's number for [`Executable::finish`]. One run at
-    /// a time: [`Error::Busy`] while one is in flight.
+    /// Writes symbols and inputs and submits; returns the run's number for [`Executable::finish`]. One run at a time:
+    /// [`Error::Busy`] while one is in flight.
     ///
     /// # Errors
     /// As [`Executable::run`].
@@ -424,12 +425,11 @@ impl Executable {
         })
     }
 
-    /// [`Executable::start`] with a function that writes the elements of the input of each name, row-major and
-    /// little-endian, straight into the memory that kernels read: each byte once, in order. Its error ends the run
-    /// before anything is submitted.
+    /// As [`Executable::start`], but `write` writes the elements of each named input, row-major and little-endian,
+    /// straight into the memory that kernels read: each byte once, in order. If it fails, nothing is submitted.
     ///
     /// # Errors
-    /// As [`Executable::run`], and what `write` says.
+    /// As [`Executable::run`], and the error of `write`.
     pub fn start_with(&self, bindings: &Bindings, write: &mut InputWriter<'_>) -> Result<u64, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &last.handle
@@ -461,7 +461,7 @@ impl Executable {
         Ok(last.number)
     }
 
-    /// Waits for the last run and leaves its results where they are.
+    /// Waits for the last run without reading its results.
     ///
     /// # Errors
     /// When the device fails.
@@ -473,7 +473,7 @@ impl Executable {
         }
     }
 
-    /// Waits for run number `run` and gives its results, to be read into memory of the caller's.
+    /// Waits for run number `run` and returns its results, to be read into the caller's memory.
     ///
     /// # Errors
     /// When a later run has overwritten them or the device fails.
@@ -502,11 +502,11 @@ impl Executable {
         results.tensors().iter().enumerate().map(read).collect()
     }
 
-    /// [`Executable::finish`] with a function that reads each result where it lies: its name, extents, element type,
-    /// and elements, row-major and little-endian.
+    /// As [`Executable::finish`], but passes each result to `read` without a copy where possible: its name, extents,
+    /// element type and elements, row-major and little-endian.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Executable::finish`].
     pub fn finish_with(
         &self,
         run: u64,
@@ -517,7 +517,7 @@ impl Executable {
         (0..results.tensors().len()).try_for_each(|number| results.show(number, bindings, read))
     }
 
-    /// Shows the first `size` bytes of the result in this buffer where they lie, or a copy of what the host cannot read.
+    /// Passes the first `size` bytes of the result in this buffer to `give`: mapped if possible, else as a copy.
     fn look(
         &self,
         buffer: usize,
@@ -536,17 +536,17 @@ impl Executable {
         }
     }
 
-    /// What was compiled.
+    /// The compiled graph.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
 
-    /// What was recorded.
+    /// Counts of recorded commands.
     pub fn counts(&self) -> RecordCounts {
         self.recording.counts()
     }
 
-    /// Command lists recorded for it.
+    /// Number of command buffers recorded for it.
     pub fn recordings(&self) -> usize {
         self.recordings
     }
@@ -564,7 +564,7 @@ impl Executable {
         Ok(self.recording.timings()?)
     }
 
-    /// Nanoseconds from before the first to after the last dispatch of the last run, by the device's clock.
+    /// Nanoseconds from before the first to after the last dispatch of the last run, by device timestamps.
     ///
     /// # Errors
     /// Without timestamps, or before the first run is done.
@@ -573,7 +573,7 @@ impl Executable {
     }
 }
 
-/// Checks symbol values: all there, none above its maximum, no slice or update out of bounds.
+/// Checks symbol values: none is missing or above its maximum, and every slice and update is in bounds.
 pub(crate) fn check_bindings(module: &Module, bindings: &Bindings) -> Result<(), ExecError> {
     for symbol in &module.symbols {
         let fail = |why: String| ExecError::Leaf { what: "symbol", name: symbol.name().into(), why };
@@ -596,7 +596,7 @@ pub(crate) fn check_bindings(module: &Module, bindings: &Bindings) -> Result<(),
     Ok(())
 }
 
-/// Replaces `table` by the entries of the symbol table under these values.
+/// Overwrites `table` with the entries of the symbol table for these values.
 pub(crate) fn fill_table(module: &Module, bindings: &Bindings, table: &mut Vec<u8>) -> Result<(), ExecError> {
     let unbound =
         || ExecError::Leaf { what: "symbol", name: String::new(), why: "an expression has no value".into() };
@@ -607,8 +607,8 @@ pub(crate) fn fill_table(module: &Module, bindings: &Bindings, table: &mut Vec<u
     Ok(())
 }
 
-/// With `TALLOW_DUMP=DIR`: graph, fused graph, kernels and plan of every compiled graph as files in DIR. A
-/// directory that cannot be written is said once a graph and does not stop the run.
+/// With `TALLOW_DUMP=DIR`: writes the graph, fused graph, kernels and plan of every compiled graph to files in DIR. An
+/// unwritable directory causes a warning per graph, and does not stop the run.
 fn dump(graph: &Graph, module: &Module) {
     let Some(dir) = std::env::var_os("TALLOW_DUMP").filter(|d| !d.is_empty()) else { return };
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -630,7 +630,7 @@ fn dump(graph: &Graph, module: &Module) {
     }
 }
 
-/// The plan as commands over program buffers; offsets are added by [`physical`].
+/// The plan as commands over program buffers; [`physical`] adds offsets.
 pub(crate) fn record_spec(module: &Module) -> RecordSpec {
     let mut commands = vec![];
     if !module.plan.head.is_empty() {

@@ -1,4 +1,4 @@
-//! Plans that are appended to the device's stream: inputs and results are device memory, nothing is recorded for keeps.
+//! Plans that are appended to the device's stream: inputs and results are device memory, and recordings are used once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::resident::DeviceWeight;
 use crate::vulkan::stream::Bound;
 use crate::vulkan::{Block, Buffer, Context, Sequence};
 
-/// Device memory with the elements of a tensor. Cheap to clone; clones share it.
+/// Device memory with the elements of a tensor. Clones are cheap and share the memory.
 #[derive(Clone, Debug)]
 pub enum DeviceValue {
-    /// Memory of the pool, to which the last clone returns it.
+    /// Memory from the pool, returned by the last clone.
     Block(Arc<Block>),
-    /// Memory of its own.
+    /// A separate buffer.
     Buffer(Arc<Buffer>),
 }
 
@@ -37,7 +37,7 @@ impl DeviceValue {
         }
     }
 
-    /// How many clones there are, of memory that goes back to the pool with the last one.
+    /// Number of clones, for memory from the pool.
     pub fn holders(&self) -> Option<usize> {
         match self {
             DeviceValue::Block(block) => Some(Arc::strong_count(block)),
@@ -45,7 +45,7 @@ impl DeviceValue {
         }
     }
 
-    /// The same bytes in memory of its own, once all is done that was started before. It does not wait for the device.
+    /// Copies the bytes to new memory, ordered after all work started before. Does not wait for the device.
     ///
     /// # Errors
     /// When memory runs out or the device failed.
@@ -56,7 +56,7 @@ impl DeviceValue {
         Ok(DeviceValue::Block(block))
     }
 
-    /// Copies its first bytes into `data`, as soon as all is done that was started before.
+    /// Copies the first bytes into `data`, after all work started before.
     ///
     /// # Errors
     /// When the device failed.
@@ -70,25 +70,25 @@ impl DeviceValue {
     }
 }
 
-/// A compiled graph, ready to be appended to the stream any number of times.
+/// A compiled graph that can be appended to the stream any number of times.
 pub struct Plan {
     compiled: Compiled,
     sequence: Sequence,
-    /// What kernels leave for their next run, by program buffer.
+    /// Scratch memory that persists between runs, by program buffer.
     scratch: HashMap<usize, Arc<Buffer>>,
     codebooks: Option<Arc<Buffer>>,
 }
 
-/// What a run of a [`Plan`] reads, by name.
+/// Operands of a run of a [`Plan`], by name.
 #[derive(Default)]
 pub struct Operands<'a> {
     /// Inputs.
     pub inputs: Vec<(&'a str, DeviceValue)>,
     /// Weights, of which there may be hundreds.
     pub weights: HashMap<&'a str, DeviceWeight>,
-    /// Inputs, by position, that nobody else holds: their memory may become that of results.
+    /// Indices of inputs without other owners: results may reuse their memory (donation).
     pub donated: Vec<usize>,
-    /// States, which it may write too. Nobody else may hold those that it writes.
+    /// States, which the run may write. Those that it writes must have no other owner.
     pub states: Vec<(&'a str, DeviceValue)>,
 }
 
@@ -116,18 +116,17 @@ impl Plan {
         Ok(Plan { compiled, sequence, scratch, codebooks })
     }
 
-    /// Whether results may overwrite inputs that the caller gives away.
+    /// Whether results may overwrite donated inputs.
     pub fn takes_donations(&self) -> bool {
         !self.compiled.module().donations.is_empty()
     }
 
-    /// What was compiled.
+    /// The compiled graph.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
 
-    /// Appends the plan to the device's stream and returns its results, in the order of the graph's outputs, as memory
-    /// that will hold them.
+    /// Appends the plan to the device's stream and returns memory for its results, in the order of the graph's outputs.
     ///
     /// # Errors
     /// When an operand is missing or of another type, a symbol is out of range, memory runs out or the device failed.
@@ -138,7 +137,7 @@ impl Plan {
         let mut table = vec![];
         if module.table_buffer.is_some() {
             fill_table(module, bindings, &mut table)?;
-            // The program's table has whole vectors.
+            // The shader declares the table in whole 16-byte vectors.
             table.resize(table.len().max(1).next_multiple_of(16), 0);
         }
         let windows = module.plan.arena.windows.iter();
@@ -165,7 +164,7 @@ impl Plan {
                 _ if module.table_buffer == Some(number) => Bound::Table(&table),
                 (Some(value), _) => value.bound(),
                 (None, Some(slot)) => Bound::Block(&windows[slot.window], slot.offset),
-                // Nothing uses it.
+                // Unused.
                 (None, None) => Bound::Table(&[]),
             });
         let places: Vec<_> = places.collect();
@@ -229,7 +228,7 @@ impl Plan {
     }
 }
 
-/// The inputs of a run that may be overwritten, by program buffer.
+/// The donated inputs of a run, by program buffer.
 struct Donated(Vec<usize>);
 
 impl Donated {
@@ -239,7 +238,7 @@ impl Donated {
         Donated(names.filter_map(buffer).collect())
     }
 
-    /// The memory of an input in whose place the result in `output` may be; no other result is given it.
+    /// Takes the memory of a donated input that the result in `output` may overwrite; each is taken once.
     fn take(
         &mut self,
         module: &Module,
@@ -263,14 +262,14 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-/// Bytes of a value under symbol values, as whole vectors of sixteen bytes, which wide loads read.
+/// Bytes of a value under these symbol values, rounded up to 16 bytes for vector loads.
 fn bytes_of(ty: &TensorType, bindings: &Bindings) -> u64 {
     let most = ty.max_bytes();
     let actual = ty.dtype.size().and_then(|size| {
         let extents = ty.shape.eval(bindings)?;
         Some(extents.iter().product::<usize>() as u64 * size as u64)
     });
-    // Where the planes of blocks lie follows from the most elements that there can be.
+    // Plane offsets of blocks depend on the maximum number of elements.
     actual.unwrap_or(most).max(1).next_multiple_of(16)
 }
 

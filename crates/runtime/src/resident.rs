@@ -1,7 +1,8 @@
-//! Tensors that stay on the device between runs: weights, which never change, and states, which graphs update.
+//! Resident tensors, which stay on the device between runs: weights, which never change, and states, which graphs
+//! update.
 //!
-//! A file's blocks lie on the device as planes ([`tallow_quant::plane_offsets`]). The device rearranges them when they are
-//! uploaded; the host does when they are read back.
+//! The device stores a file's blocks as planes ([`tallow_quant::plane_offsets`]). A kernel repacks them after an
+//! upload; the host does so when they are read back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub struct DeviceWeight {
     pub(crate) value: DeviceValue,
 }
 
-/// A tensor on the device that outlives runs.
+/// A mutable tensor on the device that persists across runs.
 #[derive(Clone, Debug)]
 pub struct DeviceState {
     pub(crate) ty: TensorType,
@@ -29,11 +30,11 @@ pub struct DeviceState {
 }
 
 impl DeviceWeight {
-    /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which the device rearranges to planes.
-    /// `progress` is told the bytes done and the bytes in all.
+    /// Uploads `bytes`: row-major elements, or the blocks of a GGUF file, which the device repacks to planes.
+    /// `progress` receives the bytes done and the total.
     ///
     /// # Errors
-    /// When the byte count is not that of the type, or the device's memory does not suffice.
+    /// When the byte count does not match the type, or device memory runs out.
     pub fn upload(
         context: &Arc<Context>,
         name: &str,
@@ -48,12 +49,12 @@ impl DeviceWeight {
         Ok(DeviceWeight { ty: ty.clone(), value: DeviceValue::Buffer(buffer) })
     }
 
-    /// A value that was computed on the device, as it lies there.
+    /// Wraps a value that was computed on the device, in its layout.
     pub fn of_value(ty: &TensorType, value: DeviceValue) -> DeviceWeight {
         DeviceWeight { ty: ty.clone(), value }
     }
 
-    /// The memory.
+    /// The device memory.
     pub fn value(&self) -> &DeviceValue {
         &self.value
     }
@@ -63,7 +64,7 @@ impl DeviceWeight {
         buffer_bytes(&self.ty)
     }
 
-    /// The bytes that it was uploaded from: row-major little-endian elements, or blocks as they lie in a GGUF file.
+    /// The uploaded bytes: row-major little-endian elements, or blocks in GGUF layout.
     ///
     /// # Errors
     /// When the device fails.
@@ -83,7 +84,7 @@ impl DeviceState {
         Ok(DeviceState { ty: ty.clone(), buffer })
     }
 
-    /// The elements, row-major and little-endian; blocks as they lie in a GGUF file.
+    /// The elements, row-major and little-endian; blocks in GGUF layout.
     ///
     /// # Errors
     /// When the device fails.
@@ -91,10 +92,10 @@ impl DeviceState {
         read("state", context, &self.ty, &DeviceValue::Buffer(self.buffer.clone()))
     }
 
-    /// Replaces the elements.
+    /// Overwrites the elements.
     ///
     /// # Errors
-    /// When the byte count is not that of the type, or the device fails.
+    /// When the byte count does not match the type, or the device fails.
     pub fn write(&self, context: &Context, bytes: &[u8]) -> Result<(), ExecError> {
         let fail = |why: String| ExecError::Leaf { what: "state", name: self.buffer.name().into(), why };
         check_bytes(&self.ty, bytes).map_err(fail)?;
@@ -102,12 +103,12 @@ impl DeviceState {
     }
 }
 
-/// Bytes of a tensor, as whole vectors of sixteen bytes, which wide loads read.
+/// Bytes of a tensor, rounded up to 16 bytes for vector loads.
 pub(crate) fn buffer_bytes(ty: &TensorType) -> u64 {
     ty.max_bytes().max(1).next_multiple_of(16)
 }
 
-/// Refuses bytes that are not as many as a file has for a type.
+/// Checks that the number of bytes matches the type in a file.
 fn check_bytes(ty: &TensorType, bytes: &[u8]) -> Result<(), String> {
     let expected = match ty.dtype {
         DType::Block(format) => {
@@ -121,7 +122,7 @@ fn check_bytes(ty: &TensorType, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Writes bytes of a file, which were checked, to a tensor's buffer.
+/// Uploads a file's bytes, already checked, to a tensor's buffer.
 pub(crate) fn write(
     context: &Context,
     ty: &TensorType,
@@ -135,7 +136,7 @@ pub(crate) fn write(
     }
 }
 
-/// Reads what [`write`] writes.
+/// Reads back what [`write`] uploads.
 fn read(
     what: &'static str,
     context: &Context,
@@ -152,7 +153,7 @@ fn read(
     }
 }
 
-/// All elements of a type, whose bytes on the device are these, as a file has them.
+/// Converts all elements of a tensor from the device's layout to that of a file.
 pub(crate) fn as_in_file<'a>(ty: &TensorType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, QuantError> {
     match ty.dtype {
         DType::Block(format) => {

@@ -1,12 +1,13 @@
-//! The autotuner: which of a kernel's schedules is fastest on this device, measured once and kept on disk.
+//! The autotuner: measures which of a kernel's schedules is fastest on this device, once, and stores it on disk.
 //!
-//! Each fusion has a default schedule, which the cost model takes on every machine alike
-//! ([`tallow_codegen::schedules`] lists it first). With [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) the others are measured: each kernel alone, by the device's
-//! clock, over random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose results are
-//! not those of the default, but for the order of sums (`compare`), is dropped, however fast. What wins is kept in a file for
-//! device and driver (`store`), by the class of the fusion ([`tallow_codegen::class_of`]), so that no process measures it again.
+//! Each fusion has a default schedule, which the cost model takes on every machine ([`tallow_codegen::schedules`] lists
+//! it first). [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) measures the others: each kernel alone, by device
+//! timestamps, on random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose
+//! results differ from the default's by more than summation order explains (`compare`) is dropped, however fast. The
+//! winner is stored in a file per device and driver (`store`), by the class of the fusion
+//! ([`tallow_codegen::class_of`]), so that no process measures it again.
 //!
-//! Nothing here fails a compilation: what cannot be measured gets what the cost model takes.
+//! Nothing here fails a compilation: where measuring fails, the default is used.
 
 mod compare;
 mod data;
@@ -28,19 +29,19 @@ use self::store::{Entry, Store};
 use crate::executable::ExecError;
 use crate::vulkan::{Context, Pipeline, PipelineDesc};
 
-/// What a context knows of its device's kernels.
+/// Tuning results of a context's device.
 pub struct Tuner {
     store: Mutex<Store>,
-    /// Held while kernels are timed, which others would disturb. No holder waits for rayon: a thread of rayon's that waits takes
-    /// up other tasks, perhaps one that wants the same lock.
+    /// Locked while kernels are timed, which others would disturb. No holder may wait for rayon: a waiting rayon thread
+    /// runs other tasks, perhaps one that needs the same lock.
     timing: Mutex<()>,
-    /// Classes that could not be measured, which this process does not try again.
+    /// Classes that could not be measured; this process does not retry them.
     refused: Mutex<HashSet<String>>,
     measured: AtomicU64,
     limits: Limits,
 }
 
-/// A fusion of which nothing is known yet.
+/// A fusion without a tuning result.
 struct Unknown<'a> {
     fusion: &'a Fusion,
     schedules: Vec<Schedule>,
@@ -48,20 +49,19 @@ struct Unknown<'a> {
 }
 
 impl Tuner {
-    /// A tuner whose file is below `dir` (without one it remembers as long as it lives), for the device and driver that
-    /// `device` names.
+    /// A tuner for `device`, with its file below `dir`. Without a directory, results last only as long as the tuner.
     pub(crate) fn open(dir: Option<&Path>, device: &Device) -> Tuner {
         let store = Mutex::new(Store::open(dir, device));
         let (timing, refused) = (Mutex::new(()), Mutex::default());
         Tuner { store, timing, refused, measured: AtomicU64::new(0), limits: Limits::default() }
     }
 
-    /// Fusions whose schedules were measured so far, rather than found.
+    /// Number of fusions that were measured so far, not found in the store.
     pub fn measured(&self) -> u64 {
         self.measured.load(Ordering::Relaxed)
     }
 
-    /// What is fastest for each fusion of a fused graph that has several candidates.
+    /// The fastest schedule for each fusion of a fused graph that has several candidates.
     pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Schedules {
         let caps = context.caps();
         if caps.timestamp_period_ps == 0 {
@@ -73,11 +73,11 @@ impl Tuner {
         let (mut unknown, mut seen): (Vec<Unknown<'_>>, HashSet<&Fusion>) = (vec![], HashSet::new());
         for (_, node) in graph.nodes() {
             let Op::Fusion(fusion) = &node.op else { continue };
-            // Layers of one shape share theirs.
+            // Repeated layers share their fusions.
             if !seen.insert(fusion) {
                 continue;
             }
-            // What cannot be generated says so where it is generated.
+            // Code generation reports its errors later.
             let schedules = tallow_codegen::schedules(fusion, caps).unwrap_or_default();
             let Some(first) = schedules.first().filter(|_| schedules.len() > 1) else { continue };
             let class = class_of(fusion, first, caps);
@@ -103,7 +103,7 @@ impl Tuner {
         for (one, kernels) in unknown.iter().zip(prepared.unwrap_or_default()) {
             let Some(schedule) = self.measure(context, one, &kernels) else { continue };
             for fusion in &of_class[&one.class] {
-                // Of other extents, what is fastest may not be a candidate.
+                // The fastest schedule may not be a candidate for other extents.
                 if tallow_codegen::schedules(fusion, caps).is_ok_and(|all| all.contains(&schedule)) {
                     chosen.insert((*fusion).clone(), schedule);
                 }
@@ -112,8 +112,8 @@ impl Tuner {
         chosen
     }
 
-    /// What is kept for a class; the default of these schedules where it is none of them, as what was measured for other
-    /// extents of the class may not be a candidate here.
+    /// The stored schedule of a class. The default if it is not in `schedules`: it was measured for other extents of
+    /// the class, and may not be a candidate here.
     fn known(&self, class: &str, schedules: &[Schedule]) -> Option<Schedule> {
         let store = lock(&self.store);
         let kept = store.get(class)?;
@@ -121,7 +121,8 @@ impl Tuner {
         schedules.iter().find(kept).or(schedules.first()).copied()
     }
 
-    /// Kernels and pipelines of all candidates of several fusions, made in parallel. A schedule that the device has no room for has none.
+    /// Kernels and pipelines of all candidates of several fusions, created in parallel. `None` for duplicates, and for
+    /// schedules that the device cannot run.
     fn prepare(
         &self,
         context: &Arc<Context>,
@@ -138,7 +139,7 @@ impl Tuner {
             kernels
         };
         let generated: Vec<Vec<Option<(Kernel, Table)>>> = unknown.iter().map(generate).collect();
-        // Made before the lock is held, like these.
+        // Created before the timing lock is taken, like these.
         context.prepare_uploads()?;
         let counts: Vec<usize> = generated.iter().map(Vec::len).collect();
         let mut all = Candidate::all(context, generated.into_iter().flatten().collect()).into_iter();
@@ -152,7 +153,7 @@ impl Tuner {
         kernels: &[Option<Candidate>],
     ) -> Option<Schedule> {
         let _timing = lock(&self.timing);
-        // Another thread may have been faster.
+        // Another thread may have measured it meanwhile.
         if let Some(schedule) = self.known(&one.class, &one.schedules) {
             return Some(schedule);
         }
@@ -176,7 +177,7 @@ impl Tuner {
                 Outcome::Skipped => {}
             }
         }
-        // What says nothing of itself says nothing of the others.
+        // If the default has no time, neither has any other, and the default stays.
         let best = fastest(&outcomes).unwrap_or(0);
         let micros = |i: usize| match &outcomes[i] {
             Outcome::Time(ns) => ns / 1e3,
@@ -195,12 +196,12 @@ impl Tuner {
     }
 }
 
-/// Locks what stays valid when a holder panics: each changes it by one call.
+/// Locks data that stays valid when a holder panics: each holder changes it by one call.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Types of operands and results, for people.
+/// Types of operands and results as text, for people.
 fn types(fusion: &Fusion) -> String {
     let list = |types: Vec<String>| types.join(" ");
     let operands = list(fusion.body.params().iter().map(ToString::to_string).collect());
@@ -208,7 +209,7 @@ fn types(fusion: &Fusion) -> String {
     format!("{operands} -> {results}")
 }
 
-/// Leaves so many kernels, each of other code.
+/// Limits the candidates to `most` kernels with distinct code.
 fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
     let mut texts: Vec<String> = vec![];
     for slot in kernels {
@@ -220,7 +221,7 @@ fn distinct(kernels: &mut [Option<(Kernel, Table)>], most: usize) {
     }
 }
 
-/// Pipelines of kernels, in their order.
+/// Pipelines of the kernels, in their order.
 fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipeline>>, ExecError> {
     let cache = crate::cache_dir::cache_dir();
     let (spirv, _) = compile_kernels(kernels, context.caps(), cache.as_deref())?;
@@ -230,16 +231,17 @@ fn pipelines(context: &Arc<Context>, kernels: &[Kernel]) -> Result<Vec<Arc<Pipel
 }
 
 impl Candidate {
-    /// A candidate of a kernel and the table that it was generated with.
+    /// A candidate for a kernel and the symbol table that it was generated with.
     ///
     /// # Errors
-    /// When the shader does not compile or the driver makes no pipeline of it.
+    /// When the shader does not compile or the driver fails to create its pipeline.
     pub fn new(context: &Arc<Context>, kernel: Kernel, table: Table) -> Result<Self, ExecError> {
         let pipeline = pipelines(context, std::slice::from_ref(&kernel))?.remove(0);
         Ok(Candidate { kernel, table, pipeline })
     }
 
-    /// Candidates of several kernels, made in parallel; none for what the compiler or the driver refuses, which is told.
+    /// Candidates for several kernels, created in parallel; `None`, with a warning, where the compiler or the driver
+    /// fails.
     pub fn all(context: &Arc<Context>, made: Vec<Option<(Kernel, Table)>>) -> Vec<Option<Candidate>> {
         let kernels: Vec<Kernel> = made.iter().flatten().map(|(kernel, _)| kernel.clone()).collect();
         if let Ok(pipelines) = pipelines(context, &kernels) {
@@ -250,7 +252,7 @@ impl Candidate {
             };
             return made.into_iter().map(&mut candidate).collect();
         }
-        // One of them fails: the others are as good as before.
+        // One of them fails: create each separately.
         let alone = |(kernel, table): (Kernel, Table)| {
             let name = kernel.name.clone();
             let refused = |error: &ExecError| tracing::warn!("a schedule of {name} is not tried: {error}");

@@ -1,25 +1,26 @@
-//! Whether two kernels of one fusion computed the same, but for the order of their sums.
+//! Comparison of the results of two kernels of one fusion, with tolerance for the order of summation.
 //!
-//! *Bounds.* A sum of `n` products, in f32 and in any order, is off by about `2^-24 sqrt(n)` of the sizes that it adds up,
-//! which for random operands are `sqrt(n)` times the result: less than `2^-24 n` of the results' root mean square, for the
-//! `n <= 2^17` of any tensor that has a row in shared memory or an invocation's loop. So [`ELEMENT`] is `2^-6` of element and root mean square, and the mean
-//! square error, which averages, [`MEAN`] is `2^-20` of the results': a sum without one of its `2^17` terms already has `2^-17`.
-//! An element of another place, or none at all, is off by about the root mean square. Where results are rounded to narrow
-//! types, sums that differ a little may fall to both sides of a step: then a step is allowed.
+//! *Bounds.* A sum of `n` products in f32, in any order, has an error of about `2^-24 sqrt(n)` times the sum of the
+//! magnitudes. For random operands the latter is about `sqrt(n)` times the result. So the error is below `2^-24 n`
+//! times the root mean square of the results, for the `n <= 2^17` of any row in shared memory or in an invocation's
+//! loop. So an element may differ by [`ELEMENT`], `2^-6` of its magnitude plus the root mean square. The mean square
+//! error, which averages, may be [`MEAN`], `2^-20` of the mean square. A sum that lacks one of its `2^17` terms already
+//! has `2^-17`, and a missing or misplaced element differs by about the root mean square. Where results are rounded to
+//! narrow types, slightly different sums may round to different values, so one rounding step is allowed.
 
 use tallow_ir::{DType, TensorType, float8};
 use tallow_quant::{Format, dequantize};
 
 use crate::resident::as_in_file;
 
-/// By how much an element may differ, of its size and the root mean square of all.
+/// Tolerance of an element, relative to its magnitude plus the root mean square.
 const ELEMENT: f64 = 1.0 / 64.0;
 
-/// What the mean square of differences may be, of the mean square of all.
+/// Tolerance of the mean square error, relative to the mean square.
 const MEAN: f64 = 1.0 / (1 << 20) as f64;
 
-/// Half a step between floats of a type, relative to their size. Few sums fall to different sides of one: those that are nearer to
-/// the middle between two floats than they differ by, one of 2^7 in f16 where sums differ by `2^-18`.
+/// Half the spacing of a type's floats, relative to their magnitude. Few sums round differently: those that are closer
+/// to a rounding boundary than they differ by. These are one in 2^7 for f16, where sums differ by `2^-18`.
 fn step(dtype: DType) -> f64 {
     match dtype {
         DType::F8E4M3 => 1.0 / 16.0,
@@ -30,8 +31,8 @@ fn step(dtype: DType) -> f64 {
     }
 }
 
-/// What is wrong with `found`, the bytes of a result on the device, where `expected` is what another kernel of the same
-/// fusion made of the same operands; `None` if nothing is.
+/// Why `found` is wrong, the result bytes of a kernel on the device; `None` if it is not. `expected` are those of
+/// another kernel of the same fusion with the same operands.
 pub fn difference(ty: &TensorType, expected: &[u8], found: &[u8]) -> Option<String> {
     if expected.len() != found.len() {
         return Some(format!("{} bytes where {} are expected", found.len(), expected.len()));
@@ -39,7 +40,7 @@ pub fn difference(ty: &TensorType, expected: &[u8], found: &[u8]) -> Option<Stri
     let Some((a, b)) = decode(ty, expected).zip(decode(ty, found)) else {
         return (expected != found).then(|| format!("elements of {} differ", ty.dtype));
     };
-    // Kernels that made nothing finite cannot be told apart.
+    // Results without finite elements cannot be compared.
     let finite = || a.iter().filter(|x| x.is_finite());
     let count = finite().count();
     if count == 0 {
@@ -66,15 +67,15 @@ pub fn difference(ty: &TensorType, expected: &[u8], found: &[u8]) -> Option<Stri
     }
     let mean = error / count as f64 / square;
     let allowed = match ty.dtype {
-        // A quarter of all one step off, which is twice `1 / levels` of the root mean square or so.
+        // A quarter of the elements is one step off; a step is about twice `1 / levels` of the root mean square.
         DType::Block(format) => MEAN + block_levels(format).powi(-2),
-        // One of 32 a whole step off.
+        // One in 32 elements is a whole step off.
         _ => MEAN + step * step / 8.0,
     };
     (square > 0.0 && mean > allowed).then(|| format!("the mean square error is {mean:.1e}"))
 }
 
-/// Elements as f64; `None` of integers, which are compared exactly.
+/// Elements as f64; `None` for integers, which are compared exactly.
 fn decode(ty: &TensorType, bytes: &[u8]) -> Option<Vec<f64>> {
     Some(match ty.dtype {
         DType::F8E4M3 => bytes.iter().map(|code| float8::decode(*code)).collect(),
@@ -94,12 +95,12 @@ fn plain(format: Format, bytes: &[u8]) -> Option<Vec<f64>> {
     Some(values.into_iter().map(f64::from).collect())
 }
 
-/// Levels to each side of zero, about: what the bits of an element tell apart.
+/// About how many quantization levels each side of zero has, from the bits per element.
 fn block_levels(format: Format) -> f64 {
     f64::from(1u32 << (8 * format.block_bytes() / format.block_elements()).clamp(2, 8)) / 2.0
 }
 
-/// The step between levels of the block of element `i`: of formats with a minimum, twice as fine at least.
+/// The quantization step in the block of element `i`; with a minimum, it is at most half as large.
 fn block_step(format: Format, values: &[f64], i: usize) -> f64 {
     let first = i / format.block_elements() * format.block_elements();
     let block = &values[first..values.len().min(first + format.block_elements())];
@@ -134,7 +135,7 @@ mod tests {
         let back: Vec<f32> = (0..n).map(|i| (0..terms).rev().map(|k| term(i, k)).sum()).collect();
         assert!(forth != back);
         assert_eq!(difference(&ty(DType::F32, n.into()), &f32s(&forth), &f32s(&back)), None);
-        // Without the last of their terms they are not.
+        // A sum without its last term differs.
         let short: Vec<f32> = (0..n).map(|i| (0..terms - 1).map(|k| term(i, k)).sum()).collect();
         assert!(difference(&ty(DType::F32, n.into()), &f32s(&forth), &f32s(&short)).is_some());
     }

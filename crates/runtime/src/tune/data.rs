@@ -1,25 +1,26 @@
-//! Random contents for operands of kernels that are measured.
+//! Random operands for kernels that are measured.
 
 use tallow_ir::{DType, Format, TensorType};
 use tallow_quant::{QuantError, random_blocks};
 
-/// Bytes that are made; operands repeat them. Rows of neighbours then differ in where they begin, as it is no power of two.
+/// Bytes that are generated; operands repeat them. Not a power of two, so that adjacent rows start at different
+/// positions.
 const PATTERN: usize = 3 << 18;
 
-/// Root mean square of what is multiplied, and of the weights in blocks that it is multiplied by: results of long rows then stay
+/// Root mean square of the activations, and of the block weights that multiply them: results of long rows then stay
 /// within f16.
 const VALUES: f32 = 1.0;
 const WEIGHTS: f32 = 0.05;
 
-/// Signs of floats that are in no blocks.
+/// Signs of floats outside blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signs {
     Both,
-    /// As of squares, whose root a kernel may take.
+    /// Like squares, whose root a kernel may take.
     Positive,
 }
 
-/// Bytes of a tensor of random values as a file has them, the same for one `seed`. Integers are small, as indices and counts are.
+/// Random bytes of a tensor in a file's layout, reproducible by `seed`. Integers are small, as indices and counts are.
 pub(super) fn random(ty: &TensorType, seed: u64, signs: Signs) -> Result<Vec<u8>, QuantError> {
     let elements = ty.shape.max_numel() as usize;
     let (format, size) = match ty.dtype {
@@ -39,7 +40,7 @@ pub(super) fn random(ty: &TensorType, seed: u64, signs: Signs) -> Result<Vec<u8>
     if pattern.is_empty() {
         return Ok(pattern);
     }
-    // Of -8 ..= 7 the bits below the sign: no index is negative, and no float of 8 bits is NaN or next to nothing.
+    // The input is -8 ..= 7. Clearing the sign makes indices nonnegative; the mask excludes NaN and tiny 8-bit floats.
     match ty.dtype {
         DType::U8 => pattern.iter_mut().for_each(|byte| *byte &= 7),
         DType::F8E4M3 => pattern.iter_mut().for_each(|byte| *byte = (*byte & 0x87) | 0x30),

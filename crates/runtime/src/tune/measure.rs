@@ -1,4 +1,4 @@
-//! Times kernels of one fusion, each alone, on random operands.
+//! Times the kernels of one fusion, each alone, on random operands.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,70 +15,70 @@ use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, 
 use crate::resident::{buffer_bytes, write};
 use crate::vulkan::{Buffer, Context, MemoryUse, Pipeline, Recording};
 
-/// How much is spent on one fusion.
+/// Budget for tuning one fusion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Kernels that are tried.
+    /// The most kernels to try.
     pub tried: usize,
-    /// After this time no other is.
+    /// Time limit; no further kernel starts after it.
     pub time: Duration,
-    /// Bytes of operands and results in all their copies, which no cache holds.
+    /// Total bytes of all copies of operands and results, more than any cache holds.
     pub rotated: u64,
-    /// Bytes of one copy; a fusion that needs more is not measured.
+    /// The most bytes of one copy; a fusion that needs more is not measured.
     pub largest: u64,
 }
 
 impl Default for Limits {
-    /// The caches of GPUs hold up to 256 MiB. Three seconds are for slow devices: kernels of a GPU take milliseconds at most.
+    /// GPU caches hold up to 256 MiB. Three seconds are for slow devices: kernels of a GPU take milliseconds at most.
     fn default() -> Self {
         Limits { tried: 10, time: Duration::from_secs(3), rotated: 256 << 20, largest: 2 << 30 }
     }
 }
 
-/// Most copies of the operands.
+/// The most copies of the operands.
 const MOST_COPIES: u64 = 64;
 
-/// Nanoseconds of dispatches that one recording times, and fewest and most of them.
+/// Target duration of one recording in nanoseconds, and the fewest and most dispatches in it.
 const RECORDED: u64 = 10_000_000;
 const DISPATCHES: (u64, u64) = (3, 64);
 
-/// How often each kernel's recording is run, in turn with the others', so that none finds the device in another state.
+/// Runs of each kernel's recording, interleaved with the others', so that all see the device in the same state.
 const ROUNDS: usize = 9;
 
-/// For how long they run before anything counts. The clocks of an idle H200 take 0.1 s to rise; until then kernels take up to
-/// six times as long.
+/// Warm-up time. The clocks of an idle H200 take 0.1 s to rise; until then kernels take up to six times as long.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// By how much another choice than the first must be faster. Chance is 3 %; but what is 4 to 9 % faster alone has made all
-/// kernels behind it in a graph 6 to 12 % slower (docs/decisions/0021-autotuner.md), and the first choices were found in whole
-/// graphs, if on one device.
+/// A schedule replaces the default only if its time is below this fraction of the default's. Noise is 3 %, but a kernel
+/// that was 4 to 9 % faster alone has made all kernels after it in a graph 6 to 12 % slower
+/// (docs/decisions/0021-autotuner.md). The defaults were found in whole graphs, if on one device.
 const GAIN: f64 = 0.9;
 
-/// What every byte of results is before a kernel writes them: NaN in each type of floats that there is, and scales of blocks.
+/// Fills results before a kernel writes them: NaN in each float type, also as scales of blocks.
 const UNWRITTEN: u32 = 0xffff_ffff;
 
-/// A kernel that computes a fusion, ready to run.
+/// A kernel for a fusion, ready to run.
 pub struct Candidate {
     /// The kernel.
     pub kernel: Kernel,
-    /// The symbol expressions that it reads.
+    /// The symbol table that it reads.
     pub table: Table,
-    /// Made of the kernel.
+    /// The kernel's pipeline.
     pub pipeline: Arc<Pipeline>,
 }
 
-/// What became of a candidate.
+/// Result of measuring a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Median nanoseconds of a dispatch with the barrier before it; of a kernel that symbols lengthen, of a long and a short one together.
+    /// Median nanoseconds of a dispatch with the barrier before it; if the loop length depends on symbols, the sum for
+    /// a long and a short one.
     Time(f64),
-    /// Its results are not those of the first.
+    /// Its results differ from those of the default.
     Wrong(String),
-    /// There is no kernel, or no time was left for it.
+    /// It has no kernel, or time ran out.
     Skipped,
 }
 
-/// The fastest, or the first where none is faster by a tenth; `None` where the first was not timed.
+/// The fastest candidate, or the first if none is faster by a tenth; `None` if the first was not timed.
 pub fn fastest(outcomes: &[Outcome]) -> Option<usize> {
     let time = |outcome: &Outcome| match outcome {
         Outcome::Time(ns) => Some(*ns),
@@ -90,10 +90,10 @@ pub fn fastest(outcomes: &[Outcome]) -> Option<usize> {
     Some(if ns < GAIN * first { best } else { 0 })
 }
 
-/// Times candidates of one fusion; the first is the one that the others must agree with.
+/// Times candidates of one fusion; the first is the reference for the results of the others.
 ///
 /// # Errors
-/// When the device writes no timestamps, has no room for the operands, or fails.
+/// When the device writes no timestamps, lacks memory for the operands, or fails.
 pub fn measure(
     context: &Arc<Context>,
     fusion: &Fusion,
@@ -107,8 +107,8 @@ pub fn measure(
     let lengths = lengths(fusion).ok_or_else(|| refused(fusion, "symbols have no values"))?;
     let mut prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Both)?;
     if prepared.1.is_empty() {
-        // Of random numbers the first computes nothing that others could be compared with, as where it takes the root of a sum of
-        // squares that another kernel has computed.
+        // With random signs the first computes no finite results to compare with, for example the root of a sum of
+        // squares from another kernel.
         prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Positive)?;
     }
     let (mut outcomes, mut runs) = prepared;
@@ -133,7 +133,7 @@ pub fn measure(
     Ok(outcomes)
 }
 
-/// The outcomes so far, and what is to be timed of which candidates: none where the first gives no results over operands with
+/// Outcomes so far, and the recordings to time, by candidate: none if the first has no finite results on operands with
 /// these signs.
 type PreparedAll = (Vec<Outcome>, Vec<(usize, Vec<Timed>)>);
 
@@ -164,7 +164,7 @@ fn prepare_all(
     Ok((outcomes, runs))
 }
 
-/// Dispatches of one kernel, one behind a barrier behind the other as in most graphs, and what one took in each run of all.
+/// Dispatches of one kernel, separated by barriers as in most graphs, and the time per dispatch in each run.
 struct Timed {
     recording: Recording,
     dispatches: u64,
@@ -178,8 +178,8 @@ impl Timed {
     }
 }
 
-/// Runs a candidate once for each length and compares its results with those expected, which the first candidate's become; then
-/// records what is timed. The inner error says what is wrong with the results.
+/// Runs a candidate once per length and compares its results with `expected`, which the first candidate fills. Then
+/// makes the recordings to time. The inner error says what is wrong with the results.
 fn prepare(
     context: &Arc<Context>,
     candidate: &Candidate,
@@ -197,7 +197,7 @@ fn prepare(
         if expected.len() == length {
             expected.push(found.clone());
         }
-        // The first is compared with itself: results of which nothing is finite say nothing of the others.
+        // The first is compared with itself: it is rejected if no element is finite.
         if let Some(why) = operands.differ(&expected[length], &found) {
             return Ok(Err(why));
         }
@@ -212,11 +212,12 @@ fn refused(fusion: &Fusion, why: &str) -> ExecError {
     ExecError::Leaf { what: "kernel", name: fusion.kind.name().into(), why: why.into() }
 }
 
-/// Values of the symbols under which every slice and update is within its tensor: the greatest. Where that is too much, symbols
-/// that are no extent of a result, like a position, are halved as often as it takes, or else all.
+/// Symbol values to measure with: the largest for which every slice and update is in bounds. If the maxima are not,
+/// symbols that are not extents of a result (such as a position) are halved until they are, or else all symbols.
 ///
-/// Where results have no symbol, as those of one query over a cache, a kernel is measured with an eighth of that too: a cache that is
-/// nearly empty wants other parts than a full one. Where they have, most are computed by runs of as many rows as there may be.
+/// If results have no symbolic extents, as for one query over a cache, the kernel is also measured with an eighth of
+/// these values: a nearly empty cache needs another partition than a full one. Otherwise most results are computed by
+/// runs of as many rows as possible.
 fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
     let constraints = fusion.body.constraints();
     let results = || fusion.body.outputs().iter().map(|o| fusion.body.ty(o.value));
@@ -240,9 +241,9 @@ fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
     Some(if several { vec![most, few] } else { vec![most] })
 }
 
-/// Operands and results of a fusion, in copies.
+/// Operands and results of a fusion, in several copies.
 struct Operands {
-    /// Of each copy: operands, then results; a result that is written to an operand is that buffer.
+    /// By copy: operands, then results. A result that updates an operand is the same buffer.
     copies: Vec<Vec<Arc<Buffer>>>,
     params: usize,
     results: Vec<TensorType>,
@@ -264,7 +265,7 @@ impl Operands {
         if bytes > limits.largest {
             return Err(refused(fusion, &format!("has {bytes} bytes of operands and results")));
         }
-        // A processor's caches are smaller, and so is its patience.
+        // A CPU has smaller caches and is slower.
         let rotated = if context.caps().is_software() { limits.rotated / 16 } else { limits.rotated };
         let mut copies: Vec<Vec<Arc<Buffer>>> = vec![];
         for copy in 0..(rotated / bytes.max(1)).clamp(1, MOST_COPIES) {
@@ -314,13 +315,13 @@ impl Operands {
         Ok(())
     }
 
-    /// Leaves nothing in the first copy's results of what was written there.
+    /// Overwrites the first copy's results with [`UNWRITTEN`].
     fn clear(&self, context: &Context) -> Result<(), Error> {
         let results = &self.copies[0][self.params..];
         results.iter().try_for_each(|buffer| context.fill(buffer, 0, buffer.size(), UNWRITTEN))
     }
 
-    /// The bytes of the first copy's results.
+    /// Reads the first copy's results.
     fn read_results(&self, context: &Context) -> Result<Vec<Vec<u8>>, Error> {
         let read = |(ty, buffer): (&TensorType, &Arc<Buffer>)| {
             let mut bytes = vec![0; ty.max_bytes() as usize];
@@ -342,10 +343,10 @@ impl Operands {
     }
 }
 
-/// What a candidate binds, over a list of buffers.
+/// Bindings of a candidate, over a list of buffers.
 struct Bound {
     buffers: Vec<Arc<Buffer>>,
-    /// Of each copy.
+    /// By copy.
     ranges: Vec<Vec<BindRange>>,
     grid: [u32; 3],
 }
@@ -370,7 +371,7 @@ impl Bound {
             buffers.push(buffer);
             buffers.len() - 1
         };
-        // The same for all copies: the table, the codebooks, and scratch, which each dispatch leaves as it was.
+        // Shared by all copies: the table, the codebooks, and scratch, which each dispatch restores.
         let mut shared = vec![];
         for binding in &kernel.bindings {
             shared.push(match binding.source {
@@ -410,7 +411,7 @@ impl Bound {
         Ok(Bound { buffers, ranges, grid })
     }
 
-    /// So many dispatches, one after the other, each over the next copy.
+    /// Records `times` dispatches, each on the next copy.
     fn recording(
         &self,
         context: &Context,

@@ -1,9 +1,9 @@
-//! What was measured, kept in a file for each device and driver.
+//! Store of tuning results: one file per device and driver.
 //!
-//! A file of JSON lines, `<dir>/tuning/<vendor>-<device>-<driver's cache id>.jsonl`, for people to read and to delete. The first line names
-//! format, device and driver; each other is an [`Entry`]. Whoever adds an entry reads the file again, so that what other
-//! processes added stays, and replaces it whole. A line that is no entry is ignored, a file of another format, device or driver
-//! altogether; nothing in a file can do more than name one of the candidates of a kernel.
+//! The file is `<dir>/tuning/<vendor>-<device>-<driver's cache id>.jsonl` in JSON lines, readable, and safe to delete.
+//! The first line names format, device and driver; each other line is an [`Entry`]. Adding an entry reads the file
+//! again, so that entries of other processes stay, and replaces it atomically. Invalid lines are ignored, and so are
+//! whole files of another format, device or driver. A file can only select among the candidates of a kernel.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,13 +16,13 @@ use tallow_ir::DeviceCaps;
 
 use crate::cache_dir::write_atomically;
 
-/// The version of the file format and of what makes a choice win.
+/// Version of the file format and of the rule by which a schedule wins.
 const FORMAT: u32 = 3;
 
-/// A larger file is damage: a thousand models have fewer kernels.
+/// A larger file is corrupt: a thousand models have fewer kernels.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The device and driver that entries hold for: the file's first line.
+/// The device and driver that entries are valid for: the file's first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     tallow_tuning: u32,
@@ -33,7 +33,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device of these caps, whose driver gives its pipeline cache this id.
+    /// The device of these caps, with the pipeline cache UUID of its driver.
     pub fn new(caps: &DeviceCaps, cache_uuid: [u8; 16]) -> Device {
         let uuid: String = cache_uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         let file = format!("{:04x}-{:04x}-{uuid}.jsonl", caps.vendor_id, caps.device_id);
@@ -41,24 +41,24 @@ impl Device {
     }
 }
 
-/// What was measured for a class of fusions.
+/// Tuning result for a class of fusions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The class, see [`tallow_codegen::class_of`].
     pub class: String,
-    /// For people: the kernel, and the types of operands and results of the one that was measured.
+    /// For people: the kernel that was measured.
     pub kernel: String,
-    /// As above.
+    /// For people: the types of its operands and results.
     pub types: String,
-    /// The schedule, as it prints.
+    /// The schedule as text.
     pub schedule: String,
-    /// Median microseconds with it.
+    /// Median microseconds with this schedule.
     pub micros: f64,
-    /// Median microseconds with what the cost model takes.
+    /// Median microseconds with the cost model's default.
     pub first_micros: f64,
 }
 
-/// All that is known of a device.
+/// All tuning results of a device.
 #[derive(Debug)]
 pub struct Store {
     device: Device,
@@ -67,23 +67,23 @@ pub struct Store {
 }
 
 impl Store {
-    /// What the file below `dir` knows; without a directory nothing, and nothing is kept.
+    /// Loads the file below `dir`; without a directory, the store is empty and not persistent.
     pub fn open(dir: Option<&Path>, device: &Device) -> Store {
         let path = dir.map(|dir| dir.join("tuning").join(&device.file));
         let entries = path.as_deref().map(|path| read(path, device)).unwrap_or_default();
         Store { device: device.clone(), path, entries }
     }
 
-    /// What is known of a class.
+    /// The result for a class.
     pub fn get(&self, class: &str) -> Option<&Entry> {
         self.entries.get(class)
     }
 
-    /// Keeps an entry. A file that cannot be written is said once, and forgotten.
+    /// Adds an entry and writes the file. Warns once if that fails.
     pub fn put(&mut self, entry: Entry) {
         if let Some(path) = &self.path {
             let mut kept = read(path, &self.device);
-            // What this process measured is newer.
+            // Results of this process are newer.
             kept.append(&mut self.entries);
             self.entries = kept;
         }
@@ -108,7 +108,7 @@ impl Store {
     }
 }
 
-/// The entries of a file that is one of this device and driver.
+/// The entries of a file, if it is for this device and driver.
 fn read(path: &Path, device: &Device) -> BTreeMap<String, Entry> {
     let mut bytes = vec![];
     let opened = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -163,7 +163,7 @@ mod tests {
         let again = Store::open(Some(dir.path()), &device());
         assert_eq!(again.get("a"), Some(&entry("a", "three")));
         assert_eq!(again.get("b"), Some(&entry("b", "two")));
-        // For people: a line each, behind what they are of.
+        // Readable: a line per entry, after the header.
         let file = fs::read_dir(dir.path().join("tuning")).unwrap().next().unwrap().unwrap();
         let text = fs::read_to_string(file.path()).unwrap();
         assert_eq!(text.lines().count(), 3);
@@ -204,7 +204,7 @@ mod tests {
         for cut in 0..good.len() {
             fs::write(&path, &good[..cut]).unwrap();
             let store = Store::open(Some(dir.path()), &device());
-            // All of the line but its end is a line.
+            // Only the final newline may be missing from a line.
             assert_eq!(store.get("a").is_some(), cut + 1 == good.len(), "cut to {cut} bytes");
         }
         let text = String::from_utf8(good.clone()).unwrap();
