@@ -1,4 +1,4 @@
-//! What callers hold: a device, its memory, its pipelines.
+//! Context: the entry point of the runtime, which owns a device, its memory and its pipelines.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,32 +20,32 @@ use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
 use crate::tune::{self, Tuner};
 
-/// Bytes that are written between two reports of progress where no staging copy is needed.
+/// Bytes between two progress reports where no staging copy is needed.
 const MAPPED_STEP: usize = 8 << 20;
 
-/// An open device. Shared between threads; everything made from it keeps it open.
+/// An open device, shared between threads; everything created from it keeps it open.
 pub struct Context {
     staging: Mutex<Option<Staging>>,
-    /// The kernel that rearranges blocks, once blocks were uploaded.
+    /// The kernel that repacks blocks, created by the first upload of blocks.
     repack: Mutex<Option<Arc<Pipeline>>>,
-    /// The codebooks of block formats, once a kernel reads them.
+    /// The codebooks of block formats, created for the first kernel that reads them.
     codebooks: Mutex<Option<Arc<Buffer>>>,
     cache: PipelineCache,
-    /// What is known of kernels, once they are tuned, and whether they are.
+    /// The autotuner, once tuning was enabled, and whether it is enabled now.
     tuner: OnceLock<Tuner>,
     tuning: AtomicBool,
     cache_dir: Option<PathBuf>,
     cache_uuid: [u8; 16],
-    /// Pipelines that the cache file holds.
+    /// Number of pipelines created when the cache file was last written.
     pipelines_saved: AtomicU64,
-    /// The device's, and what it was asked once it was open.
+    /// The device's capabilities, including those that need an open device to query.
     caps: DeviceCaps,
     pool: Arc<Pool>,
     device: Arc<Device>,
 }
 
 impl Context {
-    /// Opens the device that the options name, or the best there is.
+    /// Opens the device that the options name, or the best one.
     pub fn new(options: &RuntimeOptions) -> Result<Arc<Context>> {
         let opened = device::open(options)?;
         let dir: Option<&Path> = options.cache_dir.as_deref();
@@ -69,27 +69,28 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// What the device can do, less what the options disabled.
+    /// The device's capabilities, without what the options disable.
     pub fn caps(&self) -> &DeviceCaps {
         &self.caps
     }
 
-    /// Whether waiting keeps a processor busy: [`Wait::Poll`](crate::options::Wait::Poll).
+    /// Whether waiting spins and so occupies a CPU core: [`Wait::Poll`](crate::options::Wait::Poll).
     pub fn polls(&self) -> bool {
         self.device.polls()
     }
 
-    /// What the context has done so far.
+    /// Counters of the context's activity so far.
     pub fn counters(&self) -> Counters {
         self.device.counters()
     }
 
-    /// What became of the pipeline cache file when the context was created.
+    /// State of the pipeline cache file when the context was created.
     pub fn pipeline_cache_state(&self) -> &PipelineCacheState {
         &self.cache.state
     }
 
-    /// Whether kernels of graphs that are compiled from now on are tuned, as [`RuntimeOptions::tune`] says at first.
+    /// Enables or disables tuning of graphs that are compiled from now on; [`RuntimeOptions::tune`] is the initial
+    /// state.
     pub fn set_tuning(&self, on: bool) {
         if on {
             self.tuner.get_or_init(|| {
@@ -99,17 +100,17 @@ impl Context {
         self.tuning.store(on, Ordering::Relaxed);
     }
 
-    /// What measures kernels, where they are tuned.
+    /// The autotuner, if tuning is enabled.
     pub fn tuner(&self) -> Option<&Tuner> {
         self.tuner.get().filter(|_| self.tuning.load(Ordering::Relaxed))
     }
 
-    /// Makes what uploads of blocks need, so that none has to wait for rayon.
+    /// Creates the pipeline for block uploads, so that no upload waits for rayon.
     pub(crate) fn prepare_uploads(&self) -> Result<()> {
         self.repack_pipeline().map(|_| ())
     }
 
-    /// Bytes of memory that buffers take now, staging included.
+    /// Bytes of memory allocated for buffers, including staging.
     pub fn allocated_bytes(&self) -> u64 {
         lock(&self.device.allocator).generate_report().total_allocated_bytes
     }
@@ -124,12 +125,12 @@ impl Context {
         self.pool.or_after_trim(name, bytes, || Buffer::new(&self.device, name, bytes, memory))
     }
 
-    /// Creates pipelines in parallel; they come back in the order of `descs`.
+    /// Creates pipelines in parallel; returns them in the order of `descs`.
     pub fn create_pipelines(&self, descs: &[PipelineDesc<'_>]) -> Result<Vec<Arc<Pipeline>>> {
         pipeline::create_all(&self.device, &self.cache, descs)
     }
 
-    /// Writes the pipeline cache file, if pipelines were created since it was written last and the driver has more to keep.
+    /// Writes the pipeline cache file, if pipelines were created since the last write and the driver's cache grew.
     pub fn save_pipeline_cache(&self) -> Result<()> {
         let created = self.counters().pipelines_created;
         if self.pipelines_saved.swap(created, Ordering::Relaxed) != created {
@@ -138,14 +139,14 @@ impl Context {
         Ok(())
     }
 
-    /// Copies `data` to byte `offset` of `target` and on; over when it returns.
+    /// Copies `data` to `target` from byte `offset` on; blocks until done.
     ///
-    /// It waits for its turn behind everything that was submitted before.
+    /// The copy runs after everything submitted before.
     pub fn upload(&self, target: &Buffer, offset: u64, data: &[u8]) -> Result<()> {
         self.upload_with_progress(target, offset, data, &mut |_, _| {})
     }
 
-    /// [`Context::upload`] that reports its progress: bytes taken so far, bytes in all.
+    /// As [`Context::upload`], with progress: bytes done so far and the total.
     pub fn upload_with_progress(
         &self,
         target: &Buffer,
@@ -173,14 +174,13 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// Writes `data`, blocks of `format` as a file holds them, to `target` in the layout that kernels read
-    /// ([`tallow_quant::repack`]), into which the device brings them; over when it returns. `progress` is told the bytes
-    /// taken so far and the bytes in all.
+    /// Uploads `data`, blocks of `format` in a file's layout, and repacks them on the device to the layout that kernels
+    /// read ([`tallow_quant::repack`]); blocks until done. `progress` receives the bytes done so far and the total.
     ///
-    /// It waits for its turn behind everything that was submitted before.
+    /// The upload runs after everything submitted before.
     ///
     /// # Errors
-    /// When `data` are not whole blocks, `target` is too small, or the device fails.
+    /// When `data` is not whole blocks, `target` is too small, or the device fails.
     pub fn upload_blocks(
         &self,
         target: &Arc<Buffer>,
@@ -212,8 +212,8 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// The kernel that rearranges blocks. It is made without the lock, so that no thread of rayon's ever waits for one that
-    /// needs rayon; if another thread was faster, its pipeline serves.
+    /// The kernel that repacks blocks. It is created without the lock, so that no rayon thread waits for one that needs
+    /// rayon. If another thread was faster, its pipeline is used.
     fn repack_pipeline(&self) -> Result<Arc<Pipeline>> {
         let known = lock(&self.repack).clone();
         match known {
@@ -225,7 +225,7 @@ impl Context {
         }
     }
 
-    /// The codebooks of block formats, as [`tallow_quant::codebooks`] has them: one buffer for all that read them.
+    /// The codebooks of block formats, as in [`tallow_quant::codebooks`]: one buffer shared by all kernels.
     pub(crate) fn codebooks(&self) -> Result<Arc<Buffer>> {
         let mut kept = lock(&self.codebooks);
         if let Some(buffer) = &*kept {
@@ -237,7 +237,7 @@ impl Context {
         Ok(kept.insert(buffer).clone())
     }
 
-    /// Copies from byte `offset` of `source` on into `data`, after everything that was submitted before.
+    /// Copies from byte `offset` of `source` into `data`, after everything submitted before; blocks until done.
     pub fn download(&self, source: &Buffer, offset: u64, data: &mut [u8]) -> Result<()> {
         self.check_owner(source)?;
         source.check_range(offset, data.len() as u64)?;
@@ -251,7 +251,7 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// Fills `bytes` bytes from `offset` on with one 32-bit pattern; both are multiples of 4.
+    /// Fills `bytes` bytes from `offset` on with a 32-bit pattern; both are multiples of 4.
     pub fn fill(&self, target: &Buffer, offset: u64, bytes: u64, value: u32) -> Result<()> {
         self.check_owner(target)?;
         target.check_range(offset, bytes)?;
@@ -265,15 +265,15 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// Waits for what was submitted, and takes no more: who submits a run or a transfer, or wants memory, from now on
-    /// gets [`Error::Closed`]. Results that are there can still be read.
+    /// Waits for all submitted work and accepts no more: later runs, transfers and allocations get [`Error::Closed`].
+    /// Existing results can still be read.
     pub fn close(&self) -> Result<()> {
         self.device.close()
     }
 
-    /// Gives back the host memory through which transfers go; the next one takes it again.
+    /// Frees the staging memory for transfers; the next transfer allocates it again.
     pub fn release_staging(&self) {
-        // Every transfer waits for its end before the lock is free again.
+        // Every transfer finishes before it releases the lock.
         *lock(&self.staging) = None;
     }
 
@@ -283,7 +283,7 @@ impl Context {
         self.device.check_validation()
     }
 
-    /// What the validation layer reported since the last call or the last error of it.
+    /// Validation layer messages since the last call or the last error from it.
     pub fn take_validation_errors(&self) -> Vec<String> {
         self.device.take_validation_errors()
     }
@@ -322,7 +322,7 @@ impl std::fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // What is under way holds the device, which would hold it in turn.
+        // Work in flight and the device hold each other alive: closing breaks the cycle.
         lock(&self.device.stream).close(&self.device);
         if let Err(error) = self.save_pipeline_cache() {
             tracing::warn!("pipelines are not kept: {error}");

@@ -1,4 +1,5 @@
-//! Which lane holds which elements of a matrix, where kernels want to know: no extension tells it, so the device is asked.
+//! Fragment layout of cooperative matrices: no extension reports which lane holds which elements, so a kernel checks
+//! it.
 
 use std::sync::Arc;
 
@@ -13,18 +14,18 @@ use super::record::Recording;
 use crate::error::{Error, Result};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
 
-/// The name of the kernel in errors.
+/// The kernel's name in errors.
 const NAME: &str = "coopmat_fragment_layout";
 
-/// Lanes of the subgroup that tells.
+/// Lanes of the subgroup that checks.
 const LANES: usize = 32;
 
-/// Whether there are matrices of the size and subgroups of the size that kernels know an order of.
+/// Whether the device has 16x16 matrices and 32-wide subgroups, for which kernels assume a layout.
 fn wanted(caps: &DeviceCaps) -> bool {
     matrix::side(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
 }
 
-/// What [`DeviceCaps::coopmat_fragment_layout`] says. A device that fails to tell is used without.
+/// The value of [`DeviceCaps::coopmat_fragment_layout`]; false if the check fails to run.
 pub(super) fn known(context: &Context) -> bool {
     if !wanted(context.caps()) {
         return false;
@@ -36,7 +37,8 @@ pub(super) fn known(context: &Context) -> bool {
     answer.unwrap_or(false)
 }
 
-/// Each lane loads matrices of their own places and compares.
+/// Runs the check: each lane loads matrices whose elements are their positions, and compares them with the expected
+/// layout.
 fn ask(context: &Context) -> Result<bool> {
     let bytes = 4 * LANES as u64;
     let buffer = context.buffer(NAME, bytes, MemoryUse::Readback)?;

@@ -1,9 +1,9 @@
-//! Device memory of values: a caching allocator over size classes.
+//! Memory pool for device values: a caching allocator with size classes.
 //!
-//! A block that is dropped is free at once, although submitted or appended work may still use it. That is safe because
-//! all work goes to one queue in one order: whoever takes the block next records commands behind those that use it now,
-//! and the barrier at their head orders the two. Only two things wait for the device: writes by the host, which go to
-//! blocks that were never used, and giving memory back to the driver.
+//! A dropped block is free at once, although submitted or appended work may still use it. That is safe because all work
+//! goes to one queue in order: the next owner records commands after those that use it now, and the barrier before them
+//! orders the two. Only two operations wait for the device: host writes, which need blocks that no command has used,
+//! and returning memory to the driver.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,14 @@ use super::device::{Counts, Device};
 use super::lock;
 use crate::error::{Error, Result};
 
-/// The smallest class, in bytes: what descriptors must be aligned to on any device.
+/// The smallest size class, in bytes: a descriptor alignment that is valid on any device.
 const SMALLEST: u64 = 256;
 
-/// From this size on classes are closer to each other.
+/// From this size on, size classes are finer.
 const LARGE: u64 = 1 << 20;
 
-/// The bytes that a block of `bytes` bytes takes: 4 classes for each power of two, 8 from 1 MiB on, so that at most a
-/// fifth or a ninth of a block is unused.
+/// The size class for `bytes` bytes: 4 classes per power of two, 8 from 1 MiB on, so that at most a fifth or a ninth of
+/// a block is unused.
 fn class(bytes: u64) -> u64 {
     let bytes = bytes.max(SMALLEST);
     let below = 1 << (bytes - 1).ilog2();
@@ -29,16 +29,16 @@ fn class(bytes: u64) -> u64 {
     bytes.next_multiple_of((below / steps).max(SMALLEST / 4))
 }
 
-/// Blocks that are free, by class, the one freed last at the end.
+/// Free blocks by size class, the last one freed at the end.
 pub(super) struct Pool {
     free: Mutex<HashMap<u64, Vec<Arc<Buffer>>>>,
     device: Arc<Device>,
 }
 
-/// Device memory of a value. Dropped, it serves the next value of its class.
+/// Device memory of a value. When dropped, it is reused by the next value of its size class.
 pub struct Block {
     buffer: Arc<Buffer>,
-    /// Whether it came from the driver, so that no command uses the memory yet.
+    /// Whether it is new from the driver, so that no command uses the memory yet.
     fresh: bool,
     pool: Arc<Pool>,
 }
@@ -71,9 +71,9 @@ impl Pool {
         Ok(Arc::new(Block { buffer, fresh, pool: self.clone() }))
     }
 
-    /// What `make` makes; where memory runs out, once more after the cached blocks were given back.
+    /// Calls `make`; if memory runs out, returns the cached blocks to the driver and retries once.
     ///
-    /// The error says what the memory was for, how much, and how much is in use.
+    /// The error says what the memory was for, its size, and how much is in use.
     pub(super) fn or_after_trim<T>(&self, what: &str, bytes: u64, make: impl Fn() -> Result<T>) -> Result<T> {
         let first = match make() {
             Err(error @ Error::OutOfMemory { .. }) => error,
@@ -93,13 +93,13 @@ impl Pool {
         Err(Error::OutOfMemory { what: what.to_string(), bytes, reason })
     }
 
-    /// Gives all cached blocks back to the driver, once nothing uses them; returns how many bytes they were.
+    /// Returns all cached blocks to the driver, once no work uses them; returns their bytes.
     pub(super) fn trim(&self) -> Result<u64> {
         let free = std::mem::take(&mut *lock(&self.free));
         let bytes = free.values().flatten().map(|buffer| buffer.size()).sum();
         if bytes > 0 {
             self.device.counts.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            // A device that fails here is lost, and then nothing uses them any more.
+            // If this fails, the device is lost, and no work uses them any more.
             let waited = self.device.wait_for_all();
             drop(free);
             waited?;
@@ -110,23 +110,23 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // As in `trim`: a lost device uses nothing.
+        // As in `trim`: no work runs on a lost device.
         let _ = self.trim();
     }
 }
 
 impl Block {
-    /// The memory. Whoever records commands that use it holds the block until they are recorded.
+    /// The memory. Callers that record commands with it must hold the block until they are recorded.
     pub(crate) fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
 
-    /// Whether no command used the memory before it was taken, so that who took it may write it without waiting.
+    /// Whether no command used the memory before it was taken, so that the host may write it without waiting.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Bytes that it takes on the device.
+    /// Bytes of device memory.
     pub fn size(&self) -> u64 {
         self.buffer.size()
     }

@@ -1,17 +1,17 @@
-//! Work that is appended to one open command buffer and submitted in batches.
+//! Stream: work is appended to one open command buffer and submitted in batches.
 //!
-//! Lazy evaluation computes many small graphs once each. A submission for each would leave the device idle between two
-//! (16 to 25 us on an H200), and a recording for each would cost the host more than the kernels cost the device. So
+//! Lazy evaluation computes many small graphs once each. One submission per graph would leave the device idle between
+//! them (16 to 25 us on an H200). One recording per graph would cost the host more than its kernels cost the device. So
 //! sequences, small uploads and small downloads are appended to an open command buffer, with descriptor sets and symbol
 //! tables that live until it is done. It is submitted (*flushed*) when
 //!
 //! * the host needs a result,
-//! * something else is submitted to the queue, since everything runs in the order in which it was asked for,
-//! * it holds [`MOST_DISPATCHES`], or
-//! * fewer than two submissions are under way, so that the device does not run dry.
+//! * other work is submitted to the queue, since all work runs in submission order,
+//! * it contains [`MOST_DISPATCHES`], or
+//! * fewer than two submissions are in flight, so that the device does not become idle.
 //!
-//! Each append begins with a barrier between everything before it and everything in it. Buffers may therefore be freed
-//! and used again in the order of appends, without waiting for the device.
+//! Each append begins with a barrier against all earlier work. Buffers may therefore be freed and reused in the order
+//! of appends, without waiting for the device.
 
 use std::sync::Arc;
 
@@ -27,26 +27,26 @@ use super::sequence::{Sequence, Step};
 use crate::error::{Error, Result};
 use crate::record::Grid;
 
-/// Command buffers; as many submissions at most are under way.
+/// Command buffers, and so the most submissions in flight.
 const SLOTS: usize = 8;
 
-/// A command buffer with so many dispatches is submitted: enough that the gap between two does not show.
+/// A command buffer with this many dispatches is submitted: enough that the gap between two does not matter.
 const MOST_DISPATCHES: usize = 128;
 
-/// Bytes of a slot's host buffer for symbol tables and small uploads.
+/// Bytes of a slot's upload buffer, for symbol tables and small uploads.
 const HOST_BYTES: u64 = 256 << 10;
 
-/// Bytes of a slot's host buffer for small downloads.
+/// Bytes of a slot's readback buffer, for small downloads.
 const BACK_BYTES: u64 = 64 << 10;
 
-/// The largest upload or download that goes through a slot; above, a transfer of its own costs less than the host's copy.
+/// Largest upload or download through a slot; above, a separate transfer costs less than the host's copy.
 pub(super) const SMALL_BYTES: u64 = 64 << 10;
 
-/// Sets of a descriptor pool, and descriptors for each. A sequence that needs more gets a pool of its size.
+/// Sets of a descriptor pool, and descriptors per set. A sequence that needs more gets a larger pool.
 const POOL_SETS: u32 = 256;
 const POOL_DESCRIPTORS: u32 = 8;
 
-/// Where tables and uploads start in a slot's host buffer: no device asks for a greater alignment of descriptors.
+/// Alignment of tables and uploads in a slot's upload buffer: no device requires more for descriptors.
 const ALIGNMENT: u64 = 256;
 
 const ALL_STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
@@ -57,9 +57,9 @@ const ALL_STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
 const WRITES: vk::AccessFlags = vk::AccessFlags::from_raw(
     vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
 );
-/// All that was appended or submitted before.
+/// Everything appended or submitted before.
 const BEFORE: Scope = Scope { stages: ALL_STAGES, access: WRITES };
-/// All that comes after.
+/// Everything after.
 const AFTER: Scope = Scope {
     stages: ALL_STAGES,
     access: vk::AccessFlags::from_raw(
@@ -75,18 +75,18 @@ const COPIED: Scope =
     Scope { stages: vk::PipelineStageFlags::TRANSFER, access: vk::AccessFlags::TRANSFER_WRITE };
 const HOST_READ: Scope = Scope { stages: vk::PipelineStageFlags::HOST, access: vk::AccessFlags::HOST_READ };
 
-/// What stands for a buffer of a sequence.
+/// The binding of a sequence's buffer.
 pub(crate) enum Bound<'a> {
-    /// A block of the pool, which outlives what uses it, and where in it the buffer starts.
+    /// A block of the pool, which outlives the work that uses it, and the buffer's offset in it.
     Block(&'a Block, u64),
-    /// Another buffer, which is kept until the device is done with it.
+    /// Another buffer, held until the device is done with it.
     Buffer(&'a Arc<Buffer>),
     /// These bytes, which are copied.
     Table(&'a [u8]),
 }
 
 impl Bound<'_> {
-    /// The buffer, and where in it the bytes start.
+    /// The buffer, and the offset of the bytes in it.
     fn place(&self) -> Option<(&Arc<Buffer>, u64)> {
         match self {
             Bound::Block(block, offset) => Some((block.buffer(), *offset)),
@@ -96,7 +96,7 @@ impl Bound<'_> {
     }
 }
 
-/// A buffer as descriptors name it: the handle, where it starts, and how many bytes there are.
+/// A buffer as in a descriptor: handle, offset and size in bytes.
 #[derive(Clone, Copy)]
 struct Place {
     handle: vk::Buffer,
@@ -104,7 +104,7 @@ struct Place {
     bytes: u64,
 }
 
-/// The open command buffer and those that are under way. It is closed before its device is dropped.
+/// The open command buffer and those in flight. It is closed before its device is dropped.
 #[derive(Default)]
 pub(super) struct Stream {
     slots: Vec<Slot>,
@@ -115,11 +115,11 @@ pub(super) struct Stream {
     last: [u64; 2],
 }
 
-/// A command buffer with all that its commands use.
+/// A command buffer with all resources that its commands use.
 struct Slot {
     pool: vk::CommandPool,
     commands: vk::CommandBuffer,
-    /// The last one is in use; those before are full.
+    /// The last pool is in use; those before are full.
     descriptors: Vec<vk::DescriptorPool>,
     host: Arc<Buffer>,
     host_used: u64,
@@ -133,7 +133,7 @@ struct Slot {
 }
 
 impl Stream {
-    /// Appends a sequence over these buffers.
+    /// Appends a sequence with these buffers.
     pub(super) fn append(
         &mut self,
         device: &Arc<Device>,
@@ -142,7 +142,7 @@ impl Stream {
     ) -> Result<()> {
         let tables = check(device, sequence, bound)?;
         let slot = self.slot(device, tables, 0)?;
-        // Everything that can fail comes before the first command, so that no part of a sequence is left behind.
+        // Everything that can fail precedes the first command, so that no partial sequence is recorded.
         let mut places = Vec::with_capacity(bound.len());
         for bound in bound {
             places.push(match (bound, bound.place()) {
@@ -165,9 +165,9 @@ impl Stream {
         slot.dispatches += sequence.dispatches;
         device.note_work(&sequence.label);
         let (raw, commands) = (&device.raw, slot.commands);
-        // SAFETY: the command buffer is being recorded under the lock of the stream; pipelines, sets and buffers are live
-        // and kept until the device is done, by the slot or, blocks, by their pool; the sequence was checked against
-        // layouts and limits, and above against the buffers.
+        // SAFETY: the command buffer is recorded under the stream's lock; pipelines, sets and buffers are live and held
+        // until the device is done, by the slot or, for blocks, by their pool; the sequence was checked against layouts
+        // and limits, and above against the buffers.
         unsafe {
             device.record_barrier(commands, BEFORE, AFTER);
             for step in &sequence.steps {
@@ -226,7 +226,7 @@ impl Stream {
         self.flush_if_due(device)
     }
 
-    /// Appends a copy of at most [`SMALL_BYTES`] bytes of the host's to the start of `target`, a block.
+    /// Appends an upload of at most [`SMALL_BYTES`] bytes to the start of `target`, a block.
     pub(super) fn upload(&mut self, device: &Arc<Device>, target: &Arc<Buffer>, data: &[u8]) -> Result<()> {
         let slot = self.slot(device, data.len() as u64, 0)?;
         let region = vk::BufferCopy::default().src_offset(slot.put(data)?).size(data.len() as u64);
@@ -236,13 +236,13 @@ impl Stream {
             device.record_barrier(commands, BEFORE, AFTER);
             device.raw.cmd_copy_buffer(commands, source, target.handle(), &[region]);
         }
-        // What is appended next waits for it anyway, and there will be something: an upload alone is of no use.
+        // No flush: the next append waits for it anyway, and an upload alone has no use.
         Ok(())
     }
 
-    /// Appends a copy of at most [`SMALL_BYTES`] bytes of `source`, a block, to the host's memory and flushes. Returns the
-    /// memory, where in it the bytes will be, and the timeline's value from which on they are there. The memory is not
-    /// used again while the caller holds it.
+    /// Appends a download of at most [`SMALL_BYTES`] bytes of `source`, a block, and flushes. Returns the host memory,
+    /// the offset of the bytes in it, and the timeline value at which they are there. The memory is not reused while
+    /// the caller holds it.
     pub(super) fn download(
         &mut self,
         device: &Arc<Device>,
@@ -265,11 +265,12 @@ impl Stream {
         Ok((back, start, value))
     }
 
-    /// Submits what is open, if anything is, and returns the timeline's value from which on all that was flushed is done.
+    /// Submits the open command buffer, if there is one. Returns the timeline value at which everything flushed is
+    /// done.
     pub(super) fn flush(&mut self, device: &Device) -> Result<u64> {
         let Some(open) = self.open.take() else { return Ok(self.last[0]) };
         let slot = &mut self.slots[open];
-        // SAFETY: the command buffer is being recorded; what it uses is kept until the value is reached.
+        // SAFETY: the command buffer is being recorded; its resources are held until the value is reached.
         let submitted = unsafe {
             match device.raw.end_command_buffer(slot.commands) {
                 Ok(()) => device.submit_alone(&[slot.commands]),
@@ -282,12 +283,12 @@ impl Stream {
                 self.last = [value, self.last[0]];
                 Ok(value)
             }
-            // Values that were promised will never be computed, so that nothing may be read from now on.
+            // Promised timeline values will never be reached, so nothing may be read from now on.
             Err(error) => Err(device.fail(error)),
         }
     }
 
-    /// Submits what is open where it is much, or the device would run dry.
+    /// Flushes if the command buffer is full, or if the device would become idle.
     fn flush_if_due(&mut self, device: &Device) -> Result<()> {
         let full = self.open.is_some_and(|open| self.slots[open].dispatches >= MOST_DISPATCHES);
         if full || device.is_done(self.last[1])? {
@@ -296,7 +297,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The open slot, with room for so many bytes of the host's for the device and back.
+    /// The open slot, with room for `host` bytes of uploads and `back` bytes of downloads.
     fn slot(&mut self, device: &Arc<Device>, host: u64, back: u64) -> Result<&mut Slot> {
         if let Some(open) = self.open {
             let slot = &self.slots[open];
@@ -311,7 +312,7 @@ impl Stream {
         Ok(&mut self.slots[open])
     }
 
-    /// Opens the next command buffer once the device is done with it.
+    /// Opens the next command buffer, once the device is done with it.
     fn begin(&mut self, device: &Arc<Device>) -> Result<usize> {
         device.check_open()?;
         let index = self.next;
@@ -324,9 +325,9 @@ impl Stream {
         Ok(index)
     }
 
-    /// Waits for all and frees all, which holds the device alive otherwise.
+    /// Waits for all work and frees all resources, which otherwise keep the device alive.
     pub(super) fn close(&mut self, device: &Device) {
-        // A device that fails here is lost, and then nothing runs any more.
+        // If this fails, the device is lost, and no work runs any more.
         let _ = self.flush(device).and_then(|value| device.wait(value, None));
         self.open = None;
         let counts = &device.counts.objects;
@@ -334,7 +335,7 @@ impl Stream {
             counts.descriptor_pools.destroyed(slot.descriptors.len());
             counts.command_buffers.destroyed(1);
             counts.command_pools.destroyed(1);
-            // SAFETY: nothing is under way; destroying pools frees what was made from them.
+            // SAFETY: nothing is in flight; destroying pools frees what was allocated from them.
             unsafe {
                 for pool in slot.descriptors {
                     device.raw.destroy_descriptor_pool(pool, None);
@@ -345,7 +346,7 @@ impl Stream {
     }
 }
 
-/// Fails unless every buffer belongs to the device and holds what the sequence uses of it; returns the bytes of tables.
+/// Checks that every buffer belongs to the device and is as large as the sequence needs; returns the bytes of tables.
 fn check(device: &Arc<Device>, sequence: &Sequence, bound: &[Bound<'_>]) -> Result<u64> {
     let refuse = |reason| Err(Error::BadCommand { command: 0, reason });
     if bound.len() != sequence.buffers() {
@@ -374,13 +375,13 @@ fn check(device: &Arc<Device>, sequence: &Sequence, bound: &[Bound<'_>]) -> Resu
     Ok(tables)
 }
 
-/// Writes the ranges of all sets of a sequence, by one call.
+/// Writes the descriptors of all sets of a sequence with one call.
 fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::DescriptorSet], places: &[Place]) {
     let mut infos: Vec<vk::DescriptorBufferInfo> = Vec::with_capacity(sequence.descriptors as usize);
     for (_, ranges) in &sequence.sets {
         infos.extend(ranges.iter().map(|range| {
             let Place { handle, start, bytes } = places[range.buffer];
-            // Where extents are symbols, a range is that of the largest; the buffer has those of this run.
+            // For symbolic extents, the sequence has the largest range; the buffer has the size of this run.
             let offset = range.offset.min(bytes.saturating_sub(1));
             let range = range.bytes.min(bytes - offset);
             vk::DescriptorBufferInfo::default().buffer(handle).offset(start + offset).range(range)
@@ -400,8 +401,8 @@ fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::DescriptorSet], 
                 .buffer_info(own)
         })
         .collect();
-    // SAFETY: the sets are new, so no command uses them yet; consecutive bindings of one type may be written at once; the
-    // ranges lie in live buffers (`check`).
+    // SAFETY: the sets are new, so no command uses them yet; consecutive bindings of one type may be written at once;
+    // the ranges are within live buffers (`check`).
     unsafe { device.raw.update_descriptor_sets(&writes, &[]) };
 }
 
@@ -419,7 +420,7 @@ impl Slot {
             .command_pool(pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
-        // SAFETY: the pool is new and belongs to this slot; it is destroyed where nothing can be made from it.
+        // SAFETY: the pool is new and belongs to this slot; it is destroyed if the allocation fails.
         let commands = unsafe {
             device.raw.allocate_command_buffers(&info).map_err(|code| {
                 device.raw.destroy_command_pool(pool, None);
@@ -443,20 +444,20 @@ impl Slot {
         })
     }
 
-    /// Begins its command buffer anew, once the device is done with it.
+    /// Restarts the command buffer, once the device is done with it.
     fn begin(&mut self, device: &Arc<Device>) -> Result<()> {
         device.wait(self.free_at, None)?;
         self.buffers.clear();
         self.pipelines.clear();
         (self.host_used, self.back_used, self.dispatches) = (0, 0, 0);
         if Arc::strong_count(&self.back) > 1 {
-            // A thread has yet to read what lies there.
+            // A thread has not read its download yet, so that buffer is replaced.
             self.back = Buffer::new(device, "stream back", BACK_BYTES, MemoryUse::Readback)?;
         }
         let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         let counts = &device.counts.objects;
-        // SAFETY: the device is done with the slot, and the lock of the stream keeps other threads from it. Of several
-        // descriptor pools the last one is the largest or as large as others.
+        // SAFETY: the device is done with the slot, and the stream's lock excludes other threads. Of several descriptor
+        // pools, the last one is at least as large as the others.
         unsafe {
             let last = self.descriptors.pop();
             for pool in self.descriptors.drain(..) {
@@ -482,7 +483,7 @@ impl Slot {
         }
     }
 
-    /// Copies bytes into the host buffer and returns where they start; the caller saw to the room.
+    /// Copies bytes into the upload buffer and returns their offset; the caller ensured that there is room.
     fn put(&mut self, bytes: &[u8]) -> Result<u64> {
         let start = self.host_used;
         self.host.write(start, bytes)?;

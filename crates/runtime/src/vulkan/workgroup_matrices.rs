@@ -1,4 +1,5 @@
-//! Which matrices a workgroup can share: `vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV` and
+//! Workgroup-scope cooperative matrices: which shapes a device supports. Queries
+//! `vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV` and
 //! `VkPhysicalDeviceCooperativeMatrix2PropertiesNV` of `VK_NV_cooperative_matrix2`, which ash does not know yet.
 
 use std::ffi::c_void;
@@ -38,7 +39,7 @@ struct Limits {
     reserved_shared_memory: u32,
 }
 
-/// Of the Vulkan registry.
+/// Values from the Vulkan registry.
 const FLEXIBLE_DIMENSIONS: vk::StructureType = vk::StructureType::from_raw(1_000_593_001);
 const LIMITS: vk::StructureType = vk::StructureType::from_raw(1_000_593_002);
 
@@ -59,8 +60,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether the matrices of kernels are small enough. Those kernels have no shared memory of their own, so what the driver
-    /// keeps of it does not matter.
+    /// Whether the matrices in our kernels are within the limits. These kernels use no shared memory, so what the
+    /// driver reserves of it does not matter.
     fn serve(&self) -> bool {
         self.max_workgroup_size >= COOPMAT2_WORKGROUP && self.max_dimension >= COOPMAT2_MAX_EXTENT
     }
@@ -86,7 +87,7 @@ impl Default for FlexibleDimensions {
 }
 
 impl FlexibleDimensions {
-    /// Whether kernels may have matrices of these: f16 times f16 with sums in f32, see [`COOPMAT2_GRANULARITY`].
+    /// Whether this entry allows our matrices: f16 times f16 with f32 accumulators, see [`COOPMAT2_GRANULARITY`].
     fn serves(&self) -> bool {
         let (f16, f32) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
         let divides = |granularity: u32| granularity > 0 && COOPMAT2_GRANULARITY.is_multiple_of(granularity);
@@ -100,8 +101,7 @@ impl FlexibleDimensions {
 
 type Query = unsafe extern "system" fn(vk::PhysicalDevice, *mut u32, *mut FlexibleDimensions) -> vk::Result;
 
-/// Whether workgroups of a device that offers the extension share the matrices that kernels have. A driver that fails to tell is
-/// used without.
+/// Whether a device with the extension supports the workgroup-scope matrices of our kernels; false if the query fails.
 pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> bool {
     let mut limits = Limits::default();
     let mut head = vk::PhysicalDeviceProperties2::default().push_next(&mut limits);
@@ -117,7 +117,7 @@ pub(super) fn supported(instance: &Instance, physical: vk::PhysicalDevice) -> bo
     all.is_ok_and(|all| all.iter().any(FlexibleDimensions::serves))
 }
 
-/// All kinds of matrices that workgroups share.
+/// All workgroup-scope matrix types of the device.
 fn dimensions(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Vec<FlexibleDimensions>> {
     let name = c"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV";
     // SAFETY: the instance is alive, and the name ends in NUL.
