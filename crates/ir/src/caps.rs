@@ -50,7 +50,7 @@ pub struct DeviceCaps {
     pub subgroup_size_max: u32,
     /// A compute pipeline may require a subgroup size between the two above.
     pub subgroup_size_control: bool,
-    /// The most subgroups in a workgroup whose pipeline requires a subgroup size (`maxComputeWorkgroupSubgroups`).
+    /// Maximum subgroups in a workgroup whose pipeline requires a subgroup size (`maxComputeWorkgroupSubgroups`).
     pub max_workgroup_subgroups: u32,
     /// Subgroup add, min, max, scans and votes in compute shaders.
     pub subgroup_arithmetic: bool,
@@ -99,21 +99,21 @@ pub struct DeviceCaps {
 
     /// Shared memory that one workgroup may use, in bytes.
     pub shared_memory_bytes: u32,
-    /// The most invocations in one workgroup.
+    /// Maximum invocations in one workgroup.
     pub max_workgroup_invocations: u32,
-    /// The largest extent of a workgroup along x, y and z.
+    /// Maximum extent of a workgroup along x, y and z.
     pub max_workgroup_size: [u32; 3],
-    /// The most workgroups of one dispatch along x, y and z.
+    /// Maximum workgroups of one dispatch along x, y and z.
     pub max_workgroup_count: [u32; 3],
     /// Push constants of one pipeline, in bytes.
     pub push_constant_bytes: u32,
-    /// The most bytes that one storage buffer binding may span.
+    /// Maximum bytes that one storage buffer binding may span.
     pub max_storage_buffer_range: u64,
     /// Storage buffers that one compute shader may bind.
     pub max_storage_buffers: u32,
     /// Alignment of the offset of a storage buffer binding, in bytes.
     pub storage_offset_alignment: u64,
-    /// The most bytes in one memory allocation.
+    /// Maximum bytes in one memory allocation.
     pub max_allocation_bytes: u64,
 
     /// Shaders may access memory through 64-bit buffer addresses.
@@ -135,7 +135,7 @@ pub struct DeviceCaps {
     pub shared_memory_per_core: u32,
     /// Registers of one core: 32-bit, counted per invocation.
     pub registers_per_core: u32,
-    /// The most resident invocations on one core.
+    /// Maximum resident invocations on one core.
     pub max_invocations_per_core: u32,
     /// Peak memory bandwidth in GB/s (10^9 bytes).
     pub memory_gb_per_s: u32,

@@ -52,7 +52,7 @@ fn no<T>(why: impl Into<String>) -> Result<T, Reason> {
     Err(Reason(why.into()))
 }
 
-/// The most rows of activations that make a matmul a matvec.
+/// Maximum rows of activations for which a matmul counts as a matvec.
 pub const MATVEC_MAX_ROWS: i64 = 8;
 
 /// Widest column tile that an epilogue may require.
@@ -210,7 +210,7 @@ pub fn index_rows(body: &Graph, output: usize) -> Option<(usize, Value)> {
     }
 }
 
-/// The value that is quantized for an output, if the kernel makes its blocks (perhaps as a state update).
+/// The value that the kernel quantizes for an output of blocks (perhaps a state update).
 pub fn rounded_root(body: &Graph, output: usize) -> Option<Value> {
     let root = output_root(body, output);
     matches!(body.op(root), Op::Quantize(_)).then(|| body.node(root.node).operands[0])

@@ -143,9 +143,9 @@ fn round_attention(
 
 /// Rounds operands of f32 matmuls to f16, so that cooperative matrices can multiply them.
 ///
-/// Affected are matmuls of more than [`MATVEC_MAX_ROWS`] rows with a quantized or f16 weight (both operands), and the
-/// queries and softmax weights of attention over f16 keys and values. The graph stays unchanged on devices without f16
-/// cooperative matrices, or where these are no faster than f32 FMAs.
+/// Rounds both operands of matmuls with more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight. For attention
+/// over f16 keys and values, rounds the queries and the softmax weights. The graph stays unchanged on devices without
+/// f16 cooperative matrices, or where these are no faster than f32 FMAs.
 ///
 /// Not one of the passes, because it changes results: callers decide. The relative error of each operand is at most
 /// 2^-11 (an NMSE of products of about 5e-8), and activations beyond 65504 become infinite.

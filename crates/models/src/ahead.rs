@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// The most steps in flight: six that the host collects at once, and one that keeps the device busy meanwhile.
+/// Maximum steps in flight: six that the host collects at once, and one that keeps the device busy meanwhile.
 pub const AHEAD: usize = 7;
 
 /// Latency budget per host wake-up: up to 25 ms of steps are collected at once. A reader does not notice text that
@@ -30,7 +30,7 @@ pub trait Steps {
     /// The error of a step.
     type Error;
 
-    /// The most steps that can be in flight; at least one.
+    /// Maximum steps that can be in flight; at least one.
     fn most(&self) -> usize;
 
     /// Submits the step of this index. Steps come in order, and at most `min(most(), AHEAD)` are in flight: the step
@@ -144,7 +144,7 @@ impl Pace {
         self.period.map_or(1, in_that_time).clamp(1, (self.most - 1).max(1))
     }
 
-    /// How long to sleep before waiting for step `taken`, with `under_way` steps in flight.
+    /// How long to sleep before waiting for step `taken`, with `under_way` steps in flight; `None` for not at all.
     fn rest(&mut self, taken: usize, under_way: usize, now: Instant) -> Option<Duration> {
         if taken < self.until {
             return None;

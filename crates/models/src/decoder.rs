@@ -85,7 +85,7 @@ impl Decoder {
         self.layers
     }
 
-    /// The most prompt tokens that one run computes.
+    /// Maximum prompt tokens that one run computes.
     pub fn chunk(&self) -> usize {
         self.chunk
     }

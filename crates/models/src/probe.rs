@@ -13,7 +13,7 @@ use crate::llama::PROBE;
 use crate::memory::Memory;
 use crate::model::{LoadOptions, ModelFile};
 
-/// The fewest and the most timed runs.
+/// Minimum and maximum number of timed runs.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
 
 /// Time budget of the timed runs, within [`RUNS`].

@@ -1,12 +1,16 @@
 //! Comparison of the results of two kernels of one fusion, with tolerance for the order of summation.
 //!
-//! *Bounds.* A sum of `n` products in f32, in any order, has an error of about `2^-24 sqrt(n)` times the sum of the
+//! *Elements.* A sum of `n` products in f32, in any order, has an error of about `2^-24 sqrt(n)` times the sum of the
 //! magnitudes. For random operands the latter is about `sqrt(n)` times the result. So the error is below `2^-24 n`
-//! times the root mean square of the results, for the `n <= 2^17` of any row in shared memory or in an invocation's
-//! loop. So an element may differ by [`ELEMENT`], `2^-6` of its magnitude plus the root mean square. The mean square
-//! error, which averages, may be [`MEAN`], `2^-20` of the mean square. A sum that lacks one of its `2^17` terms already
-//! has `2^-17`, and a missing or misplaced element differs by about the root mean square. Where results are rounded to
-//! narrow types, slightly different sums may round to different values, so one rounding step is allowed.
+//! times the root mean square of the results. A row in shared memory or in an invocation's loop has `n <= 2^17`, which
+//! gives `2^-7`. An element may differ by [`ELEMENT`], `2^-6`, times the sum of its magnitude and the root mean square.
+//! A missing or misplaced element differs by about the root mean square.
+//!
+//! *Mean.* Errors average out in the mean square error, which may be [`MEAN`], `2^-20`, times the mean square. A sum
+//! that lacks one of its `2^17` terms already has `2^-17`.
+//!
+//! *Rounding.* Where results are rounded to narrow types, slightly different sums may round differently. One rounding
+//! step is therefore allowed.
 
 use tallow_ir::{DType, TensorType, float8};
 use tallow_quant::{Format, dequantize};

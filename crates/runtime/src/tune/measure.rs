@@ -18,13 +18,13 @@ use crate::vulkan::{Buffer, Context, MemoryUse, Pipeline, Recording};
 /// Budget for tuning one fusion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The most kernels to try.
+    /// Maximum kernels to try.
     pub tried: usize,
     /// Time limit; no further kernel starts after it.
     pub time: Duration,
     /// Total bytes of all copies of operands and results, more than any cache holds.
     pub rotated: u64,
-    /// The most bytes of one copy; a fusion that needs more is not measured.
+    /// Maximum bytes of one copy; a fusion that needs more is not measured.
     pub largest: u64,
 }
 
@@ -35,10 +35,10 @@ impl Default for Limits {
     }
 }
 
-/// The most copies of the operands.
+/// Maximum copies of the operands.
 const MOST_COPIES: u64 = 64;
 
-/// Target duration of one recording in nanoseconds, and the fewest and most dispatches in it.
+/// Target duration of one recording in nanoseconds, and the minimum and maximum dispatches in it.
 const RECORDED: u64 = 10_000_000;
 const DISPATCHES: (u64, u64) = (3, 64);
 
@@ -48,9 +48,9 @@ const ROUNDS: usize = 9;
 /// Warm-up time. The clocks of an idle H200 take 0.1 s to rise; until then kernels take up to six times as long.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// A schedule replaces the default only if its time is below this fraction of the default's. Noise is 3 %, but a kernel
-/// that was 4 to 9 % faster alone has made all kernels after it in a graph 6 to 12 % slower
-/// (docs/decisions/0021-autotuner.md). The defaults were found in whole graphs, if on one device.
+/// A schedule replaces the default only if its time is below this fraction of the default's. Noise is 3 %. But kernels
+/// that were 4 to 9 % faster alone made all kernels after them in a graph 6 to 12 % slower
+/// (docs/decisions/0021-autotuner.md). The defaults were found in whole graphs, though on one device.
 const GAIN: f64 = 0.9;
 
 /// Fills results before a kernel writes them: NaN in each float type, also as scales of blocks.

@@ -26,7 +26,7 @@ pub(super) enum Class {
     Anchor(FusionKind),
 }
 
-/// The most nodes in one kernel. Driver compile time grows faster than kernel length, and next to so much work, writing
+/// Maximum nodes in one kernel. Driver compile time grows faster than kernel length, and next to so much work, writing
 /// and reading one buffer costs nothing.
 pub(super) const LONGEST_KERNEL: usize = 1024;
 
@@ -202,7 +202,7 @@ impl<'a> Clusters<'a> {
     /// leads from one to the other.
     fn place_of_union(&mut self, a: usize, b: usize) -> Option<u32> {
         let (early, late) = if self.order[a] < self.order[b] { (a, b) } else { (b, a) };
-        // Searching from the smaller cluster is cheaper. If nothing lies in between, nothing moves.
+        // Searching from the smaller cluster is cheaper. If no cluster is in between, nothing moves.
         if self.get(early).nodes.len() > self.get(late).nodes.len() {
             if self.between(late, early, Clusters::predecessors)?.is_empty() {
                 return Some(self.order[early]);
@@ -391,7 +391,7 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// If `node` updates a block state: the node that makes the blocks, which must be in the same kernel, as none
+    /// If `node` updates a block state: the node that quantizes the blocks. It must be in the same kernel, as no kernel
     /// copies blocks.
     pub fn rounding_of(&self, node: NodeId) -> Option<NodeId> {
         let n = self.graph.node(node);

@@ -11,7 +11,7 @@ use crate::form::{Form, Reason, form, results_fit};
 use crate::fusion::FusionKind;
 use crate::graph::Graph;
 
-/// Most bodies in the cache: many more than differ in a model, and little memory beside a graph of as many kernels.
+/// Maximum bodies in the cache: many more than differ in a model, and little memory beside a graph of as many kernels.
 const MOST: usize = 4096;
 
 /// A row kernel that is better split into several kernels: workgroups per row, and bindings for their partials.

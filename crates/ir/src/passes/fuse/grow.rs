@@ -59,7 +59,7 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         return Ok(None);
     }
     let kind = match (a.kind, b.kind) {
-        // The kernel that makes blocks writes them into the state.
+        // The kernel that quantizes blocks also writes them into the state.
         (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, own, other) => FusionKind::Quantize,
         // These kernels have no epilogue.
         (
@@ -103,8 +103,8 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
     Ok(Some(kind))
 }
 
-/// Moves the update of a block state (cluster `own`) into the kernel of node `rounding`, which makes the blocks, or
-/// else makes the blocks again. (Row indices come later, see `absorb`.)
+/// Moves the update of a block state (cluster `own`) into the kernel of node `rounding`, which quantizes the blocks, or
+/// else repeats the quantization in `own`. (Row indices are absorbed later, see `absorb`.)
 fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(), GraphError> {
     if let Some(other) = c.member[rounding.index()].first().copied()
         && let Some(kind) = mergeable(c, own, other)?
@@ -120,7 +120,7 @@ fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(),
     Ok(())
 }
 
-/// True if `own` only writes blocks that `other` makes, into states that `other` does not write.
+/// True if `own` only writes blocks that `other` quantizes, into states that `other` does not write.
 fn writes_blocks(c: &Clusters<'_>, own: usize, other: usize) -> bool {
     let blocks = &c.get(other).nodes;
     c.get(own).nodes.iter().all(|n| {

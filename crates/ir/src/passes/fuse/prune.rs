@@ -45,7 +45,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 /// The part of cluster `id` to split off, or `None` if the cluster is legal and profitable.
 fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, GraphError> {
     let cluster = c.get(id).clone();
-    // An update of a block state cannot be separated from the node that makes the blocks.
+    // An update of a block state cannot be separated from the node that quantizes the blocks.
     let pair = |n: &NodeId| c.rounding_of(*n).is_some_and(|made| cluster.nodes.contains(&made));
     if cluster.nodes.len() == 1 || (cluster.nodes.len() == 2 && cluster.nodes.iter().any(pair)) {
         return Ok(None);
