@@ -31,7 +31,7 @@ impl Step {
             Decode::Logits => 1,
             // A run of the interpreter is done when it has started.
             Decode::Token if matches!(first.device(), Device::Cpu) => 1,
-            // Who polls wants each token as soon as it is there: one ahead is enough, and nothing is taken together.
+            // Polling wants each token as soon as it is ready: one step ahead is enough, and wake-ups are not batched.
             Decode::Token if first.device().polls() => 2,
             Decode::Token => AHEAD,
         };

@@ -60,7 +60,7 @@ pub enum Decode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
     /// Rounded where the device multiplies that faster: to 8 bits in decode steps, to f16 (as the weights are then) in
-    /// prefill on matrix hardware.
+    /// prefill with cooperative matrices.
     #[default]
     Auto,
     /// As they are.

@@ -21,15 +21,15 @@ use crate::error::{Error, Result};
 /// How a thread waits for the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// It sleeps, and takes next to no CPU time.
+    /// It sleeps, which takes almost no CPU time.
     #[default]
     Block,
-    /// It asks again and again: a core is busy, but what comes next begins at once. A processor that fell asleep takes 40 to 200 us
-    /// to go on, once for each token of a model.
+    /// It spins: one CPU core is busy, but the next step starts at once. A core that slept takes 40 to 200 us to wake up,
+    /// once per token of a model.
     Poll,
 }
 
-/// The choices; [`RuntimeOptions::default`] leaves everything to the device and keeps no cache.
+/// The options; [`RuntimeOptions::default`] leaves everything to the device and keeps no cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeOptions {
     /// Ordinal of a device, or part of its name; the best device without it.

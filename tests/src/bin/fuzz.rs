@@ -103,8 +103,8 @@ fn options(caps: &DeviceCaps) -> Options {
     Options { floats: of(DType::is_float), ints: of(DType::is_int), ..Options::for_kernels() }
 }
 
-/// Graph number `seed`: types of all widths, f32 alone, and programs over rows and over runs of columns take turns. What graphs hold in turn, they
-/// hold in all types and in f32.
+/// Graph number `seed`. Graphs alternate between types of all widths, f32 alone, and programs over rows and over column
+/// groups; each kind occurs in all types and in f32.
 fn graph(seed: u64, caps: &DeviceCaps) -> Graph {
     let (round, steps) = (seed / 4, seed as usize / 4 % 8);
     let all = options(caps);

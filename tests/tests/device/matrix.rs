@@ -1,4 +1,4 @@
-//! Matmuls of f16 operands against the interpreter: by matrix hardware where the device has it, by multiply-adds
+//! Matmuls of f16 operands against the interpreter: with cooperative matrices where the device has them, by multiply-adds
 //! elsewhere. Extents lie around those of tiles, slices and pieces.
 
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub fn linear(rows: Dim, k: i64, n: i64, format: Format) -> Result<Graph, GraphE
 
 fn checked(graphs: impl IntoIterator<Item = Result<Graph, GraphError>>) {
     let Some(device) = device() else { return };
-    // A device without matrix hardware takes kernels that other tests know, and software that stands for it takes seconds to
+    // A device without cooperative matrices takes kernels that other tests know, and software that stands for it takes seconds to
     // compile one: a quarter of the cases keeps this file running.
     let hardware = device.caps().is_some_and(matrix::has_instructions) && !is_software(&device);
     let step = if hardware || std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1") { 1 } else { 4 };

@@ -118,8 +118,8 @@ fn columns_and_rows_of_all_counts_match_the_interpreter() {
     checked(cases);
 }
 
-/// What is added to results is asked for in front of the products: for each row, of columns that end within a tile, one tensor
-/// or two, and one that all rows share.
+/// Epilogue operands are prefetched before the products: for each row, of columns that end within a tile, one tensor or
+/// two, and one that all rows share.
 #[test]
 fn results_with_what_is_added_match_the_interpreter() {
     let graph = |rows: i64, k: i64, n: i64, format: Format, added: &[DType], shared: bool| {

@@ -10,7 +10,7 @@ use crate::harness::{device, is_software, run};
 use crate::matrix::linear;
 use crate::matvec::{Case, Norm};
 
-/// Products by multiply-adds, dot products and matrix hardware, some of whose workgroups meet in scratch memory, of extents that are
+/// Products by multiply-adds, dot products and cooperative matrices, some with split-K partials in scratch memory, of extents that are
 /// known and not.
 fn graphs() -> Vec<Graph> {
     let matvec = |rows: i64, k: i64, weights: &[(Format, i64)], norm: Norm, rounded: bool| {

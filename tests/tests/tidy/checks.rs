@@ -201,11 +201,13 @@ pub const CHECKS: &[Check] = &[
             let each = COINED.iter().map(|(term, _)| File::new("docs/a.md", format!("a {term}.")));
             let mut trees: Vec<Tree> = each.map(|file| Tree { files: vec![file] }).collect();
             trees.push(Tree::example(&[("README.md", "`code` Matrix hardware multiplies.")]));
+            trees.push(Tree::example(&[("a.rs", "fn f() {}\n    // By matrix hardware.")]));
+            trees.push(Tree::example(&[("a.comp", "// Weights on their way.")]));
             trees
         },
         good: || {
             let text = "cooperative matrices `matrix hardware` endear awakening\n```text\nasleep\n```\n";
-            Tree::example(&[("docs/a.md", text), ("a.rs", "// matrix hardware")])
+            Tree::example(&[("docs/a.md", text), ("a.rs", "let a = \"matrix hardware\";")])
         },
     },
     Check {

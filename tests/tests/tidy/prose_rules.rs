@@ -39,10 +39,22 @@ pub fn long_prose(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Prose uses the field's terms.
+/// Comments of sources, by file and line. A line without code in front of its comment is enough.
+fn comment_lines(tree: &Tree) -> impl Iterator<Item = (&str, usize, &str)> {
+    let sources = tree
+        .files
+        .iter()
+        .filter_map(|file| Some((file.path.as_str(), file.text_if(&[".rs", ".comp", ".glsl"])?)));
+    sources.flat_map(|(path, text)| {
+        let lines = (1..).zip(text.lines());
+        lines.filter(|(_, line)| line.trim_start().starts_with("//")).map(move |(n, line)| (path, n, line))
+    })
+}
+
+/// Prose and comments use the field's terms.
 pub fn coined_term(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
-    for (file, number, line) in prose_lines(tree) {
+    for (file, number, line) in prose_lines(tree).chain(comment_lines(tree)) {
         // Odd pieces between backquotes are code.
         let prose = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
         for (coined, standard) in COINED.iter().filter(|(coined, _)| has_word(&prose, coined)) {

@@ -47,7 +47,7 @@ void main() {
     const uint from = first, end = keys;
 //% endif
 //% if ahead
-    // Keys and values on their way, those of the first step before it is known how many there are.
+    // Keys and values in flight; the first step issues its loads before the number of keys is known.
     uvec4 keys_ahead[${ keys * queries }], values_ahead[${ keys * values }];
     ${ ask("from", last ~ "u") | indent(4) }
 //% endif

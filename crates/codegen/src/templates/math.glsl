@@ -16,7 +16,7 @@ double number(double x) { return is_nan(x) ? 0.0lf : x; }
 //% endif
 //% endif
 //% if "odd_int" in used
-// Integers on their way to bf16, rounded to odd where an f32 does not hold them, so that they are rounded once.
+// Integers that are converted to bf16: rounded to odd where an f32 is not exact, so that the result is rounded once.
 float odd_int(uint x) { return float(x < 0x1000000u ? x : (x & 0xffffff00u) | ((x & 0xffu) != 0u ? 0x100u : 0u)); }
 float odd_int(int x) { float rounded = odd_int(uint(x < 0 ? -x : x)); return x < 0 ? -rounded : rounded; }
 //% if long

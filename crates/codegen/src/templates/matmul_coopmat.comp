@@ -209,7 +209,7 @@ ${ s.k_lines }
         ${ a.type } ${ a.name }[${ s.passes }];
 //% endfor
 //% if turns > 1
-        // Several tiles in turn: the first slice of the next is on its way while results are stored.
+        // Several output tiles: the first K tile of the next is in flight while results are stored.
         uint column0 = group * ${ s.bn * turns }u;
         const uint behind = column0 + ${ s.bn * turns }u;
 //% endif

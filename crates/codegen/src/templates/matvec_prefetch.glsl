@@ -1,4 +1,4 @@
-// Weights on their way. The first are asked for before the activations are rounded.
+// Weights in flight. The first loads are issued before the activations are quantized.
 uint next[${ slots }][${ words }];
 //% for s in segments
 if (${ s.here }) {

@@ -185,7 +185,7 @@ fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> Found {
     Found { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
 }
 
-/// By matrix hardware, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not,
+/// With cooperative matrices, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not,
 /// scores in registers and in shared memory.
 #[test]
 fn many_queries_by_matrices() {

@@ -231,7 +231,7 @@ fn classes_tell_kernels_apart_but_not_near_extents() {
     assert_ne!(own, class_of(fusion, &schedules(fusion, &caps).unwrap()[0], &newer));
 }
 
-/// Workgroups that share a tile of a product by matrix hardware, and what they share.
+/// Split-K of coopmat matmuls: workgroups per output tile, and the scratch memory for partials.
 #[test]
 fn few_tiles_with_long_inner_extents_are_shared() {
     let shares = |case: &str, buffers: u32| {

@@ -536,7 +536,7 @@ fn no_rows_or_columns() {
     check(&extents.map(|(rows, k, n)| Case { expect: expect(), ..linear("f32", rows, k, n) }));
 }
 
-/// `x` and the transpose of a weight, both rounded to f16: by matrix hardware where a device has it.
+/// `x` and the transpose of a weight, both rounded to f16: with cooperative matrices where a device has them.
 fn rounded(w: &str, rows: &str, k: u32, n: u32) -> Case {
     let Case { name, text, expect } = linear(w, rows, k, n);
     let text = text

@@ -351,8 +351,8 @@ impl Device {
         if self.polls() {
             return self.poll(value, limit);
         }
-        // Most runs that are taken together are done: asking costs less than waiting. What asking fails with, waiting fails
-        // with, too, or it is over and memory is there again.
+        // Most runs of a batched wake-up are done, and a query costs less than a wait. If the query fails, so does the wait,
+        // or the run is over and memory is available again.
         if self.is_done(value).unwrap_or(false) {
             return Ok(());
         }
