@@ -6,13 +6,18 @@
 
 use crate::caps::DeviceCaps;
 
+/// Cores of the GPU that software devices are partitioned like.
+const LARGE_GPU: u32 = 128;
+
 /// Workgroups that fill the device once, a *wave*: one for each core, rounded down to a multiple of an eighth of the
 /// largest power of two among them. 132 cores want 128 workgroups, 96 want 96, 7 want 7.
 ///
 /// Rounded, because counts of workgroups are mostly powers of two times a small factor: tiles that leave 128 workgroups
 /// keep 97 % of 132 cores busy, and must not count as too few. At most a ninth of the cores is left out.
+///
+/// A software device is partitioned like a GPU of 128 cores: tests without a GPU then cover the same kernels.
 pub fn workgroups_to_fill(caps: &DeviceCaps) -> u32 {
-    let cores = caps.cores.max(1);
+    let cores = if runs_workgroups_on_one_thread(caps) { LARGE_GPU } else { caps.cores.max(1) };
     let grain = (1 << (cores.ilog2())) / 8;
     cores / u32::max(grain, 1) * u32::max(grain, 1)
 }
@@ -122,7 +127,7 @@ mod tests {
             PROFILES.iter().map(|(name, make)| (*name, workgroups_to_fill(&make()))).collect();
         let expected = [
             ("minimum", 8),
-            ("lavapipe", 16),
+            ("lavapipe", 128),
             ("h200", 128),
             ("rdna3", 96),
             ("intel", 32),

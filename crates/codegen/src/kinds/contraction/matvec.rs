@@ -25,11 +25,16 @@ const TILE: u32 = 4;
 /// Columns per tile if all workgroups are resident at once and still fill the device.
 const WIDE_TILE: u32 = 8;
 
-/// Workgroups that are resident at once: four small ones per core on a GPU, one per thread on a software device. If
-/// there is a prologue, tiles should leave this many workgroups; wide tiles should leave at least half of it.
+/// Waves of workgroups that are resident at once: a core holds four small ones. If there is a prologue, tiles should leave
+/// this many workgroups.
+const WAVES: u32 = 4;
+
+/// Workgroups that are resident at once, half of which wide tiles should leave. A thread of a software device has one.
 fn at_once(caps: &DeviceCaps) -> i64 {
-    let waves = if cost::runs_workgroups_on_one_thread(caps) { 1 } else { 4 };
-    cost::workgroups_of_waves(caps, waves).into()
+    match cost::runs_workgroups_on_one_thread(caps) {
+        true => caps.cores.into(),
+        false => cost::workgroups_of_waves(caps, WAVES).into(),
+    }
 }
 
 /// Widest tile if there is a prologue.
@@ -89,7 +94,8 @@ fn first(e: &Emitter<'_>, form: &ContractionForm) -> Schedule {
         true => TILE,
         // Each workgroup repeats the prologue, so many columns are better covered by fewer workgroups with wider tiles.
         false => {
-            let wide = (of_batch / wanted).clamp(1, 1 << 16) as u32;
+            let wide =
+                (of_batch / i64::from(cost::workgroups_of_waves(e.caps, WAVES))).clamp(1, 1 << 16) as u32;
             floor_pow2(wide).clamp(TILE, MAX_PROLOGUE_TILE)
         }
     };

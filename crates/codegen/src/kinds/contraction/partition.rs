@@ -11,9 +11,6 @@ use crate::blocks::quantize_results;
 use crate::emit::Emitter;
 use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
 
-/// Waves of workgroups on a software device. Tests run there, and should cover tiles as narrow as those of a large GPU.
-const SOFTWARE_WAVES: u32 = 8;
-
 /// Longest row for which each of two workgroups on a core stages its own copy of the activations.
 const LONG_ROW: i64 = 8192;
 
@@ -62,8 +59,7 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
     // With one workgroup per core, target a full wave (H200, 14336 columns of Q4_0 with a barrier: 112 workgroups 13.6
     // us, 128 workgroups 12.5).
     let (workgroups, most) = match (software, long, many) {
-        (true, _, _) => (SOFTWARE_WAVES * wave, MAX_WORKGROUP),
-        (false, true, false) => (wave, MAX_WORKGROUP),
+        (true, _, _) | (false, true, false) => (wave, MAX_WORKGROUP),
         (false, false, _) => (2 * wave, MAX_WORKGROUP / 2),
         (false, true, true) => (wave, MAX_WORKGROUP / 2),
     };
