@@ -1,4 +1,4 @@
-//! The formulas that cost decisions read: how much work fills a device, and how long work takes at best.
+//! The formulas that cost decisions read: how much work fills a device, and which instructions are fast on it.
 //!
 //! They read the hardware figures of [`DeviceCaps`] and nothing else, so a decision follows the device, not the one
 //! that it was tuned on. Most of those figures are estimates (`caps/hardware.rs`): they choose between kernels that
@@ -34,9 +34,9 @@ pub fn workgroups_to_mostly_fill(caps: &DeviceCaps) -> u32 {
     (u64::from(workgroups_to_fill(caps)) * 3 / 4).max(1) as u32
 }
 
-/// Whether a thread of the host runs all invocations of a workgroup in turn, as software devices do. Then more
-/// invocations are no more parallel, a barrier costs a switch between subgroups, a thread's registers hold few
-/// results, and cooperative matrices are emulated.
+/// Whether one host thread runs all invocations of a workgroup, as software devices do. Then more invocations add no
+/// parallelism, a barrier costs a switch between subgroups, few results fit in registers, and cooperative matrices are
+/// emulated.
 pub fn runs_workgroups_on_one_thread(caps: &DeviceCaps) -> bool {
     caps.is_software()
 }
@@ -44,49 +44,6 @@ pub fn runs_workgroups_on_one_thread(caps: &DeviceCaps) -> bool {
 /// Whether products of f16 matrices are faster than multiply-adds of f32.
 pub fn matrices_are_faster(caps: &DeviceCaps) -> bool {
     caps.f16_matrix_gflops > caps.f32_gflops
-}
-
-/// What one workgroup occupies of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Footprint {
-    /// Invocations, at least 1.
-    pub invocations: u32,
-    /// 32-bit registers of each invocation; 0 where that is not known.
-    pub registers: u32,
-    /// Bytes of shared memory; 0 for none.
-    pub shared_bytes: u32,
-}
-
-/// Workgroups that are resident on one core, by its invocations, registers and shared memory; 0 where one is too large.
-pub fn workgroups_per_core(caps: &DeviceCaps, workgroup: Footprint) -> u32 {
-    let registers = u64::from(workgroup.invocations) * u64::from(workgroup.registers);
-    let fits = |all: u32, each: u64| u64::from(all).checked_div(each).unwrap_or(u64::MAX);
-    let count = fits(caps.max_invocations_per_core, workgroup.invocations.max(1).into())
-        .min(fits(caps.registers_per_core, registers))
-        .min(fits(caps.shared_memory_per_core, workgroup.shared_bytes.into()));
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// Microseconds in which the device's memory moves so many bytes, read and written together.
-pub fn microseconds_for_bytes(caps: &DeviceCaps, bytes: u64) -> f64 {
-    bytes as f64 / (f64::from(caps.memory_gb_per_s.max(1)) * 1e3)
-}
-
-/// Microseconds in which so many f32 operations are computed; a multiply-add is two.
-pub fn microseconds_for_f32_flops(caps: &DeviceCaps, flops: u64) -> f64 {
-    flops as f64 / (f64::from(caps.f32_gflops.max(1)) * 1e3)
-}
-
-/// Microseconds in which so many operations of f16 matrices with sums in f32 are computed, a multiply-add being two;
-/// `None` without such matrices.
-pub fn microseconds_for_matrix_flops(caps: &DeviceCaps, flops: u64) -> Option<f64> {
-    let rate = f64::from(caps.f16_matrix_gflops) * 1e3;
-    (rate > 0.0).then(|| flops as f64 / rate)
-}
-
-/// The roofline: a kernel takes at least as long as its bytes, and at least as long as its f32 operations.
-pub fn roofline_microseconds(caps: &DeviceCaps, bytes: u64, f32_flops: u64) -> f64 {
-    microseconds_for_bytes(caps, bytes).max(microseconds_for_f32_flops(caps, f32_flops))
 }
 
 #[cfg(test)]
@@ -144,31 +101,5 @@ mod tests {
         }
         let faster = PROFILES.iter().filter(|(_, make)| matrices_are_faster(&make()));
         assert_eq!(faster.map(|(name, _)| *name).collect::<Vec<_>>(), ["h200", "rdna3", "intel"]);
-    }
-
-    #[test]
-    fn residence_is_bound_by_what_runs_out_first() {
-        let h200 = caps::h200();
-        let per_core = |invocations, registers, shared_bytes| {
-            workgroups_per_core(&h200, Footprint { invocations, registers, shared_bytes })
-        };
-        assert_eq!(per_core(256, 0, 0), 8);
-        assert_eq!(per_core(256, 128, 0), 2);
-        assert_eq!(per_core(256, 32, 48 << 10), 4);
-        assert_eq!(per_core(1024, 128, 0), 0);
-        assert_eq!(per_core(0, 255, 1), 2048);
-    }
-
-    #[test]
-    fn rooflines_are_bytes_and_operations_over_rates() {
-        let h200 = caps::h200();
-        let near = |a: f64, b: f64| (a - b).abs() < 1e-9 * b;
-        // 4800 GB/s are 4800 bytes a nanosecond; 61 TFLOP/s are 61 million operations a microsecond.
-        assert!(near(microseconds_for_bytes(&h200, 4_800_000), 1.0));
-        assert!(near(microseconds_for_f32_flops(&h200, 122_000_000), 2.0));
-        assert!(microseconds_for_matrix_flops(&h200, 620_000_000).is_some_and(|t| near(t, 1.0)));
-        assert_eq!(microseconds_for_matrix_flops(&caps::mali(), 1), None);
-        assert!(near(roofline_microseconds(&h200, 4_800_000, 610), 1.0));
-        assert!(near(roofline_microseconds(&h200, 48, 61_000_000), 1.0));
     }
 }

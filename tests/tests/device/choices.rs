@@ -353,7 +353,7 @@ fn what_was_measured_is_found_again() {
     let again = context(true, Some(dir.path())).unwrap();
     check(&again);
     assert_eq!(measured(&again), 0, "known in the next");
-    // What is kept names a schedule of the kernel, and is for people to read.
+    // The store names a schedule of the kernel in readable text.
     let file = std::fs::read_dir(dir.path().join("tuning")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count() as u64, 1 + count, "{text}");

@@ -49,18 +49,6 @@ impl DeviceCaps {
     pub fn scheduled_subgroup_size(&self) -> u32 {
         self.preferred_subgroup_size().unwrap_or(self.subgroup_size)
     }
-
-    /// The device as a kernel sees it whose pipeline requires subgroups of so many lanes: all have that size.
-    ///
-    /// `lanes` is one of [`DeviceCaps::requestable_subgroup_sizes`].
-    pub fn with_subgroup_size(&self, lanes: u32) -> DeviceCaps {
-        DeviceCaps {
-            subgroup_size: lanes,
-            subgroup_size_min: lanes,
-            subgroup_size_max: lanes,
-            ..self.clone()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -100,20 +88,6 @@ mod tests {
             let single = full.subgroups_of_one_size().then_some(full.subgroup_size);
             assert_eq!(caps.preferred_subgroup_size(), single, "{name}");
             assert_eq!(caps.requestable_subgroup_sizes(), Vec::from_iter(single), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_required_size_is_the_only_one() {
-        for (name, make) in PROFILES {
-            let full = make();
-            for lanes in full.requestable_subgroup_sizes() {
-                let caps = full.with_subgroup_size(lanes);
-                assert!(caps.subgroups_of_one_size() && caps.subgroup_size == lanes, "{name}");
-                assert_eq!(caps.subgroup_size_control, full.subgroup_size_control, "{name}");
-                assert_eq!(caps.requestable_subgroup_sizes(), [lanes], "{name}");
-                assert_eq!(caps.cores, full.cores, "{name}");
-            }
         }
     }
 
