@@ -315,3 +315,46 @@ pub fn class_of(fusion: &Fusion, schedule: &Schedule, caps: &DeviceCaps) -> Stri
     add(&schedule.family());
     hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use tallow_ir::caps::{self, OptionalFeature};
+
+    use super::*;
+
+    fn requested(caps: &DeviceCaps, algorithm: Algorithm, workgroup: u32) -> Option<u32> {
+        Schedule::new(algorithm, workgroup).with_subgroups(caps).subgroup
+    }
+
+    #[test]
+    fn a_subgroup_size_is_requested_where_it_matters_and_is_allowed() {
+        let row = Algorithm::Row;
+        assert_eq!(requested(&caps::rdna3(), row, 256), Some(32));
+        assert_eq!(requested(&caps::adreno(), row, 1024), Some(64));
+        assert_eq!(requested(&caps::rdna3(), Algorithm::Map, 256), None);
+        assert_eq!(requested(&caps::minimum(), row, 64), None);
+        // 32 subgroups of 8 at most, if the size is required.
+        assert_eq!(requested(&caps::lavapipe(), row, 256), Some(8));
+        assert_eq!(requested(&caps::lavapipe(), row, 512), None);
+        let mut without = caps::rdna3();
+        without.without(OptionalFeature::SubgroupSize);
+        assert_eq!(requested(&without, row, 256), None);
+    }
+
+    #[test]
+    fn a_schedule_prints_what_differs_from_the_plain_one() {
+        let plain = Schedule::new(Algorithm::Matmul, 128);
+        assert_eq!(plain.to_string(), "matmul fma wg128");
+        let split = Schedule {
+            instruction: Some(Instruction::Coopmat),
+            tile: Tile { m: 128, n: 128, k: 32 },
+            split: Split { slices: 2, above: 0 },
+            subgroup: Some(32),
+            ..plain
+        };
+        assert_eq!(split.to_string(), "matmul coopmat 128x128x32 split2 wg128 sg32");
+        assert_eq!(split.family(), "matmul coopmat");
+        assert_eq!(Schedule { instruction: Some(Instruction::Coopmat2), ..split }.family(), split.family());
+        assert_ne!(plain.family(), split.family());
+    }
+}
