@@ -11,12 +11,10 @@ pub(crate) mod scatter;
 pub(crate) mod sort;
 
 use tallow_ir::form::{self, Form};
-use tallow_ir::{DeviceCaps, Fusion, FusionKind, dot};
+use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
 use self::attention::{decode, flash, per_query};
-use self::contraction::{
-    matmul_coopmat, matmul_coopmat2, matmul_fma, matvec, matvec_dot, matvec_staged, partition,
-};
+use self::contraction::{matmul_coopmat, matmul_coopmat2, matmul_fma, matvec};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Kernel, Table};
 use crate::schedule::{Instruction, Schedule};
@@ -25,8 +23,6 @@ use crate::schedule::{Instruction, Schedule};
 enum Kind<'f> {
     Map(&'f form::MapForm),
     Row(&'f form::RowForm),
-    MatvecDot(&'f form::ContractionForm),
-    MatvecStaged(&'f form::ContractionForm),
     Matvec(&'f form::ContractionForm),
     MatmulCoopmat(&'f form::ContractionForm),
     MatmulFma(&'f form::ContractionForm),
@@ -45,17 +41,7 @@ impl<'f> Kind<'f> {
         match form {
             Form::Map(f) => Kind::Map(f),
             Form::Row(f) => Kind::Row(f),
-            Form::Contraction(f) if fusion.kind == FusionKind::Matvec => {
-                let body = &fusion.body;
-                let blocks = || dot::blocks(body, f.lhs).is_some() && dot::supported(body, f, e.caps);
-                if dot::rounding(body, f.lhs).is_some() || blocks() {
-                    Kind::MatvecDot(f)
-                } else if matvec_staged::fits(e, f) {
-                    Kind::MatvecStaged(f)
-                } else {
-                    Kind::Matvec(f)
-                }
-            }
+            Form::Contraction(f) if fusion.kind == FusionKind::Matvec => Kind::Matvec(f),
             Form::Contraction(f) if matmul_coopmat::fits(e, f) => Kind::MatmulCoopmat(f),
             Form::Contraction(f) => Kind::MatmulFma(f),
             Form::Attention(f) if flash::fits(e, f) => Kind::FlashAttention(f),
@@ -72,8 +58,6 @@ impl<'f> Kind<'f> {
     /// The candidate schedules, the cost model's default first.
     fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
         let all = match self {
-            Kind::MatvecDot(f) => partition::schedules(e, f, matvec_dot::products(e, f)),
-            Kind::MatvecStaged(f) => partition::schedules(e, f, matvec_staged::PRODUCTS),
             Kind::Matvec(f) => matvec::schedules(e, f),
             Kind::MatmulCoopmat(f) => {
                 [matmul_coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f)].concat()
@@ -98,8 +82,6 @@ impl<'f> Kind<'f> {
         match self {
             Kind::Map(f) => map::kernel(e, f, schedule),
             Kind::Row(f) => row::kernel(e, f, schedule),
-            Kind::MatvecDot(f) => matvec_dot::kernel(e, f, schedule),
-            Kind::MatvecStaged(f) => matvec_staged::kernel(e, f, schedule),
             Kind::Matvec(f) => matvec::kernel(e, f, schedule),
             Kind::MatmulCoopmat(f) if schedule.instruction == Some(Instruction::Coopmat2) => {
                 matmul_coopmat2::kernel(e, f, schedule)

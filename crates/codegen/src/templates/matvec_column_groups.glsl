@@ -1,4 +1,4 @@
-// ${ who } takes a run of ${ columns } columns.
+// ${ who } reduces one group of ${ columns } columns at a time.
 ${ each } {
     const uint m = ${ m }, run = ${ run };
 //% if inside

@@ -2,9 +2,9 @@
 ${ late }
 //% endif
 barrier();
-//% if parts > 1
+//% if slices > 1
 for (uint t = lane; t < ${ floats }u; t += ${ workgroup }u)
-    [[unroll]] for (uint part = 1u; part < ${ parts }u; ++part) tile[t] += tile[part * ${ part_floats }u + t];
+    [[unroll]] for (uint slice = 1u; slice < ${ slices }u; ++slice) tile[t] += tile[slice * ${ slice_floats }u + t];
 barrier();
 //% endif
 //% if reduce
@@ -20,7 +20,7 @@ for (uint t = ${ t }; t < ${ m * tile }u; t += ${ workgroup }u) {
 barrier();
 //% for r in blocks
 //% if r.together
-// Eight neighbours a block.
+// Eight adjacent invocations quantize one block.
 for (uint t = (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID) * 4u; t < ${ m * tile }u; t += ${ workgroup * 4 }u) {
     const uint m = t / ${ tile }u, n0 = column0 + t % ${ tile }u / ${ block }u * ${ block }u, part = t / 4u % 8u;
     if (n0 < ${ n }) {

@@ -2,11 +2,10 @@
 //! tile in shared memory and writes the result to shared memory. Without subgroup operations, one invocation does it.
 
 use minijinja::context;
-use tallow_ir::form::{ContractionForm, Segment, results_fit};
-use tallow_ir::index::Index;
+use tallow_ir::form::{ContractionForm, results_fit};
 use tallow_ir::{Dim, NodeId, Shape};
 
-use super::sums::Sums;
+use super::plan::Matvec;
 use crate::blocks::reduction;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::emit::{Anchor, Emitter, Place};
@@ -54,7 +53,7 @@ pub(crate) fn declarations(
     let (mut text, mut bytes) = (String::new(), 0);
     for (name, ty, count) in arrays(e, form, tiles)? {
         if text.is_empty() {
-            text += "// Results that are reduced over runs of columns: [row][run].\n";
+            text += "// Results that are reduced over groups of columns: [row][group].\n";
         }
         text += &format!("shared {} {name}[{count}];\n", ty.name());
         bytes += ty.bytes() * count;
@@ -67,11 +66,10 @@ pub(crate) fn declarations(
 pub(crate) fn lines(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
-    sums: &Sums,
+    mv: &Matvec<'_>,
+    number: usize,
 ) -> Result<String, CodegenError> {
+    let (form, segment, tile) = (mv.form, &mv.form.segments[number], mv.tiles[number]);
     let Some(runs) = &segment.runs else { return Ok(String::new()) };
     let Some(count) = segment.n.div_exact(&Dim::constant(runs.columns.into())) else {
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
@@ -80,17 +78,17 @@ pub(crate) fn lines(
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
     }
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count.clone()]);
-    let side_by_side = sums.tile / runs.columns;
+    let side_by_side = tile / runs.columns;
     let by_subgroups = e.caps.has_fixed_subgroup_size()
-        && sums.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
+        && mv.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
         && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
     let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
     e.open(); // one column group
     let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
-    let row = e.atoms.flatten(&[batch.clone(), row, run], &all);
+    let row = e.atoms.flatten(&[mv.batch.clone(), row, run], &all);
     let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
     reduction::emit_walk(e, used, &runs.reduces, &walk)?;
-    let rows = sums.m * side_by_side;
+    let rows = mv.m * side_by_side;
     let at = if rows == 1 { "0u" } else { "r" };
     if by_subgroups {
         e.open();
@@ -114,14 +112,14 @@ pub(crate) fn lines(
     }
     let (who, own, step) = match by_subgroups {
         true => ("Each subgroup", "gl_SubgroupID", "gl_NumSubgroups".to_string()),
-        false => ("Each invocation", "lane", format!("{}u", sums.workgroup)),
+        false => ("Each invocation", "lane", format!("{}u", mv.workgroup)),
     };
     let each = match rows {
         1 => format!("if ({own} == 0u)"),
         _ => format!("for (uint r = {own}; r < {rows}u; r += {step})"),
     };
     let columns = runs.columns;
-    let (m, run) = match (sums.m, side_by_side) {
+    let (m, run) = match (mv.m, side_by_side) {
         (1, 1) => ("0u".to_string(), String::new()),
         (1, _) => ("0u".to_string(), " + r".to_string()),
         (_, 1) => ("r".to_string(), String::new()),
@@ -129,7 +127,7 @@ pub(crate) fn lines(
     };
     let run = format!("column0 / {columns}u{run}");
     // The last tile may extend past the last column.
-    let whole = segment.n.as_const().is_some_and(|n| n % i64::from(sums.tile) == 0);
+    let whole = segment.n.as_const().is_some_and(|n| n % i64::from(tile) == 0);
     let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
     let holes = context! { who, each, m, run, inside, lines, columns };
     render("matvec_column_groups.glsl", holes)

@@ -2,30 +2,51 @@
 
 use minijinja::context;
 use tallow_ir::dot;
-use tallow_ir::form::{ContractionForm, Segment};
-use tallow_ir::index::Index;
+use tallow_ir::form::ContractionForm;
 
 use super::column_groups;
 use super::epilogue_prefetch::EpiloguePrefetch;
+use super::plan::Matvec;
 use super::store::stores;
-use super::sums::{EpilogueInputs, Sums};
+use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{quantize_results, reduction};
 use crate::emit::{Anchor, Emitter};
 use crate::kernel::CodegenError;
 use crate::template::render;
 
+/// Number of sums per tile, for the segment that has the most.
+pub(crate) fn slice_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32 {
+    let floats = form.segments.iter().zip(tiles).map(|(s, tile)| s.anchors.len() as u32 * m * tile);
+    floats.max().unwrap_or(0)
+}
+
+/// Inputs of the epilogue besides the sums.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    /// Reductions of the prologue that are combined after the products.
+    pub late: Option<&'a Deferred<'a>>,
+    /// Operands that were prefetched before the products.
+    pub early: Option<&'a EpiloguePrefetch>,
+}
+
+/// Prologue reductions that only the epilogue reads. Each invocation holds a partial; the partials are combined after
+/// the products.
+pub(crate) struct Deferred<'a> {
+    pub own: reduction::Own,
+    pub walk: &'a RowLoop,
+}
+
 /// Generates the code after a segment's products: partials, column-group reductions, the epilogue of each column and
 /// quantized blocks. Closes the segment's scope and returns its lines too, as `(prelude, epilogue)`.
-pub(crate) fn end(
+pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
-    buffers: &[usize],
-    sums: &Sums<'_>,
+    mv: &Matvec<'_>,
+    number: usize,
+    Inputs { late, early }: Inputs<'_>,
 ) -> Result<(String, String), CodegenError> {
-    let Sums { m, tile, workgroup, parts, part_floats, around: EpilogueInputs { late, early } } = *sums;
+    let (segment, tile) = (&mv.form.segments[number], mv.tiles[number]);
+    let (m, workgroup) = (mv.m, mv.workgroup);
     let neighbours = quantize_results::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
@@ -39,24 +60,25 @@ pub(crate) fn end(
         let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
         e.anchors.insert(*id, anchor);
     }
-    let reduce = column_groups::lines(e, used, form, segment, batch, sums)?;
+    let reduce = column_groups::lines(e, used, mv, number)?;
     e.open(); // the epilogue
     let [row, column] = match early {
         Some(EpiloguePrefetch { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
-        None => [e.atom(&form.m, "m"), e.atom(&segment.n, "n")],
+        None => [e.atom(&mv.form.m, "m"), e.atom(&segment.n, "n")],
     };
     if let Some(early) = early {
         early.show(e);
     }
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    stores(e, mv.form, segment, [&mv.batch, &row, &column], &mv.buffers)?;
     if let Some(early) = early {
         early.hide(e);
     }
     let store = e.close().join("\n");
-    let blocks = quantize_results::of_segment(e, form, segment, batch, buffers)?;
+    let blocks = quantize_results::of_segment(e, mv.form, segment, &mv.batch, &mv.buffers)?;
     let late = e.close().join("\n");
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
-    let holes = context! { late, t, m, tile, workgroup, parts, part_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    let (slices, slice_floats) = (mv.slices, mv.slice_floats);
+    let holes = context! { late, t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_epilogue.glsl", holes)?))
 }

@@ -2,10 +2,11 @@
 //! latency.
 
 use tallow_ir::access::param_reads;
-use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
+use tallow_ir::form::{Segment, output_root, rounded_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Shape, Value};
 
+use super::plan::Matvec;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 
@@ -37,25 +38,19 @@ impl EpiloguePrefetch {
     }
 }
 
-/// Emits the loads of the operands that invocation `t` needs for the epilogue of result `t`, in a tile of `m` rows and
-/// `tile` columns.
+/// Emits the loads of the operands that invocation `t` needs for the epilogue of result `t` of a tile.
 ///
 /// Returns `None` and emits nothing if the epilogue reads nothing or too much, if there are several segments, or if the
 /// tile has many results. With many results, the registers are worth more than the hidden latency (H200, Q4_0, greedy
 /// decode step of the 8B shape: prefetching saves 18 us in the output and down projections, but costs 80 us in gate and
 /// up).
-pub(crate) fn issue(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    batch: &Index,
-    (m, tiles, workgroup): (u32, &[u32], u32),
-) -> Result<Option<EpiloguePrefetch>, CodegenError> {
-    let ([segment], [tile]) = (form.segments.as_slice(), tiles) else { return Ok(None) };
-    if m * tile > RESULTS.min(workgroup) {
+pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<EpiloguePrefetch>, CodegenError> {
+    let ([segment], [tile]) = (mv.form.segments.as_slice(), mv.tiles.as_slice()) else { return Ok(None) };
+    if mv.m * tile > RESULTS.min(mv.workgroup) {
         return Ok(None);
     }
-    let [row, column] = [&form.m, &segment.n].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
-    let found = reads(e, form, segment, batch, [row, column]);
+    let [row, column] = [&mv.form.m, &segment.n].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
+    let found = reads(e, mv, segment, [row, column]);
     if found.is_empty() || found.len() > MOST {
         return Ok(None);
     }
@@ -75,9 +70,9 @@ pub(crate) fn issue(
         kept.push(((buffer, at), name));
     }
     let lines = e.close();
-    e.line("// What the epilogue reads, on its way while there are products.");
+    e.line("// Operands of the epilogue, in flight during the products.");
     e.line(format!("float {};", declared.join(", ")));
-    e.line(format!("if (lane < {}u) {{", m * tile));
+    e.line(format!("if (lane < {}u) {{", mv.m * tile));
     let last = e.dim(&(&segment.n - &Dim::one()));
     e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
     lines.into_iter().for_each(|line| e.line(format!("    {line}")));
@@ -87,16 +82,10 @@ pub(crate) fn issue(
 
 /// The elements that the epilogue reads at the row and column. Empty if any of its reads depends on other coordinates,
 /// or is not f32, f16 or bf16.
-fn reads(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    segment: &Segment,
-    batch: &Index,
-    own: [AtomId; 2],
-) -> Vec<(Value, Index)> {
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+fn reads(e: &mut Emitter<'_>, mv: &Matvec<'_>, segment: &Segment, own: [AtomId; 2]) -> Vec<(Value, Index)> {
+    let all = Shape::new(vec![mv.form.batch.numel(), mv.form.m.clone(), segment.n.clone()]);
     let [row, column] = own.map(|id| e.atoms.index(id));
-    let linear = e.atoms.flatten(&[batch.clone(), row, column], &all);
+    let linear = e.atoms.flatten(&[mv.batch.clone(), row, column], &all);
     let mut found = vec![];
     for output in &segment.outputs {
         let root = rounded_root(e.body, *output).unwrap_or_else(|| output_root(e.body, *output));

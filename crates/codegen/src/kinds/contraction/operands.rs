@@ -4,8 +4,9 @@ use tallow_ir::form::ContractionForm;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, Shape};
 
+use crate::assemble::block;
 use crate::blocks::operand;
-use crate::emit::{Emitter, Expr};
+use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
@@ -49,7 +50,7 @@ pub(crate) fn right(
     id: tallow_ir::NodeId,
     batch: &Index,
     step: u32,
-) -> Result<String, CodegenError> {
+) -> Result<Vec<String>, CodegenError> {
     let rhs = e.body.node(id).operands[1];
     let shape = e.body.ty(rhs).shape.clone();
     e.open();
@@ -66,15 +67,11 @@ pub(crate) fn right(
         let k = e.atom(&form.k, "k");
         let mut at = batch_at(e, &form.batch, &shape, batch);
         at.extend([k, column]);
-        let w: Expr = e.value(rhs, &at)?;
+        let w = e.value(rhs, &at)?;
         e.line(format!("w[j] = {};", w.text));
-        let lines = e.close();
-        e.line(format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j) {{"));
-        e.line("    const uint k = k0 + j;");
-        for line in lines {
-            e.line(format!("    {line}"));
-        }
-        e.line("}");
+        let lines = [vec!["const uint k = k0 + j;".to_string()], e.close()].concat();
+        let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines);
+        lines.into_iter().for_each(|line| e.line(line));
     }
-    Ok(e.close().join("\n"))
+    Ok(e.close())
 }

@@ -1,10 +1,10 @@
 //! The prologue of a matvec: reductions over its rows of activations, which may be register-cached.
 
-use tallow_ir::form::ContractionForm;
+use tallow_ir::Dim;
 use tallow_ir::index::Index;
-use tallow_ir::{Dim, Value};
 
 use super::operands::left_at;
+use super::plan::{Matvec, Source};
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::{Anchor, Emitter};
@@ -19,12 +19,11 @@ pub(crate) const QUAD: u32 = 4;
 pub(crate) fn prologue(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
-    form: &ContractionForm,
-    m: u32,
-    (workgroup, group): (u32, u32),
-    kept: Option<&RowLoop>,
+    mv: &Matvec<'_>,
+    (group, kept): (u32, Option<&RowLoop>),
 ) -> Result<(), CodegenError> {
-    let share = (Share::Workgroup(workgroup), group);
+    let (form, m) = (mv.form, mv.m);
+    let share = (Share::Workgroup(mv.workgroup), group);
     if form.prologue.is_empty() {
         return Ok(());
     }
@@ -62,16 +61,17 @@ pub(crate) fn prologue(
 /// caching both saves 0.5 us.)
 const MOST_KEPT: i64 = 8;
 
-/// Register-caches the row that the prologue, and `lhs` if it is computed in this kernel, are computed from, in groups
-/// of `run` elements. These loads are issued before all others, because everything depends on them. Returns the loop
-/// over the cached row; `None` unless there is one row, evenly divided over the workgroup and within the limit.
-pub(crate) fn keep(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    lhs: Option<Value>,
-    batch: &Index,
-    (workgroup, run): (u32, u32),
-) -> Result<Option<RowLoop>, CodegenError> {
+/// Register-caches the row from which the prologue and the staged activations are computed, in groups of `run` elements.
+/// These loads are issued before all others, because everything depends on them. Returns the loop over the cached row;
+/// `None` unless there is one row, evenly divided over the workgroup and within the limit.
+pub(crate) fn keep(e: &mut Emitter<'_>, mv: &Matvec<'_>, run: u32) -> Result<Option<RowLoop>, CodegenError> {
+    let (form, workgroup) = (mv.form, mv.workgroup);
+    let lhs = match mv.source {
+        Source::Memory => return Ok(None),
+        Source::Floats => Some(form.lhs),
+        Source::Bytes(value) => Some(value),
+        Source::Blocks(_) => None,
+    };
     let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
     let whole = k % i64::from(workgroup * run) == 0;
     // The prologue may reduce rows of another length.
@@ -83,7 +83,7 @@ pub(crate) fn keep(
     let mut walk = RowLoop::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
     let mut roots = vec![];
     if let Some(lhs) = lhs {
-        roots.push((lhs, left_at(e, form, batch, &row, &walk.i)));
+        roots.push((lhs, left_at(e, form, &mv.batch, &row, &walk.i)));
     }
     for (id, rows) in &form.prologue {
         roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));

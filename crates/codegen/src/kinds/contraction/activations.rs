@@ -1,0 +1,140 @@
+//! Staging of a matvec's activations in shared memory, as floats or quantized to 8 bits.
+
+use minijinja::context;
+use tallow_ir::form::ContractionForm;
+use tallow_ir::{Dim, Value, dot};
+
+use super::operands::left_at;
+use super::plan::{Matvec, Source};
+use super::prologue::QUAD;
+use crate::blocks::operand;
+use crate::blocks::row_loop::RowLoop;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::template::render;
+
+/// How activations get from memory to where the products read them.
+#[derive(Default)]
+pub(crate) struct Staging {
+    /// Shared arrays and functions.
+    pub declarations: String,
+    /// Lines that stage the activations of a tile.
+    pub lines: String,
+    /// Bytes of shared memory.
+    pub bytes: u32,
+}
+
+/// Lines that load one group of adjacent activations to `x`: those of the row, and those of group `g`.
+struct Load {
+    row: String,
+    group: String,
+}
+
+/// Loads group `g` of `size` activations of row `m`. They come from registers if `kept` caches the row.
+fn load(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    lhs: Value,
+    size: u32,
+    kept: Option<&RowLoop>,
+) -> Result<Load, CodegenError> {
+    if let Some(walk) = kept {
+        return walk.in_groups(e, |e| {
+            e.open(); // the row
+            walk.open_steps(e);
+            walk.open_group(e);
+            let at = left_at(e, mv.form, &mv.batch, &walk.row, &walk.i);
+            let x = e.value(lhs, &at)?;
+            e.line(format!("x[j] = {};", x.text));
+            walk.close_group(e, vec![]);
+            let lines = e.close();
+            Ok(Load { row: String::new(), group: [e.close(), lines].concat().join("\n") })
+        });
+    }
+    e.open(); // one row
+    let row = e.atom(&mv.form.m, "m");
+    e.open(); // one group
+    let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
+    let j = e.set_group(size);
+    e.open(); // one element
+    let j = e.bind_atom(j, "j");
+    let inner = e.atoms.add(&g.scale(&Dim::constant(size.into())), &j);
+    let at = left_at(e, mv.form, &mv.batch, &row, &inner);
+    let x = e.value(lhs, &at)?;
+    e.line(format!("x[j] = {};", x.text));
+    e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+    e.group = None;
+    Ok(Load { group: e.close().join("\n"), row: e.close().join("\n") })
+}
+
+/// Adjacent activations that an invocation quantizes at a time: four if that covers all rows in one pass, else eight.
+pub(crate) fn run(source: Source, form: &ContractionForm, workgroup: u32) -> u32 {
+    let blocks = form.m.max_value().saturating_mul(form.k.max_value()) / dot::BLOCK;
+    let few = blocks * i64::from(dot::LANES) <= i64::from(workgroup);
+    if source.is_packed() && !few { 2 * QUAD } else { QUAD }
+}
+
+/// Generates the staging of a matvec's activations. `spends` says that the kernel may use more registers.
+pub(crate) fn stage(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    kept: Option<&RowLoop>,
+    spends: bool,
+) -> Result<Staging, CodegenError> {
+    match mv.source {
+        Source::Memory => Ok(Staging::default()),
+        Source::Floats => stage_floats(e, mv, kept),
+        Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (kept, spends)),
+        Source::Blocks(param) => {
+            let b = operand::activations(e, param);
+            let declarations = render("matvec_dot4.glsl", context! { b })?;
+            Ok(Staging { declarations, ..Staging::default() })
+        }
+    }
+}
+
+fn stage_floats(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    kept: Option<&RowLoop>,
+) -> Result<Staging, CodegenError> {
+    let load = load(e, mv, mv.form.lhs, QUAD, kept)?;
+    let items = mv.k / operand::WIDE as u32;
+    let vectors = 2 * mv.m * items;
+    let declarations = format!(
+        "// The activations: [row][eight elements]. The lower halves of all eights come first, then the upper.\n\
+         shared vec4 xs[{vectors}];\n"
+    );
+    let steps = kept.and_then(|walk| walk.steps).unwrap_or(0);
+    let holes =
+        context! { steps, items, m => mv.m, workgroup => mv.workgroup, row => load.row, group => load.group };
+    Ok(Staging { declarations, lines: render("matvec_stage_f32.glsl", holes)?, bytes: 16 * vectors })
+}
+
+fn stage_bytes(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    lhs: Value,
+    (kept, spends): (Option<&RowLoop>, bool),
+) -> Result<Staging, CodegenError> {
+    let run = run(mv.source, mv.form, mv.workgroup);
+    let load = load(e, mv, lhs, run, kept)?;
+    let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / run);
+    let upper = dot::upper(mv.m.into(), blocks.into());
+    let runs = mv.m * blocks * lanes;
+    let declarations = render("matvec_dot4.glsl", context! { upper, blocks => mv.m * blocks, b => () })?;
+    let lines = render(
+        "matvec_stage_i8.glsl",
+        context! {
+            row => load.row, group => load.group, runs, upper, spends, elements => run, words => run / 4, lanes,
+            of_row => blocks * lanes, kept => kept.is_some(), rounds => runs.div_ceil(mv.workgroup),
+            workgroup => mv.workgroup, masks => masks(lanes), sum_masks => masks(lanes / 2),
+        },
+    )?;
+    Ok(Staging { declarations, lines, bytes: dot::shared_bytes(mv.m.into(), mv.k.into()) as u32 })
+}
+
+/// Shuffle-xor masks of a butterfly reduction over this many adjacent invocations.
+fn masks(neighbours: u32) -> Vec<u32> {
+    (0..neighbours.ilog2()).map(|bit| 1 << bit).collect()
+}

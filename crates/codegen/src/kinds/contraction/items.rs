@@ -1,0 +1,164 @@
+//! Items: the activations that an invocation multiplies at a time, read into registers.
+
+use tallow_ir::Dim;
+use tallow_ir::dot::{self, Packing};
+use tallow_ir::index::Index;
+
+use super::columns::ColumnLoop;
+use super::operands::left_at;
+use super::parts::Part;
+use super::plan::{Matvec, Source};
+use super::prologue::QUAD;
+use crate::assemble::block;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+
+/// A pair of 8-bit blocks whose products with one item are computed together, or a single block.
+struct Set {
+    /// Suffix of its variables.
+    name: &'static str,
+    /// Its first block, as an expression, and the distance to the second; 0 if there is none.
+    first: String,
+    stride: u32,
+}
+
+/// The sets of blocks that an item needs: adjacent blocks, and blocks two apart.
+fn sets(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) -> Vec<Set> {
+    let row = if mv.m == 1 { String::new() } else { format!("m * {}u + ", mv.k / dot::BLOCK as u32) };
+    let item = walk.clamped();
+    let quarters = |part: &Part| part.packing == Packing::Quarters;
+    let mut sets = vec![];
+    if !parts.iter().all(quarters) {
+        sets.push(match walk.elements {
+            32 => Set { name: "", first: format!("{row}{item}"), stride: 0 },
+            _ => Set { name: "", first: format!("{row}{item} * 2u"), stride: 1 },
+        });
+    }
+    if parts.iter().any(quarters) {
+        let name = if sets.is_empty() { "" } else { "2" };
+        sets.push(Set { name, first: format!("{row}{item} / 2u * 4u + {item} % 2u"), stride: 2 });
+    }
+    sets
+}
+
+/// Lines that read the blocks of an item from shared memory, or from memory with the function `activations`.
+pub(crate) fn read_blocks(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) -> Vec<String> {
+    let upper = dot::upper(mv.m.into(), (mv.k / dot::BLOCK as u32).into());
+    let mut lines = vec![];
+    for Set { name: s, first, stride } in sets(mv, walk, parts) {
+        lines.push(format!("const uint at{s} = {first};"));
+        match (mv.source, stride) {
+            (Source::Blocks(_), 0) => lines.extend([
+                "ivec4 x[2];".into(),
+                "vec2 sums;".into(),
+                "const float scale = activations(at, x[0], x[1], sums);".into(),
+            ]),
+            (Source::Blocks(_), _) => lines.extend([
+                format!("ivec4 x{s}[4];"),
+                format!("vec2 scale{s}, sums{s}_0, sums{s}_1;"),
+                format!("scale{s}.x = activations(at{s}, x{s}[0], x{s}[1], sums{s}_0);"),
+                format!("scale{s}.y = activations(at{s} + {stride}u, x{s}[2], x{s}[3], sums{s}_1);"),
+                format!("const vec4 sums{s} = vec4(sums{s}_0, sums{s}_1);"),
+            ]),
+            (_, 0) => lines.extend([
+                format!("const ivec4 x[2] = ivec4[2](x_bytes[at], x_bytes[at + {upper}u]);"),
+                "const float scale = x_scale[at];".into(),
+                "const vec2 sums = x_sum[at];".into(),
+            ]),
+            (_, _) => {
+                let half = |offset: i64| format!("x_bytes[at{s} + {offset}u]");
+                let (second, last) = (i64::from(stride), upper + i64::from(stride));
+                let halves = [format!("x_bytes[at{s}]"), half(upper), half(second), half(last)].join(", ");
+                lines.extend([
+                    format!("const ivec4 x{s}[4] = ivec4[4]({halves});"),
+                    format!("const vec2 scale{s} = vec2(x_scale[at{s}], x_scale[at{s} + {stride}u]);"),
+                    format!("const vec4 sums{s} = vec4(x_sum[at{s}], x_sum[at{s} + {stride}u]);"),
+                ]);
+            }
+        }
+    }
+    lines
+}
+
+/// Whether an invocation multiplies the same blocks for all columns of all segments.
+pub(crate) fn are_shared(mv: &Matvec<'_>, loops: &[(ColumnLoop, Vec<Part>)]) -> bool {
+    let blocks = |(walk, parts): &(ColumnLoop, Vec<Part>)| (walk.item(""), read_blocks(mv, walk, parts));
+    loops.iter().all(|(walk, _)| walk.steps == 1)
+        && loops.windows(2).all(|pair| blocks(&pair[0]) == blocks(&pair[1]))
+}
+
+/// Lines that read an item of a row in shared memory as two vectors of four floats.
+pub(crate) fn read_floats(mv: &Matvec<'_>, walk: &ColumnLoop) -> String {
+    let (at, items, m) = (walk.clamped(), walk.items, mv.m);
+    match m {
+        1 => format!("const vec4 lo = xs[{at}], hi = xs[{items}u + {at}];"),
+        _ => format!("const vec4 lo = xs[m * {items}u + {at}], hi = xs[(m + {m}u) * {items}u + {at}];"),
+    }
+}
+
+/// Lines that load an item of every row from memory into `x`.
+pub(crate) fn read_memory(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    (ty, step): (&str, u32),
+) -> Result<Vec<String>, CodegenError> {
+    e.open(); // one step along K
+    e.open(); // one row
+    let row = e.atom(&mv.form.m, "m");
+    let groups = if step.is_multiple_of(QUAD) { step / QUAD } else { 0 };
+    // In vectors, if they load anything.
+    let mut found = None;
+    if groups > 0 {
+        let (value, group, element) = element(e, mv, &row, QUAD)?;
+        if !group.is_empty() {
+            let head = format!("[[unroll]] for (uint j = 0u; j < {QUAD}u; ++j)");
+            let element = [element, vec![format!("x[m * {step}u + q * {QUAD}u + j] = {value};")]].concat();
+            let g = vec![format!("const uint g = k0 / {QUAD}u + q;")];
+            let lines = [g, group, block(&head, element)].concat();
+            found = Some(block(&format!("[[unroll]] for (uint q = 0u; q < {groups}u; ++q)"), lines));
+        }
+    }
+    let lines = match found {
+        Some(lines) => lines,
+        None => {
+            let (value, _, element) = element(e, mv, &row, 1)?;
+            let k = vec!["const uint k = k0 + j;".to_string()];
+            let lines = [k, element, vec![format!("x[m * {step}u + j] = {value};")]].concat();
+            block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines)
+        }
+    };
+    let rows = [e.close(), lines].concat();
+    let m = mv.m;
+    let mut all = e.close();
+    all.push(format!("{ty} x[{}];", m * step));
+    all.extend(block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), rows));
+    Ok(all)
+}
+
+/// One element of a row: its value, and the lines per group of `size` and per element before it. Elements are loaded in
+/// groups with the index `g` and the position `j`, or one by one at `k`.
+fn element(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    row: &Index,
+    size: u32,
+) -> Result<(String, Vec<String>, Vec<String>), CodegenError> {
+    e.open(); // one group
+    let grouped = (size > 1).then(|| {
+        let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
+        (g, e.set_group(size))
+    });
+    e.open(); // one element
+    let k = match grouped {
+        Some((g, j)) => {
+            let j = e.bind_atom(j, "j");
+            e.atoms.add(&g.scale(&Dim::constant(size.into())), &j)
+        }
+        None => e.atom(&mv.form.k, "k"),
+    };
+    let at = left_at(e, mv.form, &mv.batch, row, &k);
+    let value = e.value(mv.form.lhs, &at)?.text;
+    e.group = None;
+    let element = e.close();
+    Ok((value, e.close(), element))
+}

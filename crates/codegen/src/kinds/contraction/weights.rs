@@ -1,0 +1,249 @@
+//! The weights of a matvec: their loads, the prefetch of packed words, and the products with an item of activations.
+
+use tallow_ir::dot::{self, Packing};
+use tallow_ir::form::Segment;
+use tallow_ir::index::AtomDef;
+use tallow_ir::{Dim, NodeId};
+
+use super::columns::{ColumnLoop, Unroll};
+use super::grid::Range;
+use super::items::{read_blocks, read_floats};
+use super::operands::{batch_at, right};
+use super::parts::Part;
+use super::plan::{Matvec, Source};
+use crate::assemble::block;
+use crate::blocks::operand;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+
+/// Prefetch distance in weights per anchor: two columns for formats that are unpacked 32 at a time, one for 64 at a
+/// time. In a loop over columns, the distance is one column. (H200 with a barrier, 4096 x 4096: Q8_0 with a distance of
+/// two 7.5 us, of one 8.0; Q4_K 7.2 and 6.2.)
+const PREFETCHED: u32 = 64;
+
+/// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
+/// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one
+/// 8.4).
+const TOGETHER: u32 = 2;
+
+/// Maximum registers for weight words per invocation, of the 64 at which two workgroups of 512 fit on an SM.
+const MOST_WORDS: u32 = 40;
+
+/// Maximum number of passes that are unrolled if two columns at a time do not divide them. Only weights of few words
+/// gain (H200, 14336 x 4096, seven passes, unrolled and not: Q2_K, 7 words, 6.6 and 7.8 us; Q3_K, 10 words, 8.6 and
+/// 9.1; Q4_K, 12 words, 9.4 and 8.3; Q6_K, 15 words, 12.6 and 11.8). Formats that are unpacked 32 at a time take the
+/// same either way: Q4_0 7.9, Q8_0 14.6.
+const UNROLLED_PASSES: u32 = 8;
+const SHORT_WORDS: u32 = 10;
+
+/// Weight loads of 16 bytes that are unrolled if weights are not prefetched, so that this many are in flight. They are
+/// from the columns that an invocation computes together, while its part of the activations stays in registers.
+const LOADS: u32 = 8;
+
+/// Elements that an invocation multiplies at a time: the most that any of the segment's formats unpacks at once.
+pub(crate) fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
+    let packing = |id: &NodeId| dot::packing(dot::weights(e.body, *id)?.1);
+    segment.anchors.iter().filter_map(packing).map(|p| p.elements()).max().unwrap_or(dot::BLOCK) as u32
+}
+
+/// Registers (32-bit words) for the weights of one column that an invocation multiplies at a time, over all anchors.
+fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
+    let elements = elements(e, segment);
+    let words = |id: &NodeId| {
+        let (_, format) = dot::weights(e.body, *id)?;
+        Some(operand::words_of(format) * elements / dot::packing(format)?.elements() as u32)
+    };
+    segment.anchors.iter().filter_map(words).sum()
+}
+
+/// How many columns are computed together, prefetched and unrolled.
+pub(crate) fn unroll(e: &Emitter<'_>, source: Source, segment: &Segment, m: u32) -> Unroll {
+    let sums = (segment.anchors.len() as u32 * m).max(1);
+    if !source.is_packed() {
+        return Unroll { together: (LOADS / sums).max(1), depth: 0, passes: 0 };
+    }
+    let (elements, words) = (elements(e, segment), words(e, segment));
+    // Two columns at a time need registers for the weights of both.
+    let fits = m == 1 && 2 * words <= MOST_WORDS;
+    let together = if fits { TOGETHER } else { (TOGETHER / sums).max(1) };
+    let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
+    Unroll {
+        together,
+        depth: (PREFETCHED / elements).max(1),
+        passes: if short { UNROLLED_PASSES } else { 0 },
+    }
+}
+
+/// Emits the loads of the first packed weights of each segment, and declares their register buffers.
+pub(crate) fn prefetch(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    loops: &[(ColumnLoop, Vec<Part>)],
+    ranges: &[Range],
+) -> Result<(), CodegenError> {
+    if !mv.source.is_packed() {
+        return Ok(());
+    }
+    let (mut lines, mut slots) = (vec![], 0);
+    for (((walk, parts), range), segment) in loops.iter().zip(ranges).zip(&mv.form.segments) {
+        slots = slots.max(walk.slots * parts.len() as u32);
+        e.open(); // the segment
+        let last = e.dim(&(&segment.n - &Dim::one()));
+        let counter = if walk.along() { "along" } else { "pass" };
+        let item = walk.item(if walk.along() { "along" } else { "0u" });
+        let n = walk.column("pass");
+        let mut each = vec![format!("const uint item = {item}, n = min(column0 + {n}, {last});")];
+        for part in parts {
+            let buffer = part.buffer(counter, walk.slots);
+            let fetch = fetch(e, mv, part, &buffer)?;
+            each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
+        }
+        let head = format!("[[unroll]] for (uint {counter} = 0u; {counter} < {}u; ++{counter})", walk.depth);
+        let column0 = vec![format!("const uint column0 = {};", range.column0)];
+        let all = [column0, e.close(), block(&head, each)].concat();
+        lines.extend(block(&format!("if ({})", range.test), all));
+    }
+    e.line("// Weights in flight: the first loads are issued before the activations are staged.");
+    e.line(format!("uint next[{slots}][{}];", operand::packed_words(e)));
+    lines.into_iter().for_each(|line| e.line(line));
+    Ok(())
+}
+
+/// Lines that issue the loads of a part's weights from element `k0` of column `n`.
+fn fetch(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    part: &Part,
+    buffer: &str,
+) -> Result<Vec<String>, CodegenError> {
+    e.open(); // one column
+    let (b, base) = packed(e, mv, part.anchor)?;
+    e.line(format!("fetch{b}({base} + k0, {buffer});"));
+    Ok(e.close())
+}
+
+/// Lines that unpack the prefetched words of a part to the bytes `q` and the scales `w`.
+fn unpack(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    part: &Part,
+    buffer: &str,
+) -> Result<Vec<String>, CodegenError> {
+    e.open(); // one column
+    let (b, base) = packed(e, mv, part.anchor)?;
+    let ty = match part.packing {
+        Packing::Quarters => "mat2x4",
+        Packing::Pairs | Packing::Halves => "vec4",
+        Packing::Offset => "vec2",
+        Packing::Scale => "float",
+    };
+    e.line(format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"));
+    let declaration = format!("ivec4 q[{}];", part.packing.elements() / 16);
+    Ok([vec![declaration], e.close()].concat())
+}
+
+/// The binding of a matmul's packed weights, and the index of the first element of column `n`.
+fn packed(e: &mut Emitter<'_>, mv: &Matvec<'_>, id: NodeId) -> Result<(u32, String), CodegenError> {
+    let rhs = e.body.node(id).operands[1];
+    let shape = e.body.ty(rhs).shape.clone();
+    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+    let probe = e.atoms.fresh(&mv.form.k, AtomDef::Free);
+    let mut at = batch_at(e, &mv.form.batch, &shape, &mv.batch);
+    at.extend([e.atoms.index(probe), column]);
+    let found = match dot::weights(e.body, id) {
+        Some((_, format)) => operand::packed(e, rhs, format, &at, probe),
+        None => None,
+    };
+    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(id)))?;
+    let base = e.index(&base)?;
+    Ok((e.buffers[buffer].binding, base.text))
+}
+
+/// Lines that issue the loads of the next weights of a part, in place of those in `buffer`.
+fn prefetch_next(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    (walk, part): (&ColumnLoop, &Part),
+    last: &str,
+) -> Result<Vec<String>, CodegenError> {
+    let Some(ahead) = walk.ahead() else { return Ok(vec![]) };
+    let counter = match walk.depth < walk.slots {
+        true => format!("({} + {}u)", walk.counter(), walk.depth),
+        false => walk.counter().into(),
+    };
+    let mut lines = vec![];
+    if let Some(step) = ahead.step {
+        lines.push(format!("const uint item = {}, k0 = {};", walk.item(step), part.k0));
+    }
+    if let Some(pass) = ahead.pass {
+        lines.push(format!("const uint n = min(column0 + {}, {last});", walk.column(pass)));
+    }
+    lines.extend(fetch(e, mv, part, &part.buffer(&counter, walk.slots))?);
+    Ok([ahead.lines, block(&format!("if ({})", ahead.guard), lines)].concat())
+}
+
+/// Lines that multiply one column's packed weights.
+pub(crate) fn packed_column(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    segment: &Segment,
+    (walk, parts): &(ColumnLoop, Vec<Part>),
+    last: &str,
+) -> Result<Vec<String>, CodegenError> {
+    let mixed = parts.iter().any(|part| part.packing != Packing::Quarters);
+    let accs = segment.anchors.len() as u32 * mv.m;
+    let mut lines = vec![];
+    for part in parts {
+        let next = prefetch_next(e, mv, (walk, part), last)?;
+        let unpack = unpack(e, mv, part, &part.buffer(walk.counter(), walk.slots))?;
+        let product = part.product(&walk.acc(accs, mv.m, part.number), mixed);
+        let products = match mv.m {
+            1 => product,
+            m => {
+                let blocks = read_blocks(mv, walk, parts);
+                block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), [blocks, product].concat())
+            }
+        };
+        let loads = if walk.depth < walk.slots { [next, unpack] } else { [unpack, next] }.concat();
+        let k0 = vec![format!("const uint k0 = {};", part.k0)];
+        lines.push(format!("// %{} = {}", part.anchor.0, e.body.node_text(part.anchor)));
+        lines.extend(block("", [k0, loads, walk.within_row(products)].concat()));
+    }
+    Ok(lines)
+}
+
+/// Lines that multiply one column's weights as floats, or as other plain numbers.
+pub(crate) fn float_column(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    segment: &Segment,
+    walk: &ColumnLoop,
+) -> Result<Vec<String>, CodegenError> {
+    let (ty, m, step) = (mv.ty, mv.m, walk.elements);
+    let accs = segment.anchors.len() as u32 * m;
+    let mut lines = vec![];
+    for (number, id) in segment.anchors.iter().enumerate() {
+        let acc = walk.acc(accs, m, number as u32);
+        let product = match mv.source {
+            Source::Floats => vec![format!(
+                "{acc} += dot(vec4(w[0], w[1], w[2], w[3]), lo) + dot(vec4(w[4], w[5], w[6], w[7]), hi);"
+            )],
+            Source::Memory | Source::Bytes(_) | Source::Blocks(_) => {
+                let x = if m == 1 { "x[j]".into() } else { format!("x[m * {step}u + j]") };
+                let sum = format!("{acc} = {};", ty.multiply_add("w[j]", &x, &acc));
+                block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), vec![sum])
+            }
+        };
+        let rows = format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)");
+        let products = match mv.source {
+            _ if m == 1 => product,
+            Source::Floats => block(&rows, [vec![read_floats(mv, walk)], product].concat()),
+            Source::Memory | Source::Bytes(_) | Source::Blocks(_) => block(&rows, product),
+        };
+        let load = right(e, mv.form, *id, &mv.batch, step)?;
+        let w = [vec![format!("{} w[{step}];", ty.name())], load].concat();
+        lines.push(format!("// %{} = {}", id.0, e.body.node_text(*id)));
+        lines.extend(block("", [w, walk.within_row(products)].concat()));
+    }
+    Ok(lines)
+}
