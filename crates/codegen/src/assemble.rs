@@ -6,7 +6,6 @@ use tallow_ir::DeviceCaps;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Target};
-use crate::library::library;
 use crate::schedule::{Algorithm, Schedule};
 use crate::template::render;
 
@@ -20,7 +19,8 @@ pub(crate) struct Parts {
     pub grid: [Count; 3],
     /// Helper functions of the kind (reductions, wide loads). They follow the buffer declarations.
     pub functions: String,
-    /// All text that fills the template's holes, scanned for calls of library functions.
+    /// All text that fills the template's holes.
+    #[expect(dead_code)]
     pub text: String,
     /// The holes that are specific to the template.
     pub holes: minijinja::Value,
@@ -30,9 +30,9 @@ pub(crate) struct Parts {
 pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
     let prelude = e.close().join("\n");
     let (declarations, mut functions) = e.declarations();
-    functions += &operand::functions(&e, &parts.text)?;
-    let all = format!("{functions}{}{prelude}{}", parts.functions, parts.text);
-    if all.contains("subgroup") {
+    functions += &operand::functions(&e)?;
+    let uses = e.all_uses().clone();
+    if uses.subgroups {
         for ext in [
             "GL_KHR_shader_subgroup_basic",
             "GL_KHR_shader_subgroup_arithmetic",
@@ -41,13 +41,13 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
             e.extensions.insert(ext);
         }
     }
-    if all.contains("int64_t") || all.contains("Uint64") {
+    if uses.long {
         e.extensions.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
     }
     e.extensions.insert("GL_EXT_control_flow_attributes");
-    functions = library(&all)? + &functions;
+    functions = uses.definitions()? + &functions;
     functions += &parts.functions;
-    let modes = modes(&all, e.caps);
+    let modes = modes(uses.double, e.caps);
     if !modes.is_empty() {
         e.extensions.insert("GL_EXT_spirv_intrinsics");
     }
@@ -108,8 +108,8 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
 /// The `SignedZeroInfNanPreserve` execution modes, which preserve NaN, infinities and signed zeros. Without them a
 /// compiler may fold `x * 0` to 0, as spirv-opt does. GLSL has no keyword for them, so capability (4466) and mode
 /// (4461) are given by number.
-fn modes(text: &str, caps: &DeviceCaps) -> String {
-    let widths: &[i32] = match (caps.float_controls, text.contains("double")) {
+fn modes(double: bool, caps: &DeviceCaps) -> String {
+    let widths: &[i32] = match (caps.float_controls, double) {
         (false, _) => &[],
         (true, false) => &[32],
         (true, true) => &[32, 64],

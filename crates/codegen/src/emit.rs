@@ -6,7 +6,7 @@
 
 mod group;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
@@ -16,6 +16,7 @@ use self::group::Written;
 pub(crate) use self::group::{Group, written_at};
 use crate::identities::GatedTanh;
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
+use crate::library::{self as lib, Uses};
 use crate::scalar::{self, Glsl};
 use crate::storage::{Buffer, Extensions, plain};
 
@@ -58,8 +59,11 @@ pub(crate) struct Place {
     pub depth: usize,
 }
 
+#[derive(Default)]
 struct Scope {
     lines: Vec<String>,
+    /// What the lines use, and expressions of this depth that are not yet in a line.
+    uses: Uses,
 }
 
 type Key = (Value, Vec<Index>);
@@ -77,8 +81,12 @@ pub(crate) struct Emitter<'a> {
     /// The current loop over adjacent elements that are loaded and stored together, if any.
     pub group: Option<Group>,
     scopes: Vec<Scope>,
+    /// What the kernel uses outside the open scopes.
+    uses: Uses,
     memo: HashMap<Key, Expr>,
     names: HashMap<AtomId, Expr>,
+    /// Atoms whose names have been read since they were bound.
+    read: HashSet<AtomId>,
     /// Positions relative to the start of a pad or concat part, by index and start.
     positions: HashMap<(Index, Dim), Expr>,
     /// Register-cached row elements, shared by all loops of the kernel: arrays of groups or variables of elements, by
@@ -110,9 +118,11 @@ impl<'a> Emitter<'a> {
             scratch: vec![],
             anchors: HashMap::new(),
             group: None,
-            scopes: vec![Scope { lines: vec![] }],
+            scopes: vec![Scope::default()],
+            uses: Uses::default(),
             memo: HashMap::new(),
             names: HashMap::new(),
+            read: HashSet::new(),
             positions: HashMap::new(),
             kept: HashMap::new(),
             arrays: HashMap::new(),
@@ -139,19 +149,44 @@ impl<'a> Emitter<'a> {
         self.scopes[depth].lines.push(text.into());
     }
 
+    /// What the text of the innermost scope uses.
+    pub fn uses(&mut self) -> &mut Uses {
+        self.uses_at(self.depth())
+    }
+
+    /// What text of this depth uses.
+    fn uses_at(&mut self, depth: usize) -> &mut Uses {
+        match self.scopes.get_mut(depth) {
+            Some(scope) => &mut scope.uses,
+            None => &mut self.uses,
+        }
+    }
+
     /// Opens a scope; lines emitted at its depth stay in it.
     pub fn open(&mut self) {
-        self.scopes.push(Scope { lines: vec![] });
+        self.scopes.push(Scope::default());
     }
 
     /// Closes the innermost scope and returns its lines.
     pub fn close(&mut self) -> Vec<String> {
+        let (lines, uses) = self.close_alternative();
+        match self.scopes.last_mut() {
+            Some(scope) => scope.uses.extend(uses),
+            None => self.uses.extend(uses),
+        }
+        lines
+    }
+
+    /// Closes the innermost scope, whose lines may be dropped. Returns them with what they use, which the caller adds to
+    /// [`Emitter::uses`] if it emits them.
+    pub fn close_alternative(&mut self) -> (Vec<String>, Uses) {
         let depth = self.depth();
         self.memo.retain(|_, e| e.depth < depth);
         self.names.retain(|_, e| e.depth < depth);
         self.positions.retain(|_, e| e.depth < depth);
         self.arrays.retain(|_, e| e.depth < depth);
-        self.scopes.pop().map(|s| s.lines).unwrap_or_default()
+        let Scope { lines, uses } = self.scopes.pop().unwrap_or_default();
+        (lines, uses)
     }
 
     /// Closes the innermost scope and appends it to the enclosing one as a block with `head`.
@@ -185,7 +220,13 @@ impl<'a> Emitter<'a> {
     /// Names an atom for the scope at `depth`.
     pub fn bind_atom_at(&mut self, id: AtomId, name: &str, depth: usize) -> Index {
         self.names.insert(id, Expr { text: name.into(), depth });
+        self.read.remove(&id);
         self.atoms.index(id)
+    }
+
+    /// Whether an index has read the name of an atom since it was bound.
+    pub fn has_read(&self, id: AtomId) -> bool {
+        self.read.contains(&id)
     }
 
     pub fn fresh_name(&mut self, prefix: &str) -> String {
@@ -237,6 +278,8 @@ impl<'a> Emitter<'a> {
             atomic: None,
             group: 0,
             single: false,
+            eights: false,
+            widens: false,
         });
         for window in 0..windows {
             let range = (window * window_bytes, (window + 1) * window_bytes);
@@ -301,14 +344,17 @@ impl<'a> Emitter<'a> {
         let atom = self.atom_name(digit.atom)?;
         let mut text = atom.text;
         if let Some(d) = symbolic(&digit.div) {
-            text = format!("div_by({text}, {})", self.divisor(d));
+            let args = format!("{text}, {}", self.divisor(d));
+            text = self.uses_at(atom.depth).call(lib::DIV_BY, args);
         } else if !digit.div.is(1) {
             text = format!("{text} / {}", self.dim(&digit.div));
         }
         match &digit.modulo {
             Some(m) if symbolic(m).is_some() => {
                 let x = self.named(text, atom.depth);
-                text = format!("{x} - div_by({x}, {}) * {}", self.divisor(m), self.dim(m));
+                let args = format!("{x}, {}", self.divisor(m));
+                let quotient = self.uses_at(atom.depth).call(lib::DIV_BY, args);
+                text = format!("{x} - {quotient} * {}", self.dim(m));
             }
             Some(m) => text = format!("{text} % {}", self.dim(m)),
             None => {}
@@ -345,6 +391,7 @@ impl<'a> Emitter<'a> {
 
     fn atom_name(&mut self, id: AtomId) -> Result<Expr, CodegenError> {
         if let Some(e) = self.names.get(&id) {
+            self.read.insert(id);
             return Ok(e.clone());
         }
         let atom = self.atoms.get(id).clone();
@@ -400,45 +447,45 @@ impl<'a> Emitter<'a> {
         };
         match &node.op {
             Op::Param { index, .. } => {
-                let ty_name = glsl(ty.dtype)?.name();
+                let read = glsl(ty.dtype)?;
                 let linear = self.atoms.flatten(at, &ty.shape);
                 let buffer = self.param(*index);
                 let stored = self.buffers[buffer].dtype;
                 // Block formats of plain elements: their values are f32, like those of all blocks.
-                let as_read = |text: String| match stored == ty.dtype {
+                let as_read = |e: &mut Self, text: String, depth: usize| match stored == ty.dtype {
                     true => Ok(text),
-                    false => glsl(stored).map(|_| scalar::cast(stored, DType::F32, &text)),
+                    false => glsl(stored).map(|_| scalar::cast(stored, DType::F32, &text, e.uses_at(depth))),
                 };
                 if let Some(e) = self.grouped(value.node, *index, &linear)? {
-                    return Ok(Expr { text: as_read(e.text)?, depth: e.depth });
+                    return Ok(Expr { text: as_read(self, e.text, e.depth)?, depth: e.depth });
                 }
                 let i = self.index(&linear)?;
-                self.buffers[buffer].single = true;
-                let text = as_read(self.buffers[buffer].load(&i.text, self.caps))?;
-                Ok(self.define(ty_name, text, i.depth, value.node))
+                let text = self.load(buffer, &i.text);
+                let text = as_read(self, text, i.depth)?;
+                Ok(self.define(read, text, i.depth, value.node))
             }
             Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
             Op::Iota { len, dtype } => {
                 let i = self.index(&at[0])?;
-                let ty = glsl(*dtype)?.name();
+                let (ty, uses) = (glsl(*dtype)?, self.uses_at(i.depth));
                 // Past 2^24, the conversion to f32 would round first.
                 let text = if *dtype == DType::BF16 && len.max_value() > 1 << 24 {
-                    format!("odd_int({})", i.text)
+                    uses.call(lib::ODD_INT, &i.text)
                 } else {
-                    scalar::from_uint(*dtype, &i.text)
+                    scalar::from_uint(*dtype, &i.text, uses)
                 };
                 Ok(self.define(ty, text, i.depth, value.node))
             }
             Op::DimValue { dim, dtype } => {
                 let text = self.dim(dim);
-                let ty = glsl(*dtype)?.name();
-                Ok(self.define(ty, scalar::from_uint(*dtype, &text), 0, value.node))
+                let text = scalar::from_uint(*dtype, &text, self.uses_at(0));
+                Ok(self.define(glsl(*dtype)?, text, 0, value.node))
             }
             Op::Scalar { symbol, dtype } => {
                 let bits = self.dim(&Dim::from(symbol));
                 let float = format!("uintBitsToFloat({bits})");
-                let text = scalar::cast(DType::F32, *dtype, &float);
-                Ok(self.define(glsl(*dtype)?.name(), text, 0, value.node))
+                let text = scalar::cast(DType::F32, *dtype, &float, self.uses_at(0));
+                Ok(self.define(glsl(*dtype)?, text, 0, value.node))
             }
             Op::Elementwise(op) => {
                 // GLSL has no double-precision exponential, and doubles would not gain from it.
@@ -447,7 +494,7 @@ impl<'a> Emitter<'a> {
                 {
                     let x = self.value(gated.x, at)?;
                     let text = gated.text(Glsl::Float, &operand_text(x.text));
-                    return Ok(self.define(Glsl::Float.name(), text, x.depth, value.node));
+                    return Ok(self.define(Glsl::Float, text, x.depth, value.node));
                 }
                 let mut args = vec![];
                 for operand in &node.operands {
@@ -456,24 +503,25 @@ impl<'a> Emitter<'a> {
                 let depth = args.iter().map(|a| a.depth).max().unwrap_or(0);
                 let operand_dtype = body.ty(*node.operands.last().unwrap_or(&value)).dtype;
                 let texts: Vec<String> = args.into_iter().map(|a| operand_text(a.text)).collect();
-                let text = scalar::elementwise(*op, glsl(operand_dtype)?, operand_dtype, &texts);
-                Ok(self.define(glsl(ty.dtype)?.name(), text, depth, value.node))
+                let uses = self.uses_at(depth);
+                let text = scalar::elementwise(*op, glsl(operand_dtype)?, operand_dtype, &texts, uses);
+                Ok(self.define(glsl(ty.dtype)?, text, depth, value.node))
             }
             Op::Cast(to) => {
                 let from = body.ty(node.operands[0]).dtype;
                 let target = glsl(*to)?;
                 glsl(from)?;
                 let a = self.value(node.operands[0], at)?;
-                let text = scalar::cast(from, *to, &a.text);
+                let text = scalar::cast(from, *to, &a.text, self.uses_at(a.depth));
                 if text == a.text {
                     return Ok(a);
                 }
-                Ok(self.define(target.name(), text, a.depth, value.node))
+                Ok(self.define(target, text, a.depth, value.node))
             }
             Op::Dequantize(DType::F8E4M3) => {
                 let a = one(self, at)?;
-                let text = scalar::held(DType::F8E4M3, a.text);
-                Ok(self.define(Glsl::Float.name(), text, a.depth, value.node))
+                let text = scalar::held(DType::F8E4M3, a.text, self.uses_at(a.depth));
+                Ok(self.define(Glsl::Float, text, a.depth, value.node))
             }
             Op::Dequantize(_)
             | Op::Reshape(_)
@@ -487,7 +535,7 @@ impl<'a> Emitter<'a> {
                 let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
                 let test = self.within(&at[*axis], before, &len)?;
                 let text = format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.constant(*filler));
-                Ok(self.define(glsl(ty.dtype)?.name(), text, test.depth.max(inside.depth), value.node))
+                Ok(self.define(glsl(ty.dtype)?, text, test.depth.max(inside.depth), value.node))
             }
             Op::Concat { axis } => self.concat(value, at, *axis),
             Op::Gather { axis } => {
@@ -566,7 +614,7 @@ impl<'a> Emitter<'a> {
         let dtype = body.ty(value).dtype;
         let what = body.node_text(value.node);
         let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
-        Ok(self.define(ty.name(), text + &last.text, depth, value.node))
+        Ok(self.define(ty, text + &last.text, depth, value.node))
     }
 
     fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
@@ -616,17 +664,18 @@ impl<'a> Emitter<'a> {
     /// An accumulator rounded to the type of `value`.
     fn rounded(&mut self, value: Value, text: String, depth: usize) -> Result<Expr, CodegenError> {
         let dtype = self.body.ty(value).dtype;
-        let held = scalar::held(dtype, text.clone());
+        let held = scalar::held(dtype, text.clone(), self.uses_at(depth));
         if held == text {
             return Ok(Expr { text, depth });
         }
         let what = self.body.node_text(value.node);
         let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
-        Ok(self.define(ty.name(), held, depth, value.node))
+        Ok(self.define(ty, held, depth, value.node))
     }
 
     /// Defines an SSA variable for a node, at the depth where its operands are available.
-    fn define(&mut self, ty: &str, text: String, depth: usize, node: NodeId) -> Expr {
+    fn define(&mut self, ty: Glsl, text: String, depth: usize, node: NodeId) -> Expr {
+        let ty = self.uses_at(depth).ty(ty);
         let name = self.fresh_name("v");
         let comment = format!("%{} = {}", node.0, self.body.node_text(node));
         self.line_at(depth, format!("{ty} {name} = {text};  // {comment}"));
@@ -644,10 +693,23 @@ impl<'a> Emitter<'a> {
     fn store_written(&mut self, written: &Written, buffer: usize, at: &[Index]) -> Result<(), CodegenError> {
         let e = self.value(written.root, at)?;
         let i = self.index(&written.to)?;
-        self.buffers[buffer].single = true;
-        let text = self.buffers[buffer].store(&i.text, &e.text, self.caps);
+        let text = self.store_element(buffer, &i.text, &e.text);
         self.line(written.guarded(&text));
         Ok(())
+    }
+
+    /// The expression that loads element `i` of a buffer.
+    pub fn load(&mut self, buffer: usize, i: &str) -> String {
+        self.buffers[buffer].single = true;
+        self.buffers[buffer].load(i, self.caps)
+    }
+
+    /// The statement that stores `value` to element `i` of a buffer, for the innermost scope.
+    pub fn store_element(&mut self, buffer: usize, i: &str, value: &str) -> String {
+        let (depth, caps) = (self.depth(), self.caps);
+        let buffer = &mut self.buffers[buffer];
+        buffer.single = true;
+        buffer.store(i, value, caps, &mut self.scopes[depth].uses)
     }
 
     /// The declarations of all buffers, and the functions that access them.
@@ -656,9 +718,14 @@ impl<'a> Emitter<'a> {
         let mut functions = String::new();
         for buffer in &self.buffers {
             declarations += &buffer.declare(self.caps, &mut self.extensions);
-            functions += &buffer.functions(self.caps);
+            functions += &buffer.functions(self.caps, &mut self.uses);
         }
         (declarations, functions)
+    }
+
+    /// What the kernel uses, after all scopes are closed.
+    pub fn all_uses(&self) -> &Uses {
+        &self.uses
     }
 }
 

@@ -8,6 +8,8 @@
 use tallow_ir::elementwise::TypeRule;
 use tallow_ir::{DType, DeviceCaps, ElementwiseOp as E, Scalar};
 
+use crate::library::{self as lib, Function, Uses};
+
 /// GLSL types that kernels compute in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Glsl {
@@ -129,66 +131,67 @@ impl Glsl {
 }
 
 /// The expression for `op` on operand expressions `x`; their values have type `ty` (the register type of `dtype`).
-pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
+pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String], uses: &mut Uses) -> String {
     let a = x.first().map_or("", String::as_str);
     let b = x.get(1).map_or("", String::as_str);
     let c = x.get(2).map_or("", String::as_str);
     let float = ty.is_float();
     let flag = |test: String| format!("{test} ? 1u : 0u");
     let wrap = |e: String| narrowed(dtype, e);
+    let mut call = |function: Function, args: &str| uses.call(function, args);
     let text = match op {
         E::Neg if ty == Glsl::Uint => wrap(format!("0u - {a}")),
         E::Neg => wrap(format!("-{a}")),
         E::Abs if ty == Glsl::Uint => a.into(),
         E::Abs => wrap(format!("abs({a})")),
-        E::Sign if float => format!("sign_of({a})"),
+        E::Sign if float => call(lib::SIGN_OF, a),
         E::Sign if ty == Glsl::Uint => format!("min({a}, 1u)"),
         E::Sign => format!("sign({a})"),
-        E::Exp if ty == Glsl::Double => format!("exp_of({a})"),
+        E::Exp if ty == Glsl::Double => call(lib::EXP_OF, a),
         E::Exp => format!("exp({a})"),
-        E::Exp2 if ty == Glsl::Double => format!("exp2_of({a})"),
+        E::Exp2 if ty == Glsl::Double => call(lib::EXP2_OF, a),
         E::Exp2 => format!("exp2({a})"),
-        E::Expm1 => format!("expm1_of({a})"),
-        E::Log if ty == Glsl::Double => format!("log_of({a})"),
+        E::Expm1 => call(lib::EXPM1_OF, a),
+        E::Log if ty == Glsl::Double => call(lib::LOG_OF, a),
         E::Log => format!("log({a})"),
-        E::Log2 => format!("log2_of({a})"),
-        E::Log10 => format!("log2_of({a}) * {}", ty.literal(std::f64::consts::LOG10_2)),
-        E::Log1p => format!("log1p_of({a})"),
+        E::Log2 => call(lib::LOG2_OF, a),
+        E::Log10 => format!("{} * {}", call(lib::LOG2_OF, a), ty.literal(std::f64::consts::LOG10_2)),
+        E::Log1p => call(lib::LOG1P_OF, a),
         E::Sqrt => format!("sqrt({a})"),
-        E::Rsqrt => format!("rsqrt_of({a})"),
+        E::Rsqrt => call(lib::RSQRT_OF, a),
         E::Recip => format!("1.0 / {a}"),
-        E::Sin => format!("sin_of({a})"),
-        E::Cos => format!("cos_of({a})"),
-        E::Tan => format!("tan_of({a})"),
-        E::Asin => format!("asin_of({a})"),
-        E::Acos => format!("acos_of({a})"),
-        E::Atan => format!("atan_of({a})"),
-        E::Sinh => format!("sinh_of({a})"),
-        E::Cosh => format!("cosh_of({a})"),
-        E::Tanh => format!("tanh_of({a})"),
-        E::Erf => format!("erf_of({a})"),
+        E::Sin => call(lib::SIN_OF, a),
+        E::Cos => call(lib::COS_OF, a),
+        E::Tan => call(lib::TAN_OF, a),
+        E::Asin => call(lib::ASIN_OF, a),
+        E::Acos => call(lib::ACOS_OF, a),
+        E::Atan => call(lib::ATAN_OF, a),
+        E::Sinh => call(lib::SINH_OF, a),
+        E::Cosh => call(lib::COSH_OF, a),
+        E::Tanh => call(lib::TANH_OF, a),
+        E::Erf => call(lib::ERF_OF, a),
         E::Floor => format!("floor({a})"),
         E::Ceil => format!("ceil({a})"),
-        E::Round => format!("round_of({a})"),
+        E::Round => call(lib::ROUND_OF, a),
         E::Trunc => format!("trunc({a})"),
         E::Add => wrap(format!("{a} + {b}")),
         E::Sub => wrap(format!("{a} - {b}")),
         E::Mul => wrap(format!("{a} * {b}")),
         E::Div if float => format!("{a} / {b}"),
-        E::Div => wrap(format!("div_of({a}, {b})")),
-        E::Rem => format!("rem_of({a}, {b})"),
-        E::Pow => format!("pow_of({a}, {b})"),
-        E::Minimum if float => format!("min_of({a}, {b})"),
+        E::Div => wrap(call(lib::DIV_OF, &format!("{a}, {b}"))),
+        E::Rem => call(lib::REM_OF, &format!("{a}, {b}")),
+        E::Pow => call(lib::POW_OF, &format!("{a}, {b}")),
+        E::Minimum if float => call(lib::MIN_OF, &format!("{a}, {b}")),
         E::Minimum => format!("min({a}, {b})"),
-        E::Maximum if float => format!("max_of({a}, {b})"),
+        E::Maximum if float => call(lib::MAX_OF, &format!("{a}, {b}")),
         E::Maximum => format!("max({a}, {b})"),
         E::BitAnd => format!("{a} & {b}"),
         E::BitOr => format!("{a} | {b}"),
         E::BitXor => format!("{a} ^ {b}"),
         E::BitNot => wrap(format!("~{a}")),
-        E::Shl => wrap(format!("shl_of({a}, {b})")),
-        E::Shr => format!("shr_of({a}, {b})"),
-        E::Philox => format!("philox_of({a}, {b}, {c})"),
+        E::Shl => wrap(call(lib::SHL_OF, &format!("{a}, {b}"))),
+        E::Shr => call(lib::SHR_OF, &format!("{a}, {b}")),
+        E::Philox => call(lib::PHILOX_OF, &format!("{a}, {b}, {c}")),
         E::Eq => flag(format!("{a} == {b}")),
         E::Ne => flag(format!("{a} != {b}")),
         E::Lt => flag(format!("{a} < {b}")),
@@ -203,7 +206,7 @@ pub fn elementwise(op: E, ty: Glsl, dtype: DType, x: &[String]) -> String {
     };
     // An 8-bit float has so much less precision than f32 that every result is rounded.
     let rounds = matches!(op.rule(), TypeRule::Float | TypeRule::Numeric) && dtype == DType::F8E4M3;
-    if rounds && !is_closed(op) { format!("round_f8({text})") } else { text }
+    if rounds && !is_closed(op) { uses.call(lib::ROUND_F8, text) } else { text }
 }
 
 /// True if the result is one of the operands (perhaps with its sign changed) or a sign, which needs no rounding.
@@ -230,16 +233,16 @@ pub fn narrowed(dtype: DType, e: String) -> String {
 
 /// An accumulator in a register as a value of `dtype`: integers are wrapped, and f8e4m3 is rounded, since values that
 /// it cannot represent must not be visible. Other floats stay in register precision.
-pub fn held(dtype: DType, e: String) -> String {
-    if dtype == DType::F8E4M3 { format!("round_f8({e})") } else { narrowed(dtype, e) }
+pub fn held(dtype: DType, e: String, uses: &mut Uses) -> String {
+    if dtype == DType::F8E4M3 { uses.call(lib::ROUND_F8, e) } else { narrowed(dtype, e) }
 }
 
 /// A uint expression converted to `dtype`.
-pub fn from_uint(dtype: DType, a: &str) -> String {
+pub fn from_uint(dtype: DType, a: &str, uses: &mut Uses) -> String {
     let ty = Glsl::register(dtype).name();
     match dtype {
         DType::U8 | DType::I16 => narrowed(dtype, format!("{ty}({a})")),
-        DType::F8E4M3 => format!("round_f8(float({a}))"),
+        DType::F8E4M3 => uses.call(lib::ROUND_F8, format_args!("float({a})")),
         DType::U32
         | DType::I32
         | DType::I64
@@ -252,31 +255,37 @@ pub fn from_uint(dtype: DType, a: &str) -> String {
 }
 
 /// The expression that converts `a` from dtype `from` to `to`, both in their register types.
-pub fn cast(from: DType, to: DType, a: &str) -> String {
+pub fn cast(from: DType, to: DType, a: &str, uses: &mut Uses) -> String {
     let (source, target) = (Glsl::register(from), Glsl::register(to));
     // Converting f64 to a type narrower than f32 must round once, so the intermediate f32 is rounded to odd.
-    let narrow = |a: &str| match source {
-        Glsl::Double => format!("odd_of({a})"),
-        Glsl::Float => a.to_string(),
-        Glsl::Uint | Glsl::Int | Glsl::Long => format!("float({a})"),
+    let mut narrow = |function: Function| {
+        let float = match source {
+            Glsl::Double => uses.call(lib::ODD_OF, a),
+            Glsl::Float => a.to_string(),
+            Glsl::Uint | Glsl::Int | Glsl::Long => format!("float({a})"),
+        };
+        uses.call(function, float)
     };
     match to {
         _ if from == to => a.into(),
-        DType::F16 => format!("round_f16({})", narrow(a)),
+        DType::F16 => narrow(lib::ROUND_F16),
         DType::BF16 if matches!(from, DType::U32 | DType::I32 | DType::I64) => {
-            format!("round_bf16(odd_int({a}))")
+            let odd = uses.call(lib::ODD_INT, a);
+            uses.call(lib::ROUND_BF16, odd)
         }
-        DType::BF16 => format!("round_bf16({})", narrow(a)),
-        DType::F8E4M3 => format!("round_f8({})", narrow(a)),
+        DType::BF16 => narrow(lib::ROUND_BF16),
+        DType::F8E4M3 => narrow(lib::ROUND_F8),
         DType::U8 if source.is_float() => {
-            format!("uint(clamp(number({a}), {}, {}))", source.literal(0.0), source.literal(255.0))
+            let number = uses.call(lib::NUMBER, a);
+            format!("uint(clamp({number}, {}, {}))", source.literal(0.0), source.literal(255.0))
         }
         DType::I16 if source.is_float() => {
-            format!("int(clamp(number({a}), {}, {}))", source.literal(-32768.0), source.literal(32767.0))
+            let number = uses.call(lib::NUMBER, a);
+            format!("int(clamp({number}, {}, {}))", source.literal(-32768.0), source.literal(32767.0))
         }
-        DType::U32 if source.is_float() => format!("to_uint({a})"),
-        DType::I32 if source.is_float() => format!("to_int({a})"),
-        DType::I64 if source.is_float() => format!("to_long({a})"),
+        DType::U32 if source.is_float() => uses.call(lib::TO_UINT, a),
+        DType::I32 if source.is_float() => uses.call(lib::TO_INT, a),
+        DType::I64 if source.is_float() => uses.call(lib::TO_LONG, a),
         DType::U8 => format!("uint({a}) & 0xffu"),
         DType::I16 if from != DType::U8 => format!("int({a}) << 16 >> 16"),
         _ if source == target => a.into(),

@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 
 use tallow_ir::{DType, DeviceCaps, Format};
 
+use crate::library::{self as lib, Uses};
+
 pub(crate) use self::group::bytes;
 
 /// One declared buffer.
@@ -43,6 +45,10 @@ pub(crate) struct Buffer {
     pub as_words: bool,
     /// Elements are (also) accessed one at a time.
     pub single: bool,
+    /// Eight elements are loaded at once by `load8_`.
+    pub eights: bool,
+    /// Eight elements that were loaded at once are converted by `widen8_`.
+    pub widens: bool,
 }
 
 /// The element type in memory. A block format with one plain element per block has the type of that element.
@@ -242,15 +248,19 @@ impl Buffer {
         }
     }
 
+    /// The statement that loads the eight elements from element `i` into the array `to`.
+    pub fn load_eight(&mut self, i: &str, to: &str) -> String {
+        self.eights = true;
+        format!("load8_{}({i}, {to});", self.binding)
+    }
+
     /// The statement that stores `value` to element `i`.
-    pub fn store(&self, i: &str, value: &str, caps: &DeviceCaps) -> String {
+    pub fn store(&self, i: &str, value: &str, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let b = self.binding;
-        match self.stored(value, caps) {
-            Some(converted) if self.windows == 1 && self.atomic.is_none() => {
-                format!("b{b}[{i}] = {converted};")
-            }
-            _ => format!("store{b}({i}, {value});"),
+        if self.windows == 1 && self.atomic.is_none() && self.typed(caps) {
+            return format!("b{b}[{i}] = {};", self.stored(value, uses));
         }
+        format!("store{b}({i}, {value});")
     }
 
     /// Whether the format has a plane of two bytes per block, so that adjacent blocks share its words.
@@ -264,18 +274,17 @@ impl Buffer {
         format!("store16_{}({i}, {value});", self.binding)
     }
 
-    /// `value` converted to the declared array's element type; `None` if an element is part of a word.
-    fn stored(&self, value: &str, caps: &DeviceCaps) -> Option<String> {
+    /// `value` converted to the declared array's element type. The array must be typed.
+    fn stored(&self, value: &str, uses: &mut Uses) -> String {
         match self.dtype {
-            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => Some(value.into()),
-            DType::F16 if self.typed(caps) => Some(format!("narrow_f16({value})")),
-            DType::BF16 if self.typed(caps) => Some(format!("narrow_bf16({value})")),
-            DType::I16 if self.typed(caps) => Some(format!("narrow_i16({value})")),
-            DType::U8 if self.typed(caps) => Some(format!("narrow_u8({value})")),
-            DType::F8E4M3 if self.typed(caps) => Some(format!("narrow_f8({value})")),
+            DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 => value.into(),
+            DType::F16 => uses.call(lib::NARROW_F16, value),
+            DType::BF16 => uses.call(lib::NARROW_BF16, value),
+            DType::I16 => uses.call(lib::NARROW_I16, value),
+            DType::U8 => uses.call(lib::NARROW_U8, value),
+            DType::F8E4M3 => uses.call(lib::NARROW_F8, value),
             // Words that the quantizing kernel has already packed.
-            DType::Block(_) => Some(value.into()),
-            DType::F16 | DType::BF16 | DType::I16 | DType::U8 | DType::F8E4M3 => None,
+            DType::Block(_) => value.into(),
         }
     }
 
@@ -291,12 +300,18 @@ impl Buffer {
     }
 
     /// Definitions of the functions that `load` and `store` call.
-    pub fn functions(&self, caps: &DeviceCaps) -> String {
-        let groups = self.group_functions(caps);
-        if self.group_vector().is_some() && !self.single {
-            return groups + &self.wide_functions();
+    pub fn functions(&self, caps: &DeviceCaps, uses: &mut Uses) -> String {
+        let groups = self.group_functions(caps, uses);
+        let text = match (self.group_vector().is_some() && !self.single, self.written) {
+            (true, _) => groups + &self.wide_functions(),
+            (false, true) => groups + &self.store_functions(caps, uses),
+            (false, false) => groups + &self.load_functions(caps, uses),
+        };
+        if !text.is_empty() {
+            uses.long |= self.dtype == DType::I64 || self.dtype == DType::F64 && self.atomic.is_some();
+            uses.double |= self.dtype == DType::F64;
         }
-        groups + &if self.written { self.store_functions(caps) } else { self.load_functions(caps) }
+        text
     }
 
     /// The vector-load functions that [`crate::blocks::operand`] uses.
@@ -312,7 +327,7 @@ impl Buffer {
         text
     }
 
-    fn load_functions(&self, caps: &DeviceCaps) -> String {
+    fn load_functions(&self, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let b = self.binding;
         let mut text = String::new();
         if self.windows > 1 {
@@ -351,10 +366,12 @@ impl Buffer {
                 )
             }
             (DType::F8E4M3, true) => {
-                format!("float load{b}(uint i) {{ return value_f8(uint({})); }}\n", self.read("i"))
+                let value = uses.call(lib::VALUE_F8, format_args!("uint({})", self.read("i")));
+                format!("float load{b}(uint i) {{ return {value}; }}\n")
             }
             (DType::F8E4M3, false) => {
-                format!("float load{b}(uint i) {{ return value_f8(({word} >> (8u * (i & 3u))) & 0xffu); }}\n")
+                let value = uses.call(lib::VALUE_F8, format_args!("({word} >> (8u * (i & 3u))) & 0xffu"));
+                format!("float load{b}(uint i) {{ return {value}; }}\n")
             }
             // The functions of a block format come from its template and read words.
             (DType::Block(_), _) if self.windows == 1 => self.reader("at", "uint", "b", 4),
@@ -365,7 +382,7 @@ impl Buffer {
         text
     }
 
-    fn store_functions(&self, caps: &DeviceCaps) -> String {
+    fn store_functions(&self, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let (b, ty) = (self.binding, self.value_type());
         if let Some(atomic) = self.atomic {
             let bytes = self.array_bytes(caps);
@@ -382,9 +399,10 @@ impl Buffer {
             });
             return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
         }
-        if let Some(value) = self.stored("x", caps) {
+        if self.typed(caps) {
             let mut text = String::new();
             if self.windows > 1 {
+                let value = self.stored("x", uses);
                 let body = self
                     .by_window("b", self.array_bytes(caps), |array, at| format!("{array}[{at}] = {value};"));
                 text = format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
@@ -400,12 +418,14 @@ impl Buffer {
             return text;
         }
         // Word index, shift, mask and bits of element `e`, which is part of a word.
-        let (word, shift, mask, bits) = match self.dtype {
-            DType::F16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "packHalf2x16(vec2(x, 0.0))"),
-            DType::BF16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "bits_bf16(x)"),
-            DType::I16 => ("e >> 1", "16u * (e & 1u)", "0xffffu", "uint(x) & 0xffffu"),
-            DType::F8E4M3 => ("e >> 2", "8u * (e & 3u)", "0xffu", "bits_f8(x)"),
-            DType::U8 => ("e >> 2", "8u * (e & 3u)", "0xffu", "(x & 0xffu)"),
+        let halves = ("e >> 1", "16u * (e & 1u)", "0xffffu");
+        let bytes = ("e >> 2", "8u * (e & 3u)", "0xffu");
+        let ((word, shift, mask), bits) = match self.dtype {
+            DType::F16 => (halves, "packHalf2x16(vec2(x, 0.0))".into()),
+            DType::BF16 => (halves, uses.call(lib::BITS_BF16, "x")),
+            DType::I16 => (halves, "uint(x) & 0xffffu".into()),
+            DType::F8E4M3 => (bytes, uses.call(lib::BITS_F8, "x")),
+            DType::U8 => (bytes, "(x & 0xffu)".to_string()),
             DType::F32 | DType::U32 | DType::I32 | DType::I64 | DType::F64 | DType::Block(_) => {
                 return String::new();
             }

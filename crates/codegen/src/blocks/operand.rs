@@ -114,9 +114,9 @@ pub(crate) fn activations(e: &mut Emitter<'_>, param: u32) -> u32 {
     e.buffers[buffer].binding
 }
 
-/// The load functions of block weights with their lookup tables, and the vector loads of plain buffers. `calls` is the
-/// text of the kernel's statements; element loads that it does not call are left out.
-pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenError> {
+/// The load functions of block weights with their lookup tables, and the vector loads of plain buffers. Element loads
+/// that the kernel does not call are left out.
+pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
     let mut text = String::new();
     let words = packed_words(e);
     // Functions shared by several formats are rendered once.
@@ -139,7 +139,6 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     needs.extend(row.shared);
                     own.push(row.template);
                 }
-                let b = buffer.binding;
                 if buffer.pairs
                     && !buffer.packed
                     && let Some(halves) = dequant_f16::of(format)
@@ -147,7 +146,7 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                     needs.extend(halves.shared);
                     own.push(halves.template);
                 }
-                let called = [format!("load{b}("), format!("load8_{b}(")].iter().any(|f| calls.contains(f));
+                let called = buffer.single || buffer.eights || buffer.group > 0;
                 if called || !(buffer.packed || buffer.pairs) {
                     let (template, table) = templates(format).ok_or_else(|| unknown("a weight"))?;
                     needs.extend(table);
@@ -167,12 +166,11 @@ pub(crate) fn functions(e: &Emitter<'_>, calls: &str) -> Result<String, CodegenE
                 }
             }
             _ if buffer.wide => {
-                let called = |name: &str| calls.contains(&format!("{name}8_{}(", buffer.binding));
                 holes.insert("dtype", buffer.dtype.name().into());
                 // Elements that an epilogue reads in groups of eight already have this function.
                 let is_there = buffer.group_size() == Some(WIDE as u32);
-                own.extend((called("load") && !is_there).then_some("dequant/plain.glsl"));
-                own.extend(called("widen").then_some("dequant/widen.glsl"));
+                own.extend((buffer.eights && !is_there).then_some("dequant/plain.glsl"));
+                own.extend(buffer.widens.then_some("dequant/widen.glsl"));
             }
             _ => {}
         }

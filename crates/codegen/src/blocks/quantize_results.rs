@@ -14,19 +14,38 @@ use tallow_quant::IQ4_LEVELS;
 
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
+use crate::library::{self as lib, Function, Uses};
 use crate::template::render;
 
-/// The template of a format's function and its arguments; `None` if the format cannot be quantized on the device.
-fn row(format: Format) -> Option<(&'static str, Hole)> {
-    let none = || context! {};
-    Some(match format {
-        Format::Q8_0 => ("quantize/bytes.glsl", context! { sum => false }),
-        Format::Q8_1 => ("quantize/bytes.glsl", context! { sum => true }),
-        Format::Q4_0 => ("quantize/signed.glsl", context! { half => 8 }),
-        Format::Q5_0 => ("quantize/signed.glsl", context! { half => 16 }),
-        Format::Q4_1 => ("quantize/line.glsl", context! { top => 15 }),
-        Format::Q5_1 => ("quantize/line.glsl", context! { top => 31 }),
-        Format::IQ4_NL => ("quantize/iq4_nl.glsl", none()),
+/// The function of a format.
+struct Row {
+    template: &'static str,
+    holes: Hole,
+    calls: &'static [Function],
+    /// The functions of `quantize/pack.glsl` that it calls.
+    packs: Packs,
+}
+
+/// Functions of `quantize/pack.glsl`; `fifth_bits` is used along with `nibbles_of` only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Packs {
+    None,
+    Nibbles,
+    FifthBits,
+}
+
+/// The row of a format; `None` if the format cannot be quantized on the device.
+fn row(format: Format) -> Option<Row> {
+    const BYTES: &[Function] = &[lib::BYTE_OF, lib::ROUND_F16];
+    const LEVELS: &[Function] = &[lib::TO_INT, lib::ROUND_F16];
+    let (template, holes, calls, packs) = match format {
+        Format::Q8_0 => ("quantize/bytes.glsl", context! { sum => false }, BYTES, Packs::None),
+        Format::Q8_1 => ("quantize/bytes.glsl", context! { sum => true }, BYTES, Packs::None),
+        Format::Q4_0 => ("quantize/signed.glsl", context! { half => 8 }, LEVELS, Packs::Nibbles),
+        Format::Q5_0 => ("quantize/signed.glsl", context! { half => 16 }, LEVELS, Packs::FifthBits),
+        Format::Q4_1 => ("quantize/line.glsl", context! { top => 15 }, LEVELS, Packs::Nibbles),
+        Format::Q5_1 => ("quantize/line.glsl", context! { top => 31 }, LEVELS, Packs::FifthBits),
+        Format::IQ4_NL => ("quantize/iq4_nl.glsl", context! {}, &[lib::ROUND_F16] as _, Packs::Nibbles),
         Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K | Format::Q8_K => {
             return None;
         }
@@ -35,7 +54,8 @@ fn row(format: Format) -> Option<(&'static str, Hole)> {
         Format::MXFP4 | Format::NVFP4 => return None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
-    })
+    };
+    Some(Row { template, holes, calls, packs })
 }
 
 /// Words that the function of a format returns.
@@ -52,13 +72,15 @@ pub(crate) fn function(format: Format) -> String {
 pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, CodegenError> {
     let all: BTreeSet<Format> = formats(e).into_iter().collect();
     let alone: Vec<Format> = all.iter().copied().filter(|f| By::able(e.caps, *f) == By::One).collect();
-    let mut text = functions(&alone)?;
+    let mut text = functions(&alone, e.uses())?;
     for format in all {
         let by = By::able(e.caps, format);
         if by == By::One {
             continue;
         }
         e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
+        e.uses().subgroups = true;
+        [lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16].into_iter().for_each(|function| e.uses().add(function));
         let own = if by == By::All { 1 } else { dot::BLOCK as u32 / dot::LANES };
         let (name, sum) = (by.function(format), format == Format::Q8_1);
         let holes =
@@ -70,12 +92,15 @@ pub(crate) fn functions_of_results(e: &mut Emitter<'_>) -> Result<String, Codege
 }
 
 /// The functions `round_..` of `formats`, each once, with their helper functions.
-pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
+pub(crate) fn functions(formats: &[Format], uses: &mut Uses) -> Result<String, CodegenError> {
     let mut rendered: BTreeMap<Format, String> = BTreeMap::new();
+    let mut all_packs = Packs::None;
     for format in formats {
         let dtype = DType::Block(*format);
         let unknown = || CodegenError::Dtype { what: format!("rounding to {}", format.name()), dtype };
-        let (template, holes) = row(*format).ok_or_else(unknown)?;
+        let Row { template, holes, calls, packs } = row(*format).ok_or_else(unknown)?;
+        calls.iter().for_each(|function| uses.add(*function));
+        all_packs = all_packs.max(packs);
         let borders: Vec<(f64, f64)> = IQ4_LEVELS
             .windows(2)
             .map(|w| (f64::from(w[0]) / 2.0 + f64::from(w[1]) / 2.0, f64::from(w[1]) - f64::from(w[0])))
@@ -86,8 +111,8 @@ pub(crate) fn functions(formats: &[Format]) -> Result<String, CodegenError> {
         rendered.insert(*format, render(template, context! { ..holes, ..own })?);
     }
     let mut text: String = rendered.into_values().map(|function| function + "\n").collect();
-    if text.contains("nibbles_of(") {
-        let fifth = text.contains("fifth_bits(");
+    if all_packs != Packs::None {
+        let fifth = all_packs == Packs::FifthBits;
         text = render("quantize/pack.glsl", context! { fifth => fifth })? + "\n" + &text;
     }
     Ok(text)
@@ -196,38 +221,31 @@ pub(crate) fn store(
     let mut word = 0;
     for (plane, start) in format.spec().planes.iter().zip(planes) {
         let count = plane.bytes_per_block / 4;
-        let (buffer, start) = (&e.buffers[buffer], start / 4);
+        let start = start / 4;
         let line = match (count, word) {
             // Each cooperating invocation holds one word of the quants; the first also holds what follows.
             (_, 0) if let Some((word, _)) = by.own() => {
                 let (own, at) = word;
-                let store = buffer.store(
-                    &format!("{start}u + {name} * {count}u + {at}"),
-                    &format!("{words}[0]"),
-                    e.caps,
-                );
+                let to = format!("{start}u + {name} * {count}u + {at}");
+                let store = e.store_element(buffer, &to, &format!("{words}[0]"));
                 format!("{own}{store}")
             }
             (0, _) if let Some((_, first)) = by.own() => {
-                format!(
-                    "{first}{{ {} }}",
-                    buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("{words}[1]"))
-                )
+                let to = format!("{}u + {name}", 2 * start);
+                format!("{first}{{ {} }}", e.buffers[buffer].store_half(&to, &format!("{words}[1]")))
             }
             (1, _) if let Some((_, first)) = by.own() => {
-                format!(
-                    "{first}{}",
-                    buffer.store(&format!("{start}u + {name}"), &format!("{words}[1]"), e.caps)
-                )
+                let to = format!("{start}u + {name}");
+                format!("{first}{}", e.store_element(buffer, &to, &format!("{words}[1]")))
             }
-            (0, _) => buffer.store_half(&format!("{}u + {name}", 2 * start), &format!("{words}[{word}]")),
-            (1, _) => buffer.store(&format!("{start}u + {name}"), &format!("{words}[{word}]"), e.caps),
+            (0, _) => {
+                let to = format!("{}u + {name}", 2 * start);
+                e.buffers[buffer].store_half(&to, &format!("{words}[{word}]"))
+            }
+            (1, _) => e.store_element(buffer, &format!("{start}u + {name}"), &format!("{words}[{word}]")),
             (_, 0) => {
-                let store = buffer.store(
-                    &format!("{start}u + {name} * {count}u + word"),
-                    &format!("{words}[word]"),
-                    e.caps,
-                );
+                let to = format!("{start}u + {name} * {count}u + word");
+                let store = e.store_element(buffer, &to, &format!("{words}[word]"));
                 format!("[[unroll]] for (uint word = 0u; word < {count}u; ++word) {store}")
             }
             (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),

@@ -11,21 +11,56 @@ use super::row_loop::{RowLoop, Share};
 use super::split_rows::{self, Partial, Partials};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
+use crate::library::{self as lib, Uses};
 use crate::scalar::{self, Glsl};
 use crate::template::render;
 
 /// The reduction functions that a kernel calls.
 #[derive(Default)]
 pub(crate) struct Used {
-    functions: BTreeMap<String, Hole>,
-    args: BTreeMap<String, Hole>,
-    /// Subgroup reductions that are more than one GLSL built-in, by the name of the workgroup function.
-    parts: BTreeMap<String, Hole>,
+    functions: BTreeMap<String, Reduction>,
+    args: BTreeMap<String, (ReduceKind, Glsl)>,
+    /// Reductions over a subgroup only, by the name of the workgroup function.
+    parts: BTreeMap<String, Reduction>,
     types: BTreeSet<Glsl>,
     /// Adjacent columns that a workgroup reduces in parallel; 0 or 1 if the whole workgroup reduces one row.
     columns: u32,
     /// The buffers of partials through which the workgroups of a split row combine.
     pub places: Vec<Partials>,
+}
+
+/// A value reduction.
+struct Reduction {
+    kind: ReduceKind,
+    ty: Glsl,
+    dtype: DType,
+    /// The GLSL built-in that reduces over a subgroup; empty if there is none.
+    subgroup: &'static str,
+    /// Whether the built-in needs a wrapper that handles NaN.
+    nan: bool,
+}
+
+impl Reduction {
+    /// The name of the subgroup function.
+    fn part(&self) -> String {
+        if self.nan { format!("subgroup_{}", word(self.kind)) } else { self.subgroup.to_string() }
+    }
+
+    /// The template arguments. `by_subgroup` says whether the definition calls the built-in, and `combines` whether it
+    /// combines elements one by one.
+    fn hole(&self, name: &str, (by_subgroup, combines): (bool, bool), uses: &mut Uses) -> Hole {
+        let Reduction { kind, ty, dtype, subgroup, nan } = *self;
+        uses.subgroups |= by_subgroup;
+        if by_subgroup && nan {
+            uses.add(lib::IS_NAN);
+        }
+        let (scratch, to, from) = scratch(ty);
+        let combine = if combines { combine(kind, ty, "x", "y", uses) } else { String::new() };
+        context! {
+            name, type => uses.ty(ty), subgroup, nan, part => self.part(), scratch, to, from,
+            identity => identity(kind, ty, dtype), combine,
+        }
+    }
 }
 
 fn word(kind: ReduceKind) -> &'static str {
@@ -58,12 +93,16 @@ fn identity(kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
 }
 
 /// `x` combined with `y` as an expression.
-pub(crate) fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str) -> String {
+fn combine(kind: ReduceKind, ty: Glsl, x: &str, y: &str, uses: &mut Uses) -> String {
     match (kind, ty) {
         (ReduceKind::Sum, _) => format!("{x} + {y}"),
         (ReduceKind::Prod, _) => format!("{x} * {y}"),
-        (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float | Glsl::Double) => format!("max_of({x}, {y})"),
-        (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float | Glsl::Double) => format!("min_of({x}, {y})"),
+        (ReduceKind::Max | ReduceKind::ArgMax, Glsl::Float | Glsl::Double) => {
+            uses.call(lib::MAX_OF, format_args!("{x}, {y}"))
+        }
+        (ReduceKind::Min | ReduceKind::ArgMin, Glsl::Float | Glsl::Double) => {
+            uses.call(lib::MIN_OF, format_args!("{x}, {y}"))
+        }
         // Not max() and min(): spirv-opt's constant propagation cannot evaluate the extended instruction. It replaces
         // `acc = max(acc, c)` in a loop by the initial value of acc (shaderc 0.10).
         (ReduceKind::Max | ReduceKind::ArgMax, _) => format!("{x} > {y} ? {x} : {y}"),
@@ -79,22 +118,22 @@ impl Used {
 
     /// The name of the workgroup function of a value reduction. Marks it as used.
     pub fn value(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
-        let (name, _, hole) = self.function(kind, ty, dtype);
+        let (name, reduction) = self.function(kind, ty, dtype);
         self.types.insert(ty);
-        self.functions.insert(name.clone(), hole);
+        self.functions.insert(name.clone(), reduction);
         name
     }
 
     /// The name of the subgroup function of a value reduction. Marks it as used.
     fn part(&mut self, kind: ReduceKind, ty: Glsl, dtype: DType) -> String {
-        let (name, part, hole) = self.function(kind, ty, dtype);
-        self.parts.insert(name, hole);
+        let (name, reduction) = self.function(kind, ty, dtype);
+        let part = reduction.part();
+        self.parts.insert(name, reduction);
         part
     }
 
-    /// The names of the workgroup and subgroup functions, and the template arguments that render them.
-    fn function(&self, kind: ReduceKind, ty: Glsl, dtype: DType) -> (String, String, Hole) {
-        let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
+    /// The name of the workgroup function of a value reduction, and what defines it.
+    fn function(&self, kind: ReduceKind, ty: Glsl, dtype: DType) -> (String, Reduction) {
         let subgroup = match kind {
             // Adjacent invocations hold different columns.
             _ if self.columns > 1 => "",
@@ -106,26 +145,15 @@ impl Used {
             ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
         };
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
-        // A wrapper where NaN needs care, else the built-in.
-        let part = if nan { format!("subgroup_{}", word(kind)) } else { subgroup.to_string() };
-        let (scratch, to, from) = scratch(ty);
-        let hole = context! {
-            name => name.clone(), type => ty.name(), subgroup => subgroup, nan => nan, part => part.clone(), scratch => scratch, to => to,
-            from => from, identity => identity(kind, ty, dtype), combine => combine(kind, ty, "x", "y"),
-        };
-        (name, part, hole)
+        let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
+        (name, Reduction { kind, ty, dtype, subgroup, nan })
     }
 
     /// The name of the workgroup function of an index reduction. Marks it as used.
     pub fn arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
         let name = format!("{}_arg_{}_{}", self.prefix(), word(kind), ty.word());
         self.types.insert(ty);
-        let (scratch, to, from) = scratch(ty);
-        let hole = context! {
-            name => name.clone(), word => word(kind), type => ty.name(), scratch => scratch, to => to, from => from,
-            better => better(kind, ty, "y", "x"), worse => better(kind, ty, "x", "y"),
-        };
-        self.args.insert(name.clone(), hole);
+        self.args.insert(name.clone(), (kind, ty));
         name
     }
 
@@ -149,10 +177,12 @@ impl Used {
     }
 
     /// GLSL of all functions used.
-    pub fn render(&self, workgroup: u32, caps: &DeviceCaps) -> Result<String, CodegenError> {
+    pub fn render(&self, workgroup: u32, e: &mut Emitter<'_>) -> Result<String, CodegenError> {
+        let (caps, uses) = (e.caps, e.uses());
         let own = |name: &String| !self.functions.contains_key(name);
-        let parts = self.parts.iter().filter(|(name, _)| own(name)).map(|(_, hole)| hole.clone());
-        let parts = render("reduce_subgroup.glsl", context! { reductions => parts.collect::<Vec<_>>() })?;
+        let parts = self.parts.iter().filter(|(name, _)| own(name));
+        let parts: Vec<Hole> = parts.map(|(name, part)| part.hole(name, (true, false), uses)).collect();
+        let parts = render("reduce_subgroup.glsl", context! { reductions => parts })?;
         if self.functions.is_empty() && self.args.is_empty() {
             return Ok(parts);
         }
@@ -160,6 +190,19 @@ impl Used {
         // Whether one subgroup can reduce the partials of all subgroups; requires a fixed subgroup size.
         let few = caps.has_fixed_subgroup_size()
             && workgroup / caps.scheduled_subgroup_size() <= caps.scheduled_subgroup_size();
+        let functions = self.functions.iter().map(|(name, reduction)| {
+            let by_subgroup = caps.subgroup_arithmetic && !reduction.subgroup.is_empty();
+            reduction.hole(name, (by_subgroup, !(by_subgroup && few)), uses)
+        });
+        let functions: Vec<Hole> = functions.collect();
+        let args = self.args.iter().map(|(name, &(kind, ty))| {
+            let (scratch, to, from) = scratch(ty);
+            context! {
+                name, word => word(kind), type => uses.ty(ty), scratch, to, from,
+                better => better(kind, ty, "y", "x", uses), worse => better(kind, ty, "x", "y", uses),
+            }
+        });
+        let args: Vec<Hole> = args.collect();
         let holes = context! {
             few => few,
             slots => workgroup, half => workgroup / 2, subgroup => caps.subgroup_arithmetic, kinds => kinds,
@@ -169,8 +212,7 @@ impl Used {
                 0 | 1 => "0".to_string(),
                 columns => format!("gl_LocalInvocationIndex % {columns}u"),
             },
-            types => self.scratches().into_keys().collect::<Vec<&str>>(), reductions => self.functions.values().cloned().collect::<Vec<_>>(),
-            args => self.args.values().cloned().collect::<Vec<_>>(),
+            types => self.scratches().into_keys().collect::<Vec<&str>>(), reductions => functions, args => args,
         };
         Ok(parts + &render("reduce.glsl", holes)?)
     }
@@ -188,10 +230,13 @@ fn scratch(ty: Glsl) -> (&'static str, &'static str, &'static str) {
 }
 
 /// A GLSL test of whether `a` wins over `b`. A NaN wins over any number, and the first NaN stays.
-fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str) -> String {
+fn better(kind: ReduceKind, ty: Glsl, a: &str, b: &str, uses: &mut Uses) -> String {
     let sign = if kind == ReduceKind::ArgMin { "<" } else { ">" };
     match ty {
-        Glsl::Float | Glsl::Double => format!("({a} {sign} {b} || (is_nan({a}) && !is_nan({b})))"),
+        Glsl::Float | Glsl::Double => {
+            let [a_is_nan, b_is_nan] = [a, b].map(|x| uses.call(lib::IS_NAN, x));
+            format!("({a} {sign} {b} || ({a_is_nan} && !{b_is_nan}))")
+        }
         Glsl::Uint | Glsl::Int | Glsl::Long => format!("{a} {sign} {b}"),
     }
 }
@@ -254,9 +299,9 @@ pub(crate) fn accumulate(
     for (id, _) in now {
         let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
         let acc = e.fresh_name("acc");
-        walk.declare(e, ty.name(), &acc, &identity(kind, ty, dtype));
+        walk.declare(e, ty, &acc, &identity(kind, ty, dtype));
         if kind.is_arg() {
-            walk.declare(e, "uint", &format!("{acc}_at"), "0xffffffffu");
+            walk.declare(e, Glsl::Uint, &format!("{acc}_at"), "0xffffffffu");
         }
         results.push((*id, kind, ty, dtype, acc));
     }
@@ -267,14 +312,16 @@ pub(crate) fn accumulate(
         let x = e.value(operand, &at)?;
         let value = walk.column(acc);
         if kind.is_arg() {
-            let (test, at) = (better(*kind, *ty, &x.text, &value), walk.column(&format!("{acc}_at")));
+            let test = better(*kind, *ty, &x.text, &value, e.uses());
+            let at = walk.column(&format!("{acc}_at"));
             let i = e.index(&walk.i)?;
             e.line(format!(
                 "if ({test} || {at} == 0xffffffffu) {{ {value} = {}; {at} = {}; }}",
                 x.text, i.text
             ));
         } else {
-            e.line(format!("{value} = {};", combine(*kind, *ty, &value, &x.text)));
+            let sum = combine(*kind, *ty, &value, &x.text, e.uses());
+            e.line(format!("{value} = {sum};"));
         }
     }
     walk.close(e, vec![], None);
@@ -315,17 +362,21 @@ pub(crate) fn finish(
                     format!("{}({value}, {at})", used.arg(kind, ty))
                 }
             };
-            ("uint", text)
+            (Glsl::Uint, text)
         } else {
             let text = match walk.share {
                 Share::Alone => value,
-                Share::Subgroup => format!("{}({value})", used.part(kind, ty, dtype)),
+                Share::Subgroup => {
+                    e.uses().subgroups = true;
+                    format!("{}({value})", used.part(kind, ty, dtype))
+                }
                 Share::Workgroup(_) | Share::Slices(_) => {
                     format!("{}({value})", used.value(kind, ty, dtype))
                 }
             };
-            (ty.name(), scalar::held(dtype, text))
+            (ty, scalar::held(dtype, text, e.uses()))
         };
+        let result = e.uses().ty(result);
         // The position in an empty row is 0.
         let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
             .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));

@@ -56,7 +56,7 @@ pub(crate) fn keep(
         let Op::Param { index, .. } = e.body.op(param) else { continue };
         let (buffer, name) = (e.param(*index), e.fresh_name("x"));
         let ty = e.group_type(param.node, buffer)?;
-        let (array, declaration) = walk.kept(ty, &name, size, steps);
+        let (array, declaration) = walk.kept(e.uses().ty(ty), &name, size, steps);
         e.line(declaration);
         loads.push((param.node, buffer, base, array));
     }

@@ -4,6 +4,7 @@ use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
 
 use crate::emit::{Emitter, Group};
+use crate::scalar::Glsl;
 
 /// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,8 @@ impl RowLoop {
     }
 
     /// Declares a variable, or an array with one element per column.
-    pub fn declare(&self, e: &mut Emitter<'_>, ty: &str, name: &str, start: &str) {
+    pub fn declare(&self, e: &mut Emitter<'_>, ty: Glsl, name: &str, start: &str) {
+        let ty = e.uses().ty(ty);
         match self.columns_at_once() {
             None => e.line(format!("{ty} {name} = {start};")),
             Some(n) => {
@@ -199,8 +201,7 @@ impl RowLoop {
                         lines.insert(0, format!("{test} {{"));
                         lines.push("}".into());
                     }
-                    let word = |line: &String| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == name);
-                    if lines.iter().any(word) {
+                    if !whole || e.has_read(self.step.0) {
                         lines.insert(0, format!("const uint {name} = k * {size}u + lane;"));
                     }
                     format!("[[unroll]] for (uint k = 0u; k < {steps}u; ++k)")

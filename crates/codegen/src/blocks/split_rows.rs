@@ -136,7 +136,8 @@ pub(crate) fn combine(
             e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
             again.push((position, positions, "0xffffffffu".to_string()));
         } else {
-            e.line(format!("const {} {whole} = {reduced};", ty.name()));
+            let ty = e.uses().ty(*ty);
+            e.line(format!("const {ty} {whole} = {reduced};"));
             e.line(format!("if ({first}) {values}[{at}] = {whole};"));
         }
         again.push((value, values, identity.clone()));

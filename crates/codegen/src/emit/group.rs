@@ -66,6 +66,7 @@ impl Emitter<'_> {
                 let name = self.fresh_name("x");
                 let ty = self.group_type(node, buffer)?;
                 let depth = self.index(&key.1)?.depth;
+                let ty = self.uses_at(depth).ty(ty);
                 self.line_at(depth, format!("{ty} {name}[{}];", group.size));
                 self.load_group(node, buffer, &key.1, &name)?;
                 let array = Expr { text: name, depth };
@@ -77,10 +78,10 @@ impl Emitter<'_> {
     }
 
     /// The GLSL type of a buffer's group elements; `node` reads the buffer.
-    pub fn group_type(&self, node: NodeId, buffer: usize) -> Result<&'static str, CodegenError> {
+    pub fn group_type(&self, node: NodeId, buffer: usize) -> Result<Glsl, CodegenError> {
         let dtype = self.buffers[buffer].dtype;
         let what = self.body.node_text(node);
-        Ok(Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?.name())
+        Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })
     }
 
     /// Emits the line that loads the group at `base` into the array `to`. Without groups it loads the single element.
@@ -94,8 +95,7 @@ impl Emitter<'_> {
         let at = self.index(base)?;
         let what = self.body.node_text(node);
         let Some(Group { size, .. }) = self.group else {
-            self.buffers[buffer].single = true;
-            let text = self.buffers[buffer].load(&at.text, self.caps);
+            let text = self.load(buffer, &at.text);
             self.line_at(at.depth, format!("{to} = {text};  // %{} = {what}", node.0));
             return Ok(());
         };
@@ -128,7 +128,8 @@ impl Emitter<'_> {
         let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
         let array = self.fresh_name("y");
         let outer = self.depth() - 1;
-        self.line_at(outer, format!("{} {array}[{}];", ty.name(), group.size));
+        let ty = self.uses_at(outer).ty(ty);
+        self.line_at(outer, format!("{ty} {array}[{}];", group.size));
         self.line(format!("{array}[{j}] = {};", e.text));
         self.buffers[buffer].group = group.size;
         let at = self.index(&base)?;

@@ -47,7 +47,7 @@ pub(crate) fn kernel(
         schedule,
         template: "quantize.comp",
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
-        functions: quantize_results::functions(&[format])?,
+        functions: quantize_results::functions(&[format], e.uses())?,
         text: format!("{lines}{store}{}", x.text),
         holes: context! {
             blocks => blocks_text, lines => lines, x => x.text, store => store, comment => comment,

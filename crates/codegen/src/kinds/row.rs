@@ -121,7 +121,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
         schedule,
         template,
         grid,
-        functions: used.render(layout.workgroup, e.caps)?,
+        functions: used.render(layout.workgroup, &mut e)?,
         text: body.clone(),
         holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r, split => split },
     };

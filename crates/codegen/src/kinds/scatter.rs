@@ -45,7 +45,7 @@ pub(crate) fn kernel(
     let lines = e.close().join("\n");
     let result = e.result(0);
     e.buffers[result].atomic = Some(atomic);
-    let store = e.buffers[result].store("place", &x.text, e.caps);
+    let store = e.store_element(result, "place", &x.text);
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {

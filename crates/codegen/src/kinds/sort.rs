@@ -11,6 +11,7 @@ use tallow_ir::{DType, Op};
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::library as lib;
 use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule};
 
@@ -44,14 +45,18 @@ pub(crate) fn kernel(
     let from = e.body.ty(node.operands[0]).dtype;
     let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: from };
     // Sort keys: unsigned integers with the same order as the elements.
-    let (before, after, key_type, zero) = match Glsl::of(from, e.caps) {
-        Some(Glsl::Float) => ("sort_key(", ")", "uint", "0u"),
-        Some(Glsl::Int) => ("uint(", ") ^ 0x80000000u", "uint", "0u"),
-        Some(Glsl::Uint) => ("", "", "uint", "0u"),
-        Some(Glsl::Long) => ("uint64_t(", ") ^ 0x8000000000000000ul", "uint64_t", "0ul"),
-        Some(Glsl::Double) if e.caps.int64 => ("sort_key(", ")", "uint64_t", "0ul"),
-        Some(Glsl::Double) | None => return Err(unknown()),
+    let ty = Glsl::of(from, e.caps).filter(|ty| *ty != Glsl::Double || e.caps.int64).ok_or_else(unknown)?;
+    let (before, after, key_type, zero) = match ty {
+        Glsl::Float => ("sort_key(", ")", "uint", "0u"),
+        Glsl::Int => ("uint(", ") ^ 0x80000000u", "uint", "0u"),
+        Glsl::Uint => ("", "", "uint", "0u"),
+        Glsl::Long => ("uint64_t(", ") ^ 0x8000000000000000ul", "uint64_t", "0ul"),
+        Glsl::Double => ("sort_key(", ")", "uint64_t", "0ul"),
     };
+    if ty.is_float() {
+        e.uses().add(lib::SORT_KEY);
+    }
+    e.uses().long |= ty.bytes() == 8;
     let key = |x: &str| {
         if descending { format!("~({before}{x}{after})") } else { format!("{before}{x}{after}") }
     };

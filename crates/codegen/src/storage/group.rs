@@ -6,6 +6,7 @@
 use tallow_ir::{DType, DeviceCaps};
 
 use super::Buffer;
+use crate::library::{self as lib, Uses};
 
 /// Bytes per element of a plain type; 0 for blocks.
 pub(crate) fn bytes(dtype: DType) -> u32 {
@@ -46,9 +47,12 @@ impl Buffer {
     }
 
     /// The function that loads or stores a group.
-    pub(super) fn group_functions(&self, caps: &DeviceCaps) -> String {
+    pub(super) fn group_functions(&self, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let Some((vector, count)) = self.group_vector() else { return String::new() };
-        if self.written { self.group_store(vector, count, caps) } else { self.group_load(vector, count) }
+        match self.written {
+            true => self.group_store(vector, count, caps, uses),
+            false => self.group_load(vector, count, uses),
+        }
     }
 
     /// The index of vector `v` of the group that starts at element `e`.
@@ -57,7 +61,7 @@ impl Buffer {
         if v == 0 { format!("e / {per}u") } else { format!("e / {per}u + {v}u") }
     }
 
-    fn group_load(&self, vector: &str, count: u32) -> String {
+    fn group_load(&self, vector: &str, count: u32, uses: &mut Uses) -> String {
         let (b, n, ty) = (self.binding, self.group, self.value_type());
         let width = if vector == "uvec4" { 16 } else { u64::from(self.group * bytes(self.dtype)) };
         let mut text = String::new();
@@ -70,12 +74,12 @@ impl Buffer {
             let read = if self.windows == 1 { format!("v{b}[{at}]") } else { format!("vector{b}({at})") };
             text += &format!("    {vector} p{v} = {read};\n");
         }
-        let elements: Vec<String> = (0..n).map(|i| self.element_of(i, vector)).collect();
+        let elements: Vec<String> = (0..n).map(|i| self.element_of(i, vector, uses)).collect();
         text + &format!("    x = {ty}[{n}]({});\n}}\n", elements.join(", "))
     }
 
     /// Element `i` of a group whose vectors are `p0`, `p1`, and so on.
-    fn element_of(&self, i: u32, vector: &str) -> String {
+    fn element_of(&self, i: u32, vector: &str, uses: &mut Uses) -> String {
         let first = i * bytes(self.dtype) / 4;
         let word = |w: u32| match vector {
             "uint" => "p0".to_string(),
@@ -91,7 +95,9 @@ impl Buffer {
             DType::BF16 => format!("uintBitsToFloat({w} & 0xffff0000u)"),
             DType::I16 => format!("bitfieldExtract(int({w}), {}, 16)", 16 * half),
             DType::U8 => format!("bitfieldExtract({w}, {}, 8)", 8 * (i % 4)),
-            DType::F8E4M3 => format!("value_f8(bitfieldExtract({w}, {}, 8))", 8 * (i % 4)),
+            DType::F8E4M3 => {
+                uses.call(lib::VALUE_F8, format_args!("bitfieldExtract({w}, {}, 8)", 8 * (i % 4)))
+            }
             DType::I64 => format!("int64_t(packUint2x32(uvec2({w}, {})))", word(first + 1)),
             DType::F64 => format!("packDouble2x32(uvec2({w}, {}))", word(first + 1)),
         }
@@ -106,7 +112,7 @@ impl Buffer {
         format!("put{}(({i}) / {per}u, {value});", self.binding)
     }
 
-    fn group_store(&self, vector: &str, count: u32, caps: &DeviceCaps) -> String {
+    fn group_store(&self, vector: &str, count: u32, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let (b, n, ty) = (self.binding, self.group, self.value_type());
         let mut text = String::new();
         if self.windows > 1 || self.as_words {
@@ -121,7 +127,8 @@ impl Buffer {
         let words = n * bytes(self.dtype) / 4 / count;
         for v in 0..count {
             let at = self.vector_at(count, v);
-            let parts: Vec<String> = (v * words..(v + 1) * words).map(|w| self.word_of(w, caps)).collect();
+            let parts: Vec<String> =
+                (v * words..(v + 1) * words).map(|w| self.word_of(w, caps, uses)).collect();
             let value = match parts.as_slice() {
                 [word] => word.clone(),
                 parts => format!("{vector}({})", parts.join(", ")),
@@ -135,9 +142,9 @@ impl Buffer {
     }
 
     /// Word `w` of a group whose elements are `x[0]`, `x[1]`, and so on.
-    fn word_of(&self, w: u32, caps: &DeviceCaps) -> String {
+    fn word_of(&self, w: u32, caps: &DeviceCaps, uses: &mut Uses) -> String {
         let two = (2 * w, 2 * w + 1);
-        let four = |part: &dyn Fn(u32) -> String| {
+        let four = |part: &mut dyn FnMut(u32) -> String| {
             let parts = (0..4).map(|i| match i {
                 0 => part(4 * w),
                 _ => format!("{} << {}", part(4 * w + i), 8 * i),
@@ -153,10 +160,13 @@ impl Buffer {
                 format!("packFloat2x16(f16vec2(x[{}], x[{}]))", two.0, two.1)
             }
             DType::F16 => format!("packHalf2x16(vec2(x[{}], x[{}]))", two.0, two.1),
-            DType::BF16 => format!("bits_bf16(x[{}]) | bits_bf16(x[{}]) << 16", two.0, two.1),
+            DType::BF16 => {
+                let [low, high] = [two.0, two.1].map(|i| uses.call(lib::BITS_BF16, format_args!("x[{i}]")));
+                format!("{low} | {high} << 16")
+            }
             DType::I16 => format!("(uint(x[{}]) & 0xffffu) | uint(x[{}]) << 16", two.0, two.1),
-            DType::U8 => four(&|i| format!("(x[{i}] & 0xffu)")),
-            DType::F8E4M3 => four(&|i| format!("bits_f8(x[{i}])")),
+            DType::U8 => four(&mut |i| format!("(x[{i}] & 0xffu)")),
+            DType::F8E4M3 => four(&mut |i| uses.call(lib::BITS_F8, format_args!("x[{i}]"))),
             DType::I64 => format!("unpackUint2x32(uint64_t(x[{}])).{}", w / 2, ["x", "y"][w as usize % 2]),
             DType::F64 => format!("unpackDouble2x32(x[{}]).{}", w / 2, ["x", "y"][w as usize % 2]),
         }

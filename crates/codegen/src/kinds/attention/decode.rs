@@ -15,6 +15,7 @@ use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Scratch};
+use crate::library as lib;
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Schedule, Split};
 
@@ -216,14 +217,18 @@ pub(crate) fn kernel(
         found = e.scratch(Scratch { bytes, fill: None });
         done = e.scratch(Scratch { bytes: 4 * u64::from(groups), fill: Some(0) });
     }
-    let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
+    let mut call =
+        |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x], e.uses());
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
-    let capped = call(ElementwiseOp::Tanh, format!("score[i] / {cap}"));
-    let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
+    let capped = attrs.softcap.map(|_| call(ElementwiseOp::Tanh, format!("score[i] / {cap}")));
+    let [exp_score, exp_top] = ["score[i]", "top"].map(|x| call(ElementwiseOp::Exp, format!("{x} - now")));
+    // What the template itself calls.
+    e.uses().add(lib::MAX_OF);
+    e.uses().subgroups = true;
     let text = format!(
         "{q_lines}{k_lines}{k_ask}{t_lines}{v_lines}{v_ask}{store}{query}{bias} {k_widen}( {v_widen}( max_of( subgroup {} {}",
-        exp("score[i]"),
-        if attrs.softcap.is_some() { capped.as_str() } else { "" },
+        exp_score,
+        capped.as_deref().unwrap_or_default(),
     );
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size());
@@ -272,7 +277,7 @@ pub(crate) fn kernel(
             place => if per == 1 { "0u".into() } else { format!("at % {per}u") }, rest => rest, same_head => same_head,
             other_teams => masks(sizes.team, size), team_halves => team_halves, team_per => team_per,
             team_apart => 1u32 << team_rest.len(), team_rest => team_rest,
-            exp_score => exp("score[i]"), exp_top => exp("top"), ahead, last => t.max_value() - 1,
+            exp_score, exp_top, ahead, last => t.max_value() - 1,
             k_ask, k_widen, v_ask, v_widen,
             q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, bias => bias,
             v_lines => v_lines, store => store,

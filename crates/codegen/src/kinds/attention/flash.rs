@@ -18,6 +18,7 @@ use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::{operand, vector_group};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::library as lib;
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Epilogue, Schedule, Tile};
 
@@ -223,15 +224,20 @@ pub(crate) fn kernel(
     };
 
     let rows = FlashTile::of(e.caps, h, s, attrs.round_weights);
-    let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x]);
+    let mut call =
+        |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x], e.uses());
     let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
     let uncapped = if by_rows { "value" } else { "score[c]" };
-    let capped = call(ElementwiseOp::Tanh, format!("{uncapped} / {cap}"));
-    let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
+    let capped = attrs.softcap.map(|_| call(ElementwiseOp::Tanh, format!("{uncapped} / {cap}")));
+    let [exp_score, exp_top] = ["score[c]", "top"].map(|x| call(ElementwiseOp::Exp, format!("{x} - now")));
+    if !by_rows {
+        // The template itself calls it.
+        e.uses().add(lib::MAX_OF);
+    }
     let text = format!(
         "{q_lines}{k_lines}{v_lines}{t_lines}{store}{bias} {} {}",
-        if by_rows { String::new() } else { format!("max_of( {}", exp("score[c]")) },
-        if attrs.softcap.is_some() { capped.as_str() } else { "" },
+        if by_rows { String::new() } else { format!("max_of( {exp_score}") },
+        capped.as_deref().unwrap_or_default(),
     );
     let limits = e.caps.max_workgroup_count;
     let grid = [
@@ -282,7 +288,7 @@ pub(crate) fn kernel(
         }
     } else {
         context! {
-            exp_score => exp("score[c]"), exp_top => exp("top"), keys => KEYS, subgroups => SUBGROUPS,
+            exp_score, exp_top, keys => KEYS, subgroups => SUBGROUPS,
             stride => STRIDE, words => words(d, width), values0 => KEYS * (d / 8 + 1),
             own0 => KEYS * (d / 8 + 1) + KEYS * (width / 8 + 1), own => SIDE * STRIDE + 64,
             factors => SIDE * STRIDE,

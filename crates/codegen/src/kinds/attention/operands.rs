@@ -7,6 +7,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, Value};
 use crate::blocks::operand::{self, WIDE};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
+use crate::library::Uses;
 use crate::scalar::{self, Glsl};
 
 /// Lanes of a team: those that together read a key or value of up to `elements` elements, eight each. `None` if a
@@ -35,7 +36,7 @@ pub(crate) fn eight(
     let found = neighbours_of(e, value, row, &last);
     let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
     let base = e.index(&base)?.text;
-    Ok(vec![format!("load8_{}({base} + {name}, w);", e.buffers[buffer].binding)])
+    Ok(vec![e.buffers[buffer].load_eight(&format!("{base} + {name}"), "w")])
 }
 
 /// Whether eight adjacent elements of `value` are one load that may be prefetched before the kernel knows the number of
@@ -63,6 +64,7 @@ pub(crate) fn held(
     let found = neighbours_of(e, value, row, &last);
     let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
     let (base, b) = (e.index(&base)?.text, e.buffers[buffer].binding);
+    e.buffers[buffer].widens = true;
     Ok((format!("wide{b}(({base} + {name}) >> 3)"), format!("widen8_{b}")))
 }
 
@@ -82,7 +84,7 @@ pub(crate) fn store(
     at: [Index; 3],
 ) -> Result<String, CodegenError> {
     let ty = e.body.node(form.node).types[0].clone();
-    let text = if ty.dtype == wide { "result".into() } else { narrow(wide, ty.dtype) };
+    let text = if ty.dtype == wide { "result".into() } else { narrow(wide, ty.dtype, e.uses()) };
     let depth = e.depth();
     e.anchors.insert(form.node, Anchor::Var(Expr { text, depth }));
     let linear = e.atoms.flatten(&at, &ty.shape);
@@ -119,14 +121,14 @@ pub(crate) fn widened(
     at: &[Index],
 ) -> Result<String, CodegenError> {
     let text = e.value(value, at)?.text;
-    Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text) } else { text })
+    Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text, e.uses()) } else { text })
 }
 
 /// The result converted to the attention's type. Floats narrower than f32 remain in f32 where possible.
-fn narrow(wide: DType, dtype: DType) -> String {
+fn narrow(wide: DType, dtype: DType, uses: &mut Uses) -> String {
     if wide == DType::F64 {
-        scalar::cast(wide, dtype, "result")
+        scalar::cast(wide, dtype, "result", uses)
     } else {
-        scalar::held(dtype, "result".into())
+        scalar::held(dtype, "result".into(), uses)
     }
 }

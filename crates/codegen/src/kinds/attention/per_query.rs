@@ -17,6 +17,7 @@ use crate::blocks::operand::WIDE;
 use crate::blocks::reduction;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel};
+use crate::library as lib;
 use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Schedule};
 
@@ -153,17 +154,21 @@ pub(crate) fn kernel(
     let ei = e.atom(width, "e");
     let store = store(&mut e, form, wide, [hi, si, ei])?;
 
-    let call = |op: ElementwiseOp, x: String| scalar::elementwise(op, ty, wide, &[x]);
+    let mut call = |op: ElementwiseOp, x: String| scalar::elementwise(op, ty, wide, &[x], e.uses());
     let cap = attrs.softcap.map(|c| ty.literal(c.as_f64())).unwrap_or_default();
     let score = if split.is_some() { "score[j]" } else { "score" };
-    let capped = call(ElementwiseOp::Tanh, format!("{score} / {cap}"));
-    let exp = |x: &str| call(ElementwiseOp::Exp, format!("{x} - now"));
+    let capped = attrs.softcap.map(|_| call(ElementwiseOp::Tanh, format!("{score} / {cap}")));
+    let [exp_score, exp_top, exp_part] =
+        [score, "top", "tops[i]"].map(|x| call(ElementwiseOp::Exp, format!("{x} - now")));
+    // What the template itself calls.
+    e.uses().add(lib::MAX_OF);
+    e.uses().subgroups |= split.is_some();
     // The functions that the template and its arguments call.
     let text = format!(
         "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{key}{bias}{value} max_of( {} {} {}",
         if split.is_some() { "subgroup" } else { "" },
-        exp(score),
-        if attrs.softcap.is_some() { capped.as_str() } else { "" },
+        exp_score,
+        capped.as_deref().unwrap_or_default(),
     );
     let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size().max(1));
     if split.is_some() && team < size {
@@ -179,7 +184,7 @@ pub(crate) fn kernel(
         schedule,
         template: if split.is_some() { "attention_subgroups.comp" } else { "attention.comp" },
         grid,
-        functions: if split.is_some() { String::new() } else { used.render(workgroup, e.caps)? },
+        functions: if split.is_some() { String::new() } else { used.render(workgroup, &mut e)? },
         text,
         holes: context! {
             type => ty.name(), zero => ty.literal(0.0), hidden => ty.literal(f64::NEG_INFINITY),
@@ -187,7 +192,7 @@ pub(crate) fn kernel(
             causal => attrs.causal, window => attrs.window, cap => cap, capped => capped,
             group => number(h) / number(&vs.dims()[0]).max(1), scale => ty.literal(attrs.scale.as_f64()),
             slots => number(width).div_ceil(workgroup), max => max, total => total,
-            exp_score => exp(score), exp_top => exp("top"), exp_part => exp("tops[i]"), keys => KEYS,
+            exp_score, exp_top, exp_part, keys => KEYS,
             subgroups => split.as_ref().map_or(1, |split| split.subgroups), size => size,
             step => step, team => team, together => TOGETHER,
             queries => number(d).div_ceil(team * step), values => number(width).div_ceil(team * step),

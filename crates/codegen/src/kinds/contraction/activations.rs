@@ -11,6 +11,7 @@ use crate::blocks::operand;
 use crate::blocks::row_loop::RowLoop;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
+use crate::library::{self as lib, Function};
 use crate::template::render;
 
 /// How activations get from memory to where the products read them.
@@ -117,6 +118,9 @@ fn stage_bytes(
     lhs: Value,
     (kept, spends): (Option<&RowLoop>, bool),
 ) -> Result<Staging, CodegenError> {
+    let calls: &[Function] =
+        if spends { &[lib::LOW_BYTE, lib::ROUND_F16] } else { &[lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16] };
+    calls.iter().for_each(|function| e.uses().add(*function));
     let run = run(mv.source, mv.form, mv.workgroup);
     let load = load(e, mv, lhs, run, kept)?;
     let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / run);

@@ -63,9 +63,8 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
         let buffer = e.param(*index);
         let name = format!("early{}", kept.len());
         declared.push(format!("{name} = 0.0"));
-        e.buffers[buffer].single = true;
-        let text = e.index(&at)?.text;
-        let text = e.buffers[buffer].load(&text, e.caps);
+        let at_text = e.index(&at)?.text;
+        let text = e.load(buffer, &at_text);
         e.line(format!("{name} = {text};  // %{} = {}", param.node.0, e.body.node_text(param.node)));
         kept.push(((buffer, at), name));
     }

@@ -89,11 +89,13 @@ pub(crate) fn text(
             for piece in [piece, Piece::OwnEach(RUN)] {
                 e.open();
                 let (text, each) = text_of(e, value, slice, piece, at)?;
-                all.push((each, e.close(), text));
+                all.push((each, e.close_alternative(), text));
             }
             let least = all.into_iter().min_by_key(|(each, ..)| *each);
-            let (_, lines, text) = least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+            let (_, (lines, uses), text) =
+                least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
             lines.into_iter().for_each(|line| e.line(line));
+            e.uses().extend(uses);
             Ok(text)
         }
         piece => text_of(e, value, slice, piece, at).map(|(text, _)| text),
@@ -163,7 +165,7 @@ fn text_of(
     }
     let put = of_piece(store(slice, piece, &array, (&mine, &inner)));
     let dims = if passes == 1 { format!("[{length}]") } else { format!("[{passes}][{length}]") };
-    let array = format!("{} {name}{dims};", slice.ty.name());
+    let array = format!("{} {name}{dims};", e.uses().ty(slice.ty));
     Ok((Text { array, load: load.join("\n"), put: put.join("\n") }, each))
 }
 
@@ -226,7 +228,8 @@ fn load(
                 e.line(format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"));
                 e.line(format!("{array} = float[4](p.x, p.y, p.z, p.w);"));
             } else {
-                e.line(format!("load8_{b}({position}, {array});"));
+                let load = e.buffers[buffer].load_eight(&position, array);
+                e.line(load);
             }
             let mut lines = e.close();
             if !whole {

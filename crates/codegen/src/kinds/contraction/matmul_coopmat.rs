@@ -415,12 +415,15 @@ fn right(
     // Scalar loads, along the axis that needs fewer lines per element.
     let mut found = vec![];
     for along in [Along::None, Along::OwnEach] {
-        if let Some(pieces) = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)? {
-            found.push((pieces, along));
-        }
+        e.open();
+        let pieces = pieces(e, form, rhs, ("n", &columns), (along, array), &mut at)?;
+        let (_, uses) = e.close_alternative();
+        found.extend(pieces.map(|pieces| (pieces, along, uses)));
     }
-    let least = found.into_iter().min_by_key(|(pieces, _)| pieces.each);
-    least.ok_or_else(|| CodegenError::Node(e.body.node_text(rhs.node)))
+    let least = found.into_iter().min_by_key(|(pieces, ..)| pieces.each);
+    let (pieces, along, uses) = least.ok_or_else(|| CodegenError::Node(e.body.node_text(rhs.node)))?;
+    e.uses().extend(uses);
+    Ok((pieces, along))
 }
 
 /// Code that loads eight elements along `along` into element `t` of the array. `None` if the operand cannot be loaded
@@ -486,7 +489,7 @@ fn pieces(
                 lines.push(format!("{item} = wide{b}(({offset} + {last}) >> 3);"));
             } else {
                 lines.push("float w[8];".into());
-                lines.push(format!("load8_{b}({offset} + {last}, w);"));
+                lines.push(e.buffers[buffer].load_eight(&format!("{offset} + {last}"), "w"));
                 lines.push(format!("{item} = packed(w);"));
             }
             if !slices_divide(form) {

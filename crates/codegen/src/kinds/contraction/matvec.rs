@@ -187,6 +187,7 @@ impl<'f> Matvec<'f> {
             let sum = used.value(ReduceKind::Sum, ty, dtype);
             return Ok(Reduce { lines: vec![format!("sum = {sum}(sum);")], first: "lane == 0u", at });
         }
+        e.uses().subgroups = true;
         let lines = if e.caps.subgroup_shuffle {
             e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
             vec![format!(
@@ -247,6 +248,7 @@ pub(crate) fn kernel(
         return Err(CodegenError::SharedMemory { what: "matvec".into(), needs, has });
     }
     if mv.source.is_packed() {
+        e.uses().subgroups = true;
         for extension in
             ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]
         {
@@ -254,7 +256,7 @@ pub(crate) fn kernel(
         }
     }
     let functions = [
-        used.render(mv.workgroup, e.caps)?,
+        used.render(mv.workgroup, &mut e)?,
         quantize_results::functions_of_results(&mut e)?,
         reduced,
         staging.declarations,

@@ -61,7 +61,8 @@ pub(crate) fn right(
     let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
     if let Some((buffer, base)) = found {
         let base = e.index(&base)?;
-        e.line(format!("load8_{}({} + k0, w);", e.buffers[buffer].binding, base.text));
+        let load = e.buffers[buffer].load_eight(&format!("{} + k0", base.text), "w");
+        e.line(load);
     } else {
         e.open();
         let k = e.atom(&form.k, "k");

@@ -38,7 +38,8 @@ pub(crate) fn prologue(
         let dtype = e.body.node(*id).types[0].dtype;
         let ty = Glsl::of(dtype, e.caps)
             .ok_or_else(|| CodegenError::Dtype { what: e.body.node_text(*id), dtype })?;
-        e.line(format!("{} {array}[{m}];", ty.name()));
+        let ty = e.uses().ty(ty);
+        e.line(format!("{ty} {array}[{m}];"));
     }
     e.open();
     let row = e.atom(&form.m, "m");
