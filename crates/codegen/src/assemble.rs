@@ -19,9 +19,6 @@ pub(crate) struct Parts {
     pub grid: [Count; 3],
     /// Helper functions of the kind (reductions, wide loads). They follow the buffer declarations.
     pub functions: String,
-    /// All text that fills the template's holes.
-    #[expect(dead_code)]
-    pub text: String,
     /// The holes that are specific to the template.
     pub holes: minijinja::Value,
 }

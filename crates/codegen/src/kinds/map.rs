@@ -51,7 +51,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
         template: "map.comp",
         grid,
         functions: String::new(),
-        text: body.clone(),
         holes: context! { body => body, count => count, name => name },
     };
     finish(e, parts)

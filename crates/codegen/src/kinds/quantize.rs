@@ -48,7 +48,6 @@ pub(crate) fn kernel(
         template: "quantize.comp",
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: quantize_results::functions(&[format], e.uses())?,
-        text: format!("{lines}{store}{}", x.text),
         holes: context! {
             blocks => blocks_text, lines => lines, x => x.text, store => store, comment => comment,
             block => dot::BLOCK, words => quantize_results::words(format), function => quantize_results::function(format),

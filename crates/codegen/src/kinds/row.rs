@@ -122,7 +122,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
         template,
         grid,
         functions: used.render(layout.workgroup, &mut e)?,
-        text: body.clone(),
         holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r, split => split },
     };
     finish(e, parts)

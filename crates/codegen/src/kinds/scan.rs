@@ -66,7 +66,6 @@ pub(crate) fn kernel(
         template: "scan.comp",
         grid: [Count { value: count, per: 1, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
-        text: format!("{x_lines}{store}{row_lines}{}", x.text),
         holes: context! {
             rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity),
             sign => sign, x => x.text, x_lines => x_lines, row_lines => row_lines, store => store,

@@ -53,7 +53,6 @@ pub(crate) fn kernel(
         template: "scatter.comp",
         grid: [Count { value: source, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
-        text: format!("{lines}{}{store}", at.text),
         holes: context! {
             target => target_text, source => source_text, lines => lines, place => at.text, store => store,
             comment => comment,

@@ -97,7 +97,6 @@ pub(crate) fn kernel(
             Count::constant(1),
         ],
         functions: String::new(),
-        text: format!("{key_type}{own_lines}{other_lines}{store}{row_lines}{own}{other}"),
         holes: context! {
             rows => rows_text, len => len_text, own => own, own_lines => own_lines, other => other,
             key => key_type, zero => zero, most => format!("~{zero}"), step => STEP.min(workgroup), other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,

@@ -225,11 +225,6 @@ pub(crate) fn kernel(
     // What the template itself calls.
     e.uses().add(lib::MAX_OF);
     e.uses().subgroups = true;
-    let text = format!(
-        "{q_lines}{k_lines}{k_ask}{t_lines}{v_lines}{v_ask}{store}{query}{bias} {k_widen}( {v_widen}( max_of( subgroup {} {}",
-        exp_score,
-        capped.as_deref().unwrap_or_default(),
-    );
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size());
     let grid = [
@@ -263,7 +258,6 @@ pub(crate) fn kernel(
         template: "attention_decode.comp",
         grid,
         functions: String::new(),
-        text,
         holes: context! {
             hidden => Glsl::Float.literal(f64::NEG_INFINITY), scale => Glsl::Float.literal(attrs.scale.as_f64()),
             d => d, e => width, t => t_text, window => attrs.window, cap => cap, capped => capped,

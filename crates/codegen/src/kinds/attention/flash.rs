@@ -234,11 +234,6 @@ pub(crate) fn kernel(
         // The template itself calls it.
         e.uses().add(lib::MAX_OF);
     }
-    let text = format!(
-        "{q_lines}{k_lines}{v_lines}{t_lines}{store}{bias} {} {}",
-        if by_rows { String::new() } else { format!("max_of( {exp_score}") },
-        capped.as_deref().unwrap_or_default(),
-    );
     let limits = e.caps.max_workgroup_count;
     let grid = [
         Count { value: s.clone(), per: QUERIES, limit: limits[0] },
@@ -299,7 +294,6 @@ pub(crate) fn kernel(
         template: if by_rows { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" },
         grid,
         functions: String::new(),
-        text,
         holes: context! { ..both, ..own },
     };
     finish(e, parts)

@@ -163,13 +163,6 @@ pub(crate) fn kernel(
     // What the template itself calls.
     e.uses().add(lib::MAX_OF);
     e.uses().subgroups |= split.is_some();
-    // The functions that the template and its arguments call.
-    let text = format!(
-        "{q_lines}{k_lines}{t_lines}{v_lines}{store}{query}{key}{bias}{value} max_of( {} {} {}",
-        if split.is_some() { "subgroup" } else { "" },
-        exp_score,
-        capped.as_deref().unwrap_or_default(),
-    );
     let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size().max(1));
     if split.is_some() && team < size {
         e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
@@ -185,7 +178,6 @@ pub(crate) fn kernel(
         template: if split.is_some() { "attention_subgroups.comp" } else { "attention.comp" },
         grid,
         functions: if split.is_some() { String::new() } else { used.render(workgroup, &mut e)? },
-        text,
         holes: context! {
             type => ty.name(), zero => ty.literal(0.0), hidden => ty.literal(f64::NEG_INFINITY),
             d => number(d), e => number(width), t => t_text, s_extent => s_text,

@@ -170,10 +170,10 @@ pub(crate) fn kernel(
         }),
     ];
     whole("matmul", &grid)?;
-    let (mut segments, mut text) = (vec![], String::new());
+    let mut segments = vec![];
     for (segment, &bn) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, bn * turns);
-        segments.push(segment_holes(&mut e, form, segment, &batch, (tile, bn, groups), &buffers, &mut text)?);
+        segments.push(segment_holes(&mut e, form, segment, &batch, (tile, bn, groups), &buffers)?);
     }
     for extension in matrix_extensions() {
         e.extensions.insert(extension);
@@ -188,7 +188,6 @@ pub(crate) fn kernel(
         template: "matmul_coopmat.comp",
         grid,
         functions: String::new(),
-        text,
         holes: context! {
             segments => segments, m => m, k => k, bm => tile.side, bk => BK, stride => STRIDE,
             side => tile.matrix, pass => tile.pass(), pieces => tile.side / tile.pass(), matrices => tile.matrices(),
@@ -239,7 +238,6 @@ fn segment_holes(
     batch: &Index,
     (tile, bn, groups): (CoopmatTile, u32, String),
     buffers: &[usize],
-    text: &mut String,
 ) -> Result<Hole, CodegenError> {
     e.open(); // the segment
     e.open(); // one K tile
@@ -256,7 +254,6 @@ fn segment_holes(
     for (i, id) in segment.anchors.iter().enumerate() {
         let name = format!("right{i}");
         let (pieces, along) = right(e, form, batch, e.body.node(*id).operands[1], &name)?;
-        text.extend([pieces.load.as_str(), pieces.lines.as_str(), pieces.value.as_str()]);
         let i = i as u32;
         anchors.push(context! {
             comment => format!("%{} = {}", id.0, e.body.node_text(*id)), load => pieces.load, name => name,
@@ -287,9 +284,6 @@ fn segment_holes(
     };
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
-    for part in [&k_lines, &left.load, &store, &prelude] {
-        text.push_str(part);
-    }
     let matrices = bn / GRID / tile.matrix;
     // Width of the staging tile: shared by the workgroup, or one per subgroup.
     let across = if segment.staged { bn } else { bn / GRID };

@@ -82,10 +82,9 @@ pub(crate) fn kernel(
         Count { value: form.batch.numel(), per: 1, limit: limits[2] },
     ];
     whole("matmul", &grid)?;
-    let (mut segments, mut text, mut computed) = (vec![], String::new(), false);
+    let (mut segments, mut computed) = (vec![], false);
     for (at, (segment, &bn)) in form.segments.iter().zip(&tiles).enumerate() {
-        let (holes, calls) =
-            segment_holes(&mut e, form, (at, segment), &batch, [side, bn], &buffers, &mut text)?;
+        let (holes, calls) = segment_holes(&mut e, form, (at, segment), &batch, [side, bn], &buffers)?;
         segments.push(holes);
         computed |= calls;
     }
@@ -102,7 +101,6 @@ pub(crate) fn kernel(
         template: "matmul_coopmat2.comp",
         grid,
         functions: String::new(),
-        text,
         holes: context! { segments, m, k, side, computed, bk => BK },
     };
     finish(e, parts)
@@ -139,7 +137,6 @@ fn segment_holes(
     batch: &Index,
     [side, bn]: [u32; 2],
     buffers: &[usize],
-    text: &mut String,
 ) -> Result<(Hole, bool), CodegenError> {
     e.open(); // the segment
     let mut operands = vec![];
@@ -168,7 +165,6 @@ fn segment_holes(
     let store = e.close().join("\n");
     let groups = segment_groups(e, segment, bn);
     let prelude = e.close().join("\n");
-    text.extend([store.as_str(), prelude.as_str()]);
     let (mut holes, mut calls, mut transposed) = (vec![], false, false);
     for (own, first, extent, name, operand, comment) in operands {
         let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
@@ -189,7 +185,6 @@ fn segment_holes(
             Some(Computed { lines, value, guarded }) => (Some(lines), Some(value), guarded),
             None => (None, None, false),
         };
-        text.extend(lines.iter().chain(&value).map(String::as_str));
         holes.push(context! {
             own, name, comment, rows, columns, stride, array, base, slice, lines, value, guarded,
             matrix => if own == "m" { "a" } else { "b" }, how => format!("{view}{function}"),

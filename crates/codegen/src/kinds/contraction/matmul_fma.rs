@@ -154,11 +154,10 @@ pub(crate) fn kernel(
     };
     let grid = [x, y, Count { value: form.batch.numel(), per: 1, limit: limits[2] }];
     whole("matmul", &grid)?;
-    let (mut segments, mut text, mut strips) = (vec![], String::new(), false);
+    let (mut segments, mut strips) = (vec![], false);
     for (segment, &bn) in form.segments.iter().zip(&tiles) {
         let groups = segment_groups(&mut e, segment, bn);
-        let (holes, own) =
-            segment_holes(&mut e, form, segment, &batch, (ty, tile, bn, groups), &buffers, &mut text)?;
+        let (holes, own) = segment_holes(&mut e, form, segment, &batch, (ty, tile, bn, groups), &buffers)?;
         segments.push(holes);
         strips |= own;
     }
@@ -177,7 +176,6 @@ pub(crate) fn kernel(
         template: "matmul_fma.comp",
         grid,
         functions: String::new(),
-        text,
         holes: context! {
             segments => segments, m => m, k => k, turned => turned, bm => bm, bn => bn, tm => tm, tn => tn, bk => bk,
             across => bn / tn, block => 8 * (bm / tm).min(4), vectors => tile.vectors(), strips => strips,
@@ -198,7 +196,6 @@ fn segment_holes(
     batch: &Index,
     (ty, tile, bn, groups): (Glsl, RegisterTile, u32, String),
     buffers: &[usize],
-    text: &mut String,
 ) -> Result<(Hole, bool), CodegenError> {
     e.open(); // the segment
     let slice = |name: String, comment, own, (size, at, stride)| KTile {
@@ -275,9 +272,6 @@ fn segment_holes(
     };
     let prelude = e.close().join("\n");
     let n = e.dim(&segment.n);
-    for part in [&arrays, &load, &put, &row, &store, &prelude] {
-        text.push_str(part);
-    }
     let holes = context! {
         groups => groups, bn => bn, n => n, prelude => prelude, arrays => arrays, load => load, put => put,
         strips => strips, row => row, store => store, own => own,

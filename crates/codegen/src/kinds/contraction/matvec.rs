@@ -236,11 +236,9 @@ pub(crate) fn kernel(
         item.extend(read_blocks(&mv, walk, parts));
     }
     let inputs = Inputs { late: late.as_ref(), early: early.as_ref() };
-    let (mut segments, mut text) = (vec![], staging.lines.clone());
+    let mut segments = vec![];
     for (i, (walk, range)) in loops.iter().zip(&ranges).enumerate() {
-        let (holes, lines) = segment(&mut e, &mut used, &mv, (i, walk, range), inputs, item_first)?;
-        segments.push(holes);
-        text += &lines;
+        segments.push(segment(&mut e, &mut used, &mv, (i, walk, range), inputs, item_first)?);
     }
     let needs = others + mv.ty.bytes() * mv.slice_floats * mv.slices + used.shared_bytes(mv.workgroup);
     let has = e.caps.shared_memory_bytes;
@@ -273,7 +271,7 @@ pub(crate) fn kernel(
             false => "gl_LocalInvocationIndex".into(),
         },
     };
-    finish(e, Parts { schedule, template: "matvec.comp", grid, functions: functions.concat(), text, holes })
+    finish(e, Parts { schedule, template: "matvec.comp", grid, functions: functions.concat(), holes })
 }
 
 /// Emits the prologue. If the products do not depend on it, and it needs one pass over register-cached inputs, only its
@@ -303,7 +301,7 @@ fn segment(
     (number, columns, range): (usize, &(ColumnLoop, Vec<Part>), &Range),
     inputs: Inputs<'_>,
     item_first: bool,
-) -> Result<(Hole, String), CodegenError> {
+) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
     let (walk, parts) = columns;
     e.open(); // the segment
@@ -334,7 +332,9 @@ fn segment(
     };
     let nest = [vec![walk.comment()], walk.nest(body, item_first)].concat();
     let (prelude, epilogue) = epilogue::emit(e, used, mv, number, inputs)?;
-    let columns = nest.join("\n");
-    let text = format!("{prelude}{columns}{epilogue}");
-    Ok((context! { test => &range.test, column0 => &range.column0, prelude, columns, epilogue }, text))
+    let columns = nest.join(
+        "
+",
+    );
+    Ok(context! { test => &range.test, column0 => &range.column0, prelude, columns, epilogue })
 }
