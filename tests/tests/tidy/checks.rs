@@ -242,6 +242,27 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "searched_text",
+        run: searched_text,
+        bad: || {
+            let calls = [
+                "fn f(text: &str) -> bool { text.contains(\"subgroup\") }",
+                "fn f(text: &str) -> bool { text\n    .contains(&format!(\"{a}(\")) }",
+            ];
+            trees("crates/codegen/src/kinds/a.rs", &calls)
+        },
+        good: || {
+            let search = "fn f(text: &str) -> bool { text.contains(\"subgroup\") }";
+            let tested = "// a.contains(\"b\")\nfn f(all: &[&str]) -> bool { all.contains(&A) || a.contains(' ') }\n#[cfg(test)]\nmod tests { fn f() { a.contains(\"b\") } }";
+            Tree::example(&[
+                ("crates/codegen/src/a.rs", tested),
+                ("crates/codegen/src/spirv.rs", search),
+                ("crates/codegen/tests/a.rs", search),
+                ("crates/ir/src/a.rs", search),
+            ])
+        },
+    },
+    Check {
         name: "lints_inherited",
         run: lints_inherited,
         bad: || {

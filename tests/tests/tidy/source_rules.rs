@@ -157,6 +157,29 @@ pub fn library_unwrap(tree: &Tree) -> Vec<String> {
     findings
 }
 
+/// Code generation that may read shaders: it compiles them, or checks those that users write.
+const SHADER_READERS: [&str; 2] = ["crates/codegen/src/spirv.rs", "crates/codegen/src/custom.rs"];
+
+/// Generated text is never searched: generators record what text uses when they emit it. The rule covers Rust sources
+/// only; `replace` filters in templates follow.
+pub fn searched_text(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text, code) in library_code(tree) {
+        if !path.starts_with("crates/codegen/src/") || SHADER_READERS.contains(&path) {
+            continue;
+        }
+        for (at, call) in code.match_indices(".contains(") {
+            let argument = text[at + call.len()..].trim_start();
+            if ["\"", "r\"", "r#", "&format!"].iter().any(|start| argument.starts_with(start)) {
+                let number = 1 + text[..at].matches('\n').count();
+                findings
+                    .push(format!("{path}:{number}: record in Uses what the text calls; do not search it"));
+            }
+        }
+    }
+    findings
+}
+
 /// Path, text and bare code of each library file, the code without its tests.
 fn library_code(tree: &Tree) -> Vec<(&str, &str, String)> {
     let library = rust_files(tree).filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
