@@ -14,7 +14,7 @@ use tallow_ir::form::{self, Form};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
 use self::attention::{decode, flash, per_query};
-use self::contraction::{matmul_coopmat, matmul_coopmat2, matmul_fma, matvec};
+use self::contraction::{coopmat, fma, matmul, matmul_coopmat2, matvec};
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Kernel, Table};
 use crate::schedule::{Instruction, Schedule};
@@ -42,7 +42,7 @@ impl<'f> Kind<'f> {
             Form::Map(f) => Kind::Map(f),
             Form::Row(f) => Kind::Row(f),
             Form::Contraction(f) if fusion.kind == FusionKind::Matvec => Kind::Matvec(f),
-            Form::Contraction(f) if matmul_coopmat::fits(e, f) => Kind::MatmulCoopmat(f),
+            Form::Contraction(f) if coopmat::fits(e, f) => Kind::MatmulCoopmat(f),
             Form::Contraction(f) => Kind::MatmulFma(f),
             Form::Attention(f) if flash::fits(e, f) => Kind::FlashAttention(f),
             Form::Attention(f) if decode::fits(e, f) => Kind::DecodeAttention(f),
@@ -59,10 +59,8 @@ impl<'f> Kind<'f> {
     fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
         let all = match self {
             Kind::Matvec(f) => matvec::schedules(e, f),
-            Kind::MatmulCoopmat(f) => {
-                [matmul_coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f)].concat()
-            }
-            Kind::MatmulFma(f) => matmul_fma::schedules(e, f)?,
+            Kind::MatmulCoopmat(f) => [coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f)].concat(),
+            Kind::MatmulFma(f) => fma::schedules(e, f)?,
             Kind::Row(f) => row::schedules(e, f),
             Kind::DecodeAttention(f) => decode::schedules(e, f),
             Kind::FlashAttention(f) => flash::schedules(e, f),
@@ -86,8 +84,7 @@ impl<'f> Kind<'f> {
             Kind::MatmulCoopmat(f) if schedule.instruction == Some(Instruction::Coopmat2) => {
                 matmul_coopmat2::kernel(e, f, schedule)
             }
-            Kind::MatmulCoopmat(f) => matmul_coopmat::kernel(e, f, schedule),
-            Kind::MatmulFma(f) => matmul_fma::kernel(e, f, schedule),
+            Kind::MatmulCoopmat(f) | Kind::MatmulFma(f) => matmul::kernel(e, f, schedule),
             Kind::FlashAttention(f) => flash::kernel(e, f, schedule),
             Kind::DecodeAttention(f) => decode::kernel(e, f, schedule),
             Kind::Attention(f) => per_query::kernel(e, f, schedule),

@@ -197,11 +197,14 @@ mod tests {
             let hosts = all.iter().filter(|(_, other)| other.defines(name)).map(|(host, _)| host.to_string());
             needs.extend(if known(name) { vec![name.clone()] } else { hosts.collect() });
         }
-        let own_type = |types: &Definition| {
-            types.defines.iter().any(|(ty, name)| name == function.name && (!double || ty == "double"))
+        let mut add_hosts = |defines: &dyn Fn(&Definition) -> bool| {
+            let hosts = all.iter().filter(|(_, other)| !defines(own) && defines(other));
+            needs.extend(hosts.map(|(host, _)| host.to_string()));
         };
-        if !own_type(own) {
-            needs.extend(all.iter().filter(|(_, other)| own_type(other)).map(|(host, _)| host.to_string()));
+        add_hosts(&|definition| definition.defines(function.name));
+        if double {
+            let overload = ("double".to_string(), function.name.to_string());
+            add_hosts(&|definition| definition.defines.contains(&overload));
         }
         needs
     }

@@ -1,15 +1,30 @@
-//! K tiles of a matmul's operands: loads from memory to registers, and stores to shared memory as vectors of four rows
-//! or columns.
+//! K tiles of a matmul's operands: loads from memory to registers, and stores from registers to shared memory.
 
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{Dim, Value};
+use tallow_ir::{DType, Dim, Value, matrix};
 
 use crate::assemble::block;
-use crate::blocks::operand;
+use crate::blocks::{dequant_f16, operand};
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
+
+/// The element type of K tiles in shared memory, and the layout there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Vectors of four rows (or columns) of one K position: `[k][row / 4]`.
+    Vectors(Glsl),
+    /// Words of eight f16 elements: `[row][k / 8]`, or `[k][column / 8]` if the operand is contiguous along its columns.
+    /// Rows are padded by one word, so that eight adjacent rows are in different banks.
+    Halves,
+}
+
+/// Elements of a word of [`Layout::Halves`].
+pub(crate) const HALVES: u32 = operand::WIDE as u32;
+
+/// Elements per chunk of scalar loads along the M or N axis: one vector in shared memory.
+const RUN: u32 = 4;
 
 /// The K tile of one operand.
 pub(crate) struct KTile<'a> {
@@ -19,12 +34,13 @@ pub(crate) struct KTile<'a> {
     pub comment: Option<String>,
     /// The M axis of the left operand or the N axis of the right: variable, extent, and the variable of the tile's
     /// start.
-    pub own: (&'a str, &'a Dim, &'a str),
+    pub axis: (&'a str, &'a Dim, &'a str),
     /// Rows or columns of the tile; a power of two.
     pub size: u32,
-    /// Offset of the K tile in shared memory, in vectors.
+    pub layout: Layout,
+    /// Offset of the K tile in shared memory, and for [`Layout::Vectors`] the stride from one K position to the next, in
+    /// vectors.
     pub at: u32,
-    /// Stride in shared memory from one K position to the next, in vectors.
     pub stride: u32,
     /// The reduced extent.
     pub k: &'a Dim,
@@ -32,46 +48,116 @@ pub(crate) struct KTile<'a> {
     pub bk: u32,
     /// Invocations that load the K tile.
     pub workgroup: u32,
-    /// Element type.
-    pub ty: Glsl,
 }
-
-/// Elements per chunk of scalar loads along the M or N axis: one vector in shared memory.
-const RUN: u32 = 4;
 
 /// GLSL code of a K tile.
 pub(crate) struct Text {
-    /// Declares the register array.
-    pub array: String,
-    /// Loads the K tile at `k0` into the array.
-    pub load: String,
-    /// Stores the array to shared memory.
-    pub put: String,
+    /// Declares the registers.
+    pub registers: String,
+    /// Loads the K tile that starts at `next` into the registers.
+    pub load: Vec<String>,
+    /// Stores the registers to shared memory, for the K tile that starts at `k0`.
+    pub store: Vec<String>,
+    /// Whether the K tile is `[k][column]` in shared memory instead of `[row][k]`.
+    pub by_columns: bool,
 }
 
 /// Operand coordinates of an element, from its row or column index and its K index.
-type At<'a> = &'a mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>;
+pub(crate) type At<'a> = &'a mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>;
 
-/// A chunk of elements that an invocation loads, with its length.
+/// The elements that an invocation loads at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
-    /// Vector load along K; the elements are contiguous in memory.
-    Inner(u32),
-    /// Vector load along the M or N axis; the elements are contiguous in memory.
-    Own(u32),
-    /// Scalar loads along K. The flag says whether the elements are contiguous in memory.
-    Single(u32, bool),
-    /// Scalar loads along the M or N axis, starting at a multiple of the length.
-    OwnEach(u32),
+struct Chunk {
+    length: u32,
+    /// Whether it lies along K, not along the M or N axis.
+    along_k: bool,
+    /// Whether it is loaded as a vector, not element by element.
+    vector: bool,
+    /// Whether adjacent invocations load adjacent chunks of a row, since they are contiguous in memory.
+    adjacent: bool,
 }
 
-impl Piece {
-    fn length(self) -> u32 {
-        match self {
-            Piece::Inner(length) | Piece::Own(length) | Piece::Single(length, _) | Piece::OwnEach(length) => {
-                length
+/// The position of an invocation's chunks in the K tile.
+struct Place {
+    /// First row or column, and first K position, as expressions.
+    row: String,
+    k: String,
+    /// The number of the chunk along its axis.
+    number: String,
+    /// Chunks per invocation, and the guard if not every invocation has that many.
+    passes: u32,
+    guard: Option<String>,
+}
+
+impl KTile<'_> {
+    fn is_multiple_of_k_tile(&self) -> bool {
+        divides(self.k, self.bk)
+    }
+
+    /// Where the chunks of an invocation are. Adjacent invocations read contiguous memory.
+    fn place(&self, chunk: Chunk) -> Place {
+        let Chunk { length, along_k, adjacent, .. } = chunk;
+        let count = self.size * self.bk / length;
+        let passes = count.div_ceil(self.workgroup);
+        let u = if passes == 1 { "lane" } else { "u" };
+        let per_row = self.bk / length;
+        let per_column = self.size / length;
+        // The chunk's row, column or K position, and its number along the other axis. Words of f16 are spelled without `u`:
+        // compilers do not see that a multiple of the workgroup drops out of its remainder.
+        let per_pass = |chunks: u32| self.workgroup / chunks;
+        let (line, number) = match (along_k, self.layout) {
+            (false, Layout::Halves) => (
+                format!("t * {}u + lane / {per_column}u", per_pass(per_column)),
+                remainder("lane", per_column),
+            ),
+            (false, Layout::Vectors(_)) => (format!("{u} / {per_column}u"), remainder(u, per_column)),
+            // The invocations of `quad` load one row. Rows that are stored at a time are four apart, in different banks.
+            (true, Layout::Halves) => (format!("t * {}u + quad", per_pass(per_row)), "part".into()),
+            (true, Layout::Vectors(_)) if adjacent => (format!("{u} / {per_row}u"), remainder(u, per_row)),
+            (true, Layout::Vectors(_)) => (format!("{u} % {}u", self.size), format!("{u} / {}u", self.size)),
+        };
+        let first =
+            if length == 1 || number == "0u" { number.clone() } else { format!("{number} * {length}u") };
+        let (row, k) = if along_k { (line, first) } else { (first, line) };
+        let guard = (!count.is_multiple_of(self.workgroup)).then(|| format!("if ({u} < {count}u)"));
+        Place { row, k, number, passes, guard }
+    }
+
+    /// Candidate chunks, the preferred first. All that follow a chunk of scalar loads are alternatives to it.
+    fn chunks(&self, e: &mut Emitter<'_>, value: Value, at: At<'_>) -> Vec<Chunk> {
+        let (axis, k) = (e.atoms.fresh(self.axis.1, AtomDef::Free), e.atoms.fresh(self.k, AtomDef::Free));
+        let coordinates = {
+            let (axis, k) = (e.atoms.index(axis), e.atoms.index(k));
+            at(e, axis, k)
+        };
+        // The left operand of f16 is read by rows.
+        let by_columns = self.layout != Layout::Halves || self.axis.0 == "n";
+        for (id, along_k, extent) in [(k, true, self.k), (axis, false, self.axis.1)] {
+            let length = match self.layout {
+                Layout::Vectors(_) => operand::vector(e, value, &coordinates, id),
+                Layout::Halves => operand::wide(e, value, &coordinates, id).map(|_| HALVES),
+            };
+            let found =
+                length.filter(|n| divides(extent, *n) && (along_k || (by_columns && *n <= self.size)));
+            if let Some(length) = found {
+                return vec![Chunk { length, along_k, vector: true, adjacent: true }];
             }
         }
+        let run = match self.layout {
+            Layout::Vectors(_) => (self.bk * self.size / self.workgroup).clamp(1, self.bk),
+            Layout::Halves => HALVES,
+        };
+        let adjacent = self.layout == Layout::Halves
+            || neighbours(e.body, value, &coordinates, k, 1, &mut e.atoms).is_some();
+        let along_k = Chunk { length: run, along_k: true, vector: false, adjacent };
+        let length = if self.layout == Layout::Halves { HALVES } else { RUN };
+        let across = Chunk { length, along_k: false, vector: false, adjacent };
+        let able = by_columns
+            && divides(self.axis.1, length)
+            && !self.axis.1.is(0)
+            && self.size >= length
+            && (self.layout == Layout::Halves || !adjacent);
+        if able { vec![along_k, across] } else { vec![along_k] }
     }
 }
 
@@ -79,234 +165,299 @@ impl Piece {
 pub(crate) fn text(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &KTile<'_>,
+    tile: &KTile<'_>,
     at: At<'_>,
 ) -> Result<Text, CodegenError> {
-    match find(e, value, slice, at) {
-        // Scalar loads along the axis that needs fewer lines per element.
-        piece @ Piece::Single(_, false) if divides(slice.own.1, RUN) && slice.size >= RUN => {
-            let mut all = vec![];
-            for piece in [piece, Piece::OwnEach(RUN)] {
-                e.open();
-                let (text, each) = text_of(e, value, slice, piece, at)?;
-                all.push((each, e.close_alternative(), text));
-            }
-            let least = all.into_iter().min_by_key(|(each, ..)| *each);
-            let (_, (lines, uses), text) =
-                least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-            lines.into_iter().for_each(|line| e.line(line));
-            e.uses().extend(uses);
-            Ok(text)
-        }
-        piece => text_of(e, value, slice, piece, at).map(|(text, _)| text),
+    // The conversion to f16 already does this rounding.
+    let value = match tile.layout {
+        Layout::Halves => matrix::rounded(e.body, value).unwrap_or(value),
+        Layout::Vectors(_) => value,
+    };
+    let mut all = vec![];
+    for chunk in tile.chunks(e, value, at) {
+        e.open();
+        let (text, each) = text_of(e, value, tile, chunk, at)?;
+        all.push((each, e.close_alternative(), text));
     }
+    // Scalar loads along the axis that needs fewer lines per element.
+    let least = all.into_iter().min_by_key(|(each, ..)| *each);
+    let (_, (hoisted, uses), text) = least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+    e.uses().extend(uses);
+    hoisted.into_iter().for_each(|line| e.line(line));
+    Ok(text)
 }
 
 /// The code for chunks of this kind, and the number of lines per scalar load.
 fn text_of(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &KTile<'_>,
-    piece: Piece,
+    tile: &KTile<'_>,
+    chunk: Chunk,
     at: At<'_>,
 ) -> Result<(Text, usize), CodegenError> {
-    let KTile { name, size, bk, workgroup, own: (own, extent, base), .. } = slice;
-    let length = piece.length();
-    let count = size * bk / length;
-    let passes = count.div_ceil(*workgroup);
-    let (u, array) = match passes {
-        1 => ("lane", name.clone()),
-        _ => ("u", format!("{name}[t]")),
-    };
-    // Coalesce: neighbouring invocations read contiguous memory.
-    let (mine, inner) = match piece {
-        Piece::Own(_) | Piece::OwnEach(_) => {
-            (scaled(u, "%", size / length, length), format!("{u} / {}u", size / length))
-        }
-        Piece::Inner(_) | Piece::Single(_, true) => {
-            (format!("{u} / {}u", bk / length), scaled(u, "%", bk / length, length))
-        }
-        Piece::Single(_, false) => (format!("{u} % {size}u"), scaled(u, "/", *size, length)),
-    };
+    let KTile { name, axis: (axis, extent, base), .. } = tile;
+    let Place { row, k, number, passes, guard } = tile.place(chunk);
+    let indexed = passes > 1 || tile.layout == Layout::Halves;
+    let item = if indexed { format!("{name}[t]") } else { name.clone() };
     // Past the end, reload the last rows or columns; their results are not stored.
-    let last = if matches!(piece, Piece::Own(_) | Piece::OwnEach(_)) { length } else { 1 };
-    let variable = format!("{own}_{name}");
-    let position = format!("const uint {variable} = min({base} + {mine}, {} - {last}u);", e.dim(extent));
-    if passes == 1 {
-        e.line(position.clone());
+    let last = if chunk.along_k { 1 } else { chunk.length };
+    let variable = format!("{axis}_{name}");
+    let position = format!("const uint {variable} = min({base} + {row}, {} - {last}u)", e.dim(extent));
+    if !indexed {
+        e.line(format!("{position};"));
     }
     let outer = e.depth();
     e.open(); // one chunk
-    if passes > 1 {
-        e.line(position);
-    }
-    e.line(format!("const uint k = k0 + {inner};"));
-    let depth = if passes == 1 { outer } else { e.depth() };
-    let each = load(e, value, slice, (piece, &array), (&variable, depth), at)?;
+    let position = if indexed { position + ", " } else { "const uint ".into() };
+    e.line(format!("{position}k = next + {k};"));
+    let depth = if indexed { e.depth() } else { outer };
+    let loaded = load(e, value, tile, (chunk, &item), (&variable, depth), at)?;
     let lines = e.close();
-    let head = match passes {
-        1 => String::new(),
-        _ => format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t)"),
-    };
-    let guard = (!count.is_multiple_of(*workgroup)).then(|| format!("if ({u} < {count}u)"));
-    let of_piece = |lines: Vec<String>| {
+    let each_chunk = |lines: Vec<String>| {
         let mut lines = match &guard {
             Some(guard) => block(guard, lines),
             None => lines,
         };
-        if passes > 1 {
-            lines.insert(0, format!("const uint u = t * {workgroup}u + lane;"));
+        if passes > 1 && tile.layout != Layout::Halves {
+            lines.insert(0, format!("const uint u = t * {}u + lane;", tile.workgroup));
         }
-        if passes == 1 && guard.is_some() { lines } else { block(&head, lines) }
+        match indexed {
+            true => block(&format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t)"), lines),
+            false if guard.is_some() => lines,
+            false => block("", lines),
+        }
     };
-    let mut load = of_piece(lines);
-    if let Some(comment) = &slice.comment {
+    let mut load = each_chunk(lines);
+    if let Some(comment) = &tile.comment {
         load.insert(0, comment.clone());
     }
-    let put = of_piece(store(slice, piece, &array, (&mine, &inner)));
-    let dims = if passes == 1 { format!("[{length}]") } else { format!("[{passes}][{length}]") };
-    let array = format!("{} {name}{dims};", e.uses().ty(slice.ty));
-    Ok((Text { array, load: load.join("\n"), put: put.join("\n") }, each))
+    let stores = match tile.layout {
+        Layout::Vectors(ty) => store_vectors(tile, ty, chunk, (&item, &row, &k)),
+        Layout::Halves => {
+            let mut lines = vec![];
+            if let Some(position) = &loaded.position {
+                let start = if *axis == "n" { "column0" } else { "row0" };
+                let extent = e.dim(extent);
+                lines.push(format!(
+                    "const uint {variable} = min({start} + {row}, {extent} - {last}u), k = k0 + {k};"
+                ));
+                lines.extend(position.iter().cloned());
+            }
+            let line = if chunk.along_k { &row } else { &k };
+            lines.push(store_half_word(tile, chunk, (line, &number), &loaded.word));
+            lines
+        }
+    };
+    let (ty, length) = match tile.layout {
+        Layout::Vectors(ty) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
+        Layout::Halves => (loaded.ty, String::new()),
+    };
+    let count = if indexed { format!("[{passes}]") } else { String::new() };
+    let text = Text {
+        registers: format!("{ty} {name}{count}{length};"),
+        load,
+        store: each_chunk(stores),
+        by_columns: !chunk.along_k,
+    };
+    Ok((text, loaded.each))
 }
 
 fn divides(dim: &Dim, by: u32) -> bool {
     dim.as_const().is_some_and(|d| d % i64::from(by) == 0)
 }
 
-/// Selects how an operand is loaded: by vector loads if its elements are contiguous in memory.
-fn find(e: &mut Emitter<'_>, value: Value, slice: &KTile<'_>, at: At<'_>) -> Piece {
-    let (own, inner) = (e.atoms.fresh(slice.own.1, AtomDef::Free), e.atoms.fresh(slice.k, AtomDef::Free));
-    let coordinates = {
-        let (own, inner) = (e.atoms.index(own), e.atoms.index(inner));
-        at(e, own, inner)
-    };
-    if let Some(length) = operand::vector(e, value, &coordinates, inner)
-        && divides(slice.k, length)
-    {
-        return Piece::Inner(length);
-    }
-    if let Some(length) = operand::vector(e, value, &coordinates, own)
-        && divides(slice.own.1, length)
-        && length <= slice.size
-    {
-        return Piece::Own(length);
-    }
-    let run = (slice.bk * slice.size / slice.workgroup).clamp(1, slice.bk);
-    Piece::Single(run, neighbours(e.body, value, &coordinates, inner, 1, &mut e.atoms).is_some())
+/// What an invocation holds of one chunk.
+struct Loaded {
+    /// The type of its registers, for [`Layout::Halves`].
+    ty: String,
+    /// The word to store, and if it is unpacked there: lines that compute its position in memory.
+    word: String,
+    position: Option<Vec<String>>,
+    /// Lines per scalar load; 0 for vector loads.
+    each: usize,
 }
 
-/// Emits the lines that fill `array` with a chunk that starts at K position `k`, for the row or column in `variable`,
-/// which is defined at `depth`. Returns the number of lines per scalar load; 0 for vector loads.
+/// Emits the lines that fill `item` with a chunk that starts at K position `k`, for the row or column in `variable`,
+/// which is defined at `depth`. Elements past the end of K are zero.
 fn load(
     e: &mut Emitter<'_>,
     value: Value,
-    slice: &KTile<'_>,
-    (piece, array): (Piece, &str),
+    tile: &KTile<'_>,
+    (chunk, item): (Chunk, &str),
     (variable, depth): (&str, usize),
     at: At<'_>,
-) -> Result<usize, CodegenError> {
-    let whole = slice.k.as_const().is_some_and(|k| k % i64::from(slice.bk) == 0);
-    let (k_end, zero) = (e.dim(slice.k), slice.ty.int_literal(0));
-    let along_own = matches!(piece, Piece::Own(_) | Piece::OwnEach(_));
-    let mut count = 0;
-    let own = e.atoms.fresh(slice.own.1, AtomDef::Free);
-    // Along M or N, `variable` is only the start of the vector, so it must not be bound as a coordinate.
-    let own_at = if along_own { e.atoms.index(own) } else { e.bind_atom_at(own, variable, depth) };
-    match piece {
-        Piece::Inner(length) | Piece::Own(length) => {
-            let inner = e.atoms.fresh(slice.k, AtomDef::Free);
-            let inner_at = if along_own { e.bind_atom(inner, "k") } else { e.atoms.index(inner) };
-            let coordinates = at(e, own_at, inner_at);
-            let (along, first) = if along_own { (own, variable) } else { (inner, "k") };
-            let found = operand::load_vector(e, value, &coordinates, along, length);
-            let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-            let base = e.index(&base)?.text;
-            let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
-            let b = e.buffers[buffer].binding;
-            e.open();
-            if length == 4 {
-                e.line(format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"));
-                e.line(format!("{array} = float[4](p.x, p.y, p.z, p.w);"));
-            } else {
-                let load = e.buffers[buffer].load_eight(&position, array);
-                e.line(load);
-            }
-            let mut lines = e.close();
-            if !whole {
-                e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
-                lines = block(&format!("if (k < {k_end})"), lines);
-            }
-            lines.into_iter().for_each(|line| e.line(line));
+) -> Result<Loaded, CodegenError> {
+    let refused = |e: &Emitter<'_>| CodegenError::Node(e.body.node_text(value.node));
+    let whole = tile.is_multiple_of_k_tile();
+    let k_end = e.dim(tile.k);
+    let length = chunk.length;
+    // Elements as floats, and the line that packs them.
+    let (array, pack, zero) = match tile.layout {
+        Layout::Vectors(ty) => (item, None, ty.int_literal(0)),
+        Layout::Halves => ("w", Some(format!("{item} = packed(w);")), "0.0".into()),
+    };
+    let mut loaded = Loaded { ty: "uvec4".into(), word: item.into(), position: None, each: 0 };
+    let element = |x: &str| match tile.layout {
+        Layout::Vectors(_) => format!("{array}[j] = {x};"),
+        Layout::Halves => format!("{array}[j] = float({x});"),
+    };
+    let each = format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)");
+    let declared = (tile.layout == Layout::Halves).then(|| format!("float w[{HALVES}];"));
+    if chunk.along_k && !chunk.vector {
+        let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
+        let axis = e.bind_atom_at(axis, variable, depth);
+        e.open(); // one element
+        let k = e.atom(tile.k, "at");
+        let coordinates = at(e, axis, k);
+        let x = e.value(value, &coordinates)?;
+        e.line(element(&x.text));
+        let mut lines = e.close();
+        if !whole {
+            lines = block(&format!("if (at < {k_end})"), lines);
+            lines.insert(0, format!("{array}[j] = {zero};"));
         }
-        Piece::Single(length, _) => {
-            e.open(); // one element
-            let inner = e.atom(slice.k, "at");
-            let coordinates = at(e, own_at, inner);
-            let x = e.value(value, &coordinates)?;
-            e.line(format!("{array}[j] = {};", x.text));
-            let mut lines = e.close();
-            if !whole {
-                lines = block(&format!("if (at < {k_end})"), lines);
-                lines.insert(0, format!("{array}[j] = {zero};"));
-            }
-            lines.insert(0, "const uint at = k + j;".into());
-            count = lines.len();
-            let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)"), lines);
-            lines.into_iter().for_each(|line| e.line(line));
-        }
-        Piece::OwnEach(length) => {
-            let by = Dim::constant(length.into());
-            let groups =
-                slice.own.1.div_exact(&by).ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-            e.open(); // one chunk
-            e.line(format!("const uint g = {variable} / {length}u;"));
-            let inner = e.atom(slice.k, "k");
-            let g = e.atom(&groups, "g");
-            e.open(); // one element
-            let j = e.atom(&by, "j");
-            let own = e.atoms.add(&g.scale(&by), &j);
-            let coordinates = at(e, own, inner);
-            let x = e.value(value, &coordinates)?;
-            e.line(format!("{array}[j] = {};", x.text));
-            let each = e.close();
-            count = each.len();
-            let mut lines = e.close();
-            lines.extend(block(&format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)"), each));
-            if !whole {
-                e.line(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {array}[j] = {zero};"));
-                lines = block(&format!("if (k < {k_end})"), lines);
-            }
-            lines.into_iter().for_each(|line| e.line(line));
-        }
+        lines.insert(0, "const uint at = k + j;".into());
+        loaded.each = lines.len();
+        declared.into_iter().chain(block(&each, lines)).chain(pack).for_each(|line| e.line(line));
+        return Ok(loaded);
     }
-    Ok(count)
+    let mut lines;
+    if chunk.vector {
+        let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
+        // Along the vector, the variable is only its start, so it must not be bound as a coordinate.
+        let (axis_at, k_at) = match chunk.along_k {
+            true => (e.bind_atom_at(axis, variable, depth), e.atoms.index(k)),
+            false => (e.atoms.index(axis), e.bind_atom(k, "k")),
+        };
+        let coordinates = at(e, axis_at, k_at);
+        let (along, first) = if chunk.along_k { (k, "k") } else { (axis, variable) };
+        let found = operand::load_vector(e, value, &coordinates, along, length);
+        let (buffer, base) = found.ok_or_else(|| refused(e))?;
+        e.open();
+        let base = e.index(&base)?.text;
+        lines = e.close();
+        let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
+        match tile.layout {
+            Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (item, length))),
+            Layout::Halves => {
+                let more = halves_lines(e, buffer, &position, (item, whole), &mut loaded);
+                loaded.position.as_mut().map(|position| position.clone_from(&lines));
+                lines.extend(more);
+            }
+        }
+    } else {
+        let by = Dim::constant(length.into());
+        let groups = tile.axis.1.div_exact(&by).ok_or_else(|| refused(e))?;
+        e.open(); // one chunk
+        e.line(format!("const uint g = {variable} / {length}u;"));
+        let k = e.atom(tile.k, "k");
+        let g = e.atom(&groups, "g");
+        e.open(); // one element
+        let j = e.atom(&by, "j");
+        let axis = e.atoms.add(&g.scale(&by), &j);
+        let coordinates = at(e, axis, k);
+        let x = e.value(value, &coordinates)?;
+        e.line(element(&x.text));
+        let elements = e.close();
+        loaded.each = elements.len();
+        lines = [e.close(), block(&each, elements)].concat();
+        lines = declared.into_iter().chain(lines).chain(pack).collect();
+    }
+    if !whole {
+        lines = block(&format!("if (k < {k_end})"), lines);
+        let zeros = match tile.layout {
+            Layout::Vectors(_) => format!("{each} {array}[j] = {zero};"),
+            Layout::Halves => format!("{item} = uvec4(0u);"),
+        };
+        lines.insert(0, zeros);
+    }
+    lines.into_iter().for_each(|line| e.line(line));
+    Ok(loaded)
 }
 
-/// Lines that store `array` to shared memory, at rows or columns from `mine` and K positions from `inner`.
-fn store(slice: &KTile<'_>, piece: Piece, array: &str, (mine, inner): (&str, &str)) -> Vec<String> {
-    let (own, stride) = (slice.own.0, slice.stride);
-    let first = if slice.at == 0 { String::new() } else { format!("{}u + ", slice.at) };
-    let mut lines = vec![format!("const uint {own} = {mine}, k = {inner};")];
-    match piece {
-        Piece::Own(length) | Piece::OwnEach(length) => lines.extend((0..length).step_by(4).map(|i| {
-            let of: Vec<String> = (i..i + 4).map(|i| format!("{array}[{i}]")).collect();
-            let next = if i == 0 { String::new() } else { format!(" + {}u", i / 4) };
-            let vector = slice.ty.vector();
-            format!("slices[{first}k * {stride}u + {own} / 4u{next}] = {vector}({});", of.join(", "))
-        })),
-        Piece::Inner(length) | Piece::Single(length, _) => {
-            let place = format!("slices[{first}(k + j) * {stride}u + {own} / 4u][{own} % 4u]");
-            lines.push(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {place} = {array}[j];"));
-        }
+/// Lines that load `length` elements at `position` to the array `item`.
+fn vector_lines(
+    e: &mut Emitter<'_>,
+    buffer: usize,
+    position: &str,
+    (item, length): (&str, u32),
+) -> Vec<String> {
+    let b = e.buffers[buffer].binding;
+    match length {
+        4 => vec![
+            format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"),
+            format!("{item} = float[4](p.x, p.y, p.z, p.w);"),
+        ],
+        _ => vec![e.buffers[buffer].load_eight(position, item)],
     }
+}
+
+/// Lines that load eight elements at `position` to `item`: as f16, as packed words that are unpacked before the store,
+/// or converted at once.
+fn halves_lines(
+    e: &mut Emitter<'_>,
+    buffer: usize,
+    position: &str,
+    (item, whole): (&str, bool),
+    loaded: &mut Loaded,
+) -> Vec<String> {
+    let b = e.buffers[buffer].binding;
+    let raw = match e.buffers[buffer].dtype {
+        DType::Block(format) if whole => dequant_f16::of(format),
+        _ => None,
+    };
+    if let Some(halves) = raw {
+        e.buffers[buffer].pairs = true;
+        e.buffers[buffer].wide |= halves.wide;
+        loaded.ty = format!("Raw{b}");
+        loaded.word = format!("halves{b}({item}, {position})");
+        loaded.position = Some(vec![]);
+        return vec![format!("{item} = raw{b}({position});")];
+    }
+    if e.buffers[buffer].dtype == DType::F16 {
+        return vec![format!("{item} = wide{b}(({position}) >> 3);")];
+    }
+    let load = e.buffers[buffer].load_eight(position, "w");
+    vec![format!("float w[{HALVES}];"), load, format!("{item} = packed(w);")]
+}
+
+/// Lines that store `item` to shared memory as vectors of four.
+fn store_vectors(
+    tile: &KTile<'_>,
+    ty: Glsl,
+    chunk: Chunk,
+    (item, row, k): (&str, &str, &str),
+) -> Vec<String> {
+    let (axis, stride, length) = (tile.axis.0, tile.stride, chunk.length);
+    let first = if tile.at == 0 { String::new() } else { format!("{}u + ", tile.at) };
+    let mut lines = vec![format!("const uint {axis} = {row}, k = {k};")];
+    if chunk.along_k {
+        let place = format!("slices[{first}(k + j) * {stride}u + {axis} / 4u][{axis} % 4u]");
+        lines.push(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {place} = {item}[j];"));
+        return lines;
+    }
+    lines.extend((0..length).step_by(4).map(|i| {
+        let of: Vec<String> = (i..i + 4).map(|i| format!("{item}[{i}]")).collect();
+        let next = if i == 0 { String::new() } else { format!(" + {}u", i / 4) };
+        let vector = ty.vector();
+        format!("slices[{first}k * {stride}u + {axis} / 4u{next}] = {vector}({});", of.join(", "))
+    }));
     lines
 }
 
-/// The expression `(u op by) * factor`, simplified.
-fn scaled(u: &str, op: &str, by: u32, factor: u32) -> String {
-    match (op, by, factor) {
-        ("%", 1, _) => "0u".into(),
-        (_, _, 1) => format!("{u} {op} {by}u"),
-        _ => format!("{u} {op} {by}u * {factor}u"),
-    }
+/// The line that stores a word of eight f16 elements to shared memory.
+fn store_half_word(tile: &KTile<'_>, chunk: Chunk, (line, number): (&str, &str), word: &str) -> String {
+    let first = if tile.at == 0 { String::new() } else { format!("{}u + ", tile.at) };
+    let stride = halves_stride(if chunk.along_k { tile.bk } else { tile.size });
+    format!("slices[{first}({line}) * {stride}u + {number}] = {word};")
+}
+
+/// Words from one row of a [`Layout::Halves`] K tile to the next, for rows of this many elements.
+pub(crate) fn halves_stride(elements: u32) -> u32 {
+    elements / HALVES + 1
+}
+
+/// The expression `u % by`, simplified.
+fn remainder(u: &str, by: u32) -> String {
+    if by == 1 { "0u".into() } else { format!("{u} % {by}u") }
 }

@@ -6,9 +6,10 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
 
-use crate::assemble::floor_pow2;
+use crate::assemble::{block, floor_pow2};
 use crate::emit::Emitter;
 use crate::kernel::Scratch;
+use crate::schedule::{Schedule, Tile};
 
 /// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us
 /// over all layers. Output and down projections, 128 tiles: 17650 with one workgroup per tile, 13160 with two, 14330
@@ -16,18 +17,18 @@ use crate::kernel::Scratch;
 /// 21900 in four.)
 const WAVES: u32 = 2;
 
-/// Minimum K tiles per K slice. A K tile takes about 0.9 us on an H200 if its workgroup has an SM to itself. A slice
-/// then takes several times as long as combining the partials.
-const SLICES: u64 = 32;
+/// Minimum elements of K per slice: 32 K tiles of the coopmat kernel. A K tile takes about 0.9 us on an H200 if its
+/// workgroup has an SM to itself. A slice then takes several times as long as combining the partials.
+const MIN_SLICE: u64 = 1024;
 
 /// Maximum K slices per tile.
-const MAX_PARTS: u64 = 8;
+const MAX_SLICES: u64 = 8;
 
 /// How output tiles are split along K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitK {
     /// K slices, each computed by one workgroup.
-    pub parts: u32,
+    pub slices: u32,
     /// Elements of K per slice; the last slice may have fewer.
     each: u32,
     /// Output tiles, and floats in each.
@@ -35,40 +36,79 @@ pub(crate) struct SplitK {
     floats: u64,
 }
 
+/// Statements that move accumulator `sums[i]` to and from its partials in memory, which start at `to` or `from`.
+pub(crate) struct SplitCode {
+    /// Accumulators of an invocation or subgroup, and the position of its partials among those of the workgroup.
+    pub accumulators: u32,
+    pub first: String,
+    pub store: String,
+    pub load: String,
+    pub add: String,
+}
+
 impl SplitK {
-    /// The cost model's number of K slices for `tiles` output tiles of `floats` floats, with K tiles of `slice`
-    /// elements.
+    /// The cost model's number of K slices for `tiles` output tiles.
     ///
     /// Returns 1 if there are enough tiles or none, if K is short or symbolic, or if there are batches. Also returns 1
     /// if the partials need more bindings or larger buffers than the device has.
-    pub fn slices(e: &Emitter<'_>, form: &ContractionForm, (tiles, floats, slice): (u64, u64, u32)) -> u32 {
+    pub fn slices(e: &Emitter<'_>, form: &ContractionForm, tile: Tile, tiles: u64) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
-        let slices = k.div_ceil(slice.into());
         let most = (u64::from(cost::workgroups_of_waves(e.caps, WAVES)) / tiles.max(1))
-            .min(slices / SLICES)
-            .min(MAX_PARTS);
-        let parts = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
-        let bytes = 4 * tiles * u64::from(parts) * floats;
+            .min(k / MIN_SLICE)
+            .min(MAX_SLICES);
+        let slices = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
+        let bytes = 4 * tiles * u64::from(slices) * u64::from(tile.m) * u64::from(tile.n);
         let possible = tiles > 0
             && form.batch.numel().is(1)
             && bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers)
             && bytes <= e.caps.max_storage_buffer_range
-            && parts <= e.caps.max_workgroup_count[2];
-        if possible { parts } else { 1 }
+            && slices <= e.caps.max_workgroup_count[2];
+        if possible { slices } else { 1 }
     }
 
-    /// The split with this number of K slices; `None` for one slice.
-    pub fn of(form: &ContractionForm, parts: u32, (tiles, floats, slice): (u64, u64, u32)) -> Option<SplitK> {
-        let k = u64::try_from(form.k.as_const()?).ok()?;
-        let each = k.div_ceil(slice.into()).div_ceil(parts.into()) as u32 * slice;
-        (parts > 1).then_some(SplitK { parts, each, tiles, floats })
+    /// The split of a schedule's `tiles` output tiles; `None` for one slice.
+    pub fn of(form: &ContractionForm, schedule: Schedule, tiles: u64) -> Option<SplitK> {
+        let (slices, tile) = (schedule.split.slices, schedule.tile);
+        let k = u32::try_from(form.k.as_const()?).ok()?;
+        let each = k.div_ceil(tile.k).div_ceil(slices) * tile.k;
+        let floats = u64::from(tile.m) * u64::from(tile.n);
+        (slices > 1).then_some(SplitK { slices, each, tiles, floats })
     }
 
     /// Allocates the partials and completion counters, and returns the template's holes.
     pub fn holes(&self, e: &mut Emitter<'_>) -> Hole {
-        let bytes = 4 * self.tiles * u64::from(self.parts) * self.floats;
+        let bytes = 4 * self.tiles * u64::from(self.slices) * self.floats;
         let partial = e.scratch(Scratch { bytes, fill: None });
         let done = e.scratch(Scratch { bytes: 4 * self.tiles, fill: Some(0) });
-        context! { partial, done, parts => self.parts, each => self.each, floats => self.floats }
+        context! { partial, done, each => self.each }
+    }
+
+    /// Lines that store the partials of a workgroup. The last workgroup of an output tile continues with the sums.
+    pub fn combine(&self, code: &SplitCode) -> Vec<String> {
+        let (slices, floats) = (self.slices, self.floats);
+        let each = format!("[[unroll]] for (uint i = 0u; i < {}u; ++i)", code.accumulators);
+        let lines = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect::<Vec<_>>();
+        let next = vec![format!("const uint from = partial0 + p * {floats}u;"), code.add.clone()];
+        let rest = block(&format!("[[unroll]] for (uint p = 1u; p < {slices}u; ++p)"), next);
+        let first = vec!["const uint from = partial0;".to_string(), code.load.clone()];
+        [
+            vec![
+                "// The last K slice that is done sums the partials of all slices.".into(),
+                "const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;".into(),
+                format!("const uint partial0 = tile * {}u + {};", u64::from(slices) * floats, code.first),
+                format!("const uint to = partial0 + slice * {floats}u;"),
+                format!("{each} {}", code.store),
+            ],
+            lines(&[
+                "memoryBarrierBuffer();",
+                "barrier();",
+                "if (lane == 0u) before = atomicAdd(done[tile], 1u);",
+                "barrier();",
+            ]),
+            vec![format!("if (before + 1u < {slices}u) return;")],
+            lines(&["memoryBarrierBuffer();", "if (lane == 0u) done[tile] = 0u;"]),
+            block(&each, [block("", first), rest].concat()),
+        ]
+        .concat()
     }
 }

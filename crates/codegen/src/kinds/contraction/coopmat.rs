@@ -1,0 +1,390 @@
+//! Matmul with subgroup-scope cooperative matrices of f16 operands: each subgroup accumulates a grid of fragments.
+
+use minijinja::context;
+use tallow_ir::caps::{MatrixElement, MatrixShape};
+use tallow_ir::form::{ContractionForm, Segment, output_root};
+use tallow_ir::index::Index;
+use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, cost, matrix};
+
+use super::grid::columns_grid;
+use super::k_tile::{HALVES, Layout, halves_stride};
+use super::matmul::{Epilogue, Matmul, TileCode, columns};
+use super::split_k::{SplitCode, SplitK};
+use super::staging_tile::{self, StagingTile};
+use crate::assemble::block;
+use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::vector_group::Results;
+use crate::emit::Emitter;
+use crate::kernel::CodegenError;
+use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
+use crate::template::render;
+
+/// The K tile, in elements.
+const BK: u32 = 32;
+
+/// Subgroups along each side of a tile: a workgroup has a 2 x 2 grid of subgroups.
+const GRID: u32 = 2;
+
+/// The output tile of a workgroup, and the fragments that its subgroups multiply.
+#[derive(Clone, Copy)]
+pub(crate) struct Fragments {
+    /// Rows, and columns of all anchors together. The tile is square.
+    side: u32,
+    /// Rows and columns of a fragment (one cooperative matrix).
+    matrix: u32,
+    workgroup: u32,
+}
+
+impl Fragments {
+    /// Fragments of a subgroup along each side.
+    fn matrices(self) -> u32 {
+        self.side / GRID / self.matrix
+    }
+}
+
+/// The tile that the cost model selects.
+fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Fragments {
+    let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
+    let count = |side: u64| {
+        (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
+    };
+    let [large, small] = sides(caps);
+    // Tiles of twice the side read half as much per product, but fewer tiles may leave cores idle. Software that
+    // emulates cooperative matrices is slow to compile unrolled loops: 2 s for the small tile, 7 s for the large one.
+    let enough = !cost::runs_workgroups_on_one_thread(caps)
+        && count(large.into()) >= cost::workgroups_to_mostly_fill(caps).into();
+    of_side(if enough { large } else { small }, caps)
+}
+
+fn of_side(side: u32, caps: &DeviceCaps) -> Fragments {
+    Fragments { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
+}
+
+/// The side of a fragment. The default is never used: without cooperative matrices, this kind is not selected.
+fn matrix_side(caps: &DeviceCaps) -> u32 {
+    matrix::side(caps).unwrap_or(16)
+}
+
+/// Tile sides, for subgroups of 4 x 4 or 2 x 2 fragments.
+fn sides(caps: &DeviceCaps) -> [u32; 2] {
+    [4, 2].map(|matrices| GRID * matrices * matrix_side(caps))
+}
+
+/// Whether this kind supports the contraction.
+pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
+    matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
+}
+
+/// The candidate schedules, the cost model's default first.
+pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
+    let first = tile(form, e.caps).side;
+    let others = sides(e.caps)
+        .into_iter()
+        .filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
+    [first].into_iter().chain(others).map(|side| schedule(e, form, of_side(side, e.caps))).collect()
+}
+
+/// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
+fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile.side, s)).collect();
+    let turns = turns(e.caps, form, tile, &tiles);
+    let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
+    let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
+    let output = Tile { m: tile.side, n: tile.side, k: BK };
+    let rows = (form.m.max_value() as u64).div_ceil(tile.side.into());
+    let slices = if turns == 1 { SplitK::slices(e, form, output, rows * grid.most()) } else { 1 };
+    Schedule {
+        instruction: Some(Instruction::Coopmat),
+        tile: output,
+        split: Split { slices, above: 0 },
+        tiles_per_workgroup: turns,
+        ..Schedule::new(Algorithm::Matmul, tile.workgroup)
+    }
+}
+
+/// Whether the tile fits the device's limits, and holds the columns that the epilogue needs together.
+fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+    // Split-K uses one more word of shared memory, for the completion count.
+    let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
+    let whole = |s: &Segment| {
+        let columns = columns(tile.side, s);
+        columns >= (GRID * tile.matrix).max(tile.workgroup / (BK / HALVES)) && columns >= s.tile
+    };
+    shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
+}
+
+/// Shared memory in words of 16 bytes: K tiles of both operands, reused as the epilogue staging tiles.
+fn words(tile: Fragments, form: &ContractionForm) -> u32 {
+    let strip = |s: &Segment| {
+        let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
+        s.anchors.len() as u32 * rows * tile.matrix * strip_stride(columns(tile.side, s) / across)
+    };
+    form.segments.iter().map(strip).fold(2 * tile.side * halves_stride(BK), u32::max)
+}
+
+/// Row stride of the epilogue staging tile, in words of 16 bytes. Eight floats of padding put the rows that a fragment
+/// is stored to in different banks.
+fn strip_stride(columns: u32) -> u32 {
+    columns / 4 + 2
+}
+
+/// Number of K tiles up to which loading the first K tile and storing the results take longer than the rest of the
+/// kernel.
+const FEW_K_TILES: i64 = 8;
+
+/// Waves of workgroups that must remain if each computes several tiles: two workgroups per core.
+const WAVES: u32 = 2;
+
+/// Output tiles per workgroup. Looping over adjacent column tiles overlaps the load of the next tile's first K tile
+/// with this tile's epilogue.
+///
+/// It pays off for few K tiles and many output tiles. H200, 32 batches of 1024 x 128 x 1024: one tile per workgroup
+/// takes 46.8 us, two 44.3, four 43.8, eight 43.1.
+///
+/// Returns 1 if an extent is known only at run time, because too few workgroups might remain.
+fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: Fragments, tiles: &[u32]) -> u32 {
+    let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
+    let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
+    let [Some(m), Some(n), Some(k), Some(batch)] = extents else { return 1 };
+    if k == 0 || k % i64::from(BK) != 0 || k > FEW_K_TILES * i64::from(BK) {
+        return 1;
+    }
+    let across = (n as u64).div_ceil(u64::from(*bn));
+    let all = (m as u64).div_ceil(tile.side.into()) * across * batch as u64;
+    let least = u64::from(cost::workgroups_of_waves(caps, WAVES));
+    let fits = |turns: &u32| across.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= least;
+    [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+}
+
+impl Fragments {
+    /// The code for one of [`schedules`].
+    pub fn of(e: &mut Emitter<'_>, schedule: Schedule) -> Fragments {
+        e.extensions.extend(matrix_extensions());
+        of_side(schedule.tile.m, e.caps)
+    }
+
+    /// The GLSL type of a fragment.
+    fn ty(&self, element: &str, usage: &str) -> String {
+        let side = self.matrix;
+        format!("coopmat<{element}, gl_ScopeSubgroup, {side}, {side}, gl_MatrixUse{usage}>")
+    }
+
+    /// Fragments of one anchor along the columns of a subgroup.
+    fn across(&self, mm: &Matmul<'_>, number: usize) -> u32 {
+        mm.columns[number] / GRID / self.matrix
+    }
+
+    /// Accumulators of a subgroup.
+    fn sums(&self, mm: &Matmul<'_>, number: usize) -> u32 {
+        mm.form.segments[number].anchors.len() as u32 * self.across(mm, number) * self.matrices()
+    }
+
+    /// Lines that write row `i` of the fragments of all anchors to a staging tile in shared memory. `at` is the place of
+    /// fragment `j` of an anchor, in words.
+    fn write_row(
+        &self,
+        mm: &Matmul<'_>,
+        number: usize,
+        (stride, at): (u32, &dyn Fn(u32) -> String),
+    ) -> Vec<String> {
+        let (wide, matrices) = (self.across(mm, number), self.matrices());
+        let anchors = 0..mm.form.segments[number].anchors.len() as u32;
+        let store = |anchor: u32| {
+            let sum = format!("sums[{}u + j * {matrices}u + p]", anchor * wide * matrices);
+            access("Store", &sum, "slices", &at(anchor), stride)
+        };
+        let columns =
+            block(&format!("[[unroll]] for (uint j = 0u; j < {wide}u; ++j)"), anchors.map(store).collect());
+        // Compared, not used as an index, which would put the fragments into memory.
+        let lines = [vec!["if (p != i) continue;".to_string()], columns].concat();
+        block(&format!("[[unroll]] for (uint p = 0u; p < {matrices}u; ++p)"), lines)
+    }
+
+    /// The epilogue of a workgroup-wide staging tile: rows of fragments of both halves of the tile.
+    fn staged(
+        &self,
+        e: &mut Emitter<'_>,
+        mm: &Matmul<'_>,
+        number: usize,
+    ) -> Result<Vec<String>, CodegenError> {
+        let (side, matrices, rows) = (self.matrix, self.matrices(), GRID * self.matrix);
+        let (stride, wide) = (strip_stride(mm.columns[number]), self.across(mm, number));
+        let at = |anchor: u32| {
+            let row = format!("({}u + gl_SubgroupID / {GRID}u * {side}u) * {stride}u", anchor * rows);
+            format!("{row} + (gl_SubgroupID % {GRID}u * {wide}u + j) * {}u", side / 4)
+        };
+        let write = self.write_row(mm, number, (stride, &at));
+        let half = self.side / GRID;
+        let staging = StagingTile {
+            passes: format!("for (uint i = 0u; i < {matrices}u; ++i)"),
+            write,
+            rows,
+            row: format!("r / {side}u * {half}u + i * {side}u + r % {side}u"),
+            at: Box::new(move |anchor, _| format!("({}u + r) * {}u", anchor * rows, 4 * stride)),
+        };
+        staging_tile::epilogue(e, mm, number, staging)
+    }
+
+    /// The epilogue of a segment whose results depend on no other column: each subgroup stages rows of its own
+    /// fragments, and its invocations store `group` adjacent results at a time.
+    fn by_subgroups(
+        &self,
+        e: &mut Emitter<'_>,
+        mm: &Matmul<'_>,
+        number: usize,
+        rows: &Results<'_>,
+    ) -> Result<Vec<String>, CodegenError> {
+        let (segment, side, bn) = (&mm.form.segments[number], self.matrix, mm.columns[number]);
+        let (across, wide) = (bn / GRID, self.across(mm, number));
+        let (group, lanes) = (rows.size(e.body), e.caps.scheduled_subgroup_size());
+        let whole = (side * across / HALVES).is_multiple_of(lanes);
+        let narrow = group == HALVES && whole && narrow(e, *self, segment);
+        e.open(); // one column group
+        let row = e.atom(&mm.form.m, "m");
+        let at = [mm.batch.clone(), row];
+        let store = if narrow {
+            store_halves(e, rows, at, &mm.buffers)?
+        } else {
+            let name = |(i, id): (usize, &NodeId)| (*id, format!("found{i}"));
+            let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
+            rows.store(e, ("g", group), at, &found, &mm.buffers)?
+        };
+        let stride = if narrow { across / HALVES + 1 } else { strip_stride(across) };
+        let at = |anchor: u32| format!("strip0 + {}u + j * {}u", anchor * side * stride, side / 4);
+        let write = if narrow { vec![] } else { self.write_row(mm, number, (stride, &at)) };
+        let anchors = 0..segment.anchors.len() as u32;
+        let found: Vec<_> =
+            anchors.map(|i| context! { name => format!("found{i}"), row => i * side }).collect();
+        let holes = context! {
+            narrow, write => write.join("\n"), side, wide, across, group, lanes, stride, store, found, grid => GRID,
+            matrices => self.matrices(), half_rows => self.side / GRID, rows => segment.anchors.len() as u32 * side,
+            m => &mm.m, columns => e.dim(&rows.groups(group)), half => self.ty("float16_t", "Accumulator"),
+        };
+        Ok(render("matmul_coopmat_epilogue.glsl", holes)?.lines().map(String::from).collect())
+    }
+}
+/// The load or store of an accumulator in memory or shared memory.
+fn access(call: &str, fragment: &str, array: &str, at: &str, stride: u32) -> String {
+    format!("coopMat{call}({fragment}, {array}, {at}, {stride}u, gl_CooperativeMatrixLayoutRowMajor);")
+}
+
+impl TileCode for Fragments {
+    fn layout(&self) -> Layout {
+        Layout::Halves
+    }
+
+    fn right_at(&self) -> u32 {
+        self.side * halves_stride(BK)
+    }
+
+    fn words(&self, form: &ContractionForm) -> u32 {
+        words(*self, form)
+    }
+
+    fn start(&self) -> Vec<String> {
+        let half = self.side / GRID * halves_stride(BK);
+        vec![
+            "// Four invocations load a row. Rows that are stored at a time are four apart, in different banks.".into(),
+            "const uint line = lane / 4u, part = lane % 4u;".into(),
+            "const uint quad = (line & ~7u) | (line & 1u) << 2 | (line >> 1 & 3u);".into(),
+            format!("const uint left0 = gl_SubgroupID / {GRID}u * {half}u;"),
+        ]
+    }
+
+    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Vec<String> {
+        let (ty, sums) = (self.ty("float", "Accumulator"), self.sums(mm, number));
+        vec![
+            format!("{ty} sums[{sums}];"),
+            format!("[[unroll]] for (uint i = 0u; i < {sums}u; ++i) sums[i] = {ty}(0.0);"),
+        ]
+    }
+
+    fn products(
+        &self,
+        mm: &Matmul<'_>,
+        number: usize,
+        by_columns: &[bool],
+    ) -> Result<Vec<String>, CodegenError> {
+        let (bn, wide) = (mm.columns[number], self.across(mm, number));
+        let anchor = |(i, by_columns): (usize, &bool)| {
+            let at = self.right_at() + i as u32 * bn * halves_stride(BK);
+            context! { by_columns, at, sum => i as u32 * wide * self.matrices() }
+        };
+        let holes = context! {
+            anchors => by_columns.iter().enumerate().map(anchor).collect::<Vec<_>>(),
+            bn, wide, bk => BK, side => self.matrix, matrices => self.matrices(), stride => halves_stride(BK),
+            grid => GRID, a => self.ty("float16_t", "A"), b => self.ty("float16_t", "B"),
+        };
+        Ok(render("matmul_coopmat.glsl", holes)?.lines().map(String::from).collect())
+    }
+
+    fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode {
+        let (side, sums) = (self.matrix, self.sums(mm, number));
+        let floats = side * side;
+        let from = format!("from + i * {floats}u");
+        let other = self.ty("float", "Accumulator");
+        SplitCode {
+            accumulators: sums,
+            first: format!("gl_SubgroupID * {}u", sums * floats),
+            store: access("Store", "sums[i]", "partial", &format!("to + i * {floats}u"), side),
+            load: access("Load", "sums[i]", "partial", &from, side),
+            add: format!(
+                "{other} other; {} sums[i] += other;",
+                access("Load", "other", "partial", &from, side)
+            ),
+        }
+    }
+
+    fn epilogue(
+        &self,
+        e: &mut Emitter<'_>,
+        mm: &Matmul<'_>,
+        number: usize,
+    ) -> Result<Epilogue, CodegenError> {
+        let segment = &mm.form.segments[number];
+        if segment.staged {
+            return Ok(Epilogue { lines: self.staged(e, mm, number)?, staged: true });
+        }
+        let all = Shape::new(vec![mm.form.batch.numel(), mm.form.m.clone(), segment.n.clone()]);
+        let results = Results { shape: &all, outputs: &segment.outputs };
+        let lines = self.by_subgroups(e, mm, number, &results)?;
+        Ok(Epilogue { lines, staged: !results.size(e.body).is_multiple_of(4) })
+    }
+}
+
+/// Whether the segment stores exactly one product, in f16, and the device has f16 accumulators. Then the accumulators
+/// are converted to f16 as cooperative matrices.
+fn narrow(e: &Emitter<'_>, tile: Fragments, segment: &Segment) -> bool {
+    let of_f16 = |s: &MatrixShape| {
+        s.c == MatrixElement::F16 && [s.m, s.n, s.k].into_iter().all(|side| side == tile.matrix)
+    };
+    if !e.caps.cooperative_matrix.iter().any(of_f16) {
+        return false;
+    }
+    let ([anchor], [output]) = (segment.anchors.as_slice(), segment.outputs.as_slice()) else { return false };
+    let stored = e.body.ty(e.body.outputs()[*output].value).dtype;
+    output_root(e.body, *output).node == *anchor
+        && e.body.node(*anchor).types[0].dtype == DType::F16
+        && stored == DType::F16
+        && e.caps.storage_16bit
+}
+
+/// The stores of the 16 bytes in `found0`, the results of column group `g` at this batch and row. Closes the scope that
+/// is open.
+fn store_halves(
+    e: &mut Emitter<'_>,
+    rows: &Results<'_>,
+    [batch, row]: [Index; 2],
+    buffers: &[usize],
+) -> Result<String, CodegenError> {
+    let column = e.atom(&rows.groups(HALVES), "g").scale(&Dim::constant(HALVES.into()));
+    let linear = e.atoms.flatten(&[batch, row, column], rows.shape);
+    for output in rows.outputs {
+        let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
+        let written = e.written(*output as u32, &at)?;
+        let to = e.index(&written.to)?.text;
+        let line = e.buffers[buffers[*output]].store_words(&to, "found0");
+        e.line(written.guarded(&line));
+    }
+    Ok(e.close().join("\n"))
+}

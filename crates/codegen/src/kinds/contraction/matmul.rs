@@ -1,0 +1,253 @@
+//! Matmul: a workgroup computes tiles of the output, K tile by K tile. One generator covers all [`TileCode`]s: the code
+//! that multiplies a K tile with one kind of instruction. K tiles of both operands are transformed on the way through
+//! registers to shared memory; the K tile after the one that is multiplied is in flight.
+
+use minijinja::context;
+use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::index::Index;
+
+use super::coopmat::Fragments;
+use super::fma::Fma;
+use super::grid::{Range, columns_grid, ranges};
+use super::k_tile::{self, KTile, Layout};
+use super::operands::{batch_at, left_at};
+use super::split_k::{SplitCode, SplitK};
+use crate::assemble::{Parts, block, finish, floor_pow2, whole};
+use crate::emit::Emitter;
+use crate::kernel::{CodegenError, Count, Kernel};
+use crate::schedule::{Instruction, Schedule};
+
+/// What the parts of a matmul kernel share.
+pub(crate) struct Matmul<'f> {
+    pub form: &'f ContractionForm,
+    pub batch: Index,
+    /// The buffer of each output.
+    pub buffers: Vec<usize>,
+    pub schedule: Schedule,
+    /// Columns of each anchor in an output tile, by segment.
+    pub columns: Vec<u32>,
+    /// Rows and elements of K, as expressions.
+    pub m: String,
+    pub k: String,
+}
+
+/// The code that multiplies K tiles with one kind of instruction.
+pub(crate) trait TileCode {
+    /// The layout of K tiles in shared memory.
+    fn layout(&self) -> Layout;
+    /// Offset of the first K tile of the right operand in shared memory, in vectors or words.
+    fn right_at(&self) -> u32;
+    /// Vectors or words of shared memory.
+    fn words(&self, form: &ContractionForm) -> u32;
+    /// Lines that compute which part of an output tile an invocation or subgroup has.
+    fn start(&self) -> Vec<String>;
+    /// Declares the accumulators of a segment and sets them to zero.
+    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Vec<String>;
+    /// Multiplies the K tile in shared memory. `by_columns` says of each anchor whether its K tile is `[k][column]`.
+    fn products(
+        &self,
+        mm: &Matmul<'_>,
+        number: usize,
+        by_columns: &[bool],
+    ) -> Result<Vec<String>, CodegenError>;
+    /// The accesses of accumulators to the partials of split-K.
+    fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode;
+    /// Generates the stores of a segment's results. Scopes that it opens are closed.
+    fn epilogue(&self, e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize)
+    -> Result<Epilogue, CodegenError>;
+}
+
+/// The stores of a segment's results.
+pub(crate) struct Epilogue {
+    pub lines: Vec<String>,
+    /// Whether they read results from the staging tile by the function `result`.
+    pub staged: bool,
+}
+
+/// Columns of each anchor in an output tile of `bn` columns.
+pub(crate) fn columns(bn: u32, segment: &Segment) -> u32 {
+    floor_pow2(bn / segment.anchors.len() as u32)
+}
+
+/// Generates the kernel for a schedule of [`super::fma`] or [`super::coopmat`].
+pub(crate) fn kernel(
+    mut e: Emitter<'_>,
+    form: &ContractionForm,
+    schedule: Schedule,
+) -> Result<Kernel, CodegenError> {
+    let code: Box<dyn TileCode> = match schedule.instruction {
+        Some(Instruction::Coopmat) => Box::new(Fragments::of(&mut e, schedule)),
+        _ => Box::new(Fma::of(&mut e, form, schedule)?),
+    };
+    let batch = e.atom(&form.batch.numel(), "batch");
+    let buffers = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
+    let columns: Vec<u32> = form.segments.iter().map(|s| columns(schedule.tile.n, s)).collect();
+    let widths: Vec<u32> = columns.iter().map(|bn| bn * schedule.tiles_per_workgroup).collect();
+    let limits = e.caps.max_workgroup_count;
+    // Rows along x: workgroups that run at the same time then read the same columns. Swapped if the columns exceed the
+    // limit along y, as some devices allow more workgroups along x.
+    let rows = |limit| Count { value: form.m.clone(), per: schedule.tile.m, limit };
+    let tiles = |limit| columns_grid(form, &widths, limit);
+    let swapped = tiles(limits[0]).most() > u64::from(limits[1]);
+    let [x, y] = match swapped {
+        false => [rows(limits[0]), tiles(limits[1])],
+        true => [tiles(limits[0]), rows(limits[1])],
+    };
+    let split = SplitK::of(form, schedule, x.most() * y.most());
+    let z = match split {
+        Some(split) => Count::constant(split.slices),
+        None => Count { value: form.batch.numel(), per: 1, limit: limits[2] },
+    };
+    let grid = [x, y, z];
+    whole("matmul", &grid)?;
+    let ranges = ranges(&mut e, form, &widths);
+    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let mm = Matmul { form, batch, buffers, schedule, columns, m, k };
+    let (mut segments, mut staged) = (vec![], false);
+    for (number, range) in ranges.iter().enumerate() {
+        let (body, reads) = segment(&mut e, &mm, code.as_ref(), (number, range), split.as_ref())?;
+        segments.push(context! { test => &range.test, body });
+        staged |= reads;
+    }
+    let (word, ty) = match code.layout() {
+        Layout::Vectors(ty) => (ty.vector(), ty.name()),
+        Layout::Halves => ("uvec4", "float"),
+    };
+    let holes = context! {
+        segments, staged, word, type => ty, halves => code.layout() == Layout::Halves, words => code.words(form), swapped,
+        bm => schedule.tile.m, start => code.start().join("\n"), k => mm.k,
+        split => split.map(|split| split.holes(&mut e)),
+    };
+    let parts = Parts { schedule, template: "matmul.comp", grid, functions: String::new(), holes };
+    finish(e, parts)
+}
+
+/// The K tiles of both operands of a segment: the left operand's, then one for each anchor.
+fn operands(
+    e: &mut Emitter<'_>,
+    mm: &Matmul<'_>,
+    code: &dyn TileCode,
+    number: usize,
+) -> Result<Vec<k_tile::Text>, CodegenError> {
+    let (form, segment, bn) = (mm.form, &mm.form.segments[number], mm.columns[number]);
+    let tile = mm.schedule.tile;
+    let layout = code.layout();
+    let k_tile = |name, comment, axis, (size, at, stride)| KTile {
+        name,
+        comment,
+        axis,
+        size,
+        layout,
+        at,
+        stride,
+        k: &form.k,
+        bk: tile.k,
+        workgroup: mm.schedule.workgroup,
+    };
+    let stride = code.right_at() / tile.k;
+    let left = k_tile("left".into(), None, ("m", &form.m, "row0"), (tile.m, 0, stride));
+    let mut at = |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, &mm.batch, &row, &k);
+    let mut all = vec![k_tile::text(e, form.lhs, &left, &mut at)?];
+    let base = if mm.schedule.tiles_per_workgroup == 1 { "column0" } else { "next_column" };
+    for (i, id) in segment.anchors.iter().enumerate() {
+        let rhs = e.body.node(*id).operands[1];
+        let shape = e.body.ty(rhs).shape.clone();
+        let comment = format!("// %{} = {}", id.0, e.body.node_text(*id));
+        let at = match layout {
+            Layout::Vectors(_) => i as u32 * bn / 4,
+            Layout::Halves => i as u32 * bn * k_tile::halves_stride(tile.k),
+        };
+        let place = (bn, code.right_at() + at, tile.n / 4);
+        let right = k_tile(format!("right{i}"), Some(comment), ("n", &segment.n, base), place);
+        let mut at = |e: &mut Emitter<'_>, column: Index, k: Index| {
+            let mut at = batch_at(e, &form.batch, &shape, &mm.batch);
+            at.extend([k, column]);
+            at
+        };
+        all.push(k_tile::text(e, rhs, &right, &mut at)?);
+    }
+    Ok(all)
+}
+
+/// The code of one segment, and whether its epilogue reads staged results.
+fn segment(
+    e: &mut Emitter<'_>,
+    mm: &Matmul<'_>,
+    code: &dyn TileCode,
+    (number, range): (usize, &Range),
+    split: Option<&SplitK>,
+) -> Result<(String, bool), CodegenError> {
+    e.open(); // the segment
+    let tiles = operands(e, mm, code, number)?;
+    let epilogue = code.epilogue(e, mm, number)?;
+    let prelude = e.close();
+    let by_columns: Vec<bool> = tiles[1..].iter().map(|tile| tile.by_columns).collect();
+    let (bk, k, width) = (mm.schedule.tile.k, &mm.k, mm.columns[number]);
+    let turns = mm.schedule.tiles_per_workgroup;
+    let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
+    let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
+    let store = tiles.iter().flat_map(|tile| tile.store.iter().cloned());
+    // The K tile: store what is in registers, issue the loads of the next K tile, multiply.
+    let mut k_loop: Vec<String> = store.collect();
+    k_loop.push("barrier();".into());
+    let last = last_k_tile(mm);
+    if turns > 1 {
+        k_loop.push(format!("const bool same = k0 + {bk}u < {k};"));
+        let next = format!("next = same ? k0 + {bk}u : 0u");
+        let column = format!("next_column = same ? column0 : min(column0 + {width}u, end_column - {width}u)");
+        k_loop.push(format!("const uint {next}, {column};"));
+        k_loop.extend(load());
+    } else if last != "0u" {
+        // Past the end, reload the last K tile: inside a branch the loads could not be hoisted above the products.
+        k_loop.push(format!("const uint next = min(k0 + {bk}u, {last});"));
+        k_loop.extend(load());
+    }
+    k_loop.extend(code.products(mm, number, &by_columns)?);
+    k_loop.push("barrier();".into());
+    let mut tile = code.accumulators(mm, number);
+    // Unrolled, the loop would need more registers than there are.
+    let head = format!("[[dont_unroll]] for (uint k0 = {first}; k0 < {end}; k0 += {bk}u)");
+    tile.extend(block(&head, k_loop));
+    if let Some(split) = split {
+        tile.extend(split.combine(&code.partials(mm, number)));
+    }
+    tile.extend(epilogue.lines);
+    let mut body = vec![];
+    match turns {
+        1 => body.push(format!("const uint column0 = {};", range.column0)),
+        turns => {
+            body.push("// Several output tiles: the first K tile of the next is in flight while results are stored.".into());
+            body.push(format!("uint column0 = {};", range.column0));
+            body.push(format!("const uint end_column = column0 + {}u;", width * turns));
+        }
+    }
+    body.extend(prelude);
+    body.extend(tiles.iter().map(|tile| tile.registers.clone()));
+    let next = match turns {
+        1 => format!("const uint next = {first};"),
+        _ => format!("const uint next = {first}, next_column = column0;"),
+    };
+    let guard = match mm.form.k.as_const().is_none_or(|k| k < 1) {
+        true => format!("if ({first} < {end})"),
+        false => String::new(),
+    };
+    body.extend(block(&guard, [next].into_iter().chain(load()).collect()));
+    match turns {
+        1 => body.extend(tile),
+        _ => {
+            tile.push("barrier();".into());
+            let head = format!("[[dont_unroll]] for (; column0 < end_column; column0 += {width}u)");
+            body.extend(block(&head, tile));
+        }
+    }
+    Ok((body.join("\n"), epilogue.staged))
+}
+
+/// The start of the last K tile, as an expression.
+fn last_k_tile(mm: &Matmul<'_>) -> String {
+    let (bk, k) = (mm.schedule.tile.k, &mm.k);
+    match mm.form.k.as_const() {
+        Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(bk) * i64::from(bk)),
+        None => format!("({k} - 1u) / {bk}u * {bk}u"),
+    }
+}

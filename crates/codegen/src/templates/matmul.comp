@@ -1,0 +1,41 @@
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
+//% if halves
+uvec4 packed(float w[8]) {
+    uvec4 p;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = packFloat2x16(f16vec2(w[2u * i], w[2u * i + 1u]));
+    return p;
+}
+//% endif
+${ functions }
+// The K tiles of both operands. The epilogue reuses them as staging tiles.
+shared ${ word } slices[${ words }];
+//% if split
+// Partials of each output tile, and the number of K slices that are done.
+layout(set = 0, binding = ${ split.partial }, std430) coherent buffer Partial { float partial[]; };
+layout(set = 0, binding = ${ split.done }, std430) coherent buffer Done { uint done[]; };
+shared uint before;
+//% endif
+//% if staged
+${ type } result(uint i) { return ${ "uintBitsToFloat(slices[i >> 2][i & 3u])" if halves else "slices[i >> 2][i & 3u]" }; }
+//% endif
+void main() {
+//% if split
+    const uint lane = gl_LocalInvocationIndex, batch = 0u, slice = gl_WorkGroupID.z;
+    const uint first = slice * ${ split.each }u, end = min(first + ${ split.each }u, ${ k });
+//% else
+    const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
+//% endif
+    const uint row0 = gl_WorkGroupID.${ "y" if swapped else "x" } * ${ bm }u, group = gl_WorkGroupID.${ "x" if swapped else "y" };
+    ${ start | indent(4) }
+    ${ prelude | indent(4) }
+//% for s in segments
+    if (${ s.test }) {
+        ${ s.body | indent(8) }
+        return;
+    }
+//% endfor
+}
