@@ -7,20 +7,28 @@ use crate::{Case, Expect, Found, case, check, compile_each, kernels};
 
 const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
 
-/// Attention of `h` heads over `g` key heads, `s` queries and `t` keys.
-fn attention(
-    name: &str,
-    (h, g): (u32, u32),
-    (s, t): (&str, &str),
-    (d, e): (u32, u32),
-    (q, kv): (&str, &str),
+/// Attention of one graph.
+#[derive(Clone, Copy)]
+struct Attention {
+    /// Heads of the queries, and of the keys.
+    heads: [u32; 2],
+    /// Queries and keys of a head.
+    rows: [&'static str; 2],
+    /// Elements of a key, and of a value.
+    widths: [u32; 2],
+    /// Types of the queries, and of the keys and values.
+    types: [&'static str; 2],
     causal: bool,
-) -> Case {
-    case(
-        name,
-        ATTENTION,
-        format!(
-            r#"
+}
+
+impl Attention {
+    fn case(self, name: &str) -> Case {
+        let Attention { heads: [h, g], rows: [s, t], widths: [d, e], types: [q, kv], causal } = self;
+        case(
+            name,
+            ATTENTION,
+            format!(
+                r#"
         symbol seq <= 40
         symbol pos <= 200
         %0 = input "q" : {q}[{h},{s},{d}]
@@ -28,44 +36,40 @@ fn attention(
         %2 = input "v" : {kv}[{g},{t},{e}]
         %3 = attention %0 %1 %2 scale=0.125 causal={causal} : {q}[{h},{s},{e}]
         return %3 as "y""#
-        ),
-    )
+            ),
+        )
+    }
 }
 
 #[test]
 fn shapes_and_types() {
     let mut cases = vec![];
     for causal in [false, true] {
-        for (s, t) in [("1", "pos+1"), ("seq", "seq"), ("seq", "pos+seq"), ("5", "9"), ("9", "5"), ("1", "1")]
-        {
-            cases.push(attention(
-                &format!("{s} of {t}, {causal}"),
-                (4, 2),
-                (s, t),
-                (16, 16),
-                ("f32", "f32"),
-                causal,
-            ));
+        let small =
+            Attention { heads: [4, 2], rows: ["2", "3"], widths: [16, 16], types: ["f32", "f32"], causal };
+        for rows in [["1", "pos+1"], ["seq", "seq"], ["seq", "pos+seq"], ["5", "9"], ["9", "5"], ["1", "1"]] {
+            let [s, t] = rows;
+            cases.push(Attention { rows, ..small }.case(&format!("{s} of {t}, {causal}")));
         }
-        for (q, kv) in [("f16", "f16"), ("bf16", "bf16"), ("f32", "f16"), ("f16", "f32"), ("f32", "bf16")] {
-            cases.push(attention(
-                &format!("{q} {kv} {causal}"),
-                (8, 2),
-                ("seq", "pos+seq"),
-                (64, 64),
-                (q, kv),
-                causal,
-            ));
+        let prompt = Attention { heads: [8, 2], rows: ["seq", "pos+seq"], widths: [64, 64], ..small };
+        for types in [["f16", "f16"], ["bf16", "bf16"], ["f32", "f16"], ["f16", "f32"], ["f32", "bf16"]] {
+            let [q, kv] = types;
+            cases.push(Attention { types, ..prompt }.case(&format!("{q} {kv} {causal}")));
         }
-        cases.push(attention("all heads of one", (8, 1), ("1", "pos+1"), (128, 128), ("f32", "f16"), causal));
-        cases.push(attention("odd widths", (3, 3), ("seq", "seq"), (7, 67), ("f32", "f32"), causal));
+        let token = Attention { rows: ["1", "pos+1"], types: ["f32", "f16"], ..small };
+        cases.push(Attention { heads: [8, 1], widths: [128, 128], ..token }.case("all heads of one"));
+        cases.push(
+            Attention { heads: [3, 3], rows: ["seq", "seq"], widths: [7, 67], ..small }.case("odd widths"),
+        );
         // Keys that several workgroups share, in parts of a team's lanes or more.
-        cases.push(attention("long", (8, 2), ("1", "2000"), (128, 128), ("f32", "f16"), causal));
-        cases.push(attention("long, narrow", (3, 1), ("1", "700"), (8, 24), ("f16", "bf16"), causal));
+        let long = Attention { heads: [8, 2], rows: ["1", "2000"], widths: [128, 128], ..token };
+        cases.push(long.case("long"));
+        let narrow = Attention { heads: [3, 1], rows: ["1", "700"], widths: [8, 24], ..token };
+        cases.push(Attention { types: ["f16", "bf16"], ..narrow }.case("long, narrow"));
         // Heads lie along y, except those of a single query.
-        let many = attention("many heads", (70000, 2), ("2", "3"), (8, 8), ("f32", "f32"), causal);
+        let many = Attention { heads: [70000, 2], widths: [8, 8], ..small }.case("many heads");
         cases.push(Case { expect: Expect::NoGrid, ..many });
-        cases.push(attention("wide", (2, 1), ("1", "pos+1"), (256, 512), ("f32", "f16"), causal));
+        cases.push(Attention { heads: [2, 1], widths: [256, 512], ..token }.case("wide"));
     }
     check(&cases);
 }
@@ -73,8 +77,9 @@ fn shapes_and_types() {
 #[test]
 fn no_queries_or_keys() {
     // Nothing to attend for: the result is a constant without elements.
-    let nothing = attention("nothing", (2, 2), ("0", "0"), (8, 8), ("f32", "f32"), false);
-    check(&[Case { expect: Expect::Kinds(&[FusionKind::Map]), ..nothing }]);
+    let nothing =
+        Attention { heads: [2, 2], rows: ["0", "0"], widths: [8, 8], types: ["f32", "f32"], causal: false };
+    check(&[Case { expect: Expect::Kinds(&[FusionKind::Map]), ..nothing.case("nothing") }]);
 }
 
 /// As in a decoder: keys and values from caches, queries scaled before, heads side by side after.

@@ -106,13 +106,13 @@ fn reachable_bytes(items: &[Item], depth: usize, limits: &Limits) -> u64 {
 /// The best packing found. `enough` bytes end the search.
 fn pack(items: &[Item], live: &[u64], enough: u64, limits: &Limits) -> Packing {
     let mut work = 0;
-    let mut best: Option<(Packing, Vec<usize>, Fit)> = None;
+    let mut best: Option<Placed> = None;
     for order in orders(items, live) {
         for fit in [Fit::Lowest, Fit::Tightest] {
             let packing = place(items, &order, fit, limits, &mut work);
             let done = packing.bytes <= enough;
-            if best.as_ref().is_none_or(|(best, _, _)| packing.bytes < best.bytes) {
-                best = Some((packing, order.clone(), fit));
+            if best.as_ref().is_none_or(|best| packing.bytes < best.packing.bytes) {
+                best = Some(Placed { packing, order: order.clone(), fit });
             }
             if done {
                 break;
@@ -120,9 +120,16 @@ fn pack(items: &[Item], live: &[u64], enough: u64, limits: &Limits) -> Packing {
         }
     }
     match best {
-        Some((packing, order, fit)) => improve(items, packing, order, fit, enough, limits, work),
+        Some(best) => improve(items, best, enough, limits, work),
         None => Packing { windows: Vec::new(), slots: Vec::new(), bytes: 0 },
     }
+}
+
+/// A packing, and the order and fit with which [`place`] made it.
+struct Placed {
+    packing: Packing,
+    order: Vec<usize>,
+    fit: Fit,
 }
 
 /// Orders that are good more often than not; none if there are no items.
@@ -236,15 +243,8 @@ fn lowest_or_tightest(
 ///
 /// One round takes the items that end at the top of a window and places one of them earlier; a round that
 /// made things worse is undone, one that left them equal is kept, so that plateaus are crossed.
-fn improve(
-    items: &[Item],
-    mut best: Packing,
-    mut order: Vec<usize>,
-    fit: Fit,
-    enough: u64,
-    limits: &Limits,
-    mut work: u64,
-) -> Packing {
+fn improve(items: &[Item], start: Placed, enough: u64, limits: &Limits, mut work: u64) -> Packing {
+    let Placed { packing: mut best, mut order, fit } = start;
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut below = |bound: usize| {
         // Xorshift, fixed seed: the plan is a pure function of the program.

@@ -105,11 +105,15 @@ pub fn measure(
         return Ok(vec![Outcome::Skipped; candidates.len()]);
     }
     let lengths = lengths(fusion).ok_or_else(|| refused(fusion, "symbols have no values"))?;
-    let mut prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Both)?;
+    let prepared_with = |signs| {
+        let operands = Operands::new(context, fusion, limits, signs)?;
+        prepare_all(context, candidates, &operands, &lengths, limits, start)
+    };
+    let mut prepared = prepared_with(Signs::Both)?;
     if prepared.1.is_empty() {
         // With random signs the first computes no finite results to compare with, for example the root of a sum of
         // squares from another kernel.
-        prepared = prepare_all(context, fusion, candidates, (limits, start), &lengths, Signs::Positive)?;
+        prepared = prepared_with(Signs::Positive)?;
     }
     let (mut outcomes, mut runs) = prepared;
     if runs.is_empty() {
@@ -134,18 +138,17 @@ pub fn measure(
 }
 
 /// Outcomes so far, and the recordings to time, by candidate: none if the first has no finite results on operands with
-/// these signs.
+/// these operands.
 type PreparedAll = (Vec<Outcome>, Vec<(usize, Vec<Timed>)>);
 
 fn prepare_all(
     context: &Arc<Context>,
-    fusion: &Fusion,
     candidates: &[Option<Candidate>],
-    (limits, start): (&Limits, Instant),
+    operands: &Operands,
     lengths: &[Bindings],
-    signs: Signs,
+    limits: &Limits,
+    start: Instant,
 ) -> Result<PreparedAll, ExecError> {
-    let operands = Operands::new(context, fusion, limits, signs)?;
     let mut outcomes = vec![Outcome::Skipped; candidates.len()];
     let (mut expected, mut runs) = (vec![], vec![]);
     for (i, candidate) in candidates.iter().enumerate() {
@@ -153,7 +156,7 @@ fn prepare_all(
         else {
             continue;
         };
-        match prepare(context, candidate, &operands, lengths, &mut expected)? {
+        match prepare(context, candidate, operands, lengths, &mut expected)? {
             Ok(timed) => runs.push((i, timed)),
             Err(why) => outcomes[i] = Outcome::Wrong(why),
         }
