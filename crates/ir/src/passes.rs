@@ -11,8 +11,11 @@ use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError};
 use crate::verify::{Diagnostic, Verified, verify};
 
-/// A pass that says what it decided against.
-pub type Explain = fn(&Graph, &DeviceCaps) -> Result<(Graph, Vec<String>), GraphError>;
+/// Sees each stage: its name and the graph after it.
+pub type Observer<'a> = dyn FnMut(&str, &Graph) + 'a;
+
+/// A pass that says what it decided against, and reports its phases.
+pub type Explain = fn(&Graph, &DeviceCaps, &mut Observer<'_>) -> Result<(Graph, Vec<String>), GraphError>;
 
 /// A named function from a graph to an equivalent one.
 #[derive(Clone, Copy)]
@@ -21,7 +24,8 @@ pub struct Pass {
     pub name: &'static str,
     /// The rewrite; it never changes what the outputs mean.
     pub run: fn(&Graph, &DeviceCaps) -> Result<Graph, GraphError>,
-    /// As `run`, with a line for each rewrite that was considered and not made; for a pass that weighs some.
+    /// As `run`, with a line for each rewrite that was considered and not made; for a pass that weighs some. Reports
+    /// each phase to the observer.
     pub explain: Option<Explain>,
 }
 
@@ -70,11 +74,10 @@ fn list(diagnostics: &[Diagnostic]) -> String {
 
 /// Runs all passes. `observer` sees the graph under the name "input" and after each pass; dumps, timing
 /// and tests hang on it. Verifies after every pass in debug builds, at both ends in release builds.
-pub fn run(
-    graph: &Graph,
-    caps: &DeviceCaps,
-    observer: &mut dyn FnMut(&str, &Graph),
-) -> Result<Verified, PassError> {
+///
+/// Each phase of the pass `fuse` is a stage, too, named `fuse.<phase>`. It only groups nodes, and kernels are built from
+/// the last grouping. The observer therefore sees the ungrouped graph.
+pub fn run(graph: &Graph, caps: &DeviceCaps, observer: &mut Observer<'_>) -> Result<Verified, PassError> {
     run_logged(graph, caps, &mut vec![], observer)
 }
 
@@ -86,13 +89,13 @@ pub fn run_logged(
     graph: &Graph,
     caps: &DeviceCaps,
     log: &mut Vec<String>,
-    observer: &mut dyn FnMut(&str, &Graph),
+    observer: &mut Observer<'_>,
 ) -> Result<Verified, PassError> {
     let mut now = verify(graph.clone()).map_err(PassError::Invalid)?;
     observer("input", now.graph());
     for (i, pass) in PASSES.iter().enumerate() {
         let (next, lines) = match pass.explain {
-            Some(explain) => explain(now.graph(), caps),
+            Some(explain) => explain(now.graph(), caps, observer),
             None => (pass.run)(now.graph(), caps).map(|next| (next, vec![])),
         }
         .map_err(|source| PassError::Build { pass: pass.name, source })?;
@@ -105,4 +108,26 @@ pub fn run_logged(
         };
     }
     Ok(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::parse;
+
+    #[test]
+    fn the_observer_sees_each_pass_and_phase() {
+        let text = "graph \"g\" {\n%0 = input \"x\" : f32[4]\n%1 = exp %0 : f32[4]\nreturn %1 as \"y\"\n}";
+        let graph = parse(text).unwrap();
+        let mut stages: Vec<(String, bool)> = vec![];
+        let is_fused = |g: &Graph| g.nodes().any(|(_, n)| matches!(n.op, crate::op::Op::Fusion(_)));
+        run(&graph, &crate::caps::minimum(), &mut |name, g| stages.push((name.into(), is_fused(g)))).unwrap();
+        let passes = PASSES.iter().map(|pass| pass.name.to_string());
+        let phases = fuse::PHASES.iter().map(|phase| format!("fuse.{}", phase.name));
+        let mut expected: Vec<String> = ["input".into()].into_iter().chain(passes).collect();
+        let last = expected.len() - 1;
+        expected.splice(last..last, phases);
+        assert!(stages.iter().map(|(name, _)| name).eq(&expected), "{stages:?}");
+        assert!(stages.iter().all(|(name, fused)| *fused == (name == "fuse")), "{stages:?}");
+    }
 }

@@ -26,6 +26,7 @@ use crate::caps::DeviceCaps;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError};
 use crate::op::Op;
+use crate::passes::Observer;
 
 /// One phase of the pass.
 pub struct Phase {
@@ -93,7 +94,7 @@ pub const PHASES: [Phase; 9] = [
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    explain(graph, caps).map(|(graph, _)| graph)
+    explain(graph, caps, &mut |_, _| {}).map(|(graph, _)| graph)
 }
 
 /// As [`run`], but every node becomes a separate kernel. It shows whether a fusion causes a wrong result.
@@ -130,8 +131,13 @@ fn own_buffers(graph: &Graph) -> Result<Graph, GraphError> {
     build::copy_leaf_outputs(&build::copy_awaited_blocks(&build::copy_scatter_targets(graph)?)?)
 }
 
-/// The fused graph, and why each fusion that was considered did not happen.
-pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>), GraphError> {
+/// The fused graph, and why each fusion that was considered did not happen. `observer` sees the graph whose nodes are
+/// grouped after each phase.
+pub fn explain(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    observer: &mut Observer<'_>,
+) -> Result<(Graph, Vec<String>), GraphError> {
     // A graph with fusions was fused before and stays unchanged.
     if graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_))) {
         return Ok((graph.clone(), vec![]));
@@ -140,6 +146,7 @@ pub fn explain(graph: &Graph, caps: &DeviceCaps) -> Result<(Graph, Vec<String>),
     let mut clusters = cluster::Clusters::new(&graph, caps);
     for phase in &PHASES {
         (phase.run)(&mut clusters)?;
+        observer(&format!("fuse.{}", phase.name), &graph);
     }
     let log = std::mem::take(&mut clusters.log);
     Ok((build::build(&clusters)?, log))
