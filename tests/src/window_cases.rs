@@ -329,6 +329,10 @@ pub fn transposed_convolutions() -> Vec<Case> {
 
 /// Pools by size and stride, adaptive pools, and unfolding.
 pub fn pools() -> Vec<Case> {
+    [pools_of_planes(), pools_of_rows(), unfolded(), adaptive_pools()].into_iter().flatten().collect()
+}
+
+fn pools_of_planes() -> Vec<Case> {
     let mut cases = vec![];
     let rows: &[(&[usize], [usize; 2], [usize; 2])] = &[
         (&[1, 1, 1, 1], [1, 1], [1, 1]),
@@ -355,7 +359,15 @@ pub fn pools() -> Vec<Case> {
             }));
         }
     }
-    for (length, size, stride) in [(12usize, 3usize, 3usize), (13, 4, 2), (5, 5, 9)] {
+    cases
+}
+
+/// Length, size and stride of windows along one axis.
+const WINDOWS: [[usize; 3]; 3] = [[12, 3, 3], [13, 4, 2], [5, 5, 9]];
+
+fn pools_of_rows() -> Vec<Case> {
+    let mut cases = vec![];
+    for [length, size, stride] in WINDOWS {
         let x = Data::random(450, &[2, 3, length]);
         for max in [false, true] {
             let places = [(length - size) / stride + 1];
@@ -370,6 +382,14 @@ pub fn pools() -> Vec<Case> {
                 }
             }));
         }
+    }
+    cases
+}
+
+fn unfolded() -> Vec<Case> {
+    let mut cases = vec![];
+    for [length, size, stride] in WINDOWS {
+        let x = Data::random(450, &[2, 3, length]);
         let want = build(&[2, 3, (length - size) / stride + 1, size], |at| {
             x.get(&[at[0], at[1], at[2] * stride + at[3]])
         });
@@ -383,6 +403,11 @@ pub fn pools() -> Vec<Case> {
             x.tensor(DType::F32, device)?.unfold(0, 2, 1)
         }));
     }
+    cases
+}
+
+fn adaptive_pools() -> Vec<Case> {
+    let mut cases = vec![];
     for (shape, to) in [
         ([2usize, 3, 8, 6], [4usize, 3]),
         ([1, 2, 7, 9], [3, 1]),

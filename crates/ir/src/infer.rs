@@ -196,23 +196,26 @@ fn view(op: &Op, operands: &[&TensorType]) -> Result<TensorType, String> {
             }
             with(set(*axis, &(&a.shape.dims()[*axis] + before) + after))
         }
-        Op::Concat { axis } => {
-            axis_in(*axis, a)?;
-            let mut len = Dim::zero();
-            for o in operands {
-                if o.dtype != a.dtype || o.shape.rank() != a.shape.rank() {
-                    return Err("operands differ in dtype or rank".into());
-                }
-                if o.shape.with_ones(&[*axis]) != a.shape.with_ones(&[*axis]) {
-                    return Err(format!("operands differ outside axis {axis}"));
-                }
-                len = &len + &o.shape.dims()[*axis];
-            }
-            with(set(*axis, len))
-        }
+        Op::Concat { axis } => with(set(*axis, joined(*axis, a, operands)?)),
         other => return Err(format!("{} is not a view", other.name())),
     };
     checked(ty)
+}
+
+/// The extent of the operands, which are like `a`, one behind the other along `axis`.
+fn joined(axis: usize, a: &TensorType, operands: &[&TensorType]) -> Result<Dim, String> {
+    axis_in(axis, a)?;
+    let mut len = Dim::zero();
+    for o in operands {
+        if o.dtype != a.dtype || o.shape.rank() != a.shape.rank() {
+            return Err("operands differ in dtype or rank".into());
+        }
+        if o.shape.with_ones(&[axis]) != a.shape.with_ones(&[axis]) {
+            return Err(format!("operands differ outside axis {axis}"));
+        }
+        len = &len + &o.shape.dims()[axis];
+    }
+    Ok(len)
 }
 
 /// How many windows fit into `extent`.

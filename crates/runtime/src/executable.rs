@@ -308,28 +308,31 @@ pub struct Executable {
     weight_bytes: u64,
 }
 
-impl Executable {
+/// Where the program's buffers lie.
+struct Placed {
+    /// By program buffer: its device buffer and its offset there.
+    places: Vec<(Arc<Buffer>, u64)>,
+    /// The weights among them.
+    weights: Vec<DeviceWeight>,
+}
+
+impl Placed {
+    /// Allocates what belongs to one instance, and finds the shared weights and states.
     fn new(
-        compiled: Compiled,
+        context: &Arc<Context>,
+        module: &Module,
         weights: &HashMap<String, DeviceWeight>,
         states: &HashMap<String, DeviceState>,
         options: RecordOptions,
-    ) -> Result<Executable, ExecError> {
-        let (context, module) = (&compiled.context, compiled.module.clone());
+    ) -> Result<Placed, ExecError> {
         let mut windows = vec![];
         for (i, bytes) in module.plan.arena.windows.iter().enumerate() {
             windows.push(context.buffer(&format!("arena {i}"), (*bytes).max(16), MemoryUse::Device)?);
         }
-        let leaf = |what: &'static str, name: &str, why: &str| ExecError::Leaf {
-            what,
-            name: name.into(),
-            why: why.into(),
-        };
-        let mut places: Vec<(Arc<Buffer>, u64)> = vec![];
-        let (mut weight_bytes, mut bound) = (0, vec![]);
+        let mut placed = Placed { places: vec![], weights: vec![] };
         for (i, buffer) in module.program.buffers.iter().enumerate() {
             let own = |memory| context.buffer(&buffer.name, buffer.bytes, memory);
-            places.push(match buffer.place {
+            let place = match buffer.place {
                 Place::Arena | Place::Scratch { .. } => match module.plan.arena.slots[i] {
                     Some(slot) => (windows[slot.window].clone(), slot.offset),
                     None => (own(MemoryUse::Device)?, 0),
@@ -338,64 +341,78 @@ impl Executable {
                 Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
                 Place::Output(_) if options.outputs_on_device => (own(MemoryUse::Device)?, 0),
                 Place::Output(_) => (own(MemoryUse::Readback)?, 0),
-                Place::Weight(w) => {
-                    let want = &module.weights[w as usize];
-                    let weight =
-                        weights.get(&want.name).ok_or_else(|| leaf("weight", &want.name, "has no data"))?;
-                    if weight.ty != want.ty {
-                        return Err(leaf(
-                            "weight",
-                            &want.name,
-                            &format!("is {}, not {}", weight.ty, want.ty),
-                        ));
-                    }
-                    weight_bytes += weight.bytes();
-                    bound.push(weight.clone());
-                    (weight.value.buffer().clone(), 0)
-                }
-                Place::State(s) => {
-                    let want = &module.states[s as usize];
-                    let state =
-                        states.get(&want.name).ok_or_else(|| leaf("state", &want.name, "has no memory"))?;
-                    if state.ty != want.ty {
-                        return Err(leaf("state", &want.name, &format!("is {}, not {}", state.ty, want.ty)));
-                    }
-                    // The plan orders accesses by state, and would not notice two names for one buffer.
-                    if places.iter().any(|(b, _)| Arc::ptr_eq(b, &state.buffer)) {
-                        return Err(leaf("state", &want.name, "is the memory of another state too"));
-                    }
-                    (state.buffer.clone(), 0)
-                }
-            });
+                Place::Weight(w) => (placed.weight(&module.weights[w as usize], weights)?, 0),
+                Place::State(s) => (placed.state(&module.states[s as usize], states)?, 0),
+            };
+            placed.places.push(place);
         }
-        for (buffer, (memory, offset)) in module.program.buffers.iter().zip(&places) {
+        Ok(placed)
+    }
+
+    fn weight(
+        &mut self,
+        want: &Tensor,
+        weights: &HashMap<String, DeviceWeight>,
+    ) -> Result<Arc<Buffer>, ExecError> {
+        let fail = |why: String| ExecError::Leaf { what: "weight", name: want.name.clone(), why };
+        let weight = weights.get(&want.name).ok_or_else(|| fail("has no data".into()))?;
+        if weight.ty != want.ty {
+            return Err(fail(format!("is {}, not {}", weight.ty, want.ty)));
+        }
+        self.weights.push(weight.clone());
+        Ok(weight.value.buffer().clone())
+    }
+
+    fn state(&self, want: &Tensor, states: &HashMap<String, DeviceState>) -> Result<Arc<Buffer>, ExecError> {
+        let fail = |why: String| ExecError::Leaf { what: "state", name: want.name.clone(), why };
+        let state = states.get(&want.name).ok_or_else(|| fail("has no memory".into()))?;
+        if state.ty != want.ty {
+            return Err(fail(format!("is {}, not {}", state.ty, want.ty)));
+        }
+        // The plan orders accesses by state, and would not notice two names for one buffer.
+        if self.places.iter().any(|(b, _)| Arc::ptr_eq(b, &state.buffer)) {
+            return Err(fail("is the memory of another state too".into()));
+        }
+        Ok(state.buffer.clone())
+    }
+}
+
+impl Executable {
+    fn new(
+        compiled: Compiled,
+        weights: &HashMap<String, DeviceWeight>,
+        states: &HashMap<String, DeviceState>,
+        options: RecordOptions,
+    ) -> Result<Executable, ExecError> {
+        let (context, module) = (&compiled.context, compiled.module.clone());
+        let placed = Placed::new(context, &module, weights, states, options)?;
+        for (buffer, (memory, offset)) in module.program.buffers.iter().zip(&placed.places) {
             if let Place::Scratch { fill } = buffer.place {
                 context.fill(memory, *offset, buffer.bytes, fill)?;
             }
         }
-        let spec = record_spec(&module);
         // The recorder numbers device buffers, each of which may contain several program buffers.
         let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);
-        for (buffer, _) in &places {
+        for (buffer, _) in &placed.places {
             let at = list.iter().position(|b| Arc::ptr_eq(b, buffer)).unwrap_or_else(|| {
                 list.push(buffer.clone());
                 list.len() - 1
             });
             number.push(at);
         }
-        let spec = physical(spec, &number, &places);
+        let spec = physical(record_spec(&module), &number, &placed.places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
         let last = Mutex::new(Last { number: 0, handle: None, table: vec![], shape: vec![] });
         let whole_run = Mutex::new(());
         Ok(Executable {
             compiled,
-            places,
+            places: placed.places,
             recording,
             last,
-            _weights: bound,
+            weight_bytes: placed.weights.iter().map(DeviceWeight::bytes).sum(),
+            _weights: placed.weights,
             whole_run,
             recordings: 1,
-            weight_bytes,
         })
     }
 

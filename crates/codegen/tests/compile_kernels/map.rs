@@ -88,18 +88,13 @@ fn casts_between_all_dtypes() {
     check(&cases);
 }
 
-/// A view of each kind, with constant and with symbolic extents, in every dtype.
-#[test]
-fn views() {
-    let mut cases = vec![];
-    for d in DType::SCALARS {
-        let mut own = vec![];
-        let one = if d.is_float() { "1.0" } else { "1" };
-        own.push(case(
-            format!("views {d}"),
-            MAP,
-            format!(
-                r#"
+/// A view of each kind.
+fn constant_views(d: DType, one: &str) -> Case {
+    case(
+        format!("views {d}"),
+        MAP,
+        format!(
+            r#"
             %0 = input "x" : {d}[4,6]
             %1 = input "y" : {d}[4,3]
             %2 = pad %0 axis=1 before=2 after=1 value={one} : {d}[4,9]
@@ -120,13 +115,16 @@ fn views() {
             %11 = broadcast %10 : {d}[2,2,2,3]
             %12 = add %11 %9 : {d}[2,2,2,3]
             return %12 as "broadcast""#
-            ),
-        ));
-        own.push(case(
-            format!("gather {d}"),
-            MAP,
-            format!(
-                r#"
+        ),
+    )
+}
+
+fn gathers(d: DType) -> Case {
+    case(
+        format!("gather {d}"),
+        MAP,
+        format!(
+            r#"
             %0 = input "x" : {d}[4,6,3]
             %1 = input "i" : u32[2,5]
             %2 = gather %0 %1 axis=1 : {d}[4,2,5,3]
@@ -141,13 +139,16 @@ fn views() {
             %8 = gather %1 %7 axis=0 : u32[2,5,5]
             %9 = gather %0 %8 axis=0 : {d}[2,5,5,6,3]
             return %9 as "twice""#
-            ),
-        ));
-        own.push(case(
-            format!("symbolic {d}"),
-            MAP,
-            format!(
-                r#"
+        ),
+    )
+}
+
+fn symbolic_views(d: DType, one: &str) -> Case {
+    case(
+        format!("symbolic {d}"),
+        MAP,
+        format!(
+            r#"
             symbol seq <= 32
             symbol pos <= 100
             %0 = input "x" : {d}[seq,6]
@@ -165,16 +166,25 @@ fn views() {
             return %8 as "permute"
             %9 = flip %8 axis=1 : {d}[2,3,seq]
             return %9 as "flip""#
-            ),
-        ));
+        ),
+    )
+}
+
+/// Views with constant and with symbolic extents, in every dtype.
+#[test]
+fn views() {
+    let mut cases = vec![];
+    for d in DType::SCALARS {
+        let one = if d.is_float() { "1.0" } else { "1" };
+        let own = [constant_views(d, one), gathers(d), symbolic_views(d, one)];
         cases.extend(own.into_iter().map(|c| if COMPUTED.contains(&d) { c } else { wide(c) }));
     }
     check(&cases);
 }
 
 #[test]
-fn leaves_and_odd_shapes() {
-    let mut cases = vec![
+fn odd_shapes() {
+    check(&[
         case("scalar", MAP, "%0 = input \"x\" : f32[]\n%1 = exp %0 : f32[]\nreturn %1 as \"y\""),
         case("empty", MAP, "%0 = input \"x\" : f32[0,3]\n%1 = exp %0 : f32[0,3]\nreturn %1 as \"y\""),
         case("copy", MAP, "%0 = input \"x\" : f16[3]\nreturn %0 as \"y\""),
@@ -199,10 +209,15 @@ fn leaves_and_odd_shapes() {
             return %1 as "a"
             return %3 as "b""#,
         ),
-        case(
-            "numbers",
-            MAP,
-            r#"
+    ]);
+}
+
+#[test]
+fn constants() {
+    check(&[case(
+        "numbers",
+        MAP,
+        r#"
             %0 = input "x" : f32[4]
             %1 = const nan : f32[]
             %2 = const inf : f32[]
@@ -225,11 +240,15 @@ fn leaves_and_odd_shapes() {
             %18 = broadcast %17 : i32[4]
             %19 = sub %16 %18 : i32[4]
             return %19 as "z""#,
-        ),
-        case(
-            "several updates",
-            MAP,
-            r#"
+    )]);
+}
+
+#[test]
+fn several_updates() {
+    check(&[case(
+        "several updates",
+        MAP,
+        r#"
             symbol pos <= 60
             %0 = state "s" : f16[2,64,8]
             %1 = input "x" : f32[2,1,8]
@@ -241,13 +260,23 @@ fn leaves_and_odd_shapes() {
             %7 = state_update %4 %6 at=[pos] : u8[64]
             return %3
             return %7"#,
-        ),
-    ];
+    )]);
+}
+
+#[test]
+fn positions() {
+    let mut cases = vec![];
     for d in COMPUTED {
         cases.push(case(format!("iota {d}"), MAP, format!(
             "symbol n <= 9\n%0 = iota : {d}[n]\n%1 = dim_value {{n+1}} : {d}[]\n%2 = broadcast %1 : {d}[n]\n%3 = sub %2 %0 : {d}[n]\nreturn %3 as \"y\""
         )));
     }
+    check(&cases);
+}
+
+#[test]
+fn rows_of_blocks() {
+    let mut cases = vec![];
     for f in crate::blocks() {
         let f = f.spec().name;
         cases.push(case(

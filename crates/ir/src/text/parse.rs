@@ -353,22 +353,7 @@ fn op(
             DType::Block(format) => Op::Quantize(format),
             other => return Err(format!("{other} is no format of blocks")),
         },
-        "attention" => Op::Attention(Attention {
-            scale: scalar(DType::F64, &words.key("scale")?)?,
-            causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,
-            window: words
-                .optional("window")
-                .map(|w| w.parse())
-                .transpose()
-                .map_err(|_| "window is a number")?,
-            softcap: words.optional("softcap").map(|c| scalar(DType::F64, &c)).transpose()?,
-            round_weights: words
-                .optional("round_weights")
-                .map(|r| r.parse())
-                .transpose()
-                .map_err(|_| "round_weights is true or false")?
-                .unwrap_or(false),
-        }),
+        "attention" => Op::Attention(attention(words)?),
         "state_update" | "state_update_rows" => {
             let rows = (name == "state_update_rows").then(|| number(&words.key("axis")?)).transpose()?;
             let at = words.key("at")?;
@@ -381,6 +366,21 @@ fn op(
             (None, Some(kind)) => Op::Reduce { kind, axes: numbers(&words.key("axes")?)? },
             (None, None) => return Err(format!("unknown op '{name}'")),
         },
+    })
+}
+
+fn attention(words: &mut Words) -> Result<Attention, String> {
+    Ok(Attention {
+        scale: scalar(DType::F64, &words.key("scale")?)?,
+        causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,
+        window: words.optional("window").map(|w| w.parse()).transpose().map_err(|_| "window is a number")?,
+        softcap: words.optional("softcap").map(|c| scalar(DType::F64, &c)).transpose()?,
+        round_weights: words
+            .optional("round_weights")
+            .map(|r| r.parse())
+            .transpose()
+            .map_err(|_| "round_weights is true or false")?
+            .unwrap_or(false),
     })
 }
 

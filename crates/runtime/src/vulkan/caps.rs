@@ -17,6 +17,10 @@ use super::queue_family::ComputeQueue;
 use super::workgroup_matrices;
 use crate::error::Result;
 
+mod properties;
+
+use properties::Properties;
+
 /// What can be asked of any device, however old.
 pub(super) struct Identity {
     pub(super) name: String,
@@ -120,122 +124,33 @@ pub(super) fn query(
     let mut head = features.link(known);
     // SAFETY: the chain holds structures that the device knows, each once, live during the call.
     unsafe { instance.raw.get_physical_device_features2(physical, &mut head) };
-    let core = head.features;
-    features.core = core;
+    features.core = head.features;
+    let mut properties = Properties::default();
+    properties.query(instance, physical, known);
 
-    let mut v11 = vk::PhysicalDeviceVulkan11Properties::default();
-    let mut v12 = vk::PhysicalDeviceVulkan12Properties::default();
-    let mut subgroup_size = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
-    let mut int_dot = vk::PhysicalDeviceShaderIntegerDotProductProperties::default();
-    let mut coopmat = vk::PhysicalDeviceCooperativeMatrixPropertiesKHR::default();
-    let mut head = vk::PhysicalDeviceProperties2::default().push_next(&mut v11).push_next(&mut v12);
-    if known.subgroup_size {
-        head = head.push_next(&mut subgroup_size);
+    let queue = ComputeQueue::of(instance, physical, properties.v12.driver_id);
+    let device_type = identity.device_type;
+    let mut caps = properties.caps(identity, &features);
+    caps.unified_memory = shares_memory(instance, physical, device_type);
+    if queue.is_none_or(|queue| queue.timestamp_bits == 0) {
+        caps.timestamp_period_ps = 0;
     }
-    if known.int_dot {
-        head = head.push_next(&mut int_dot);
+    if properties.matrices(&features) {
+        let with_bf16 = caps.bf16 && features.bf16.cooperative_matrix == vk::TRUE;
+        caps.cooperative_matrix = matrix_shapes(instance, physical, with_bf16)?;
     }
-    if known.coopmat {
-        head = head.push_next(&mut coopmat);
-    }
-    // SAFETY: as above.
-    unsafe { instance.raw.get_physical_device_properties2(physical, &mut head) };
-    let properties = head.properties;
-    let limits = properties.limits;
-
-    let queue = ComputeQueue::of(instance, physical, v12.driver_id);
-    let has_timestamps = queue.is_some_and(|queue| queue.timestamp_bits > 0) && limits.timestamp_period > 0.0;
-    let compute_subgroups = v11.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
-    let subgroup = |needed| compute_subgroups && v11.subgroup_supported_operations.contains(needed);
-    let sized = features.subgroup_size.subgroup_size_control == vk::TRUE
-        && subgroup_size.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE);
-    let (min_lanes, max_lanes) = subgroup_sizes(v11.subgroup_size, known.subgroup_size, &subgroup_size);
-    let matrices = features.coopmat.cooperative_matrix == vk::TRUE
-        && features.v12.vulkan_memory_model == vk::TRUE
-        && coopmat.cooperative_matrix_supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
-    let bf16 = features.bf16.type_supported == vk::TRUE;
-    let shapes = match matrices {
-        true => matrix_shapes(instance, physical, bf16 && features.bf16.cooperative_matrix == vk::TRUE)?,
-        false => Vec::new(),
-    };
-    let mut caps = DeviceCaps {
-        vendor_id: properties.vendor_id,
-        device_id: properties.device_id,
-        driver: driver(&v12, properties.driver_version),
-        subgroup_size: v11.subgroup_size,
-        subgroup_size_min: min_lanes,
-        subgroup_size_max: max_lanes,
-        subgroup_size_control: sized,
-        max_workgroup_subgroups: match sized {
-            true => subgroup_size.max_compute_workgroup_subgroups,
-            false => u32::MAX,
-        },
-        subgroup_arithmetic: subgroup(vk::SubgroupFeatureFlags::ARITHMETIC | vk::SubgroupFeatureFlags::VOTE),
-        subgroup_shuffle: subgroup(vk::SubgroupFeatureFlags::SHUFFLE | vk::SubgroupFeatureFlags::BALLOT),
-        f16: features.v12.shader_float16 == vk::TRUE,
-        int8: features.v12.shader_int8 == vk::TRUE,
-        int16: core.shader_int16 == vk::TRUE,
-        int64: core.shader_int64 == vk::TRUE,
-        float64: core.shader_float64 == vk::TRUE,
-        storage_16bit: features.v11.storage_buffer16_bit_access == vk::TRUE,
-        storage_8bit: features.v12.storage_buffer8_bit_access == vk::TRUE,
-        int_dot: features.int_dot.shader_integer_dot_product == vk::TRUE,
-        int_dot_accelerated: int_dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
-        bf16,
-        float_controls: v12.shader_signed_zero_inf_nan_preserve_float32 == vk::TRUE
-            && (v12.shader_signed_zero_inf_nan_preserve_float64 == vk::TRUE
-                || core.shader_float64 != vk::TRUE),
-        atomic_float_add: features.atomic_float.shader_buffer_float32_atomic_add == vk::TRUE,
-        atomic_int64: core.shader_int64 == vk::TRUE && features.v12.shader_buffer_int64_atomics == vk::TRUE,
-        cooperative_matrix2: !shapes.is_empty()
-            && features.coopmat2.all()
-            && features.v12.shader_float16 == vk::TRUE
-            && features.v11.storage_buffer16_bit_access == vk::TRUE
-            && features.v12.buffer_device_address == vk::TRUE
-            && workgroup_matrices::supported(instance, physical),
-        cooperative_matrix: shapes,
-        // An open device is asked (`coopmat_fragment_layout.rs`).
-        coopmat_fragment_layout: false,
-        memory_model: features.v12.vulkan_memory_model == vk::TRUE
-            && features.v12.vulkan_memory_model_device_scope == vk::TRUE,
-        shared_memory_bytes: limits.max_compute_shared_memory_size,
-        max_workgroup_invocations: limits.max_compute_work_group_invocations,
-        max_workgroup_size: limits.max_compute_work_group_size,
-        max_workgroup_count: limits.max_compute_work_group_count,
-        push_constant_bytes: limits.max_push_constants_size,
-        max_storage_buffer_range: u64::from(limits.max_storage_buffer_range),
-        max_storage_buffers: limits
-            .max_per_stage_descriptor_storage_buffers
-            .min(limits.max_descriptor_set_storage_buffers)
-            .min(limits.max_per_stage_resources),
-        storage_offset_alignment: limits.min_storage_buffer_offset_alignment.max(1),
-        max_allocation_bytes: v11.max_memory_allocation_size,
-        buffer_device_address: features.v12.buffer_device_address == vk::TRUE,
-        timeline_semaphore: features.v12.timeline_semaphore == vk::TRUE,
-        synchronization2: features.sync2.synchronization2 == vk::TRUE,
-        unified_memory: shares_memory(instance, physical, identity.device_type),
-        timestamp_period_ps: match has_timestamps {
-            true => (f64::from(limits.timestamp_period) * 1000.0).round() as u64,
-            false => 0,
-        },
-        name: identity.name,
-        device_type: identity.device_type,
-        api_version: identity.api_version,
-        // Set below, as they depend on the rest.
-        cores: 0,
-        shared_memory_per_core: 0,
-        registers_per_core: 0,
-        max_invocations_per_core: 0,
-        memory_gb_per_s: 0,
-        f32_gflops: 0,
-        f16_matrix_gflops: 0,
-    };
-    caps.set_hardware(&hardware::reported(instance, physical, &extensions, v11.subgroup_size));
+    caps.cooperative_matrix2 = !caps.cooperative_matrix.is_empty()
+        && features.coopmat2.all()
+        && caps.f16
+        && caps.storage_16bit
+        && caps.buffer_device_address
+        && workgroup_matrices::supported(instance, physical);
+    caps.set_hardware(&hardware::reported(instance, physical, &extensions, caps.subgroup_size));
     Ok(Queried {
         caps,
         queue,
-        cache_uuid: properties.pipeline_cache_uuid,
-        timestamp_period: limits.timestamp_period,
+        cache_uuid: properties.core.pipeline_cache_uuid,
+        timestamp_period: properties.core.limits.timestamp_period,
         known,
         subgroup_extended_types: features.v12.shader_subgroup_extended_types == vk::TRUE,
         full_subgroups: features.subgroup_size.compute_full_subgroups == vk::TRUE,
@@ -387,19 +302,6 @@ impl Known {
     }
 }
 
-/// The smallest and the largest subgroup size that the device executes, whether or not pipelines may require one. Where
-/// neither the extension nor Vulkan 1.3 tells, all subgroups have the one size that Vulkan 1.1 promises to modules
-/// before SPIR-V 1.6.
-fn subgroup_sizes(
-    size: u32,
-    is_known: bool,
-    control: &vk::PhysicalDeviceSubgroupSizeControlProperties<'_>,
-) -> (u32, u32) {
-    let (min, max) = (control.min_subgroup_size, control.max_subgroup_size);
-    // A range without the device's own size is no answer.
-    if is_known && (min..=max).contains(&size) { (min, max) } else { (size, size) }
-}
-
 fn device_extensions(instance: &Instance, physical: vk::PhysicalDevice) -> Result<BTreeSet<CString>> {
     // SAFETY: the handle comes from this live instance.
     let properties = unsafe { instance.raw.enumerate_device_extension_properties(physical) }
@@ -408,12 +310,6 @@ fn device_extensions(instance: &Instance, physical: vk::PhysicalDevice) -> Resul
         .iter()
         .filter_map(|property| property.extension_name_as_c_str().ok().map(CStr::to_owned))
         .collect())
-}
-
-fn driver(v12: &vk::PhysicalDeviceVulkan12Properties<'_>, version: u32) -> String {
-    let words = [text(v12.driver_name_as_c_str().ok()), text(v12.driver_info_as_c_str().ok())];
-    let named: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    if named.is_empty() { format!("driver {version:#x}") } else { named.join(" ") }
 }
 
 /// Size of the largest heap of the device's own memory, in bytes. Others may be windows of the same memory.
@@ -617,25 +513,5 @@ impl FeatureChain {
             head = head.push_next(&mut self.robustness);
         }
         head
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_range_of_subgroup_sizes_is_the_hardwares() {
-        let control = vk::PhysicalDeviceSubgroupSizeControlProperties {
-            min_subgroup_size: 32,
-            max_subgroup_size: 64,
-            ..Default::default()
-        };
-        assert_eq!(subgroup_sizes(64, true, &control), (32, 64));
-        assert_eq!(subgroup_sizes(64, false, &control), (64, 64));
-        assert_eq!(
-            subgroup_sizes(8, true, &vk::PhysicalDeviceSubgroupSizeControlProperties::default()),
-            (8, 8)
-        );
     }
 }

@@ -34,13 +34,19 @@ fn window(extent: usize) -> (usize, usize) {
 }
 
 pub fn rows() -> Vec<Row> {
-    let moved = |name: &str, operands: fn(&[usize], DType) -> Vec<Operand>, build: fn(&[usize]) -> Op| {
-        let row = Row::new("Views and joins", name, operands, move |g, v| {
-            let op = build(&dims(g, v[0]));
-            add(g, op, v)
-        });
-        row.bound(Bound::Moved)
-    };
+    [leaves(), reshapes(), selections(), joins(), lookups_and_writes()].into_iter().flatten().collect()
+}
+
+/// A view, whose elements are those of its operands.
+fn moved(name: &str, operands: fn(&[usize], DType) -> Vec<Operand>, build: fn(&[usize]) -> Op) -> Row {
+    let row = Row::new("Views and joins", name, operands, move |g, v| {
+        let op = build(&dims(g, v[0]));
+        add(g, op, v)
+    });
+    row.bound(Bound::Moved)
+}
+
+fn leaves() -> Vec<Row> {
     vec![
         leaf("const", |_, dtype| Op::Const(Scalar::of(dtype, 3.0)))
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, 3.0)),
@@ -49,6 +55,12 @@ pub fn rows() -> Vec<Row> {
             .lacks("no counterpart of f64 steps; `arange` is compared in the suite of Candle's methods"),
         leaf("dim_value", |dims, dtype| Op::DimValue { dim: Dim::from(dims.len()), dtype })
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, t[0].rank() as f64)),
+    ]
+}
+
+/// Views of all elements, in other shapes.
+fn reshapes() -> Vec<Row> {
+    vec![
         moved("reshape", one, |d| {
             let rest: usize = d.iter().skip(1).product();
             let first = d.first().copied().unwrap_or(1);
@@ -83,6 +95,12 @@ pub fn rows() -> Vec<Row> {
             Op::Permute(axes)
         })
         .candle(Bound::Exact, |t| if t[0].rank() < 3 { Ok(t[0].clone()) } else { t[0].transpose(1, 2) }),
+    ]
+}
+
+/// Views that pick elements along the last axis.
+fn selections() -> Vec<Row> {
+    vec![
         moved("slice", one, |d| {
             let len = d.last().copied().unwrap_or(2);
             Op::Slice {
@@ -118,6 +136,11 @@ pub fn rows() -> Vec<Row> {
                 .collect::<candle::Result<_>>()?;
             T::stack(&windows, axis)
         }),
+    ]
+}
+
+fn joins() -> Vec<Row> {
+    vec![
         Row::new("Views and joins", "pad", one, |g, v| {
             let value = Scalar::of(g.ty(v[0]).dtype, 2.0);
             let axis = last(g, v[0]);
@@ -136,6 +159,11 @@ pub fn rows() -> Vec<Row> {
         }),
         moved("concat", two, |d| Op::Concat { axis: d.len().saturating_sub(1) })
             .candle(Bound::Exact, |t| T::cat(t, last_of(&t[0]))),
+    ]
+}
+
+fn lookups_and_writes() -> Vec<Row> {
+    vec![
         Row::new(
             "Lookups and writes",
             "gather",
