@@ -1,7 +1,7 @@
 //! The attributes of softmax attention.
 
 use crate::dtype::DType;
-use crate::op::Scalar;
+use crate::scalar::Scalar;
 
 /// How [`crate::Op::Attention`] makes weights of `q k^T`. Per head, with queries `i` below `S`, keys `j` below
 /// `T`, and `own = i + (T - S)` the position of query `i` among the keys:

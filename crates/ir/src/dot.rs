@@ -7,18 +7,13 @@
 mod row_factor;
 
 use crate::access::inner_runs;
+pub use crate::activations::{ACTIVATIONS, BLOCK, rounding};
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS, whole_param};
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
-
-/// Block format that activations are quantized to.
-pub const ACTIVATIONS: Format = Format::Q8_1;
-
-/// Elements per scale of the quantized activations.
-pub const BLOCK: i64 = 32;
 
 /// Invocations that quantize one block together, four elements each.
 pub const LANES: u32 = 8;
@@ -97,13 +92,6 @@ fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
     let shape = &graph.ty(rhs).shape;
     let whole = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % run == 0);
     (whole && inner_runs(graph, rhs, run).is_some()).then_some((leaf, format))
-}
-
-/// The node that quantizes a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
-pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
-    let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
-    let blocks = body.node(lhs.node).operands[0];
-    matches!(body.op(blocks), Op::Quantize(format) if *format == ACTIVATIONS).then_some(blocks.node)
 }
 
 /// The param with the quantized blocks of a matmul's left operand, in row order, if another kernel quantized it.

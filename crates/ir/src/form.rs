@@ -10,9 +10,9 @@ mod split;
 pub use self::segments::{results_fit, spare_bytes};
 pub use self::split::passes;
 use crate::access::anchor_reads;
+use crate::activations::rounding;
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
-use crate::dot;
 use crate::dtype::DType;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, Node, NodeId, Value};
@@ -493,7 +493,7 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
     }
     at.extend([row.clone(), inner]);
     // Quantizing an element reads its row only.
-    let source = dot::rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
+    let source = rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
     reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
 }

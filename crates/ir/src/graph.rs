@@ -13,7 +13,8 @@ use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
 use crate::infer::infer;
-use crate::op::{Op, ReduceKind, Scalar};
+use crate::op::{Op, ReduceKind};
+use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
 
 /// Position of a node in its graph.

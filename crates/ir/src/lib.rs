@@ -19,6 +19,7 @@
 //! ```
 
 pub mod access;
+mod activations;
 pub mod attention;
 pub mod caps;
 pub mod cost;
@@ -40,6 +41,7 @@ pub mod passes;
 pub mod philox;
 pub mod rewrite;
 pub mod round;
+pub mod scalar;
 pub mod scalar_eval;
 pub mod schedule;
 pub mod shape;
@@ -55,6 +57,7 @@ pub use dtype::{DType, Format};
 pub use elementwise::ElementwiseOp;
 pub use fusion::{Fusion, FusionKind};
 pub use graph::{Graph, GraphError, Node, NodeId, Output, Value};
-pub use op::{Op, ReduceKind, Scalar, ScanKind, ScatterKind};
+pub use op::{Op, ReduceKind, ScanKind, ScatterKind};
+pub use scalar::Scalar;
 pub use shape::{Shape, TensorType};
 pub use verify::{Diagnostic, Verified, verify};

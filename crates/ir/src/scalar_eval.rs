@@ -2,8 +2,8 @@
 
 use crate::dtype::DType;
 use crate::elementwise::{ElementwiseOp, Meaning};
-use crate::op::Scalar;
 use crate::round;
+use crate::scalar::Scalar;
 
 /// The value of `op` on `operands`, rounded once; `None` where the types do not fit.
 pub fn elementwise(op: ElementwiseOp, operands: &[Scalar]) -> Option<Scalar> {

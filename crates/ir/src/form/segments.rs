@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use super::{ContractionForm, MAX_TILE, Reason, Rows, Runs, Segment, no, output_root, rounded_root};
 use crate::access::anchor_reads;
+use crate::activations::{ACTIVATIONS, BLOCK};
 use crate::caps::DeviceCaps;
 use crate::dim::{Bindings, Dim};
-use crate::dot;
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Value};
 use crate::index::{AtomDef, AtomId, Atoms, Index};
@@ -141,10 +141,10 @@ impl Walk<'_> {
         let mut need = Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, runs: None };
         if rounded.is_some() {
             // Neighbours in memory are neighbours in a row only where rows are whole blocks.
-            if n.div_exact(&dot::BLOCK.into()).is_none() {
+            if n.div_exact(&BLOCK.into()).is_none() {
                 return no(format!("rows of {n} columns are no whole blocks"));
             }
-            (need.tile, need.staged) = (dot::BLOCK, true);
+            (need.tile, need.staged) = (BLOCK, true);
         }
         let from = Columns { column, run: None, atoms: vec![(id, 1, i64::MAX)] };
         self.reads(root, &at, &from, &mut need)?;
@@ -283,7 +283,7 @@ impl Walk<'_> {
     }
 }
 
-/// Bytes of shared memory that are left for results where activations are rounded into [three quarters](dot::supported) of
+/// Bytes of shared memory that are left for results where activations are rounded into [three quarters](crate::dot::supported) of
 /// it: reductions before the matmul take four for each invocation.
 pub fn spare_bytes(caps: &DeviceCaps) -> u32 {
     (caps.shared_memory_bytes / 4).saturating_sub(4 * caps.max_workgroup_invocations.min(1024))
@@ -295,7 +295,7 @@ pub fn results_fit(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> b
     // What is rounded elsewhere, and read so, may come into the kernel later.
     let rounds = match body.node(form.lhs.node).operands.first() {
         Some(blocks) if matches!(body.op(form.lhs), Op::Dequantize(_)) => {
-            body.ty(*blocks).dtype == DType::Block(dot::ACTIVATIONS)
+            body.ty(*blocks).dtype == DType::Block(ACTIVATIONS)
         }
         _ => false,
     };

@@ -2,8 +2,9 @@
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError, Value};
-use crate::op::{Op, Scalar};
+use crate::op::Op;
 use crate::rewrite::rebuild;
+use crate::scalar::Scalar;
 use crate::scalar_eval;
 
 /// The pass.

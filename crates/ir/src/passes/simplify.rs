@@ -4,9 +4,10 @@ use crate::caps::DeviceCaps;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp as E;
 use crate::graph::{Graph, GraphError, Node, Value};
-use crate::op::{Op, Scalar};
+use crate::op::Op;
 use crate::passes::fold_constants::uniform;
 use crate::rewrite::rebuild;
+use crate::scalar::Scalar;
 
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {

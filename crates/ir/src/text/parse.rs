@@ -10,7 +10,8 @@ use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
 use crate::fusion::{Fusion, FusionKind};
 use crate::graph::{Graph, NodeId, Value};
-use crate::op::{Op, ReduceKind, Scalar, ScanKind, ScatterKind};
+use crate::op::{Op, ReduceKind, ScanKind, ScatterKind};
+use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
 
 /// Why a text is not a graph.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::custom::{Custom, CustomCode};
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Op, Scalar};
+use crate::op::Op;
+use crate::scalar::Scalar;
 
 /// Prints operands, with `.result` only where a node has several.
 fn value(graph: &Graph, v: Value) -> String {
