@@ -9,12 +9,12 @@ use tallow_ir::{Bindings, DType, Dim, Graph, Shape, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-#[cfg(feature = "vulkan")]
-use crate::executable::run_shape;
 use crate::executable::{Executable, Prepared};
 use crate::lower::{Lowered, computed_constants, lower_function};
 use crate::outputs::OutputView;
 use crate::resident::Weight;
+#[cfg(feature = "vulkan")]
+use crate::resident::run_shape;
 use crate::shape::IntoShape;
 use crate::state::State;
 use crate::tensor::{Expr, Tensor};

@@ -7,9 +7,9 @@ use tallow_ir::{Bindings, DType, Graph, Op, TensorType};
 use tallow_reference::{Array, Data, Env, evaluate};
 
 use crate::error::{Error, Result};
-use crate::executable::{ExecStats, run_shape};
 use crate::outputs::RunOutput;
-use crate::resident::{GraphState, Weight, array, lock};
+use crate::resident::{GraphState, Weight, array, lock, run_shape};
+use crate::stats::ExecStats;
 
 /// A graph's weights and states, ready to be interpreted.
 #[derive(Debug)]

@@ -1,13 +1,11 @@
 //! Where tensors live and graphs run.
 
-use std::collections::HashMap;
 use std::sync::Once;
 
-use tallow_ir::{DType, Graph};
+use tallow_ir::DType;
 
+use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
-use crate::executable::{Executable, Prepared};
-use crate::resident::{GraphState, Weight};
 
 /// A device. Cheap to clone; clones are the same device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,70 +225,6 @@ impl Device {
             Device::Vulkan(device) => Some(device.evaluation()),
         }
     }
-
-    /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
-    /// quantized format as they lie in a GGUF file.
-    ///
-    /// # Errors
-    /// When the byte count is not that of the type, or memory runs out.
-    pub fn weight(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Weight> {
-        Weight::new(self, dtype, shape, bytes)
-    }
-
-    /// A tensor of zeros that outlives runs and that graphs update in place.
-    ///
-    /// # Errors
-    /// When `dtype` is a block format, or memory runs out.
-    pub fn state(&self, dtype: DType, shape: &[usize]) -> Result<GraphState> {
-        GraphState::new(self, dtype, shape)
-    }
-
-    /// Compiles `graph` for this device; its weight and state leaves are bound by name.
-    ///
-    /// # Errors
-    /// When the graph is invalid, or a leaf is missing, of another type or on another device.
-    pub fn compile(
-        &self,
-        graph: &Graph,
-        weights: &HashMap<String, Weight>,
-        states: &HashMap<String, GraphState>,
-    ) -> Result<Executable> {
-        Executable::compile(self, graph, weights, states)
-    }
-
-    /// Compiles a graph whose weights and states are bound later, so that they can be loaded meanwhile.
-    ///
-    /// # Errors
-    /// When the graph is invalid or needs what the device lacks.
-    pub fn prepare(&self, graph: &Graph) -> Result<Prepared> {
-        Prepared::new(self, graph)
-    }
-}
-
-/// Memory of a Vulkan device that this process takes, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceMemory {
-    /// Taken by tensors, weights, states, plans and transfers.
-    pub in_use: u64,
-    /// The most that was in use at once.
-    pub peak: u64,
-    /// Kept from tensors that were dropped, for those to come. It is given back to the driver where memory runs out.
-    pub cached: u64,
-    /// Buffers that there are, those that are kept among them.
-    pub buffers: u64,
-    /// What the driver lets this process have of the device's own memory, where it says so.
-    pub budget: Option<u64>,
-}
-
-/// A Vulkan device that there is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VulkanDeviceInfo {
-    /// The number that [`Device::new_vulkan`] takes.
-    pub ordinal: usize,
-    /// The driver's name for it.
-    pub name: String,
-    /// Kind, driver and Vulkan version, and why it cannot be used where it cannot.
-    pub description: String,
 }
 
 /// All Vulkan devices, in the order of their ordinals.

@@ -9,33 +9,32 @@ use crate::cpu::CpuExecutable;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::outputs::{Memory, OutputView, Outputs, RunOutput, Spare};
-use crate::resident::{GraphState, Weight, byte_count, check_bytes};
+use crate::resident::{GraphState, Weight, byte_count, check_bytes, run_shape};
+use crate::stats::ExecStats;
+#[cfg(feature = "vulkan")]
+use crate::vulkan_executable::VulkanExecutable;
 
-/// Figures of a compiled graph. Those of commands and memory are 0 on the interpreter, which has neither.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ExecStats {
-    /// Kernels launched in one run.
-    pub dispatches: usize,
-    /// Groups of dispatches that need no order among themselves.
-    pub levels: usize,
-    /// Barriers between the dispatches of one run.
-    pub barriers: usize,
-    /// The fewest barriers that any order could do with: the longest chain of dependent dispatches less one.
-    pub barriers_lower_bound: usize,
-    /// Size of the memory arena for intermediate values, in bytes.
-    pub arena_bytes: u64,
-    /// The largest set of intermediate values that live at one level, in bytes.
-    pub arena_lower_bound_bytes: u64,
-    /// Size of the weights as the device holds them, in bytes.
-    pub weight_bytes: u64,
-    /// Command buffers recorded so far.
-    pub recordings: usize,
-    /// Pipelines created so far.
-    pub pipelines: usize,
-    /// Time that compiling took, in milliseconds.
-    pub compile_ms: f64,
-    /// Kernels whose SPIR-V came from the cache on disk.
-    pub spirv_cache_hits: usize,
+impl Device {
+    /// Compiles `graph` for this device; its weight and state leaves are bound by name.
+    ///
+    /// # Errors
+    /// When the graph is invalid, or a leaf is missing, of another type or on another device.
+    pub fn compile(
+        &self,
+        graph: &Graph,
+        weights: &HashMap<String, Weight>,
+        states: &HashMap<String, GraphState>,
+    ) -> Result<Executable> {
+        Executable::compile(self, graph, weights, states)
+    }
+
+    /// Compiles a graph whose weights and states are bound later, so that they can be loaded meanwhile.
+    ///
+    /// # Errors
+    /// When the graph is invalid or needs what the device lacks.
+    pub fn prepare(&self, graph: &Graph) -> Result<Prepared> {
+        Prepared::new(self, graph)
+    }
 }
 
 /// A graph compiled for one device, with its weights and states bound.
@@ -61,7 +60,7 @@ struct Wants {
 enum Program {
     Cpu(CpuExecutable),
     #[cfg(feature = "vulkan")]
-    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>),
+    Vulkan(Arc<VulkanExecutable>),
 }
 
 /// A graph compiled for one device, whose weights and states need not be there yet: kernels and plan, no memory.
@@ -140,9 +139,8 @@ impl Prepared {
                     Some(kernels) => kernels,
                     None => &device.kernels(&self.graph)?,
                 };
-                let executable =
-                    crate::vulkan::VulkanExecutable::new(device, &self.graph, kernels, weights, states)?;
-                Program::Vulkan(std::sync::Arc::new(executable))
+                let executable = VulkanExecutable::new(device, &self.graph, kernels, weights, states)?;
+                Program::Vulkan(Arc::new(executable))
             }
         };
         let wants = Wants::of(&self.graph);
@@ -325,7 +323,7 @@ pub struct Pending {
 enum Run {
     Done(Outputs),
     #[cfg(feature = "vulkan")]
-    Vulkan(std::sync::Arc<crate::vulkan::VulkanExecutable>, u64, Outputs),
+    Vulkan(Arc<VulkanExecutable>, u64, Outputs),
 }
 
 impl Pending {
@@ -445,9 +443,4 @@ fn plain_bytes(ty: &TensorType, bindings: &Bindings) -> Option<usize> {
     let extent = |d: &Dim| usize::try_from(d.eval(bindings)?).ok();
     let times = |bytes: usize, d: &Dim| bytes.checked_mul(extent(d)?);
     ty.shape.dims().iter().try_fold(ty.dtype.size()?, times)
-}
-
-/// The extents of a type under symbol values.
-pub(crate) fn run_shape(ty: &TensorType, bindings: &Bindings) -> Result<Vec<usize>> {
-    ty.shape.eval(bindings).ok_or_else(|| Error::SymbolicShape { shape: ty.shape.clone() })
 }

@@ -35,6 +35,7 @@ mod cpu;
 mod create;
 mod custom;
 mod device;
+mod device_info;
 pub mod display;
 #[cfg(feature = "vulkan")]
 mod donate;
@@ -75,6 +76,7 @@ pub mod safetensors;
 mod scatter;
 pub mod shape;
 mod state;
+mod stats;
 mod tensor;
 mod trace;
 mod values;
@@ -83,17 +85,20 @@ mod windows;
 
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
+#[cfg(feature = "vulkan")]
+mod vulkan_executable;
 
 pub use compile::{Function, Input, compile};
 pub use compile_check::CompileOnlyDevice;
 pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
-pub use device::{Device, DeviceMemory, VulkanDeviceInfo, vulkan_devices};
+pub use device::{Device, vulkan_devices};
+pub use device_info::{DeviceMemory, VulkanDeviceInfo};
 pub use einsum::einsum;
 pub use element::WithDType;
 pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
-pub use executable::{ExecStats, Executable, Pending, Prepared};
+pub use executable::{Executable, Pending, Prepared};
 pub use extents::Shape;
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
@@ -102,6 +107,7 @@ pub use plan::{MemoryPlan, device_bytes, plan_memory};
 pub use resident::{GraphState, Weight};
 pub use shape::D;
 pub use state::State;
+pub use stats::ExecStats;
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;

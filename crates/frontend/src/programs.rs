@@ -229,13 +229,18 @@ type Cache = IndexMap<Key, Arc<Family>, RandomState>;
 
 fn cache() -> MutexGuard<'static, Cache> {
     static CACHE: OnceLock<Mutex<Cache>> = OnceLock::new();
-    lock(CACHE.get_or_init(Mutex::default))
+    lock(CACHE.get_or_init(|| {
+        #[cfg(feature = "vulkan")]
+        crate::vulkan::when_unused(forget);
+        Mutex::default()
+    }))
 }
 
 /// Drops the programs of a device that nobody uses any more, and with them the device.
 #[cfg(feature = "vulkan")]
-pub(crate) fn forget(device: &Device) {
-    let forgotten: Vec<_> = cache().extract_if(.., |key, _| key.device == *device).collect();
+fn forget(device: &crate::vulkan::VulkanDevice) {
+    let is_on_device = |key: &Key| matches!(&key.device, Device::Vulkan(of) if of == device);
+    let forgotten: Vec<_> = cache().extract_if(.., |key, _| is_on_device(key)).collect();
     // Without the lock: dropping waits for the device.
     drop(forgotten);
 }

@@ -2,11 +2,30 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tallow_ir::{DType, TensorType};
+use tallow_ir::{Bindings, DType, TensorType};
 use tallow_reference::Array;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+
+impl Device {
+    /// Makes `bytes` resident as a constant tensor: row-major and little-endian, or the blocks of a
+    /// quantized format as they lie in a GGUF file.
+    ///
+    /// # Errors
+    /// When the byte count is not that of the type, or memory runs out.
+    pub fn weight(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Weight> {
+        Weight::new(self, dtype, shape, bytes)
+    }
+
+    /// A tensor of zeros that outlives runs and that graphs update in place.
+    ///
+    /// # Errors
+    /// When `dtype` is a block format, or memory runs out.
+    pub fn state(&self, dtype: DType, shape: &[usize]) -> Result<GraphState> {
+        GraphState::new(self, dtype, shape)
+    }
+}
 
 /// A constant tensor on a device. Cheap to clone; clones share the data.
 #[derive(Clone, Debug)]
@@ -218,4 +237,9 @@ pub(crate) fn check_bytes(
         }
         None => Err(Error::InvalidArgument { op: what, why: format!("{ty} has no byte size") }),
     }
+}
+
+/// The extents of a type under symbol values.
+pub(crate) fn run_shape(ty: &TensorType, bindings: &Bindings) -> Result<Vec<usize>> {
+    ty.shape.eval(bindings).ok_or_else(|| Error::SymbolicShape { shape: ty.shape.clone() })
 }

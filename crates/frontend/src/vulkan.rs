@@ -1,21 +1,16 @@
-//! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::GraphState`] and [`crate::Executable`].
+//! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::GraphState`] and tensors.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tallow_ir::{Bindings, Graph, TensorType};
-use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError, Executable as Recorded};
+use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError};
 use tallow_runtime::lazy::{DeviceValue, Operands, Plan};
-use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
-use crate::device::{Device, DeviceMemory, VulkanDeviceInfo};
+use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
 use crate::error::{Error, Result};
-use crate::executable::ExecStats;
-use crate::outputs::{OutputView, RunOutput};
-use crate::resident::{GraphState, Weight};
 
 /// An open Vulkan device; clones are the same device.
 #[derive(Clone)]
@@ -29,14 +24,21 @@ pub struct VulkanDevice {
 /// What users of a device share: they, their tensors and their functions. With it go the device's programs.
 struct User(Arc<Context>);
 
+/// Drops what is cached for a device.
+static FORGET: OnceLock<fn(&VulkanDevice)> = OnceLock::new();
+
+/// `forget` is called whenever the last user of a device is gone. The one cache of programs calls this.
+pub(crate) fn when_unused(forget: fn(&VulkanDevice)) {
+    FORGET.get_or_init(|| forget);
+}
+
 impl Drop for User {
     fn drop(&mut self) {
-        let context = self.0.clone();
-        crate::programs::forget(&Device::Vulkan(VulkanDevice {
-            context,
-            evaluation: Arc::default(),
-            _user: None,
-        }));
+        // What was never set has cached nothing.
+        if let Some(forget) = FORGET.get() {
+            let context = self.0.clone();
+            forget(&VulkanDevice { context, evaluation: Arc::default(), _user: None });
+        }
     }
 }
 
@@ -54,11 +56,11 @@ impl fmt::Debug for VulkanDevice {
     }
 }
 
-fn no_vulkan(error: RuntimeError) -> Error {
+pub(crate) fn no_vulkan(error: RuntimeError) -> Error {
     Error::NoVulkan(error.to_string())
 }
 
-fn device_error(error: ExecError) -> Error {
+pub(crate) fn device_error(error: ExecError) -> Error {
     match error {
         ExecError::Device(RuntimeError::OutOfMemory { what, bytes, reason }) => {
             Error::OutOfMemory { what, bytes, reason }
@@ -236,7 +238,7 @@ pub(crate) fn devices() -> Result<Vec<VulkanDeviceInfo>> {
 #[derive(Clone)]
 pub(crate) struct StateOnDevice {
     context: Arc<Context>,
-    state: DeviceState,
+    pub(crate) state: DeviceState,
 }
 
 impl fmt::Debug for StateOnDevice {
@@ -308,135 +310,5 @@ impl LazyPlan {
 
     pub fn explain(&self) -> String {
         format!("device {}\n{}", self.device.name(), self.plan.compiled().module().explain())
-    }
-}
-
-/// A recorded graph.
-pub(crate) struct VulkanExecutable {
-    device: VulkanDevice,
-    recorded: Recorded,
-}
-
-impl fmt::Debug for VulkanExecutable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VulkanExecutable({:?}, {:?})", self.device, self.recorded.counts())
-    }
-}
-
-/// Timestamps and splitting, from `TALLOW_TIMINGS=1` and `TALLOW_SPLIT=N` (dispatches a submission).
-fn record_options() -> Result<RecordOptions> {
-    let variable = |name| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
-    let split_after = match variable("TALLOW_SPLIT").map(|v| (v.trim().parse::<usize>(), v)) {
-        None => None,
-        Some((Ok(n), _)) if n > 0 => Some(n),
-        Some((_, value)) => {
-            let reason = "expected a number of dispatches, at least 1".to_string();
-            return Err(no_vulkan(RuntimeError::BadOption { variable: "TALLOW_SPLIT", value, reason }));
-        }
-    };
-    let timing = match variable("TALLOW_TIMINGS").is_some_and(|v| v != "0") {
-        true => Timing::Dispatches,
-        false => Timing::Off,
-    };
-    Ok(RecordOptions { timing, split_after, ..RecordOptions::default() })
-}
-
-impl VulkanExecutable {
-    pub fn new(
-        device: &VulkanDevice,
-        graph: &Graph,
-        kernels: &Compiled,
-        weights: &HashMap<String, Weight>,
-        states: &HashMap<String, GraphState>,
-    ) -> Result<VulkanExecutable> {
-        let elsewhere =
-            |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
-        let (mut on_device, mut kept) = (HashMap::new(), HashMap::new());
-        for (_, node) in graph.nodes() {
-            match &node.op {
-                tallow_ir::Op::Weight { name, .. } => {
-                    let weight = weights.get(name).and_then(Weight::on_vulkan);
-                    on_device.insert(name.clone(), weight.ok_or_else(|| elsewhere("weight", name))?.clone());
-                }
-                tallow_ir::Op::State { name, .. } => {
-                    let state = states.get(name).and_then(GraphState::on_vulkan);
-                    kept.insert(name.clone(), state.ok_or_else(|| elsewhere("state", name))?.state.clone());
-                }
-                _ => {}
-            }
-        }
-        let recorded = kernels.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
-        Ok(VulkanExecutable { device: device.clone(), recorded })
-    }
-
-    pub fn start(&self, bindings: &Bindings, inputs: &[(&str, &[u8])]) -> Result<u64> {
-        self.recorded.start(bindings, inputs).map_err(device_error)
-    }
-
-    pub fn start_with(
-        &self,
-        bindings: &Bindings,
-        write: &mut dyn FnMut(&str, &mut [u8]) -> Result<()>,
-    ) -> Result<u64> {
-        // The runtime knows no errors but its own; the caller's comes back as it was.
-        let mut failed = None;
-        let run = self.recorded.start_with(bindings, &mut |name, bytes| {
-            write(name, bytes).map_err(|error| {
-                let why = error.to_string();
-                failed = Some(error);
-                why
-            })
-        });
-        run.map_err(|error| failed.unwrap_or_else(|| device_error(error)))
-    }
-
-    pub fn finish_with(&self, run: u64, bindings: &Bindings, read: &mut dyn FnMut(OutputView)) -> Result<()> {
-        self.recorded
-            .finish_with(run, bindings, &mut |name, shape, dtype, bytes| {
-                read(OutputView { name, shape, dtype, bytes });
-            })
-            .map_err(device_error)
-    }
-
-    /// Waits for the run and reads its results into `outputs`, which is empty or holds those of an earlier run.
-    pub fn finish(&self, run: u64, bindings: &Bindings, outputs: &mut Vec<RunOutput>) -> Result<()> {
-        let results = self.recorded.results(run).map_err(device_error)?;
-        let first = outputs.len().min(results.tensors().len());
-        outputs.truncate(first);
-        for output in &results.tensors()[first..] {
-            let (name, dtype) = (output.name.clone(), output.ty.dtype);
-            outputs.push(RunOutput { name, shape: vec![], dtype, bytes: vec![] });
-        }
-        for (at, output) in outputs.iter_mut().enumerate() {
-            results.read(at, bindings, &mut output.shape, &mut output.bytes).map_err(device_error)?;
-        }
-        Ok(())
-    }
-
-    pub fn stats(&self) -> ExecStats {
-        let compiled = self.recorded.compiled();
-        let (plan, counts) = (&compiled.module().plan, self.recorded.counts());
-        let counters = self.device.context.counters();
-        ExecStats {
-            dispatches: counts.dispatches,
-            levels: plan.levels.len(),
-            barriers: counts.barriers_between,
-            barriers_lower_bound: plan.barriers_lower_bound,
-            arena_bytes: plan.arena.bytes,
-            arena_lower_bound_bytes: plan.arena.lower_bound_bytes,
-            weight_bytes: self.recorded.weight_bytes(),
-            recordings: self.recorded.recordings(),
-            pipelines: counters.pipelines_created as usize,
-            compile_ms: compiled.millis,
-            spirv_cache_hits: compiled.spirv.cache_hits,
-        }
-    }
-
-    pub fn explain(&self) -> String {
-        format!("device {}\n{}", self.device.name(), self.recorded.compiled().module().explain())
-    }
-
-    pub fn timings(&self) -> Vec<(String, u64)> {
-        self.recorded.timings().unwrap_or_default()
     }
 }
