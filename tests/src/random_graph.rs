@@ -8,6 +8,7 @@
 mod builder;
 mod contractions;
 mod custom;
+mod item;
 mod maps;
 mod order;
 mod rounds;

@@ -31,6 +31,8 @@ mod llm;
 #[cfg(feature = "vulkan")]
 mod llm_host;
 #[cfg(feature = "vulkan")]
+mod llm_steps;
+#[cfg(feature = "vulkan")]
 mod measure;
 #[cfg(feature = "vulkan")]
 mod run;

@@ -17,66 +17,16 @@ use crate::Options;
 use crate::check::nmse;
 use crate::data::random;
 use crate::error::{BenchError, Result};
-use crate::llm_host;
 use crate::measure::{Took, micros_since, repeat};
 use crate::plan::ModelPlan;
 use crate::report::Row;
 use crate::run::{Dispatches, by_kernel, rounded};
 use crate::shapes::Shape;
 use crate::threads::in_order;
-use crate::work::{Bound, F32_LIMIT, INTEGER_ERROR};
+use crate::work::{F32_LIMIT, INTEGER_ERROR};
 
 /// Multiply-adds a token that are not too many for the interpreter, which checks smaller models.
 const INTERPRETED: u64 = 1 << 23;
-
-/// The figures of a model's steps; if something fails, its row says why.
-pub fn measure(
-    context: &Arc<Context>,
-    planned: &ModelPlan,
-    options: &Options,
-    ceilings: &[Row],
-) -> Vec<(Row, Dispatches)> {
-    let mut rows = vec![];
-    if planned.start {
-        rows.push(llm_host::start(context, planned, options));
-    }
-    if !(planned.decode || planned.prefill || planned.greedy) {
-        return rows;
-    }
-    let model = match Model::load(context, planned, options) {
-        Ok(model) => model,
-        Err(error) => {
-            let row = Row { name: planned.name("load"), failed: Some(error.to_string()), ..Row::default() };
-            rows.push((row, vec![]));
-            return rows;
-        }
-    };
-    let checked = model.check();
-    let steps = [("decode", planned.decode), ("prefill", planned.prefill), ("greedy", planned.greedy)];
-    for (step, _) in steps.into_iter().filter(|(_, asked)| *asked) {
-        let mut row = Row { name: planned.name(step), ..Row::default() };
-        let done = match &checked {
-            Ok((error, elements)) => {
-                (row.nmse, row.checked) = (Some(*error), *elements);
-                match step {
-                    "decode" => model.decode(options, &mut row),
-                    "prefill" => model.prefill(options, &mut row),
-                    _ => llm_host::greedy(context, &model, options, &mut row),
-                }
-            }
-            Err(error) => Err(BenchError::Wrong(error.to_string())),
-        };
-        match done {
-            Ok(dispatches) => {
-                let bound = if step == "prefill" { Bound::Matrix } else { Bound::Read };
-                row.share_of(bound.ceilings(), ceilings);
-                rows.push((row, dispatches));
-            }
-            Err(error) => rows.push((Row { failed: Some(error.to_string()), ..row }, vec![])),
-        }
-    }
-    rows
-}
 
 /// A model on the device.
 pub(crate) struct Model {
@@ -91,7 +41,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
+    pub(crate) fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
         let ModelPlan { shape, format, .. } = *planned;
         let llama = shape.llama(format);
         let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
@@ -134,7 +84,7 @@ impl Model {
 
     /// Whether prefill and decode, which are other kernels, agree on the logits after a few tokens, and with the
     /// interpreter if the model is small: the error, and how many logits were compared.
-    fn check(&self) -> Result<(f64, usize)> {
+    pub(crate) fn check(&self) -> Result<(f64, usize)> {
         let count = 6;
         let tokens = self.tokens(count);
         let decode = self.instance(&self.decode, Timing::Off)?;
@@ -205,7 +155,7 @@ impl Model {
     }
 
     /// Tokens one by one from an empty context, several times: times of one token.
-    fn decode(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    pub(crate) fn decode(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
         let executable = self.instance(&self.decode, Timing::Run)?;
         let tokens = self.tokens(self.shape.decode);
         let per_token = 1.0 / self.shape.decode as f64;
@@ -228,7 +178,7 @@ impl Model {
     }
 
     /// A prompt at once, several times: times of the whole prompt.
-    fn prefill(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    pub(crate) fn prefill(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
         let executable = self.instance(&self.prefill, Timing::Run)?;
         let count = self.shape.prefill;
         let tokens = self.tokens(count);

@@ -12,7 +12,7 @@ use crate::error::{BenchError, Result};
 use crate::plan::Plan;
 use crate::report::{Row, Table, line};
 use crate::work::Bound;
-use crate::{CEILINGS, Options, ceilings, llm, run as run_work};
+use crate::{CEILINGS, Options, ceilings, llm_steps, run as run_work};
 
 /// Where rows go.
 struct Report<'a> {
@@ -92,7 +92,7 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
         list_dispatches(report.out, &dispatches)?;
     }
     for model in &plan.models {
-        for (row, dispatches) in llm::measure(&context, model, options, &ceilings) {
+        for (row, dispatches) in llm_steps::measure(&context, model, options, &ceilings) {
             report.add(row)?;
             list_dispatches(report.out, &dispatches)?;
         }

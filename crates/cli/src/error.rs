@@ -3,6 +3,11 @@
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
+use tallow_gguf::{Format, GgufError};
+use tallow_quant::QuantError;
+
+use crate::importance::ImportanceError;
+use crate::mixes::MIXES;
 use crate::terminal::escaped;
 
 /// Result of every subcommand.
@@ -59,10 +64,10 @@ pub enum Error {
     CompileDevice(#[source] tallow::Error),
     /// A model could not be quantized.
     #[error(transparent)]
-    Quantize(#[from] crate::quantize::QuantizeError),
+    Quantize(#[from] QuantizeError),
     /// Importance could not be measured.
     #[error(transparent)]
-    Imatrix(#[from] crate::imatrix::ImatrixError),
+    Imatrix(#[from] ImatrixError),
     /// Writing to standard output failed.
     #[error("cannot write to standard output")]
     Output(#[from] std::io::Error),
@@ -110,6 +115,98 @@ pub enum Error {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+}
+
+/// Why a model was not quantized.
+#[derive(Debug, thiserror::Error)]
+pub enum QuantizeError {
+    /// A mix that there is not.
+    #[error("--type {asked:?} is none of {}", MIXES.iter().map(|mix| mix.name).collect::<Vec<_>>().join(", "))]
+    UnknownMix {
+        /// What was asked for.
+        asked: String,
+    },
+    /// A format that there is not.
+    #[error("{option} {asked:?} is no format that values can be quantized to")]
+    UnknownFormat {
+        /// The option.
+        option: &'static str,
+        /// What was asked for.
+        asked: String,
+    },
+    /// The source has lost bits already.
+    #[error(
+        "tensor {tensor} is quantized already ({format}), and would lose more than from F16 or F32; \
+         --allow-requantize does it all the same"
+    )]
+    Requantize {
+        /// The tensor.
+        tensor: String,
+        /// Its format.
+        format: Format,
+    },
+    /// The result would overwrite the source, or a shard of it.
+    #[error("{} is the model itself", .0.display())]
+    Itself(PathBuf),
+    /// No thread can work.
+    #[error("--threads must be at least 1")]
+    Threads,
+    /// The importance matrix is none.
+    #[error(transparent)]
+    Importance(#[from] ImportanceError),
+    /// The importance matrix is of another model.
+    #[error("tensor {tensor} has {expected} columns, the importance matrix has {got} for it")]
+    ImportanceShape {
+        /// The tensor.
+        tensor: String,
+        /// Matrices and columns of the tensor.
+        expected: String,
+        /// What the importance matrix has.
+        got: String,
+    },
+    /// A tensor could not be converted.
+    #[error("tensor {tensor}")]
+    Tensor {
+        /// The tensor.
+        tensor: String,
+        /// Why not.
+        source: QuantError,
+    },
+    /// The result could not be written.
+    #[error("cannot write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: GgufError,
+    },
+}
+
+/// Why there is no importance matrix.
+#[derive(Debug, thiserror::Error)]
+pub enum ImatrixError {
+    /// The text could not be read.
+    #[error("cannot read {}", .path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The text has no tokens.
+    #[error("{}: no text", .0.display())]
+    NoText(PathBuf),
+    /// What came out of the model are no numbers.
+    #[error("the inputs of {0} are no finite numbers; the weights or the computation are broken")]
+    NotFinite(String),
+    /// The result could not be written.
+    #[error("cannot write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: GgufError,
     },
 }
 

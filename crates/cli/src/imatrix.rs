@@ -4,7 +4,6 @@
 //! it expects at the beginning; a rest shorter than a chunk is left out.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::GgufError;
@@ -12,37 +11,10 @@ use tallow_models::{LoadOptions, Progress};
 
 use crate::args::ImatrixArgs;
 use crate::device::choose_for;
-use crate::error::{Error, Result};
+use crate::error::{Error, ImatrixError, Result};
 use crate::importance::{Entry, Importance};
 use crate::load::open;
 use crate::unfinished::Unfinished;
-
-/// Why there is no importance matrix.
-#[derive(Debug, thiserror::Error)]
-pub enum ImatrixError {
-    /// The text could not be read.
-    #[error("cannot read {}", .path.display())]
-    Text {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The text has no tokens.
-    #[error("{}: no text", .0.display())]
-    NoText(PathBuf),
-    /// What came out of the model are no numbers.
-    #[error("the inputs of {0} are no finite numbers; the weights or the computation are broken")]
-    NotFinite(String),
-    /// The result could not be written.
-    #[error("cannot write {}", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: GgufError,
-    },
-}
 
 /// Runs the command.
 pub fn imatrix(args: &ImatrixArgs) -> Result<()> {

@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod chat;
+mod command;
 mod compile_check;
 mod device;
 mod error;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use args::{Args, Command};
+use command::{Args, Command};
 use error::{Error, one_line};
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,80 +16,15 @@ use tallow_gguf::{
 use tallow_quant::QuantError;
 
 use crate::args::QuantizeArgs;
-use crate::error::{Error, Result};
-use crate::importance::{Importance, ImportanceError};
-use crate::mixes::{Chooser, MIXES, Mix, Model, Overrides, is_quantized};
+use crate::error::{Error, QuantizeError, Result};
+use crate::importance::Importance;
+use crate::mixes::{Chooser, Mix, Model, Overrides, is_quantized};
 use crate::unfinished::Unfinished;
 
 /// The version of ggml's quantized formats, `GGML_QNT_VERSION`.
 const QUANTIZATION_VERSION: u32 = 2;
 /// Elements that a core takes at a time: 1 MiB of floats.
 const PART: usize = 1 << 18;
-
-/// Why a model was not quantized.
-#[derive(Debug, thiserror::Error)]
-pub enum QuantizeError {
-    /// A mix that there is not.
-    #[error("--type {asked:?} is none of {}", MIXES.iter().map(|mix| mix.name).collect::<Vec<_>>().join(", "))]
-    UnknownMix {
-        /// What was asked for.
-        asked: String,
-    },
-    /// A format that there is not.
-    #[error("{option} {asked:?} is no format that values can be quantized to")]
-    UnknownFormat {
-        /// The option.
-        option: &'static str,
-        /// What was asked for.
-        asked: String,
-    },
-    /// The source has lost bits already.
-    #[error(
-        "tensor {tensor} is quantized already ({format}), and would lose more than from F16 or F32; \
-         --allow-requantize does it all the same"
-    )]
-    Requantize {
-        /// The tensor.
-        tensor: String,
-        /// Its format.
-        format: Format,
-    },
-    /// The result would overwrite the source, or a shard of it.
-    #[error("{} is the model itself", .0.display())]
-    Itself(PathBuf),
-    /// No thread can work.
-    #[error("--threads must be at least 1")]
-    Threads,
-    /// The importance matrix is none.
-    #[error(transparent)]
-    Importance(#[from] ImportanceError),
-    /// The importance matrix is of another model.
-    #[error("tensor {tensor} has {expected} columns, the importance matrix has {got} for it")]
-    ImportanceShape {
-        /// The tensor.
-        tensor: String,
-        /// Matrices and columns of the tensor.
-        expected: String,
-        /// What the importance matrix has.
-        got: String,
-    },
-    /// A tensor could not be converted.
-    #[error("tensor {tensor}")]
-    Tensor {
-        /// The tensor.
-        tensor: String,
-        /// Why not.
-        source: QuantError,
-    },
-    /// The result could not be written.
-    #[error("cannot write {}", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: GgufError,
-    },
-}
 
 /// A tensor and what becomes of it.
 struct Job<'a> {

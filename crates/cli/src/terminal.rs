@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
-use crate::error::Result;
-
 /// Standard output for text that a model generates. On a terminal, control characters but line ends and tabs are left
 /// out; a file or a pipe gets them as they are.
 pub struct Output {
@@ -27,9 +25,8 @@ impl Output {
     }
 
     /// Ends the line.
-    pub fn end_line(&mut self) -> Result<()> {
-        self.write("\n")?;
-        Ok(())
+    pub fn end_line(&mut self) -> std::io::Result<()> {
+        self.write("\n")
     }
 }
 

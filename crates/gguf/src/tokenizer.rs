@@ -6,6 +6,7 @@
 //! a fixed string of bytes.
 
 mod bpe;
+mod byte_level;
 mod charsmap;
 mod kind;
 mod pre;

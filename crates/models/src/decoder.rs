@@ -11,7 +11,8 @@ use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 use crate::error::{Error, Result};
 use crate::greedy::Step;
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
-use crate::model::{Activations, Decode, LoadOptions, Progress, check_tokens, f32s};
+use crate::options::{Activations, Decode, LoadOptions, Progress};
+use crate::tokens::{check_tokens, f32s};
 
 /// A model on a device: tokens in, logits out. The KV cache stays on the device.
 #[derive(Debug)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tallow_gguf::{DecodeStream, Tokenizer};
 
 use crate::error::Result;
-use crate::model::{Model, check_tokens};
+use crate::model::Model;
 use crate::sampler::{Sampler, SamplingOptions};
+use crate::tokens::check_tokens;
 
 /// How long and how to generate.
 #[derive(Clone, Debug, PartialEq)]

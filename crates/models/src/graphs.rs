@@ -6,7 +6,7 @@ use tallow_ir::Graph;
 use crate::decoder::{context, decode_step, prefill_step, with_cache};
 use crate::error::Result;
 use crate::llama::Llama;
-use crate::model::{Decode, LoadOptions};
+use crate::options::{Decode, LoadOptions};
 
 /// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
 /// with logits as its result, `greedy`, the decode step that chooses the token, and `prefill`. `options.decode` is not heeded.

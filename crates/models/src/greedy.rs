@@ -9,7 +9,7 @@ use tallow::{Device, Executable, GraphState, Outputs, Pending, Prepared, Weight}
 use crate::ahead::{self, AHEAD, Steps};
 use crate::error::{Error, Result};
 use crate::llama::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
-use crate::model::Decode;
+use crate::options::Decode;
 
 /// A decode step, as one executable or several that take turns.
 #[derive(Debug)]

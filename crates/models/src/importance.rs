@@ -12,7 +12,9 @@ use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, V
 
 use crate::error::{Error, Result};
 use crate::llama::{POS, Rows, SEQ, TOKENS};
-use crate::model::{ModelFile, Progress, check_tokens, f32s};
+use crate::model::ModelFile;
+use crate::options::Progress;
+use crate::tokens::{check_tokens, f32s};
 
 /// Beginning of the names of the outputs that are measured.
 const MEASURED: &str = "in_sum2.";

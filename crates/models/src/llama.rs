@@ -88,7 +88,7 @@ impl Llama {
             None => None,
             Some(info) => {
                 types.require(file, &info.name, &[pairs])?;
-                Some(crate::model::floats(file, info)?)
+                Some(crate::weights::floats(file, info)?)
             }
         };
         let rope =

@@ -7,7 +7,7 @@ use tallow_ir::{Op, TensorType};
 use crate::decoder::{context, decode_step, prefill_step, with_cache};
 use crate::error::Result;
 use crate::llama::Llama;
-use crate::model::LoadOptions;
+use crate::options::LoadOptions;
 
 /// The memory that a loaded model takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

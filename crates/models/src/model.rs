@@ -6,21 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallow::{Device, ExecStats, Executable, Weight};
-use tallow_gguf::{GgufFile, TensorInfo, Tokenizer, TokenizerOptions};
+use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 use tallow_ir::Graph;
 
-use crate::cache::CacheTypes;
-use crate::config::Architecture;
+use crate::config::{Architecture, LlamaConfig};
 use crate::decoder::{Decoder, context, upload};
 use crate::error::{Error, Result};
 use crate::llama::Llama;
+use crate::options::{LoadOptions, Progress};
+use crate::tensors;
+use crate::tokens::check_tokens;
+use crate::weights::WeightTypes;
 
 /// The values of `general.architecture` that can be loaded.
 pub const ARCHITECTURES: &[&str] =
     &[Architecture::Llama.name(), Architecture::Qwen2.name(), Architecture::Qwen3.name()];
-
-/// The most tokens that prefill takes in one run, where the caller does not say.
-pub const DEFAULT_CHUNK: usize = 512;
 
 /// A model file that was read and checked, with nothing on a device yet.
 #[derive(Debug)]
@@ -28,69 +28,6 @@ pub struct ModelFile {
     pub(crate) file: GgufFile,
     pub(crate) llama: Llama,
     tokenizer: Tokenizer,
-}
-
-/// What may be chosen when a model is loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// Positions of the key-value cache; the model's own context where not given.
-    pub context: Option<usize>,
-    /// The most prompt tokens in one run; 512 or the context where not given.
-    pub chunk: Option<usize>,
-    /// What weights are multiplied by.
-    pub activations: Activations,
-    /// How keys and values are kept.
-    pub cache: CacheTypes,
-    /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
-    /// for.
-    pub decode: Decode,
-}
-
-/// What a decode step gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Decode {
-    /// Logits, for [`Model::feed`].
-    #[default]
-    Logits,
-    /// The token with the largest logit, chosen on the device, for [`Model::feed_greedy`]. The logits stay there.
-    Token,
-}
-
-/// What weights are multiplied by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// Rounded where the device multiplies that faster: to 8 bits in decode steps, to f16 (as the weights are then) in
-    /// prefill with cooperative matrices.
-    #[default]
-    Auto,
-    /// As they are.
-    Exact,
-    /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
-    Rounded,
-}
-
-impl LoadOptions {
-    /// The most tokens in one run, of a cache of `context` positions.
-    pub(crate) fn chunk_within(&self, context: usize) -> usize {
-        self.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context)
-    }
-}
-
-/// What loading is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Weights are being copied to the device.
-    Upload {
-        /// Bytes that are there.
-        done: u64,
-        /// Bytes of all weights.
-        total: u64,
-    },
-    /// A graph is being compiled.
-    Compile {
-        /// Its name.
-        graph: &'static str,
-    },
 }
 
 impl ModelFile {
@@ -290,35 +227,23 @@ impl Model {
     }
 }
 
-/// Checks that tokens are there, fit the context behind `position`, and are in the vocabulary.
-pub(crate) fn check_tokens(tokens: &[u32], position: usize, context: usize, vocabulary: usize) -> Result<()> {
-    if tokens.is_empty() {
-        return Err(Error::EmptyPrompt);
+/// Everything in a file's head that keeps it from being loaded as a model, but for its tokenizer.
+///
+/// That is a hyperparameter that is missing or not supported; if there is none, each tensor that is missing, of another
+/// shape or of an unknown format. The list ends after `most` problems, as a file can claim any number of layers.
+pub fn problems(file: &GgufFile, most: usize) -> Vec<Error> {
+    if let Err(error) = file.metadata().get_str("general.architecture") {
+        return vec![error.into()];
     }
-    if position + tokens.len() > context {
-        return Err(Error::PromptTooLong { tokens: position + tokens.len(), context });
-    }
-    match tokens.iter().find(|t| **t as usize >= vocabulary) {
-        Some(&token) => Err(Error::UnknownToken { token, vocabulary }),
-        None => Ok(()),
-    }
-}
-
-/// The values of a small tensor of any plain float format.
-pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
-    let mut values = vec![0.0; info.elements()];
-    let format = info.format()?;
-    tallow_quant::dequantize(format, file.tensor_data(info)?, &mut values)
-        .map_err(|source| tallow_gguf::GgufError::Quant { tensor: info.name.clone(), source })?;
-    Ok(values)
-}
-
-/// Token ids as a graph's input.
-pub(crate) fn to_bytes(tokens: &[u32]) -> Vec<u8> {
-    tokens.iter().flat_map(|t| t.to_le_bytes()).collect()
-}
-
-/// The floats of an output.
-pub(crate) fn f32s(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b))
+    let config = match LlamaConfig::from_metadata(file.metadata()) {
+        Ok(config) => config,
+        Err(error) => return vec![error],
+    };
+    let types = WeightTypes::of_file(file);
+    let embedding = file.tensor("token_embd.weight");
+    let vocabulary = embedding.and_then(|info| info.shape.first()).copied().unwrap_or(0);
+    let expected = tensors::expected(&config, file, vocabulary);
+    let found: Vec<Error> =
+        expected.filter_map(|(name, shape)| types.require(file, &name, &shape).err()).take(most).collect();
+    if found.is_empty() { Llama::from_file(file).err().into_iter().collect() } else { found }
 }

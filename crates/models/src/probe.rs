@@ -11,7 +11,8 @@ use crate::decoder::upload;
 use crate::error::{Error, Result};
 use crate::llama::PROBE;
 use crate::memory::Memory;
-use crate::model::{LoadOptions, ModelFile};
+use crate::model::ModelFile;
+use crate::options::LoadOptions;
 
 /// Minimum and maximum number of timed runs.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;

@@ -5,7 +5,9 @@ use tallow::{Device, ExecStats, Executable};
 use crate::decoder::{states, with_cache};
 use crate::error::{Error, Result};
 use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
-use crate::model::{LoadOptions, ModelFile, Progress, check_tokens, f32s, to_bytes};
+use crate::model::ModelFile;
+use crate::options::{LoadOptions, Progress};
+use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// A model on a device that scores text: weights resident, two graphs compiled, a cache.
 ///

@@ -1,32 +1,8 @@
-//! The tensors that a model's hyperparameters ask for, and whether a file has them.
+//! The tensors that a model's hyperparameters ask for.
 
 use tallow_gguf::GgufFile;
 
 use crate::config::LlamaConfig;
-use crate::error::Error;
-use crate::llama::Llama;
-use crate::weights::WeightTypes;
-
-/// Everything in a file's head that keeps it from being loaded as a model, but for its tokenizer.
-///
-/// That is a hyperparameter that is missing or not supported; if there is none, each tensor that is missing, of another
-/// shape or of an unknown format. The list ends after `most` problems, as a file can claim any number of layers.
-pub fn problems(file: &GgufFile, most: usize) -> Vec<Error> {
-    if let Err(error) = file.metadata().get_str("general.architecture") {
-        return vec![error.into()];
-    }
-    let config = match LlamaConfig::from_metadata(file.metadata()) {
-        Ok(config) => config,
-        Err(error) => return vec![error],
-    };
-    let types = WeightTypes::of_file(file);
-    let embedding = file.tensor("token_embd.weight");
-    let vocabulary = embedding.and_then(|info| info.shape.first()).copied().unwrap_or(0);
-    let expected = expected(&config, file, vocabulary);
-    let found: Vec<Error> =
-        expected.filter_map(|(name, shape)| types.require(file, &name, &shape).err()).take(most).collect();
-    if found.is_empty() { Llama::from_file(file).err().into_iter().collect() } else { found }
-}
 
 /// Name and shape, outermost extent first, of every tensor that the graphs of a model read. Those that a model may leave
 /// out are listed where the file has them.

@@ -1,7 +1,7 @@
 //! The weights of a model: what the file has, as types of the IR, and how a graph reads them.
 
 use indexmap::IndexMap;
-use tallow_gguf::GgufFile;
+use tallow_gguf::{GgufFile, TensorInfo};
 use tallow_ir::{DType, Format, Graph, GraphError, Op, TensorType, Value};
 
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ impl WeightTypes {
     /// The tensors of a file that this program can read; one of another format is left out here and
     /// reported when the architecture asks for it.
     pub fn of_file(file: &GgufFile) -> WeightTypes {
-        let known = |t: &tallow_gguf::TensorInfo| {
+        let known = |t: &TensorInfo| {
             let format = t.format().ok()?;
             Some((t.name.clone(), TensorType::new(dtype(format), t.shape.as_slice())))
         };
@@ -73,4 +73,13 @@ pub fn weight(g: &mut Graph, types: &WeightTypes, name: &str) -> Result<Value, G
         | DType::BF16
         | DType::F64 => g.add(Op::Cast(DType::F32), &[leaf]),
     }
+}
+
+/// The values of a small tensor of any plain float format.
+pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
+    let mut values = vec![0.0; info.elements()];
+    let format = info.format()?;
+    tallow_quant::dequantize(format, file.tensor_data(info)?, &mut values)
+        .map_err(|source| tallow_gguf::GgufError::Quant { tensor: info.name.clone(), source })?;
+    Ok(values)
 }

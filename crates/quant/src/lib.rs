@@ -29,7 +29,7 @@ mod grids;
 mod planes;
 mod random;
 
-pub use blocks::iq4_nl::LEVELS as IQ4_LEVELS;
+pub use blocks::weighted::LEVELS as IQ4_LEVELS;
 pub use convert::{dequantize, dequantize_at, quantize, quantize_weighted};
 pub use error::QuantError;
 pub use format::{Format, FormatSpec, Plane};

@@ -3,27 +3,8 @@
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, Op, Scalar, Shape, Symbol, Value};
 
 use super::Options;
+use super::item::{Item, is_exact, range};
 use crate::rng::Rng;
-
-/// A value that later steps may use.
-#[derive(Clone, Copy, Debug)]
-pub struct Item {
-    /// The value.
-    pub value: Value,
-    /// No element is below.
-    pub low: f64,
-    /// No element is above.
-    pub high: f64,
-    /// Every device computes the same bits.
-    pub exact: bool,
-}
-
-impl Item {
-    /// The largest magnitude that an element may have.
-    pub fn bound(&self) -> f64 {
-        self.low.abs().max(self.high.abs())
-    }
-}
 
 /// Awkward extents: single elements, odd, prime, powers of two and their neighbours.
 const EXTENTS: [i64; 14] = [1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33, 64, 127];
@@ -180,8 +161,8 @@ impl Builder {
     pub fn apply(&mut self, op: ElementwiseOp, operands: &[Item]) -> Item {
         let values: Vec<Value> = operands.iter().map(|i| i.value).collect();
         let value = self.graph.elementwise(op, &values).expect(TYPED);
-        let (low, high) = super::maps::range(op, operands);
-        let exact = operands.iter().all(|i| i.exact) && super::maps::is_exact(op);
+        let (low, high) = range(op, operands);
+        let exact = operands.iter().all(|i| i.exact) && is_exact(op);
         let dtype = self.dtype(value);
         if dtype.is_int() {
             let (low, high) = wrapped(dtype, low, high);

@@ -2,7 +2,8 @@
 
 use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Format, Op, ReduceKind, Scalar, Shape, Value};
 
-use super::builder::{Builder, Item, wrapped};
+use super::builder::{Builder, wrapped};
+use super::item::Item;
 
 /// The largest sum that the narrow floats hold comfortably.
 fn sums_fit(dtype: DType, bound: f64) -> bool {

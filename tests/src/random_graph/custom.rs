@@ -2,7 +2,8 @@
 
 use tallow_ir::{DType, Op, Shape, Value};
 
-use super::builder::{Builder, Item};
+use super::builder::Builder;
+use super::item::Item;
 use crate::custom::mix;
 
 /// A kernel with two outputs over two f32 tensors of one size, which may be views of anything.

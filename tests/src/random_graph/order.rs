@@ -2,7 +2,8 @@
 
 use tallow_ir::{DType, Op, ScanKind, ScatterKind, Shape};
 
-use super::builder::{Builder, Item, wrapped};
+use super::builder::{Builder, wrapped};
+use super::item::Item;
 
 /// A running sum or product along a random axis.
 pub fn scan(b: &mut Builder) -> Option<Item> {

@@ -2,7 +2,8 @@
 
 use tallow_ir::{DType, Dim, ElementwiseOp as E, Op, ReduceKind, ScanKind, ScatterKind, Shape};
 
-use super::builder::{Builder, Item};
+use super::builder::Builder;
+use super::item::Item;
 use super::{contractions, custom, maps, order, states, views};
 use crate::fuzz::VIEWS;
 

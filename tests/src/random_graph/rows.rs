@@ -2,8 +2,9 @@
 
 use tallow_ir::{Dim, ElementwiseOp as E, Op, ReduceKind, Shape};
 
-use super::builder::{Builder, Item};
+use super::builder::Builder;
 use super::contractions::{products_of_rows, reduce_by};
+use super::item::Item;
 use super::maps::{random_binary, random_unary};
 
 /// A whole program over new inputs.

@@ -2,8 +2,9 @@
 
 use tallow_ir::{DType, Dim, ElementwiseOp, Op, Value};
 
-use super::builder::{Builder, Item};
+use super::builder::Builder;
 use super::contractions::attend;
+use super::item::Item;
 
 /// A state that is read, updated once or twice, and read again.
 pub fn update(b: &mut Builder) -> Option<Item> {

@@ -2,7 +2,8 @@
 
 use tallow_ir::{Dim, ElementwiseOp, Op, Scalar, Shape};
 
-use super::builder::{Builder, Item};
+use super::builder::Builder;
+use super::item::Item;
 
 /// A random view of a remembered value.
 pub fn view(b: &mut Builder) -> Option<Item> {

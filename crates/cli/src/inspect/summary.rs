@@ -8,7 +8,7 @@ use tallow::Device;
 use tallow::caps::{self, DeviceCaps};
 use tallow_gguf::{GgufError, GgufFile, Tokenizer, optional};
 use tallow_models::{ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Memory, ahead::AHEAD};
-use tallow_models::{config::LlamaConfig, llama::Llama, tensors};
+use tallow_models::{config::LlamaConfig, llama::Llama, model};
 
 use crate::args::InspectArgs;
 use crate::device::{choose, total_memory};
@@ -96,7 +96,7 @@ impl Summary {
     pub fn of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Summary {
         let metadata = file.metadata();
         let text = |key| metadata.get_str(key).ok().map(escaped);
-        let problems = tensors::problems(file, PROBLEMS);
+        let problems = model::problems(file, PROBLEMS);
         let supported =
             LlamaConfig::from_metadata(metadata).is_ok() && text("general.architecture").is_some();
         let mut reasons = model_reasons(file, &problems, supported);

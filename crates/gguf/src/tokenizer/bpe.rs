@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use tokenizers::Model as _;
 use tokenizers::models::bpe::BPE;
 
+use super::byte_level::byte_char;
 use super::pre::{PreTokenizer, Spelling};
 use super::split::Splitter;
 use super::vocab::{TokenSpelling, Vocab};
@@ -139,33 +140,6 @@ fn merges(metadata: &Metadata, pre: &PreTokenizer) -> Result<Vec<(String, String
     Ok(pairs)
 }
 
-/// The character that stands for a byte in a vocabulary: printable Latin-1 characters for
-/// themselves, all other bytes in order for the characters from U+0100 on (GPT-2's table).
-fn byte_char(byte: u8) -> char {
-    static CHARS: std::sync::LazyLock<Vec<char>> =
-        std::sync::LazyLock::new(|| (0..=u8::MAX).map(compute_byte_char).collect());
-    CHARS[usize::from(byte)]
-}
-
-fn compute_byte_char(byte: u8) -> char {
-    let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    if printable(byte) {
-        return char::from(byte);
-    }
-    let before = (0..byte).filter(|&b| !printable(b)).count() as u32;
-    char::from_u32(0x100 + before).expect("invariant: at most 256 characters above U+0100")
-}
-
-/// The bytes of a token's text. A text with a character that stands for no byte is itself.
-pub fn token_bytes(text: &str) -> Vec<u8> {
-    static BYTES: std::sync::LazyLock<std::collections::HashMap<char, u8>> =
-        std::sync::LazyLock::new(|| (0..=u8::MAX).map(|b| (byte_char(b), b)).collect());
-    text.chars()
-        .map(|c| BYTES.get(&c).copied())
-        .collect::<Option<Vec<u8>>>()
-        .unwrap_or_else(|| text.as_bytes().to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,15 +149,6 @@ mod tests {
         let (_, pre) = super::super::pre::find(name).unwrap();
         let pieces = Splitter::new(pre.patterns).unwrap().split(text);
         pieces.into_iter().map(|piece| text[piece].to_owned()).collect()
-    }
-
-    #[test]
-    fn bytes_and_characters_are_one_to_one() {
-        let all: std::collections::HashSet<char> = (0..=u8::MAX).map(byte_char).collect();
-        assert_eq!(all.len(), 256);
-        assert_eq!((byte_char(b' '), byte_char(b'\n'), byte_char(0xad)), ('Ġ', 'Ċ', 'Ń'));
-        assert_eq!(token_bytes("ĠcafÃ©"), " café".as_bytes());
-        assert_eq!(token_bytes("日"), "日".as_bytes());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::bpe::token_bytes as byte_level_bytes;
+use super::byte_level::token_bytes as byte_level_bytes;
 use crate::{GgufError, Metadata, optional};
 
 /// What a token is for (`tokenizer.ggml.token_type`, `enum llama_token_type`).

@@ -1,11 +1,8 @@
 //! IQ4_NL: `d` (f16), then 16 bytes of nibbles; byte `j` holds elements `j` (low) and `j + 16` (high).
 //! The value is `LEVELS[q] * d`.
 
-use super::weighted::{Levels, Uneven, scale};
+use super::weighted::{LEVELS, Levels, Uneven, scale};
 use super::{clamped_half, half_at, nibble, pack_nibbles, put_half, reciprocal};
-
-/// The levels of a nibble, here and in IQ4_XS: denser near zero, as weights are.
-pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The value of element `i` of 32.
 #[inline(always)]

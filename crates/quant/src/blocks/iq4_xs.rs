@@ -9,8 +9,7 @@
 //!
 //! The value is `d * (scale - 32) * LEVELS[q]`, with the levels of IQ4_NL.
 
-use super::iq4_nl::LEVELS;
-use super::weighted::{Uneven, scaled};
+use super::weighted::{LEVELS, Uneven, scaled};
 use super::{half_at, nibble, pack_nibbles, put_half};
 
 /// Where the levels start in the block.

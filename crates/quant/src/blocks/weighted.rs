@@ -10,8 +10,10 @@
 //! weights that the caller gives.
 
 use super::fit::{GROUP_MAX_EPS, nearest_int};
-use super::iq4_nl::LEVELS;
 use super::{clamped_half, largest_magnitude, range};
+
+/// The levels of a nibble, in IQ4_NL and IQ4_XS: denser near zero, as weights are.
+pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// How often the scales of a block are chosen, each time on the grid fitted to the choice before.
 const ROUNDS: usize = 4;

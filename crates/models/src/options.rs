@@ -1,0 +1,69 @@
+//! What may be chosen when a model is loaded, and how far loading is.
+
+use crate::cache::CacheTypes;
+
+/// The most tokens that prefill takes in one run, where the caller does not say.
+pub const DEFAULT_CHUNK: usize = 512;
+
+/// What may be chosen when a model is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Positions of the key-value cache; the model's own context where not given.
+    pub context: Option<usize>,
+    /// The most prompt tokens in one run; 512 or the context where not given.
+    pub chunk: Option<usize>,
+    /// What weights are multiplied by.
+    pub activations: Activations,
+    /// How keys and values are kept.
+    pub cache: CacheTypes,
+    /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
+    /// for.
+    pub decode: Decode,
+}
+
+/// What a decode step gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decode {
+    /// Logits, for [`crate::Model::feed`].
+    #[default]
+    Logits,
+    /// The token with the largest logit, chosen on the device, for [`crate::Model::feed_greedy`]. The logits stay there.
+    Token,
+}
+
+/// What weights are multiplied by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// Rounded where the device multiplies that faster: to 8 bits in decode steps, to f16 (as the weights are then) in
+    /// prefill with cooperative matrices.
+    #[default]
+    Auto,
+    /// As they are.
+    Exact,
+    /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
+    Rounded,
+}
+
+impl LoadOptions {
+    /// The most tokens in one run, of a cache of `context` positions.
+    pub(crate) fn chunk_within(&self, context: usize) -> usize {
+        self.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context)
+    }
+}
+
+/// What loading is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Weights are being copied to the device.
+    Upload {
+        /// Bytes that are there.
+        done: u64,
+        /// Bytes of all weights.
+        total: u64,
+    },
+    /// A graph is being compiled.
+    Compile {
+        /// Its name.
+        graph: &'static str,
+    },
+}
