@@ -91,7 +91,7 @@ pub fn compile(
         weights.insert(name, tensor.as_weight()?);
     }
     for (name, tensor, blocks) in blocks {
-        weights.insert(name, blocks.weight(&tensor)?);
+        weights.insert(name, blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?);
     }
     drop(evaluation);
     let states = Captured::of(captured, &versions);

@@ -9,8 +9,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::lower::{ByNode, Lowered, address};
-use crate::tensor::{Expr, Node, Tensor};
+use crate::lower::{ByNode, Lowered};
+use crate::tensor::{Expr, Node, Tensor, address};
 
 /// Smaller values are not worth the search.
 const LEAST_BYTES: u64 = 1 << 10;

@@ -372,6 +372,11 @@ pub enum Error {
     ),
 }
 
+/// The error of an evaluation after which a tensor has no value.
+pub(crate) fn no_value(op: &str) -> Error {
+    Error::Invalid { graph: op.into(), why: "it gave no value".into() }
+}
+
 impl Error {
     /// An error of the caller's own words.
     pub fn msg(message: impl std::fmt::Display) -> Error {

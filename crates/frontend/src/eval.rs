@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "vulkan")]
+use crate::blocks::Blocks;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Result, no_value};
 use crate::lower::{lower, pending};
 use crate::pieces::pieces;
 use crate::programs::{Found, Missing, find};
-#[cfg(feature = "vulkan")]
-use crate::quantized::Blocks;
 use crate::tensor::{Expr, Tensor};
 
 /// Computes several tensors at once: what they share is computed once, and independent parts of one plan
@@ -60,14 +60,21 @@ fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>
     }
 }
 
-pub(crate) fn no_value(op: &str) -> Error {
-    Error::Invalid { graph: op.into(), why: "it gave no value".into() }
-}
-
 impl Tensor {
+    /// Computes the value, if it is not known.
+    pub(crate) fn compute(&self, op: &'static str) -> Result<()> {
+        eval_for(op, &[self])
+    }
+
+    /// # Errors
+    /// When the value depends on an input of a function being compiled.
+    pub(crate) fn check_outside_function(&self, op: &'static str) -> Result<()> {
+        pending(op, &[self]).map(drop)
+    }
+
     /// The value's bytes, computed if need be.
     pub(crate) fn bytes(&self, op: &'static str) -> Result<Arc<Vec<u8>>> {
-        eval_for(op, &[self])?;
+        self.compute(op)?;
         self.host_bytes()?.ok_or_else(|| no_value(op))
     }
 
@@ -89,7 +96,7 @@ impl Tensor {
                 Ok(value)
             }
             Expr::Blocks(blocks) if self.dtype().size().is_some() => {
-                let weight = blocks.weight(self)?;
+                let weight = blocks.weight(self.device(), self.dtype(), self.const_dims()?)?;
                 let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?;
                 Ok(device.value_of(weight))
             }

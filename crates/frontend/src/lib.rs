@@ -28,6 +28,7 @@
 //! What this crate never does: write kernels (`tallow-codegen`) or call Vulkan (`tallow-runtime`).
 
 mod activation;
+mod blocks;
 mod compile;
 mod compile_check;
 mod conv;

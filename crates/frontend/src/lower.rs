@@ -7,10 +7,10 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use tallow_ir::{DType, Dim, Graph, Op, Scalar, Symbol, Value};
 
+use crate::blocks::Blocks;
 use crate::error::{Error, Result};
-use crate::quantized::Blocks;
 use crate::state::State;
-use crate::tensor::{Expr, Node, Tensor};
+use crate::tensor::{Expr, Node, Tensor, address};
 
 /// A graph of expressions and the tensors that its leaves stand for.
 pub(crate) struct Lowered {
@@ -217,11 +217,6 @@ fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
         }
     }
     order
-}
-
-/// Identifies a node while its tensor is alive.
-pub(crate) fn address(tensor: &Tensor) -> *const Node {
-    Arc::as_ptr(&tensor.0)
 }
 
 /// Whether every value of the type is that of 32 bits.

@@ -7,8 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use tallow_ir::Op;
 
-use crate::lower::address;
-use crate::tensor::{Expr, Node, Tensor};
+use crate::tensor::{Expr, Node, Tensor, address};
 
 /// Steps of a piece, about.
 const PIECE: usize = 1024;

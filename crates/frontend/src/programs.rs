@@ -14,17 +14,17 @@ use indexmap::IndexMap;
 use tallow_ir::Bindings;
 use tallow_ir::{Graph, Op, Scalar, Symbol, rewrite::rebuild};
 
+use crate::blocks::Blocks;
 use crate::device::Device;
 #[cfg(feature = "vulkan")]
 use crate::donate::{Holders, is_worthwhile};
 use crate::error::Result;
 #[cfg(feature = "vulkan")]
-use crate::eval::no_value;
+use crate::error::no_value;
 #[cfg(feature = "vulkan")]
 use crate::executable::verified;
 use crate::executable::{Executable, Prepared};
 use crate::lower::Lowered;
-use crate::quantized::Blocks;
 use crate::tensor::Tensor;
 
 /// How many structures are kept: more than an eager program has steps, since one that has more than are kept, in a loop, would
@@ -77,7 +77,10 @@ impl Program {
             Device::Cpu => {
                 let mut weights = HashMap::new();
                 for (name, tensor, blocks) in blocks {
-                    weights.insert(name.clone(), blocks.weight(tensor)?);
+                    weights.insert(
+                        name.clone(),
+                        blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?,
+                    );
                 }
                 Ok(Program::Cpu(Mutex::new(Prepared::new(device, graph)?.bind_values(&weights)?)))
             }
@@ -159,7 +162,7 @@ fn operands<'a>(
         operands.inputs.push((name, tensor.on_device()?.value().clone()));
     }
     for (name, tensor, blocks) in blocks {
-        let weight = blocks.weight(tensor)?;
+        let weight = blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?;
         let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
         operands.weights.insert(name, weight);
     }

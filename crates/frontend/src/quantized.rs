@@ -5,76 +5,19 @@
 //! a graph has read it, and what reads it is [`Tensor::dequantize`]: no kernel runs for that, the kernels that read
 //! the result unpack the blocks.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tallow_ir::{DType, Op, TensorType};
 
 /// Candle's name of [`tallow_ir::Format`].
 pub use tallow_ir::Format as GgmlDType;
 
+use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::module::Module;
-use crate::resident::Weight;
 use crate::shape::{D, IntoShape};
 use crate::tensor::{Expr, Tensor};
-
-/// A known value of a type: elements, or blocks as they lie in a GGUF file.
-pub(crate) fn known(dtype: DType, bytes: Arc<Vec<u8>>) -> Expr {
-    match dtype {
-        DType::Block(_) => Expr::Blocks(Arc::new(Blocks::new(bytes))),
-        DType::U8
-        | DType::U32
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::F8E4M3
-        | DType::F16
-        | DType::BF16
-        | DType::F32
-        | DType::F64 => Expr::Data(bytes),
-    }
-}
-
-/// Constant data of a tensor: blocks as they lie in a GGUF file, or plain elements; on its device once a graph has
-/// read it, or there from the start.
-pub(crate) struct Blocks {
-    /// Absent where the host keeps none.
-    bytes: Option<Arc<Vec<u8>>>,
-    weight: OnceLock<Weight>,
-}
-
-impl Blocks {
-    pub fn new(bytes: Arc<Vec<u8>>) -> Blocks {
-        Blocks { bytes: Some(bytes), weight: OnceLock::new() }
-    }
-
-    /// Data that is on its device already.
-    pub fn of_weight(weight: Weight) -> Blocks {
-        Blocks { bytes: None, weight: OnceLock::from(weight) }
-    }
-
-    /// The host's bytes, or those that the device gives back.
-    pub fn bytes(&self, device: &Device) -> Result<Arc<Vec<u8>>> {
-        match (&self.bytes, self.weight.get()) {
-            (Some(bytes), _) => Ok(bytes.clone()),
-            (None, Some(weight)) => weight.read_bytes(device).map(Arc::new),
-            (None, None) => Err(Error::Invalid { graph: "weight".into(), why: "it has no data".into() }),
-        }
-    }
-
-    /// The data on the device of `tensor`, which it belongs to.
-    pub fn weight(&self, tensor: &Tensor) -> Result<Weight> {
-        if let Some(weight) = self.weight.get() {
-            return Ok(weight.clone());
-        }
-        let none = || Error::Invalid { graph: "weight".into(), why: "it has no data".into() };
-        let bytes = self.bytes.as_ref().ok_or_else(none)?;
-        let made = tensor.device().weight(tensor.dtype(), tensor.const_dims()?, bytes)?;
-        // If another thread was faster, its weight serves.
-        Ok(self.weight.get_or_init(|| made).clone())
-    }
-}
 
 impl Tensor {
     /// A constant that is uploaded now and stays on its device: elements row-major and little-endian, or blocks as they

@@ -12,10 +12,8 @@ use tallow_ir::{DType, Dim, Op, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::eval::eval_for;
-use crate::lower::{address, pending};
 use crate::shape::{Axis, Extent, IntoShape};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, address};
 use crate::trace::in_function;
 
 /// A tensor that can be changed. Cheap to clone; clones are the same state.
@@ -58,7 +56,7 @@ impl State {
         }
         if !value.is_known() {
             // It must not belong to a function.
-            pending("state", &[value])?;
+            value.check_outside_function("state")?;
         }
         let cell = Cell {
             ty: value.ty().clone(),
@@ -224,7 +222,7 @@ impl State {
             }
             // One update at a time, so that a loop of updates that nobody reads holds no more than one.
             if !current.is_known() {
-                eval_for(op, &[&*current])?;
+                current.compute(op)?;
             }
             next(current)
         };

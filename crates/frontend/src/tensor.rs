@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tallow_ir::{DType, Dim, Op, Scalar, TensorType, infer::infer};
 
+use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::extents::{Shape, count};
-use crate::quantized::{Blocks, known};
 use crate::shape::Axis;
 use crate::state::State;
 use crate::trace::Trace;
@@ -51,6 +51,25 @@ pub(crate) enum Expr {
     Input(String),
     /// It is what a state holds when a compiled graph runs.
     State(State),
+}
+
+impl Expr {
+    /// A known value of a type: elements, or blocks as they lie in a GGUF file.
+    pub(crate) fn known(dtype: DType, bytes: Arc<Vec<u8>>) -> Expr {
+        match dtype {
+            DType::Block(_) => Expr::Blocks(Arc::new(Blocks::new(bytes))),
+            DType::U8
+            | DType::U32
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::F8E4M3
+            | DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::F64 => Expr::Data(bytes),
+        }
+    }
 }
 
 impl Drop for Node {
@@ -174,7 +193,7 @@ impl Tensor {
 
     /// Replaces the expression by its value on the host.
     pub(crate) fn set_data(&self, bytes: Vec<u8>) {
-        self.set(known(self.dtype(), Arc::new(bytes)));
+        self.set(Expr::known(self.dtype(), Arc::new(bytes)));
     }
 
     /// Replaces the expression by one of the same value.
@@ -298,7 +317,7 @@ impl Tensor {
         }
         self.const_dims()?;
         let bytes = self.bytes("to_device")?;
-        let expr = known(self.dtype(), bytes);
+        let expr = Expr::known(self.dtype(), bytes);
         let copy = Tensor::node(self.ty().clone(), device, expr)?;
         Ok(match &self.0.view {
             Some(strides) => copy.with_strides(strides.to_vec()),
@@ -324,6 +343,11 @@ impl AsRef<Tensor> for Tensor {
     fn as_ref(&self) -> &Tensor {
         self
     }
+}
+
+/// Identifies a node while its tensor is alive.
+pub(crate) fn address(tensor: &Tensor) -> *const Node {
+    Arc::as_ptr(&tensor.0)
 }
 
 /// How far apart neighbours along each axis of these extents are in row-major order.

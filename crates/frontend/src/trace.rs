@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tallow_ir::{Shape, Symbol};
 
 use crate::error::{Error, Result};
-use crate::lower::address;
 use crate::state::State;
-use crate::tensor::{Expr, Tensor};
+use crate::tensor::{Expr, Tensor, address};
 
 /// The functions that a symbolic tensor belongs to: nearly always one, several where tensors of nested calls of
 /// [`crate::compile`] met.
