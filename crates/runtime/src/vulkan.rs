@@ -1,6 +1,6 @@
 //! The Vulkan backend: every call to the driver, and every `unsafe` of the project.
 //!
-//! Reading order: [`instance`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
+//! Reading order: [`physical_device`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
 //! [`context`] is what callers hold. [`buffer`] and [`pipeline`] are what recordings use; [`record`] turns
 //! a checked command list into a command buffer and [`submit`] runs it. `staging` moves bytes to memory
 //! that the host cannot reach. Values of lazy tensors are blocks of a [`pool`], and what computes them is a
@@ -21,8 +21,9 @@ pub mod device;
 mod error;
 mod fragment_layout;
 mod hardware;
-pub mod instance;
+mod instance;
 pub mod objects;
+pub mod physical_device;
 pub mod pipeline;
 mod pipeline_cache;
 mod pipeline_handles;
@@ -44,8 +45,8 @@ pub use buffer::{Buffer, MemoryUse};
 pub use compile_only::CompileOnly;
 pub use context::Context;
 pub use device::{Counters, MemoryFigures};
-pub use instance::{DeviceInfo, device_count, devices};
 pub use objects::Objects;
+pub use physical_device::{DeviceInfo, device_count, devices};
 pub use pipeline::{Pipeline, PipelineDesc};
 pub use pipeline_cache::PipelineCacheState;
 pub use pool::Block;

@@ -12,7 +12,8 @@ use tallow_ir::caps::DeviceCaps;
 use super::caps;
 use super::device::{create_device, reduced};
 use super::error::vulkan;
-use super::instance::{self, Instance};
+use super::instance::Instance;
+use super::physical_device;
 use super::pipeline::PipelineDesc;
 use super::pipeline_handles::{PipelineDevice, PipelineHandles};
 use crate::error::{Error, Result};
@@ -38,8 +39,8 @@ impl CompileOnly {
     /// When there is no such device, or it cannot be opened.
     pub fn new(options: &RuntimeOptions) -> Result<CompileOnly> {
         let instance = Instance::open(options)?;
-        let found = instance::candidates(&instance)?;
-        let chosen = instance::choose_to_compile(found, options.device.as_deref())?;
+        let found = physical_device::candidates(&instance)?;
+        let chosen = physical_device::choose_to_compile(found, options.device.as_deref())?;
         let (queried, compute) = chosen.answers()?;
         // Not asked: `coopmat_fragment_layout`, which only a kernel that runs can tell.
         let caps = reduced(queried, options);

@@ -15,9 +15,10 @@ use tallow_ir::caps::DeviceCaps;
 
 use super::caps::{self, Enabled, Queried};
 use super::error::vulkan;
-use super::instance::{self, Instance};
+use super::instance::Instance;
 use super::lock;
 use super::objects::ObjectCounts;
+use super::physical_device;
 use super::pipeline_handles::PipelineDevice;
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -166,7 +167,7 @@ pub(super) struct Opened {
 /// Chooses a device, takes away what the options disable, and opens it.
 pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
     let instance = Instance::open(options)?;
-    let chosen = instance::choose(instance::candidates(&instance)?, options.device.as_deref())?;
+    let chosen = physical_device::choose(physical_device::candidates(&instance)?, options.device.as_deref())?;
     let (queried, compute) = chosen.answers()?;
     let queue_family = compute.family;
     let caps = reduced(queried, options);
