@@ -1,5 +1,6 @@
 //! The table of rules, with the examples that show each of them at work.
 
+use crate::import_rules::import_circle;
 use crate::prose_rules::*;
 use crate::source_rules::*;
 use crate::tree::{File, Tree};
@@ -108,6 +109,31 @@ pub const CHECKS: &[Check] = &[
                 ("crates/a/src/b.rs", "fn f() { a.expect(\"invariant: never empty\") }"),
                 ("crates/a/src/checks.rs", "fn f() { a.unwrap() }"),
                 ("crates/a/tests/a.rs", "fn f() { a.unwrap() }"),
+            ])
+        },
+    },
+    Check {
+        name: "import_circle",
+        run: import_circle,
+        bad: || {
+            let a = ("crates/a/src/a.rs", "use crate::b::{B, c::C};");
+            let b = |text| ("crates/a/src/b.rs", text);
+            vec![
+                Tree::example(&[a, b("use super::a::A;")]),
+                Tree::example(&[a, b("fn f() -> crate::a::A {}")]),
+                Tree::example(&[a, b("use crate::A;"), ("crates/a/src/lib.rs", "pub use a::Z as A;")]),
+                Tree::example(&[a, b("use crate::c::C;"), ("crates/a/src/c.rs", "use crate::a;")]),
+            ]
+        },
+        good: || {
+            let b = "use crate::{Other, c};\n#[cfg(test)]\nmod tests { use crate::a::A; }";
+            Tree::example(&[
+                ("crates/a/src/lib.rs", "pub use a::A;\nuse b::B;"),
+                ("crates/a/src/a.rs", "use crate::b::B; // crate::b"),
+                ("crates/a/src/b.rs", b),
+                ("crates/a/src/b/part.rs", "use super::B;\nuse crate::c::C;"),
+                ("crates/a/src/c.rs", "use crate::c::C;"),
+                ("crates/b/src/b.rs", "use crate::a::A;"),
             ])
         },
     },

@@ -5,6 +5,7 @@
 //! their own examples, so that no rule can go blind unnoticed.
 
 mod checks;
+mod import_rules;
 mod prose_rules;
 mod rust_text;
 mod source_rules;

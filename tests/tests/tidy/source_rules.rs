@@ -182,8 +182,13 @@ pub fn searched_text(tree: &Tree) -> Vec<String> {
 
 /// Path, text and bare code of each library file, the code without its tests.
 fn library_code(tree: &Tree) -> Vec<(&str, &str, String)> {
-    let library = rust_files(tree).filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
-    let mut sources: Vec<_> = library.map(|(path, text)| (path, text, code_only(text))).collect();
+    untested_code(tree, |path| path.starts_with("crates/") && path.contains("/src/"))
+}
+
+/// Path, text and bare code of each `wanted` file, the code without its tests.
+pub fn untested_code(tree: &Tree, wanted: fn(&str) -> bool) -> Vec<(&str, &str, String)> {
+    let wanted = rust_files(tree).filter(|(path, _)| wanted(path));
+    let mut sources: Vec<_> = wanted.map(|(path, text)| (path, text, code_only(text))).collect();
     let mut test_files = Vec::new();
     for (path, _, code) in &sources {
         let folder = module_folder(path);
