@@ -146,7 +146,7 @@ impl Fma {
 
     /// The stores of a segment whose epilogue reads the accumulators in registers, unrolled over the register tile.
     /// `None` if the epilogue reads other columns of the tile, or is too long to unroll.
-    fn from_registers(
+    fn register_epilogue(
         &self,
         e: &mut Emitter<'_>,
         mm: &Matmul<'_>,
@@ -249,7 +249,7 @@ impl TileCode for Fma {
         mm: &Matmul<'_>,
         number: usize,
     ) -> Result<Epilogue, CodegenError> {
-        if let Some(lines) = self.from_registers(e, mm, number)? {
+        if let Some(lines) = self.register_epilogue(e, mm, number)? {
             return Ok(Epilogue { lines, staged: false });
         }
         let RegisterTile { bm, bn, tm, tn, .. } = self.tile;

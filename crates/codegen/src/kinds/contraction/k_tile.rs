@@ -341,7 +341,9 @@ fn load(
             Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (item, length))),
             Layout::Halves => {
                 let more = halves_lines(e, buffer, &position, (item, whole), &mut loaded);
-                loaded.position.as_mut().map(|position| position.clone_from(&lines));
+                if let Some(position) = &mut loaded.position {
+                    position.clone_from(&lines);
+                }
                 lines.extend(more);
             }
         }
