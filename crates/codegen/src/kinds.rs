@@ -16,8 +16,9 @@ use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 use self::attention::{decode, flash, per_query};
 use self::contraction::{coopmat, fma, matmul, matmul_coopmat2, matvec};
 use crate::emit::Emitter;
+use crate::instruction::Instruction;
 use crate::kernel::{CodegenError, Kernel, Table};
-use crate::schedule::{Instruction, Schedule};
+use crate::schedule::Schedule;
 
 /// The kernel generator for a form. Each variant has its own module.
 enum Kind<'f> {
@@ -59,7 +60,10 @@ impl<'f> Kind<'f> {
     fn schedules(&self, e: &Emitter<'_>) -> Result<Vec<Schedule>, CodegenError> {
         let all = match self {
             Kind::Matvec(f) => matvec::schedules(e, f),
-            Kind::MatmulCoopmat(f) => [coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f)].concat(),
+            Kind::MatmulCoopmat(f) => {
+                let (subgroup, workgroup) = (coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f));
+                [subgroup, workgroup, coopmat::longer_prefetch(e, f)].concat()
+            }
             Kind::MatmulFma(f) => fma::schedules(e, f)?,
             Kind::Row(f) => row::schedules(e, f),
             Kind::DecodeAttention(f) => decode::schedules(e, f),

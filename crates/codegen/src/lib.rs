@@ -16,6 +16,7 @@ mod donation;
 mod emit;
 mod explain;
 mod identities;
+mod instruction;
 mod kernel;
 mod kinds;
 mod library;
@@ -30,6 +31,7 @@ mod template;
 
 pub use blocks::coopmat::COOPMAT_FRAGMENT_LAYOUT_KERNEL;
 pub use donation::Donation;
+pub use instruction::Instruction;
 pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{kernel, kernel_with, schedules};
 pub use module::{
@@ -37,6 +39,6 @@ pub use module::{
 };
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use scalar::Glsl;
-pub use schedule::{Algorithm, Epilogue, Instruction, Schedule, Schedules, Split, Tile, class_of};
+pub use schedule::{Algorithm, Epilogue, Schedule, Schedules, Split, Tile, class_of};
 #[cfg(feature = "spirv")]
 pub use spirv::{ShaderText, SpirvStats, Words, check_custom, compile_kernels, compile_spirv};

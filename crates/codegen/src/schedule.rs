@@ -11,6 +11,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use tallow_ir::{DeviceCaps, Dim, Fusion, Op, TensorType};
 
+use crate::instruction::Instruction;
 use crate::template;
 
 /// How a kernel computes its fusion. The printed form is compact: `matmul coopmat 128x128x32 split2 wg128`.
@@ -26,6 +27,9 @@ pub struct Schedule {
     pub split: Split,
     /// Persistent tiles: output tiles that a workgroup computes one after another.
     pub tiles_per_workgroup: u32,
+    /// Prefetch distance: K tiles of a matmul, or columns of weights of a matvec, whose loads are in flight beside those
+    /// that are multiplied.
+    pub prefetch: u32,
     /// Where the epilogue reads the accumulators. For attention: where softmax reads the scores.
     pub epilogue: Epilogue,
     /// Invocations per workgroup.
@@ -69,19 +73,6 @@ pub enum Algorithm {
     Scatter,
     /// A custom shader of the user.
     Custom,
-}
-
-/// The instruction that multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Instruction {
-    /// Scalar fused multiply-add.
-    Fma,
-    /// Dot product of four packed 8-bit integers (DP4A).
-    Dot4,
-    /// Subgroup-scope cooperative matrices (`VK_KHR_cooperative_matrix`).
-    Coopmat,
-    /// Workgroup-scope cooperative matrices (`VK_NV_cooperative_matrix2`).
-    Coopmat2,
 }
 
 /// The output tile of a workgroup. An extent of 0 means that the axis is not tiled or does not exist.
@@ -160,18 +151,6 @@ impl Algorithm {
     }
 }
 
-impl Instruction {
-    /// The name in the printed form.
-    pub fn name(self) -> &'static str {
-        match self {
-            Instruction::Fma => "fma",
-            Instruction::Dot4 => "dot4",
-            Instruction::Coopmat => "coopmat",
-            Instruction::Coopmat2 => "coopmat2",
-        }
-    }
-}
-
 impl Schedule {
     /// An untiled schedule without split-K, with workgroups of `workgroup` invocations.
     pub fn new(algorithm: Algorithm, workgroup: u32) -> Schedule {
@@ -181,6 +160,7 @@ impl Schedule {
             tile: Tile::default(),
             split: Split { slices: 1, above: 0 },
             tiles_per_workgroup: 1,
+            prefetch: 0,
             epilogue: Epilogue::Fixed,
             workgroup,
             subgroup: None,
@@ -199,8 +179,7 @@ impl Schedule {
 
     fn works_by_subgroups(&self) -> bool {
         match (self.algorithm, self.instruction) {
-            (Algorithm::Matmul, Some(Instruction::Coopmat | Instruction::Coopmat2)) => true,
-            (Algorithm::Matmul, Some(Instruction::Fma | Instruction::Dot4) | None) => false,
+            (Algorithm::Matmul, instruction) => instruction.is_some_and(Instruction::is_cooperative),
             (
                 Algorithm::Row
                 | Algorithm::Columns
@@ -228,11 +207,7 @@ impl Schedule {
     pub fn family(&self) -> String {
         match self.instruction {
             None => self.algorithm.name().into(),
-            // Both scopes are candidates for the same matmul, so they share a family.
-            Some(Instruction::Coopmat | Instruction::Coopmat2) => {
-                format!("{} coopmat", self.algorithm.name())
-            }
-            Some(other) => format!("{} {}", self.algorithm.name(), other.name()),
+            Some(instruction) => format!("{} {}", self.algorithm.name(), instruction.family()),
         }
     }
 }
@@ -261,6 +236,9 @@ impl fmt::Display for Schedule {
         }
         if self.tiles_per_workgroup > 1 {
             write!(f, " tiles{}", self.tiles_per_workgroup)?;
+        }
+        if self.prefetch > 1 {
+            write!(f, " prefetch{}", self.prefetch)?;
         }
         match self.epilogue {
             Epilogue::Fixed => {}

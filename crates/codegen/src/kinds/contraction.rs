@@ -16,6 +16,7 @@ pub(crate) mod matvec;
 mod operands;
 mod parts;
 mod plan;
+mod prefetch;
 mod prologue;
 mod schedules_memory;
 mod schedules_staged;

@@ -9,14 +9,16 @@ use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, cost, matrix};
 use super::grid::columns_grid;
 use super::k_tile::{HALVES, Layout, halves_stride};
 use super::matmul::{Epilogue, Matmul, TileCode, columns};
+use super::prefetch;
 use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
 use crate::assemble::block;
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
+use crate::instruction::Instruction;
 use crate::kernel::CodegenError;
-use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
+use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 
 /// The K tile, in elements.
@@ -84,6 +86,14 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
     [first].into_iter().chain(others).map(|side| schedule(e, form, of_side(side, e.caps))).collect()
 }
 
+/// The default schedule with a longer prefetch, if K is long enough to gain from it.
+pub(crate) fn longer_prefetch(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
+    let default = schedule(e, form, tile(form, e.caps));
+    let longer = Schedule { prefetch: prefetch::K_TILES + 1, ..default };
+    let gains = longer.tiles_per_workgroup == 1 && form.k.max_value() >= i64::from(4 * longer.prefetch * BK);
+    gains.then_some(longer).into_iter().collect()
+}
+
 /// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile.side, s)).collect();
@@ -98,6 +108,7 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedul
         tile: output,
         split: Split { slices, above: 0 },
         tiles_per_workgroup: turns,
+        prefetch: if turns == 1 { prefetch::K_TILES } else { 1 },
         ..Schedule::new(Algorithm::Matmul, tile.workgroup)
     }
 }

@@ -7,14 +7,16 @@ use tallow_ir::form::{ContractionForm, Segment};
 use super::k_tile::Layout;
 use super::matmul::{Epilogue, Matmul, TileCode, columns};
 use super::operands::accumulator;
-use super::split_k::SplitCode;
+use super::prefetch;
+use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
 use super::store::stores;
 use crate::assemble::block;
 use crate::emit::{Anchor, Emitter};
+use crate::instruction::Instruction;
 use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
-use crate::schedule::{Algorithm, Schedule, Tile};
+use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 
 /// The output tile of a workgroup, and the register tile of each invocation.
@@ -120,17 +122,31 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, C
 
 /// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<Schedule>, CodegenError> {
-    let schedule = |t: RegisterTile| Schedule {
-        tile: Tile { m: t.bm, n: t.bn, k: t.bk },
-        ..Schedule::new(Algorithm::Matmul, t.workgroup())
+    let (ty, _) = accumulator(e, form)?;
+    let schedule = |t: RegisterTile, instruction: Instruction| {
+        let tile = Tile { m: t.bm, n: t.bn, k: t.bk };
+        // Partials are floats.
+        let slices = if ty == Glsl::Float { SplitK::slices(e, form, tile, t.workgroups(form)) } else { 1 };
+        Schedule {
+            instruction: Some(instruction),
+            tile,
+            split: Split { slices, above: 0 },
+            prefetch: prefetch::K_TILES,
+            ..Schedule::new(Algorithm::Matmul, t.workgroup())
+        }
     };
-    Ok(tiles(e, form)?.into_iter().map(schedule).collect())
+    let mut all = vec![];
+    for instruction in Instruction::OF_REGISTER_TILES {
+        all.extend(tiles(e, form)?.into_iter().map(|t| schedule(t, *instruction)));
+    }
+    Ok(all)
 }
 
 /// The code of a register tile of this type.
 pub(crate) struct Fma {
     tile: RegisterTile,
     ty: Glsl,
+    instruction: Instruction,
 }
 
 impl Fma {
@@ -141,7 +157,8 @@ impl Fma {
         let wanted = |t: &&RegisterTile| [t.bm, t.bn] == [schedule.tile.m, schedule.tile.n];
         let tile = *all.iter().find(wanted).unwrap_or(&all[0]);
         e.uses().ty(ty);
-        Ok(Fma { tile, ty })
+        let instruction = schedule.instruction.unwrap_or(Instruction::Fma);
+        Ok(Fma { tile, ty, instruction })
     }
 
     /// The stores of a segment whose epilogue reads the accumulators in registers, unrolled over the register tile.
@@ -223,7 +240,8 @@ impl TileCode for Fma {
     fn products(&self, _: &Matmul<'_>, _: usize, _: &[bool]) -> Result<Vec<String>, CodegenError> {
         let RegisterTile { bm, bn, tm, tn, bk } = self.tile;
         let sum = format!("sums[i * {tn}u + j]");
-        let product = self.ty.multiply_add("x[i / 4u][i % 4u]", "w[j / 4u][j % 4u]", &sum);
+        let product =
+            self.instruction.multiply_add(self.ty, ["x[i / 4u][i % 4u]", "w[j / 4u][j % 4u]", &sum]);
         let holes = context! {
             bk, tm, tn, sum, product, vector => self.ty.vector(), left_stride => self.tile.left_stride(),
             right_at => self.right_at(), right_stride => bn / 4, rows => bm / tm, columns => bn / tn,

@@ -48,6 +48,8 @@ pub(crate) struct KTile<'a> {
     pub bk: u32,
     /// Invocations that load the K tile.
     pub workgroup: u32,
+    /// K tiles that wait in registers, by the variable `s` if there are several.
+    pub depth: u32,
 }
 
 /// GLSL code of a K tile.
@@ -198,7 +200,9 @@ fn text_of(
     let KTile { name, axis: (axis, extent, base), .. } = tile;
     let Place { row, k, number, passes, guard } = tile.place(chunk);
     let indexed = passes > 1 || tile.layout == Layout::Halves;
-    let item = if indexed { format!("{name}[t]") } else { name.clone() };
+    let (slot, slots) =
+        if tile.depth > 1 { ("[s]", format!("[{}]", tile.depth)) } else { ("", String::new()) };
+    let item = format!("{name}{slot}{}", if indexed { "[t]" } else { "" });
     // Past the end, reload the last rows or columns; their results are not stored.
     let last = if chunk.along_k { 1 } else { chunk.length };
     let variable = format!("{axis}_{name}");
@@ -254,7 +258,7 @@ fn text_of(
     };
     let count = if indexed { format!("[{passes}]") } else { String::new() };
     let text = Text {
-        registers: format!("{ty} {name}{count}{length};"),
+        registers: format!("{ty} {name}{slots}{count}{length};"),
         load,
         store: each_chunk(stores),
         by_columns: !chunk.along_k,

@@ -14,8 +14,9 @@ use super::operands::{batch_at, left_at};
 use super::split_k::{SplitCode, SplitK};
 use crate::assemble::{Parts, block, finish, floor_pow2, whole};
 use crate::emit::Emitter;
+use crate::instruction::Instruction;
 use crate::kernel::{CodegenError, Count, Kernel};
-use crate::schedule::{Instruction, Schedule};
+use crate::schedule::Schedule;
 
 /// What the parts of a matmul kernel share.
 pub(crate) struct Matmul<'f> {
@@ -29,6 +30,13 @@ pub(crate) struct Matmul<'f> {
     /// Rows and elements of K, as expressions.
     pub m: String,
     pub k: String,
+}
+
+impl Matmul<'_> {
+    /// K tiles that wait in registers.
+    fn depth(&self) -> u32 {
+        self.schedule.prefetch.max(1)
+    }
 }
 
 /// The code that multiplies K tiles with one kind of instruction.
@@ -143,6 +151,7 @@ fn operands(
         k: &form.k,
         bk: tile.k,
         workgroup: mm.schedule.workgroup,
+        depth: mm.depth(),
     };
     let stride = code.right_at() / tile.k;
     let left = k_tile("left".into(), None, ("m", &form.m, "row0"), (tile.m, 0, stride));
@@ -187,10 +196,10 @@ fn segment(
     let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
     let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
     let store = tiles.iter().flat_map(|tile| tile.store.iter().cloned());
-    // The K tile: store what is in registers, issue the loads of the next K tile, multiply.
+    // The K tile: store what is in registers, issue the loads of a later K tile, multiply.
     let mut k_loop: Vec<String> = store.collect();
     k_loop.push("barrier();".into());
-    let last = last_k_tile(mm);
+    let (last, depth) = (last_k_tile(mm), mm.depth());
     if turns > 1 {
         k_loop.push(format!("const bool same = k0 + {bk}u < {k};"));
         let next = format!("next = same ? k0 + {bk}u : 0u");
@@ -199,15 +208,23 @@ fn segment(
         k_loop.extend(load());
     } else if last != "0u" {
         // Past the end, reload the last K tile: inside a branch the loads could not be hoisted above the products.
-        k_loop.push(format!("const uint next = min(k0 + {bk}u, {last});"));
+        k_loop.push(format!("const uint next = min(k0 + {}u, {last});", depth * bk));
         k_loop.extend(load());
     }
     k_loop.extend(code.products(mm, number, &by_columns)?);
     k_loop.push("barrier();".into());
     let mut tile = code.accumulators(mm, number);
-    // Unrolled, the loop would need more registers than there are.
-    let head = format!("[[dont_unroll]] for (uint k0 = {first}; k0 < {end}; k0 += {bk}u)");
-    tile.extend(block(&head, k_loop));
+    // Unrolled further, the loop would need more registers than there are.
+    let head =
+        |k: &str| format!("[[dont_unroll]] for (uint {k} = {first}; {k} < {end}; {k} += {}u)", depth * bk);
+    let each_slot = format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)");
+    tile.extend(match depth {
+        1 => block(&head("k0"), k_loop),
+        _ => {
+            let k0 = vec![format!("const uint k0 = k1 + s * {bk}u;"), format!("if (k0 >= {end}) break;")];
+            block(&head("k1"), block(&each_slot, [k0, k_loop].concat()))
+        }
+    });
     if let Some(split) = split {
         tile.extend(split.combine(&code.partials(mm, number)));
     }
@@ -223,15 +240,17 @@ fn segment(
     }
     body.extend(prelude);
     body.extend(tiles.iter().map(|tile| tile.registers.clone()));
-    let next = match turns {
-        1 => format!("const uint next = {first};"),
+    let next = match (turns, depth) {
+        (1, 1) => format!("const uint next = {first};"),
+        (1, _) => format!("const uint next = min({first} + s * {bk}u, {last});"),
         _ => format!("const uint next = {first}, next_column = column0;"),
     };
     let guard = match mm.form.k.as_const().is_none_or(|k| k < 1) {
         true => format!("if ({first} < {end})"),
         false => String::new(),
     };
-    body.extend(block(&guard, [next].into_iter().chain(load()).collect()));
+    let loads = [next].into_iter().chain(load()).collect();
+    body.extend(block(&guard, if depth == 1 { loads } else { block(&each_slot, loads) }));
     match turns {
         1 => body.extend(tile),
         _ => {

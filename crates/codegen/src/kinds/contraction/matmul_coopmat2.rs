@@ -18,8 +18,9 @@ use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::operand;
 use crate::emit::{Anchor, Emitter};
+use crate::instruction::Instruction;
 use crate::kernel::{CodegenError, Count, Kernel};
-use crate::schedule::{Algorithm, Instruction, Schedule, Tile};
+use crate::schedule::{Algorithm, Schedule, Tile};
 
 /// Invocations per workgroup, which share the cooperative matrices.
 const WORKGROUP: u32 = COOPMAT2_WORKGROUP;

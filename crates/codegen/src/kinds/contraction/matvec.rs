@@ -15,14 +15,15 @@ use super::parts::{Part, parts};
 use super::plan::{Matvec, Source};
 use super::prologue::{keep, prologue};
 use super::schedules_staged::{self, Products};
-use super::{column_groups, epilogue_prefetch, schedules_memory, weights};
+use super::{column_groups, epilogue_prefetch, prefetch, schedules_memory, weights};
 use crate::assemble::{Parts, finish, whole};
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
+use crate::instruction::Instruction;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::scalar::Glsl;
-use crate::schedule::{Instruction, Schedule};
+use crate::schedule::Schedule;
 
 /// Where a contraction's kernel reads its activations.
 fn source(e: &Emitter<'_>, form: &ContractionForm) -> Source {
@@ -69,7 +70,7 @@ fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
 }
 
 /// How floats are multiplied in shared memory: vectors of eight.
-const FLOATS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE };
+const FLOATS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE, prefetch: 0 };
 
 /// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
@@ -79,8 +80,13 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
         Source::Bytes(_) | Source::Blocks(_) => {
             // Taken from the segment with the most columns.
             let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
-            let elements = widest.map_or(dot::BLOCK, |s| weights::elements(e, s).into());
-            schedules_staged::schedules(e, form, Products { instruction: Instruction::Dot4, elements })
+            let elements = widest.map_or(dot::BLOCK as u32, |s| weights::elements(e, s));
+            let (instruction, prefetch) = (Instruction::Dot4, prefetch::columns(elements));
+            schedules_staged::schedules(
+                e,
+                form,
+                Products { instruction, elements: elements.into(), prefetch },
+            )
         }
     }
 }
@@ -104,6 +110,7 @@ impl<'f> Matvec<'f> {
             m,
             k: u32::try_from(form.k.max_value()).unwrap_or(u32::MAX),
             workgroup: schedule.workgroup,
+            prefetch: schedule.prefetch,
             slices: schedule.split.slices,
             slice_floats: epilogue::slice_floats(form, m, &tiles),
             tiles,
@@ -148,7 +155,7 @@ impl<'f> Matvec<'f> {
                     } else {
                         FLOATS.elements as u32
                     };
-                    let unroll = weights::unroll(e, self.source, segment, self.m);
+                    let unroll = weights::unroll(e, self, segment);
                     ColumnLoop::new(team, (tile, self.k), elements, unroll)
                 }
             };
@@ -214,7 +221,7 @@ pub(crate) fn kernel(
     let early = if mv.source.is_packed() { epilogue_prefetch::issue(&mut e, &mv)? } else { None };
     let ranges = ranges(&mut e, form, &mv.tiles);
     let loops = mv.loops(&mut e)?;
-    weights::prefetch(&mut e, &mv, &loops, &ranges)?;
+    weights::issue_first(&mut e, &mv, &loops, &ranges)?;
     let late = prologue_or_defer(&mut e, &mut used, &mv, (run, kept.as_ref()))?;
     // With an epilogue prefetch, an invocation uses more than 32 registers, so that only one workgroup of 1024 fits on
     // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no

@@ -37,6 +37,8 @@ pub(crate) struct Matvec<'f> {
     pub m: u32,
     pub k: u32,
     pub workgroup: u32,
+    /// Maximum prefetch distance of packed weights, in columns.
+    pub prefetch: u32,
     /// Columns per tile, by segment.
     pub tiles: Vec<u32>,
     /// The accumulator type.

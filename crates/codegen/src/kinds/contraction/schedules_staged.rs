@@ -8,7 +8,8 @@ use super::grid::MAX_COLUMNS;
 use crate::assemble::floor_pow2;
 use crate::blocks::quantize_results;
 use crate::emit::Emitter;
-use crate::schedule::{Algorithm, Instruction, Schedule, Split, Tile};
+use crate::instruction::Instruction;
+use crate::schedule::{Algorithm, Schedule, Split, Tile};
 
 /// Longest row for which each of two workgroups on a core stages its own copy of the activations.
 const LONG_ROW: i64 = 8192;
@@ -98,11 +99,13 @@ fn sums(form: &ContractionForm) -> u32 {
 /// Smallest workgroup among the candidates.
 const LEAST_TRIED: u32 = 64;
 
-/// How a staged matvec multiplies: the instruction, and the elements of a row per invocation and step.
+/// How a staged matvec multiplies: the instruction, the elements of a row per invocation and step, and the prefetch
+/// distance in columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Products {
     pub instruction: Instruction,
     pub elements: i64,
+    pub prefetch: u32,
 }
 
 /// Schedules with this workgroup size and about this number of workgroups: one per possible number of K slices, the
@@ -121,6 +124,7 @@ fn by_cost(
         instruction: Some(products.instruction),
         tile: Tile { m: form.m.max_value() as u32, n: wanted.next_multiple_of(subgroups / slices), k: 0 },
         split: Split { slices, above: 0 },
+        prefetch: products.prefetch,
         ..Schedule::new(Algorithm::StagedMatvec, workgroup)
     };
     let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);

@@ -11,15 +11,11 @@ use super::items::{read_blocks, read_floats};
 use super::operands::{batch_at, right};
 use super::parts::Part;
 use super::plan::{Matvec, Source};
+use super::prefetch;
 use crate::assemble::block;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::kernel::CodegenError;
-
-/// Prefetch distance in weights per anchor: two columns for formats that are unpacked 32 at a time, one for 64 at a
-/// time. In a loop over columns, the distance is one column. (H200 with a barrier, 4096 x 4096: Q8_0 with a distance of
-/// two 7.5 us, of one 8.0; Q4_K 7.2 and 6.2.)
-const PREFETCHED: u32 = 64;
 
 /// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
 /// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one
@@ -57,25 +53,22 @@ fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
 }
 
 /// How many columns are computed together, prefetched and unrolled.
-pub(crate) fn unroll(e: &Emitter<'_>, source: Source, segment: &Segment, m: u32) -> Unroll {
-    let sums = (segment.anchors.len() as u32 * m).max(1);
-    if !source.is_packed() {
+pub(crate) fn unroll(e: &Emitter<'_>, mv: &Matvec<'_>, segment: &Segment) -> Unroll {
+    let sums = (segment.anchors.len() as u32 * mv.m).max(1);
+    if !mv.source.is_packed() {
         return Unroll { together: (LOADS / sums).max(1), depth: 0, passes: 0 };
     }
     let (elements, words) = (elements(e, segment), words(e, segment));
     // Two columns at a time need registers for the weights of both.
-    let fits = m == 1 && 2 * words <= MOST_WORDS;
+    let fits = mv.m == 1 && 2 * words <= MOST_WORDS;
     let together = if fits { TOGETHER } else { (TOGETHER / sums).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
-    Unroll {
-        together,
-        depth: (PREFETCHED / elements).max(1),
-        passes: if short { UNROLLED_PASSES } else { 0 },
-    }
+    let passes = if short { UNROLLED_PASSES } else { 0 };
+    Unroll { together, depth: mv.prefetch.min(prefetch::columns(elements)), passes }
 }
 
 /// Emits the loads of the first packed weights of each segment, and declares their register buffers.
-pub(crate) fn prefetch(
+pub(crate) fn issue_first(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     loops: &[(ColumnLoop, Vec<Part>)],
