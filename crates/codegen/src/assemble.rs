@@ -54,10 +54,15 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     };
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
+    let (extensions, workgroup) = (extensions.join("\n") + &modes, parts.schedule.workgroup);
+    let header = format!("// {}\n{}", parts.schedule, header.join("\n"));
+    let layout = format!("layout(local_size_x = {workgroup}) in;");
     let common = context! {
-        extensions => extensions.join("\n") + &modes,
-        header => format!("// {}\n{}", parts.schedule, header.join("\n")),
-        workgroup => parts.schedule.workgroup,
+        // What precedes a template's own declarations.
+        head => ["#version 450", &extensions, &header, &layout, &declarations, &functions].join("\n"),
+        extensions => extensions,
+        header => header,
+        workgroup => workgroup,
         declarations => declarations,
         functions => functions,
         prelude => prelude,

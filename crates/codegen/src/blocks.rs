@@ -2,6 +2,7 @@
 
 pub(crate) mod coopmat;
 pub(crate) mod dequant_f16;
+pub(crate) mod last_workgroup;
 pub(crate) mod operand;
 pub(crate) mod quantize_results;
 pub(crate) mod reduction;

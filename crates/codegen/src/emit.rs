@@ -14,6 +14,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Va
 
 use self::group::Written;
 pub(crate) use self::group::{Group, written_at};
+use crate::assemble::block;
 use crate::identities::GatedTanh;
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
 use crate::library::{self as lib, Uses};
@@ -145,6 +146,11 @@ impl<'a> Emitter<'a> {
         self.line_at(depth, text);
     }
 
+    /// Appends lines to the innermost scope.
+    pub fn lines(&mut self, lines: impl IntoIterator<Item = String>) {
+        lines.into_iter().for_each(|line| self.line(line));
+    }
+
     fn line_at(&mut self, depth: usize, text: impl Into<String>) {
         self.scopes[depth].lines.push(text.into());
     }
@@ -192,11 +198,29 @@ impl<'a> Emitter<'a> {
     /// Closes the innermost scope and appends it to the enclosing one as a block with `head`.
     pub fn close_block(&mut self, head: &str) {
         let lines = self.close();
-        self.line(format!("{head} {{"));
-        for line in lines {
-            self.line(format!("    {line}"));
-        }
-        self.line("}");
+        self.lines(block(head, lines));
+    }
+
+    /// Runs `emit` in a scope of its own. Returns its result and the lines of the scope.
+    pub fn scope<T>(
+        &mut self,
+        emit: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
+    ) -> Result<(T, Vec<String>), CodegenError> {
+        self.open();
+        let result = emit(self);
+        let lines = self.close();
+        Ok((result?, lines))
+    }
+
+    /// Runs `emit` in a scope of its own and appends the scope's lines as a block with `head`.
+    pub fn block<T>(
+        &mut self,
+        head: &str,
+        emit: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
+        let (result, lines) = self.scope(emit)?;
+        self.lines(block(head, lines));
+        Ok(result)
     }
 
     /// Creates an iteration variable of the innermost scope.

@@ -186,7 +186,7 @@ pub(crate) fn each(
     let words = e.fresh_name("words");
     e.line(format!("uint {words}[2];"));
     e.line(format!("{}({x}, {words});", By::All.function(format)));
-    store(e, output, buffer, linear, (By::All, &words))?;
+    store(e, output, buffer, linear, By::All, &words)?;
     Ok(true)
 }
 
@@ -205,7 +205,8 @@ pub(crate) fn store(
     output: usize,
     buffer: usize,
     first: &Index,
-    (by, words): (By, &str),
+    by: By,
+    words: &str,
 ) -> Result<(), CodegenError> {
     let root = output_root(e.body, output);
     let DType::Block(format) = e.body.ty(root).dtype else {
@@ -220,35 +221,27 @@ pub(crate) fn store(
     let planes: Vec<usize> = e.buffers[buffer].planes().iter().map(|(_, at)| *at).collect();
     let mut word = 0;
     for (plane, start) in format.spec().planes.iter().zip(planes) {
-        let count = plane.bytes_per_block / 4;
-        let start = start / 4;
-        let line = match (count, word) {
+        let (count, start) = (plane.bytes_per_block / 4, start / 4);
+        let half = format!("{}u + {name}", 2 * start);
+        let mut store = |at: &str, word: &str| {
+            e.store_element(buffer, &format!("{start}u + {name}{at}"), &format!("{words}[{word}]"))
+        };
+        let line = match (count, word, by.own()) {
             // Each cooperating invocation holds one word of the quants; the first also holds what follows.
-            (_, 0) if let Some((word, _)) = by.own() => {
-                let (own, at) = word;
-                let to = format!("{start}u + {name} * {count}u + {at}");
-                let store = e.store_element(buffer, &to, &format!("{words}[0]"));
-                format!("{own}{store}")
+            (_, 0, Some(((guard, at), _))) => {
+                format!("{guard}{}", store(&format!(" * {count}u + {at}"), "0"))
             }
-            (0, _) if let Some((_, first)) = by.own() => {
-                let to = format!("{}u + {name}", 2 * start);
-                format!("{first}{{ {} }}", e.buffers[buffer].store_half(&to, &format!("{words}[1]")))
+            (0, _, Some((_, first))) => {
+                format!("{first}{{ {} }}", e.buffers[buffer].store_half(&half, &format!("{words}[1]")))
             }
-            (1, _) if let Some((_, first)) = by.own() => {
-                let to = format!("{start}u + {name}");
-                format!("{first}{}", e.store_element(buffer, &to, &format!("{words}[1]")))
-            }
-            (0, _) => {
-                let to = format!("{}u + {name}", 2 * start);
-                e.buffers[buffer].store_half(&to, &format!("{words}[{word}]"))
-            }
-            (1, _) => e.store_element(buffer, &format!("{start}u + {name}"), &format!("{words}[{word}]")),
-            (_, 0) => {
-                let to = format!("{start}u + {name} * {count}u + word");
-                let store = e.store_element(buffer, &to, &format!("{words}[word]"));
+            (1, _, Some((_, first))) => format!("{first}{}", store("", "1")),
+            (0, _, None) => e.buffers[buffer].store_half(&half, &format!("{words}[{word}]")),
+            (1, _, None) => store("", &word.to_string()),
+            (_, 0, None) => {
+                let store = store(&format!(" * {count}u + word"), "word");
                 format!("[[unroll]] for (uint word = 0u; word < {count}u; ++word) {store}")
             }
-            (_, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
+            (_, _, _) => return Err(CodegenError::Node(e.body.node_text(root.node))),
         };
         e.line(written.guarded(&line));
         word += count.max(1);
@@ -272,17 +265,16 @@ pub(crate) fn of_segment(
         if by == By::All {
             continue;
         }
-        e.open();
-        let row = e.atom(&form.m, "m");
-        let column = e.atom(&segment.n, "n0");
-        let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-        let first = e.atoms.flatten(&[batch.clone(), row, column], &all);
-        store(e, *output, buffers[*output], &first, (by, "words"))?;
-        let lines = e.close().join("\n");
-        let together = by == By::Eight;
-        found.push(
-            context! { words => words(format), function => by.function(format), store => lines, together },
-        );
+        let ((), lines) = e.scope(|e| {
+            let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n0"));
+            let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
+            let first = e.atoms.flatten(&[batch.clone(), row, column], &all);
+            store(e, *output, buffers[*output], &first, by, "words")
+        })?;
+        found.push(context! {
+            words => words(format), function => by.function(format), store => lines.join("\n"),
+            together => by == By::Eight,
+        });
     }
     Ok(found)
 }

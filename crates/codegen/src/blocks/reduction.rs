@@ -8,7 +8,7 @@ use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
 use super::row_loop::{RowLoop, Share};
-use super::split_rows::{self, Partial, Partials};
+use super::split_rows;
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::kernel::CodegenError;
 use crate::library::{self as lib, Uses};
@@ -25,8 +25,8 @@ pub(crate) struct Used {
     types: BTreeSet<Glsl>,
     /// Adjacent columns that a workgroup reduces in parallel; 0 or 1 if the whole workgroup reduces one row.
     columns: u32,
-    /// The buffers of partials through which the workgroups of a split row combine.
-    pub places: Vec<Partials>,
+    /// The types of the partials through which the workgroups of a split row combine.
+    pub partials: Vec<Glsl>,
 }
 
 /// A value reduction.
@@ -248,21 +248,18 @@ pub(crate) fn emit(
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
     row: &Index,
-    (share, group): (Share, u32),
+    share: Share,
+    group: u32,
 ) -> Result<(), CodegenError> {
-    match reduces.first() {
-        Some((_, rows)) => {
-            let inner = rows.inner();
-            let walk = match inner.div_exact(&Dim::constant(group.into())) {
-                Some(groups) => RowLoop::groups(e, row, &groups, group, share),
-                None => RowLoop::each(e, row, &inner, share),
-            };
-            emit_walk(e, used, reduces, &walk)?;
-            e.group = None;
-            Ok(())
-        }
-        None => Ok(()),
-    }
+    let Some((_, rows)) = reduces.first() else { return Ok(()) };
+    let inner = rows.inner();
+    let walk = match inner.div_exact(&Dim::constant(group.into())) {
+        Some(groups) => RowLoop::groups(e, row, &groups, group, share),
+        None => RowLoop::each(e, row, &inner, share),
+    };
+    emit_walk(e, used, reduces, &walk)?;
+    e.group = None;
+    Ok(())
 }
 
 /// Emits the passes over the row of `walk` (or over its group of columns) and binds each reduction to the variable that
@@ -286,7 +283,57 @@ pub(crate) fn emit_walk(
 }
 
 /// The accumulators of an invocation before the workgroup-wide reduction.
-pub(crate) struct Own(Vec<(NodeId, ReduceKind, Glsl, DType, String)>);
+pub(crate) type Own = Vec<Accumulator>;
+
+/// The accumulator of one reduction. Index reductions also have a variable for the position.
+pub(crate) struct Accumulator {
+    id: NodeId,
+    pub kind: ReduceKind,
+    pub ty: Glsl,
+    dtype: DType,
+    name: String,
+}
+
+impl Accumulator {
+    pub fn identity(&self) -> String {
+        identity(self.kind, self.ty, self.dtype)
+    }
+
+    /// The accumulator of the current column.
+    pub fn value(&self, walk: &RowLoop) -> String {
+        walk.column(&self.name)
+    }
+
+    /// The position of the current column.
+    pub fn position(&self, walk: &RowLoop) -> String {
+        walk.column(&format!("{}_at", self.name))
+    }
+
+    /// The reduction across invocations, as an expression. Marks its function as used.
+    pub fn reduced(
+        &self,
+        e: &mut Emitter<'_>,
+        used: &mut Used,
+        walk: &RowLoop,
+    ) -> Result<String, CodegenError> {
+        let (value, at) = (self.value(walk), self.position(walk));
+        Ok(match (walk.share, self.kind.is_arg()) {
+            (Share::Alone, true) => at,
+            (Share::Alone, false) => value,
+            (Share::Subgroup, true) => return Err(CodegenError::Node(e.body.node_text(self.id))),
+            (Share::Subgroup, false) => {
+                e.uses().subgroups = true;
+                format!("{}({value})", used.part(self.kind, self.ty, self.dtype))
+            }
+            (Share::Workgroup(_) | Share::Slices(_), true) => {
+                format!("{}({value}, {at})", used.arg(self.kind, self.ty))
+            }
+            (Share::Workgroup(_) | Share::Slices(_), false) => {
+                format!("{}({value})", used.value(self.kind, self.ty, self.dtype))
+            }
+        })
+    }
+}
 
 /// Emits the loop in which each invocation accumulates its elements of a row, for reductions that do not depend on each
 /// other.
@@ -295,86 +342,55 @@ pub(crate) fn accumulate(
     now: &[&(NodeId, Rows)],
     walk: &RowLoop,
 ) -> Result<Own, CodegenError> {
-    let mut results = vec![];
+    let mut own = vec![];
     for (id, _) in now {
         let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
-        let acc = e.fresh_name("acc");
-        walk.declare(e, ty, &acc, &identity(kind, ty, dtype));
+        let name = e.fresh_name("acc");
+        walk.declare(e, ty, &name, &identity(kind, ty, dtype));
         if kind.is_arg() {
-            walk.declare(e, Glsl::Uint, &format!("{acc}_at"), "0xffffffffu");
+            walk.declare(e, Glsl::Uint, &format!("{name}_at"), "0xffffffffu");
         }
-        results.push((*id, kind, ty, dtype, acc));
+        own.push(Accumulator { id: *id, kind, ty, dtype, name });
     }
-    walk.open(e);
-    for ((id, kind, ty, _, acc), (_, rows)) in results.iter().zip(now) {
-        let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
-        let operand = e.body.node(*id).operands[0];
-        let x = e.value(operand, &at)?;
-        let value = walk.column(acc);
-        if kind.is_arg() {
-            let test = better(*kind, *ty, &x.text, &value, e.uses());
-            let at = walk.column(&format!("{acc}_at"));
-            let i = e.index(&walk.i)?;
-            e.line(format!(
-                "if ({test} || {at} == 0xffffffffu) {{ {value} = {}; {at} = {}; }}",
-                x.text, i.text
-            ));
-        } else {
-            let sum = combine(*kind, *ty, &value, &x.text, e.uses());
-            e.line(format!("{value} = {sum};"));
-        }
-    }
-    walk.close(e, vec![], None);
-    Ok(Own(results))
+    walk.each_step(e, None, |e| {
+        walk.each_of_group(e, |e| {
+            for (acc, (_, rows)) in own.iter().zip(now) {
+                let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
+                let x = e.value(e.body.node(acc.id).operands[0], &at)?.text;
+                let value = acc.value(walk);
+                if acc.kind.is_arg() {
+                    let test = better(acc.kind, acc.ty, &x, &value, e.uses());
+                    let at = acc.position(walk);
+                    let i = e.index(&walk.i)?.text;
+                    e.line(format!("if ({test} || {at} == 0xffffffffu) {{ {value} = {x}; {at} = {i}; }}"));
+                } else {
+                    let sum = combine(acc.kind, acc.ty, &value, &x, e.uses());
+                    e.line(format!("{value} = {sum};"));
+                }
+            }
+            Ok(())
+        })
+    })?;
+    Ok(own)
 }
 
 /// Emits the reduction across invocations; every participating invocation receives the result.
 pub(crate) fn finish(
     e: &mut Emitter<'_>,
     used: &mut Used,
-    Own(results): &Own,
+    own: &[Accumulator],
     walk: &RowLoop,
 ) -> Result<(), CodegenError> {
     if let Some(parts) = walk.parts {
-        let found = results.iter().map(|(_, kind, ty, dtype, acc)| Partial {
-            kind: *kind,
-            ty: *ty,
-            acc,
-            reduced: match (walk.column(acc), walk.column(&format!("{acc}_at"))) {
-                (acc, at) if kind.is_arg() => format!("{}({acc}, {at})", used.arg(*kind, *ty)),
-                (acc, _) => format!("{}({acc})", used.value(*kind, *ty, *dtype)),
-            },
-            identity: identity(*kind, *ty, *dtype),
-        });
-        let found: Vec<Partial<'_>> = found.collect();
-        used.places.extend(split_rows::combine(e, walk, parts, &found)?);
+        split_rows::combine(e, used, walk, parts, own)?;
     }
-    for &(id, kind, ty, dtype, ref acc) in results {
-        let name = e.fresh_name("r");
+    for acc in own {
+        let (id, kind, name) = (acc.id, acc.kind, e.fresh_name("r"));
         let comment = format!("%{} = {}", id.0, e.body.node_text(id));
-        let value = walk.column(acc);
-        let (result, text) = if kind.is_arg() {
-            let at = walk.column(&format!("{acc}_at"));
-            let text = match walk.share {
-                Share::Alone => at,
-                Share::Subgroup => return Err(CodegenError::Node(e.body.node_text(id))),
-                Share::Workgroup(_) | Share::Slices(_) => {
-                    format!("{}({value}, {at})", used.arg(kind, ty))
-                }
-            };
-            (Glsl::Uint, text)
-        } else {
-            let text = match walk.share {
-                Share::Alone => value,
-                Share::Subgroup => {
-                    e.uses().subgroups = true;
-                    format!("{}({value})", used.part(kind, ty, dtype))
-                }
-                Share::Workgroup(_) | Share::Slices(_) => {
-                    format!("{}({value})", used.value(kind, ty, dtype))
-                }
-            };
-            (ty, scalar::held(dtype, text, e.uses()))
+        let text = acc.reduced(e, used, walk)?;
+        let (result, text) = match kind.is_arg() {
+            true => (Glsl::Uint, text),
+            false => (acc.ty, scalar::held(acc.dtype, text, e.uses())),
         };
         let result = e.uses().ty(result);
         // The position in an empty row is 0.
@@ -382,14 +398,15 @@ pub(crate) fn finish(
             .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
         if let Some(columns) = walk.columns_at_once() {
             e.line(format!("{result} {name}[{columns}];  // {comment}"));
-            walk.open_group(e);
-            e.line(format!("{} = {text};", walk.column(&name)));
-            nothing.into_iter().for_each(|line| e.line(line));
-            walk.close_group(e, vec![]);
+            walk.each_column(e, |e| {
+                e.line(format!("{} = {text};", walk.column(&name)));
+                e.lines(nothing);
+                Ok(())
+            })?;
             e.anchors.insert(id, Anchor::Group { array: name });
         } else {
             e.line(format!("{result} {name} = {text};  // {comment}"));
-            nothing.into_iter().for_each(|line| e.line(line));
+            e.lines(nothing);
             let depth = e.depth();
             e.anchors.insert(id, Anchor::Var(Expr { text: name, depth }));
         }

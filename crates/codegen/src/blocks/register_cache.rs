@@ -60,11 +60,9 @@ pub(crate) fn keep(
         e.line(declaration);
         loads.push((param.node, buffer, base, array));
     }
-    walk.open_steps(e);
-    for (node, buffer, base, name) in &loads {
-        e.load_group(*node, *buffer, base, name)?;
-    }
-    walk.close_steps(e, None);
+    walk.each_step(e, None, |e| {
+        loads.iter().try_for_each(|(node, buffer, base, name)| e.load_group(*node, *buffer, base, name))
+    })?;
     e.kept.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
     Ok(())
 }

@@ -3,7 +3,9 @@
 use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
 
+use crate::assemble::block;
 use crate::emit::{Emitter, Group};
+use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
 /// Which invocations reduce a row.
@@ -46,37 +48,25 @@ impl RowLoop {
     /// A loop over single elements.
     pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> RowLoop {
         let id = e.atoms.fresh(inner, AtomDef::Free);
-        let (i, step) = (e.atoms.index(id), (id, inner.clone()));
         RowLoop {
             share,
             inner: inner.clone(),
             row: row.clone(),
-            i,
+            i: e.atoms.index(id),
             steps: None,
             parts: None,
             inside: None,
-            step,
+            step: (id, inner.clone()),
             group: None,
         }
     }
 
     /// A loop over `groups` groups of `size` adjacent elements.
     pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> RowLoop {
-        let inner = groups * &Dim::constant(size.into());
-        let (g, j) = (e.atoms.fresh(groups, AtomDef::Free), e.set_group(size));
-        let i = e.atoms.add(&e.atoms.index(g).scale(&Dim::constant(size.into())), &e.atoms.index(j));
-        let group = Some((j, size, false));
-        RowLoop {
-            share,
-            inner,
-            row: row.clone(),
-            i,
-            steps: None,
-            parts: None,
-            inside: None,
-            step: (g, groups.clone()),
-            group,
-        }
+        let plain = RowLoop::each(e, row, groups, share);
+        let (size_dim, j) = (Dim::constant(size.into()), e.set_group(size));
+        let i = e.atoms.add(&plain.i.scale(&size_dim), &e.atoms.index(j));
+        RowLoop { inner: groups * &size_dim, i, group: Some((j, size, false)), ..plain }
     }
 
     /// A loop over the elements of `size` adjacent columns, those of column group `r`.
@@ -163,95 +153,100 @@ impl RowLoop {
         result
     }
 
-    /// Opens the scopes of the loop.
-    pub fn open(&self, e: &mut Emitter<'_>) {
-        self.open_steps(e);
-        self.open_group(e);
+    /// Runs `emit` as one iteration of the loop over groups. Returns its result and the lines of the iteration.
+    pub fn step<T>(
+        &self,
+        e: &mut Emitter<'_>,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<T, CodegenError>,
+    ) -> Result<(T, Vec<String>), CodegenError> {
+        e.scope(|e| {
+            e.bind_atom(self.step.0, self.name());
+            emit(e)
+        })
     }
 
-    /// Opens the scope of the loop over groups.
-    pub fn open_steps(&self, e: &mut Emitter<'_>) {
-        e.open();
-        e.bind_atom(self.step.0, self.name());
-    }
-
-    /// Closes them. Lines of `after` follow the loop over a group's elements. The whole loop runs only if the condition
-    /// `only_if` holds.
-    pub fn close(&self, e: &mut Emitter<'_>, after: Vec<String>, only_if: Option<&str>) {
-        self.close_group(e, after);
-        self.close_steps(e, only_if);
-    }
-
-    /// Closes the loop over groups.
-    pub fn close_steps(&self, e: &mut Emitter<'_>, only_if: Option<&str>) {
-        let (mut lines, name, end) = (e.close(), self.name(), e.dim(&self.step.1));
-        let head = match (self.share, self.steps) {
-            (Share::Workgroup(size), Some(steps)) => {
-                let whole = self.step.1.as_const() == Some(i64::from(steps) * i64::from(size));
-                let test = format!("if ({name} < {end})");
-                if steps == 1 && whole {
-                    lines.into_iter().for_each(|line| e.line(line));
-                    return;
-                }
-                if steps == 1 {
-                    test
-                } else {
-                    if !whole {
-                        lines.iter_mut().for_each(|line| line.insert_str(0, "    "));
-                        lines.insert(0, format!("{test} {{"));
-                        lines.push("}".into());
-                    }
-                    if !whole || e.has_read(self.step.0) {
-                        lines.insert(0, format!("const uint {name} = k * {size}u + lane;"));
-                    }
-                    format!("[[unroll]] for (uint k = 0u; k < {steps}u; ++k)")
-                }
-            }
-            (Share::Workgroup(size), None) if let Some(parts) = self.parts => {
-                let all = parts * size;
-                format!("for (uint {name} = part * {size}u + lane; {name} < {end}; {name} += {all}u)")
-            }
-            (Share::Workgroup(size), None) => {
-                format!("for (uint {name} = lane; {name} < {end}; {name} += {size}u)")
-            }
-            (Share::Slices(slices), _) if let Some(parts) = self.parts => {
-                let all = parts * slices;
-                format!("for (uint {name} = part * {slices}u + slice; {name} < {end}; {name} += {all}u)")
-            }
-            (Share::Slices(slices), _) => {
-                format!("for (uint {name} = slice; {name} < {end}; {name} += {slices}u)")
-            }
-            (Share::Subgroup, _) => {
-                let size = e.caps.scheduled_subgroup_size();
-                format!("for (uint {name} = gl_SubgroupInvocationID; {name} < {end}; {name} += {size}u)")
-            }
-            (Share::Alone, Some(_)) => format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"),
-            (Share::Alone, None) => format!("for (uint {name} = 0u; {name} < {end}; ++{name})"),
+    /// Emits the loop over groups, which runs only if the condition `only_if` holds.
+    pub fn each_step<T>(
+        &self,
+        e: &mut Emitter<'_>,
+        only_if: Option<&str>,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
+        let (result, lines) = self.step(e, emit)?;
+        let (name, end) = (self.name(), e.dim(&self.step.1));
+        let (place, size) = match self.share {
+            Share::Workgroup(size) => ("lane", size),
+            Share::Slices(slices) => ("slice", slices),
+            Share::Subgroup => ("gl_SubgroupInvocationID", e.caps.scheduled_subgroup_size()),
+            Share::Alone => ("0u", 1),
         };
-        if only_if.is_some() {
-            e.open();
+        let first = match self.parts {
+            Some(_) => format!("part * {size}u + {place}"),
+            None => place.to_string(),
+        };
+        let lines = match (self.share, self.steps) {
+            (Share::Workgroup(size), Some(steps)) => self.unrolled(e, lines, &end, [size, steps]),
+            (Share::Alone, Some(_)) => {
+                block(&format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"), lines)
+            }
+            (Share::Alone, None) => {
+                block(&format!("for (uint {name} = 0u; {name} < {end}; ++{name})"), lines)
+            }
+            (Share::Workgroup(_) | Share::Slices(_) | Share::Subgroup, _) => {
+                let all = self.parts.unwrap_or(1) * size;
+                block(&format!("for (uint {name} = {first}; {name} < {end}; {name} += {all}u)"), lines)
+            }
+        };
+        e.lines(match only_if {
+            Some(test) => block(&format!("if ({test})"), lines),
+            None => lines,
+        });
+        Ok(result)
+    }
+
+    /// The `steps` iterations of a workgroup of `size` invocations over a register-cached row that ends at `end`.
+    fn unrolled(
+        &self,
+        e: &Emitter<'_>,
+        mut lines: Vec<String>,
+        end: &str,
+        [size, steps]: [u32; 2],
+    ) -> Vec<String> {
+        let name = self.name();
+        let whole = self.step.1.as_const() == Some(i64::from(steps) * i64::from(size));
+        if !whole {
+            lines = block(&format!("if ({name} < {end})"), lines);
         }
-        e.open();
-        lines.into_iter().for_each(|line| e.line(line));
-        e.close_block(&head);
-        if let Some(test) = only_if {
-            e.close_block(&format!("if ({test})"));
+        if steps == 1 {
+            return lines;
+        }
+        if !whole || e.has_read(self.step.0) {
+            lines.insert(0, format!("const uint {name} = k * {size}u + lane;"));
+        }
+        block(&format!("[[unroll]] for (uint k = 0u; k < {steps}u; ++k)"), lines)
+    }
+
+    /// Emits the loop over a group's elements; without groups, the single element.
+    pub fn each_of_group<T>(
+        &self,
+        e: &mut Emitter<'_>,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
+        match self.group {
+            Some((j, size, _)) => e.each_of_group(Group { atom: j, size }, emit),
+            None => emit(e),
         }
     }
 
-    /// Opens the scope of the loop over a group's elements, if there is one.
-    pub fn open_group(&self, e: &mut Emitter<'_>) {
-        if let Some((j, _, _)) = self.group {
-            e.open();
-            e.bind_atom(j, "j");
+    /// Emits the loop over adjacent columns; a single column or row has none.
+    pub fn each_column<T>(
+        &self,
+        e: &mut Emitter<'_>,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
+        match self.columns_at_once() {
+            Some(_) => self.each_of_group(e, emit),
+            None => emit(e),
         }
-    }
-
-    /// Closes it; the lines of `after` follow the loop.
-    pub fn close_group(&self, e: &mut Emitter<'_>, after: Vec<String>) {
-        if let Some((_, size, _)) = self.group {
-            e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
-        }
-        after.into_iter().for_each(|line| e.line(line));
     }
 }

@@ -6,9 +6,10 @@
 //!
 //! Few long columns are split in the same way; a workgroup then reduces its part of several adjacent columns.
 
-use tallow_ir::ReduceKind;
 use tallow_ir::form::{RowForm, bindings};
 
+use super::last_workgroup;
+use super::reduction::{Accumulator, Used};
 use super::row_loop::{RowLoop, Share};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
@@ -52,7 +53,9 @@ impl RowSplit {
         e: &Emitter<'_>,
         form: &RowForm,
         tiles: u32,
-        (workgroup, slices, group): (u32, u32, u32),
+        workgroup: u32,
+        slices: u32,
+        group: u32,
     ) -> Option<RowSplit> {
         form.rows.as_const()?;
         let inner = form.inner.max_value();
@@ -76,97 +79,56 @@ fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
         && form.inner.max_value().saturating_add(step) <= i64::from(u32::MAX)
 }
 
-/// A buffer with one partial for each part of each row.
-#[derive(Clone, Debug)]
-pub(crate) struct Partials {
-    pub name: String,
-    pub ty: Glsl,
-}
-
-/// The partial of one reduction, as each invocation of a part sees it. `acc` names its accumulator, which later
-/// receives the partial of another part. Index reductions also have a position variable.
-pub(crate) struct Partial<'a> {
-    pub kind: ReduceKind,
-    pub ty: Glsl,
-    pub acc: &'a str,
-    /// The reduction over the workgroup, as an expression.
-    pub reduced: String,
-    pub identity: String,
-}
-
 /// Emits the combination of partials. All but the last workgroup of a row return there. In the last one, invocation `p`
 /// then holds the partial of part `p` for each reduction; with columns, slice `p` does so for each column.
 pub(crate) fn combine(
     e: &mut Emitter<'_>,
+    used: &mut Used,
     walk: &RowLoop,
     parts: u32,
-    found: &[Partial<'_>],
-) -> Result<Vec<Partials>, CodegenError> {
-    let (place, one, own, count) = match walk.share {
+    own: &[Accumulator],
+) -> Result<(), CodegenError> {
+    let (place, one, inside, count) = match walk.share {
         Share::Slices(_) => ("slice", "gl_LocalInvocationIndex == 0u", walk.inside.as_deref(), "tile"),
         Share::Workgroup(_) | Share::Subgroup | Share::Alone => ("lane", "lane == 0u", None, "row"),
     };
-    let first = format!("{place} == 0u");
     // Invocations past the last column repeat the last one and write nothing.
-    let (first, own) = match own {
-        Some(own) => (format!("{first} && {own}"), format!(" && {own}")),
-        None => (first, String::new()),
-    };
-    let columns = walk.columns_at_once().is_some();
-    let mut places: Vec<Partials> = vec![];
-    let mut add = |ty| {
-        let name = format!("parts{}", places.len());
-        places.push(Partials { name: name.clone(), ty });
-        name
+    let inside = inside.map(|inside| format!(" && {inside}")).unwrap_or_default();
+    let first = format!("{place} == 0u{inside}");
+    let add = |used: &mut Used, ty| {
+        used.partials.push(ty);
+        format!("parts{}", used.partials.len() - 1)
     };
     let mut again = vec![];
-    for Partial { kind, ty, acc, reduced, identity } in found {
-        let (values, whole) = (add(*ty), e.fresh_name("p"));
-        if columns {
-            walk.open_group(e);
+    for acc in own {
+        let (values, whole) = (add(used, acc.ty), e.fresh_name("p"));
+        walk.each_column(e, |e| {
+            let at = place_of(&e.index(&walk.row)?.text, parts, "part");
+            let (value, reduced) = (acc.value(walk), acc.reduced(e, used, walk)?);
+            if acc.kind.is_arg() {
+                let (position, positions) = (acc.position(walk), add(used, Glsl::Uint));
+                e.line(format!("const uint {whole} = {reduced};"));
+                // One invocation holds the position, or all hold the "none" value.
+                e.line(format!("if ({position} == {whole}{inside}) {values}[{at}] = {value};"));
+                e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
+                again.push((position, positions, "0xffffffffu".to_string()));
+            } else {
+                let ty = e.uses().ty(acc.ty);
+                e.line(format!("const {ty} {whole} = {reduced};"));
+                e.line(format!("if ({first}) {values}[{at}] = {whole};"));
+            }
+            again.push((value, values, acc.identity()));
+            Ok(())
+        })?;
+    }
+    e.lines(last_workgroup::elect(one, count, &format!("{parts}u")));
+    walk.each_column(e, |e| {
+        let at = place_of(&e.index(&walk.row)?.text, parts, place);
+        for (variable, values, nothing) in again {
+            e.line(format!("{variable} = {place} < {parts}u ? {values}[{at}] : {nothing};"));
         }
-        let at = place_of(&e.index(&walk.row)?.text, parts, "part");
-        let value = walk.column(acc);
-        if kind.is_arg() {
-            let positions = add(Glsl::Uint);
-            let position = walk.column(&format!("{acc}_at"));
-            e.line(format!("const uint {whole} = {reduced};"));
-            // One invocation holds the position, or all hold the "none" value.
-            e.line(format!("if ({position} == {whole}{own}) {values}[{at}] = {value};"));
-            e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
-            again.push((position, positions, "0xffffffffu".to_string()));
-        } else {
-            let ty = e.uses().ty(*ty);
-            e.line(format!("const {ty} {whole} = {reduced};"));
-            e.line(format!("if ({first}) {values}[{at}] = {whole};"));
-        }
-        again.push((value, values, identity.clone()));
-        if columns {
-            walk.close_group(e, vec![]);
-        }
-    }
-    for line in [
-        "memoryBarrierBuffer();",
-        "barrier();",
-        &format!("if ({one}) before = atomicAdd(done[{count}], 1u);"),
-        "barrier();",
-        &format!("if (before + 1u < {parts}u) return;"),
-        "memoryBarrierBuffer();",
-        &format!("if ({one}) done[{count}] = 0u;"),
-    ] {
-        e.line(line.to_string());
-    }
-    if columns {
-        walk.open_group(e);
-    }
-    let at = place_of(&e.index(&walk.row)?.text, parts, place);
-    for (variable, values, nothing) in again {
-        e.line(format!("{variable} = {place} < {parts}u ? {values}[{at}] : {nothing};"));
-    }
-    if columns {
-        walk.close_group(e, vec![]);
-    }
-    Ok(places)
+        Ok(())
+    })
 }
 
 /// The index of a row's partial in its buffer; `part` is an expression.
@@ -184,14 +146,15 @@ pub(crate) fn declare(
     e: &mut Emitter<'_>,
     form: &RowForm,
     split: RowSplit,
-    places: &[Partials],
+    partials: &[Glsl],
 ) -> minijinja::Value {
     let rows = u64::try_from(form.rows.max_value()).unwrap_or(0).max(1);
     let mut declared = vec![];
-    for Partials { name, ty } in places {
+    for (i, ty) in partials.iter().enumerate() {
         let bytes = rows * u64::from(split.parts) * u64::from(ty.bytes());
         let binding = e.scratch(Scratch { bytes, fill: None });
-        declared.push(minijinja::context! { binding => binding, type => ty.name(), name => name });
+        declared
+            .push(minijinja::context! { binding => binding, type => ty.name(), name => format!("parts{i}") });
     }
     // One counter per row, or per tile of columns.
     let done = e.scratch(Scratch { bytes: 4 * rows, fill: Some(0) });

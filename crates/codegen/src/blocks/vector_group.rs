@@ -113,40 +113,44 @@ impl Results<'_> {
         length.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| length.clone())
     }
 
-    /// Emits the stores of one group of results and ends the open scope. `[outer, row]` are the outer coordinates. The
-    /// variable `group` counts groups of `size`. Each pair of `results` names a node and the array that holds its
-    /// values.
+    /// Like [`Results::emit`], and ends the open scope. Returns its lines.
     pub fn store(
         &self,
         e: &mut Emitter<'_>,
-        (group, size): (&str, u32),
-        [outer, row]: [Index; 2],
+        group: &str,
+        at: [Index; 2],
         results: &[(NodeId, String)],
         buffers: &[usize],
     ) -> Result<String, CodegenError> {
-        let mut at = e.atom(&self.groups(size), group);
-        if size > 1 {
-            e.open(); // an element
-            let j = e.set_group(size);
-            let j = e.bind_atom(j, "j");
-            at = e.atoms.add(&at.scale(&Dim::constant(size.into())), &j);
-        }
-        let depth = e.depth();
-        for (node, array) in results {
-            let text = format!("{array}[{}]", if size > 1 { "j" } else { "0" });
-            e.anchors.insert(*node, Anchor::Result { text, depth });
-        }
-        let linear = e.atoms.flatten(&[outer, row, at], self.shape);
-        let mut after = vec![];
-        for output in self.outputs {
-            let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
-            after.extend(e.store_grouped(*output as u32, buffers[*output], &at)?);
-        }
-        if size > 1 {
-            e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
-            e.group = None;
-        }
-        after.into_iter().for_each(|line| e.line(line));
+        self.emit(e, group, at, results, buffers)?;
         Ok(e.close().join("\n"))
+    }
+
+    /// Emits the stores of one group of results. `[outer, row]` are the outer coordinates. The variable
+    /// `group` counts groups. Each pair of `results` names a node and the array that holds its values.
+    pub fn emit(
+        &self,
+        e: &mut Emitter<'_>,
+        group: &str,
+        [outer, row]: [Index; 2],
+        results: &[(NodeId, String)],
+        buffers: &[usize],
+    ) -> Result<(), CodegenError> {
+        let size = self.size(e.body);
+        let at = e.atom(&self.groups(size), group);
+        e.store_each(at, size, |e, at| {
+            let depth = e.depth();
+            for (node, array) in results {
+                let text = format!("{array}[{}]", if size > 1 { "j" } else { "0" });
+                e.anchors.insert(*node, Anchor::Result { text, depth });
+            }
+            let linear = e.atoms.flatten(&[outer, row, at], self.shape);
+            let mut after = vec![];
+            for output in self.outputs {
+                let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
+                after.extend(e.store_grouped(*output as u32, buffers[*output], &at)?);
+            }
+            Ok(after)
+        })
     }
 }

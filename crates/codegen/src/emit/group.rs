@@ -3,7 +3,7 @@
 
 use tallow_ir::form::{index_rows, output_root};
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
-use tallow_ir::{Graph, NodeId, Op, Value};
+use tallow_ir::{Dim, Graph, NodeId, Op, Value};
 
 use super::{Emitter, Expr};
 use crate::kernel::CodegenError;
@@ -75,6 +75,39 @@ impl Emitter<'_> {
             }
         };
         Ok(Some(Expr { text: format!("{}[{}]", array.text, j.text), depth: j.depth }))
+    }
+
+    /// Emits the loop over the elements of a group.
+    pub fn each_of_group<T>(
+        &mut self,
+        group: Group,
+        emit: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
+        self.block(&format!("[[unroll]] for (uint j = 0u; j < {}u; ++j)", group.size), |e| {
+            e.bind_atom(group.atom, "j");
+            emit(e)
+        })
+    }
+
+    /// Emits the stores of group `at` of `size` adjacent elements. `store` emits those of the element at an index, and
+    /// returns the lines that follow the loop over the group.
+    pub fn store_each(
+        &mut self,
+        at: Index,
+        size: u32,
+        store: impl FnOnce(&mut Self, Index) -> Result<Vec<String>, CodegenError>,
+    ) -> Result<(), CodegenError> {
+        if size == 1 {
+            let after = store(self, at)?;
+            self.lines(after);
+            return Ok(());
+        }
+        let atom = self.set_group(size);
+        let at = self.atoms.add(&at.scale(&Dim::constant(size.into())), &self.atoms.index(atom));
+        let after = self.each_of_group(Group { atom, size }, |e| store(e, at))?;
+        self.group = None;
+        self.lines(after);
+        Ok(())
     }
 
     /// The GLSL type of a buffer's group elements; `node` reads the buffer.

@@ -23,35 +23,28 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     let size = group_size(&e, form);
     let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
     let count = e.dim(&groups);
-    e.open();
     let name = if size > 1 { "g" } else { "i" };
-    let mut i = e.atom(&groups, name);
-    let mut after = vec![];
-    if size > 1 {
-        e.open();
-        let j = e.set_group(size);
-        let j = e.bind_atom(j, "j");
-        i = e.atoms.add(&i.scale(&Dim::constant(size.into())), &j);
-    }
-    for output in 0..e.body.outputs().len() {
-        let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-        let at = e.atoms.unflatten(&i, &shape);
-        let buffer = e.result(output as u32);
-        after.extend(e.store_grouped(output as u32, buffer, &at)?);
-    }
-    if size > 1 {
-        e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
-        after.into_iter().for_each(|line| e.line(line));
-    }
-    let body = e.close().join("\n");
+    let ((), lines) = e.scope(|e| {
+        let g = e.atom(&groups, name);
+        e.store_each(g, size, |e, i| {
+            let mut after = vec![];
+            for output in 0..e.body.outputs().len() {
+                let at = e.atoms.unflatten(&i, &e.body.ty(output_root(e.body, output)).shape);
+                let buffer = e.result(output as u32);
+                after.extend(e.store_grouped(output as u32, buffer, &at)?);
+            }
+            Ok(after)
+        })
+    })?;
+    let body = lines.join("\n");
     let limit = e.caps.max_workgroup_count[0];
     let grid = [Count { value: groups, per: workgroup, limit }, Count::constant(1), Count::constant(1)];
     let parts = Parts {
         schedule,
-        template: "map.comp",
+        template: "grid_stride.comp",
         grid,
         functions: String::new(),
-        holes: context! { body => body, count => count, name => name },
+        holes: context! { body, count, name, comment => "" },
     };
     finish(e, parts)
 }

@@ -30,17 +30,19 @@ pub(crate) fn kernel(
     let workgroup = schedule.workgroup;
     let blocks_text = e.dim(&blocks);
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
-    e.open(); // a block
-    let first = e.atom(&ty.shape.numel(), "first");
-    e.open(); // an element
-    let i = e.atom(&ty.shape.numel(), "i");
-    let at = e.atoms.unflatten(&i, &ty.shape);
-    let x = e.value(node.operands[0], &at)?;
-    let lines = e.close().join("\n");
-    for (output, buffer) in buffers.into_iter().enumerate() {
-        quantize_results::store(&mut e, output, buffer, &first, (quantize_results::By::One, "words"))?;
-    }
-    let store = e.close().join("\n");
+    let ((x, lines), store) = e.scope(|e| {
+        let first = e.atom(&ty.shape.numel(), "first");
+        let element = e.scope(|e| {
+            let i = e.atom(&ty.shape.numel(), "i");
+            let at = e.atoms.unflatten(&i, &ty.shape);
+            Ok(e.value(node.operands[0], &at)?.text)
+        })?;
+        for (output, buffer) in buffers.into_iter().enumerate() {
+            quantize_results::store(e, output, buffer, &first, quantize_results::By::One, "words")?;
+        }
+        Ok(element)
+    })?;
+    let [lines, store] = [lines, store].map(|lines| lines.join("\n"));
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {
@@ -49,8 +51,8 @@ pub(crate) fn kernel(
         grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: quantize_results::functions(&[format], e.uses())?,
         holes: context! {
-            blocks => blocks_text, lines => lines, x => x.text, store => store, comment => comment,
-            block => dot::BLOCK, words => quantize_results::words(format), function => quantize_results::function(format),
+            blocks => blocks_text, lines, x, store, comment, block => dot::BLOCK,
+            words => quantize_results::words(format), function => quantize_results::function(format),
         },
     };
     finish(e, parts)

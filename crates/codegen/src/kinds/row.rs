@@ -76,55 +76,64 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
         Share::Slices(_) => Share::Slices(layout.workgroup / layout.columns.max(1)),
     };
     let mut used = reduction::Used::of_columns(layout.columns);
-    e.open();
-    let size = Dim::constant(layout.group.into());
-    let groups = |n: &Dim| n.div_exact(&size).unwrap_or_else(|| n.clone());
-    let rows = if layout.columns > 0 { groups(&form.rows) } else { form.rows.clone() };
-    let row = e.atom(&rows, if layout.columns > 0 { "r" } else { "row" });
-    let mut walk = match (layout.columns, layout.group) {
-        (0, 1) => RowLoop::each(&mut e, &row, &form.inner, layout.share),
-        (0, _) => RowLoop::groups(&mut e, &row, &groups(&form.inner), layout.group, layout.share),
-        _ => RowLoop::columns(&mut e, &row, &form.inner, layout.group, layout.workgroup / layout.columns),
-    };
-    walk.parts = layout.split.map(|split| split.parts);
-    if let (Some(_), Some(n)) = (layout.split, rows.as_const()) {
-        walk.inside = Tiles::of(&rows, &format!("{n}u"), layout.columns).inside;
-    }
-    if layout.split.is_none() {
-        keep(&mut e, form, &mut walk)?;
-    }
-    reduction::emit_walk(&mut e, &mut used, &form.reduces, &walk)?;
-    let count = e.dim(&rows);
-    let tiles = Tiles::of(&rows, &count, layout.columns);
-    outputs(&mut e, form, &walk, &tiles)?;
-    let body = e.close().join("\n");
-    let limit = e.caps.max_workgroup_count[0];
-    let (template, per) = match layout.share {
-        Share::Alone => ("short_rows.comp", layout.workgroup),
-        // (No layout assigns a row to a subgroup; each subgroup would store the result.)
-        Share::Workgroup(_) | Share::Subgroup if layout.split.is_some() => ("row_split.comp", 1),
-        Share::Workgroup(_) | Share::Subgroup => ("row.comp", 1),
-        Share::Slices(_) if layout.split.is_some() => ("row_split.comp", layout.columns),
-        Share::Slices(_) => ("columns.comp", layout.columns),
-    };
-    let rows = Count { value: rows, per, limit };
+    let rows = if layout.columns > 0 { layout.groups(&form.rows) } else { form.rows.clone() };
+    let (tiles, lines) = e.scope(|e| body(e, form, &layout, &rows, &mut used))?;
+    let body = [tiles.r, lines].concat().join("\n");
+    let per = if layout.share == Share::Alone { layout.workgroup } else { layout.columns.max(1) };
+    let rows = Count { value: rows, per, limit: e.caps.max_workgroup_count[0] };
     let (grid, split) = match layout.split {
         None => ([rows, Count::constant(1), Count::constant(1)], None),
         Some(split) => {
             let rows = Count { limit: e.caps.max_workgroup_count[1], ..rows };
             let grid = [Count::constant(split.parts), rows, Count::constant(1)];
             whole("row", &grid)?;
-            (grid, Some(split_rows::declare(&mut e, form, split, &used.places)))
+            (grid, Some(split_rows::declare(&mut e, form, split, &used.partials)))
         }
     };
     let parts = Parts {
         schedule,
-        template,
+        // (No layout assigns a row to a subgroup; each subgroup would store the result.)
+        template: match layout.share {
+            _ if split.is_some() => "row_split.comp",
+            Share::Alone => "grid_stride.comp",
+            Share::Workgroup(_) | Share::Subgroup | Share::Slices(_) => "row.comp",
+        },
         grid,
         functions: used.render(layout.workgroup, &mut e)?,
-        holes: context! { body => body, rows => count, columns => layout.columns, tiles => tiles.count, r => tiles.r, split => split },
+        holes: context! {
+            body, count => tiles.count, columns => layout.columns, split, comment => "",
+            name => if layout.columns > 0 { "tile" } else { "row" },
+        },
     };
     finish(e, parts)
+}
+
+/// Emits the reductions of a row or of a group of columns, and the stores.
+fn body(
+    e: &mut Emitter<'_>,
+    form: &RowForm,
+    layout: &Layout,
+    rows: &Dim,
+    used: &mut reduction::Used,
+) -> Result<Tiles, CodegenError> {
+    let row = e.atom(rows, if layout.columns > 0 { "r" } else { "row" });
+    let mut walk = match (layout.columns, layout.group) {
+        (0, 1) => RowLoop::each(e, &row, &form.inner, layout.share),
+        (0, size) => RowLoop::groups(e, &row, &layout.groups(&form.inner), size, layout.share),
+        (columns, size) => RowLoop::columns(e, &row, &form.inner, size, layout.workgroup / columns),
+    };
+    walk.parts = layout.split.map(|split| split.parts);
+    if let (Some(_), Some(n)) = (layout.split, rows.as_const()) {
+        walk.inside = Tiles::of(rows, &format!("{n}u"), layout.columns).inside;
+    }
+    if layout.split.is_none() {
+        keep(e, form, &mut walk)?;
+    }
+    reduction::emit_walk(e, used, &form.reduces, &walk)?;
+    let count = e.dim(rows);
+    let tiles = Tiles::of(rows, &count, layout.columns);
+    outputs(e, form, &walk, tiles.inside.as_deref())?;
+    Ok(tiles)
 }
 
 /// The mapping of rows to invocations.
@@ -140,6 +149,11 @@ struct Layout {
 }
 
 impl Layout {
+    /// Groups along an extent of `n` elements.
+    fn groups(&self, n: &Dim) -> Dim {
+        n.div_exact(&Dim::constant(self.group.into())).unwrap_or_else(|| n.clone())
+    }
+
     fn schedule(&self) -> Schedule {
         let algorithm = match self.share {
             Share::Alone => Algorithm::ShortRows,
@@ -179,7 +193,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
         let (share, workgroup) = (Share::Slices(slices), columns * slices);
-        let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), (workgroup, slices, group));
+        let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), workgroup, slices, group);
         return Layout { share, workgroup, group, columns, split };
     }
     let split = RowSplit::of(e, form);
@@ -264,76 +278,81 @@ fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut RowLoop) -> Result<(), C
 
 /// Numbering of a kernel's column groups.
 struct Tiles {
-    /// Tiles of adjacent column groups, as an expression.
+    /// Tiles of adjacent column groups, or rows, as an expression.
     count: String,
-    /// The column group of an invocation, clamped to the last one.
-    r: String,
+    /// The line that computes the column group of an invocation, clamped to the last one.
+    r: Vec<String>,
     /// The condition that the invocation's group exists; `None` if it always does.
     inside: Option<String>,
 }
 
 impl Tiles {
     fn of(rows: &Dim, count: &str, columns: u32) -> Tiles {
+        if columns == 0 {
+            return Tiles { count: count.into(), r: vec![], inside: None };
+        }
         let own = format!("tile * {columns}u + lane");
-        let per = i64::from(columns.max(1));
+        let line = |r: &str| vec![format!("const uint r = {r};")];
+        let per = i64::from(columns);
         let Some(n) = rows.as_const().filter(|n| *n > 0) else {
             return Tiles {
-                count: format!("({count} + {}u) / {columns}u", columns.saturating_sub(1)),
-                r: format!("min({own}, {count} - 1u)"),
+                count: format!("({count} + {}u) / {columns}u", columns - 1),
+                r: line(&format!("min({own}, {count} - 1u)")),
                 inside: Some(format!("{own} < {count}")),
             };
         };
         let (r, inside) = match n % per {
-            0 => (own, None),
-            _ => (format!("min({own}, {}u)", n - 1), Some(format!("{own} < {n}u"))),
+            0 => (line(&own), None),
+            _ => (line(&format!("min({own}, {}u)", n - 1)), Some(format!("{own} < {n}u"))),
         };
         Tiles { count: format!("{}u", (n + per - 1) / per), r, inside }
     }
 }
 
-/// Emits the loop that stores the outputs per element, then the stores of the outputs per row.
-fn outputs(e: &mut Emitter<'_>, form: &RowForm, walk: &RowLoop, tiles: &Tiles) -> Result<(), CodegenError> {
+/// Emits the loop that stores the outputs per element, then the stores of the outputs per row. `inside` is the condition
+/// that an invocation's columns exist.
+fn outputs(
+    e: &mut Emitter<'_>,
+    form: &RowForm,
+    walk: &RowLoop,
+    inside: Option<&str>,
+) -> Result<(), CodegenError> {
     let buffers: Vec<usize> = (0..form.outputs.len()).map(|o| e.result(o as u32)).collect();
     let of_kind =
         |kind: RowOutput| form.outputs.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(o, _)| o);
-    let inside = tiles.inside.as_deref().filter(|_| matches!(walk.share, Share::Slices(_)));
-    if of_kind(RowOutput::Inner).next().is_some() {
-        walk.open(e);
+    let stores = |e: &mut Emitter<'_>, kind| {
         let mut after = vec![];
-        for output in of_kind(RowOutput::Inner) {
+        for output in of_kind(kind) {
             let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-            let at = form.inner_at(&walk.row, &walk.i, &shape, &mut e.atoms);
+            let at = match kind {
+                RowOutput::Inner => form.inner_at(&walk.row, &walk.i, &shape, &mut e.atoms),
+                RowOutput::Row => e.atoms.unflatten(&walk.row, &shape),
+            };
             after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
         }
-        walk.close(e, after, inside);
+        Ok(after)
+    };
+    if of_kind(RowOutput::Inner).next().is_some() {
+        walk.each_step(e, inside, |e| {
+            let after = walk.each_of_group(e, |e| stores(e, RowOutput::Inner))?;
+            e.lines(after);
+            Ok(())
+        })?;
     }
     if of_kind(RowOutput::Row).next().is_some() {
-        let first = match (walk.share, inside) {
-            (Share::Alone, _) => None,
-            (Share::Workgroup(_), _) => Some("if (lane == 0u)".to_string()),
-            (Share::Subgroup, _) => Some("if (gl_SubgroupInvocationID == 0u)".to_string()),
-            (Share::Slices(_), None) => Some("if (slice == 0u)".to_string()),
-            (Share::Slices(_), Some(inside)) => Some(format!("if (slice == 0u && {inside})")),
+        let store = |e: &mut Emitter<'_>| {
+            let after = walk.each_column(e, |e| stores(e, RowOutput::Row))?;
+            e.lines(after);
+            Ok(())
         };
-        if first.is_some() {
-            e.open();
-        }
-        let columns = walk.columns_at_once().is_some();
-        if columns {
-            walk.open_group(e);
-        }
-        let mut after = vec![];
-        for output in of_kind(RowOutput::Row) {
-            let shape = e.body.ty(output_root(e.body, output)).shape.clone();
-            let at = e.atoms.unflatten(&walk.row, &shape);
-            after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
-        }
-        if columns {
-            walk.close_group(e, after);
-        }
-        if let Some(head) = first {
-            e.close_block(&head);
-        }
+        let first = match (walk.share, inside) {
+            (Share::Alone, _) => return store(e),
+            (Share::Workgroup(_), _) => "lane == 0u".to_string(),
+            (Share::Subgroup, _) => "gl_SubgroupInvocationID == 0u".to_string(),
+            (Share::Slices(_), None) => "slice == 0u".to_string(),
+            (Share::Slices(_), Some(inside)) => format!("slice == 0u && {inside}"),
+        };
+        e.block(&format!("if ({first})"), store)?;
     }
     Ok(())
 }

@@ -39,22 +39,24 @@ pub(crate) fn kernel(
     let rows = Rows { shape: ty.shape.clone(), axes: vec![axis] };
     let (count, len) = (rows.rows(), rows.inner());
     let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
-    e.open();
-    let row = e.atom(&count, "row");
-    e.open();
-    let i = e.atom(&len, "i");
-    let at = rows.at(&row, &i, &mut e.atoms);
-    let x = e.value(node.operands[0], &at)?;
-    let x_lines = e.close().join("\n");
-    let result = e.result(0);
-    e.open();
-    let i = e.atom(&len, "i");
-    let at = rows.at(&row, &i, &mut e.atoms);
-    let depth = e.depth();
-    e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));
-    e.store(0, result, &at)?;
-    let store = e.close().join("\n");
-    let row_lines = e.close().join("\n");
+    let ((x, x_lines, store), row_lines) = e.scope(|e| {
+        let row = e.atom(&count, "row");
+        let (x, x_lines) = e.scope(|e| {
+            let i = e.atom(&len, "i");
+            let at = rows.at(&row, &i, &mut e.atoms);
+            Ok(e.value(node.operands[0], &at)?.text)
+        })?;
+        let result = e.result(0);
+        let ((), store) = e.scope(|e| {
+            let i = e.atom(&len, "i");
+            let at = rows.at(&row, &i, &mut e.atoms);
+            let depth = e.depth();
+            e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));
+            e.store(0, result, &at)
+        })?;
+        Ok((x, x_lines.join("\n"), store.join("\n")))
+    })?;
+    let row_lines = row_lines.join("\n");
     let (sign, identity) = match kind {
         ScanKind::Sum => ("+", 0.0),
         ScanKind::Prod => ("*", 1.0),
@@ -67,9 +69,8 @@ pub(crate) fn kernel(
         grid: [Count { value: count, per: 1, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
         holes: context! {
-            rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity),
-            sign => sign, x => x.text, x_lines => x_lines, row_lines => row_lines, store => store,
-            comment => comment,
+            rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity), sign, x,
+            x_lines, row_lines, store, comment,
         },
     };
     finish(e, parts)

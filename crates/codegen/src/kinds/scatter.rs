@@ -36,27 +36,28 @@ pub(crate) fn kernel(
         _ => return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype }),
     };
     let workgroup = schedule.workgroup;
-    let (target, source) = (node.types[0].shape.numel(), e.body.ty(node.operands[2]).shape.numel());
-    let (target_text, source_text) = (e.dim(&target), e.dim(&source));
-    e.open();
-    let i = e.atom(&source, "i");
-    let at = e.value(node.operands[1], std::slice::from_ref(&i))?;
-    let x = e.value(node.operands[2], &[i])?;
-    let lines = e.close().join("\n");
-    let result = e.result(0);
-    e.buffers[result].atomic = Some(atomic);
-    let store = e.store_element(result, "place", &x.text);
-    let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
+    let source = e.body.ty(node.operands[2]).shape.numel();
+    let (target, count) = (e.dim(&node.types[0].shape.numel()), e.dim(&source));
+    let ((), lines) = e.scope(|e| {
+        let i = e.atom(&source, "i");
+        let at = e.value(node.operands[1], std::slice::from_ref(&i))?;
+        let x = e.value(node.operands[2], &[i])?;
+        let result = e.result(0);
+        e.buffers[result].atomic = Some(atomic);
+        e.line(format!("const uint place = {};", at.text));
+        let store = e.store_element(result, "place", &x.text);
+        e.line(format!("if (place < {target}) {{\n    {store}\n}}"));
+        Ok(())
+    })?;
+    let body = lines.join("\n");
+    let comment = format!("// %{} = {}", form.node.0, e.body.node_text(form.node));
     let limit = e.caps.max_workgroup_count[0];
     let parts = Parts {
         schedule,
-        template: "scatter.comp",
+        template: "grid_stride.comp",
         grid: [Count { value: source, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
         functions: String::new(),
-        holes: context! {
-            target => target_text, source => source_text, lines => lines, place => at.text, store => store,
-            comment => comment,
-        },
+        holes: context! { body, count, name => "i", comment },
     };
     finish(e, parts)
 }

@@ -64,27 +64,30 @@ pub(crate) fn kernel(
     let (count, len) = (rows.rows(), rows.inner());
     let workgroup = schedule.workgroup;
     let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
-    e.open();
-    let row = e.atom(&count, "row");
-    // Loaded under two names: the invocation's own element, and an element of the tile.
-    let element = |e: &mut Emitter<'_>, name: &str| -> Result<(String, String), CodegenError> {
-        e.open();
-        let i = e.atom(&len, name);
-        let at = rows.at(&row, &i, &mut e.atoms);
-        let x = e.value(node.operands[0], &at)?;
-        Ok((e.close().join("\n"), key(&x.text)))
-    };
-    let (own_lines, own) = element(&mut e, "i")?;
-    let (other_lines, other) = element(&mut e, "j")?;
-    let result = e.result(0);
-    e.open();
-    let place = e.atom(&len, "place");
-    let at = rows.at(&row, &place, &mut e.atoms);
-    let depth = e.depth();
-    e.anchors.insert(form.node, Anchor::Var(Expr { text: "i".into(), depth }));
-    e.store(0, result, &at)?;
-    let store = e.close().join("\n");
-    let row_lines = e.close().join("\n");
+    let ((own, other, store), row_lines) = e.scope(|e| {
+        let row = e.atom(&count, "row");
+        // Loaded under two names: the invocation's own element, and an element of the tile.
+        let mut element = |name| {
+            e.scope(|e| {
+                let i = e.atom(&len, name);
+                let at = rows.at(&row, &i, &mut e.atoms);
+                Ok(key(&e.value(node.operands[0], &at)?.text))
+            })
+        };
+        let (own, other) = (element("i")?, element("j")?);
+        let result = e.result(0);
+        let ((), store) = e.scope(|e| {
+            let place = e.atom(&len, "place");
+            let at = rows.at(&row, &place, &mut e.atoms);
+            let depth = e.depth();
+            e.anchors.insert(form.node, Anchor::Var(Expr { text: "i".into(), depth }));
+            e.store(0, result, &at)
+        })?;
+        Ok((own, other, store))
+    })?;
+    let ((own, own_lines), (other, other_lines)) = (own, other);
+    let [own_lines, other_lines, store, row_lines] =
+        [own_lines, other_lines, store, row_lines].map(|lines| lines.join("\n"));
     debug_assert_eq!(node.types[0].dtype, DType::U32);
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let limits = e.caps.max_workgroup_count;
@@ -98,8 +101,8 @@ pub(crate) fn kernel(
         ],
         functions: String::new(),
         holes: context! {
-            rows => rows_text, len => len_text, own => own, own_lines => own_lines, other => other,
-            key => key_type, zero => zero, most => format!("~{zero}"), step => STEP.min(workgroup), other_lines => other_lines, row_lines => row_lines, store => store, comment => comment,
+            rows => rows_text, len => len_text, own, own_lines, other, other_lines, key => key_type, zero,
+            most => format!("~{zero}"), step => STEP.min(workgroup), row_lines, store, comment,
         },
     };
     finish(e, parts)

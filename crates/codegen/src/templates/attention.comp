@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 shared ${ type } query[${ d }];
 shared ${ type } weight[${ workgroup }];
 // One head and query a workgroup; keys in steps of one an invocation, with the softmax kept online:
@@ -12,22 +7,7 @@ void main() {
     const uint lane = gl_LocalInvocationIndex, s = gl_WorkGroupID.x, h = gl_WorkGroupID.y;
     const uint g = h / ${ group }u;
     ${ prelude | indent(4) }
-    const uint keys = ${ t };
-    for (uint d = lane; d < ${ d }u; d += ${ workgroup }u) {
-        ${ q_lines | indent(8) }
-        query[d] = ${ q } * ${ scale };
-    }
-//% if causal or window
-    // Keys up to the query's own, i + T - S, which is below 0 where queries outnumber keys.
-    const uint past = s + 1u + keys;
-    const uint own = past > ${ s_extent } ? past - ${ s_extent } : 0u;
-//% endif
-    const uint first = ${ "own > " ~ window ~ "u ? own - " ~ window ~ "u : 0u" if window else "0u" };
-    const uint end = ${ "own" if causal else "keys" };
-    const ${ type } hidden = ${ hidden };
-    ${ type } top = hidden, sum = ${ zero };
-    ${ type } acc[${ slots }];
-    [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) acc[i] = ${ zero };
+    ${ prologue | indent(4) }
     barrier();
     for (uint t0 = first; t0 < end; t0 += ${ workgroup }u) {
         const uint t = t0 + lane;
@@ -44,7 +24,7 @@ void main() {
 //% else
             for (uint d = 0u; d < ${ d }u; ++d) {
                 ${ k_lines | indent(16) }
-                score = fma(query[d], ${ kv }, score);
+                score = fma(query[d], ${ k }, score);
             }
 //% endif
 //% if cap

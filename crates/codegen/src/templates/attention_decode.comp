@@ -14,13 +14,25 @@ ${ functions }
     const uint t = min(${ from } + team + j * ${ teams }u, ${ last });
     [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
         const uint d = own * ${ step }u + i * ${ team * step }u;
-        ${ (k_lines ~ "\n") | indent(8) if k_lines }${ "if (d < " ~ d ~ "u) " if d % (team * step) }keys_ahead[j * ${ queries }u + i] = ${ k_ask };
+        ${ (k_lines ~ "\n") | indent(8) if k_lines }${ "if (d < " ~ d ~ "u) " if d % (team * step) }keys_ahead[j * ${ queries }u + i] = ${ k };
     }
     [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
         const uint e = own * ${ step }u + i * ${ team * step }u;
-        ${ (v_lines ~ "\n") | indent(8) if v_lines }${ "if (e < " ~ e ~ "u) " if e % (team * step) }values_ahead[j * ${ values }u + i] = ${ v_ask };
+        ${ (v_lines ~ "\n") | indent(8) if v_lines }${ "if (e < " ~ e ~ "u) " if e % (team * step) }values_ahead[j * ${ values }u + i] = ${ v };
     }
 }
+//% endmacro
+//% macro halve(sums, lane, halves, rest)
+//% for half in halves
+[[unroll]] for (uint i = 0u; i < ${ half.count }u; ++i) {
+    const bool upper = (${ lane } & ${ half.mask }u) != 0u;
+    const float given = upper ? ${ sums }[i] : ${ sums }[i + ${ half.count }u], kept = upper ? ${ sums }[i + ${ half.count }u] : ${ sums }[i];
+    ${ sums }[i] = kept + subgroupShuffleXor(given, ${ half.mask }u);
+}
+//% endfor
+//% for mask in rest
+${ sums }[0] += subgroupShuffleXor(${ sums }[0], ${ mask }u);
+//% endfor
 //% endmacro
 shared float query[${ heads * d }];
 // What each subgroup found: the largest score, the sum of weights relative to it, and the weighted values: element by
@@ -117,16 +129,7 @@ void main() {
         }
 //% endif
         // Sums over the lanes of a team: each step halves what a lane has to add, until it holds ${ per } of them.
-//% for half in halves
-        [[unroll]] for (uint i = 0u; i < ${ half.count }u; ++i) {
-            const bool upper = (own & ${ half.mask }u) != 0u;
-            const float given = upper ? score[i] : score[i + ${ half.count }u], kept = upper ? score[i + ${ half.count }u] : score[i];
-            score[i] = kept + subgroupShuffleXor(given, ${ half.mask }u);
-        }
-//% endfor
-//% for mask in rest
-        score[0] += subgroupShuffleXor(score[0], ${ mask }u);
-//% endfor
+        ${ halve("score", "own", halves, rest) | indent(8) }
         float now = top;
         [[unroll]] for (uint i = 0u; i < ${ per }u; ++i) {
             const uint at = ${ product } + i, t = t1 + team + at % ${ keys }u * ${ teams }u;
@@ -185,16 +188,7 @@ void main() {
         const float by = subgroupShuffle(rescale, lane - own + h * ${ keys // per * apart }u);
         [[unroll]] for (uint i = 0u; i < ${ values * step }u; ++i) acc[h * ${ values * step }u + i] *= by;
     }
-//% for half in team_halves
-    [[unroll]] for (uint i = 0u; i < ${ half.count }u; ++i) {
-        const bool upper = (lane & ${ half.mask }u) != 0u;
-        const float given = upper ? acc[i] : acc[i + ${ half.count }u], kept = upper ? acc[i + ${ half.count }u] : acc[i];
-        acc[i] = kept + subgroupShuffleXor(given, ${ half.mask }u);
-    }
-//% endfor
-//% for mask in team_rest
-    acc[0] += subgroupShuffleXor(acc[0], ${ mask }u);
-//% endfor
+    ${ halve("acc", "lane", team_halves, team_rest) | indent(4) }
 //% endif
     const uint head = own / ${ keys // per * apart }u;
     if (lane < ${ team }u && own % ${ keys // per * apart }u == 0u && head < ${ heads }u) {
@@ -235,13 +229,7 @@ void main() {
 //% if splits > 1
     if (seen <= each) return;
     const uint parts_of_keys = (seen + each - 1u) / each;
-    memoryBarrierBuffer();
-    barrier();
-    if (tid == 0u) before = atomicAdd(done[gl_WorkGroupID.x], 1u);
-    barrier();
-    if (before + 1u < parts_of_keys) return;
-    memoryBarrierBuffer();
-    if (tid == 0u) done[gl_WorkGroupID.x] = 0u;
+    ${ elect | indent(4) }
     for (uint i = tid; i < ${ heads * e }u; i += ${ workgroup }u) {
         const uint h = h0 + i / ${ e }u, e = i % ${ e }u;
         float tops[${ splits }], sums[${ splits }], values[${ splits }];

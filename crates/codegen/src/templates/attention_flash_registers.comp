@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ subgroups * 32 }) in;
-${ declarations }
-${ functions }
+${ head }
 //% set sums_type = "coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>"
 //% set left_type = "coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>"
 //% set right_type = "coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>"
@@ -15,30 +10,23 @@ shared uvec4 words[${ words }];
 // the next product in the registers in which they are. Of an accumulator, and of a left operand likewise, element x of the
 // lane 4 r + c is that of row r + 8 (x / 4), column 2 c + x % 2 + 8 (x / 2 % 2).
 //% macro ask(t0)
-[[unroll]] for (uint i = 0u; i < ${ k_pieces }u; ++i) {
-    const uint t = min(${ t0 }${ " + " ~ k_row ~ ", keys - 1u)" if clamped else ", keys - " ~ keys ~ "u) + " ~ k_row }, part = ${ k_part };
-    ${ k_lines | indent(4) }
-    next_keys[i] = ${ k };
+//% for o in staged
+[[unroll]] for (uint i = 0u; i < ${ o.each }u; ++i) {
+    const uint t = min(${ t0 }${ " + " ~ o.row ~ ", keys - 1u)" if clamped else ", keys - " ~ keys ~ "u) + " ~ o.row }, part = ${ o.part };
+    ${ o.lines | indent(4) }
+    next_${ o.name }[i] = ${ o.load };
 }
-[[unroll]] for (uint i = 0u; i < ${ v_pieces }u; ++i) {
-    const uint t = min(${ t0 }${ " + " ~ v_row ~ ", keys - 1u)" if clamped else ", keys - " ~ keys ~ "u) + " ~ v_row }, part = ${ v_part };
-    ${ v_lines | indent(4) }
-    next_values[i] = ${ v };
-}
+//% endfor
 //% endmacro
 //% macro keep(tile)
-[[unroll]] for (uint i = 0u; i < ${ k_pieces }u; ++i) {
-//% if keys * d // 8 % (subgroups * 32) != 0
-    if (i * ${ subgroups * 32 }u + lane < ${ keys * d // 8 }u)
+//% for o in staged
+[[unroll]] for (uint i = 0u; i < ${ o.each }u; ++i) {
+//% if o.all % (subgroups * 32) != 0
+    if (i * ${ subgroups * 32 }u + lane < ${ o.all }u)
 //% endif
-    words[${ tile } + (${ k_row }) * ${ d // 8 + 1 }u + ${ k_part }] = next_keys[i];
+    words[${ tile } + ${ o.at ~ "u + " if o.at }(${ o.row }) * ${ o.across + 1 }u + ${ o.part }] = next_${ o.name }[i];
 }
-[[unroll]] for (uint i = 0u; i < ${ v_pieces }u; ++i) {
-//% if keys * e // 8 % (subgroups * 32) != 0
-    if (i * ${ subgroups * 32 }u + lane < ${ keys * e // 8 }u)
-//% endif
-    words[${ tile } + ${ values0 }u + (${ v_row }) * ${ e // 8 + 1 }u + ${ v_part }] = next_values[i];
-}
+//% endfor
 //% endmacro
 void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 4u, c = gl_SubgroupInvocationID % 4u;
@@ -83,7 +71,7 @@ void main() {
     }
     ${ sums_type } sums[${ blocks }][${ e // 16 }];
     [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) sums[b][i] = ${ sums_type }(0.0);
-    uvec4 next_keys[${ k_pieces }], next_values[${ v_pieces }];
+    uvec4 next_keys[${ staged[0].each }], next_values[${ staged[1].each }];
     uint tile = 0u, t0 = begin;
     if (begin < end) {
         ${ ask("begin") | indent(8) }

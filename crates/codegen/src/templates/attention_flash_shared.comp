@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ subgroups * 32 }) in;
-${ declarations }
-${ functions }
+${ head }
 // Words of 16 bytes: ${ keys } keys and as many values in f16, rows with eight elements more so that neighbours lie in
 // different banks; then for each subgroup 16 rows of scores, and a matrix of factors.
 shared uvec4 words[${ words }];
@@ -13,7 +8,7 @@ shared uvec4 words[${ words }];
 void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 2u, side = gl_SubgroupInvocationID % 2u;
     const uint s0 = gl_WorkGroupID.x * ${ subgroups * 16 }u, h = gl_WorkGroupID.y, g = h / ${ group }u;
-    const uint own = ${ own0 }u + gl_SubgroupID * ${ own }u, factors = own + ${ factors }u;
+    const uint own = ${ tile }u + gl_SubgroupID * ${ own }u, factors = own + ${ 16 * stride }u;
     ${ prelude | indent(4) }
     const uint keys = ${ t };
     const uint query = min(s0 + gl_SubgroupID * 16u + r, ${ s_extent } - 1u);
@@ -43,16 +38,13 @@ void main() {
     coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[${ e // 16 }];
     [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
     for (uint t0 = earliest; t0 < end; t0 += ${ keys }u) {
-        [[unroll]] for (uint i = lane; i < ${ keys * d // 8 }u; i += ${ subgroups * 32 }u) {
-            const uint t = min(t0 + i / ${ d // 8 }u, keys - 1u), part = i % ${ d // 8 }u;
-            ${ k_lines | indent(12) }
-            words[i / ${ d // 8 }u * ${ d // 8 + 1 }u + part] = ${ k };
+//% for o in staged
+        [[unroll]] for (uint i = lane; i < ${ o.all }u; i += ${ subgroups * 32 }u) {
+            const uint t = min(t0 + i / ${ o.across }u, keys - 1u), part = i % ${ o.across }u;
+            ${ o.lines | indent(12) }
+            words[${ o.at ~ "u + " if o.at }i / ${ o.across }u * ${ o.across + 1 }u + part] = ${ o.load };
         }
-        [[unroll]] for (uint i = lane; i < ${ keys * e // 8 }u; i += ${ subgroups * 32 }u) {
-            const uint t = min(t0 + i / ${ e // 8 }u, keys - 1u), part = i % ${ e // 8 }u;
-            ${ v_lines | indent(12) }
-            words[${ values0 }u + i / ${ e // 8 }u * ${ e // 8 + 1 }u + part] = ${ v };
-        }
+//% endfor
         barrier();
         [[unroll]] for (uint j = 0u; j < ${ keys // 16 }u; ++j) {
             coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);

@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 shared float query[${ d }];
 // What each subgroup found: the largest score, the sum of weights relative to it, and the weighted values.
 shared float tops[${ subgroups }], sums[${ subgroups }], parts[${ subgroups * e }];
@@ -14,22 +9,7 @@ void main() {
     const uint tid = gl_LocalInvocationIndex, lane = gl_SubgroupInvocationID;
     const uint s = gl_WorkGroupID.x, h = gl_WorkGroupID.y, g = h / ${ group }u;
     ${ prelude | indent(4) }
-    const uint keys = ${ t };
-    for (uint d = tid; d < ${ d }u; d += ${ workgroup }u) {
-        ${ q_lines | indent(8) }
-        query[d] = ${ q } * ${ scale };
-    }
-//% if causal or window
-    // Keys up to the query's own, i + T - S, which is below 0 where queries outnumber keys.
-    const uint past = s + 1u + keys;
-    const uint own = past > ${ s_extent } ? past - ${ s_extent } : 0u;
-//% endif
-    const uint first = ${ "own > " ~ window ~ "u ? own - " ~ window ~ "u : 0u" if window else "0u" };
-    const uint end = ${ "own" if causal else "keys" };
-    const float hidden = ${ hidden };
-    float top = hidden, sum = 0.0;
-    float acc[${ values * step }];
-    [[unroll]] for (uint i = 0u; i < ${ values * step }u; ++i) acc[i] = 0.0;
+    ${ prologue | indent(4) }
     barrier();
 //% if step > 1
     // A lane's own part of the query and of each key: ${ step } neighbours at a time.
@@ -68,7 +48,7 @@ void main() {
                 if (d >= ${ d }u) break;
 //% endif
                 ${ k_lines | indent(16) }
-                part = fma(query[d], ${ kv }, part);
+                part = fma(query[d], ${ k }, part);
 //% endif
             }
 //% if team == size

@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 //% if computed
 // What a function that computes elements of a matrix is handed; they are read by where they are, not through it.
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer Element { float16_t x; };

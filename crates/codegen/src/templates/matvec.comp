@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 // Sums of the tile's columns: ${ "[K slice]" if slices > 1 }[anchor][row][column].
 shared ${ type } tile[${ slice_floats * slices }];
 //% for floats in rounded

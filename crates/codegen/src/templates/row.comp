@@ -1,13 +1,12 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 void main() {
+//% if columns
+    const uint lane = gl_LocalInvocationIndex % ${ columns }u, slice = gl_LocalInvocationIndex / ${ columns }u;
+//% else
     const uint lane = gl_LocalInvocationIndex;
+//% endif
     ${ prelude | indent(4) }
-    for (uint row = gl_WorkGroupID.x; row < ${ rows }; row += gl_NumWorkGroups.x) {
+    for (uint ${ name } = gl_WorkGroupID.x; ${ name } < ${ count }; ${ name } += gl_NumWorkGroups.x) {
         ${ body | indent(8) }
     }
 }

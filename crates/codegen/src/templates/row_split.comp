@@ -23,11 +23,9 @@ void main() {
 //% if columns
     const uint lane = gl_LocalInvocationIndex % ${ columns }u, slice = gl_LocalInvocationIndex / ${ columns }u;
     const uint part = gl_WorkGroupID.x, tile = gl_WorkGroupID.y;
-    ${ prelude | indent(4) }
-    const uint r = ${ r };
 //% else
     const uint lane = gl_LocalInvocationIndex, part = gl_WorkGroupID.x, row = gl_WorkGroupID.y;
-    ${ prelude | indent(4) }
 //% endif
+    ${ prelude | indent(4) }
     ${ body | indent(4) }
 }

@@ -1,9 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
 shared ${ type } part[${ workgroup }];
 // Each chunk is scanned in steps of doubling distance (Hillis and Steele, CACM 1986), after the total so far.
 void main() {

@@ -7,16 +7,15 @@
 use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
 use tallow_ir::form::AttentionForm;
-use tallow_ir::index::Index;
-use tallow_ir::{DType, DeviceCaps, Dim, ElementwiseOp, Op};
+use tallow_ir::{DType, DeviceCaps, Dim};
 
-use super::operands::{accumulator, eight, has_eights, held, holds, store, team, widened};
+use super::operands::{Attention, has_eights, is_one_load, number, row, team};
 use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
 use crate::kernel::{CodegenError, Count, Kernel, Scratch};
 use crate::library as lib;
-use crate::scalar::{self, Glsl};
 use crate::schedule::{Algorithm, Schedule, Split};
 
 /// Adjacent elements that a lane reads at once.
@@ -55,7 +54,9 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
         split: Split { slices, above },
         ..first
     });
-    let others = others.into_iter().filter(|schedule| planned(e, form, *schedule).is_some());
+    let a = Attention::of(e, form);
+    let fits = |schedule: &Schedule| a.as_ref().is_ok_and(|a| Sizes::of(e.caps, a, *schedule).is_some());
+    let others = others.into_iter().filter(fits);
     [first].into_iter().chain(others).collect()
 }
 
@@ -72,30 +73,39 @@ struct Sizes {
     least: u32,
 }
 
-/// The sizes for one query of `d` elements and values of `width` elements over at most `keys` keys. `group` heads share
-/// a key head. `None` if the device lacks a feature that the kernel needs.
-fn sizes(caps: &DeviceCaps, group: u32, d: u32, width: u32, keys: u64, schedule: Schedule) -> Option<Sizes> {
-    let size = caps.scheduled_subgroup_size();
-    let fixed = caps.has_fixed_subgroup_size() && size.is_power_of_two();
-    let able = fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
-    let team = team(caps, d.max(width)).filter(|_| able)?;
-    let (workgroup, Split { slices: splits, above: least }) = (schedule.workgroup, schedule.split);
-    let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
-    let pieces = d.max(width).div_ceil(team * STEP);
-    let splits = if keys > u64::from(least) { splits } else { 1 };
-    // With few keys, computing scores takes longer than reading keys, so more workgroups matter more than sharing
-    // loads.
-    let most = if splits > 1 { HEADS } else { 1 };
-    let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
-    let heads = (1..=most.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
-    let sizes =
-        Sizes { workgroup, subgroups: workgroup / size, team, teams: workgroup / team, heads, splits, least };
-    let floats =
-        u64::from(heads * d) + u64::from(heads * sizes.subgroups) * u64::from(2 + sizes.row(width)) + 1;
-    (workgroup >= size && 4 * floats <= u64::from(caps.shared_memory_bytes)).then_some(sizes)
-}
-
 impl Sizes {
+    /// The sizes for an attention of one query. `None` if the device lacks a feature that the kernel needs.
+    fn of(caps: &DeviceCaps, a: &Attention<'_>, schedule: Schedule) -> Option<Sizes> {
+        let number = |dim: &Dim| dim.as_const().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        let (d, width, group) = (number(a.d)?, number(a.width)?, number(a.h)? / number(a.g)?);
+        let keys = u64::try_from(a.t.max_value()).unwrap_or(0);
+        let size = caps.scheduled_subgroup_size();
+        let fixed = caps.has_fixed_subgroup_size() && size.is_power_of_two();
+        let able = a.s.is(1) && fixed && caps.subgroup_arithmetic && caps.subgroup_shuffle;
+        let team = team(caps, d.max(width)).filter(|_| able)?;
+        let (workgroup, Split { slices: splits, above: least }) = (schedule.workgroup, schedule.split);
+        let workgroup = workgroup.min(floor_pow2(caps.max_workgroup_invocations));
+        let pieces = d.max(width).div_ceil(team * STEP);
+        let splits = if keys > u64::from(least) { splits } else { 1 };
+        // With few keys, computing scores takes longer than reading keys, so more workgroups matter more than sharing
+        // loads.
+        let most = if splits > 1 { HEADS } else { 1 };
+        let held = |heads: &u32| heads * pieces * STEP <= HELD && heads.next_power_of_two() <= team;
+        let heads = (1..=most.min(group)).rev().filter(|n| group.is_multiple_of(*n)).find(held)?;
+        let sizes = Sizes {
+            workgroup,
+            subgroups: workgroup / size,
+            team,
+            teams: workgroup / team,
+            heads,
+            splits,
+            least,
+        };
+        let floats =
+            u64::from(heads * d) + u64::from(heads * sizes.subgroups) * u64::from(2 + sizes.row(width)) + 1;
+        (workgroup >= size && 4 * floats <= u64::from(caps.shared_memory_bytes)).then_some(sizes)
+    }
+
     /// Pieces of [`STEP`] elements that a lane holds of a value of `width` elements, or of a query.
     fn pieces(&self, width: u32) -> u32 {
         width.div_ceil(self.team * STEP)
@@ -104,6 +114,32 @@ impl Sizes {
     /// Shared-memory stride between the partials of subgroups, in floats.
     fn row(&self, width: u32) -> u32 {
         self.pieces(width) * STEP * (self.team + 1)
+    }
+
+    /// The holes of the reductions over the lanes of a team, and over the teams of a subgroup of `size`.
+    fn reductions(&self, width: u32, size: u32) -> Hole {
+        // Products per team, padded to a power of two so that they can be halved.
+        let products = self.heads.next_power_of_two() * KEYS;
+        let (halves, rest, per) = halving(products, &masks(1, self.team));
+        let held = self.heads * self.pieces(width) * STEP;
+        let (team_halves, team_rest, team_per) = halving(held, &masks(self.team, size));
+        let same_head = masks(1, self.team).into_iter().enumerate();
+        let same_head = same_head.filter(|(i, mask)| products >> (i + 1) < KEYS && !rest.contains(mask));
+        let same_head: Vec<u32> = same_head.map(|(_, mask)| mask).collect();
+        // A lane holds several sums, or several lanes hold the same sum: sum `at` is in lane `lane_of_at`, at index
+        // `place`.
+        let apart = 1u32 << rest.len();
+        let scaled = |x: &str, times: u32, by: u32| match (times, by) {
+            (1, 1) => x.to_string(),
+            (_, 1) => format!("{x} * {times}u"),
+            _ => format!("{x} / {by}u"),
+        };
+        context! {
+            size, products, halves, per, apart, rest, same_head, team_halves, team_per,
+            lane_of_at => scaled("at", apart, per), product => scaled("own", per, apart),
+            place => if per == 1 { "0u".into() } else { format!("at % {per}u") },
+            other_teams => masks(self.team, size), team_apart => 1u32 << team_rest.len(), team_rest,
+        }
     }
 }
 
@@ -127,23 +163,12 @@ fn masks(from: u32, to: u32) -> Vec<u32> {
     std::iter::successors(Some(to / 2), |m| Some(m / 2)).take_while(|m| *m >= from.max(1)).collect()
 }
 
-/// The sizes for an attention; `None` if this kernel cannot compute it.
-fn planned(e: &Emitter<'_>, form: &AttentionForm, schedule: Schedule) -> Option<Sizes> {
-    let node = e.body.node(form.node);
-    let (q, v) = (e.body.ty(node.operands[0]).shape.dims(), e.body.ty(node.operands[2]).shape.dims());
-    let number = |dim: &Dim| dim.as_const().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
-    let (heads, d, groups, width) = (number(&q[0])?, number(&q[2])?, number(&v[0])?, number(&v[2])?);
-    let keys = u64::try_from(v[1].max_value()).unwrap_or(0);
-    sizes(e.caps, heads / groups, d, width, keys, schedule).filter(|_| q[1].is(1))
-}
-
 /// Whether this kernel supports an attention.
 pub(crate) fn fits(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
-    let (k, v) = (e.body.node(form.node).operands[1], e.body.node(form.node).operands[2]);
-    planned(e, form, first(e.caps)).is_some()
-        && accumulator(e, form).is_ok_and(|wide| wide == DType::F32)
-        && has_eights(e, k)
-        && has_eights(e, v)
+    Attention::of(e, form).is_ok_and(|a| {
+        let first = Sizes::of(e.caps, &a, first(e.caps));
+        first.is_some() && a.wide == DType::F32 && has_eights(e, a.k) && has_eights(e, a.v)
+    })
 }
 
 pub(crate) fn kernel(
@@ -151,61 +176,12 @@ pub(crate) fn kernel(
     form: &AttentionForm,
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
-    let node = e.body.node(form.node);
-    let (Op::Attention(attrs), Some(mut sizes)) = (&node.op, planned(&e, form, schedule)) else {
-        return Err(CodegenError::Node(e.body.node_text(form.node)));
-    };
-    let attrs = *attrs;
-    let [q, k, v] = [node.operands[0], node.operands[1], node.operands[2]];
-    let (qs, vs) = (e.body.ty(q).shape.clone(), e.body.ty(v).shape.clone());
-    let [h, s, d, t, width] = [&qs.dims()[0], &qs.dims()[1], &qs.dims()[2], &vs.dims()[1], &vs.dims()[2]];
-    let number = |x: &Dim| x.as_const().unwrap_or(1) as u32;
-
-    let t_text = e.dim(t);
-    let gi = e.atom(&vs.dims()[0], "g");
-    e.open();
-    let (hi, si, di) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(d, "d"));
-    let query = widened(&mut e, DType::F32, q, &[hi, si, di])?;
-    let q_lines = e.close().join("\n");
-    // Keys and values that are one load each are prefetched one iteration ahead. The first prefetch is issued before
-    // the number of keys is known. With many keys, other workgroups of the core hide the latency, and the registers of
-    // a prefetch would lower occupancy.
-    let some = sizes.splits == 1 && t.max_value() > 0;
-    let ahead = some && holds(&mut e, k, t.max_value()) && holds(&mut e, v, t.max_value());
-    let mut lines = |value, name: &str| -> Result<[String; 3], CodegenError> {
-        e.open();
-        let ti = e.atom(t, "t");
-        let row = [gi.clone(), ti];
-        let none = String::new;
-        let [load, ask, widen] = match ahead {
-            true => {
-                let (ask, widen) = held(&mut e, value, &row, name)?;
-                [none(), ask, widen]
-            }
-            false => [eight(&mut e, value, &row, name)?.join("\n"), none(), none()],
-        };
-        let lines = e.close().into_iter().chain([load]).filter(|line| !line.is_empty());
-        Ok([lines.collect::<Vec<_>>().join("\n"), ask, widen])
-    };
-    let ([k_lines, k_ask, k_widen], [v_lines, v_ask, v_widen]) = (lines(k, "d")?, lines(v, "e")?);
-    e.open();
-    let (hi, si, ti) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(t, "t"));
-    let bias = match node.operands.get(3) {
-        Some(bias) => {
-            let extents = e.body.ty(*bias).shape.dims();
-            let repeated =
-                |(extent, at): (&Dim, &Index)| if extent.is(1) { Index::default() } else { at.clone() };
-            let at: Vec<Index> = extents.iter().zip([&hi, &si, &ti]).map(repeated).collect();
-            widened(&mut e, DType::F32, *bias, &at)?
-        }
-        None => String::new(),
-    };
-    let t_lines = e.close().join("\n");
-    e.open();
-    let (hi, si, ei) = (e.atom(h, "h"), e.atom(s, "s"), e.atom(width, "e"));
-    let store = store(&mut e, form, DType::F32, [hi, si, ei])?;
-
-    let (heads, d, width) = (number(h), number(d), number(width));
+    let a = Attention::of(&e, form)?;
+    let sizes = Sizes::of(e.caps, &a, schedule);
+    let mut sizes = sizes.ok_or_else(|| CodegenError::Node(e.body.node_text(form.node)))?;
+    let common = a.holes(&mut e, "score[i]");
+    let statements = statements(&mut e, &a, &sizes)?;
+    let (heads, d, width) = (number(a.h), number(a.d), number(a.width));
     // The partials of a split need two more bindings, which a device may not have.
     if e.bindings.len() as u64 + 2 > u64::from(e.caps.max_storage_buffers) {
         sizes.splits = 1;
@@ -217,38 +193,16 @@ pub(crate) fn kernel(
         found = e.scratch(Scratch { bytes, fill: None });
         done = e.scratch(Scratch { bytes: 4 * u64::from(groups), fill: Some(0) });
     }
-    let mut call =
-        |op: ElementwiseOp, x: String| scalar::elementwise(op, Glsl::Float, DType::F32, &[x], e.uses());
-    let cap = attrs.softcap.map(|c| Glsl::Float.literal(c.as_f64())).unwrap_or_default();
-    let capped = attrs.softcap.map(|_| call(ElementwiseOp::Tanh, format!("score[i] / {cap}")));
-    let [exp_score, exp_top] = ["score[i]", "top"].map(|x| call(ElementwiseOp::Exp, format!("{x} - now")));
     // What the template itself calls.
     e.uses().add(lib::MAX_OF);
     e.uses().subgroups = true;
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
-    let (limits, size) = (e.caps.max_workgroup_count, e.caps.scheduled_subgroup_size());
     let grid = [
-        Count { value: i64::from(groups).into(), per: 1, limit: limits[0] },
+        Count { value: i64::from(groups).into(), per: 1, limit: e.caps.max_workgroup_count[0] },
         Count::constant(sizes.splits),
         Count::constant(1),
     ];
     whole("attention", &grid)?;
-    // Products per team, padded to a power of two so that they can be halved.
-    let products = sizes.heads.next_power_of_two() * KEYS;
-    let (halves, rest, per) = halving(products, &masks(1, sizes.team));
-    let held = sizes.heads * sizes.pieces(width) * STEP;
-    let (team_halves, team_rest, team_per) = halving(held, &masks(sizes.team, size));
-    let same_head = masks(1, sizes.team).into_iter().enumerate();
-    let same_head: Vec<u32> = same_head.filter(|(i, _)| products >> (i + 1) < KEYS).map(|(_, m)| m).collect();
-    let same_head: Vec<u32> = same_head.into_iter().filter(|m| !rest.contains(m)).collect();
-    // A lane holds several sums, or several lanes hold the same sum: sum `at` is in lane `lane_of_at`, at index
-    // `place`.
-    let apart = 1u32 << rest.len();
-    let scaled = |x: &str, times: u32, by: u32| match (times, by) {
-        (1, 1) => x.to_string(),
-        (_, 1) => format!("{x} * {times}u"),
-        _ => format!("{x} / {by}u"),
-    };
     let parts = Parts {
         schedule: Schedule {
             workgroup: sizes.workgroup,
@@ -259,23 +213,50 @@ pub(crate) fn kernel(
         grid,
         functions: String::new(),
         holes: context! {
-            hidden => Glsl::Float.literal(f64::NEG_INFINITY), scale => Glsl::Float.literal(attrs.scale.as_f64()),
-            d => d, e => width, t => t_text, window => attrs.window, cap => cap, capped => capped,
-            all_heads => heads, heads => sizes.heads, group => heads / number(&vs.dims()[0]).max(1),
-            splits => sizes.splits, least => sizes.least, found => found, done => done,
-            size => size, subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams,
-            keys => KEYS, step => STEP, stride => KEYS * sizes.teams,
-            queries => sizes.pieces(d), values => sizes.pieces(width), row => sizes.row(width),
-            products => products, halves => halves, per => per,
-            apart => apart, lane_of_at => scaled("at", apart, per), product => scaled("own", per, apart),
-            place => if per == 1 { "0u".into() } else { format!("at % {per}u") }, rest => rest, same_head => same_head,
-            other_teams => masks(sizes.team, size), team_halves => team_halves, team_per => team_per,
-            team_apart => 1u32 << team_rest.len(), team_rest => team_rest,
-            exp_score, exp_top, ahead, last => t.max_value() - 1,
-            k_ask, k_widen, v_ask, v_widen,
-            q_lines => q_lines, q => query, k_lines => k_lines, t_lines => t_lines, bias => bias,
-            v_lines => v_lines, store => store,
+            all_heads => heads, heads => sizes.heads, splits => sizes.splits, least => sizes.least, found, done,
+            elect => last_workgroup::elect("tid == 0u", "gl_WorkGroupID.x", "parts_of_keys").join("\n"),
+            subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams, keys => KEYS, step => STEP,
+            stride => KEYS * sizes.teams, queries => sizes.pieces(d), values => sizes.pieces(width),
+            row => sizes.row(width), last => a.t.max_value() - 1, ..context! {
+                ..statements, ..sizes.reductions(width, e.caps.scheduled_subgroup_size()), ..common
+            }
         },
     };
     finish(e, parts)
+}
+
+/// The holes of loads and stores.
+fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<Hole, CodegenError> {
+    let g = e.atom(a.g, "g");
+    let (q, q_lines) = e.scope(|e| {
+        let at = [e.atom(a.h, "h"), e.atom(a.s, "s"), e.atom(a.d, "d")];
+        a.element(e, a.q, &at)
+    })?;
+    // Keys and values that are one load each are prefetched one iteration ahead. The first prefetch is issued before
+    // the number of keys is known. With many keys, other workgroups of the core hide the latency, and the registers of
+    // a prefetch would lower occupancy.
+    let keys = a.t.max_value();
+    let some = sizes.splits == 1 && keys > 0;
+    let ahead = some && is_one_load(e, a.k, keys) && is_one_load(e, a.v, keys);
+    let (k_row, mut k_lines) = row(e, a.k, &g, "t")?;
+    let (v_row, mut v_lines) = row(e, a.v, &g, "t")?;
+    let [mut k, mut v, mut k_widen, mut v_widen] = [const { String::new() }; 4];
+    if ahead {
+        (k, v) = (k_row.word(e, "d"), v_row.word(e, "e"));
+        (k_widen, v_widen) = (k_row.widen(e), v_row.widen(e));
+    } else {
+        k_lines.push(k_row.load(e, "d"));
+        v_lines.push(v_row.load(e, "e"));
+    }
+    let (bias, t_lines) = e.scope(|e| {
+        let [h, s, t] = [(a.h, "h"), (a.s, "s"), (a.t, "t")].map(|(extent, name)| e.atom(extent, name));
+        a.bias(e, [&h, &s, &t])
+    })?;
+    let ((), store) = e.scope(|e| {
+        let at = [(a.h, "h"), (a.s, "s"), (a.width, "e")].map(|(extent, name)| e.atom(extent, name));
+        a.store(e, at)
+    })?;
+    let [q_lines, k_lines, t_lines, v_lines, store] =
+        [q_lines, k_lines, t_lines, v_lines, store].map(|lines| lines.join("\n"));
+    Ok(context! { q_lines, q, k_lines, k, k_widen, t_lines, bias, v_lines, v, v_widen, store, ahead })
 }

@@ -1,14 +1,144 @@
-//! Loads of queries, keys and values, and stores of results, shared by all attention kernels.
+//! What all attention kernels have: the node and its extents, loads of queries, keys and values, and stores of results.
 
+use minijinja::{Value as Hole, context};
 use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Value};
+use tallow_ir::{Attention as Attributes, DType, DeviceCaps, Dim, ElementwiseOp, NodeId, Op, Value};
 
+use crate::assemble::whole;
 use crate::blocks::operand::{self, WIDE};
 use crate::emit::{Anchor, Emitter, Expr};
-use crate::kernel::CodegenError;
-use crate::library::Uses;
+use crate::kernel::{CodegenError, Count};
 use crate::scalar::{self, Glsl};
+
+/// An attention: its operands, their extents, and the type of scores and sums.
+pub(crate) struct Attention<'a> {
+    pub id: NodeId,
+    pub attrs: Attributes,
+    pub q: Value,
+    pub k: Value,
+    pub v: Value,
+    pub bias: Option<Value>,
+    /// Heads, queries, and elements of a query or key.
+    pub h: &'a Dim,
+    pub s: &'a Dim,
+    pub d: &'a Dim,
+    /// Heads of keys, keys, and elements of a value.
+    pub g: &'a Dim,
+    pub t: &'a Dim,
+    pub width: &'a Dim,
+    /// f64 if an operand is f64, else f32.
+    pub wide: DType,
+    pub ty: Glsl,
+}
+
+/// A constant extent as a number, 1 for others.
+pub(crate) fn number(dim: &Dim) -> u32 {
+    dim.as_const().unwrap_or(1) as u32
+}
+
+impl<'a> Attention<'a> {
+    pub fn of(e: &Emitter<'a>, form: &AttentionForm) -> Result<Self, CodegenError> {
+        let (body, id) = (e.body, form.node);
+        let node = body.node(id);
+        let refused = || CodegenError::Node(body.node_text(id));
+        let (Op::Attention(attrs), [q, k, v, bias @ ..]) = (&node.op, &node.operands[..]) else {
+            return Err(refused());
+        };
+        let dims = |value: Value| body.ty(value).shape.dims();
+        let ([h, s, d], [g, t, width]) = (dims(*q), dims(*v)) else { return Err(refused()) };
+        let (mut wide, mut ty) = (DType::F32, Glsl::Float);
+        for value in &node.operands {
+            let dtype = body.ty(*value).dtype;
+            match Glsl::of(dtype, e.caps) {
+                Some(Glsl::Double) => (wide, ty) = (DType::F64, Glsl::Double),
+                Some(Glsl::Float) => {}
+                Some(Glsl::Uint | Glsl::Int | Glsl::Long) | None => {
+                    return Err(CodegenError::Dtype { what: body.node_text(id), dtype });
+                }
+            }
+        }
+        let (attrs, bias) = (*attrs, bias.first().copied());
+        Ok(Attention { id, attrs, q: *q, k: *k, v: *v, bias, h, s, d, g, t, width, wide, ty })
+    }
+
+    /// The grid of a kernel whose workgroups each process `queries` queries of a head.
+    pub fn grid(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
+        let count = |axis: usize, n: &Dim, per| Count {
+            value: n.clone(),
+            per,
+            limit: e.caps.max_workgroup_count[axis],
+        };
+        let grid = [count(0, self.s, queries), count(1, self.h, 1), Count::constant(1)];
+        whole("attention", &grid)?;
+        Ok(grid)
+    }
+
+    /// The holes of all templates. `score` is the variable that a template bounds and exponentiates.
+    pub fn holes(&self, e: &mut Emitter<'_>, score: &str) -> Hole {
+        let (t, s_extent) = (e.dim(self.t), e.dim(self.s));
+        let cap = self.attrs.softcap.map(|c| self.ty.literal(c.as_f64())).unwrap_or_default();
+        context! {
+            type => self.ty.name(), zero => self.ty.literal(0.0), hidden => self.ty.literal(f64::NEG_INFINITY),
+            d => number(self.d), e => number(self.width), t, s_extent, cap, capped => self.capped(e, score),
+            causal => self.attrs.causal, window => self.attrs.window,
+            group => number(self.h) / number(self.g).max(1),
+            scale => self.ty.literal(self.attrs.scale.as_f64()),
+            exp_score => self.exp(e, score), exp_top => self.exp(e, "top"),
+        }
+    }
+
+    /// `score` divided by the bound on scores, and its hyperbolic tangent; empty without a bound.
+    fn capped(&self, e: &mut Emitter<'_>, score: &str) -> String {
+        let Some(cap) = self.attrs.softcap else { return String::new() };
+        let x = format!("{score} / {}", self.ty.literal(cap.as_f64()));
+        scalar::elementwise(ElementwiseOp::Tanh, self.ty, self.wide, &[x], e.uses())
+    }
+
+    /// The weight of score `x` relative to the maximum `now`.
+    pub fn exp(&self, e: &mut Emitter<'_>, x: &str) -> String {
+        scalar::elementwise(ElementwiseOp::Exp, self.ty, self.wide, &[format!("{x} - now")], e.uses())
+    }
+
+    /// An element of an operand, converted to the type of scores and sums.
+    pub fn element(&self, e: &mut Emitter<'_>, value: Value, at: &[Index]) -> Result<String, CodegenError> {
+        let text = e.value(value, at)?.text;
+        Ok(if self.wide == DType::F64 {
+            scalar::cast(e.body.ty(value).dtype, self.wide, &text, e.uses())
+        } else {
+            text
+        })
+    }
+
+    /// The bias of a head, query and key; empty without a bias.
+    pub fn bias(&self, e: &mut Emitter<'_>, at: [&Index; 3]) -> Result<String, CodegenError> {
+        let Some(bias) = self.bias else { return Ok(String::new()) };
+        let extents = e.body.ty(bias).shape.dims();
+        let repeated = |(n, at): (&Dim, &Index)| if n.is(1) { Index::default() } else { at.clone() };
+        let at: Vec<Index> = extents.iter().zip(at).map(repeated).collect();
+        self.element(e, bias, &at)
+    }
+
+    /// Emits the stores of `result` to all outputs, as the element of a head, query and column.
+    pub fn store(&self, e: &mut Emitter<'_>, at: [Index; 3]) -> Result<(), CodegenError> {
+        let ty = e.body.node(self.id).types[0].clone();
+        let text = match (self.wide, ty.dtype) {
+            (wide, dtype) if wide == dtype => "result".into(),
+            (DType::F64, dtype) => scalar::cast(self.wide, dtype, "result", e.uses()),
+            // Floats narrower than f32 remain in f32 where possible.
+            (_, dtype) => scalar::held(dtype, "result".into(), e.uses()),
+        };
+        let depth = e.depth();
+        e.anchors.insert(self.id, Anchor::Var(Expr { text, depth }));
+        let linear = e.atoms.flatten(&at, &ty.shape);
+        for output in 0..e.body.outputs().len() {
+            let buffer = e.result(output as u32);
+            let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, output)).shape);
+            e.store(output as u32, buffer, &at)?;
+        }
+        Ok(())
+    }
+}
 
 /// Lanes of a team: those that together read a key or value of up to `elements` elements, eight each. `None` if a
 /// subgroup would have several teams and the device cannot combine them.
@@ -17,33 +147,65 @@ pub(crate) fn team(caps: &DeviceCaps, elements: u32) -> Option<u32> {
     (lanes == caps.scheduled_subgroup_size() || caps.subgroup_shuffle).then_some(lanes)
 }
 
-/// Whether eight adjacent elements of a row of `value`, from any multiple of eight on, are contiguous in a buffer.
-pub(crate) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
-    let dims = e.body.ty(value).shape.dims().to_vec();
-    let Some((last, rows)) = dims.split_last() else { return false };
-    let rows: Vec<Index> = rows.iter().map(|n| e.atoms.free(n)).collect();
-    last.div_exact(&WIDE.into()).is_some() && neighbours_of(e, value, &rows, last).is_some()
+/// Eight adjacent elements of a row, from any multiple of eight on.
+pub(crate) struct Eight {
+    buffer: usize,
+    /// The position of the row in the buffer.
+    base: String,
 }
 
-/// The line that loads eight adjacent elements of a row of `value`, from element `name` on. Requires [`has_eights`].
-pub(crate) fn eight(
+impl Eight {
+    /// Requires [`has_eights`].
+    pub fn of(e: &mut Emitter<'_>, value: Value, row: &[Index]) -> Result<Eight, CodegenError> {
+        let found = neighbours_of(e, value, row);
+        let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
+        Ok(Eight { buffer, base: e.index(&base)?.text })
+    }
+
+    /// The line that loads the elements from `at` on into `w`.
+    pub fn load(&self, e: &mut Emitter<'_>, at: &str) -> String {
+        e.buffers[self.buffer].load_eight(&format!("{} + {at}", self.base), "w")
+    }
+
+    /// The load of the elements from `at` on as one word. Requires [`is_one_load`], or a buffer of f16.
+    pub fn word(&self, e: &Emitter<'_>, at: &str) -> String {
+        format!("wide{}(({} + {at}) >> 3)", e.buffers[self.buffer].binding, self.base)
+    }
+
+    /// The function that widens such a word.
+    pub fn widen(&self, e: &mut Emitter<'_>) -> String {
+        let buffer = &mut e.buffers[self.buffer];
+        buffer.widens = true;
+        format!("widen8_{}", buffer.binding)
+    }
+}
+
+/// The lines that find a row of `value [heads, rows, width]`, and the loads of the row's elements. The variable `name`
+/// counts rows.
+pub(crate) fn row(
     e: &mut Emitter<'_>,
     value: Value,
-    row: &[Index],
+    head: &Index,
     name: &str,
-) -> Result<Vec<String>, CodegenError> {
-    let last = e.body.ty(value).shape.dims()[row.len()].clone();
-    let found = neighbours_of(e, value, row, &last);
-    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-    let base = e.index(&base)?.text;
-    Ok(vec![e.buffers[buffer].load_eight(&format!("{base} + {name}"), "w")])
+) -> Result<(Eight, Vec<String>), CodegenError> {
+    e.scope(|e| {
+        let rows = e.body.ty(value).shape.dims()[1].clone();
+        let row = e.atom(&rows, name);
+        Eight::of(e, value, &[head.clone(), row])
+    })
+}
+
+/// Whether eight adjacent elements of a row of `value`, from any multiple of eight on, are contiguous in a buffer.
+pub(crate) fn has_eights(e: &mut Emitter<'_>, value: Value) -> bool {
+    let Some((last, rows)) = e.body.ty(value).shape.dims().split_last() else { return false };
+    let rows: Vec<Index> = rows.iter().map(|n| e.atoms.free(n)).collect();
+    last.div_exact(&WIDE.into()).is_some() && neighbours_of(e, value, &rows).is_some()
 }
 
 /// Whether eight adjacent elements of `value` are one load that may be prefetched before the kernel knows the number of
 /// rows. No row below `rows` may lie past the end of the buffer.
-pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
-    let dims = e.body.ty(value).shape.dims().to_vec();
-    let [g, _, last] = dims.as_slice() else { return false };
+pub(crate) fn is_one_load(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
+    let [g, _, last] = e.body.ty(value).shape.dims() else { return false };
     let row = [e.atoms.free(g), e.atoms.free(&Dim::constant(rows))];
     let probe = e.atoms.fresh(last, AtomDef::Free);
     let at = [&row[..], &[e.atoms.index(probe)]].concat();
@@ -52,83 +214,9 @@ pub(crate) fn holds(e: &mut Emitter<'_>, value: Value, rows: i64) -> bool {
     end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= e.buffers[buffer].elements))
 }
 
-/// The load of eight adjacent elements of a row of `value`, from element `name` on, and the function that widens the
-/// loaded word. Requires [`holds`].
-pub(crate) fn held(
-    e: &mut Emitter<'_>,
-    value: Value,
-    row: &[Index],
-    name: &str,
-) -> Result<(String, String), CodegenError> {
-    let last = e.body.ty(value).shape.dims()[row.len()].clone();
-    let found = neighbours_of(e, value, row, &last);
-    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-    let (base, b) = (e.index(&base)?.text, e.buffers[buffer].binding);
-    e.buffers[buffer].widens = true;
-    Ok((format!("wide{b}(({base} + {name}) >> 3)"), format!("widen8_{b}")))
-}
-
-fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index], last: &Dim) -> Option<(usize, Index)> {
+fn neighbours_of(e: &mut Emitter<'_>, value: Value, row: &[Index]) -> Option<(usize, Index)> {
+    let last = &e.body.ty(value).shape.dims()[row.len()];
     let probe = e.atoms.fresh(last, AtomDef::Free);
-    let mut at = row.to_vec();
-    at.push(e.atoms.index(probe));
+    let at = [row, &[e.atoms.index(probe)]].concat();
     operand::wide(e, value, &at, probe)
-}
-
-/// The lines that store `result`, of type `wide`, to all outputs as the attention's element at head, query and column
-/// `at`. Ends the open scope.
-pub(crate) fn store(
-    e: &mut Emitter<'_>,
-    form: &AttentionForm,
-    wide: DType,
-    at: [Index; 3],
-) -> Result<String, CodegenError> {
-    let ty = e.body.node(form.node).types[0].clone();
-    let text = if ty.dtype == wide { "result".into() } else { narrow(wide, ty.dtype, e.uses()) };
-    let depth = e.depth();
-    e.anchors.insert(form.node, Anchor::Var(Expr { text, depth }));
-    let linear = e.atoms.flatten(&at, &ty.shape);
-    for output in 0..e.body.outputs().len() {
-        let buffer = e.result(output as u32);
-        let to = e.body.ty(output_root(e.body, output)).shape.clone();
-        let at = e.atoms.unflatten(&linear, &to);
-        e.store(output as u32, buffer, &at)?;
-    }
-    Ok(e.close().join("\n"))
-}
-
-/// The accumulator type of scores and sums: f64 if an operand is f64, else f32.
-pub(crate) fn accumulator(e: &Emitter<'_>, form: &AttentionForm) -> Result<DType, CodegenError> {
-    let mut wide = DType::F32;
-    for v in &e.body.node(form.node).operands {
-        let dtype = e.body.ty(*v).dtype;
-        match Glsl::of(dtype, e.caps) {
-            Some(Glsl::Double) => wide = DType::F64,
-            Some(Glsl::Float) => {}
-            Some(Glsl::Uint | Glsl::Int | Glsl::Long) | None => {
-                return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype });
-            }
-        }
-    }
-    Ok(wide)
-}
-
-/// An element converted to the accumulator type.
-pub(crate) fn widened(
-    e: &mut Emitter<'_>,
-    wide: DType,
-    value: Value,
-    at: &[Index],
-) -> Result<String, CodegenError> {
-    let text = e.value(value, at)?.text;
-    Ok(if wide == DType::F64 { scalar::cast(e.body.ty(value).dtype, wide, &text, e.uses()) } else { text })
-}
-
-/// The result converted to the attention's type. Floats narrower than f32 remain in f32 where possible.
-fn narrow(wide: DType, dtype: DType, uses: &mut Uses) -> String {
-    if wide == DType::F64 {
-        scalar::cast(wide, dtype, "result", uses)
-    } else {
-        scalar::held(dtype, "result".into(), uses)
-    }
 }

@@ -9,7 +9,7 @@ use super::plan::{Matvec, Source};
 use super::prologue::QUAD;
 use crate::blocks::operand;
 use crate::blocks::row_loop::RowLoop;
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Group};
 use crate::kernel::CodegenError;
 use crate::library::{self as lib, Function};
 use crate::template::render;
@@ -41,31 +41,35 @@ fn load(
 ) -> Result<Load, CodegenError> {
     if let Some(walk) = kept {
         return walk.in_groups(e, |e| {
-            e.open(); // the row
-            walk.open_steps(e);
-            walk.open_group(e);
-            let at = left_at(e, mv.form, &mv.batch, &walk.row, &walk.i);
-            let x = e.value(lhs, &at)?;
-            e.line(format!("x[j] = {};", x.text));
-            walk.close_group(e, vec![]);
-            let lines = e.close();
-            Ok(Load { row: String::new(), group: [e.close(), lines].concat().join("\n") })
+            let ((_, lines), row) = e.scope(|e| {
+                walk.step(e, |e| {
+                    walk.each_of_group(e, |e| {
+                        let at = left_at(e, mv.form, &mv.batch, &walk.row, &walk.i);
+                        let x = e.value(lhs, &at)?;
+                        e.line(format!("x[j] = {};", x.text));
+                        Ok(())
+                    })
+                })
+            })?;
+            Ok(Load { row: String::new(), group: [row, lines].concat().join("\n") })
         });
     }
-    e.open(); // one row
-    let row = e.atom(&mv.form.m, "m");
-    e.open(); // one group
-    let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
-    let j = e.set_group(size);
-    e.open(); // one element
-    let j = e.bind_atom(j, "j");
-    let inner = e.atoms.add(&g.scale(&Dim::constant(size.into())), &j);
-    let at = left_at(e, mv.form, &mv.batch, &row, &inner);
-    let x = e.value(lhs, &at)?;
-    e.line(format!("x[j] = {};", x.text));
-    e.close_block(&format!("[[unroll]] for (uint j = 0u; j < {size}u; ++j)"));
+    let (((), group), row) = e.scope(|e| {
+        let row = e.atom(&mv.form.m, "m");
+        e.scope(|e| {
+            let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
+            let atom = e.set_group(size);
+            let inner = e.atoms.add(&g.scale(&Dim::constant(size.into())), &e.atoms.index(atom));
+            e.each_of_group(Group { atom, size }, |e| {
+                let at = left_at(e, mv.form, &mv.batch, &row, &inner);
+                let x = e.value(lhs, &at)?;
+                e.line(format!("x[j] = {};", x.text));
+                Ok(())
+            })
+        })
+    })?;
     e.group = None;
-    Ok(Load { group: e.close().join("\n"), row: e.close().join("\n") })
+    Ok(Load { group: group.join("\n"), row: row.join("\n") })
 }
 
 /// Adjacent activations that an invocation quantizes at a time: four if that covers all rows in one pass, else eight.

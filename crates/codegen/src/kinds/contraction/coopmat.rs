@@ -258,7 +258,7 @@ impl Fragments {
         } else {
             let name = |(i, id): (usize, &NodeId)| (*id, format!("found{i}"));
             let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
-            rows.store(e, ("g", group), at, &found, &mm.buffers)?
+            rows.store(e, "g", at, &found, &mm.buffers)?
         };
         let stride = if narrow { across / HALVES + 1 } else { strip_stride(across) };
         let at = |anchor: u32| format!("strip0 + {}u + j * {}u", anchor * side * stride, side / 4);

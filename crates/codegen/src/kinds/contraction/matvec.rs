@@ -339,9 +339,6 @@ fn segment(
     };
     let nest = [vec![walk.comment()], walk.nest(body, item_first)].concat();
     let (prelude, epilogue) = epilogue::emit(e, used, mv, number, inputs)?;
-    let columns = nest.join(
-        "
-",
-    );
+    let columns = nest.join("\n");
     Ok(context! { test => &range.test, column0 => &range.column0, prelude, columns, epilogue })
 }

@@ -23,7 +23,7 @@ pub(crate) fn prologue(
     (group, kept): (u32, Option<&RowLoop>),
 ) -> Result<(), CodegenError> {
     let (form, m) = (mv.form, mv.m);
-    let share = (Share::Workgroup(mv.workgroup), group);
+    let share = Share::Workgroup(mv.workgroup);
     if form.prologue.is_empty() {
         return Ok(());
     }
@@ -31,7 +31,7 @@ pub(crate) fn prologue(
         return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
     }
     if m == 1 {
-        return reduction::emit(e, used, &form.prologue, &Index::default(), share);
+        return reduction::emit(e, used, &form.prologue, &Index::default(), share, group);
     }
     let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
@@ -41,15 +41,16 @@ pub(crate) fn prologue(
         let ty = e.uses().ty(ty);
         e.line(format!("{ty} {array}[{m}];"));
     }
-    e.open();
-    let row = e.atom(&form.m, "m");
-    reduction::emit(e, used, &form.prologue, &row, share)?;
-    for ((id, _), array) in form.prologue.iter().zip(&arrays) {
-        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
-            e.line(format!("{array}[m] = {};", v.text));
+    e.block(&format!("for (uint m = 0u; m < {m}u; ++m)"), |e| {
+        let row = e.atom(&form.m, "m");
+        reduction::emit(e, used, &form.prologue, &row, share, group)?;
+        for ((id, _), array) in form.prologue.iter().zip(&arrays) {
+            if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
+                e.line(format!("{array}[m] = {};", v.text));
+            }
         }
-    }
-    e.close_block(&format!("for (uint m = 0u; m < {m}u; ++m)"));
+        Ok(())
+    })?;
     for ((id, _), array) in form.prologue.iter().zip(arrays) {
         e.anchors.insert(*id, Anchor::Rows { array });
     }

@@ -1,9 +1,5 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-${ functions }
+${ head }
+${ comment }
 void main() {
     const uint stride = gl_NumWorkGroups.x * ${ workgroup }u;
     ${ prelude | indent(4) }
