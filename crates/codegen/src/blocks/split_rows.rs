@@ -13,7 +13,7 @@ use super::reduction::{Accumulator, Used};
 use super::row_loop::{RowLoop, Share};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Scratch};
+use crate::kernel::CodegenError;
 use crate::scalar::Glsl;
 
 /// Fewest invocations of a workgroup that reduces a part of a row.
@@ -140,23 +140,14 @@ fn place_of(row: &str, parts: u32, part: &str) -> String {
     }
 }
 
-/// The buffers of partials that the template declares: binding, type and name of each, and the binding of the counters
-/// of finished parts.
-pub(crate) fn declare(
-    e: &mut Emitter<'_>,
-    form: &RowForm,
-    split: RowSplit,
-    partials: &[Glsl],
-) -> minijinja::Value {
+/// Adds the buffers of the partials of all rows, and returns their declarations.
+pub(crate) fn declare(e: &mut Emitter<'_>, form: &RowForm, split: RowSplit, partials: &[Glsl]) -> String {
     let rows = u64::try_from(form.rows.max_value()).unwrap_or(0).max(1);
-    let mut declared = vec![];
+    let mut lines = vec![];
     for (i, ty) in partials.iter().enumerate() {
-        let bytes = rows * u64::from(split.parts) * u64::from(ty.bytes());
-        let binding = e.scratch(Scratch { bytes, fill: None });
-        declared
-            .push(minijinja::context! { binding => binding, type => ty.name(), name => format!("parts{i}") });
+        lines.push(last_workgroup::partials(e, &format!("parts{i}"), *ty, rows * u64::from(split.parts)));
     }
     // One counter per row, or per tile of columns.
-    let done = e.scratch(Scratch { bytes: 4 * rows, fill: Some(0) });
-    minijinja::context! { places => declared, done => done, parts => split.parts }
+    lines.push(last_workgroup::counters(e, rows));
+    lines.join("\n")
 }

@@ -81,28 +81,28 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let body = [tiles.r, lines].concat().join("\n");
     let per = if layout.share == Share::Alone { layout.workgroup } else { layout.columns.max(1) };
     let rows = Count { value: rows, per, limit: e.caps.max_workgroup_count[0] };
-    let (grid, split) = match layout.split {
-        None => ([rows, Count::constant(1), Count::constant(1)], None),
+    let (grid, partials) = match layout.split {
+        None => ([rows, Count::constant(1), Count::constant(1)], String::new()),
         Some(split) => {
             let rows = Count { limit: e.caps.max_workgroup_count[1], ..rows };
             let grid = [Count::constant(split.parts), rows, Count::constant(1)];
             whole("row", &grid)?;
-            (grid, Some(split_rows::declare(&mut e, form, split, &used.partials)))
+            (grid, split_rows::declare(&mut e, form, split, &used.partials))
         }
     };
     let parts = Parts {
         schedule,
         // (No layout assigns a row to a subgroup; each subgroup would store the result.)
         template: match layout.share {
-            _ if split.is_some() => "row_split.comp",
+            _ if layout.split.is_some() => "row_split.comp",
             Share::Alone => "grid_stride.comp",
             Share::Workgroup(_) | Share::Subgroup | Share::Slices(_) => "row.comp",
         },
         grid,
         functions: used.render(layout.workgroup, &mut e)?,
         holes: context! {
-            body, count => tiles.count, columns => layout.columns, split, comment => "",
-            name => if layout.columns > 0 { "tile" } else { "row" },
+            body, count => tiles.count, columns => layout.columns, partials, comment => "",
+            parts => layout.split.map(|split| split.parts), name => if layout.columns > 0 { "tile" } else { "row" },
         },
     };
     finish(e, parts)

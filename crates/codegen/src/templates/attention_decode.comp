@@ -1,14 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
-//% if splits > 1
-// Values, largest score and sum of weights of each head and split, and how many splits of a group of heads are done.
-layout(set = 0, binding = ${ found }, std430) coherent buffer Found { float found[]; };
-layout(set = 0, binding = ${ done }, std430) coherent buffer Done { uint done[]; };
-//% endif
-${ functions }
+${ head }
 //% macro ask(from, last)
 [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
     const uint t = min(${ from } + team + j * ${ teams }u, ${ last });
@@ -39,7 +29,8 @@ shared float query[${ heads * d }];
 // element of a lane's own, all lanes of a team side by side and a gap, so that neighbours lie in different banks.
 shared float tops[${ heads * subgroups }], sums[${ heads * subgroups }], parts[${ heads * subgroups * row }];
 //% if splits > 1
-shared uint before;
+// Values, largest score and sum of weights of each head and split, and how many splits of a group of heads are done.
+${ partials }
 //% endif
 // One query. A workgroup takes ${ "one" if heads == 1 else heads } of the heads that share keys${ " and a part of the keys" if splits > 1 }, teams of ${ team } lanes ${ keys } keys in turn.
 // The softmax is kept online: a new maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867). At

@@ -14,8 +14,9 @@ use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel, Scratch};
+use crate::kernel::{CodegenError, Count, Kernel};
 use crate::library as lib;
+use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule, Split};
 
 /// Adjacent elements that a lane reads at once.
@@ -187,11 +188,11 @@ pub(crate) fn kernel(
         sizes.splits = 1;
     }
     let groups = heads / sizes.heads;
-    let (mut found, mut done) = (0, 0);
+    let mut partials = String::new();
     if sizes.splits > 1 {
-        let bytes = 4 * u64::from(heads) * u64::from(sizes.splits) * u64::from(width + 2);
-        found = e.scratch(Scratch { bytes, fill: None });
-        done = e.scratch(Scratch { bytes: 4 * u64::from(groups), fill: Some(0) });
+        let floats = u64::from(heads) * u64::from(sizes.splits) * u64::from(width + 2);
+        partials = last_workgroup::partials(&mut e, "found", Glsl::Float, floats) + "\n";
+        partials += &last_workgroup::counters(&mut e, groups.into());
     }
     // What the template itself calls.
     e.uses().add(lib::MAX_OF);
@@ -213,7 +214,7 @@ pub(crate) fn kernel(
         grid,
         functions: String::new(),
         holes: context! {
-            all_heads => heads, heads => sizes.heads, splits => sizes.splits, least => sizes.least, found, done,
+            all_heads => heads, heads => sizes.heads, splits => sizes.splits, least => sizes.least, partials,
             elect => last_workgroup::elect("tid == 0u", "gl_WorkGroupID.x", "parts_of_keys").join("\n"),
             subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams, keys => KEYS, step => STEP,
             stride => KEYS * sizes.teams, queries => sizes.pieces(d), values => sizes.pieces(width),
