@@ -60,12 +60,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     let common = context! {
         // What precedes a template's own declarations.
         head => ["#version 450", &extensions, &header, &layout, &declarations, &functions].join("\n"),
-        extensions => extensions,
-        header => header,
-        workgroup => workgroup,
-        declarations => declarations,
-        functions => functions,
-        prelude => prelude,
+        extensions, header, workgroup, declarations, functions, prelude,
     };
     let glsl = render(parts.template, context! { ..parts.holes, ..common })?;
     let glsl = tidy(&glsl);
