@@ -1,8 +1,4 @@
-#version 450
-${ extensions }
-${ header }
-layout(local_size_x = ${ workgroup }) in;
-${ declarations }
+${ head }
 //% if halves
 uvec4 packed(float w[8]) {
     uvec4 p;
@@ -10,14 +6,11 @@ uvec4 packed(float w[8]) {
     return p;
 }
 //% endif
-${ functions }
 // The K tiles of both operands. The epilogue reuses them as staging tiles.
 shared ${ word } slices[${ words }];
 //% if split
 // Partials of each output tile, and the number of K slices that are done.
-layout(set = 0, binding = ${ split.partial }, std430) coherent buffer Partial { float partial[]; };
-layout(set = 0, binding = ${ split.done }, std430) coherent buffer Done { uint done[]; };
-shared uint before;
+${ split.declarations }
 //% endif
 //% if staged
 ${ type } result(uint i) { return ${ "uintBitsToFloat(slices[i >> 2][i & 3u])" if halves else "slices[i >> 2][i & 3u]" }; }

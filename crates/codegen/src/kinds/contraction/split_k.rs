@@ -7,8 +7,9 @@ use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
 
 use crate::assemble::{block, floor_pow2};
+use crate::blocks::last_workgroup;
 use crate::emit::Emitter;
-use crate::kernel::Scratch;
+use crate::scalar::Glsl;
 use crate::schedule::{Schedule, Tile};
 
 /// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us
@@ -77,17 +78,16 @@ impl SplitK {
 
     /// Allocates the partials and completion counters, and returns the template's holes.
     pub fn holes(&self, e: &mut Emitter<'_>) -> Hole {
-        let bytes = 4 * self.tiles * u64::from(self.slices) * self.floats;
-        let partial = e.scratch(Scratch { bytes, fill: None });
-        let done = e.scratch(Scratch { bytes: 4 * self.tiles, fill: Some(0) });
-        context! { partial, done, each => self.each }
+        let floats = self.tiles * u64::from(self.slices) * self.floats;
+        let partials = last_workgroup::partials(e, "partial", Glsl::Float, floats);
+        let counters = last_workgroup::counters(e, self.tiles);
+        context! { declarations => format!("{partials}\n{counters}"), each => self.each }
     }
 
     /// Lines that store the partials of a workgroup. The last workgroup of an output tile continues with the sums.
     pub fn combine(&self, code: &SplitCode) -> Vec<String> {
         let (slices, floats) = (self.slices, self.floats);
         let each = format!("[[unroll]] for (uint i = 0u; i < {}u; ++i)", code.accumulators);
-        let lines = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect::<Vec<_>>();
         let next = vec![format!("const uint from = partial0 + p * {floats}u;"), code.add.clone()];
         let rest = block(&format!("[[unroll]] for (uint p = 1u; p < {slices}u; ++p)"), next);
         let first = vec!["const uint from = partial0;".to_string(), code.load.clone()];
@@ -99,14 +99,7 @@ impl SplitK {
                 format!("const uint to = partial0 + slice * {floats}u;"),
                 format!("{each} {}", code.store),
             ],
-            lines(&[
-                "memoryBarrierBuffer();",
-                "barrier();",
-                "if (lane == 0u) before = atomicAdd(done[tile], 1u);",
-                "barrier();",
-            ]),
-            vec![format!("if (before + 1u < {slices}u) return;")],
-            lines(&["memoryBarrierBuffer();", "if (lane == 0u) done[tile] = 0u;"]),
+            last_workgroup::elect("lane == 0u", "tile", &format!("{slices}u")).to_vec(),
             block(&each, [block("", first), rest].concat()),
         ]
         .concat()
