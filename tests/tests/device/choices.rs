@@ -431,7 +431,7 @@ fn wrong_kernels_are_dropped() {
             "void main() {\n    if (gl_WorkGroupID.x == gl_NumWorkGroups.x - 1u) return;",
         ),
         edited("k0 < 1024u", "k0 < 1016u"),
-        edited("const uint n = min(column0 + c + r", "const uint n = min(column0 + c + (r ^ 1u)"),
+        edited("const uint n = min(column0 + pass", "const uint n = min(column0 + (pass ^ 1u)"),
         good.clone(),
     ];
     let candidate = |kernel: &Kernel| Candidate::new(&context, kernel.clone(), Table::default()).unwrap();

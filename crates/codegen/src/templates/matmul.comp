@@ -1,4 +1,8 @@
-${ head }
+#version 450
+${ extensions }
+${ header }
+layout(local_size_x = ${ workgroup }) in;
+${ declarations }
 //% if halves
 uvec4 packed(float w[8]) {
     uvec4 p;
@@ -6,6 +10,7 @@ uvec4 packed(float w[8]) {
     return p;
 }
 //% endif
+${ functions }
 // The K tiles of both operands. The epilogue reuses them as staging tiles.
 shared ${ word } slices[${ words }];
 //% if split
