@@ -4,21 +4,20 @@
 //! coordinates; every other op becomes one SSA line that names its node. A line goes to the outermost loop in which all
 //! its operands are known, so loop-invariant code is hoisted by construction.
 
+mod element;
 mod group;
 
 use std::collections::{HashMap, HashSet};
 
-use tallow_ir::access::operand_indices;
 use tallow_ir::index::{AtomDef, AtomId, Atoms, Digit, Index};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, Shape, TensorType, Value};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Shape, TensorType, Value};
 
 use self::group::Written;
 pub(crate) use self::group::{Group, written_at};
 use crate::assemble::block;
-use crate::identities::GatedTanh;
 use crate::kernel::{Binding, CodegenError, Scratch, Source, Table};
 use crate::library::{self as lib, Uses};
-use crate::scalar::{self, Glsl};
+use crate::scalar::Glsl;
 use crate::storage::{Buffer, Extensions, plain};
 
 /// A GLSL expression (a name or literal) and the loop depth from which it is available.
@@ -453,250 +452,6 @@ impl<'a> Emitter<'a> {
         Ok(e)
     }
 
-    fn compute(&mut self, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
-        let (body, caps) = (self.body, self.caps);
-        let node = body.node(value.node);
-        let ty = body.ty(value);
-        let glsl = |dtype: DType| {
-            let what = body.node_text(value.node);
-            Glsl::of(dtype, caps).ok_or(CodegenError::Dtype { what, dtype })
-        };
-        if let Some(anchor) = self.anchors.get(&value.node).cloned() {
-            return self.anchor(anchor, value, at);
-        }
-        let one = |e: &mut Self, at: &[Index]| -> Result<Expr, CodegenError> {
-            let reads = operand_indices(body, value.node, at, &mut e.atoms);
-            let reads = reads.ok_or_else(|| CodegenError::Node(body.node_text(value.node)))?;
-            e.value(node.operands[0], &reads[0])
-        };
-        match &node.op {
-            Op::Param { index, .. } => {
-                let read = glsl(ty.dtype)?;
-                let linear = self.atoms.flatten(at, &ty.shape);
-                let buffer = self.param(*index);
-                let stored = self.buffers[buffer].dtype;
-                // Block formats of plain elements: their values are f32, like those of all blocks.
-                let as_read = |e: &mut Self, text: String, depth: usize| match stored == ty.dtype {
-                    true => Ok(text),
-                    false => glsl(stored).map(|_| scalar::cast(stored, DType::F32, &text, e.uses_at(depth))),
-                };
-                if let Some(e) = self.grouped(value.node, *index, &linear)? {
-                    return Ok(Expr { text: as_read(self, e.text, e.depth)?, depth: e.depth });
-                }
-                let i = self.index(&linear)?;
-                let text = self.load(buffer, &i.text);
-                let text = as_read(self, text, i.depth)?;
-                Ok(self.define(read, text, i.depth, value.node))
-            }
-            Op::Const(s) => Ok(Expr { text: glsl(s.dtype())?.constant(*s), depth: 0 }),
-            Op::Iota { len, dtype } => {
-                let i = self.index(&at[0])?;
-                let (ty, uses) = (glsl(*dtype)?, self.uses_at(i.depth));
-                // Past 2^24, the conversion to f32 would round first.
-                let text = if *dtype == DType::BF16 && len.max_value() > 1 << 24 {
-                    uses.call(lib::ODD_INT, &i.text)
-                } else {
-                    scalar::from_uint(*dtype, &i.text, uses)
-                };
-                Ok(self.define(ty, text, i.depth, value.node))
-            }
-            Op::DimValue { dim, dtype } => {
-                let text = self.dim(dim);
-                let text = scalar::from_uint(*dtype, &text, self.uses_at(0));
-                Ok(self.define(glsl(*dtype)?, text, 0, value.node))
-            }
-            Op::Scalar { symbol, dtype } => {
-                let bits = self.dim(&Dim::from(symbol));
-                let float = format!("uintBitsToFloat({bits})");
-                let text = scalar::cast(DType::F32, *dtype, &float, self.uses_at(0));
-                Ok(self.define(glsl(*dtype)?, text, 0, value.node))
-            }
-            Op::Elementwise(op) => {
-                // GLSL has no double-precision exponential, and doubles would not gain from it.
-                if glsl(ty.dtype)? == Glsl::Float
-                    && let Some(gated) = GatedTanh::of(body, node)
-                {
-                    let x = self.value(gated.x, at)?;
-                    let text = gated.text(Glsl::Float, &operand_text(x.text));
-                    return Ok(self.define(Glsl::Float, text, x.depth, value.node));
-                }
-                let mut args = vec![];
-                for operand in &node.operands {
-                    args.push(self.value(*operand, at)?);
-                }
-                let depth = args.iter().map(|a| a.depth).max().unwrap_or(0);
-                let operand_dtype = body.ty(*node.operands.last().unwrap_or(&value)).dtype;
-                let texts: Vec<String> = args.into_iter().map(|a| operand_text(a.text)).collect();
-                let uses = self.uses_at(depth);
-                let text = scalar::elementwise(*op, glsl(operand_dtype)?, operand_dtype, &texts, uses);
-                Ok(self.define(glsl(ty.dtype)?, text, depth, value.node))
-            }
-            Op::Cast(to) => {
-                let from = body.ty(node.operands[0]).dtype;
-                let target = glsl(*to)?;
-                glsl(from)?;
-                let a = self.value(node.operands[0], at)?;
-                let text = scalar::cast(from, *to, &a.text, self.uses_at(a.depth));
-                if text == a.text {
-                    return Ok(a);
-                }
-                Ok(self.define(target, text, a.depth, value.node))
-            }
-            Op::Dequantize(DType::F8E4M3) => {
-                let a = one(self, at)?;
-                let text = scalar::held(DType::F8E4M3, a.text, self.uses_at(a.depth));
-                Ok(self.define(Glsl::Float, text, a.depth, value.node))
-            }
-            Op::Dequantize(_)
-            | Op::Reshape(_)
-            | Op::Broadcast(_)
-            | Op::Permute(_)
-            | Op::Slice { .. }
-            | Op::Flip { .. }
-            | Op::Window { .. } => one(self, at),
-            Op::Pad { axis, before, value: filler, .. } => {
-                let inside = one(self, at)?;
-                let len = body.ty(node.operands[0]).shape.dims()[*axis].clone();
-                let test = self.within(&at[*axis], before, &len)?;
-                let text = format!("{} ? {} : {}", test.text, inside.text, glsl(ty.dtype)?.constant(*filler));
-                Ok(self.define(glsl(ty.dtype)?, text, test.depth.max(inside.depth), value.node))
-            }
-            Op::Concat { axis } => self.concat(value, at, *axis),
-            Op::Gather { axis } => {
-                let rank = body.ty(node.operands[1]).shape.rank();
-                let picked = self.value(node.operands[1], &at[*axis..axis + rank])?;
-                let extent = body.ty(node.operands[0]).shape.dims()[*axis].clone();
-                let data = self.atoms.fresh(&extent, AtomDef::Data);
-                let last = self.dim(&(&extent - &Dim::one()));
-                let name = self.fresh_name("g");
-                self.line_at(picked.depth, format!("uint {name} = min({}, {last});", picked.text));
-                self.names.insert(data, Expr { text: name, depth: picked.depth });
-                let mut src = at[..*axis].to_vec();
-                src.push(self.atoms.index(data));
-                src.extend_from_slice(&at[axis + rank..]);
-                self.value(node.operands[0], &src)
-            }
-            Op::StateUpdate { .. } => self.value(node.operands[1], at),
-            Op::Input { .. }
-            | Op::Weight { .. }
-            | Op::State { .. }
-            | Op::Reduce { .. }
-            | Op::Matmul
-            | Op::Scan { .. }
-            | Op::ArgSort { .. }
-            | Op::Quantize(_)
-            | Op::Scatter(_)
-            | Op::Attention(_)
-            | Op::Custom(_)
-            | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
-        }
-    }
-
-    fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {
-        let at = self.position(index, start)?;
-        let len = self.dim(len);
-        Ok(Expr { text: format!("{} < {len}", at.text), depth: at.depth })
-    }
-
-    /// `index - start` as the name of a variable.
-    fn position(&mut self, index: &Index, start: &Dim) -> Result<Expr, CodegenError> {
-        let key = (index.clone(), start.clone());
-        if let Some(e) = self.positions.get(&key) {
-            return Ok(e.clone());
-        }
-        let e = self.index(index)?;
-        let text = if start.is(0) { e.text } else { format!("{} - {}", e.text, self.dim(start)) };
-        // Used up to three times: in the guard of the coordinate, as the coordinate, and in the pad's test.
-        let at = if text.contains(' ') {
-            let name = self.fresh_name("p");
-            self.line_at(e.depth, format!("uint {name} = {text};"));
-            Expr { text: name, depth: e.depth }
-        } else {
-            Expr { text, depth: e.depth }
-        };
-        self.positions.insert(key, at.clone());
-        Ok(at)
-    }
-
-    fn concat(&mut self, value: Value, at: &[Index], axis: usize) -> Result<Expr, CodegenError> {
-        let body = self.body;
-        let node = body.node(value.node);
-        let reads = operand_indices(body, value.node, at, &mut self.atoms).unwrap_or_default();
-        let mut parts = vec![];
-        for (operand, read) in node.operands.iter().zip(&reads) {
-            parts.push(self.value(*operand, read)?);
-        }
-        let last = parts.pop().ok_or_else(|| CodegenError::Node(body.node_text(value.node)))?;
-        let (mut end, mut text, mut depth) = (Dim::zero(), String::new(), last.depth);
-        let i = self.index(&at[axis])?;
-        for (part, operand) in parts.iter().zip(&node.operands) {
-            end = &end + &body.ty(*operand).shape.dims()[axis];
-            let limit = self.dim(&end);
-            text += &format!("({}) < {limit} ? {} : ", i.text, part.text);
-            depth = depth.max(part.depth).max(i.depth);
-        }
-        let dtype = body.ty(value).dtype;
-        let what = body.node_text(value.node);
-        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
-        Ok(self.define(ty, text + &last.text, depth, value.node))
-    }
-
-    fn anchor(&mut self, anchor: Anchor, value: Value, at: &[Index]) -> Result<Expr, CodegenError> {
-        match anchor {
-            Anchor::Var(e) => Ok(e),
-            Anchor::Tile { array, row, base, depth, call } => {
-                let column = self.index(at.last().unwrap_or(&Index::default()))?;
-                let depth = depth.max(column.depth);
-                let at = format!("{row} + ({}) - {base}", column.text);
-                let text = if call { format!("{array}({at})") } else { format!("{array}[{at}]") };
-                self.rounded(value, text, depth)
-            }
-            Anchor::Result { text, depth } => self.rounded(value, text, depth),
-            Anchor::Rows { array } => {
-                let row = self.atoms.flatten(at, &self.body.ty(value).shape);
-                let row = self.index(&row)?;
-                Ok(Expr { text: format!("{array}[{}]", row.text), depth: row.depth })
-            }
-            Anchor::Run(place) => {
-                let linear = self.atoms.flatten(at, &self.body.ty(value).shape);
-                let Place { array, all, side_by_side, columns, depth } = *place;
-                let at = self.atoms.unflatten(&linear, &all);
-                let (row, run) = (self.index(&at[1])?, self.index(&at[2])?);
-                let depth = depth.max(row.depth).max(run.depth);
-                let mut terms = vec![];
-                if !all.dims()[1].is(1) {
-                    terms.push(if side_by_side == 1 {
-                        row.text
-                    } else {
-                        format!("{} * {side_by_side}u", row.text)
-                    });
-                }
-                if side_by_side != 1 {
-                    terms.push(format!("{} - column0 / {}u", run.text, columns));
-                }
-                let at = if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") };
-                Ok(Expr { text: format!("{array}[{at}]"), depth })
-            }
-            Anchor::Group { array } => {
-                let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();
-                let j = j.ok_or_else(|| CodegenError::Node(self.body.node_text(value.node)))?;
-                Ok(Expr { text: format!("{array}[{}]", j.text), depth: j.depth })
-            }
-        }
-    }
-
-    /// An accumulator rounded to the type of `value`.
-    fn rounded(&mut self, value: Value, text: String, depth: usize) -> Result<Expr, CodegenError> {
-        let dtype = self.body.ty(value).dtype;
-        let held = scalar::held(dtype, text.clone(), self.uses_at(depth));
-        if held == text {
-            return Ok(Expr { text, depth });
-        }
-        let what = self.body.node_text(value.node);
-        let ty = Glsl::of(dtype, self.caps).ok_or(CodegenError::Dtype { what, dtype })?;
-        Ok(self.define(ty, held, depth, value.node))
-    }
-
     /// Defines an SSA variable for a node, at the depth where its operands are available.
     fn define(&mut self, ty: Glsl, text: String, depth: usize, node: NodeId) -> Expr {
         let ty = self.uses_at(depth).ty(ty);
@@ -755,9 +510,4 @@ impl<'a> Emitter<'a> {
 
 fn symbolic(dim: &Dim) -> Option<&Dim> {
     if dim.as_const().is_none() { Some(dim) } else { None }
-}
-
-/// Parenthesizes negative literals, so that `a - -1.0` and `--1.0` cannot arise.
-fn operand_text(text: String) -> String {
-    if text.starts_with('-') { format!("({text})") } else { text }
 }

@@ -19,8 +19,8 @@ void main() {
     ${ prelude | indent(4) }
     ${ staging | indent(4) }
 //% for s in segments
-    if (${ s.test }) {
-        const uint column0 = ${ s.column0 };
+    if (${ s.range.test }) {
+        const uint column0 = ${ s.range.column0 };
         ${ s.prelude | indent(8) }
         ${ s.columns | indent(8) }
         ${ s.epilogue | indent(8) }

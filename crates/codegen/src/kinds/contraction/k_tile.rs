@@ -215,7 +215,8 @@ fn text_of(
     let position = if indexed { position + ", " } else { "const uint ".into() };
     e.line(format!("{position}k = next + {k};"));
     let depth = if indexed { e.depth() } else { outer };
-    let loaded = load(e, value, tile, (chunk, &item), (&variable, depth), at)?;
+    let site = Site { tile, value, chunk, item: &item, variable: &variable, depth };
+    let loaded = load(e, &site, at)?;
     let lines = e.close();
     let each_chunk = |lines: Vec<String>| {
         let mut lines = match &guard {
@@ -281,104 +282,166 @@ struct Loaded {
     each: usize,
 }
 
-/// Emits the lines that fill `item` with a chunk that starts at K position `k`, for the row or column in `variable`,
-/// which is defined at `depth`. Elements past the end of K are zero.
-fn load(
-    e: &mut Emitter<'_>,
+/// Where an invocation loads a chunk of an operand: into `item`, from K position `k` and the row or column in
+/// `variable`, which is defined at `depth`.
+struct Site<'a> {
+    tile: &'a KTile<'a>,
     value: Value,
-    tile: &KTile<'_>,
-    (chunk, item): (Chunk, &str),
-    (variable, depth): (&str, usize),
-    at: At<'_>,
-) -> Result<Loaded, CodegenError> {
-    let refused = |e: &Emitter<'_>| CodegenError::Node(e.body.node_text(value.node));
-    let whole = tile.is_multiple_of_k_tile();
-    let k_end = e.dim(tile.k);
-    let length = chunk.length;
-    // Elements as floats, and the line that packs them.
-    let (array, pack, zero) = match tile.layout {
-        Layout::Vectors(ty) => (item, None, ty.int_literal(0)),
-        Layout::Halves => ("w", Some(format!("{item} = packed(w);")), "0.0".into()),
-    };
-    let mut loaded = Loaded { ty: "uvec4".into(), word: item.into(), position: None, each: 0 };
-    let element = |x: &str| match tile.layout {
-        Layout::Vectors(_) => format!("{array}[j] = {x};"),
-        Layout::Halves => format!("{array}[j] = float({x});"),
-    };
-    let each = format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j)");
-    let declared = (tile.layout == Layout::Halves).then(|| format!("float w[{HALVES}];"));
-    if chunk.along_k && !chunk.vector {
-        let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
-        let axis = e.bind_atom_at(axis, variable, depth);
-        e.open(); // one element
-        let k = e.atom(tile.k, "at");
-        let coordinates = at(e, axis, k);
-        let x = e.value(value, &coordinates)?;
-        e.line(element(&x.text));
-        let mut lines = e.close();
-        if !whole {
-            lines = block(&format!("if (at < {k_end})"), lines);
-            lines.insert(0, format!("{array}[j] = {zero};"));
+    chunk: Chunk,
+    item: &'a str,
+    variable: &'a str,
+    depth: usize,
+}
+
+impl Site<'_> {
+    /// The array of the elements, and the literal of zero.
+    fn array(&self) -> (&str, String) {
+        match self.tile.layout {
+            Layout::Vectors(ty) => (self.item, ty.int_literal(0)),
+            Layout::Halves => ("w", "0.0".into()),
         }
-        lines.insert(0, "const uint at = k + j;".into());
-        loaded.each = lines.len();
-        declared.into_iter().chain(block(&each, lines)).chain(pack).for_each(|line| e.line(line));
-        return Ok(loaded);
     }
-    let mut lines;
-    if chunk.vector {
-        let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
-        // Along the vector, the variable is only its start, so it must not be bound as a coordinate.
-        let (axis_at, k_at) = match chunk.along_k {
-            true => (e.bind_atom_at(axis, variable, depth), e.atoms.index(k)),
-            false => (e.atoms.index(axis), e.bind_atom(k, "k")),
-        };
-        let coordinates = at(e, axis_at, k_at);
-        let (along, first) = if chunk.along_k { (k, "k") } else { (axis, variable) };
-        let found = operand::load_vector(e, value, &coordinates, along, length);
-        let (buffer, base) = found.ok_or_else(|| refused(e))?;
-        e.open();
-        let base = e.index(&base)?.text;
-        lines = e.close();
-        let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
-        match tile.layout {
-            Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (item, length))),
+
+    /// The loop over the elements.
+    fn each(&self) -> String {
+        format!("[[unroll]] for (uint j = 0u; j < {}u; ++j)", self.chunk.length)
+    }
+
+    /// The line that sets element `j` to `x`.
+    fn element(&self, x: &str) -> String {
+        match self.tile.layout {
+            Layout::Vectors(_) => format!("{}[j] = {x};", self.item),
+            Layout::Halves => format!("w[j] = float({x});"),
+        }
+    }
+
+    /// Lines that load elements one at a time: for f16, through an array of floats that is packed after them.
+    fn packed(&self, lines: Vec<String>) -> Vec<String> {
+        match self.tile.layout {
+            Layout::Vectors(_) => lines,
             Layout::Halves => {
-                let more = halves_lines(e, buffer, &position, (item, whole), &mut loaded);
-                if let Some(position) = &mut loaded.position {
-                    position.clone_from(&lines);
-                }
-                lines.extend(more);
+                let declaration = vec![format!("float w[{HALVES}];")];
+                [declaration, lines, vec![format!("{} = packed(w);", self.item)]].concat()
             }
         }
-    } else {
-        let by = Dim::constant(length.into());
-        let groups = tile.axis.1.div_exact(&by).ok_or_else(|| refused(e))?;
-        e.open(); // one chunk
-        e.line(format!("const uint g = {variable} / {length}u;"));
-        let k = e.atom(tile.k, "k");
-        let g = e.atom(&groups, "g");
-        e.open(); // one element
-        let j = e.atom(&by, "j");
-        let axis = e.atoms.add(&g.scale(&by), &j);
-        let coordinates = at(e, axis, k);
-        let x = e.value(value, &coordinates)?;
-        e.line(element(&x.text));
-        let elements = e.close();
-        loaded.each = elements.len();
-        lines = [e.close(), block(&each, elements)].concat();
-        lines = declared.into_iter().chain(lines).chain(pack).collect();
     }
-    if !whole {
-        lines = block(&format!("if (k < {k_end})"), lines);
-        let zeros = match tile.layout {
-            Layout::Vectors(_) => format!("{each} {array}[j] = {zero};"),
-            Layout::Halves => format!("{item} = uvec4(0u);"),
+
+    fn refused(&self, e: &Emitter<'_>) -> CodegenError {
+        CodegenError::Node(e.body.node_text(self.value.node))
+    }
+}
+
+/// Emits the lines that load a chunk. Elements past the end of K are zero.
+fn load(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
+    let mut loaded = Loaded { ty: "uvec4".into(), word: site.item.into(), position: None, each: 0 };
+    let mut lines = match (site.chunk.vector, site.chunk.along_k) {
+        (true, _) => load_vector(e, site, at, &mut loaded)?,
+        (false, false) => load_across(e, site, at, &mut loaded)?,
+        (false, true) => {
+            let lines = load_along_k(e, site, at, &mut loaded)?;
+            lines.into_iter().for_each(|line| e.line(line));
+            return Ok(loaded);
+        }
+    };
+    if !site.tile.is_multiple_of_k_tile() {
+        lines = block(&format!("if (k < {})", e.dim(site.tile.k)), lines);
+        let (array, zero) = site.array();
+        let zeros = match site.tile.layout {
+            Layout::Vectors(_) => format!("{} {array}[j] = {zero};", site.each()),
+            Layout::Halves => format!("{} = uvec4(0u);", site.item),
         };
         lines.insert(0, zeros);
     }
     lines.into_iter().for_each(|line| e.line(line));
     Ok(loaded)
+}
+
+/// Lines that load elements along K one at a time.
+fn load_along_k(
+    e: &mut Emitter<'_>,
+    site: &Site<'_>,
+    at: At<'_>,
+    loaded: &mut Loaded,
+) -> Result<Vec<String>, CodegenError> {
+    let tile = site.tile;
+    let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
+    let axis = e.bind_atom_at(axis, site.variable, site.depth);
+    e.open(); // one element
+    let k = e.atom(tile.k, "at");
+    let coordinates = at(e, axis, k);
+    let x = e.value(site.value, &coordinates)?;
+    e.line(site.element(&x.text));
+    let mut lines = e.close();
+    if !tile.is_multiple_of_k_tile() {
+        lines = block(&format!("if (at < {})", e.dim(tile.k)), lines);
+        let (array, zero) = site.array();
+        lines.insert(0, format!("{array}[j] = {zero};"));
+    }
+    lines.insert(0, "const uint at = k + j;".into());
+    loaded.each = lines.len();
+    Ok(site.packed(block(&site.each(), lines)))
+}
+
+/// Lines that load elements along the M or N axis one at a time. They start at a multiple of the length.
+fn load_across(
+    e: &mut Emitter<'_>,
+    site: &Site<'_>,
+    at: At<'_>,
+    loaded: &mut Loaded,
+) -> Result<Vec<String>, CodegenError> {
+    let (length, extent) = (site.chunk.length, site.tile.axis.1);
+    let by = Dim::constant(length.into());
+    let groups = extent.div_exact(&by).ok_or_else(|| site.refused(e))?;
+    e.open(); // one chunk
+    e.line(format!("const uint g = {} / {length}u;", site.variable));
+    let k = e.atom(site.tile.k, "k");
+    let g = e.atom(&groups, "g");
+    e.open(); // one element
+    let j = e.atom(&by, "j");
+    let axis = e.atoms.add(&g.scale(&by), &j);
+    let coordinates = at(e, axis, k);
+    let x = e.value(site.value, &coordinates)?;
+    e.line(site.element(&x.text));
+    let elements = e.close();
+    loaded.each = elements.len();
+    let lines = [e.close(), block(&site.each(), elements)].concat();
+    Ok(site.packed(lines))
+}
+
+/// Lines that load the chunk as a vector.
+fn load_vector(
+    e: &mut Emitter<'_>,
+    site: &Site<'_>,
+    at: At<'_>,
+    loaded: &mut Loaded,
+) -> Result<Vec<String>, CodegenError> {
+    let (tile, length) = (site.tile, site.chunk.length);
+    let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
+    // Along the vector, the variable is only its start, so it must not be bound as a coordinate.
+    let (axis_at, k_at) = match site.chunk.along_k {
+        true => (e.bind_atom_at(axis, site.variable, site.depth), e.atoms.index(k)),
+        false => (e.atoms.index(axis), e.bind_atom(k, "k")),
+    };
+    let coordinates = at(e, axis_at, k_at);
+    let (along, first) = if site.chunk.along_k { (k, "k") } else { (axis, site.variable) };
+    let found = operand::load_vector(e, site.value, &coordinates, along, length);
+    let (buffer, base) = found.ok_or_else(|| site.refused(e))?;
+    e.open();
+    let base = e.index(&base)?.text;
+    let mut lines = e.close();
+    let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
+    match tile.layout {
+        Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (site.item, length))),
+        Layout::Halves => {
+            let whole = tile.is_multiple_of_k_tile();
+            let more = halves_lines(e, buffer, &position, (site.item, whole), loaded);
+            if let Some(position) = &mut loaded.position {
+                position.clone_from(&lines);
+            }
+            lines.extend(more);
+        }
+    }
+    Ok(lines)
 }
 
 /// Lines that load `length` elements at `position` to the array `item`.

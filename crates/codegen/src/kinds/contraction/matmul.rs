@@ -195,36 +195,10 @@ fn segment(
     let turns = mm.schedule.tiles_per_workgroup;
     let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
     let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
-    let store = tiles.iter().flat_map(|tile| tile.store.iter().cloned());
-    // The K tile: store what is in registers, issue the loads of a later K tile, multiply.
-    let mut k_loop: Vec<String> = store.collect();
-    k_loop.push("barrier();".into());
     let (last, depth) = (last_k_tile(mm), mm.depth());
-    if turns > 1 {
-        k_loop.push(format!("const bool same = k0 + {bk}u < {k};"));
-        let next = format!("next = same ? k0 + {bk}u : 0u");
-        let column = format!("next_column = same ? column0 : min(column0 + {width}u, end_column - {width}u)");
-        k_loop.push(format!("const uint {next}, {column};"));
-        k_loop.extend(load());
-    } else if last != "0u" {
-        // Past the end, reload the last K tile: inside a branch the loads could not be hoisted above the products.
-        k_loop.push(format!("const uint next = min(k0 + {}u, {last});", depth * bk));
-        k_loop.extend(load());
-    }
-    k_loop.extend(code.products(mm, number, &by_columns)?);
-    k_loop.push("barrier();".into());
-    let mut tile = code.accumulators(mm, number);
-    // Unrolled further, the loop would need more registers than there are.
-    let head =
-        |k: &str| format!("[[dont_unroll]] for (uint {k} = {first}; {k} < {end}; {k} += {}u)", depth * bk);
     let each_slot = format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)");
-    tile.extend(match depth {
-        1 => block(&head("k0"), k_loop),
-        _ => {
-            let k0 = vec![format!("const uint k0 = k1 + s * {bk}u;"), format!("if (k0 >= {end}) break;")];
-            block(&head("k1"), block(&each_slot, [k0, k_loop].concat()))
-        }
-    });
+    let mut tile = code.accumulators(mm, number);
+    tile.extend(k_loop(mm, &tiles, width, [first, end], code.products(mm, number, &by_columns)?));
     if let Some(split) = split {
         tile.extend(split.combine(&code.partials(mm, number)));
     }
@@ -260,6 +234,42 @@ fn segment(
         }
     }
     Ok((body.join("\n"), epilogue.staged))
+}
+
+/// The loop over K tiles from `first` to `end`: store what is in registers, issue the loads of a later K tile, multiply.
+fn k_loop(
+    mm: &Matmul<'_>,
+    tiles: &[k_tile::Text],
+    width: u32,
+    [first, end]: [&str; 2],
+    products: Vec<String>,
+) -> Vec<String> {
+    let (bk, k, depth, last) = (mm.schedule.tile.k, &mm.k, mm.depth(), last_k_tile(mm));
+    let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
+    let mut lines: Vec<String> = tiles.iter().flat_map(|tile| tile.store.iter().cloned()).collect();
+    lines.push("barrier();".into());
+    if mm.schedule.tiles_per_workgroup > 1 {
+        lines.push(format!("const bool same = k0 + {bk}u < {k};"));
+        let next = format!("next = same ? k0 + {bk}u : 0u");
+        let column = format!("next_column = same ? column0 : min(column0 + {width}u, end_column - {width}u)");
+        lines.push(format!("const uint {next}, {column};"));
+        lines.extend(load());
+    } else if last != "0u" {
+        // Past the end, reload the last K tile: inside a branch the loads could not be hoisted above the products.
+        lines.push(format!("const uint next = min(k0 + {}u, {last});", depth * bk));
+        lines.extend(load());
+    }
+    lines.extend(products);
+    lines.push("barrier();".into());
+    // Unrolled further, the loop would need more registers than there are.
+    let head =
+        |k: &str| format!("[[dont_unroll]] for (uint {k} = {first}; {k} < {end}; {k} += {}u)", depth * bk);
+    if depth == 1 {
+        return block(&head("k0"), lines);
+    }
+    let k0 = vec![format!("const uint k0 = k1 + s * {bk}u;"), format!("if (k0 >= {end}) break;")];
+    let each_slot = format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)");
+    block(&head("k1"), block(&each_slot, [k0, lines].concat()))
 }
 
 /// The start of the last K tile, as an expression.

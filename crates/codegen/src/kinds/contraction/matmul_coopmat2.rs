@@ -12,6 +12,7 @@ use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
 
 use super::grid::{columns_grid, segment_groups};
+use super::matmul::Matmul;
 use super::operands::{batch_at, left_at};
 use super::store::stores;
 use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
@@ -84,8 +85,10 @@ pub(crate) fn kernel(
     ];
     whole("matmul", &grid)?;
     let (mut segments, mut computed) = (vec![], false);
-    for (at, (segment, &bn)) in form.segments.iter().zip(&tiles).enumerate() {
-        let (holes, calls) = segment_holes(&mut e, form, (at, segment), &batch, [side, bn], &buffers)?;
+    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
+    let mm = Matmul { form, batch, buffers, schedule, columns: tiles, m, k };
+    for number in 0..form.segments.len() {
+        let (holes, calls) = segment_holes(&mut e, &mm, number)?;
         segments.push(holes);
         computed |= calls;
     }
@@ -96,13 +99,12 @@ pub(crate) fn kernel(
     if computed {
         e.extensions.insert("GL_EXT_buffer_reference");
     }
-    let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let parts = Parts {
         schedule,
         template: "matmul_coopmat2.comp",
         grid,
         functions: String::new(),
-        holes: context! { segments, m, k, side, computed, bk => BK },
+        holes: context! { segments, m => mm.m, k => mm.k, side, computed, bk => BK },
     };
     finish(e, parts)
 }
@@ -131,18 +133,13 @@ struct Computed {
     guarded: bool,
 }
 
-fn segment_holes(
-    e: &mut Emitter<'_>,
-    form: &ContractionForm,
-    (number, segment): (usize, &Segment),
-    batch: &Index,
-    [side, bn]: [u32; 2],
-    buffers: &[usize],
-) -> Result<(Hole, bool), CodegenError> {
+fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<(Hole, bool), CodegenError> {
+    let (form, batch, segment) = (mm.form, &mm.batch, &mm.form.segments[number]);
+    let (side, bn) = (mm.schedule.tile.m, mm.columns[number]);
     e.open(); // the segment
     let mut operands = vec![];
     let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
-    let left = load(e, form, form.lhs, ("m", &form.m, side), left)?;
+    let left = load(e, form, form.lhs, Axis { name: "m", extent: &form.m, tile: side }, left)?;
     operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
     for (i, id) in segment.anchors.iter().enumerate() {
         let rhs = e.body.node(*id).operands[1];
@@ -152,7 +149,7 @@ fn segment_holes(
             at.extend([k, column]);
             at
         };
-        let right = load(e, form, rhs, ("n", &segment.n, bn), right)?;
+        let right = load(e, form, rhs, Axis { name: "n", extent: &segment.n, tile: bn }, right)?;
         let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
         operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
     }
@@ -162,7 +159,7 @@ fn segment_holes(
         e.anchors.insert(*id, Anchor::Result { text: format!("found{i}"), depth });
     }
     let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
-    stores(e, form, segment, [batch, &row, &column], buffers)?;
+    stores(e, form, segment, [batch, &row, &column], &mm.buffers)?;
     let store = e.close().join("\n");
     let groups = segment_groups(e, segment, bn);
     let prelude = e.close().join("\n");
@@ -201,13 +198,20 @@ fn segment_holes(
     Ok((holes, calls))
 }
 
+/// The M axis of the left operand or the N axis of the right: variable, extent and tile.
+struct Axis<'a> {
+    name: &'a str,
+    extent: &'a Dim,
+    tile: u32,
+}
+
 /// Selects how an operand is loaded: directly, if it is f16 with one contiguous axis and a uniform row stride;
 /// otherwise through a decode callback.
 fn load(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     value: Value,
-    (name, extent, tile): (&str, &Dim, u32),
+    Axis { name, extent, tile }: Axis<'_>,
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Operand, CodegenError> {
     // The load converts to f16, which already does this rounding.

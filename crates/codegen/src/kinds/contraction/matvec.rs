@@ -8,7 +8,7 @@ use tallow_ir::{Dim, ReduceKind, dot};
 use super::activations;
 use super::columns::{Body, ColumnLoop, Reduce, Team};
 use super::epilogue::{self, Deferred, Inputs};
-use super::grid::{Range, columns_grid, ranges, widened};
+use super::grid::{columns_grid, ranges, widened};
 use super::items::{self, read_blocks};
 use super::operands::accumulator;
 use super::parts::{Part, parts};
@@ -115,6 +115,7 @@ impl<'f> Matvec<'f> {
             slice_floats: epilogue::slice_floats(form, m, &tiles),
             tiles,
             ty,
+            item_first: false,
         })
     }
 
@@ -235,17 +236,20 @@ pub(crate) fn kernel(
     if mv.source == Source::Memory {
         mv.divide(&e, others, &used);
     }
-    // Activations that are the same for all columns are read first: everything waits for them.
-    let item_first = matches!(mv.source, Source::Blocks(_)) && mv.m == 1 && items::are_shared(&mv, &loops);
     let mut item = vec![];
-    if item_first && let [(walk, parts), ..] = loops.as_slice() {
+    mv.item_first = matches!(mv.source, Source::Blocks(_)) && mv.m == 1 && items::are_shared(&mv, &loops);
+    if mv.item_first
+        && let [(walk, parts), ..] = loops.as_slice()
+    {
         item.push(format!("const uint item = {};", walk.item("")));
         item.extend(read_blocks(&mv, walk, parts));
     }
     let inputs = Inputs { late: late.as_ref(), early: early.as_ref() };
     let mut segments = vec![];
-    for (i, (walk, range)) in loops.iter().zip(&ranges).enumerate() {
-        segments.push(segment(&mut e, &mut used, &mv, (i, walk, range), inputs, item_first)?);
+    for (i, (columns, range)) in loops.iter().zip(&ranges).enumerate() {
+        let hole = segment(&mut e, &mut used, &mv, (i, columns), inputs)?;
+        segments
+            .push(context! { range => context! { test => &range.test, column0 => &range.column0 }, ..hole });
     }
     let needs = others + mv.ty.bytes() * mv.slice_floats * mv.slices + used.shared_bytes(mv.workgroup);
     let has = e.caps.shared_memory_bytes;
@@ -305,9 +309,8 @@ fn segment(
     e: &mut Emitter<'_>,
     used: &mut reduction::Used,
     mv: &Matvec<'_>,
-    (number, columns, range): (usize, &(ColumnLoop, Vec<Part>), &Range),
+    (number, columns): (usize, &(ColumnLoop, Vec<Part>)),
     inputs: Inputs<'_>,
-    item_first: bool,
 ) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
     let (walk, parts) = columns;
@@ -337,8 +340,8 @@ fn segment(
         last,
         reduce: mv.reduce(e, used)?,
     };
-    let nest = [vec![walk.comment()], walk.nest(body, item_first)].concat();
+    let nest = [vec![walk.comment()], walk.nest(body, mv.item_first)].concat();
     let (prelude, epilogue) = epilogue::emit(e, used, mv, number, inputs)?;
     let columns = nest.join("\n");
-    Ok(context! { test => &range.test, column0 => &range.column0, prelude, columns, epilogue })
+    Ok(context! { prelude, columns, epilogue })
 }

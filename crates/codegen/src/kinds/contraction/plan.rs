@@ -46,4 +46,6 @@ pub(crate) struct Matvec<'f> {
     /// Partials of each sum that the epilogue combines, and the sums of a tile in the segment that has the most.
     pub slices: u32,
     pub slice_floats: u32,
+    /// Whether activations that are the same for all columns are read before everything else, which waits for them.
+    pub item_first: bool,
 }
