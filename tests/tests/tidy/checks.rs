@@ -1,5 +1,6 @@
 //! The table of rules, with the examples that show each of them at work.
 
+use crate::function_rules::*;
 use crate::import_rules::import_circle;
 use crate::prose_rules::*;
 use crate::source_rules::*;
@@ -110,6 +111,47 @@ pub const CHECKS: &[Check] = &[
                 ("crates/a/src/checks.rs", "fn f() { a.unwrap() }"),
                 ("crates/a/tests/a.rs", "fn f() { a.unwrap() }"),
             ])
+        },
+    },
+    Check {
+        name: "long_function",
+        run: long_function,
+        bad: || {
+            let arm = format!("        A => {{\n{}        }}\n", "            a();\n".repeat(MAX_ARM + 1));
+            let long = [
+                function(&"    a();\n".repeat(MAX_FUNCTION - 1)),
+                function(&"    a();\n    match x {\n        A => a(),\n    }\n".repeat(MAX_FUNCTION / 4)),
+                function(&flat_match(&arm, 0)),
+                function(&flat_match("", MAX_OUTSIDE - 1)),
+            ];
+            long.map(|text| Tree::example(&[("crates/a/src/a.rs", &text)])).into_iter().collect()
+        },
+        good: || {
+            let arm = format!("        A => {{\n{}        }}\n", "            a();\n".repeat(MAX_ARM));
+            let short = function(&"    a();\n".repeat(MAX_FUNCTION - 2));
+            let trait_of = format!("trait A {{\n    fn f(\n    );\n}}\n{short}");
+            Tree::example(&[
+                ("crates/a/src/a.rs", &function(&flat_match(&arm, MAX_OUTSIDE - 2))),
+                ("crates/a/src/b.rs", &trait_of),
+            ])
+        },
+    },
+    Check {
+        name: "many_parameters",
+        run: many_parameters,
+        bad: || {
+            let texts = [
+                "fn f(a: A, b: B, c: C, d: D, e: E, f: F, g: G) {}",
+                "impl A {\n    pub(crate) const fn f<T: Fn(A) -> B>(\n        &self,\n        (a, (b, c)): (A, (B, C)),\n        t: T,\n        d: D,\n        e: E,\n        f: F,\n    ) -> A {\n    }\n}",
+                "fn f(a: (A, A, A, A), b: (B, B, B));",
+            ];
+            trees("crates/a/src/a.rs", &texts)
+        },
+        good: || {
+            let text = "fn f(&mut self, a: A<B, C>, b: [D; 2], c: impl Fn(A, B) -> C, d: a::D, (e, f): (E, F)) {}\n\
+                        fn g() {\n    h(1, 2, 3, 4, 5, 6, 7);\n}\n";
+            let candles = "pub fn sdpa(q: T, k: T, v: T, mask: M, causal: bool, scale: f32, cap: f32) {}";
+            Tree::example(&[("crates/a/src/a.rs", text), ("tests/tests/candle/nn.rs", candles)])
         },
     },
     Check {
@@ -360,6 +402,16 @@ pub const CHECKS: &[Check] = &[
 /// One tree per text, each with that one file.
 fn trees(path: &str, texts: &[&str]) -> Vec<Tree> {
     texts.iter().map(|text| Tree::example(&[(path, text)])).collect()
+}
+
+fn function(body: &str) -> String {
+    format!("fn f() {{\n{body}}}\n")
+}
+
+/// A match of many arms, and one more, with so many other lines around it.
+fn flat_match(arm: &str, others: usize) -> String {
+    let arms = "        A => a(),\n".repeat(MAX_FUNCTION);
+    format!("{}    match x {{\n{arms}{arm}    }}\n", "    a();\n".repeat(others))
 }
 
 fn data_of(bytes: u64) -> Tree {

@@ -5,6 +5,7 @@
 //! their own examples, so that no rule can go blind unnoticed.
 
 mod checks;
+mod function_rules;
 mod import_rules;
 mod prose_rules;
 mod rust_text;

@@ -11,7 +11,8 @@ const LONG_FILE: usize = 400;
 /// No file may have more lines.
 pub const MAX_FILE: usize = 800;
 
-fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+/// Path and text of each Rust file.
+pub fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.files.iter().filter_map(|file| Some((file.path.as_str(), file.text_if(&[".rs"])?)))
 }
 
