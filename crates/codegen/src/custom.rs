@@ -13,7 +13,7 @@ use rspirv::dr::{Instruction, Module, Operand, load_words};
 use rspirv::spirv::{Capability, Decoration, ExecutionMode, ExecutionModel, Op, StorageClass, Word};
 use tallow_ir::{CustomKernel, DType, DeviceCaps, PushType};
 
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// The newest SPIR-V version that Vulkan 1.2 accepts (Vulkan specification, "Versions").
 const NEWEST: (u8, u8) = (1, 5);

@@ -3,7 +3,7 @@
 use tallow_ir::passes::fold_constants::uniform;
 use tallow_ir::{ElementwiseOp as E, Graph, Node, Op, Value};
 
-use crate::scalar::Glsl;
+use crate::glsl::Glsl;
 
 /// A sum `c + c tanh(x)`, as in gelu and in sigmoids written with tanh. It is computed as `2 c / (1 + e^-2x)`, since `1
 /// + (e^x - e^-x) / (e^x + e^-x) = 2 e^x / (e^x + e^-x)`.

@@ -1,7 +1,7 @@
 //! The instructions that multiply in contractions and attention. To add one, add a variant here and its arms below: the
 //! register tiles of `kinds/contraction/fma.rs` and the schedules that are measured follow.
 
-use crate::scalar::Glsl;
+use crate::glsl::Glsl;
 
 /// The instruction that multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

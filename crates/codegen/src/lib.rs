@@ -14,7 +14,9 @@ mod cache;
 mod custom;
 mod donation;
 mod emit;
+mod error;
 mod explain;
+mod glsl;
 mod identities;
 mod instruction;
 mod kernel;
@@ -31,14 +33,15 @@ mod template;
 
 pub use blocks::coopmat::COOPMAT_FRAGMENT_LAYOUT_KERNEL;
 pub use donation::Donation;
+pub use error::CodegenError;
+pub use glsl::Glsl;
 pub use instruction::Instruction;
-pub use kernel::{Binding, CodegenError, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
+pub use kernel::{Binding, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{kernel, kernel_with, schedules};
 pub use module::{
     Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, compile_scheduled, limits,
 };
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
-pub use scalar::Glsl;
 pub use schedule::{Algorithm, Epilogue, Schedule, Schedules, Split, Tile, class_of};
 #[cfg(feature = "spirv")]
 pub use spirv::{ShaderText, SpirvStats, Words, check_custom, compile_kernels, compile_spirv};

@@ -5,8 +5,8 @@ use std::fmt::Display;
 
 use minijinja::context;
 
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::template::render;
 
 /// A library function. The templates define it for all argument types that a kernel declares.

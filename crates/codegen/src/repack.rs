@@ -4,7 +4,7 @@
 use minijinja::context;
 use tallow_quant::{FormatSpec, Plane};
 
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::template::render;
 
 /// Invocations per workgroup; every device supports this many.

@@ -6,7 +6,7 @@
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 const TEMPLATES: &[(&str, &str)] = &[
     ("math.glsl", include_str!("templates/math.glsl")),

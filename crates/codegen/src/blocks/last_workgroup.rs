@@ -1,8 +1,8 @@
 //! Combination of partials by the last workgroup to finish. No workgroup waits for another.
 
 use crate::emit::Emitter;
+use crate::glsl::Glsl;
 use crate::kernel::Scratch;
-use crate::scalar::Glsl;
 
 /// Adds a buffer of `count` partials of type `ty`, and returns its declaration as the array `name`.
 pub(crate) fn partials(e: &mut Emitter<'_>, name: &str, ty: Glsl, count: u64) -> String {

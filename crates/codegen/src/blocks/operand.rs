@@ -8,7 +8,7 @@ use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
 use super::dequant_f16;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::storage::plain;
 use crate::template::render;
 

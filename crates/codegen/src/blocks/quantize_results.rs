@@ -13,7 +13,7 @@ use tallow_ir::{DType, DeviceCaps, Dim, Format, Op, Shape, dot};
 use tallow_quant::IQ4_LEVELS;
 
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::library::{self as lib, Function, Uses};
 use crate::template::render;
 

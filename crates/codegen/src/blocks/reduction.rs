@@ -10,9 +10,10 @@ use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 use super::row_loop::{RowLoop, Share};
 use super::split_rows;
 use crate::emit::{Anchor, Emitter, Expr};
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::library::{self as lib, Uses};
-use crate::scalar::{self, Glsl};
+use crate::scalar;
 use crate::template::render;
 
 /// The reduction functions that a kernel calls.

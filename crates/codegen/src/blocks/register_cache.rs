@@ -6,7 +6,7 @@ use tallow_ir::{NodeId, Op, Value};
 
 use super::row_loop::RowLoop;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::storage::{Buffer, plain};
 
 /// Most elements of one operand that an invocation caches in registers. Longer rows are not cached.

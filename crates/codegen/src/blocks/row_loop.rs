@@ -5,8 +5,8 @@ use tallow_ir::index::{AtomDef, AtomId, Index};
 
 use crate::assemble::block;
 use crate::emit::{Emitter, Group};
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 
 /// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

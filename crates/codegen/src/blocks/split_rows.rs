@@ -13,8 +13,8 @@ use super::reduction::{Accumulator, Used};
 use super::row_loop::{RowLoop, Share};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 
 /// Fewest invocations of a workgroup that reduces a part of a row.
 const WORKGROUP: u32 = 256;

@@ -6,7 +6,7 @@ use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
 use tallow_ir::{DType, Dim, Graph, NodeId, Shape, Value};
 
 use crate::emit::{Anchor, Emitter, written_at};
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::storage::{Buffer, bytes, plain};
 
 /// Most elements of a group: 16 bytes of a 16-bit type, and the number that dequantization functions unpack at once.

@@ -5,10 +5,11 @@ use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, NodeId, Op, Value};
 
 use super::{Anchor, Emitter, Expr, Place};
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::identities::GatedTanh;
-use crate::kernel::CodegenError;
 use crate::library as lib;
-use crate::scalar::{self, Glsl};
+use crate::scalar;
 
 impl Emitter<'_> {
     /// Element `at` of `value`, without the memo of [`Emitter::value`].

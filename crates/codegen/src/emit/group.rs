@@ -6,8 +6,8 @@ use tallow_ir::index::{AtomDef, AtomId, Atoms, Index};
 use tallow_ir::{Dim, Graph, NodeId, Op, Value};
 
 use super::{Emitter, Expr};
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::storage::Buffer;
 
 /// The variable of the loop over a group's elements, and the group's size.

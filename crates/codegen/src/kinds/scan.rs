@@ -6,8 +6,8 @@ use tallow_ir::{Op, ScanKind};
 
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
+use crate::glsl::Glsl;
 use crate::kernel::{CodegenError, Count, Kernel};
-use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule};
 
 /// Elements per chunk, one per invocation.

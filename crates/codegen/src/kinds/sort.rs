@@ -10,9 +10,9 @@ use tallow_ir::{DType, Op};
 
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
+use crate::glsl::Glsl;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::library as lib;
-use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule};
 
 /// Elements per tile, one per invocation.

@@ -14,9 +14,9 @@ use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
+use crate::glsl::Glsl;
 use crate::kernel::{CodegenError, Count, Kernel};
 use crate::library as lib;
-use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule, Split};
 
 /// Adjacent elements that a lane reads at once.

@@ -10,7 +10,7 @@ use super::prologue::QUAD;
 use crate::blocks::operand;
 use crate::blocks::row_loop::RowLoop;
 use crate::emit::{Emitter, Group};
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::library::{self as lib, Function};
 use crate::template::render;
 

@@ -9,8 +9,8 @@ use super::plan::Matvec;
 use crate::blocks::reduction;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::emit::{Anchor, Emitter, Place};
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::template::render;
 
 /// The name, element type and length of each shared array of column-group reductions, for segments with these tiles.

@@ -16,8 +16,8 @@ use crate::assemble::block;
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::instruction::Instruction;
-use crate::kernel::CodegenError;
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 

@@ -11,7 +11,7 @@ use super::store::stores;
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{quantize_results, reduction};
 use crate::emit::{Anchor, Emitter};
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 use crate::template::render;
 
 /// Number of sums per tile, for the segment that has the most.

@@ -8,7 +8,7 @@ use tallow_ir::{DType, Dim, Op, Shape, Value};
 
 use super::plan::Matvec;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// Maximum number of elements that an invocation prefetches. Each occupies a register during the products.
 const MOST: usize = 2;

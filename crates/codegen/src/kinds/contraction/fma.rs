@@ -13,9 +13,9 @@ use super::staging_tile::{self, StagingTile};
 use super::store::stores;
 use crate::assemble::block;
 use crate::emit::{Anchor, Emitter};
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 use crate::instruction::Instruction;
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 

@@ -11,7 +11,7 @@ use super::plan::{Matvec, Source};
 use super::prologue::QUAD;
 use crate::assemble::block;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// A pair of 8-bit blocks whose products with one item are computed together, or a single block.
 struct Set {

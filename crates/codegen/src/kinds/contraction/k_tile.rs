@@ -7,8 +7,8 @@ use tallow_ir::{DType, Dim, Value, matrix};
 use crate::assemble::block;
 use crate::blocks::{dequant_f16, operand};
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 
 /// The element type of K tiles in shared memory, and the layout there.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tallow_ir::{DType, Dim, Shape};
 use crate::assemble::block;
 use crate::blocks::operand;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 
 /// The accumulator type: f32 for narrow floats, otherwise the type that holds the element in registers.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {

@@ -7,7 +7,7 @@ use tallow_ir::form::Segment;
 use super::columns::ColumnLoop;
 use super::plan::Source;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// Weights of one anchor that are unpacked at once: all that an invocation multiplies at a time, or half of them.
 pub(crate) struct Part {

@@ -4,7 +4,7 @@ use tallow_ir::Value;
 use tallow_ir::form::ContractionForm;
 use tallow_ir::index::Index;
 
-use crate::scalar::Glsl;
+use crate::glsl::Glsl;
 
 /// Where the products of a matvec read their activations.
 #[derive(Clone, Copy, PartialEq, Eq)]

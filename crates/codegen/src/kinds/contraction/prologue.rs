@@ -8,8 +8,8 @@ use super::plan::{Matvec, Source};
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::{Anchor, Emitter};
-use crate::kernel::CodegenError;
-use crate::scalar::Glsl;
+use crate::error::CodegenError;
+use crate::glsl::Glsl;
 
 /// Activations per 16-byte vector load of f32.
 pub(crate) const QUAD: u32 = 4;

@@ -9,7 +9,7 @@ use tallow_ir::form::{ContractionForm, bindings};
 use crate::assemble::{block, floor_pow2};
 use crate::blocks::last_workgroup;
 use crate::emit::Emitter;
-use crate::scalar::Glsl;
+use crate::glsl::Glsl;
 use crate::schedule::{Schedule, Tile};
 
 /// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us

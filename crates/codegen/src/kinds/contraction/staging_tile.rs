@@ -4,7 +4,7 @@ use super::matmul::Matmul;
 use super::store::stores;
 use crate::assemble::block;
 use crate::emit::{Anchor, Emitter};
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// A part of an output tile that is staged at a time: some of its rows, all columns of all anchors.
 pub(crate) struct StagingTile {

@@ -6,7 +6,7 @@ use tallow_ir::index::Index;
 
 use crate::blocks::quantize_results;
 use crate::emit::Emitter;
-use crate::kernel::CodegenError;
+use crate::error::CodegenError;
 
 /// Emits the stores of all outputs of a segment at this batch, row and column. A value that is quantized goes to shared
 /// memory, element `t` of the tile, until its block is complete, unless the subgroup quantizes the block directly.
