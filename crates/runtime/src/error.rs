@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "vulkan")]
+use tallow_codegen::CodegenError;
+
 /// Result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -149,6 +152,48 @@ pub enum Error {
     NoTimings {
         /// Why not.
         reason: &'static str,
+    },
+}
+
+/// Errors from compiling a graph to reading its results.
+#[cfg(feature = "vulkan")]
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// Code generation failed.
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    /// The device or driver failed, or a run is still in flight.
+    #[error(transparent)]
+    Device(#[from] Error),
+    /// A leaf without data, or with data of another type.
+    #[error("{what} '{name}': {why}")]
+    Leaf {
+        /// "weight", "state", "input", "output" or "symbol".
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The results of a run were not read before the next run overwrote them.
+    #[error("the results of run {run} were overwritten by run {last}")]
+    Overwritten {
+        /// The run asked for.
+        run: u64,
+        /// The run that wrote last.
+        last: u64,
+    },
+    /// A slice or update would be out of bounds of its tensor.
+    #[error("{end} = {value} exceeds {extent} = {limit}")]
+    Bounds {
+        /// The expression of the end.
+        end: String,
+        /// Its value in this run.
+        value: i64,
+        /// The expression of the extent.
+        extent: String,
+        /// Its value in this run.
+        limit: i64,
     },
 }
 

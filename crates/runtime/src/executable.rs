@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    CodegenError, Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_kernels,
+    Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_kernels,
     compile_scheduled,
 };
 use tallow_ir::schedule::{Access, Command, Place};
@@ -21,51 +21,11 @@ use tallow_ir::{Bindings, DType, Dim, Graph};
 use tallow_quant::QuantError;
 
 use crate::error::Error;
+pub use crate::error::ExecError;
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec};
 use crate::resident::as_in_file;
 pub use crate::resident::{DeviceState, DeviceWeight};
 use crate::vulkan::{Buffer, Context, Handle, MemoryUse, Pipeline, PipelineDesc, Recording};
-
-/// Errors from compiling a graph to reading its results.
-#[derive(Debug, thiserror::Error)]
-pub enum ExecError {
-    /// Code generation failed.
-    #[error(transparent)]
-    Codegen(#[from] CodegenError),
-    /// The device or driver failed, or a run is still in flight.
-    #[error(transparent)]
-    Device(#[from] Error),
-    /// A leaf without data, or with data of another type.
-    #[error("{what} '{name}': {why}")]
-    Leaf {
-        /// "weight", "state", "input", "output" or "symbol".
-        what: &'static str,
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// The results of a run were not read before the next run overwrote them.
-    #[error("the results of run {run} were overwritten by run {last}")]
-    Overwritten {
-        /// The run asked for.
-        run: u64,
-        /// The run that wrote last.
-        last: u64,
-    },
-    /// A slice or update would be out of bounds of its tensor.
-    #[error("{end} = {value} exceeds {extent} = {limit}")]
-    Bounds {
-        /// The expression of the end.
-        end: String,
-        /// Its value in this run.
-        value: i64,
-        /// The expression of the extent.
-        extent: String,
-        /// Its value in this run.
-        limit: i64,
-    },
-}
 
 /// A graph compiled for a device, without buffers.
 #[derive(Clone)]

@@ -7,68 +7,12 @@ use tallow_codegen::Module;
 use tallow_ir::schedule::Place;
 use tallow_ir::{Bindings, TensorType};
 
-use crate::error::Error;
-use crate::executable::{Compiled, ExecError, check_bindings, fill_table, record_spec};
+use crate::error::{Error, ExecError};
+use crate::executable::{Compiled, check_bindings, fill_table, record_spec};
 use crate::resident::DeviceWeight;
+pub use crate::value::DeviceValue;
 use crate::vulkan::stream::Bound;
-use crate::vulkan::{Block, Buffer, Context, Sequence};
-
-/// Device memory with the elements of a tensor. Clones are cheap and share the memory.
-#[derive(Clone, Debug)]
-pub enum DeviceValue {
-    /// Memory from the pool, returned by the last clone.
-    Block(Arc<Block>),
-    /// A separate buffer.
-    Buffer(Arc<Buffer>),
-}
-
-impl DeviceValue {
-    pub(crate) fn buffer(&self) -> &Arc<Buffer> {
-        match self {
-            DeviceValue::Block(block) => block.buffer(),
-            DeviceValue::Buffer(buffer) => buffer,
-        }
-    }
-
-    fn bound(&self) -> Bound<'_> {
-        match self {
-            DeviceValue::Block(block) => Bound::Block(block, 0),
-            DeviceValue::Buffer(buffer) => Bound::Buffer(buffer),
-        }
-    }
-
-    /// Number of clones, for memory from the pool.
-    pub fn holders(&self) -> Option<usize> {
-        match self {
-            DeviceValue::Block(block) => Some(Arc::strong_count(block)),
-            DeviceValue::Buffer(_) => None,
-        }
-    }
-
-    /// Copies the bytes to new memory, ordered after all work started before. Does not wait for the device.
-    ///
-    /// # Errors
-    /// When memory runs out or the device failed.
-    pub fn copy(&self, context: &Context) -> Result<DeviceValue, ExecError> {
-        let bytes = self.buffer().size();
-        let block = context.block("copy of a tensor", bytes)?;
-        context.copy(&self.bound(), bytes, &block)?;
-        Ok(DeviceValue::Block(block))
-    }
-
-    /// Copies the first bytes into `data`, after all work started before.
-    ///
-    /// # Errors
-    /// When the device failed.
-    pub fn read(&self, context: &Context, data: &mut [u8]) -> Result<(), ExecError> {
-        match self {
-            DeviceValue::Block(block) => context.read_block(block, data)?,
-            DeviceValue::Buffer(buffer) if data.is_empty() => _ = buffer,
-            DeviceValue::Buffer(buffer) => context.download(buffer, 0, data)?,
-        }
-        Ok(())
-    }
-}
+use crate::vulkan::{Buffer, Sequence};
 
 /// A compiled graph that can be appended to the stream any number of times.
 pub struct Plan {

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use tallow_ir::{DType, TensorType};
 use tallow_quant::QuantError;
 
-use crate::error::Error;
-use crate::executable::ExecError;
-use crate::lazy::DeviceValue;
+use crate::error::{Error, ExecError};
+use crate::value::DeviceValue;
 use crate::vulkan::{Buffer, Context, MemoryUse};
 
 /// A constant tensor on the device, in the layout that kernels read.

@@ -26,7 +26,7 @@ pub use self::compare::difference;
 pub use self::measure::{Candidate, Limits, Outcome, fastest, measure};
 pub(crate) use self::store::Device;
 use self::store::{Entry, Store};
-use crate::executable::ExecError;
+use crate::error::ExecError;
 use crate::vulkan::{Context, Pipeline, PipelineDesc};
 
 /// Tuning results of a context's device.

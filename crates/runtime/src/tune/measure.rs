@@ -9,8 +9,7 @@ use tallow_ir::{Bindings, Dim, Fusion, Symbol, TensorType};
 
 use super::compare::difference;
 use super::data::{self, Signs};
-use crate::error::Error;
-use crate::executable::ExecError;
+use crate::error::{Error, ExecError};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec, Timing};
 use crate::resident::{buffer_bytes, write};
 use crate::vulkan::{Buffer, Context, MemoryUse, Pipeline, Recording};
