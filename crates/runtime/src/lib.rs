@@ -40,6 +40,8 @@ pub mod statistics;
 #[cfg(feature = "vulkan")]
 pub mod tune;
 #[cfg(feature = "vulkan")]
+mod tuner;
+#[cfg(feature = "vulkan")]
 mod value;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;

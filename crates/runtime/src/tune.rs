@@ -4,7 +4,7 @@
 //! it first). [`RuntimeOptions::tune`](crate::RuntimeOptions::tune) measures the others: each kernel alone, by device
 //! timestamps, on random operands that rotate through more memory than caches hold ([`measure`]). A kernel whose
 //! results differ from the default's by more than summation order explains (`compare`) is dropped, however fast. The
-//! winner is stored in a file per device and driver (`store`), by the class of the fusion
+//! winner is stored in a file per device and driver (`tuner`), by the class of the fusion
 //! ([`tallow_codegen::class_of`]), so that no process measures it again.
 //!
 //! Nothing here fails a compilation: where measuring fails, the default is used.
@@ -12,34 +12,20 @@
 mod compare;
 mod data;
 mod measure;
-mod store;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
 
 use tallow_codegen::{Kernel, Schedule, Schedules, Table, class_of, compile_kernels, kernel_with};
 use tallow_ir::{Fusion, Graph, Op};
 
 pub use self::compare::difference;
-pub use self::measure::{Candidate, Limits, Outcome, fastest, measure};
-pub(crate) use self::store::Device;
-use self::store::{Entry, Store};
+pub use self::measure::{Candidate, Outcome, fastest, measure};
 use crate::error::ExecError;
+use crate::tuner::{Entry, lock};
+pub use crate::tuner::{Limits, Tuner};
 use crate::vulkan::{Context, Pipeline, PipelineDesc};
-
-/// Tuning results of a context's device.
-pub struct Tuner {
-    store: Mutex<Store>,
-    /// Locked while kernels are timed, which others would disturb. No holder may wait for rayon: a waiting rayon thread
-    /// runs other tasks, perhaps one that needs the same lock.
-    timing: Mutex<()>,
-    /// Classes that could not be measured; this process does not retry them.
-    refused: Mutex<HashSet<String>>,
-    measured: AtomicU64,
-    limits: Limits,
-}
 
 /// A fusion without a tuning result.
 struct Unknown<'a> {
@@ -49,18 +35,6 @@ struct Unknown<'a> {
 }
 
 impl Tuner {
-    /// A tuner for `device`, with its file below `dir`. Without a directory, results last only as long as the tuner.
-    pub(crate) fn open(dir: Option<&Path>, device: &Device) -> Tuner {
-        let store = Mutex::new(Store::open(dir, device));
-        let (timing, refused) = (Mutex::new(()), Mutex::default());
-        Tuner { store, timing, refused, measured: AtomicU64::new(0), limits: Limits::default() }
-    }
-
-    /// Number of fusions that were measured so far, not found in the store.
-    pub fn measured(&self) -> u64 {
-        self.measured.load(Ordering::Relaxed)
-    }
-
     /// The fastest schedule for each fusion of a fused graph that has several candidates.
     pub(crate) fn choose(&self, context: &Arc<Context>, graph: &Graph) -> Schedules {
         let caps = context.caps();
@@ -110,15 +84,6 @@ impl Tuner {
             }
         }
         chosen
-    }
-
-    /// The stored schedule of a class. The default if it is not in `schedules`: it was measured for other extents of
-    /// the class, and may not be a candidate here.
-    fn known(&self, class: &str, schedules: &[Schedule]) -> Option<Schedule> {
-        let store = lock(&self.store);
-        let kept = store.get(class)?;
-        let kept = |schedule: &&Schedule| schedule.to_string() == kept.schedule;
-        schedules.iter().find(kept).or(schedules.first()).copied()
     }
 
     /// Kernels and pipelines of all candidates of several fusions, created in parallel. `None` for duplicates, and for
@@ -194,11 +159,6 @@ impl Tuner {
         lock(&self.store).put(entry);
         Some(one.schedules[best])
     }
-}
-
-/// Locks data that stays valid when a holder panics: each holder changes it by one call.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Types of operands and results as text, for people.

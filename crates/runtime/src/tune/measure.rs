@@ -12,27 +12,8 @@ use super::data::{self, Signs};
 use crate::error::{Error, ExecError};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec, Timing};
 use crate::resident::{buffer_bytes, write};
+use crate::tuner::Limits;
 use crate::vulkan::{Buffer, Context, MemoryUse, Pipeline, Recording};
-
-/// Budget for tuning one fusion.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Maximum kernels to try.
-    pub tried: usize,
-    /// Time limit; no further kernel starts after it.
-    pub time: Duration,
-    /// Total bytes of all copies of operands and results, more than any cache holds.
-    pub rotated: u64,
-    /// Maximum bytes of one copy; a fusion that needs more is not measured.
-    pub largest: u64,
-}
-
-impl Default for Limits {
-    /// GPU caches hold up to 256 MiB. Three seconds are for slow devices: kernels of a GPU take milliseconds at most.
-    fn default() -> Self {
-        Limits { tried: 10, time: Duration::from_secs(3), rotated: 256 << 20, largest: 2 << 30 }
-    }
-}
 
 /// Maximum copies of the operands.
 const MOST_COPIES: u64 = 64;

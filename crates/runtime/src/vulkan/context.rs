@@ -18,7 +18,7 @@ use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
-use crate::tune::{self, Tuner};
+use crate::tuner::{self, Tuner};
 
 /// Bytes between two progress reports where no staging copy is needed.
 const MAPPED_STEP: usize = 8 << 20;
@@ -94,7 +94,7 @@ impl Context {
     pub fn set_tuning(&self, on: bool) {
         if on {
             self.tuner.get_or_init(|| {
-                Tuner::open(self.cache_dir.as_deref(), &tune::Device::new(self.caps(), self.cache_uuid))
+                Tuner::open(self.cache_dir.as_deref(), &tuner::Device::new(self.caps(), self.cache_uuid))
             });
         }
         self.tuning.store(on, Ordering::Relaxed);
