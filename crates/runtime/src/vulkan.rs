@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+mod barrier;
 pub mod buffer;
 pub mod caps;
 pub mod compile_only;
@@ -47,8 +48,9 @@ pub use context::Context;
 pub use device::{Counters, MemoryFigures};
 pub use objects::Objects;
 pub use physical_device::{DeviceInfo, device_count, devices};
-pub use pipeline::{Pipeline, PipelineDesc};
+pub use pipeline::Pipeline;
 pub use pipeline_cache::PipelineCacheState;
+pub use pipeline_handles::PipelineDesc;
 pub use pool::Block;
 pub use record::Recording;
 pub use sequence::Sequence;

@@ -9,7 +9,8 @@ use tallow_ir::matrix;
 
 use super::buffer::MemoryUse;
 use super::context::Context;
-use super::pipeline::{Pipeline, PipelineDesc};
+use super::pipeline::Pipeline;
+use super::pipeline_handles::PipelineDesc;
 use super::record::Recording;
 use crate::error::{Error, Result};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};

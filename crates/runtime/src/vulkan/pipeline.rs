@@ -4,37 +4,12 @@ use std::sync::Arc;
 
 use ash::vk;
 use rayon::prelude::*;
-use tallow_codegen::Kernel;
 
 use super::device::{Counts, Device};
 use super::pipeline_cache::PipelineCache;
-use super::pipeline_handles::PipelineHandles;
+use super::pipeline_handles::{PipelineDesc, PipelineHandles};
 use crate::error::Result;
 use crate::record::PipelineShape;
-
-/// What a pipeline is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct PipelineDesc<'a> {
-    /// Name for errors and timings.
-    pub name: &'a str,
-    /// A valid SPIR-V module with one compute entry point `main`.
-    pub spirv: &'a [u32],
-    /// Storage buffers: bindings 0 to `bindings - 1` of set 0.
-    pub bindings: u32,
-    /// Bytes of push constants, a multiple of 4.
-    pub push_bytes: u32,
-    /// Subgroup size that the kernel is written for, if it is written for one.
-    pub required_subgroup_size: Option<u32>,
-}
-
-impl<'a> PipelineDesc<'a> {
-    /// The pipeline of a generated kernel, of which `spirv` is the module.
-    pub fn of(kernel: &'a Kernel, spirv: &'a [u32]) -> PipelineDesc<'a> {
-        let bindings = kernel.bindings.len() as u32;
-        let required_subgroup_size = kernel.schedule.subgroup;
-        PipelineDesc { name: &kernel.name, spirv, bindings, push_bytes: 0, required_subgroup_size }
-    }
-}
 
 /// A compute pipeline and its layouts.
 pub struct Pipeline {

@@ -1,12 +1,36 @@
 //! The Vulkan objects of one compute pipeline, made alike for devices that run work and for devices that only compile.
 
 use ash::vk;
+use tallow_codegen::Kernel;
+use tallow_ir::caps::DeviceCaps;
 
 use super::error::vulkan;
-use super::pipeline::PipelineDesc;
 use super::spirv;
 use crate::error::{Error, Result};
-use tallow_ir::caps::DeviceCaps;
+
+/// What a pipeline is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineDesc<'a> {
+    /// Name for errors and timings.
+    pub name: &'a str,
+    /// A valid SPIR-V module with one compute entry point `main`.
+    pub spirv: &'a [u32],
+    /// Storage buffers: bindings 0 to `bindings - 1` of set 0.
+    pub bindings: u32,
+    /// Bytes of push constants, a multiple of 4.
+    pub push_bytes: u32,
+    /// Subgroup size that the kernel is written for, if it is written for one.
+    pub required_subgroup_size: Option<u32>,
+}
+
+impl<'a> PipelineDesc<'a> {
+    /// The pipeline of a generated kernel, of which `spirv` is the module.
+    pub fn of(kernel: &'a Kernel, spirv: &'a [u32]) -> PipelineDesc<'a> {
+        let bindings = kernel.bindings.len() as u32;
+        let required_subgroup_size = kernel.schedule.subgroup;
+        PipelineDesc { name: &kernel.name, spirv, bindings, push_bytes: 0, required_subgroup_size }
+    }
+}
 
 /// What creating a pipeline needs to know of an open device.
 #[derive(Clone, Copy)]

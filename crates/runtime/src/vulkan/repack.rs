@@ -12,7 +12,8 @@ use tallow_quant::{Format, FormatSpec, RUN_BLOCKS, plane_offsets};
 
 use super::buffer::{Buffer, MemoryUse};
 use super::context::Context;
-use super::pipeline::{Pipeline, PipelineDesc};
+use super::pipeline::Pipeline;
+use super::pipeline_handles::PipelineDesc;
 use super::record::Recording;
 use super::staging::{SLOT_BYTES, SLOTS, Staging};
 use crate::error::{Error, Result};

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use ash::vk;
 
+use super::barrier::Scope;
 use super::buffer::{Buffer, MemoryUse};
 use super::device::Device;
 use super::error::vulkan;
 use super::pool::Block;
-use super::record::Scope;
 use crate::error::Result;
 
 /// Bytes of one host buffer; large enough that the cost of a submission does not show.

@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use ash::vk;
 
+use super::barrier::Scope;
 use super::buffer::{Buffer, MemoryUse};
 use super::device::Device;
 use super::error::vulkan;
 use super::pipeline::Pipeline;
 use super::pool::Block;
-use super::record::Scope;
 use super::sequence::{Sequence, Step};
 use crate::error::{Error, Result};
 use crate::record::Grid;
