@@ -46,7 +46,8 @@ impl Plan {
         let buffers = &module.program.buffers;
         let sizes: Vec<u64> = buffers.iter().map(|buffer| buffer.bytes.max(1)).collect();
         let exact = module.symbols.is_empty();
-        let sequence = Sequence::new(&context, &record_spec(module), compiled.pipelines(), &sizes, exact)?;
+        let sequence =
+            Sequence::new(context.caps(), &record_spec(module), compiled.pipelines(), &sizes, exact)?;
         let mut scratch = HashMap::new();
         for (number, buffer) in buffers.iter().enumerate() {
             if let Place::Scratch { fill } = buffer.place {
@@ -107,7 +108,7 @@ impl Plan {
             memory.iter().zip(slots).enumerate().map(|(number, (memory, slot))| match (memory, slot) {
                 _ if module.table_buffer == Some(number) => Bound::Table(&table),
                 (Some(value), _) => value.bound(),
-                (None, Some(slot)) => Bound::Block(&windows[slot.window], slot.offset),
+                (None, Some(slot)) => windows[slot.window].bound(slot.offset),
                 // Unused.
                 (None, None) => Bound::Table(&[]),
             });

@@ -25,7 +25,7 @@ impl DeviceValue {
 
     pub(crate) fn bound(&self) -> Bound<'_> {
         match self {
-            DeviceValue::Block(block) => Bound::Block(block, 0),
+            DeviceValue::Block(block) => block.bound(0),
             DeviceValue::Buffer(buffer) => Bound::Buffer(buffer),
         }
     }

@@ -1,10 +1,10 @@
 //! The Vulkan backend: every call to the driver, and every `unsafe` of the project.
 //!
-//! Reading order: [`physical_device`] finds devices, [`caps`] asks what they can do, [`device`] opens one,
-//! [`context`] is what callers hold. [`buffer`] and [`pipeline`] are what recordings use; [`record`] turns
-//! a checked command list into a command buffer and [`submit`] runs it. `staging` moves bytes to memory
-//! that the host cannot reach. Values of lazy tensors are blocks of a [`pool`], and what computes them is a
-//! [`sequence`] that is appended to the `stream`.
+//! Reading order, each module above those that it uses: [`physical_device`] finds devices, [`caps`] asks what they can
+//! do, [`device`] opens one. [`buffer`] and [`pipeline`] are what commands use. A [`sequence`] computes values of lazy
+//! tensors; it is appended to the `stream`, and the `queue` orders other submissions behind that. Values are blocks of
+//! a [`pool`]. [`record`] turns a checked command list into a command buffer and [`submit`] runs it. `staging` moves
+//! bytes to memory that the host cannot reach. [`context`] is what callers hold.
 //!
 //! Soundness: handles never leave this module. Whatever a handle is used for holds an `Arc` of what the
 //! handle depends on (buffer, pipeline and recording hold the device; a running recording is waited for
@@ -29,6 +29,7 @@ pub mod pipeline;
 mod pipeline_cache;
 mod pipeline_handles;
 pub mod pool;
+mod queue;
 mod queue_family;
 pub mod record;
 mod repack;

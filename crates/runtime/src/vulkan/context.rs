@@ -15,10 +15,13 @@ use super::pipeline::{self, Pipeline};
 use super::pipeline_cache::{PipelineCache, PipelineCacheState};
 use super::pipeline_handles::PipelineDesc;
 use super::pool::Pool;
+use super::queue::Queue;
+use super::record::Recording;
 use super::repack;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::options::RuntimeOptions;
+use crate::record::{RecordOptions, RecordSpec};
 use crate::tuner::{self, Tuner};
 
 /// Bytes between two progress reports where no staging copy is needed.
@@ -42,7 +45,7 @@ pub struct Context {
     /// The device's capabilities, including those that need an open device to query.
     caps: DeviceCaps,
     pool: Arc<Pool>,
-    device: Arc<Device>,
+    queue: Arc<Queue>,
 }
 
 impl Context {
@@ -51,6 +54,7 @@ impl Context {
         let opened = device::open(options)?;
         let dir: Option<&Path> = options.cache_dir.as_deref();
         let cache = PipelineCache::open(&opened.device, dir, opened.cache_uuid)?;
+        let queue = Queue::new(opened.device);
         let mut context = Context {
             staging: Mutex::new(None),
             repack: Mutex::new(None),
@@ -61,11 +65,11 @@ impl Context {
             cache_dir: options.cache_dir.clone(),
             cache_uuid: opened.cache_uuid,
             pipelines_saved: AtomicU64::new(0),
-            caps: opened.device.caps.clone(),
-            pool: Pool::new(&opened.device),
-            device: opened.device,
+            caps: queue.device.caps.clone(),
+            pool: Pool::new(&queue),
+            queue,
         };
-        context.caps.coopmat_fragment_layout = fragment_layout::known(&context);
+        context.caps.coopmat_fragment_layout = fragment_layout::known(&context.pool, &context.cache);
         context.set_tuning(options.tune);
         Ok(Arc::new(context))
     }
@@ -77,12 +81,12 @@ impl Context {
 
     /// Whether waiting spins and so occupies a CPU core: [`Wait::Poll`](crate::options::Wait::Poll).
     pub fn polls(&self) -> bool {
-        self.device.polls()
+        self.device().polls()
     }
 
     /// Counters of the context's activity so far.
     pub fn counters(&self) -> Counters {
-        self.device.counters()
+        self.device().counters()
     }
 
     /// State of the pipeline cache file when the context was created.
@@ -113,22 +117,22 @@ impl Context {
 
     /// Bytes of memory allocated for buffers, including staging.
     pub fn allocated_bytes(&self) -> u64 {
-        lock(&self.device.allocator).generate_report().total_allocated_bytes
+        lock(&self.device().allocator).generate_report().total_allocated_bytes
     }
 
     /// Size of the device's own memory in bytes, of which other programs may use a part.
     pub fn memory_bytes(&self) -> u64 {
-        self.device.memory_bytes
+        self.device().memory_bytes
     }
 
     /// Creates a storage buffer of `bytes` bytes, at least one; its contents are undefined.
     pub fn buffer(&self, name: &str, bytes: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
-        self.pool.or_after_trim(name, bytes, || Buffer::new(&self.device, name, bytes, memory))
+        self.pool.buffer(name, bytes, memory)
     }
 
     /// Creates pipelines in parallel; returns them in the order of `descs`.
     pub fn create_pipelines(&self, descs: &[PipelineDesc<'_>]) -> Result<Vec<Arc<Pipeline>>> {
-        pipeline::create_all(&self.device, &self.cache, descs)
+        pipeline::create_all(self.device(), &self.cache, descs)
     }
 
     /// Writes the pipeline cache file, if pipelines were created since the last write and the driver's cache grew.
@@ -159,7 +163,7 @@ impl Context {
         let total = data.len() as u64;
         target.check_range(offset, total)?;
         if target.is_mapped() {
-            self.device.wait_for_all()?;
+            self.queue.wait_for_all()?;
             let mut done = 0;
             for chunk in data.chunks(MAPPED_STEP) {
                 target.write_in_parallel(offset + done, chunk)?;
@@ -171,8 +175,8 @@ impl Context {
                 staging.upload(target, offset, data, &mut |done| progress(done, total))
             })?;
         }
-        Counts::add(&self.device.counts.bytes_uploaded, total);
-        self.device.check_validation()
+        Counts::add(&self.device().counts.bytes_uploaded, total);
+        self.device().check_validation()
     }
 
     /// Uploads `data`, blocks of `format` in a file's layout, and repacks them on the device to the layout that kernels
@@ -209,8 +213,8 @@ impl Context {
             let progress = &mut |done| progress(done, total);
             staging.upload_blocks(&pipeline, target, format, data, run_bytes, progress)
         })?;
-        Counts::add(&self.device.counts.bytes_uploaded, total);
-        self.device.check_validation()
+        Counts::add(&self.device().counts.bytes_uploaded, total);
+        self.device().check_validation()
     }
 
     /// The kernel that repacks blocks. It is created without the lock, so that no rayon thread waits for one that needs
@@ -220,7 +224,7 @@ impl Context {
         match known {
             Some(pipeline) => Ok(pipeline),
             None => {
-                let made = repack::pipeline(self)?;
+                let made = repack::pipeline(self.device(), &self.cache)?;
                 Ok(lock(&self.repack).get_or_insert(made).clone())
             }
         }
@@ -243,13 +247,13 @@ impl Context {
         self.check_owner(source)?;
         source.check_range(offset, data.len() as u64)?;
         if source.is_mapped() && source.is_cached() {
-            self.device.wait_for_all()?;
+            self.queue.wait_for_all()?;
             source.read_in_parallel(offset, data)?;
         } else {
             self.with_staging(|staging| staging.download(source, offset, data))?;
         }
-        Counts::add(&self.device.counts.bytes_downloaded, data.len() as u64);
-        self.device.check_validation()
+        Counts::add(&self.device().counts.bytes_downloaded, data.len() as u64);
+        self.device().check_validation()
     }
 
     /// Fills `bytes` bytes from `offset` on with a 32-bit pattern; both are multiples of 4.
@@ -263,13 +267,13 @@ impl Context {
         if bytes > 0 {
             self.with_staging(|staging| staging.fill(target, offset, bytes, value))?;
         }
-        self.device.check_validation()
+        self.device().check_validation()
     }
 
     /// Waits for all submitted work and accepts no more: later runs, transfers and allocations get [`Error::Closed`].
     /// Existing results can still be read.
     pub fn close(&self) -> Result<()> {
-        self.device.close()
+        self.queue.close()
     }
 
     /// Frees the staging memory for transfers; the next transfer allocates it again.
@@ -280,17 +284,21 @@ impl Context {
 
     /// Waits until everything that was submitted is done.
     pub fn wait_idle(&self) -> Result<()> {
-        self.device.wait_for_all()?;
-        self.device.check_validation()
+        self.queue.wait_for_all()?;
+        self.device().check_validation()
     }
 
     /// Validation layer messages since the last call or the last error from it.
     pub fn take_validation_errors(&self) -> Vec<String> {
-        self.device.take_validation_errors()
+        self.device().take_validation_errors()
+    }
+
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
     }
 
     pub(super) fn device(&self) -> &Arc<Device> {
-        &self.device
+        &self.queue.device
     }
 
     pub(super) fn pool(&self) -> &Arc<Pool> {
@@ -301,17 +309,35 @@ impl Context {
         let mut staging = lock(&self.staging);
         let staging = match &mut *staging {
             Some(staging) => staging,
-            none => none.insert(Staging::new(&self.device)?),
+            none => none.insert(Staging::new(&self.queue)?),
         };
         transfer(staging)
     }
 
     fn check_owner(&self, buffer: &Buffer) -> Result<()> {
-        if Arc::ptr_eq(buffer.device(), &self.device) {
+        if Arc::ptr_eq(buffer.device(), self.device()) {
             return Ok(());
         }
         let reason = "it belongs to another context".to_string();
         Err(Error::BadBuffer { name: buffer.name().to_string(), bytes: buffer.size(), reason })
+    }
+}
+
+impl Recording {
+    /// Records `spec` over the given pipelines and buffers, which it keeps alive.
+    ///
+    /// Buffers that no command binds may be listed too: kernels may reach them by address. Under validation
+    /// a hazard between two commands of the list is reported here.
+    pub fn new(
+        context: &Context,
+        spec: &RecordSpec,
+        pipelines: &[Arc<Pipeline>],
+        buffers: &[Arc<Buffer>],
+        options: RecordOptions,
+    ) -> Result<Recording> {
+        let recording = Recording::of_transfer(context.queue(), spec, pipelines, buffers, options)?;
+        Counts::add(&context.device().counts.recordings, 1);
+        Ok(recording)
     }
 }
 
@@ -324,7 +350,7 @@ impl std::fmt::Debug for Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // Work in flight and the device hold each other alive: closing breaks the cycle.
-        lock(&self.device.stream).close(&self.device);
+        lock(&self.queue.stream).close(self.device());
         if let Err(error) = self.save_pipeline_cache() {
             tracing::warn!("pipelines are not kept: {error}");
         }

@@ -20,7 +20,6 @@ use super::lock;
 use super::objects::ObjectCounts;
 use super::physical_device;
 use super::pipeline_handles::PipelineDevice;
-use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::options::{RuntimeOptions, Wait};
 
@@ -119,13 +118,11 @@ pub(super) struct Device {
     /// Nanoseconds per timestamp tick, and the mask of the bits that count.
     pub(super) timestamps: (f64, u64),
     pub(super) counts: Counts,
-    /// Set by `close`: nothing is submitted or allocated any more.
+    /// Set by `mark_closed`: nothing is submitted or allocated any more.
     closed: AtomicBool,
     pub(super) allocator: Mutex<ManuallyDrop<Allocator>>,
     timeline: vk::Semaphore,
     queue: Mutex<QueueState>,
-    /// What is appended to be submitted; locked before the queue.
-    pub(super) stream: Mutex<Stream>,
     /// What was appended last.
     last_work: Mutex<Arc<str>>,
     /// Allocations that succeed before failures, and how many failures there are then, where a test wants them.
@@ -205,7 +202,6 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         allocator: Mutex::new(ManuallyDrop::new(allocator)),
         timeline,
         queue: Mutex::new(QueueState { queue, submitted: 0 }),
-        stream: Mutex::default(),
         last_work: Mutex::new("".into()),
         injected: Mutex::default(),
         failed: OnceLock::new(),
@@ -292,29 +288,12 @@ fn create_parts(
 }
 
 impl Device {
-    /// Submits command buffers, each on its own and in this order, behind what was appended to the stream, and returns
-    /// the value that the timeline reaches when all are done.
+    /// Submits command buffers, each on its own and in this order, and returns the value that the timeline reaches when
+    /// all are done. Unlike [`Queue::submit`](super::queue::Queue::submit), does not flush the stream.
     ///
     /// # Safety
     /// Every command buffer is recorded, not in use by a submission that is not done, and lives, with all
     /// that it uses, until the returned value is reached.
-    pub(super) unsafe fn submit(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
-        self.flush()?;
-        // SAFETY: the caller's promise.
-        unsafe { self.submit_alone(command_buffers) }
-    }
-
-    /// Submits what was appended to the stream, and returns the timeline's value from which on that and all that was
-    /// submitted otherwise is done.
-    pub(super) fn flush(&self) -> Result<u64> {
-        lock(&self.stream).flush(self)?;
-        Ok(lock(&self.queue).submitted)
-    }
-
-    /// [`Device::submit`] without a look at the stream.
-    ///
-    /// # Safety
-    /// As there.
     pub(super) unsafe fn submit_alone(&self, command_buffers: &[vk::CommandBuffer]) -> Result<u64> {
         self.check_open()?;
         let mut state = lock(&self.queue);
@@ -405,12 +384,14 @@ impl Device {
         Ok(reached >= value)
     }
 
-    /// Takes no more work, and waits for what there is.
-    pub(super) fn close(&self) -> Result<()> {
-        let flushed = self.flush();
+    /// The timeline's value from which on all that was submitted is done.
+    pub(super) fn submitted(&self) -> u64 {
+        lock(&self.queue).submitted
+    }
+
+    /// Closes the device: it takes no more work.
+    pub(super) fn mark_closed(&self) {
         self.closed.store(true, Ordering::Release);
-        flushed?;
-        self.wait_for_all()
     }
 
     /// Fails once the device is closed or has failed.
@@ -470,13 +451,6 @@ impl Device {
             std::hint::spin_loop();
         }
         Ok(())
-    }
-
-    /// Waits for everything appended or submitted so far.
-    pub(super) fn wait_for_all(&self) -> Result<()> {
-        self.flush()?;
-        let submitted = lock(&self.queue).submitted;
-        self.wait(submitted, None)
     }
 
     /// What creating a pipeline needs to know.

@@ -8,9 +8,11 @@ use tallow_ir::caps::DeviceCaps;
 use tallow_ir::matrix;
 
 use super::buffer::MemoryUse;
-use super::context::Context;
-use super::pipeline::Pipeline;
+use super::device::Device;
+use super::pipeline::{self, Pipeline};
+use super::pipeline_cache::PipelineCache;
 use super::pipeline_handles::PipelineDesc;
+use super::pool::Pool;
 use super::record::Recording;
 use crate::error::{Error, Result};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, RecordSpec};
@@ -27,22 +29,23 @@ fn wanted(caps: &DeviceCaps) -> bool {
 }
 
 /// The value of [`DeviceCaps::coopmat_fragment_layout`]; false if the check fails to run.
-pub(super) fn known(context: &Context) -> bool {
-    if !wanted(context.caps()) {
+pub(super) fn known(pool: &Pool, cache: &PipelineCache) -> bool {
+    let caps = &pool.queue().device.caps;
+    if !wanted(caps) {
         return false;
     }
-    let answer = ask(context);
+    let answer = ask(pool, cache);
     if let Err(error) = &answer {
-        tracing::warn!("{} does not tell how its matrices lie: {error}", context.caps().name);
+        tracing::warn!("{} does not tell how its matrices lie: {error}", caps.name);
     }
     answer.unwrap_or(false)
 }
 
 /// Runs the check: each lane loads matrices whose elements are their positions, and compares them with the expected
 /// layout.
-fn ask(context: &Context) -> Result<bool> {
+fn ask(pool: &Pool, cache: &PipelineCache) -> Result<bool> {
     let bytes = 4 * LANES as u64;
-    let buffer = context.buffer(NAME, bytes, MemoryUse::Readback)?;
+    let buffer = pool.buffer(NAME, bytes, MemoryUse::Readback)?;
     let dispatch = RecordCommand::Dispatch {
         pipeline: 0,
         bindings: vec![BindRange { buffer: 0, offset: 0, bytes }],
@@ -52,24 +55,24 @@ fn ask(context: &Context) -> Result<bool> {
     };
     let barrier = RecordCommand::Barrier;
     let commands = vec![barrier(BarrierKind::Head), dispatch, barrier(BarrierKind::Tail)];
-    let (pipelines, buffers) = ([pipeline(context)?], [buffer.clone()]);
+    let (pipelines, buffers) = ([pipeline(&pool.queue().device, cache)?], [buffer.clone()]);
     let spec = RecordSpec { commands };
     let recording =
-        Recording::of_transfer(context.device(), &spec, &pipelines, &buffers, RecordOptions::default())?;
+        Recording::of_transfer(pool.queue(), &spec, &pipelines, &buffers, RecordOptions::default())?;
     recording.submit_transfer()?.wait(None)?;
     let mut found = [0; 4 * LANES];
     buffer.read(0, &mut found)?;
     Ok(found.as_chunks::<4>().0.iter().all(|word| *word == 1u32.to_ne_bytes()))
 }
 
-fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
+fn pipeline(device: &Arc<Device>, cache: &PipelineCache) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
-    let cache = crate::cache_dir::cache_dir();
-    let (modules, _) = compile_spirv(&[(NAME, COOPMAT_FRAGMENT_LAYOUT_KERNEL)], cache.as_deref())
+    let dir = crate::cache_dir::cache_dir();
+    let (modules, _) = compile_spirv(&[(NAME, COOPMAT_FRAGMENT_LAYOUT_KERNEL)], dir.as_deref())
         .map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
-    let required_subgroup_size = context.caps().subgroup_size_control.then_some(LANES as u32);
+    let required_subgroup_size = device.caps.subgroup_size_control.then_some(LANES as u32);
     let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size };
-    let mut made = context.create_pipelines(&[desc])?;
+    let mut made = pipeline::create_all(device, cache, &[desc])?;
     made.pop().ok_or_else(|| fail("it was not made".to_string()))
 }

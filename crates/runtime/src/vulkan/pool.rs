@@ -10,8 +10,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::buffer::{Buffer, MemoryUse};
-use super::device::{Counts, Device};
+use super::device::Counts;
 use super::lock;
+use super::queue::Queue;
+use super::stream::{Bound, Pooled};
 use crate::error::{Error, Result};
 
 /// The smallest size class, in bytes: a descriptor alignment that is valid on any device.
@@ -32,7 +34,7 @@ fn class(bytes: u64) -> u64 {
 /// Free blocks by size class, the last one freed at the end.
 pub(super) struct Pool {
     free: Mutex<HashMap<u64, Vec<Arc<Buffer>>>>,
-    device: Arc<Device>,
+    queue: Arc<Queue>,
 }
 
 /// Device memory of a value. When dropped, it is reused by the next value of its size class.
@@ -44,18 +46,18 @@ pub struct Block {
 }
 
 impl Pool {
-    pub(super) fn new(device: &Arc<Device>) -> Arc<Pool> {
-        Arc::new(Pool { free: Mutex::default(), device: device.clone() })
+    pub(super) fn new(queue: &Arc<Queue>) -> Arc<Pool> {
+        Arc::new(Pool { free: Mutex::default(), queue: queue.clone() })
     }
 
     /// A block of at least `bytes` bytes, whose contents are undefined.
     pub(super) fn take(self: &Arc<Pool>, what: &str, bytes: u64) -> Result<Arc<Block>> {
-        self.device.check_open()?;
+        self.queue.device.check_open()?;
         let class = match class(bytes) {
-            class if class <= self.device.caps.max_allocation_bytes => class,
+            class if class <= self.queue.device.caps.max_allocation_bytes => class,
             _ => bytes,
         };
-        let counts = &self.device.counts;
+        let counts = &self.queue.device.counts;
         let cached = lock(&self.free).get_mut(&class).and_then(Vec::pop);
         let (buffer, fresh) = match cached {
             Some(buffer) => {
@@ -63,7 +65,7 @@ impl Pool {
                 (buffer, false)
             }
             None => {
-                let make = || Buffer::new(&self.device, what, class, MemoryUse::Device);
+                let make = || Buffer::new(&self.queue.device, what, class, MemoryUse::Device);
                 (self.or_after_trim(what, bytes, make)?, true)
             }
         };
@@ -71,10 +73,20 @@ impl Pool {
         Ok(Arc::new(Block { buffer, fresh, pool: self.clone() }))
     }
 
+    /// The queue whose work uses the memory.
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// A buffer that is not a block; see [`Buffer::new`].
+    pub(super) fn buffer(&self, name: &str, bytes: u64, memory: MemoryUse) -> Result<Arc<Buffer>> {
+        self.or_after_trim(name, bytes, || Buffer::new(&self.queue.device, name, bytes, memory))
+    }
+
     /// Calls `make`; if memory runs out, returns the cached blocks to the driver and retries once.
     ///
     /// The error says what the memory was for, its size, and how much is in use.
-    pub(super) fn or_after_trim<T>(&self, what: &str, bytes: u64, make: impl Fn() -> Result<T>) -> Result<T> {
+    fn or_after_trim<T>(&self, what: &str, bytes: u64, make: impl Fn() -> Result<T>) -> Result<T> {
         let first = match make() {
             Err(error @ Error::OutOfMemory { .. }) => error,
             other => return other,
@@ -88,7 +100,7 @@ impl Pool {
             Err(error) => return Err(error),
         };
         let Error::OutOfMemory { reason, .. } = second else { return Err(second) };
-        let in_use = self.device.counts.in_use();
+        let in_use = self.queue.device.counts.in_use();
         let reason = format!("{reason}; {in_use} bytes are in use");
         Err(Error::OutOfMemory { what: what.to_string(), bytes, reason })
     }
@@ -98,9 +110,9 @@ impl Pool {
         let free = std::mem::take(&mut *lock(&self.free));
         let bytes = free.values().flatten().map(|buffer| buffer.size()).sum();
         if bytes > 0 {
-            self.device.counts.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.queue.device.counts.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
             // If this fails, the device is lost, and no work uses them any more.
-            let waited = self.device.wait_for_all();
+            let waited = self.queue.wait_for_all();
             drop(free);
             waited?;
         }
@@ -119,6 +131,11 @@ impl Block {
     /// The memory. Callers that record commands with it must hold the block until they are recorded.
     pub(crate) fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
+    }
+
+    /// The memory from byte `offset` on, as a binding of a sequence.
+    pub(crate) fn bound(&self, offset: u64) -> Bound<'_> {
+        Bound::Block(Pooled { buffer: &self.buffer, offset })
     }
 
     /// Whether no command used the memory before it was taken, so that the host may write it without waiting.
@@ -141,7 +158,7 @@ impl std::fmt::Debug for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let size = self.buffer.size();
-        Counts::add(&self.pool.device.counts.cached_bytes, size);
+        Counts::add(&self.pool.queue.device.counts.cached_bytes, size);
         lock(&self.pool.free).entry(size).or_default().push(self.buffer.clone());
     }
 }

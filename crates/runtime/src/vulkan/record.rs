@@ -10,12 +10,12 @@ use ash::vk;
 
 use super::barrier::Scope;
 use super::buffer::Buffer;
-use super::context::Context;
 use super::descriptor::DescriptorSets;
-use super::device::{Counts, Device};
+use super::device::Device;
 use super::error::vulkan;
 use super::lock;
 use super::pipeline::Pipeline;
+use super::queue::Queue;
 use super::timestamp::Timestamps;
 use crate::error::{Error, Result};
 use crate::record::{BarrierKind, Grid, RecordCommand, RecordCounts, RecordOptions, RecordSpec, Timing};
@@ -27,7 +27,7 @@ pub struct Recording {
 
 /// What a recording and the handles of its runs share.
 pub(super) struct Recorded {
-    pub(super) device: Arc<Device>,
+    pub(super) queue: Arc<Queue>,
     pub(super) command_buffers: Vec<vk::CommandBuffer>,
     /// Timeline value of the last run; 0 before the first.
     pub(super) last_run: Mutex<u64>,
@@ -41,30 +41,15 @@ pub(super) struct Recorded {
 }
 
 impl Recording {
-    /// Records `spec` over the given pipelines and buffers, which it keeps alive.
-    ///
-    /// Buffers that no command binds may be listed too: kernels may reach them by address. Under validation
-    /// a hazard between two commands of the list is reported here.
-    pub fn new(
-        context: &Context,
-        spec: &RecordSpec,
-        pipelines: &[Arc<Pipeline>],
-        buffers: &[Arc<Buffer>],
-        options: RecordOptions,
-    ) -> Result<Recording> {
-        let recording = Recording::of_transfer(context.device(), spec, pipelines, buffers, options)?;
-        Counts::add(&context.device().counts.recordings, 1);
-        Ok(recording)
-    }
-
     /// [`Recording::new`] for one run of a transfer, which is not counted.
     pub(super) fn of_transfer(
-        device: &Arc<Device>,
+        queue: &Arc<Queue>,
         spec: &RecordSpec,
         pipelines: &[Arc<Pipeline>],
         buffers: &[Arc<Buffer>],
         options: RecordOptions,
     ) -> Result<Recording> {
+        let device = &queue.device;
         check_owners(device, pipelines, buffers)?;
         let shapes: Vec<_> = pipelines.iter().map(|pipeline| pipeline.shape().clone()).collect();
         let sizes: Vec<_> = buffers.iter().map(|buffer| buffer.size()).collect();
@@ -82,7 +67,7 @@ impl Recording {
             .map_err(|code| vulkan("vkCreateCommandPool", code))?;
         // From here on dropping the value destroys pool, queries and sets.
         let mut recorded = Recorded {
-            device: device.clone(),
+            queue: queue.clone(),
             command_buffers: Vec::new(),
             last_run: Mutex::new(0),
             timestamps,
@@ -122,7 +107,7 @@ impl Recording {
         if last_run == 0 {
             return Err(Error::NoTimings { reason: "the recording has not run yet" });
         }
-        if !self.inner.device.is_done(last_run)? {
+        if !self.inner.queue.device.is_done(last_run)? {
             return Err(Error::Busy);
         }
         Ok(timestamps)
@@ -139,12 +124,12 @@ impl Drop for Recorded {
     fn drop(&mut self) {
         let last_run = *lock(&self.last_run);
         // A device that fails here is lost, and then nothing runs any more.
-        let _ = self.device.wait(last_run, None);
-        let counts = &self.device.counts.objects;
+        let _ = self.queue.device.wait(last_run, None);
+        let counts = &self.queue.device.counts.objects;
         counts.command_buffers.destroyed(self.command_buffers.len());
         counts.command_pools.destroyed(1);
         // SAFETY: no run is in flight; destroying the pool frees its command buffers.
-        unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
+        unsafe { self.queue.device.raw.destroy_command_pool(self.pool, None) };
     }
 }
 
@@ -213,13 +198,15 @@ impl Recorded {
                         .size(*bytes)];
                     let (source, target) = (buffers[*source].handle(), buffers[*target].handle());
                     // SAFETY: the list was checked: both ranges lie in live buffers and do not overlap.
-                    unsafe { self.device.raw.cmd_copy_buffer(commands, source, target, &region) };
+                    unsafe { self.queue.device.raw.cmd_copy_buffer(commands, source, target, &region) };
                     self.counts.copies += 1;
                 }
                 RecordCommand::Fill { buffer, offset, bytes, value } => {
                     let target = buffers[*buffer].handle();
                     // SAFETY: the list was checked: the range lies in a live buffer, in whole words.
-                    unsafe { self.device.raw.cmd_fill_buffer(commands, target, *offset, *bytes, *value) };
+                    unsafe {
+                        self.queue.device.raw.cmd_fill_buffer(commands, target, *offset, *bytes, *value)
+                    };
                     self.counts.fills += 1;
                 }
             }
@@ -244,22 +231,24 @@ impl Recorded {
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
         // SAFETY: the pool belongs to this recording, and `&mut self` keeps other threads from it.
-        let allocated = unsafe { self.device.raw.allocate_command_buffers(&info) }
+        let allocated = unsafe { self.queue.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| vulkan("vkAllocateCommandBuffers", code))?;
         let commands = allocated[0];
         // SAFETY: the command buffer is new. It is submitted again and again, but never while it runs, so it
         // needs no usage flag.
-        unsafe { self.device.raw.begin_command_buffer(commands, &vk::CommandBufferBeginInfo::default()) }
-            .map_err(|code| vulkan("vkBeginCommandBuffer", code))?;
+        unsafe {
+            self.queue.device.raw.begin_command_buffer(commands, &vk::CommandBufferBeginInfo::default())
+        }
+        .map_err(|code| vulkan("vkBeginCommandBuffer", code))?;
         self.command_buffers.push(commands);
-        self.device.counts.objects.command_buffers.created();
+        self.queue.device.counts.objects.command_buffers.created();
         self.counts.command_buffers += 1;
         Ok(commands)
     }
 
     fn end(&self, commands: vk::CommandBuffer) -> Result<()> {
         // SAFETY: the command buffer is being recorded.
-        unsafe { self.device.raw.end_command_buffer(commands) }
+        unsafe { self.queue.device.raw.end_command_buffer(commands) }
             .map_err(|code| vulkan("vkEndCommandBuffer", code))
     }
 
@@ -272,7 +261,7 @@ impl Recorded {
         grid: &Grid,
         buffers: &[Arc<Buffer>],
     ) {
-        let raw = &self.device.raw;
+        let raw = &self.queue.device.raw;
         let number = self.counts.dispatches;
         let timed = self.timestamps.as_ref().filter(|t| t.times_dispatches());
         // SAFETY: the command buffer is being recorded; pipeline, set and buffers are live and kept alive;
@@ -307,7 +296,7 @@ impl Recorded {
     fn barrier(&mut self, commands: vk::CommandBuffer, kind: BarrierKind, scopes: Scopes) {
         let (from, to) = scopes.barrier(kind);
         // SAFETY: the command buffer is being recorded; the stages exist on a compute queue.
-        unsafe { self.device.record_barrier(commands, from, to) };
+        unsafe { self.queue.device.record_barrier(commands, from, to) };
         *match kind {
             BarrierKind::Head => &mut self.counts.barriers_head,
             BarrierKind::Between => &mut self.counts.barriers_between,

@@ -11,8 +11,9 @@ use tallow_ir::caps::DeviceCaps;
 use tallow_quant::{Format, FormatSpec, RUN_BLOCKS, plane_offsets};
 
 use super::buffer::{Buffer, MemoryUse};
-use super::context::Context;
-use super::pipeline::Pipeline;
+use super::device::Device;
+use super::pipeline::{self, Pipeline};
+use super::pipeline_cache::PipelineCache;
 use super::pipeline_handles::PipelineDesc;
 use super::record::Recording;
 use super::staging::{SLOT_BYTES, SLOTS, Staging};
@@ -23,16 +24,16 @@ use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordOptions, 
 const NAME: &str = "repack";
 
 /// Makes the kernel, of one pipeline for all formats.
-pub(super) fn pipeline(context: &Context) -> Result<Arc<Pipeline>> {
+pub(super) fn pipeline(device: &Arc<Device>, cache: &PipelineCache) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
     let glsl = repack_kernel().map_err(|e| fail(e.to_string()))?;
-    let cache = crate::cache_dir::cache_dir();
+    let dir = crate::cache_dir::cache_dir();
     let (modules, _) =
-        compile_spirv(&[(NAME, glsl.as_str())], cache.as_deref()).map_err(|e| fail(e.to_string()))?;
+        compile_spirv(&[(NAME, glsl.as_str())], dir.as_deref()).map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let push_bytes = REPACK_PUSH_BYTES;
     let desc = PipelineDesc { name: NAME, spirv, bindings: 2, push_bytes, required_subgroup_size: None };
-    let mut made = context.create_pipelines(&[desc])?;
+    let mut made = pipeline::create_all(device, cache, &[desc])?;
     made.pop().ok_or_else(|| fail("it was not made".to_string()))
 }
 
@@ -61,14 +62,15 @@ impl Staging {
         run_bytes: usize,
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let device = self.device().clone();
+        let queue = self.queue().clone();
+        let device = &queue.device;
         let spec = format.spec();
         let planes = plane_offsets(format, data.len() / spec.block_bytes * spec.block_elements);
         let copy = match device.caps.unified_memory {
             true => None,
             false => {
                 let bytes = binding_bytes(data.len().min(run_bytes));
-                Some(Buffer::new(&device, "blocks", bytes, MemoryUse::Device)?)
+                Some(Buffer::new(device, "blocks", bytes, MemoryUse::Device)?)
             }
         };
         // Dropping a recording waits for its run: none outlives this function, however it is left.
@@ -83,7 +85,7 @@ impl Staging {
             let first = done / spec.block_bytes;
             let commands = commands(&device.caps, spec, &planes, first, run.len(), copy.is_some());
             let recording = Recording::of_transfer(
-                &device,
+                &queue,
                 &RecordSpec { commands },
                 std::slice::from_ref(pipeline),
                 &buffers,

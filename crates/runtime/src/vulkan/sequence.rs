@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::context::Context;
+use tallow_ir::DeviceCaps;
+
 use super::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordSpec};
@@ -56,16 +57,16 @@ impl Sequence {
     /// appended, since kernels know the extents of each run.
     ///
     /// # Errors
-    /// When a command does not fit pipelines, buffers or the device's limits, or is a copy or a fill.
+    /// When a command does not fit pipelines, buffers or the limits of `caps`, or is a copy or a fill.
     pub fn new(
-        context: &Context,
+        caps: &DeviceCaps,
         spec: &RecordSpec,
         pipelines: &Arc<Vec<Arc<Pipeline>>>,
         sizes: &[u64],
         exact: bool,
     ) -> Result<Sequence> {
         let shapes: Vec<_> = pipelines.iter().map(|pipeline| pipeline.shape().clone()).collect();
-        spec.check(&shapes, sizes, context.caps())?;
+        spec.check(&shapes, sizes, caps)?;
         let mut made = Sequence {
             steps: vec![],
             sets: vec![],

@@ -12,9 +12,9 @@ use ash::vk;
 
 use super::barrier::Scope;
 use super::buffer::{Buffer, MemoryUse};
-use super::device::Device;
 use super::error::vulkan;
 use super::pool::Block;
+use super::queue::Queue;
 use crate::error::Result;
 
 /// Bytes of one host buffer; large enough that the cost of a submission does not show.
@@ -26,7 +26,7 @@ pub(super) struct Staging {
     slots: Vec<Slot>,
     next: usize,
     pool: vk::CommandPool,
-    device: Arc<Device>,
+    queue: Arc<Queue>,
 }
 
 struct Slot {
@@ -37,7 +37,7 @@ struct Slot {
 }
 
 /// Waits for the device when a transfer is left, however it is left: the buffers may be freed after.
-struct WaitOnDrop<'a>(&'a Device);
+struct WaitOnDrop<'a>(&'a Queue);
 
 impl Drop for WaitOnDrop<'_> {
     fn drop(&mut self) {
@@ -63,7 +63,8 @@ const HOST_READ: Scope = Scope { stages: vk::PipelineStageFlags::HOST, access: v
 
 impl Staging {
     /// Makes the ring; its memory is taken when the first transfer needs it.
-    pub(super) fn new(device: &Arc<Device>) -> Result<Staging> {
+    pub(super) fn new(queue: &Arc<Queue>) -> Result<Staging> {
+        let device = &queue.device;
         let info = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
             .queue_family_index(device.queue_family);
@@ -71,7 +72,7 @@ impl Staging {
         let pool = unsafe { device.raw.create_command_pool(&info, None) }
             .map_err(|code| vulkan("vkCreateCommandPool", code))?;
         device.counts.objects.command_pools.created();
-        Ok(Staging { slots: Vec::new(), next: 0, pool, device: device.clone() })
+        Ok(Staging { slots: Vec::new(), next: 0, pool, queue: queue.clone() })
     }
 
     /// Copies `data` into `target`; `progress` hears the bytes copied into the ring so far.
@@ -82,8 +83,8 @@ impl Staging {
         data: &[u8],
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let device = self.device.clone();
-        let guard = WaitOnDrop(&device);
+        let queue = self.queue.clone();
+        let guard = WaitOnDrop(&queue);
         let mut done = 0_u64;
         for chunk in data.chunks(SLOT_BYTES as usize) {
             let index = self.free_slot()?;
@@ -98,7 +99,7 @@ impl Staging {
             done += chunk.len() as u64;
             progress(done);
         }
-        device.wait_for_all()?;
+        queue.wait_for_all()?;
         drop(guard);
         Ok(())
     }
@@ -124,8 +125,8 @@ impl Staging {
 
     /// Copies bytes of `source` into `data`.
     pub(super) fn download(&mut self, source: &Buffer, offset: u64, data: &mut [u8]) -> Result<()> {
-        let device = self.device.clone();
-        let _guard = WaitOnDrop(&device);
+        let queue = self.queue.clone();
+        let _guard = WaitOnDrop(&queue);
         let mut in_flight: VecDeque<(usize, Range<usize>)> = VecDeque::new();
         let mut start = 0;
         while start < data.len() || !in_flight.is_empty() {
@@ -142,7 +143,7 @@ impl Staging {
                 in_flight.push_back((index, start..end));
                 start = end;
             } else if let Some((index, range)) = in_flight.pop_front() {
-                device.wait(self.slots[index].free_at, None)?;
+                self.queue.device.wait(self.slots[index].free_at, None)?;
                 self.slots[index].buffer.read_in_parallel(0, &mut data[range])?;
             }
         }
@@ -151,19 +152,19 @@ impl Staging {
 
     /// Fills a range, in whole words, with one pattern.
     pub(super) fn fill(&mut self, target: &Buffer, offset: u64, bytes: u64, value: u32) -> Result<()> {
-        let device = self.device.clone();
-        let _guard = WaitOnDrop(&device);
+        let queue = self.queue.clone();
+        let _guard = WaitOnDrop(&queue);
         let index = self.free_slot()?;
         self.submit(index, |raw, commands| {
             // SAFETY: as in `upload`; offset and size are multiples of 4.
             unsafe { raw.cmd_fill_buffer(commands, target.handle(), offset, bytes, value) };
         })?;
-        device.wait_for_all()
+        queue.wait_for_all()
     }
 
-    /// The device that it serves.
-    pub(super) fn device(&self) -> &Arc<Device> {
-        &self.device
+    /// The queue of its transfers.
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
     }
 
     /// The host's buffer of a slot.
@@ -184,28 +185,28 @@ impl Staging {
             self.slots.push(slot);
         }
         self.next = (index + 1) % SLOTS;
-        self.device.wait(self.slots[index].free_at, None)?;
+        self.queue.device.wait(self.slots[index].free_at, None)?;
         Ok(index)
     }
 
     fn new_slot(&self) -> Result<Slot> {
         let name = format!("staging {}", self.slots.len());
         // Cached memory serves both directions.
-        let buffer = Buffer::new(&self.device, &name, SLOT_BYTES, MemoryUse::Readback)?;
+        let buffer = Buffer::new(&self.queue.device, &name, SLOT_BYTES, MemoryUse::Readback)?;
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(self.pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
         // SAFETY: the pool belongs to the ring, and `&mut self` of the callers keeps other threads from it.
-        let commands = unsafe { self.device.raw.allocate_command_buffers(&info) }
+        let commands = unsafe { self.queue.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| vulkan("vkAllocateCommandBuffers", code))?[0];
-        self.device.counts.objects.command_buffers.created();
+        self.queue.device.counts.objects.command_buffers.created();
         Ok(Slot { buffer, commands, free_at: 0 })
     }
 
     /// Records one transfer between barriers into a free slot's command buffer, and submits it.
     fn submit(&mut self, index: usize, transfer: impl FnOnce(&ash::Device, vk::CommandBuffer)) -> Result<()> {
-        let device = &self.device;
+        let device = &self.queue.device;
         let commands = self.slots[index].commands;
         let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: `free_slot` waited for the slot, so its command buffer is not in use; beginning resets it.
@@ -220,7 +221,7 @@ impl Staging {
             device.record_barrier(commands, TRANSFER, ANYTHING);
             device.record_barrier(commands, TRANSFER, HOST_READ);
             device.raw.end_command_buffer(commands).map_err(|code| vulkan("vkEndCommandBuffer", code))?;
-            device.submit(&[commands])?
+            self.queue.submit(&[commands])?
         };
         self.slots[index].free_at = value;
         Ok(())
@@ -230,11 +231,11 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // Uploads to blocks were not waited for. A device that fails here is lost, and then nothing is copied any more.
-        let _ = self.device.wait_for_all();
-        let counts = &self.device.counts.objects;
+        let _ = self.queue.wait_for_all();
+        let counts = &self.queue.device.counts.objects;
         counts.command_buffers.destroyed(self.slots.len());
         counts.command_pools.destroyed(1);
         // SAFETY: no transfer is under way.
-        unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
+        unsafe { self.queue.device.raw.destroy_command_pool(self.pool, None) };
     }
 }

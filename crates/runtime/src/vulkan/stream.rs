@@ -22,7 +22,6 @@ use super::buffer::{Buffer, MemoryUse};
 use super::device::Device;
 use super::error::vulkan;
 use super::pipeline::Pipeline;
-use super::pool::Block;
 use super::sequence::{Sequence, Step};
 use crate::error::{Error, Result};
 use crate::record::Grid;
@@ -77,19 +76,26 @@ const HOST_READ: Scope = Scope { stages: vk::PipelineStageFlags::HOST, access: v
 
 /// The binding of a sequence's buffer.
 pub(crate) enum Bound<'a> {
-    /// A block of the pool, which outlives the work that uses it, and the buffer's offset in it.
-    Block(&'a Block, u64),
+    /// Memory of a block.
+    Block(Pooled<'a>),
     /// Another buffer, held until the device is done with it.
     Buffer(&'a Arc<Buffer>),
     /// These bytes, which are copied.
     Table(&'a [u8]),
 }
 
+/// The buffer of a block from an offset on. The block's pool keeps it until the work that uses it is done, so only
+/// blocks make this.
+pub(crate) struct Pooled<'a> {
+    pub(super) buffer: &'a Arc<Buffer>,
+    pub(super) offset: u64,
+}
+
 impl Bound<'_> {
     /// The buffer, and the offset of the bytes in it.
     fn place(&self) -> Option<(&Arc<Buffer>, u64)> {
         match self {
-            Bound::Block(block, offset) => Some((block.buffer(), *offset)),
+            Bound::Block(pooled) => Some((pooled.buffer, pooled.offset)),
             Bound::Buffer(buffer) => Some((buffer, 0)),
             Bound::Table(_) => None,
         }
@@ -104,7 +110,7 @@ struct Place {
     bytes: u64,
 }
 
-/// The open command buffer and those in flight. It is closed before its device is dropped.
+/// The open command buffer and those in flight. It is closed before its queue is dropped.
 #[derive(Default)]
 pub(super) struct Stream {
     slots: Vec<Slot>,

@@ -24,7 +24,7 @@ impl Recording {
     /// other by their head barriers.
     pub fn submit(&self) -> Result<Handle> {
         let handle = self.submit_transfer()?;
-        Counts::add(&self.inner.device.counts.runs, 1);
+        Counts::add(&self.inner.queue.device.counts.runs, 1);
         Ok(handle)
     }
 
@@ -32,12 +32,12 @@ impl Recording {
     pub(super) fn submit_transfer(&self) -> Result<Handle> {
         let recorded = &self.inner;
         let mut last_run = lock(&recorded.last_run);
-        if !recorded.device.is_done(*last_run)? {
+        if !recorded.queue.device.is_done(*last_run)? {
             return Err(Error::Busy);
         }
         // SAFETY: the command buffers are recorded, the last run is done, and `Recorded` waits for the value
         // before it frees them and what they use.
-        *last_run = unsafe { recorded.device.submit(&recorded.command_buffers) }?;
+        *last_run = unsafe { recorded.queue.submit(&recorded.command_buffers) }?;
         Ok(Handle { recorded: recorded.clone(), value: *last_run })
     }
 
@@ -52,13 +52,13 @@ impl Handle {
     ///
     /// Under validation anything that the layer reported since the last check is an error here.
     pub fn wait(&self, limit: Option<Duration>) -> Result<()> {
-        self.recorded.device.wait(self.value, limit)?;
-        self.recorded.device.check_validation()
+        self.recorded.queue.device.wait(self.value, limit)?;
+        self.recorded.queue.device.check_validation()
     }
 
     /// Whether the run is done.
     pub fn is_done(&self) -> Result<bool> {
-        self.recorded.device.is_done(self.value)
+        self.recorded.queue.device.is_done(self.value)
     }
 }
 

@@ -35,7 +35,7 @@ impl Context {
         if block.buffer().is_mapped() && block.is_fresh() {
             block.buffer().write_in_parallel(0, data)?;
         } else if bytes <= SMALL_BYTES {
-            lock(&self.device().stream).upload(self.device(), block.buffer(), data)?;
+            lock(&self.queue().stream).upload(self.device(), block.buffer(), data)?;
         } else {
             self.with_staging(|staging| staging.upload_to_block(&block, data))?;
         }
@@ -56,11 +56,11 @@ impl Context {
             return Ok(());
         }
         if buffer.is_mapped() && buffer.is_cached() {
-            let value = device.flush()?;
+            let value = self.queue().flush()?;
             device.wait_briefly(value)?;
             buffer.read_in_parallel(0, data)?;
         } else if bytes <= SMALL_BYTES {
-            let (back, start, value) = lock(&device.stream).download(device, buffer, 0, bytes)?;
+            let (back, start, value) = lock(&self.queue().stream).download(device, buffer, 0, bytes)?;
             device.wait_briefly(value)?;
             back.read(start, data)?;
         } else {
@@ -76,7 +76,7 @@ impl Context {
     /// When it does not fit or the device failed.
     pub(crate) fn copy(&self, source: &Bound<'_>, bytes: u64, target: &Block) -> Result<()> {
         target.buffer().check_range(0, bytes)?;
-        lock(&self.device().stream).copy(self.device(), source, target.buffer())?;
+        lock(&self.queue().stream).copy(self.device(), source, target.buffer())?;
         self.device().check_validation()
     }
 
@@ -85,7 +85,7 @@ impl Context {
     /// # Errors
     /// When a buffer does not fit or the device failed. Then nothing is appended.
     pub(crate) fn append(&self, sequence: &Sequence, bound: &[Bound<'_>]) -> Result<()> {
-        lock(&self.device().stream).append(self.device(), sequence, bound)?;
+        lock(&self.queue().stream).append(self.device(), sequence, bound)?;
         Counts::add(&self.device().counts.appended, 1);
         self.device().check_validation()
     }
@@ -95,7 +95,7 @@ impl Context {
     /// # Errors
     /// When the device failed.
     pub fn flush(&self) -> Result<()> {
-        self.device().flush().map(|_| ())
+        self.queue().flush().map(|_| ())
     }
 
     /// Gives cached blocks back to the driver, once the device is done with them; returns how many bytes they were.
