@@ -5,10 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::source_rules::untested_code;
 use crate::tree::Tree;
 
-/// A crate with a circle: a Vulkan device owns the stream, which keeps what is made with the device, and a context owns the
-/// tuner, which measures in a context.
-const UNCHECKED: [&str; 1] = ["crates/runtime"];
-
 /// Modules that need each other. An op may contain a graph of ops, whose types are inferred from its ops. A tensor may be
 /// what a state holds, and a state is a tensor. A matmul chooses among tile codes, which are generated for a matmul.
 const RECURSIVE: [(&str, &[&str]); 3] = [
@@ -50,7 +46,7 @@ pub fn import_circle(tree: &Tree) -> Vec<String> {
         crates.entry(home).or_insert_with(|| Modules(BTreeMap::new())).0.insert(module, names(code));
     }
     let mut findings = Vec::new();
-    for (home, modules) in crates.iter().filter(|(home, _)| !UNCHECKED.contains(home)) {
+    for (home, modules) in &crates {
         for circle in modules.circles() {
             let circle: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
             if !RECURSIVE.contains(&(home, &circle.iter().map(String::as_str).collect::<Vec<_>>())) {
