@@ -6,7 +6,7 @@
 #
 # LADDER_TESTS    test programs to run, for a machine without cargo; by default they are built (tests/tests/device*)
 # LADDER_BENCH    the tallow program; by default it is built. Empty: no benchmark
-# LADDER_WORKS    works of the benchmark ("": all but the language models)
+# LADDER_WORKS    cases of the benchmark ("": all but the language models)
 # LADDER_RUNGS    features in the order in which they go; each stays off on later rungs. "all" is the last rung
 # LADDER_SECONDS  the limit for each program on each rung (1800)
 set -u
@@ -36,7 +36,7 @@ fi
 count() { sed -n "s/^test result:.* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 
 failed=0
-printf '%-16s %7s %7s %7s %7s %8s\n' 'without, too' passed failed works wrong seconds
+printf '%-16s %7s %7s %7s %7s %8s\n' 'without, too' passed failed cases wrong seconds
 off=
 for rung in nothing $rungs all; do
     case $rung in
@@ -55,17 +55,17 @@ for rung in nothing $rungs all; do
     done
     passed=$(count passed)
     wrong=$(($(count failed) + broken))
-    works=- bad=-
+    cases=- bad=-
     # Times of the device are what a benchmark is about: none without timestamps.
     if [ -n "$LADDER_BENCH" ] && [ "$rung" != all ]; then
         # shellcheck disable=SC2086
         rows=$(TALLOW_DISABLE=$off timeout "$seconds" "$LADDER_BENCH" bench --quick --seconds 0 ${LADDER_WORKS:-} 2>>"$log")
-        works=$(printf '%s\n' "$rows" | grep -c '^[a-z0-9_-]*/')
+        cases=$(printf '%s\n' "$rows" | grep -c '^[a-z0-9_-]*/')
         bad=$(printf '%s\n' "$rows" | grep -c 'FAILED')
-        [ "$works" -gt 0 ] || bad=1
+        [ "$cases" -gt 0 ] || bad=1
         printf '%s\n' "$rows" | grep 'FAILED' >>"$log"
     fi
-    printf '%-16s %7s %7s %7s %7s %8s\n' "$rung" "$passed" "$wrong" "$works" "$bad" $(($(date +%s) - begin))
+    printf '%-16s %7s %7s %7s %7s %8s\n' "$rung" "$passed" "$wrong" "$cases" "$bad" $(($(date +%s) - begin))
     [ "$bad" = - ] && bad=0
     if [ "$passed" -eq 0 ] || [ "$wrong" -gt 0 ] || [ "$bad" -gt 0 ]; then
         failed=1

@@ -1,6 +1,6 @@
-//! What a device does at best, by kernels that do one thing: the ceilings that other works are measured against.
+//! What a device does at best, by kernels that do one thing: the ceilings that benchmark cases are measured against.
 //!
-//! Their results are checked like those of any work: a kernel that skips what it should do is fast.
+//! Their results are checked like those of any benchmark case: a kernel that skips what it should do is fast.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,11 +124,11 @@ impl Bench<'_> {
         pipelines: &[Arc<Pipeline>],
         buffers: &[Arc<Buffer>],
     ) -> Result<Recorded> {
-        let work = commands.iter().filter(|c| !matches!(c, RecordCommand::Barrier(_))).count();
+        let issued = commands.iter().filter(|c| !matches!(c, RecordCommand::Barrier(_))).count();
         let spec = RecordSpec { commands: [vec![HEAD], commands, vec![TAIL]].concat() };
         let options = RecordOptions { timing: Timing::Run, ..RecordOptions::default() };
         let recording = Recording::new(self.context, &spec, pipelines, buffers, options)?;
-        Ok(Recorded { recording, commands: work })
+        Ok(Recorded { recording, commands: issued })
     }
 
     /// Times a recording; the figures are those of one of its commands.

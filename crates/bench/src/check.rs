@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tallow_quant::Format;
 use tallow_reference::{Array, Env, evaluate};
 
+use crate::case::Case;
 use crate::data::{Pick, pick};
 use crate::error::{BenchError, Result};
 use crate::instances::{graph, leaf_name};
-use crate::work::Work;
 
-/// The positions of each axis of a work that are checked.
+/// The positions of each axis of a case that are checked.
 #[derive(Clone, Debug)]
 pub struct Sample {
     picks: HashMap<&'static str, Pick>,
@@ -23,9 +23,9 @@ pub struct SampledOperands(Vec<Vec<u8>>);
 
 impl Sample {
     /// Positions for one instance, others for another `seed`.
-    pub fn new(work: &Work, seed: u64) -> Sample {
+    pub fn new(case: &Case, seed: u64) -> Sample {
         let (mut picks, mut sizes) = (HashMap::new(), HashMap::new());
-        for (number, axis) in work.axes.iter().enumerate() {
+        for (number, axis) in case.axes.iter().enumerate() {
             let pick = Pick::some(axis.size, axis.sampled, seed ^ (number as u64) << 8);
             sizes.insert(axis.name, pick.len(axis.size));
             picks.insert(axis.name, pick);
@@ -33,9 +33,9 @@ impl Sample {
         Sample { picks, sizes }
     }
 
-    /// The share of a work's multiply-adds that the sample takes.
-    pub fn share(&self, work: &Work) -> f64 {
-        work.axes.iter().map(|axis| self.sizes[axis.name] as f64 / axis.size.max(1) as f64).product()
+    /// The share of a case's multiply-adds that the sample takes.
+    pub fn share(&self, case: &Case) -> f64 {
+        case.axes.iter().map(|axis| self.sizes[axis.name] as f64 / axis.size.max(1) as f64).product()
     }
 
     fn picks(&self, axes: &[&'static str]) -> Vec<Pick> {
@@ -43,12 +43,12 @@ impl Sample {
     }
 
     /// Takes what is needed of the operands, which are given whole and in order.
-    pub fn operands(&self, work: &Work, whole: &[Vec<u8>]) -> SampledOperands {
-        let take = |(operand, bytes): (&crate::work::Operand, &Vec<u8>)| {
+    pub fn operands(&self, case: &Case, whole: &[Vec<u8>]) -> SampledOperands {
+        let take = |(operand, bytes): (&crate::case::Operand, &Vec<u8>)| {
             let format = operand.format().unwrap_or(Format::F32);
-            pick(bytes, format, &work.extents(&operand.axes), &self.picks(&operand.axes))
+            pick(bytes, format, &case.extents(&operand.axes), &self.picks(&operand.axes))
         };
-        SampledOperands(work.operands.iter().zip(whole).map(take).collect())
+        SampledOperands(case.operands.iter().zip(whole).map(take).collect())
     }
 
     /// Compares a whole result with the interpreter's on the picked positions: normalized mean squared error, and how
@@ -56,22 +56,22 @@ impl Sample {
     ///
     /// # Errors
     /// When it is not right, or the interpreter fails.
-    pub fn compare(&self, work: &Work, operands: SampledOperands, result: &[u8]) -> Result<(f64, usize)> {
-        let graph = graph(work, &self.sizes.iter().map(|(k, v)| (*k, *v)).collect(), 1)?;
+    pub fn compare(&self, case: &Case, operands: SampledOperands, result: &[u8]) -> Result<(f64, usize)> {
+        let graph = graph(case, &self.sizes.iter().map(|(k, v)| (*k, *v)).collect(), 1)?;
         let mut env = Env::default();
-        for (operand, bytes) in work.operands.iter().zip(operands.0) {
+        for (operand, bytes) in case.operands.iter().zip(operands.0) {
             let shape: Vec<usize> = operand.axes.iter().map(|a| self.sizes[a]).collect();
             let array = Array::from_bytes(operand.stored, &shape, &bytes)?;
             env.weights.insert(leaf_name(operand.name, 0), Arc::new(array));
         }
         let expected = evaluate(&graph, &mut env)?.swap_remove(0).1.to_f64s();
-        let dtype = work.result_dtype();
+        let dtype = case.result_dtype();
         let format = Format::from_name(dtype.name()).unwrap_or(Format::F32);
-        let got = pick(result, format, &work.extents(&work.result), &self.picks(&work.result));
+        let got = pick(result, format, &case.extents(&case.result), &self.picks(&case.result));
         let got = Array::from_bytes(dtype, &[expected.len()], &got)?.to_f64s();
         let error = nmse(&expected, &got)?;
-        if error > work.limit {
-            let limit = work.limit;
+        if error > case.limit {
+            let limit = case.limit;
             return Err(BenchError::Wrong(format!(
                 "its normalized mean squared error is {error:.1e}, not {limit:.0e}"
             )));

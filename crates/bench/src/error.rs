@@ -9,9 +9,9 @@ pub enum BenchError {
     /// There is no device whose time could be taken.
     #[error("bench measures a Vulkan device, and there is none to use: {0}")]
     NoDevice(String),
-    /// No work's name starts so.
-    #[error("no work is called {0:?} or starts so (`tallow bench --list` names them)")]
-    UnknownWork(String),
+    /// No case's name starts so.
+    #[error("no case is called {0:?} or starts so (`tallow bench --list` names them)")]
+    UnknownCase(String),
     /// An option has a value that makes no sense.
     #[error("{option} {value:?}: {why}")]
     Option {
@@ -22,7 +22,7 @@ pub enum BenchError {
         /// What was expected.
         why: String,
     },
-    /// A work's graph could not be built.
+    /// A case's graph could not be built.
     #[error("building the graph: {0}")]
     Build(String),
     /// The device failed, or a kernel could not be made.

@@ -1,4 +1,4 @@
-//! One graph with many independent instances of a work, so that nothing lies between them, or each waits for the one
+//! One graph with many independent instances of a case, so that nothing lies between them, or each waits for the one
 //! before.
 
 use std::collections::HashMap;
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use tallow::{DType, Device, Input};
 use tallow_ir::{ElementwiseOp, Graph, Op, Shape, Value};
 
+use crate::case::Case;
 use crate::error::{BenchError, Result};
-use crate::work::Work;
 
 /// What a chained instance takes from the result of the one before it: this times its first element, far below
 /// what the tolerance of any check sees, and not zero, which the compiler would fold.
@@ -18,22 +18,22 @@ pub fn leaf_name(operand: &str, i: usize) -> String {
     format!("{operand}.{i}")
 }
 
-/// The graph of `count` instances of `work`, with these extents of its axes in place of its own. Operands are weights
+/// The graph of `count` instances of `case`, with these extents of its axes in place of its own. Operands are weights
 /// called as [`leaf_name`] says, results are the outputs in order.
 ///
 /// # Errors
-/// When shapes or types do not fit the work's body.
-pub fn graph(work: &Work, sizes: &HashMap<&str, usize>, count: usize) -> Result<Graph> {
+/// When shapes or types do not fit the case's body.
+pub fn graph(case: &Case, sizes: &HashMap<&str, usize>, count: usize) -> Result<Graph> {
     let extents = |axes: &[&'static str]| -> Vec<usize> { axes.iter().map(|a| sizes[a]).collect() };
     let inputs: Vec<Input> =
-        work.operands.iter().map(|o| Input::new(o.name, o.computed, Shape::from(extents(&o.axes)))).collect();
-    let function = tallow::compile(&Device::Cpu, &inputs, |tensors| Ok(vec![(work.body)(tensors)?]))?;
+        case.operands.iter().map(|o| Input::new(o.name, o.computed, Shape::from(extents(&o.axes)))).collect();
+    let function = tallow::compile(&Device::Cpu, &inputs, |tensors| Ok(vec![(case.body)(tensors)?]))?;
     let body = function.graph();
-    let mut graph = Graph::new(&work.name);
+    let mut graph = Graph::new(&case.name);
     let mut last = None;
     for i in 0..count {
         let mut leaves = HashMap::new();
-        for (number, operand) in work.operands.iter().enumerate() {
+        for (number, operand) in case.operands.iter().enumerate() {
             let leaf = graph.weight(&leaf_name(operand.name, i), operand.stored, extents(&operand.axes))?;
             let value = match operand.stored {
                 stored if stored == operand.computed => leaf,
@@ -50,7 +50,7 @@ pub fn graph(work: &Work, sizes: &HashMap<&str, usize>, count: usize) -> Result<
                 | DType::F64 => graph.add(Op::Cast(operand.computed), &[leaf])?,
             };
             let value = match last {
-                Some(last) if work.chained && number == 0 => after(&mut graph, value, last)?,
+                Some(last) if case.chained && number == 0 => after(&mut graph, value, last)?,
                 _ => value,
             };
             leaves.insert(operand.name, value);
@@ -93,5 +93,5 @@ fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Res
         }
     }
     let output = body.outputs().first().map(|o| values[&o.value]);
-    output.ok_or_else(|| BenchError::Build("the work has no result".into()))
+    output.ok_or_else(|| BenchError::Build("the case has no result".into()))
 }

@@ -1,6 +1,6 @@
 //! Benchmarks of kernels and models on a Vulkan device: results checked first, times by the device's clock.
 //!
-//! A [`Work`](work::Work) is an op over named axes; [`works`](works::works) lists them all. To measure one, a single
+//! A [`Case`](case::Case) is an op over named axes; [`cases`](cases::cases) lists them all. To measure one, a single
 //! graph is built of many independent instances, each with random operands of its own, which together are far larger
 //! than any last-level cache; the scheduler puts them in one level, so that nothing but the kernels is timed. Before
 //! that, results are compared with the interpreter's, whole or on a sample of positions ([`check`]). Times stand beside
@@ -10,8 +10,10 @@
 //! `llm` measures steps of a synthetic language model: the graphs of `tallow-models`, random weights, no file; decode
 //! with logits read back and with tokens that the device chooses, and what compiling takes before the first step.
 //!
-//! What this crate never does: choose kernels. Works are graphs like a user's.
+//! What this crate never does: choose kernels. Cases are graphs like a user's.
 
+pub mod case;
+pub mod cases;
 pub mod check;
 pub mod data;
 pub mod error;
@@ -21,8 +23,6 @@ pub mod report;
 pub mod shapes;
 pub mod stats;
 pub mod threads;
-pub mod work;
-pub mod works;
 
 #[cfg(feature = "vulkan")]
 mod ceilings;
@@ -58,7 +58,7 @@ pub const CEILINGS: &[&str] = &[
     "ceilings/barrier-1056",
 ];
 
-/// The works of a synthetic language model, before their shape and type.
+/// The cases of a synthetic language model, before their shape and type.
 pub const LLM: &[&str] = &["llm/decode", "llm/prefill", "llm/greedy", "llm/start"];
 
 /// What is measured, and how.
@@ -68,9 +68,9 @@ pub struct Options {
     pub exact: bool,
     /// Take the fastest of each kernel's choices, which are measured first, also where `TALLOW_TUNE` is not set.
     pub tune: bool,
-    /// Names of works, or their beginnings; all but the language models if there are none.
-    pub works: Vec<String>,
-    /// Time to measure each work for, in seconds.
+    /// Names of cases, or their beginnings; all but the language models if there are none.
+    pub cases: Vec<String>,
+    /// Time to measure each case for, in seconds.
     pub seconds: f64,
     /// Small shapes, for a test of the benchmark itself.
     pub quick: bool,
@@ -95,7 +95,7 @@ impl Default for Options {
         Options {
             exact: false,
             tune: false,
-            works: vec![],
+            cases: vec![],
             seconds: 0.5,
             quick: false,
             shape: None,
@@ -109,11 +109,11 @@ impl Default for Options {
     }
 }
 
-/// Every name that [`Options::works`] may pick, in the order in which works are measured.
+/// Every name that [`Options::cases`] may pick, in the order in which cases are measured.
 pub fn names(quick: bool) -> Vec<String> {
-    let works = works::works(quick);
+    let cases = cases::cases(quick);
     let fixed = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    [fixed(CEILINGS), works.into_iter().map(|w| w.name).collect(), fixed(LLM)].concat()
+    [fixed(CEILINGS), cases.into_iter().map(|case| case.name).collect(), fixed(LLM)].concat()
 }
 
 /// The names that `asked` picks: a whole name, the components that it begins with, or else any beginning. With nothing
@@ -138,16 +138,16 @@ pub fn select(asked: &[String], quick: bool) -> Result<Vec<String>> {
             }
         }
         if !found {
-            return Err(BenchError::UnknownWork(prefix.clone()));
+            return Err(BenchError::UnknownCase(prefix.clone()));
         }
     }
     Ok(all.into_iter().zip(picked).filter(|(_, picked)| *picked).map(|(name, _)| name).collect())
 }
 
-/// Measures what the options pick, writes a table to `out`, and says how many works failed.
+/// Measures what the options pick, writes a table to `out`, and says how many cases failed.
 ///
 /// # Errors
-/// When there is no device, an option makes no sense, or a file cannot be used. A work that fails is a row that says
+/// When there is no device, an option makes no sense, or a file cannot be used. A case that fails is a row that says
 /// so, and the others go on.
 #[cfg(feature = "vulkan")]
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(selected(&["ceilings"]).unwrap(), CEILINGS);
         assert!(selected(&[]).unwrap().iter().all(|name| !name.starts_with("llm")));
         assert!(
-            matches!(selected(&["matvec", "nothing"]), Err(BenchError::UnknownWork(name)) if name == "nothing")
+            matches!(selected(&["matvec", "nothing"]), Err(BenchError::UnknownCase(name)) if name == "nothing")
         );
     }
 }

@@ -14,6 +14,7 @@ use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
 use crate::Options;
+use crate::case::{F32_LIMIT, INTEGER_ERROR};
 use crate::check::nmse;
 use crate::data::random;
 use crate::error::{BenchError, Result};
@@ -23,7 +24,6 @@ use crate::report::Row;
 use crate::run::{Dispatches, by_kernel, rounded};
 use crate::shapes::Shape;
 use crate::threads::in_order;
-use crate::work::{F32_LIMIT, INTEGER_ERROR};
 
 /// Multiply-adds a token that are not too many for the interpreter, which checks smaller models.
 const INTERPRETED: u64 = 1 << 23;

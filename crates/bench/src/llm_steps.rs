@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tallow_runtime::vulkan::Context;
 
 use crate::Options;
+use crate::case::Bound;
 use crate::error::BenchError;
 use crate::llm::Model;
 use crate::llm_host;
 use crate::plan::ModelPlan;
 use crate::report::Row;
 use crate::run::Dispatches;
-use crate::work::Bound;
 
 /// The figures of a model's steps; if something fails, its row says why.
 pub fn measure(

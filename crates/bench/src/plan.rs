@@ -3,19 +3,19 @@
 
 use tallow_quant::Format;
 
+use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::report::{Row, read};
 use crate::shapes::{SHAPES, Shape};
-use crate::work::Work;
-use crate::{LLM, Options, select, works};
+use crate::{LLM, Options, cases, select};
 
-/// Works, models and files of a run.
+/// Cases, models and files of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Names of everything that was asked for.
     pub selected: Vec<String>,
-    /// The works among them.
-    pub works: Vec<Work>,
+    /// The cases among them.
+    pub cases: Vec<Case>,
     /// The language models among them.
     pub models: Vec<ModelPlan>,
     /// A peer's figures.
@@ -58,11 +58,11 @@ impl Plan {
             let (value, why) = (options.seconds.to_string(), "expected a number of 0 or more".to_string());
             return Err(BenchError::Option { option: "--seconds", value, why });
         }
-        let selected = select(&options.works, options.quick)?;
-        let mut works = works::works(options.quick);
-        works.retain(|work| selected.contains(&work.name));
+        let selected = select(&options.cases, options.quick)?;
+        let mut cases = cases::cases(options.quick);
+        cases.retain(|case| selected.contains(&case.name));
         Ok(Plan {
-            works,
+            cases,
             models: models(options, &selected)?,
             peer: options.compare.as_deref().map(read).transpose()?,
             ceilings: options.ceilings.as_deref().map(read).transpose()?,
@@ -72,7 +72,7 @@ impl Plan {
 }
 
 fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
-    let asked = |work: &str| selected.iter().any(|name| name == work);
+    let asked = |case: &str| selected.iter().any(|name| name == case);
     let [decode, prefill, greedy, start] =
         ["decode", "prefill", "greedy", "start"].map(|s| asked(&format!("llm/{s}")));
     if !LLM.iter().any(|name| asked(name)) {
@@ -87,7 +87,7 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
     })?;
     let one = |name: &String| {
         let format = Format::from_name(name)
-            .filter(|f| works::weight_formats().any(|w| w == *f))
+            .filter(|f| cases::weight_formats().any(|w| w == *f))
             .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
         let block = format.block_elements();
         let unfit = shape.matrices().into_iter().find(|(_, [_, columns])| !columns.is_multiple_of(block));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_name_themselves() {
-        let llm = || Options { works: vec!["llm".into()], ..Options::default() };
+        let llm = || Options { cases: vec!["llm".into()], ..Options::default() };
         for (options, says) in [
             (Options { shape: Some("huge".into()), ..llm() }, "--shape \"huge\": there are llama3-8b"),
             (Options { types: vec!["Q9_9".into()], ..llm() }, "--type \"Q9_9\""),
@@ -117,7 +117,7 @@ mod tests {
             assert!(error.contains(says), "{error}");
         }
         let plan = Plan::new(&Options { types: vec!["Q4_0".into(), "f16".into()], ..llm() }).unwrap();
-        assert_eq!((plan.models.len(), plan.works.len()), (2, 0));
+        assert_eq!((plan.models.len(), plan.cases.len()), (2, 0));
         assert_eq!(plan.models[1].name("decode"), "llm/decode/llama3-8b/f16");
     }
 }

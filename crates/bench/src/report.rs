@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{BenchError, Result};
 use crate::stats::Spread;
 
-/// The figures of one work. A peer's line may leave out whatever it has not.
+/// The figures of one case. A peer's line may leave out whatever it has not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// The work.
+    /// The case.
     pub name: String,
     /// The program that ran it.
     pub program: String,
@@ -101,7 +101,7 @@ impl Row {
         self.share = Some(share);
     }
 
-    /// The figure that the work is known by, and its unit.
+    /// The figure that the case is known by, and its unit.
     fn rate(&self) -> (Option<f64>, &'static str) {
         let by_flops =
             self.ceiling.as_deref().is_some_and(|c| !matches!(c, "ceilings/read" | "ceilings/copy"));
@@ -136,14 +136,14 @@ pub fn line(row: &Row) -> Result<String> {
     serde_json::to_string(row).map_err(|e| BenchError::File { path: "json".into(), why: e.to_string() })
 }
 
-/// A table that is written row by row as works are done, beside a peer's figures if there are some.
+/// A table that is written row by row as cases are done, beside a peer's figures if there are some.
 pub struct Table {
     peer: HashMap<String, Row>,
     width: usize,
 }
 
 impl Table {
-    /// A table for works whose names have at most `width` characters.
+    /// A table for cases whose names have at most `width` characters.
     pub fn new(width: usize, peer: Option<Vec<Row>>) -> Table {
         let peer = peer.unwrap_or_default().into_iter().map(|row| (row.name.clone(), row)).collect();
         Table { peer, width: width.max(12) }
@@ -155,7 +155,7 @@ impl Table {
     /// When writing fails.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
         let width = self.width;
-        write!(out, "{:width$} {:>10} {:>9} {:>9} {:>9}", "work", "median us", "min", "p10", "p90")?;
+        write!(out, "{:width$} {:>10} {:>9} {:>9} {:>9}", "case", "median us", "min", "p10", "p90")?;
         write!(out, " {:>9} {:7} {:>6} {:>9} {:>5}", "rate", "", "share", "dispatch", "barr")?;
         if !self.peer.is_empty() {
             write!(out, " {:>10} {:>7}", "peer us", "ours/p")?;

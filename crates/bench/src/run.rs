@@ -1,4 +1,4 @@
-//! One work on the device: operands made, results checked, runs timed.
+//! One case on the device: operands made, results checked, runs timed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tallow_runtime::record::{RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
 use crate::Options;
+use crate::case::Case;
 use crate::check::{Sample, SampledOperands};
 use crate::data::random;
 use crate::error::{BenchError, Result};
@@ -18,31 +19,30 @@ use crate::instances::{graph, leaf_name};
 use crate::measure::{Times, Took, micros_since, repeat};
 use crate::report::Row;
 use crate::threads::in_order;
-use crate::work::Work;
 
 /// Bytes that the operands and results of all instances take together: many times the largest last-level caches.
 const WORKING_SET: u64 = 512 << 20;
-/// The most instances, so that small works do not make large graphs.
+/// The most instances, so that small cases do not make large graphs.
 const MOST_INSTANCES: u64 = 64;
 /// Floating-point operations of all instances together, so that a run of a large product takes milliseconds.
 const MOST_FLOPS: u64 = 300_000_000_000;
-/// Floating-point operations that the interpreter may spend on checking a work, or on one instance if that takes more.
+/// Floating-point operations that the interpreter may spend on checking a case, or on one instance if that takes more.
 const CHECKED_FLOPS: u64 = 200_000_000;
 
 /// What each kind of dispatch takes in a run: name, how many there are, microseconds in all.
 pub type Dispatches = Vec<(String, usize, f64)>;
 
-/// The figures of a work; if it fails, the row says why.
+/// The figures of a case; if it fails, the row says why.
 pub fn measure(
     context: &Arc<Context>,
-    work: &Work,
+    case: &Case,
     options: &Options,
     ceilings: &[Row],
 ) -> (Row, Dispatches) {
-    let mut row = Row { name: work.name.clone(), bytes: work.bytes(), flops: work.flops, ..Row::default() };
-    match fill(context, work, options, &mut row) {
+    let mut row = Row { name: case.name.clone(), bytes: case.bytes(), flops: case.flops, ..Row::default() };
+    match fill(context, case, options, &mut row) {
         Ok(dispatches) => {
-            row.share_of(work.bound.ceilings(), ceilings);
+            row.share_of(case.bound.ceilings(), ceilings);
             (row, dispatches)
         }
         Err(error) => {
@@ -52,22 +52,22 @@ pub fn measure(
     }
 }
 
-fn instances(work: &Work, quick: bool) -> usize {
-    let by_bytes = WORKING_SET.div_ceil(work.bytes()).clamp(1, MOST_INSTANCES);
-    let by_flops = MOST_FLOPS.checked_div(work.flops).unwrap_or(MOST_INSTANCES).max(2);
+fn instances(case: &Case, quick: bool) -> usize {
+    let by_bytes = WORKING_SET.div_ceil(case.bytes()).clamp(1, MOST_INSTANCES);
+    let by_flops = MOST_FLOPS.checked_div(case.flops).unwrap_or(MOST_INSTANCES).max(2);
     // A software device computes them one after the other.
     let most = if quick { 3 } else { MOST_INSTANCES };
     by_bytes.min(by_flops).min(most) as usize
 }
 
-fn fill(context: &Arc<Context>, work: &Work, options: &Options, row: &mut Row) -> Result<Dispatches> {
-    let count = instances(work, options.quick);
+fn fill(context: &Arc<Context>, case: &Case, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    let count = instances(case, options.quick);
     row.instances = count;
-    row.working_set = count as u64 * work.bytes();
-    let sizes: HashMap<&str, usize> = work.axes.iter().map(|a| (a.name, a.size)).collect();
-    let graph = rounded(context, graph(work, &sizes, count)?, options)?;
+    row.working_set = count as u64 * case.bytes();
+    let sizes: HashMap<&str, usize> = case.axes.iter().map(|a| (a.name, a.size)).collect();
+    let graph = rounded(context, graph(case, &sizes, count)?, options)?;
     let compiled = Compiled::new(context, &graph)?;
-    let (weights, samples) = operands(context, work, count)?;
+    let (weights, samples) = operands(context, case, count)?;
     let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
     row.dispatches = executable.counts().dispatches;
@@ -76,7 +76,7 @@ fn fill(context: &Arc<Context>, work: &Work, options: &Options, row: &mut Row) -
     let run = executable.start(&Bindings::new(), &[])?;
     let results = executable.finish(run, &Bindings::new())?;
     for ((sample, operands), (_, _, _, result)) in samples.into_iter().zip(&results) {
-        let (error, elements) = sample.compare(work, operands, result)?;
+        let (error, elements) = sample.compare(case, operands, result)?;
         row.nmse = Some(row.nmse.unwrap_or(0.0).max(error));
         row.checked += elements;
     }
@@ -114,20 +114,20 @@ fn time(executable: &Executable, seconds: f64, inputs: &[(&str, &[u8])]) -> Resu
 }
 
 /// Instances that are compared with the interpreter: all of them, unless it would take too long.
-fn checked(work: &Work, sample: &Sample) -> usize {
-    let flops = work.flops as f64 * sample.share(work);
+fn checked(case: &Case, sample: &Sample) -> usize {
+    let flops = case.flops as f64 * sample.share(case);
     (CHECKED_FLOPS as f64 / flops.max(1.0)) as usize + 1
 }
 
 type Operands = (HashMap<String, DeviceWeight>, Vec<(Sample, SampledOperands)>);
 
 /// Makes the operands of all instances and uploads them; keeps what is checked.
-fn operands(context: &Arc<Context>, work: &Work, count: usize) -> Result<Operands> {
+fn operands(context: &Arc<Context>, case: &Case, count: usize) -> Result<Operands> {
     let one = |i: usize| -> Result<_> {
         let mut whole = vec![];
         let mut weights = vec![];
-        for (number, operand) in work.operands.iter().enumerate() {
-            let extents = work.extents(&operand.axes);
+        for (number, operand) in case.operands.iter().enumerate() {
+            let extents = case.extents(&operand.axes);
             let format = operand.format().ok_or_else(|| no_format(&operand.stored.to_string()))?;
             let seed = (i as u64) << 8 | number as u64 | 1 << 40;
             let bytes = random(format, extents.iter().product(), operand.size, seed)?;
@@ -137,9 +137,9 @@ fn operands(context: &Arc<Context>, work: &Work, count: usize) -> Result<Operand
             weights.push((name, weight));
             whole.push(bytes);
         }
-        let sample = Sample::new(work, i as u64);
-        let kept = (i < checked(work, &sample)).then(|| {
-            let operands = sample.operands(work, &whole);
+        let sample = Sample::new(case, i as u64);
+        let kept = (i < checked(case, &sample)).then(|| {
+            let operands = sample.operands(case, &whole);
             (sample, operands)
         });
         Ok((weights, kept))

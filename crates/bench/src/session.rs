@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tallow_runtime::RuntimeOptions;
 use tallow_runtime::vulkan::Context;
 
+use crate::case::Bound;
 use crate::error::{BenchError, Result};
 use crate::plan::Plan;
 use crate::report::{Row, Table, line};
-use crate::work::Bound;
-use crate::{CEILINGS, Options, ceilings, llm_steps, run as run_work};
+use crate::{CEILINGS, Options, ceilings, llm_steps, run as run_case};
 
 /// Where rows go.
 struct Report<'a> {
@@ -67,7 +67,7 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
     };
     let wanted = wanted_ceilings(plan);
     let models = plan.models.iter().map(|model| model.name("prefill").len());
-    let names = plan.works.iter().map(|work| work.name.len()).chain(wanted.iter().map(|name| name.len()));
+    let names = plan.cases.iter().map(|case| case.name.len()).chain(wanted.iter().map(|name| name.len()));
     let width = names.chain(models).max().unwrap_or(0);
     let mut report = Report {
         out,
@@ -86,8 +86,8 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
             ceilings.push(report.add(row)?);
         }
     }
-    for work in &plan.works {
-        let (row, dispatches) = run_work::measure(&context, work, options, &ceilings);
+    for case in &plan.cases {
+        let (row, dispatches) = run_case::measure(&context, case, options, &ceilings);
         report.add(row)?;
         list_dispatches(report.out, &dispatches)?;
     }
@@ -100,12 +100,12 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
     Ok(report.failed)
 }
 
-/// The ceilings that are asked for, and those that works are measured against.
+/// The ceilings that are asked for, and those that cases are measured against.
 fn wanted_ceilings(plan: &Plan) -> BTreeSet<&str> {
     let asked = plan.selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
     let mut wanted: BTreeSet<&str> = asked.collect();
     if plan.ceilings.is_none() {
-        wanted.extend(plan.works.iter().flat_map(|work| work.bound.ceilings()));
+        wanted.extend(plan.cases.iter().flat_map(|case| case.bound.ceilings()));
         if !plan.models.is_empty() {
             wanted.extend(Bound::Read.ceilings());
             wanted.extend(Bound::Matrix.ceilings());

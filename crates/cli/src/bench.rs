@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 pub struct BenchArgs {
     /// What to measure: names, or what they begin with, such as `matvec` or `matvec/q4_0/14336x4096`, `ceilings`, `llm`;
     /// all but `llm` if nothing is named.
-    #[arg(value_name = "WORK")]
-    pub works: Vec<String>,
-    /// Print the names of all works and measure nothing.
+    #[arg(value_name = "CASE")]
+    pub cases: Vec<String>,
+    /// Print the names of all cases and measure nothing.
     #[arg(long)]
     pub list: bool,
-    /// Seconds to measure each work for, after 0.2 s to warm up.
+    /// Seconds to measure each case for, after 0.2 s to warm up.
     #[arg(long, value_name = "S", default_value_t = 0.5)]
     pub seconds: f64,
     /// Small shapes, to see whether the benchmark itself works.
@@ -38,7 +38,7 @@ pub struct BenchArgs {
     /// The Vulkan device: its number, or a part of its name.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Append a line of JSON for each work to this file.
+    /// Append a line of JSON for each case to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Print the times of another program beside ours: a file of JSON lines.
@@ -55,7 +55,7 @@ pub struct BenchArgs {
 /// Runs the command.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     let options = Options {
-        works: args.works.clone(),
+        cases: args.cases.clone(),
         exact: args.exact,
         tune: args.tune,
         seconds: args.seconds,
@@ -70,9 +70,9 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if args.list {
-        let names = match args.works.is_empty() {
+        let names = match args.cases.is_empty() {
             true => tallow_bench::names(args.quick),
-            false => tallow_bench::select(&args.works, args.quick)?,
+            false => tallow_bench::select(&args.cases, args.quick)?,
         };
         for name in names {
             writeln!(out, "{name}")?;
@@ -81,7 +81,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     }
     match tallow_bench::run(&options, &mut out) {
         Ok(0) => Ok(()),
-        Ok(failed) => Err(Error::WorksFailed(failed)),
+        Ok(failed) => Err(Error::CasesFailed(failed)),
         Err(BenchError::Output(source)) => Err(Error::Output(source)),
         Err(other) => Err(Error::Bench(other)),
     }

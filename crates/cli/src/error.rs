@@ -45,7 +45,7 @@ pub enum Error {
     Bench(#[from] tallow_bench::BenchError),
     /// Benchmarks ran whose results are wrong, or which could not run.
     #[error("{0} of the benchmarks failed")]
-    WorksFailed(usize),
+    CasesFailed(usize),
     /// Kernels do not compile, or no kernels could be made of a graph.
     #[error("{failed} of {kernels} kernel(s) do not compile, and the graphs of {graphs} file(s)")]
     CompileFailed {

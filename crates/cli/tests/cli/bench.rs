@@ -3,7 +3,7 @@
 use crate::support::{program, stderr, success, tallow};
 
 #[test]
-fn works_are_listed_without_a_device() {
+fn cases_are_listed_without_a_device() {
     let all = success(&["bench", "--list"]);
     for name in ["matvec/q4_0/14336x4096", "matmul/f16/4096x4096x4096", "ceilings/read", "llm/decode"] {
         assert!(all.lines().any(|line| line == name), "{name} is missing from\n{all}");
@@ -16,7 +16,7 @@ fn works_are_listed_without_a_device() {
 #[test]
 fn mistakes_are_said_before_a_device_is_opened() {
     for (args, says) in [
-        (&["bench", "nothing"][..], "no work is called \"nothing\""),
+        (&["bench", "nothing"][..], "no case is called \"nothing\""),
         (&["bench", "llm", "--shape", "huge"], "there are llama3-8b"),
         (&["bench", "llm", "--type", "Q9_9"], "no format of weights"),
         (&["bench", "llm", "--type", "Q8_K"], "no format of weights"),
@@ -41,18 +41,18 @@ fn without_a_device_it_says_that_it_needs_one() {
     );
 }
 
-/// Every work in its small shape, with its results checked; times mean nothing here.
+/// Every case in its small shape, with its results checked; times mean nothing here.
 #[test]
-fn every_work_runs_and_is_right_where_there_is_a_device() {
+fn every_case_matches_the_interpreter() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("ours.jsonl");
     let json = json.to_str().unwrap();
     let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
-    for works in [
+    for args in [
         &["bench", "--quick", "--seconds", "0", "--json", json][..],
         &["bench", "llm", "--quick", "--seconds", "0", "--type", "Q4_0,Q4_K,F16", "--json", json],
     ] {
-        let output = tallow(works);
+        let output = tallow(args);
         if !required && stderr(&output).contains("there is none to use") {
             eprintln!("skipped: {}", stderr(&output).trim());
             return;
@@ -89,7 +89,7 @@ fn every_work_runs_and_is_right_where_there_is_a_device() {
 
 /// With kernels that were measured results are as right, and what was measured is kept.
 #[test]
-fn tuned_works_are_right_and_what_was_measured_is_kept() {
+fn tuned_cases_match_the_interpreter_and_measurements_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["bench", "matvec/q4_0", "row/softmax", "--quick", "--seconds", "0", "--tune"];
     let output = program(&args).env("TALLOW_CACHE_DIR", folder.path()).output().unwrap();

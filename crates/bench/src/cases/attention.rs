@@ -3,9 +3,9 @@
 use tallow::{DType, Format, Tensor, nn};
 
 use super::{sampled, whole};
-use crate::work::{Bound, F16_LIMIT, F32_LIMIT, Operand, Work};
+use crate::case::{Bound, Case, F16_LIMIT, F32_LIMIT, Operand};
 
-pub(super) fn works(quick: bool) -> Vec<Work> {
+pub(super) fn cases(quick: bool) -> Vec<Case> {
     let (keys, queries) = if quick { (160, 48) } else { (4096, 2048) };
     let (groups, per_group) = if quick { (2, 3) } else { (8, 4) };
     let heads = if quick { 3 } else { 32 };
@@ -13,19 +13,19 @@ pub(super) fn works(quick: bool) -> Vec<Work> {
     let f16 = DType::F16;
     let decode = |name: &str, cache| {
         let name = format!("attention/{name}/{}x{d}-{keys}", groups * per_group);
-        work(&name, [groups, per_group, 1, keys, d], false, cache)
+        case(&name, [groups, per_group, 1, keys, d], false, cache)
     };
     vec![
         decode("decode", f16),
         decode("decode-q8_0", DType::Block(Format::Q8_0)),
         decode("decode-q4_0", DType::Block(Format::Q4_0)),
-        work(&format!("attention/full/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], false, f16),
-        work(&format!("attention/causal/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], true, f16),
+        case(&format!("attention/full/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], false, f16),
+        case(&format!("attention/causal/{heads}x{queries}x{d}"), [heads, 1, queries, queries, d], true, f16),
     ]
 }
 
 /// `[groups, per_group, queries, d]` over keys and values `[groups, keys, d]`: all f16, or f32 over blocks.
-fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: bool, cache: DType) -> Work {
+fn case(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: bool, cache: DType) -> Case {
     let (computed, limit) = match cache {
         DType::Block(_) => (DType::F32, F32_LIMIT),
         scalar => (scalar, F16_LIMIT),
@@ -33,7 +33,7 @@ fn work(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: b
     let kept = |name| Operand { stored: cache, ..Operand::new(name, computed, &["g", "t", "d"]) };
     // What a causal mask leaves.
     let pairs = if causal { queries * (queries + 1) / 2 } else { queries * keys };
-    Work {
+    Case {
         name: name.into(),
         axes: vec![
             // A head of many queries takes the interpreter seconds.

@@ -3,23 +3,23 @@
 use tallow::{DType, Tensor};
 
 use super::{sampled, whole};
-use crate::work::{Axis, Bound, F16_LIMIT, F32_LIMIT, Operand, Work};
+use crate::case::{Axis, Bound, Case, F16_LIMIT, F32_LIMIT, Operand};
 
-pub(super) fn works(quick: bool) -> Vec<Work> {
+pub(super) fn cases(quick: bool) -> Vec<Case> {
     let gelu = |dtype: DType| {
         // 2^26 elements.
         let (rows, columns) = if quick { (16, 256) } else { (16384, 4096) };
         let operand = |name| Operand::new(name, dtype, &["rows", "columns"]);
-        Work {
+        Case {
             name: format!("map/gelu-sigmoid/{dtype}/{}", rows * columns),
             operands: vec![operand("a"), operand("b"), operand("c")],
             body: gelu_sigmoid,
             limit: if dtype == DType::F32 { F32_LIMIT } else { F16_LIMIT },
-            ..work(rows, columns)
+            ..case(rows, columns)
         }
     };
     let (rows, columns) = if quick { (24, 64) } else { (16384, 4096) };
-    let silu = Work {
+    let silu = Case {
         name: format!("map/silu-bias/f32/{rows}x{columns}"),
         operands: vec![
             Operand::new("x", DType::F32, &["rows", "columns"]),
@@ -27,14 +27,14 @@ pub(super) fn works(quick: bool) -> Vec<Work> {
             Operand::new("m", DType::F32, &["rows", "columns"]),
         ],
         body: |t| t[0].broadcast_add(&t[1])?.silu()?.mul(&t[2]),
-        ..work(rows, columns)
+        ..case(rows, columns)
     };
     vec![gelu(DType::F32), gelu(DType::F16), silu]
 }
 
-fn work(rows: usize, columns: usize) -> Work {
+fn case(rows: usize, columns: usize) -> Case {
     let axes: Vec<Axis> = vec![sampled("rows", rows, 16), whole("columns", columns)];
-    Work {
+    Case {
         name: String::new(),
         axes,
         operands: vec![],

@@ -5,25 +5,25 @@ use tallow_quant::Format;
 
 use super::matvec::times_transposed;
 use super::{sampled, whole};
-use crate::work::{Bound, F16_LIMIT, F32_LIMIT, INTEGER_LIMIT, Operand, Work};
+use crate::case::{Bound, Case, F16_LIMIT, F32_LIMIT, INTEGER_LIMIT, Operand};
 
-pub(super) fn works(quick: bool) -> Vec<Work> {
-    let mut works = vec![];
+pub(super) fn cases(quick: bool) -> Vec<Case> {
+    let mut cases = vec![];
     let (m, k, n) = if quick { (40, 256, 96) } else { (512, 4096, 14336) };
-    works.push(plain(DType::F16, m, k, n));
+    cases.push(plain(DType::F16, m, k, n));
     for format in [Format::Q4_0, Format::Q4_K, Format::Q8_0] {
-        works.push(quantized(format, m, k, n));
+        cases.push(quantized(format, m, k, n));
     }
     let squares: &[usize] = if quick { &[64] } else { &[256, 512, 1024, 2048, 4096] };
-    works.extend(squares.iter().map(|&n| plain(DType::F32, n, n, n)));
+    cases.extend(squares.iter().map(|&n| plain(DType::F32, n, n, n)));
     let n = if quick { 64 } else { 4096 };
-    works.push(plain(DType::F16, n, n, n));
+    cases.push(plain(DType::F16, n, n, n));
     let (b, m, k, n) = if quick { (3, 40, 32, 48) } else { (32, 1024, 128, 1024) };
-    works.push(batched(b, m, k, n));
+    cases.push(batched(b, m, k, n));
     for dtype in [DType::F32, DType::F16] {
-        works.push(conv2d(dtype, quick));
+        cases.push(conv2d(dtype, quick));
     }
-    works
+    cases
 }
 
 fn bound(dtype: DType) -> (Bound, f64) {
@@ -31,9 +31,9 @@ fn bound(dtype: DType) -> (Bound, f64) {
 }
 
 /// `[m, k]` times `[k, n]`, both in `dtype`, as is the result.
-fn plain(dtype: DType, m: usize, k: usize, n: usize) -> Work {
+fn plain(dtype: DType, m: usize, k: usize, n: usize) -> Case {
     let (bound, limit) = bound(dtype);
-    Work {
+    Case {
         name: format!("matmul/{dtype}/{m}x{k}x{n}"),
         axes: vec![sampled("m", m, 24), whole("k", k), sampled("n", n, 24)],
         operands: vec![
@@ -50,8 +50,8 @@ fn plain(dtype: DType, m: usize, k: usize, n: usize) -> Work {
 }
 
 /// Rows of f32 activations times the transpose of a quantized weight, as in prefill.
-fn quantized(format: Format, m: usize, k: usize, n: usize) -> Work {
-    Work {
+fn quantized(format: Format, m: usize, k: usize, n: usize) -> Case {
+    Case {
         name: format!("matmul/{}/{m}x{k}x{n}", format.name()),
         axes: vec![sampled("m", m, 24), sampled("n", n, 24), whole("k", k)],
         operands: vec![
@@ -67,9 +67,9 @@ fn quantized(format: Format, m: usize, k: usize, n: usize) -> Work {
     }
 }
 
-fn batched(b: usize, m: usize, k: usize, n: usize) -> Work {
+fn batched(b: usize, m: usize, k: usize, n: usize) -> Case {
     let dtype = DType::F16;
-    Work {
+    Case {
         name: format!("batched-matmul/{dtype}/{b}x{m}x{k}x{n}"),
         axes: vec![sampled("batch", b, 3), sampled("m", m, 24), whole("k", k), sampled("n", n, 24)],
         operands: vec![
@@ -86,11 +86,11 @@ fn batched(b: usize, m: usize, k: usize, n: usize) -> Work {
 }
 
 /// Images `[batch, in, h, w]` under kernels `[out, in, 3, 3]` with one element of padding on each side.
-fn conv2d(dtype: DType, quick: bool) -> Work {
+fn conv2d(dtype: DType, quick: bool) -> Case {
     let (batch, inputs, outputs, side) = if quick { (2, 8, 12, 10) } else { (8, 64, 128, 128) };
     let (bound, limit) = bound(dtype);
     let terms = 9 * inputs;
-    Work {
+    Case {
         name: format!("conv2d/{dtype}/{batch}x{inputs}x{side}x{side}-{outputs}x{inputs}x3x3"),
         axes: vec![
             sampled("batch", batch, 1),

@@ -4,7 +4,7 @@ use tallow::{DType, Tensor};
 use tallow_quant::Format;
 
 use super::{sampled, whole};
-use crate::work::{Bound, F32_LIMIT, INTEGER_LIMIT, Operand, Work};
+use crate::case::{Bound, Case, F32_LIMIT, INTEGER_LIMIT, Operand};
 
 /// Formats that weights of models have: not those of activations, and no integers.
 pub fn weight_formats() -> impl Iterator<Item = Format> {
@@ -21,25 +21,25 @@ pub fn weight_formats() -> impl Iterator<Item = Format> {
     Format::ALL.iter().copied().filter(is_weight)
 }
 
-pub(super) fn works(quick: bool) -> Vec<Work> {
+pub(super) fn cases(quick: bool) -> Vec<Case> {
     let shapes: &[(usize, usize)] =
         if quick { &[(96, 512), (512, 256)] } else { &[(14336, 4096), (4096, 14336), (4096, 4096)] };
-    let mut works = vec![];
+    let mut cases = vec![];
     for format in weight_formats() {
         for &(rows, columns) in shapes {
-            works.push(work("matvec", format, rows, columns, false));
+            cases.push(case("matvec", format, rows, columns, false));
         }
     }
     for format in [Format::Q4_0, Format::Q4_K, Format::Q6_K, Format::Q8_0, Format::F16] {
         for &(rows, columns) in shapes {
-            works.push(work("matvec-chained", format, rows, columns, true));
+            cases.push(case("matvec-chained", format, rows, columns, true));
         }
     }
-    works
+    cases
 }
 
-fn work(family: &str, format: Format, rows: usize, columns: usize, chained: bool) -> Work {
-    Work {
+fn case(family: &str, format: Format, rows: usize, columns: usize, chained: bool) -> Case {
+    Case {
         name: format!("{family}/{}/{rows}x{columns}", format.name()),
         axes: vec![whole("one", 1), sampled("n", rows, 64), whole("k", columns)],
         operands: vec![

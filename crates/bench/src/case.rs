@@ -1,4 +1,4 @@
-//! What a work is: an op over named axes, as data.
+//! What a case is: an op over named axes, as data.
 //!
 //! Operands and result list the axes that they have. Where the interpreter could not compute a whole result in
 //! reasonable time, an axis is *sampled*: a few of its positions are taken out of every operand that has it, the same
@@ -10,7 +10,7 @@ use tallow_quant::Format;
 /// An extent, by name.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Name, unique in the work.
+    /// Name, unique in the case.
     pub name: &'static str,
     /// Elements.
     pub size: usize,
@@ -18,14 +18,14 @@ pub struct Axis {
     pub sampled: Option<usize>,
 }
 
-/// A tensor that a work reads.
+/// A tensor that a case reads.
 #[derive(Clone, Debug)]
 pub struct Operand {
-    /// Name, unique in the work.
+    /// Name, unique in the case.
     pub name: &'static str,
     /// How it is stored.
     pub stored: DType,
-    /// The type in which the work's graph sees it: blocks are dequantized to it, other types cast.
+    /// The type in which the case's graph sees it: blocks are dequantized to it, other types cast.
     pub computed: DType,
     /// Its axes, outermost first. Rows of blocks lie along the last, which is never sampled.
     pub axes: Vec<&'static str>,
@@ -33,7 +33,7 @@ pub struct Operand {
     pub size: f32,
 }
 
-/// What bounds a work.
+/// What bounds a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Reading memory.
@@ -58,12 +58,12 @@ impl Bound {
     }
 }
 
-/// How a work computes its result from its operands, in their order.
+/// How a case computes its result from its operands, in their order.
 pub type Body = fn(&[Tensor]) -> tallow::Result<Tensor>;
 
 /// Something that is measured.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct Case {
     /// Its name: family, variant, shape.
     pub name: String,
     /// Its axes.
@@ -98,7 +98,7 @@ pub const INTEGER_LIMIT: f64 = 5e-4;
 /// from a few steps that are rounded so, on either side: up to 24 of them.
 pub const F16_LIMIT: f64 = 24.0 * 8e-8;
 
-impl Work {
+impl Case {
     /// Elements of an axis.
     pub fn size(&self, axis: &str) -> usize {
         self.axes.iter().find(|a| a.name == axis).map_or(1, |a| a.size)
@@ -125,7 +125,7 @@ impl Work {
         self.operand_bytes() + self.result_bytes()
     }
 
-    /// The element type of the result, which is that of the first operand as the work sees it.
+    /// The element type of the result, which is that of the first operand as the case sees it.
     pub fn result_dtype(&self) -> DType {
         self.operands.first().map_or(DType::F32, |o| o.computed)
     }
