@@ -103,7 +103,7 @@ pub fn operand_indices(
 }
 
 /// The buffer from which a matmul's right operand reads runs of `multiple` neighbours along the inner extent, if it does.
-pub fn inner_runs(graph: &Graph, rhs: Value, multiple: i64) -> Option<Value> {
+pub fn vectors_along_k(graph: &Graph, rhs: Value, multiple: i64) -> Option<Value> {
     let shape = graph.ty(rhs).shape.clone();
     let rank = shape.rank();
     let mut atoms = Atoms::default();

@@ -11,7 +11,7 @@ pub const ACTIVATIONS: Format = Format::Q8_1;
 pub const BLOCK: i64 = 32;
 
 /// The node that quantizes a matmul's left operand to [`ACTIVATIONS`] blocks in the same kernel.
-pub fn rounding(body: &Graph, lhs: Value) -> Option<NodeId> {
+pub fn quantize_node(body: &Graph, lhs: Value) -> Option<NodeId> {
     let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
     let blocks = body.node(lhs.node).operands[0];
     matches!(body.op(blocks), Op::Quantize(format) if *format == ACTIVATIONS).then_some(blocks.node)

@@ -6,11 +6,11 @@
 
 mod row_factor;
 
-use crate::access::inner_runs;
-pub use crate::activations::{ACTIVATIONS, BLOCK, rounding};
+use crate::access::vectors_along_k;
+pub use crate::activations::{ACTIVATIONS, BLOCK, quantize_node};
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
-use crate::form::{ContractionForm, MATVEC_MAX_ROWS, whole_param};
+use crate::form::{ContractionForm, MATVEC_MAX_ROWS, param_through_reshapes};
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -86,12 +86,12 @@ pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
 }
 
 fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
-    let leaf = inner_runs(graph, rhs, BLOCK)?;
+    let leaf = vectors_along_k(graph, rhs, BLOCK)?;
     let DType::Block(format) = graph.ty(leaf).dtype else { return None };
     let run = packing(format)?.run();
     let shape = &graph.ty(rhs).shape;
-    let whole = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % run == 0);
-    (whole && inner_runs(graph, rhs, run).is_some()).then_some((leaf, format))
+    let is_multiple_of_run = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % run == 0);
+    (is_multiple_of_run && vectors_along_k(graph, rhs, run).is_some()).then_some((leaf, format))
 }
 
 /// The param with the quantized blocks of a matmul's left operand, in row order, if another kernel quantized it.
@@ -99,7 +99,7 @@ pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
     let Op::Dequantize(DType::F32) = body.op(lhs) else { return None };
     let blocks = body.node(lhs.node).operands[0];
     let rows = body.ty(blocks).dtype == DType::Block(ACTIVATIONS);
-    whole_param(body, blocks).filter(|_| rows)
+    param_through_reshapes(body, blocks).filter(|_| rows)
 }
 
 /// Bytes of shared memory for `rows` quantized rows of `k` elements: the bytes, and per block a scale and the sums of
@@ -116,7 +116,7 @@ pub fn upper(rows: i64, blocks: i64) -> i64 {
 }
 
 /// Whether `rows` quantized rows of `k` elements fit into a workgroup's shared memory.
-fn fits(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
+fn fits_shared_memory(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
     // The rest is for the results and for reductions.
     shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4
 }
@@ -128,7 +128,7 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
     let (Some(m), Some(k)) = extents else { return false };
     has_instructions(caps)
         && form.batch.numel().is(1)
-        && fits(m, k, caps)
+        && fits_shared_memory(m, k, caps)
         && anchors().all(|id| weights(body, *id).is_some())
 }
 
@@ -160,14 +160,14 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         let (Some(rows), Some(inner)) = (m.as_const(), k.as_const()) else { return Ok(None) };
         let few = rows <= MATVEC_MAX_ROWS && ty.shape.numel() == m * k;
         // Rows too long for shared memory are not quantized: the float kernel would read them anyway.
-        let whole = inner > 0 && inner % BLOCK == 0 && fits(rows, inner, caps);
-        if !(few && whole && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
+        let can_quantize = inner > 0 && inner % BLOCK == 0 && fits_shared_memory(rows, inner, caps);
+        if !(few && can_quantize && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {
             return Ok(None);
         }
         let split = row_factor::split(new, lhs)?;
         let blocks = new.add(Op::Quantize(ACTIVATIONS), &[split.as_ref().map_or(lhs, |split| split.rest)])?;
-        let rounded = new.add(Op::Dequantize(DType::F32), &[blocks])?;
-        let product = new.add(Op::Matmul, &[rounded, operands[1]])?;
+        let quantized = new.add(Op::Dequantize(DType::F32), &[blocks])?;
+        let product = new.add(Op::Matmul, &[quantized, operands[1]])?;
         split.map_or(Ok(product), |split| split.times(new, product)).map(Some)
     })
 }
@@ -190,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn activations_are_rounded_where_kernels_multiply_them() {
-        let rounds = |graph: &Graph, caps: &DeviceCaps| {
+    fn activations_are_quantized_where_kernels_multiply_integers() {
+        let quantizes = |graph: &Graph, caps: &DeviceCaps| {
             let found = quantize_activations(graph, caps).expect("valid");
             found.nodes().any(|(_, n)| matches!(n.op, Op::Quantize(_)))
         };
         let h200 = caps::h200();
-        assert!(rounds(&linear(1, 4096, Format::Q4_0), &h200));
-        assert!(rounds(&linear(8, 256, Format::Q6_K), &h200));
+        assert!(quantizes(&linear(1, 4096, Format::Q4_0), &h200));
+        assert!(quantizes(&linear(8, 256, Format::Q6_K), &h200));
         // Too many rows; no packing; rows too long for shared memory; no instructions.
-        assert!(!rounds(&linear(9, 256, Format::Q4_0), &h200));
-        assert!(!rounds(&linear(1, 256, Format::IQ1_S), &h200));
-        assert!(!rounds(&linear(1, 1 << 16, Format::Q4_0), &h200));
-        assert!(!rounds(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
+        assert!(!quantizes(&linear(9, 256, Format::Q4_0), &h200));
+        assert!(!quantizes(&linear(1, 256, Format::IQ1_S), &h200));
+        assert!(!quantizes(&linear(1, 1 << 16, Format::Q4_0), &h200));
+        assert!(!quantizes(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
     }
 
     /// A linear layer's results times a sum over them, or over an input, and the value that is quantized then.

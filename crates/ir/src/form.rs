@@ -7,10 +7,10 @@
 mod segments;
 mod split;
 
-pub use self::segments::{results_fit, spare_bytes};
+pub use self::segments::{reductions_fit_shared_memory, spare_bytes};
 pub use self::split::passes;
 use crate::access::anchor_reads;
-use crate::activations::rounding;
+use crate::activations::quantize_node;
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -102,11 +102,11 @@ pub struct Rows {
 impl Rows {
     /// Coordinates of element `inner` of row `row`.
     pub fn at(&self, row: &Index, inner: &Index, atoms: &mut Atoms) -> Vec<Index> {
-        let kept = self.shape.without(&self.axes);
-        let gone: Vec<usize> = (0..self.shape.rank()).filter(|i| !self.axes.contains(i)).collect();
-        let mut kept = atoms.unflatten(row, &kept).into_iter();
-        let mut inner = atoms.unflatten(inner, &self.shape.without(&gone)).into_iter();
-        let next = |i: usize| if self.axes.contains(&i) { inner.next() } else { kept.next() };
+        let outer = self.shape.without(&self.axes);
+        let outer_axes: Vec<usize> = (0..self.shape.rank()).filter(|i| !self.axes.contains(i)).collect();
+        let mut outer = atoms.unflatten(row, &outer).into_iter();
+        let mut inner = atoms.unflatten(inner, &self.shape.without(&outer_axes)).into_iter();
+        let next = |i: usize| if self.axes.contains(&i) { inner.next() } else { outer.next() };
         (0..self.shape.rank()).map(next).map(Option::unwrap_or_default).collect()
     }
 
@@ -138,7 +138,7 @@ pub struct RowForm {
 
 /// Reductions of a matvec's results over groups of adjacent columns, for example the norm of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runs {
+pub struct ColumnGroups {
     /// Columns per group; divides the columns of the segment.
     pub columns: u32,
     /// The reductions, in an order in which they can be computed. Their rows are numbered by batch, row and column
@@ -160,7 +160,7 @@ pub struct Segment {
     /// Indices of the outputs that it writes.
     pub outputs: Vec<usize>,
     /// Reductions over the columns of a tile (matvec only).
-    pub runs: Option<Runs>,
+    pub column_groups: Option<ColumnGroups>,
 }
 
 /// Matmuls `[batch.., m, k] x [batch.., k, n]` with the same left operand.
@@ -211,7 +211,7 @@ pub fn index_rows(body: &Graph, output: usize) -> Option<(usize, Value)> {
 }
 
 /// The value that the kernel quantizes for an output of blocks (perhaps a state update).
-pub fn rounded_root(body: &Graph, output: usize) -> Option<Value> {
+pub fn quantized_root(body: &Graph, output: usize) -> Option<Value> {
     let root = output_root(body, output);
     matches!(body.op(root), Op::Quantize(_)).then(|| body.node(root.node).operands[0])
 }
@@ -231,8 +231,8 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     // A matvec quantizes its left operand and its results itself.
     let inside = |op: &Op| kind == FusionKind::Matvec && matches!(op, Op::Quantize(_));
     let singles = |(id, n): (NodeId, &Node)| Some((id, single_kind(&n.op).filter(|_| !inside(&n.op))?));
-    if let Some((id, own)) = body.nodes().find_map(singles) {
-        return if own == kind {
+    if let Some((id, needed)) = body.nodes().find_map(singles) {
+        return if needed == kind {
             single(body, id).map(Form::Single)
         } else {
             no(format!("{} needs a kernel of its own", body.node_text(id)))
@@ -396,7 +396,7 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
     }
     for domain in layouts {
         let mut outputs = vec![];
-        let mut fits = Ok(());
+        let mut legal = Ok(());
         for o in 0..body.outputs().len() {
             let root = output_root(body, o);
             let shape = &body.ty(root).shape;
@@ -412,10 +412,10 @@ fn row(body: &Graph, ids: &[NodeId]) -> Result<RowForm, Reason> {
                     "an output of shape {shape} is neither one element a row nor one an element"
                 ));
             };
-            fits = fits.and_then(|()| reads_row(body, root, &at, &r, &reduces, &mut atoms));
+            legal = legal.and_then(|()| reads_row(body, root, &at, &r, &reduces, &mut atoms));
             outputs.push(output);
         }
-        match fits {
+        match legal {
             Ok(()) => {
                 let domain = domain.clone();
                 return Ok(RowForm { rows, inner, outputs, domain, reduces });
@@ -493,7 +493,7 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
     }
     at.extend([row.clone(), inner]);
     // Quantizing an element reads its row only.
-    let source = rounding(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
+    let source = quantize_node(body, lhs).map_or(lhs, |id| body.node(id).operands[0]);
     reads_row(body, source, &at, &row, &prologue, &mut atoms)?;
     Ok((batch, m, k, prologue))
 }
@@ -522,14 +522,16 @@ fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
     if matches!(node.op, Op::Scatter(_)) && !matches!(body.op(node.operands[0]), Op::Param { .. }) {
         return no("a scatter into something that is not an operand of the kernel");
     }
-    if matches!(node.op, Op::Custom(_)) && !node.operands.iter().all(|v| whole_param(body, *v).is_some()) {
+    if matches!(node.op, Op::Custom(_))
+        && !node.operands.iter().all(|v| param_through_reshapes(body, *v).is_some())
+    {
         return no("a custom kernel reads something that is not an operand of the fusion");
     }
     let results = (0..node.types.len() as u32).map(|result| Value { node: id, result });
     // Blocks may be written several times, also to states.
-    let rounds = matches!(node.op, Op::Quantize(_));
+    let quantizes = matches!(node.op, Op::Quantize(_));
     let blocks = || (0..body.outputs().len()).all(|output| output_root(body, output).node == id);
-    if (rounds && blocks()) || body.outputs().iter().map(|o| o.value).eq(results) {
+    if (quantizes && blocks()) || body.outputs().iter().map(|o| o.value).eq(results) {
         Ok(SingleForm { node: id })
     } else {
         no(format!("{} is not all that the kernel writes", node.op.name()))
@@ -537,7 +539,7 @@ fn single(body: &Graph, id: NodeId) -> Result<SingleForm, Reason> {
 }
 
 /// The param that `v` is, looking through reshapes, which do not change the buffer.
-pub fn whole_param(body: &Graph, mut v: Value) -> Option<u32> {
+pub fn param_through_reshapes(body: &Graph, mut v: Value) -> Option<u32> {
     loop {
         match body.op(v) {
             Op::Param { index, .. } => return Some(*index),

@@ -365,9 +365,9 @@ impl Graph {
         a: Value,
         axes: &[usize],
     ) -> Result<Value, GraphError> {
-        let kept = self.ty(a).shape.with_ones(axes);
+        let shape = self.ty(a).shape.with_ones(axes);
         let reduced = self.add(Op::Reduce { kind, axes: axes.to_vec() }, &[a])?;
-        self.reshape(reduced, kept)
+        self.reshape(reduced, shape)
     }
 }
 

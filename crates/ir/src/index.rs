@@ -270,8 +270,8 @@ impl Atoms {
         }
         // The rest may carry: name the whole sum and take its digits.
         let extent = self.max(index).map_or_else(|| Dim::constant(i64::from(u32::MAX)), |m| &m + &Dim::one());
-        let whole = self.define(extent, AtomDef::Equal(index.clone()));
-        let Some((digit, _)) = whole.terms.first().cloned() else {
+        let sum = self.define(extent, AtomDef::Equal(index.clone()));
+        let Some((digit, _)) = sum.terms.first().cloned() else {
             return (Index::default(), Index::default());
         };
         let high = self.digit(digit.atom, d.clone(), None);
@@ -321,11 +321,11 @@ impl Atoms {
     /// `base` if `index` is `base + k` with `base` a multiple of `multiple` that does not depend on `k`.
     pub fn base(&self, index: &Index, k: AtomId, multiple: i64) -> Option<Index> {
         let mut base = self.expand(index);
-        let own = |(d, c): &(Digit, Dim)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1);
-        base.terms.remove(base.terms.iter().position(own)?);
-        let whole = Dim::constant(multiple);
-        let aligned = base.constant.div_exact(&whole).is_some()
-            && base.terms.iter().all(|(_, c)| c.div_exact(&whole).is_some());
+        let is_k = |(d, c): &(Digit, Dim)| d.atom == k && d.div.is(1) && d.modulo.is_none() && c.is(1);
+        base.terms.remove(base.terms.iter().position(is_k)?);
+        let multiple = Dim::constant(multiple);
+        let aligned = base.constant.div_exact(&multiple).is_some()
+            && base.terms.iter().all(|(_, c)| c.div_exact(&multiple).is_some());
         (aligned && !self.roots(&base).contains(&k)).then_some(base)
     }
 
@@ -333,15 +333,15 @@ impl Atoms {
     fn expand(&self, index: &Index) -> Index {
         let mut sum = Index::constant(index.constant.clone());
         for (digit, coef) in &index.terms {
-            let part = match &self.get(digit.atom).def {
-                AtomDef::Equal(whole) if digit.div.is(1) && digit.modulo.is_none() => {
-                    self.expand(whole).scale(coef)
+            let term = match &self.get(digit.atom).def {
+                AtomDef::Equal(definition) if digit.div.is(1) && digit.modulo.is_none() => {
+                    self.expand(definition).scale(coef)
                 }
                 AtomDef::Equal(_) | AtomDef::Free | AtomDef::Window { .. } | AtomDef::Data => {
                     Index { terms: vec![(digit.clone(), coef.clone())], constant: Dim::zero() }
                 }
             };
-            sum = self.add(&sum, &part);
+            sum = self.add(&sum, &term);
         }
         sum
     }
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn groups_start_at_multiples_of_their_size() {
         // Element `4 g + j` of tensors of several shapes, moved by several offsets: whole groups stay whole.
-        for (shape, offset, whole) in [
+        for (shape, offset, aligned) in [
             ([6i64, 8], 0i64, true),
             ([6, 8], 8, true),
             ([6, 8], 2, false),
@@ -458,7 +458,7 @@ mod tests {
             let at = a.unflatten(&linear, &shape);
             let read = a.flatten(&at, &shape).offset(&offset.into());
             let base = a.index(g).scale(&4.into()).offset(&offset.into());
-            assert_eq!(a.base(&read, j, 4), whole.then_some(base), "{shape} at {offset}");
+            assert_eq!(a.base(&read, j, 4), aligned.then_some(base), "{shape} at {offset}");
             // Along another axis nothing lies side by side.
             let turned = a.flatten(&[at[1].clone(), at[0].clone()], &Shape::from([64, 64]));
             assert_eq!(a.base(&turned, j, 4), None);

@@ -327,7 +327,7 @@ fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, 
         [] => {}
         [bias] => {
             let pairs = bias.shape.dims().iter().zip([h, s, t]);
-            if pairs.into_iter().any(|(have, whole)| have != whole && !have.is(1)) {
+            if pairs.into_iter().any(|(have, full)| have != full && !have.is(1)) {
                 return Err(format!("a bias of shape {} for scores of [{h},{s},{t}]", bias.shape));
             }
         }

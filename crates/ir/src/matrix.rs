@@ -5,7 +5,7 @@
 //! is a weight stored in it. The graph decides this ([`is_exact`]), so kernels never round silently. Where callers
 //! accept the rounding, [`round_operands`] writes it into the graph as casts.
 
-use crate::access::inner_runs;
+use crate::access::vectors_along_k;
 use crate::attention::Attention;
 use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
 use crate::cost;
@@ -20,20 +20,20 @@ use crate::rewrite::rebuild;
 const SIDES: [u32; 2] = [16, 8];
 
 /// Elements along K that kernels load as one vector.
-const PIECE: i64 = 8;
+const K_VECTOR: i64 = 8;
 
 /// The m = n = k of the device's f16 x f16 -> f32 cooperative matrices. `None` if the device lacks them, or other
 /// features that the kernels need.
 pub fn side(caps: &DeviceCaps) -> Option<u32> {
     let has = |side: &u32| {
-        let fits = |s: &MatrixShape| {
+        let is_f16_square = |s: &MatrixShape| {
             (s.m, s.n, s.k) == (*side, *side, *side)
                 && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
         };
-        caps.cooperative_matrix.iter().any(fits)
+        caps.cooperative_matrix.iter().any(is_f16_square)
     };
-    let around = caps.f16 && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
-    SIDES.into_iter().find(|side| around && has(side))
+    let has_features = caps.f16 && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
+    SIDES.into_iter().find(|side| has_features && has(side))
 }
 
 /// Whether the device supports the f16 x f16 -> f32 cooperative matrix kernels.
@@ -81,7 +81,7 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> boo
 }
 
 /// The value that `value` rounds, if it does nothing else: `cast(cast(x, f16), f32)` is `x` rounded to f16.
-pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
+pub fn rounded_to_f16(graph: &Graph, value: Value) -> Option<Value> {
     let outer = graph.node(value.node);
     let narrow = *outer.operands.first()?;
     let inner = graph.node(narrow.node);
@@ -94,7 +94,7 @@ pub fn rounded(graph: &Graph, value: Value) -> Option<Value> {
 
 /// Whether a matmul's right operand is a weight that may be rounded, read in vectors along K.
 fn reads_weight(graph: &Graph, rhs: Value) -> bool {
-    let Some(leaf) = inner_runs(graph, rhs, PIECE) else { return false };
+    let Some(leaf) = vectors_along_k(graph, rhs, K_VECTOR) else { return false };
     // An f32 weight is meant to keep its precision, and bf16 has a wider range than f16.
     let narrow = match graph.ty(leaf).dtype {
         DType::Block(f) => !matches!(f, Format::F32 | Format::F64 | Format::BF16 | Format::I64 | Format::I32),
@@ -166,8 +166,8 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         let ty = new.ty(operands[0]).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
         let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
-        let pieces = k.as_const().is_some_and(|k| k > 0 && k % PIECE == 0);
-        if few || !pieces || ty.dtype != DType::F32 || !reads_weight(new, operands[1]) {
+        let is_multiple_of_vector = k.as_const().is_some_and(|k| k > 0 && k % K_VECTOR == 0);
+        if few || !is_multiple_of_vector || ty.dtype != DType::F32 || !reads_weight(new, operands[1]) {
             return Ok(None);
         }
         let [left, right] = [operands[0], operands[1]];
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn weights_are_rounded_where_queries_are_many() {
-        let rounded = |queries: i64, caps: &DeviceCaps| {
+        let casts = |queries: i64, caps: &DeviceCaps| {
             let mut graph = Graph::new("attention");
             let q = graph.input("q", DType::F32, [2, queries, 16]).expect("a type");
             let k = graph.input("k", DType::F16, [1, 40, 16]).expect("a type");
@@ -224,9 +224,9 @@ mod tests {
             let weights = found.nodes().any(|(_, n)| matches!(n.op, Op::Attention(a) if a.round_weights));
             (casts, weights)
         };
-        assert_eq!(rounded(9, &caps::h200()), (1, true));
-        assert_eq!(rounded(8, &caps::h200()), (0, false));
-        assert_eq!(rounded(512, &caps::lavapipe()), (0, false));
+        assert_eq!(casts(9, &caps::h200()), (1, true));
+        assert_eq!(casts(8, &caps::h200()), (0, false));
+        assert_eq!(casts(512, &caps::lavapipe()), (0, false));
     }
 
     #[test]
@@ -239,6 +239,6 @@ mod tests {
         let sum = graph.elementwise(crate::ElementwiseOp::Add, &[wide, wide]).expect("same shapes");
         assert!(is_exact(&graph, narrow) && is_exact(&graph, wide) && is_exact(&graph, view));
         assert!(!is_exact(&graph, x) && !is_exact(&graph, sum));
-        assert_eq!((rounded(&graph, wide), rounded(&graph, view)), (Some(x), None));
+        assert_eq!((rounded_to_f16(&graph, wide), rounded_to_f16(&graph, view)), (Some(x), None));
     }
 }

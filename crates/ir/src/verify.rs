@@ -109,9 +109,9 @@ fn check(graph: &Graph, is_body: bool, prefix: &str, found: &mut Vec<Diagnostic>
     if indices.iter().enumerate().any(|(i, p)| i as u32 != *p) {
         report(NodeId(0), format!("params are numbered {indices:?}"));
     }
-    let kept = graph.outputs().iter().filter(|o| o.name.is_empty() && !is_body);
-    for nameless in kept.filter(|o| !is_updated(graph, o.value)) {
-        report(nameless.value.node, "is returned without a name and no new version of a state".into());
+    let nameless = graph.outputs().iter().filter(|o| o.name.is_empty() && !is_body);
+    for output in nameless.filter(|o| !is_updated(graph, o.value)) {
+        report(output.value.node, "is returned without a name and no new version of a state".into());
     }
     states(graph, &mut report);
     // Layers repeat: a body that was found to be right is right elsewhere.

@@ -7,11 +7,11 @@ use schedule_support::{ROOMY, Random, Style, buffer, dispatch, random_program};
 use tallow_ir::schedule::{Access, Limits, Place, Program, barriers_lower_bound, check, plan};
 
 fn conflict(p: &Program, a: usize, b: usize) -> bool {
-    let meet = |x: &Access, y: &Access| {
+    let conflict = |x: &Access, y: &Access| {
         x.buffer == y.buffer && (x.start..x.end).any(|byte| (y.start..y.end).contains(&byte))
     };
     let (a, b) = (&p.dispatches[a], &p.dispatches[b]);
-    let pairs = |x: &[Access], y: &[Access]| x.iter().any(|x| y.iter().any(|y| meet(x, y)));
+    let pairs = |x: &[Access], y: &[Access]| x.iter().any(|x| y.iter().any(|y| conflict(x, y)));
     pairs(&a.writes, &b.writes) || pairs(&a.writes, &b.reads) || pairs(&a.reads, &b.writes)
 }
 

@@ -2,7 +2,7 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::{inner_runs, neighbours};
+use tallow_ir::access::{neighbours, vectors_along_k};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
@@ -28,13 +28,13 @@ fn loads_wide(dtype: DType) -> bool {
 
 /// Whether the B operand is read by [`wide`] loads along the K axis.
 pub(crate) fn reads_wide(body: &Graph, rhs: Value) -> bool {
-    inner_runs(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
+    vectors_along_k(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
 }
 
 /// Whether the B operand is read by vector loads and needs no unpacking, so that its load time is that of its bytes.
 pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
     let plain = |leaf| matches!(plain(body.ty(leaf).dtype), DType::F32 | DType::F16 | DType::BF16);
-    inner_runs(body, rhs, WIDE).is_some_and(plain)
+    vectors_along_k(body, rhs, WIDE).is_some_and(plain)
 }
 
 /// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer.

@@ -40,7 +40,7 @@ impl RowSplit {
     /// The split of a kernel's rows. `None` where one workgroup is as fast, or where an output needs the result of a
     /// whole row inside the row.
     pub fn of(e: &Emitter<'_>, form: &RowForm) -> Option<RowSplit> {
-        let parts = form.parts()?;
+        let parts = form.slices()?;
         let most = floor_pow2(e.caps.max_workgroup_invocations);
         let parts = parts.min(most);
         let split = RowSplit { parts, workgroup: parts.next_power_of_two().max(WORKGROUP).min(most) };
@@ -73,8 +73,8 @@ impl RowSplit {
 /// available. The loop variable overshoots the row by less than `step`, the elements that one iteration of all parts
 /// covers; it must not overflow 32 bits.
 fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
-    let bindings = bindings(e.body, e.caps) + form.meeting_places();
-    form.ends_with_results(e.body)
+    let bindings = bindings(e.body, e.caps) + form.partial_bindings();
+    form.is_single_pass_reduction(e.body)
         && bindings <= u64::from(e.caps.max_storage_buffers)
         && form.inner.max_value().saturating_add(step) <= i64::from(u32::MAX)
 }

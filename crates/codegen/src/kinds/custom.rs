@@ -1,6 +1,6 @@
 //! User-written kernels: their bindings and grid. The shader is used unchanged (see [`crate::custom`]).
 
-use tallow_ir::form::{SingleForm, whole_param};
+use tallow_ir::form::{SingleForm, param_through_reshapes};
 use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 
 use crate::assemble::whole;
@@ -31,7 +31,8 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
     };
     let mut bindings = vec![];
     for (i, v) in node.operands.iter().enumerate() {
-        let param = whole_param(e.body, *v).ok_or_else(|| CodegenError::Node(e.body.node_text(form.node)))?;
+        let param = param_through_reshapes(e.body, *v)
+            .ok_or_else(|| CodegenError::Node(e.body.node_text(form.node)))?;
         let range = range("input", i, e.body.ty(*v))?;
         bindings.push(Binding { source: Source::Operand(param), written: false, range });
     }

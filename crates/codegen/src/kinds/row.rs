@@ -179,7 +179,7 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
         let workgroup = SHORT_ROWS.min(e.caps.max_workgroup_invocations);
         return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0, split: None };
     }
-    if along_row == 1 && form.lies_side_by_side(e.body) {
+    if along_row == 1 && form.is_contiguous_across_rows(e.body) {
         let group = vector_group::size(e.body, |atoms, j, size| {
             let row = grouped(atoms, &form.rows, size, j)?;
             let i = atoms.free(&form.inner);

@@ -1,11 +1,14 @@
-//! The parts of a contraction's grid: matmuls that meet in an output, and the columns that a tile must hold together.
+//! Column segments of a contraction's grid: matmuls that one output combines, and the tile granularity that each
+//! segment needs.
 //!
 //! Each output is walked back to the matmuls that it reads, at a row and column that are variables. A reduction on the way
-//! is walked through: it reads a run of neighbouring columns, and a tile of whole runs has all that it needs.
+//! is walked through: it reads a group of adjacent columns, and a tile of complete groups has all that it needs.
 
 use std::collections::BTreeSet;
 
-use super::{ContractionForm, MAX_TILE, Reason, Rows, Runs, Segment, no, output_root, rounded_root};
+use super::{
+    ColumnGroups, ContractionForm, MAX_TILE, Reason, Rows, Segment, no, output_root, quantized_root,
+};
 use crate::access::anchor_reads;
 use crate::activations::{ACTIVATIONS, BLOCK};
 use crate::caps::DeviceCaps;
@@ -16,7 +19,7 @@ use crate::index::{AtomDef, AtomId, Atoms, Index};
 use crate::op::Op;
 use crate::shape::Shape;
 
-/// Groups matmuls that meet in an output, and finds the tile that each group needs. `before` are the reductions that
+/// Groups matmuls that one output combines, and finds the tile that each group needs. `before` are the reductions that
 /// depend on no matmul, `after` those that do. Of `few` rows, tiles are any divisor of the columns, and in shared memory.
 pub(super) fn segments(
     body: &Graph,
@@ -57,29 +60,29 @@ fn merge(
         return no("matmuls of different widths meet in an output");
     }
     set.extend(other);
-    all.tile = together(all.tile.into(), segment.tile.into())? as u32;
+    all.tile = common_tile(all.tile.into(), segment.tile.into())? as u32;
     all.staged |= segment.staged;
     all.outputs.extend(segment.outputs);
-    all.runs = match (all.runs, segment.runs) {
-        (Some(mut runs), Some(more)) => {
-            if runs.columns != more.columns {
+    all.column_groups = match (all.column_groups, segment.column_groups) {
+        (Some(mut column_groups), Some(more)) => {
+            if column_groups.columns != more.columns {
                 return no(format!(
-                    "reductions over runs of {} and of {} columns",
-                    runs.columns, more.columns
+                    "reductions over groups of {} and of {} columns",
+                    column_groups.columns, more.columns
                 ));
             }
-            runs.reduces.extend(more.reduces);
-            runs.reduces.sort_by_key(|(id, _)| *id);
-            runs.reduces.dedup();
-            Some(runs)
+            column_groups.reduces.extend(more.reduces);
+            column_groups.reduces.sort_by_key(|(id, _)| *id);
+            column_groups.reduces.dedup();
+            Some(column_groups)
         }
         (one, other) => one.or(other),
     };
     Ok((set, all))
 }
 
-/// The smallest tile of whole tiles of `a` and of `b`.
-fn together(a: i64, b: i64) -> Result<i64, Reason> {
+/// Least common multiple of two tile widths, if it is at most [`MAX_TILE`].
+fn common_tile(a: i64, b: i64) -> Result<i64, Reason> {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);
@@ -91,12 +94,12 @@ fn together(a: i64, b: i64) -> Result<i64, Reason> {
     Ok(tile)
 }
 
-/// The columns that a walk starts from: one variable, or that of a run and that of a column of it.
+/// The columns that a walk starts from: one variable, or those of a column group and of a column in it.
 struct Columns {
     /// The column.
     column: Index,
-    /// The run that it is of, in a reduction.
-    run: Option<Index>,
+    /// Its column group, inside a reduction.
+    group: Option<Index>,
     /// The variables that it is made of, each with a divisor and a modulus of its value.
     atoms: Vec<(AtomId, i64, i64)>,
 }
@@ -107,7 +110,7 @@ struct Need {
     members: BTreeSet<NodeId>,
     tile: i64,
     staged: bool,
-    runs: Option<Runs>,
+    column_groups: Option<ColumnGroups>,
 }
 
 struct Walk<'a> {
@@ -126,8 +129,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn output(&mut self, output: usize) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
-        let rounded = rounded_root(self.body, output);
-        let root = rounded.unwrap_or_else(|| output_root(self.body, output));
+        let quantized = quantized_root(self.body, output);
+        let root = quantized.unwrap_or_else(|| output_root(self.body, output));
         let shape = self.body.ty(root).shape.clone();
         let n = match shape.numel().div_exact(&(&self.batch.numel() * self.m)) {
             Some(n) => n,
@@ -138,21 +141,23 @@ impl Walk<'_> {
         let all = Shape::new(vec![self.batch.numel(), self.m.clone(), n.clone()]);
         let linear = self.atoms.flatten(&[self.b.clone(), self.row.clone(), column.clone()], &all);
         let at = self.atoms.unflatten(&linear, &shape);
-        let mut need = Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, runs: None };
-        if rounded.is_some() {
+        let mut need =
+            Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, column_groups: None };
+        if quantized.is_some() {
             // Neighbours in memory are neighbours in a row only where rows are whole blocks.
             if n.div_exact(&BLOCK.into()).is_none() {
                 return no(format!("rows of {n} columns are no whole blocks"));
             }
             (need.tile, need.staged) = (BLOCK, true);
         }
-        let from = Columns { column, run: None, atoms: vec![(id, 1, i64::MAX)] };
+        let from = Columns { column, group: None, atoms: vec![(id, 1, i64::MAX)] };
         self.reads(root, &at, &from, &mut need)?;
         if need.members.is_empty() {
             return no("an output that does not depend on the matmul");
         }
-        let Need { members, tile, staged, runs, .. } = need;
-        let part = Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], runs };
+        let Need { members, tile, staged, column_groups, .. } = need;
+        let part =
+            Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], column_groups };
         Ok((members, part))
     }
 
@@ -190,7 +195,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Checks that reduction `id` is over a run of columns, and that it is read at `at` for one of the same tile.
+    /// Checks that reduction `id` is over a column group, and that it is read at `at` for one of the same tile.
     fn reduction(
         &mut self,
         id: NodeId,
@@ -207,57 +212,61 @@ impl Walk<'_> {
             ));
         };
         if columns < 1 || n % columns != 0 || columns > MAX_TILE {
-            return no(format!("{} is over {columns} of {n} columns, no whole runs of a tile", text()));
+            return no(format!("{} is over {columns} of {n} columns, not a column group of a tile", text()));
         }
-        let runs = Dim::constant(n / columns);
+        let column_groups = Dim::constant(n / columns);
         let batches = self.batch.numel();
-        if rows.rows() != &(&batches * self.m) * &runs {
-            return no(format!("{} has {} rows, which are no runs of columns", text(), rows.rows()));
+        if rows.rows() != &(&batches * self.m) * &column_groups {
+            return no(format!("{} has {} rows, which are no column groups", text(), rows.rows()));
         }
         let columns = columns as u32;
-        if let Some(other) = need.runs.as_ref().filter(|other| other.columns != columns) {
-            return no(format!("reductions over runs of {} and of {columns} columns", other.columns));
+        if let Some(other) = need.column_groups.as_ref().filter(|other| other.columns != columns) {
+            return no(format!("reductions over groups of {} and of {columns} columns", other.columns));
         }
-        if need.runs.as_ref().is_none_or(|runs| runs.reduces.iter().all(|(other, _)| *other != id)) {
+        if need
+            .column_groups
+            .as_ref()
+            .is_none_or(|column_groups| column_groups.reduces.iter().all(|(other, _)| *other != id))
+        {
             self.operand(id, rows, columns, need)?;
         }
         let linear = self.atoms.flatten(at, &self.body.node(id).types[0].shape);
-        let all = Shape::new(vec![batches, self.m.clone(), runs]);
-        let place = self.atoms.unflatten(&linear, &all);
-        if place[0] != self.b || place[1] != self.row {
+        let all = Shape::new(vec![batches, self.m.clone(), column_groups]);
+        let coordinates = self.atoms.unflatten(&linear, &all);
+        if coordinates[0] != self.b || coordinates[1] != self.row {
             return no(format!("{} is read for another row or batch", self.body.node_text(id)));
         }
-        let run = place[2].clone();
+        let group = coordinates[2].clone();
         need.staged = true;
-        need.tile = together(need.tile, columns.into())?;
-        let own = match &from.run {
-            Some(run) => run.clone(),
+        need.tile = common_tile(need.tile, columns.into())?;
+        let column_group = match &from.group {
+            Some(group) => group.clone(),
             None => self.atoms.div_mod(&from.column, &Dim::constant(columns.into())).0,
         };
-        if run != own {
-            if from.run.is_some() {
-                return no(format!("{} is read for another run of columns", self.body.node_text(id)));
+        if group != column_group {
+            if from.group.is_some() {
+                return no(format!("{} is read for another column group", self.body.node_text(id)));
             }
-            need.tile = self.closed_tile(&run.scale(&Dim::constant(columns.into())), from, need)?;
+            need.tile = self.closed_tile(&group.scale(&Dim::constant(columns.into())), from, need)?;
         }
         Ok(())
     }
 
-    /// Checks what the operand of reduction `id` reads for a run, and counts it among those of `need`.
+    /// Checks what the operand of reduction `id` reads for a column group, and counts it among those of `need`.
     fn operand(&mut self, id: NodeId, rows: &Rows, columns: u32, need: &mut Need) -> Result<(), Reason> {
         let count = Dim::constant(need.n.as_const().unwrap_or(0) / i64::from(columns));
         let length = Dim::constant(columns.into());
-        let (run, i) = (self.atoms.fresh(&count, AtomDef::Free), self.atoms.fresh(&length, AtomDef::Free));
-        let (at_run, at_i) = (self.atoms.index(run), self.atoms.index(i));
-        let column = self.atoms.add(&at_run.scale(&length), &at_i);
+        let (group, i) = (self.atoms.fresh(&count, AtomDef::Free), self.atoms.fresh(&length, AtomDef::Free));
+        let (at_group, at_i) = (self.atoms.index(group), self.atoms.index(i));
+        let column = self.atoms.add(&at_group.scale(&length), &at_i);
         let all = Shape::new(vec![self.batch.numel(), self.m.clone(), count]);
-        let row = self.atoms.flatten(&[self.b.clone(), self.row.clone(), at_run.clone()], &all);
+        let row = self.atoms.flatten(&[self.b.clone(), self.row.clone(), at_group.clone()], &all);
         let at = rows.at(&row, &at_i, &mut self.atoms);
-        let atoms = vec![(run, columns.into(), i64::MAX), (i, 1, columns.into())];
-        let from = Columns { column, run: Some(at_run), atoms };
+        let atoms = vec![(group, columns.into(), i64::MAX), (i, 1, columns.into())];
+        let from = Columns { column, group: Some(at_group), atoms };
         self.reads(self.body.node(id).operands[0], &at, &from, need)?;
-        let runs = need.runs.get_or_insert(Runs { columns, reduces: vec![] });
-        runs.reduces.push((id, rows.clone()));
+        let column_groups = need.column_groups.get_or_insert(ColumnGroups { columns, reduces: vec![] });
+        column_groups.reduces.push((id, rows.clone()));
         Ok(())
     }
 
@@ -277,36 +286,37 @@ impl Walk<'_> {
         let mut tiles = (2..=MAX_TILE).filter(|tile| n % tile == 0 && (self.few || tile & (tile - 1) == 0));
         let closed = |tile: &i64| (0..n).all(|c| read(c).is_some_and(|r| r / tile == c / tile));
         match tiles.find(closed) {
-            Some(tile) => together(need.tile, tile),
+            Some(tile) => common_tile(need.tile, tile),
             None => no(format!("columns are read across tiles of up to {MAX_TILE}")),
         }
     }
 }
 
-/// Bytes of shared memory that are left for results where activations are rounded into [three quarters](crate::dot::supported) of
+/// Bytes of shared memory that are left for results where activations are quantized into [three quarters](crate::dot::supported) of
 /// it: reductions before the matmul take four for each invocation.
 pub fn spare_bytes(caps: &DeviceCaps) -> u32 {
     (caps.shared_memory_bytes / 4).saturating_sub(4 * caps.max_workgroup_invocations.min(1024))
 }
 
 /// Whether the shared memory has room for the tiles of results that reductions are over.
-pub fn results_fit(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
+pub fn reductions_fit_shared_memory(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let m = form.m.max_value().max(0) as u64;
-    // What is rounded elsewhere, and read so, may come into the kernel later.
-    let rounds = match body.node(form.lhs.node).operands.first() {
+    // A quantization in another kernel may be merged into this one later.
+    let quantizes = match body.node(form.lhs.node).operands.first() {
         Some(blocks) if matches!(body.op(form.lhs), Op::Dequantize(_)) => {
             body.ty(*blocks).dtype == DType::Block(ACTIVATIONS)
         }
         _ => false,
     };
-    let room = if rounds { spare_bytes(caps) } else { caps.shared_memory_bytes / 2 };
+    let room = if quantizes { spare_bytes(caps) } else { caps.shared_memory_bytes / 2 };
     form.segments.iter().all(|segment| {
-        let Some(runs) = &segment.runs else { return true };
+        let Some(column_groups) = &segment.column_groups else { return true };
         let bytes = |id: &NodeId| body.node(*id).types[0].dtype.size().unwrap_or(4).max(4) as u64;
         let sums: u64 = segment.anchors.iter().map(bytes).sum();
-        let waiting = segment.outputs.iter().filter(|o| rounded_root(body, **o).is_some()).count() as u64;
-        // Of each run and reduction a result, of at most eight bytes.
-        let reduced = u64::from(segment.tile / runs.columns.max(1)) * 8 * runs.reduces.len() as u64;
-        m * (u64::from(segment.tile) * (sums + 4 * waiting) + reduced) <= room.into()
+        let quantized = segment.outputs.iter().filter(|o| quantized_root(body, **o).is_some()).count() as u64;
+        // Of each column group and reduction a result, of at most eight bytes.
+        let reduced =
+            u64::from(segment.tile / column_groups.columns.max(1)) * 8 * column_groups.reduces.len() as u64;
+        m * (u64::from(segment.tile) * (sums + 4 * quantized) + reduced) <= room.into()
     })
 }

@@ -1,4 +1,4 @@
-//! Few rows that are so long that several workgroups share each.
+//! Splitting long rows: several workgroups reduce slices of a row and combine their partials.
 
 use super::{RowForm, RowOutput, Rows, output_root};
 use crate::access::param_reads;
@@ -6,20 +6,20 @@ use crate::graph::{Graph, NodeId};
 use crate::index::{AtomDef, Atoms, Index};
 use crate::shape::Shape;
 
-/// Fewest elements of a workgroup's part of a row: 16 for each of 256 invocations. Bringing parts together takes about as
-/// long as reading so many (2 us on an H200).
-const LEAST: i64 = 4096;
+/// Minimum elements of a slice: 16 for each of 256 invocations. Combining partials takes about as long as reading so
+/// many (2 us on an H200).
+const MIN_SLICE: i64 = 4096;
 
-/// Fewest parts of a row for which it is worthwhile to have several.
-const FEWEST: u32 = 4;
+/// Minimum slices of a row that is split.
+const MIN_SLICES: u32 = 4;
 
-/// Parts of all rows together, at most: with 512 invocations each they fill the largest devices twice.
-const MOST: i64 = 512;
+/// Maximum slices of all rows: with 512 invocations each, they fill the largest devices twice.
+const MAX_SLICES: i64 = 512;
 
-/// Parts of a row for which it is worthwhile that what follows from its results is a kernel of its own, and most rows. An
-/// H200 takes 10 us for a row of 8 parts in one workgroup, and 2 to 3 for a further kernel and its barrier; with 8 rows,
-/// which take no longer than one, one multiprocessor in 16 is busy.
-const APART: u32 = 8;
+/// Minimum slices of a row for which the epilogue should be a separate kernel, and maximum rows. An H200 takes 10 us
+/// for a row of 8 slices in one workgroup, and 2 to 3 us for another kernel and its barrier. With 8 rows, which take no
+/// longer than one, one multiprocessor in 16 is busy.
+const UNFUSED_SLICES: u32 = 8;
 
 /// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
 /// reductions on which it depends.
@@ -27,42 +27,43 @@ pub fn passes(body: &Graph, reduces: &[(NodeId, Rows)]) -> Vec<usize> {
     let mut level = vec![0; body.len()];
     for (id, node) in body.nodes() {
         let below = node.operands.iter().map(|v| level[v.node.index()]).max().unwrap_or(0);
-        let own = usize::from(reduces.iter().any(|(r, _)| *r == id));
-        level[id.index()] = below + own;
+        let depth = usize::from(reduces.iter().any(|(r, _)| *r == id));
+        level[id.index()] = below + depth;
     }
     reduces.iter().map(|(id, _)| level[id.index()]).collect()
 }
 
 impl RowForm {
-    /// Parts of a row, each for a workgroup of its own, at most; `None` where a workgroup takes a row as fast.
-    pub fn parts(&self) -> Option<u32> {
-        let parts = (self.inner.max_value() / LEAST).min(MOST / self.rows.max_value().max(1));
-        u32::try_from(parts).ok().filter(|parts| *parts >= FEWEST)
+    /// Maximum slices of a row, one workgroup each; `None` where one workgroup per row is as fast.
+    pub fn slices(&self) -> Option<u32> {
+        let slices = (self.inner.max_value() / MIN_SLICE).min(MAX_SLICES / self.rows.max_value().max(1));
+        u32::try_from(slices).ok().filter(|slices| *slices >= MIN_SLICES)
     }
 
-    /// Whether nothing is done with a row once it is reduced, so that parts of it meet once, at the end.
-    pub fn ends_with_results(&self, body: &Graph) -> bool {
+    /// Whether the kernel only reduces each row in one pass, so that partials are combined once, at the end.
+    pub fn is_single_pass_reduction(&self, body: &Graph) -> bool {
         self.outputs.iter().all(|output| *output == RowOutput::Row)
             && passes(body, &self.reduces).into_iter().all(|pass| pass == 1)
     }
 
-    /// Bindings through which parts meet: two for each reduction, and a count.
-    pub fn meeting_places(&self) -> u64 {
+    /// Bindings for partials: two for each reduction, and a counter.
+    pub fn partial_bindings(&self) -> u64 {
         2 * self.reduces.len() as u64 + 1
     }
 
-    /// Whether this should be several kernels: rows, or columns, that would be shared if nothing were done with them afterwards.
-    /// Of rows whose length only a run knows the most may be far from the usual, and columns are shared if their number is known.
-    pub fn better_apart(&self, body: &Graph) -> bool {
+    /// Whether this should be several kernels: the rows or columns would be split if the kernel only reduced them. The
+    /// maximum of a symbolic row length may be far above the usual length, so it does not count; columns are split only
+    /// if their number is known.
+    pub fn is_better_unfused(&self, body: &Graph) -> bool {
         self.inner.as_const().is_some()
-            && self.parts().is_some_and(|parts| parts >= APART)
-            && self.rows.max_value() <= i64::from(APART)
-            && !self.ends_with_results(body)
-            && (self.rows.as_const().is_some() || !self.lies_side_by_side(body))
+            && self.slices().is_some_and(|slices| slices >= UNFUSED_SLICES)
+            && self.rows.max_value() <= i64::from(UNFUSED_SLICES)
+            && !self.is_single_pass_reduction(body)
+            && (self.rows.as_const().is_some() || !self.is_contiguous_across_rows(body))
     }
 
-    /// Whether what is read lies side by side from row to row rather than along a row, as columns do.
-    pub fn lies_side_by_side(&self, body: &Graph) -> bool {
+    /// Whether adjacent rows, not adjacent elements of a row, are adjacent in memory: a reduction over columns.
+    pub fn is_contiguous_across_rows(&self, body: &Graph) -> bool {
         let mut atoms = Atoms::default();
         let row = atoms.fresh(&self.rows, AtomDef::Free);
         let element = atoms.fresh(&self.inner, AtomDef::Free);

@@ -80,8 +80,8 @@ pub const PHASES: [Phase; 9] = [
         reason: "A matvec quantizes its results itself, for example for a quantized KV cache.",
     },
     Phase {
-        name: "rounding_into_matvecs",
-        run: matvec::rounding_into_matvecs,
+        name: "quantize_into_matvecs",
+        run: matvec::quantize_into_matvecs,
         reason: "Each matvec quantizes its activations itself instead of reading them quantized, which saves a level.",
     },
     Phase {
@@ -99,25 +99,25 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 
 /// As [`run`], but every node becomes a separate kernel. It shows whether a fusion causes a wrong result.
 pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    let graph = own_buffers(graph)?;
+    let graph = copy_unwritable(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
     for (id, _) in graph.nodes() {
         match clusters.class[id.index()] {
             cluster::Class::Leaf | cluster::Class::Inline => {}
             cluster::Class::Point => {
                 // No kernel copies blocks: the kernel that makes them writes them into the state.
-                let Some(made) = clusters.rounding_of(id) else {
+                let Some(made) = clusters.quantize_of_update(id) else {
                     clusters.add(FusionKind::Map, BTreeSet::from([id]));
                     continue;
                 };
                 let others =
-                    clusters.member[made.index()].first().copied().filter(|_| !clusters.is_made_again(made));
+                    clusters.member[made.index()].first().copied().filter(|_| !clusters.is_recomputed(made));
                 let mut nodes = others.and_then(|c| clusters.remove(c)).map(|c| c.nodes).unwrap_or_default();
                 nodes.extend([made, id]);
                 clusters.add(FusionKind::Quantize, nodes);
             }
             cluster::Class::Anchor(kind) => {
-                if !clusters.is_made_again(id) {
+                if !clusters.is_recomputed(id) {
                     clusters.add(kind, BTreeSet::from([id]));
                 }
             }
@@ -127,7 +127,7 @@ pub fn separate(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 }
 
 /// Copies what kernels cannot write in place or return as it is.
-fn own_buffers(graph: &Graph) -> Result<Graph, GraphError> {
+fn copy_unwritable(graph: &Graph) -> Result<Graph, GraphError> {
     build::copy_leaf_outputs(&build::copy_awaited_blocks(&build::copy_scatter_targets(graph)?)?)
 }
 
@@ -142,7 +142,7 @@ pub fn explain(
     if graph.nodes().any(|(_, n)| matches!(n.op, Op::Fusion(_))) {
         return Ok((graph.clone(), vec![]));
     }
-    let graph = own_buffers(graph)?;
+    let graph = copy_unwritable(graph)?;
     let mut clusters = cluster::Clusters::new(&graph, caps);
     for phase in &PHASES {
         (phase.run)(&mut clusters)?;

@@ -13,13 +13,15 @@ use crate::rewrite::rebuild;
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match node.op {
-        Op::Concat { axis } if !fits(new, operands, caps) => tree(new, axis, operands, caps).map(Some),
+        Op::Concat { axis } if !has_enough_bindings(new, operands, caps) => {
+            tree(new, axis, operands, caps).map(Some)
+        }
         _ => Ok(None),
     })
 }
 
 /// Whether one kernel can bind these operands, their concatenation and the symbol table.
-fn fits(graph: &Graph, operands: &[Value], caps: &DeviceCaps) -> bool {
+fn has_enough_bindings(graph: &Graph, operands: &[Value], caps: &DeviceCaps) -> bool {
     let bytes = |value: &Value| graph.ty(*value).max_bytes();
     let distinct: BTreeSet<&Value> = operands.iter().collect();
     let read: u64 = distinct.into_iter().map(|value| caps.windows(bytes(value))).sum();
@@ -30,11 +32,11 @@ fn fits(graph: &Graph, operands: &[Value], caps: &DeviceCaps) -> bool {
 /// The concatenation of `operands`: each level merges adjacent operands as far as a kernel can bind them.
 fn tree(graph: &mut Graph, axis: usize, operands: &[Value], caps: &DeviceCaps) -> Result<Value, GraphError> {
     let mut level = operands.to_vec();
-    while !fits(graph, &level, caps) {
+    while !has_enough_bindings(graph, &level, caps) {
         let (mut next, mut group) = (vec![], vec![]);
         for value in &level {
             group.push(*value);
-            if !fits(graph, &group, caps) && group.len() > 1 {
+            if !has_enough_bindings(graph, &group, caps) && group.len() > 1 {
                 group.pop();
                 next.push(concat(graph, axis, &group)?);
                 group = vec![*value];

@@ -33,7 +33,7 @@ enum Fit {
 
 /// The result of placing all items in one order.
 #[derive(Clone)]
-struct Packing {
+struct ArenaLayout {
     windows: Vec<u64>,
     slots: Vec<Slot>,
     bytes: u64,
@@ -104,7 +104,7 @@ fn reachable_bytes(items: &[Item], depth: usize, limits: &Limits) -> u64 {
 }
 
 /// The best packing found. `enough` bytes end the search.
-fn pack(items: &[Item], live: &[u64], enough: u64, limits: &Limits) -> Packing {
+fn pack(items: &[Item], live: &[u64], enough: u64, limits: &Limits) -> ArenaLayout {
     let mut work = 0;
     let mut best: Option<Placed> = None;
     for order in orders(items, live) {
@@ -121,13 +121,13 @@ fn pack(items: &[Item], live: &[u64], enough: u64, limits: &Limits) -> Packing {
     }
     match best {
         Some(best) => improve(items, best, enough, limits, work),
-        None => Packing { windows: Vec::new(), slots: Vec::new(), bytes: 0 },
+        None => ArenaLayout { windows: Vec::new(), slots: Vec::new(), bytes: 0 },
     }
 }
 
 /// A packing, and the order and fit with which [`place`] made it.
 struct Placed {
-    packing: Packing,
+    packing: ArenaLayout,
     order: Vec<usize>,
     fit: Fit,
 }
@@ -172,7 +172,7 @@ struct Window {
 type Candidate = (u64, u64, usize, u64);
 
 /// Places `items` one by one in `order`.
-fn place(items: &[Item], order: &[usize], fit: Fit, limits: &Limits, work: &mut u64) -> Packing {
+fn place(items: &[Item], order: &[usize], fit: Fit, limits: &Limits, work: &mut u64) -> ArenaLayout {
     let mut windows: Vec<Window> = Vec::new();
     let mut slots = vec![Slot { window: 0, offset: 0 }; items.len()];
     for &index in order {
@@ -199,7 +199,7 @@ fn place(items: &[Item], order: &[usize], fit: Fit, limits: &Limits, work: &mut 
     }
     let windows: Vec<u64> = windows.iter().map(|window| window.bytes).collect();
     let bytes = windows.iter().sum();
-    Packing { windows, slots, bytes }
+    ArenaLayout { windows, slots, bytes }
 }
 
 /// The best offset for `item` in one window, if it fits at all.
@@ -243,7 +243,7 @@ fn lowest_or_tightest(
 ///
 /// One round takes the items that end at the top of a window and places one of them earlier; a round that
 /// made things worse is undone, one that left them equal is kept, so that plateaus are crossed.
-fn improve(items: &[Item], start: Placed, enough: u64, limits: &Limits, mut work: u64) -> Packing {
+fn improve(items: &[Item], start: Placed, enough: u64, limits: &Limits, mut work: u64) -> ArenaLayout {
     let Placed { packing: mut best, mut order, fit } = start;
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut below = |bound: usize| {

@@ -37,14 +37,14 @@ pub(super) fn edges(program: &Program) -> Vec<Reason> {
             collide(&frontiers[write.buffer].writes, write, to, Hazard::WriteWrite, &mut edges);
         }
         edges[first..].sort_unstable();
-        let mut kept = first;
+        let mut count = first;
         for index in first..edges.len() {
-            if kept == first || edges[index] != edges[kept - 1] {
-                edges[kept] = edges[index];
-                kept += 1;
+            if count == first || edges[index] != edges[count - 1] {
+                edges[count] = edges[index];
+                count += 1;
             }
         }
-        edges.truncate(kept);
+        edges.truncate(count);
         for write in &dispatch.writes {
             let frontier = &mut frontiers[write.buffer];
             frontier.reads.retain(|seen| !is_covered(seen, write));

@@ -142,7 +142,7 @@ fn between(graph: &Graph, earliest: &[usize], latest: &[usize], random: &mut u64
 type Cost = (u64, u128);
 
 /// A change of one buffer's lifetime: `bytes` more (or fewer) over the levels `first..=last`.
-struct Piece {
+struct LiveChange {
     first: usize,
     last: usize,
     bytes: i128,
@@ -231,20 +231,20 @@ impl<'a> Search<'a> {
             return false;
         }
         let Some(moves) = self.closure(dispatch, target) else { return false };
-        let pieces = self.pieces(&moves);
-        let first = pieces.iter().map(|piece| piece.first).min();
-        let last = pieces.iter().map(|piece| piece.last).max();
+        let changes = self.changes(&moves);
+        let first = changes.iter().map(|change| change.first).min();
+        let last = changes.iter().map(|change| change.last).max();
         let (Some(first), Some(last)) = (first, last) else { return false };
         self.work += (last - first) as u64;
         // Differences between neighbouring levels, summed up below.
-        let mut change = vec![0i128; last - first + 2];
-        for piece in &pieces {
-            change[piece.first - first] += piece.bytes;
-            change[piece.last + 1 - first] -= piece.bytes;
+        let mut deltas = vec![0i128; last - first + 2];
+        for change in &changes {
+            deltas[change.first - first] += change.bytes;
+            deltas[change.last + 1 - first] -= change.bytes;
         }
         let (mut old_peak, mut new_peak, mut area, mut sum) = (0, 0, 0, 0);
-        for (level, change) in (first..=last).zip(&change) {
-            sum += change;
+        for (level, delta) in (first..=last).zip(&deltas) {
+            sum += delta;
             if sum != 0 {
                 let old = i128::from(self.live[level]);
                 old_peak = old_peak.max(old);
@@ -256,8 +256,8 @@ impl<'a> Search<'a> {
             return false;
         }
         let mut sum = 0;
-        for (level, change) in (first..=last).zip(&change) {
-            sum += change;
+        for (level, delta) in (first..=last).zip(&deltas) {
+            sum += delta;
             let live = i128::from(self.live[level]) + sum;
             self.live[level] = u64::try_from(live).expect("invariant: live bytes are a sum of sizes");
         }
@@ -297,7 +297,7 @@ impl<'a> Search<'a> {
     }
 
     /// How the lifetimes of arena buffers change under `moves`.
-    fn pieces(&mut self, moves: &[(usize, usize)]) -> Vec<Piece> {
+    fn changes(&mut self, moves: &[(usize, usize)]) -> Vec<LiveChange> {
         let mut buffers: Vec<usize> =
             moves.iter().flat_map(|&(dispatch, _)| self.graph.touches[dispatch].iter().copied()).collect();
         buffers.sort_unstable();
@@ -306,7 +306,7 @@ impl<'a> Search<'a> {
             Ok(index) => moves[index].1,
             Err(_) => self.level[user],
         };
-        let mut pieces = Vec::new();
+        let mut changes = Vec::new();
         for buffer in buffers {
             let users = &self.graph.users[buffer];
             self.work += users.len() as u64;
@@ -314,24 +314,24 @@ impl<'a> Search<'a> {
             let new = span(users.iter().map(|&user| moved(user)));
             let (Some(old), Some(new)) = (old, new) else { continue };
             let bytes = i128::from(self.graph.bytes[buffer]);
-            difference(new, old, bytes, &mut pieces);
-            difference(old, new, -bytes, &mut pieces);
+            difference(new, old, bytes, &mut changes);
+            difference(old, new, -bytes, &mut changes);
         }
-        pieces
+        changes
     }
 }
 
-/// Adds a piece for each part of `a` outside of `b`; both are inclusive ranges.
-fn difference(a: (usize, usize), b: (usize, usize), bytes: i128, pieces: &mut Vec<Piece>) {
+/// Adds a change for each part of `a` outside of `b`; both are inclusive ranges.
+fn difference(a: (usize, usize), b: (usize, usize), bytes: i128, changes: &mut Vec<LiveChange>) {
     if a.1 < b.0 || b.1 < a.0 {
-        pieces.push(Piece { first: a.0, last: a.1, bytes });
+        changes.push(LiveChange { first: a.0, last: a.1, bytes });
         return;
     }
     if a.0 < b.0 {
-        pieces.push(Piece { first: a.0, last: b.0 - 1, bytes });
+        changes.push(LiveChange { first: a.0, last: b.0 - 1, bytes });
     }
     if b.1 < a.1 {
-        pieces.push(Piece { first: b.1 + 1, last: a.1, bytes });
+        changes.push(LiveChange { first: b.1 + 1, last: a.1, bytes });
     }
 }
 

@@ -2,7 +2,7 @@
 //! tile in shared memory and writes the result to shared memory. Without subgroup operations, one invocation does it.
 
 use minijinja::context;
-use tallow_ir::form::{ContractionForm, results_fit};
+use tallow_ir::form::{ContractionForm, reductions_fit_shared_memory};
 use tallow_ir::{Dim, NodeId, Shape};
 
 use super::plan::Matvec;
@@ -22,7 +22,7 @@ fn arrays(
     let m = form.m.as_const().unwrap_or(1) as u32;
     let mut found: Vec<(String, Glsl, u32)> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
-        let Some(runs) = &segment.runs else { continue };
+        let Some(runs) = &segment.column_groups else { continue };
         for (i, (id, _)) in runs.reduces.iter().enumerate() {
             let (name, ty) = array(e, i, *id)?;
             let count = m * (tile / runs.columns);
@@ -70,11 +70,11 @@ pub(crate) fn lines(
     number: usize,
 ) -> Result<String, CodegenError> {
     let (form, segment, tile) = (mv.form, &mv.form.segments[number], mv.tiles[number]);
-    let Some(runs) = &segment.runs else { return Ok(String::new()) };
+    let Some(runs) = &segment.column_groups else { return Ok(String::new()) };
     let Some(count) = segment.n.div_exact(&Dim::constant(runs.columns.into())) else {
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
     };
-    if !results_fit(e.body, form, e.caps) {
+    if !reductions_fit_shared_memory(e.body, form, e.caps) {
         return Err(CodegenError::Node(e.body.node_text(segment.anchors[0])));
     }
     let all = Shape::new(vec![form.batch.numel(), form.m.clone(), count.clone()]);

@@ -2,7 +2,7 @@
 //! latency.
 
 use tallow_ir::access::param_reads;
-use tallow_ir::form::{Segment, output_root, rounded_root};
+use tallow_ir::form::{Segment, output_root, quantized_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Shape, Value};
 
@@ -87,7 +87,7 @@ fn reads(e: &mut Emitter<'_>, mv: &Matvec<'_>, segment: &Segment, own: [AtomId; 
     let linear = e.atoms.flatten(&[mv.batch.clone(), row, column], &all);
     let mut found = vec![];
     for output in &segment.outputs {
-        let root = rounded_root(e.body, *output).unwrap_or_else(|| output_root(e.body, *output));
+        let root = quantized_root(e.body, *output).unwrap_or_else(|| output_root(e.body, *output));
         let at = e.atoms.unflatten(&linear, &e.body.ty(root).shape);
         for read in param_reads(e.body, root, &at, &mut e.atoms) {
             if !found.contains(&read) {

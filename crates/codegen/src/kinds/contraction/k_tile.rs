@@ -172,7 +172,7 @@ pub(crate) fn text(
 ) -> Result<Text, CodegenError> {
     // The conversion to f16 already does this rounding.
     let value = match tile.layout {
-        Layout::Halves => matrix::rounded(e.body, value).unwrap_or(value),
+        Layout::Halves => matrix::rounded_to_f16(e.body, value).unwrap_or(value),
         Layout::Vectors(_) => value,
     };
     let mut all = vec![];

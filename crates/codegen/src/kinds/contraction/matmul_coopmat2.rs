@@ -7,7 +7,7 @@
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{ApiVersion, COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
-use tallow_ir::form::{ContractionForm, Segment, rounded_root};
+use tallow_ir::form::{ContractionForm, Segment, quantized_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
 
@@ -42,7 +42,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
     let caps = e.caps;
     let stored_once = |output: usize| {
         let value = e.body.outputs()[output].value;
-        matches!(e.body.op(value), Op::StateUpdate { .. }) || rounded_root(e.body, output).is_some()
+        matches!(e.body.op(value), Op::StateUpdate { .. }) || quantized_root(e.body, output).is_some()
     };
     let plain = |s: &Segment| !s.staged && !s.outputs.iter().any(|output| stored_once(*output));
     let possible = caps.cooperative_matrix2
@@ -215,7 +215,7 @@ fn load(
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Operand, CodegenError> {
     // The load converts to f16, which already does this rounding.
-    let value = matrix::rounded(e.body, value).unwrap_or(value);
+    let value = matrix::rounded_to_f16(e.body, value).unwrap_or(value);
     let [own, k] = [extent, &form.k].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
     let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
     for along_k in [true, false] {

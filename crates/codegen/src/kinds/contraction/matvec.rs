@@ -27,7 +27,7 @@ use crate::schedule::Schedule;
 
 /// Where a contraction's kernel reads its activations.
 fn source(e: &Emitter<'_>, form: &ContractionForm) -> Source {
-    if let Some(id) = dot::rounding(e.body, form.lhs) {
+    if let Some(id) = dot::quantize_node(e.body, form.lhs) {
         return Source::Bytes(e.body.node(id).operands[0]);
     }
     match dot::blocks(e.body, form.lhs).filter(|_| dot::supported(e.body, form, e.caps)) {

@@ -1,7 +1,7 @@
 //! Stores of a contraction's results.
 
 use tallow_ir::Shape;
-use tallow_ir::form::{ContractionForm, Segment, output_root, rounded_root};
+use tallow_ir::form::{ContractionForm, Segment, output_root, quantized_root};
 use tallow_ir::index::Index;
 
 use crate::blocks::quantize_results;
@@ -21,7 +21,7 @@ pub(crate) fn stores(
     let linear = e.atoms.flatten(&[at[0].clone(), at[1].clone(), at[2].clone()], &all);
     let mut waiting = 0;
     for output in &segment.outputs {
-        if let Some(rounded) = rounded_root(e.body, *output) {
+        if let Some(rounded) = quantized_root(e.body, *output) {
             let at = e.atoms.unflatten(&linear, &e.body.ty(rounded).shape);
             let x = e.value(rounded, &at)?;
             if !quantize_results::each(e, *output, buffers[*output], &linear, &x.text)? {

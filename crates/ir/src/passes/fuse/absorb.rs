@@ -193,8 +193,8 @@ pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 let computed = |v: &Value| c.class[v.node.index()] != Class::Leaf;
                 external(c, id).into_iter().filter(computed).collect()
             };
-            let (own, theirs) = (results(c, id), results(c, other));
-            if own == theirs
+            let (read, read_by_other) = (results(c, id), results(c, other));
+            if read == read_by_other
                 && let Some(united) = unite(c, other, id)?
             {
                 id = united;

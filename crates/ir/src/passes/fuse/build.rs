@@ -72,9 +72,9 @@ pub(super) fn copy_awaited_blocks(graph: &Graph) -> Result<Graph, GraphError> {
         if !operands.iter().any(waits) {
             return Ok(None);
         }
-        let rounded = fresh_copy(new, new.node(source.node).operands[0])?;
+        let unquantized = fresh_copy(new, new.node(source.node).operands[0])?;
         let mut operands = operands.to_vec();
-        operands[1] = new.add(Op::Quantize(format), &[rounded])?;
+        operands[1] = new.add(Op::Quantize(format), &[unquantized])?;
         new.add(node.op.clone(), &operands).map(Some)
     })
 }

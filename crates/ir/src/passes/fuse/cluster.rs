@@ -176,7 +176,7 @@ impl<'a> Clusters<'a> {
     /// successors move backwards (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs",
     /// 2006).
     pub fn merge(&mut self, a: usize, b: usize, kind: FusionKind) -> Option<usize> {
-        let place = self.place_of_union(a, b)?;
+        let position = self.position_of_union(a, b)?;
         let (to, from) = if self.get(a).nodes.len() >= self.get(b).nodes.len() { (a, b) } else { (b, a) };
         let moved = self.remove(from)?;
         moved.nodes.iter().for_each(|n| self.member[n.index()].push(to));
@@ -184,43 +184,45 @@ impl<'a> Clusters<'a> {
             cluster.kind = kind;
             cluster.nodes.extend(moved.nodes);
         }
-        self.order[to] = place;
+        self.order[to] = position;
         Some(to)
     }
 
     /// As [`Clusters::merge`], for clusters that may share nodes, and with a new id; `nodes` are those of both.
     pub fn unite(&mut self, a: usize, b: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> Option<usize> {
-        let place = self.place_of_union(a, b)?;
+        let position = self.position_of_union(a, b)?;
         self.remove(a);
         self.remove(b);
         let id = self.add(kind, nodes);
-        self.order[id] = place;
+        self.order[id] = position;
         Some(id)
     }
 
     /// Frees a position in the order for the union of two clusters, and returns it. `None` if a path through others
     /// leads from one to the other.
-    fn place_of_union(&mut self, a: usize, b: usize) -> Option<u32> {
-        let (early, late) = if self.order[a] < self.order[b] { (a, b) } else { (b, a) };
+    fn position_of_union(&mut self, a: usize, b: usize) -> Option<u32> {
+        let (former, latter) = if self.order[a] < self.order[b] { (a, b) } else { (b, a) };
         // Searching from the smaller cluster is cheaper. If no cluster is in between, nothing moves.
-        if self.get(early).nodes.len() > self.get(late).nodes.len() {
-            if self.between(late, early, Clusters::predecessors)?.is_empty() {
-                return Some(self.order[early]);
+        if self.get(former).nodes.len() > self.get(latter).nodes.len() {
+            if self.between(latter, former, Clusters::predecessors)?.is_empty() {
+                return Some(self.order[former]);
             }
-        } else if self.between(early, late, Clusters::successors)?.is_empty() {
-            return Some(self.order[late]);
+        } else if self.between(former, latter, Clusters::successors)?.is_empty() {
+            return Some(self.order[latter]);
         }
-        let mut first = self.between(late, early, Clusters::predecessors)?;
-        let mut second = self.between(early, late, Clusters::successors)?;
+        let mut first = self.between(latter, former, Clusters::predecessors)?;
+        let mut second = self.between(former, latter, Clusters::successors)?;
         let by_order = |ids: &mut Vec<usize>| ids.sort_by_key(|c| self.order[*c]);
         by_order(&mut first);
         by_order(&mut second);
-        let all = first.iter().chain([&early, &late]).chain(&second);
-        let mut places: Vec<u32> = all.map(|c| self.order[*c]).collect();
-        places.sort_unstable();
-        let middle = places[first.len()];
-        for (id, place) in first.iter().zip(&places).chain(second.iter().rev().zip(places.iter().rev())) {
-            self.order[*id] = *place;
+        let all = first.iter().chain([&former, &latter]).chain(&second);
+        let mut positions: Vec<u32> = all.map(|c| self.order[*c]).collect();
+        positions.sort_unstable();
+        let middle = positions[first.len()];
+        for (id, position) in
+            first.iter().zip(&positions).chain(second.iter().rev().zip(positions.iter().rev()))
+        {
+            self.order[*id] = *position;
         }
         Some(middle)
     }
@@ -384,25 +386,25 @@ impl<'a> Clusters<'a> {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
         match self.forms.of(kind, body, self.caps) {
-            Ok(Some(shared)) if nodes.len() > 1 && bindings + shared.places <= limit => {
-                Ok(Err(Reason(format!("{} workgroups share a row", shared.parts))))
+            Ok(Some(split)) if nodes.len() > 1 && bindings + split.bindings <= limit => {
+                Ok(Err(Reason(format!("{} workgroups share a row", split.slices))))
             }
-            found => Ok(found.map(|_| ())),
+            legality => Ok(legality.map(|_| ())),
         }
     }
 
     /// If `node` updates a block state: the node that quantizes the blocks. It must be in the same kernel, as no kernel
     /// copies blocks.
-    pub fn rounding_of(&self, node: NodeId) -> Option<NodeId> {
+    pub fn quantize_of_update(&self, node: NodeId) -> Option<NodeId> {
         let n = self.graph.node(node);
         let blocks = matches!(n.types[0].dtype, DType::Block(_)) && matches!(n.op, Op::StateUpdate { .. });
         blocks.then(|| n.operands[1].node)
     }
 
     /// True for a quantization that only state updates need: their kernels repeat it.
-    pub fn is_made_again(&self, node: NodeId) -> bool {
+    pub fn is_recomputed(&self, node: NodeId) -> bool {
         let users = &self.users[node.index()];
-        let by_all = || users.iter().all(|user| self.rounding_of(*user) == Some(node));
+        let by_all = || users.iter().all(|user| self.quantize_of_update(*user) == Some(node));
         !users.is_empty() && !self.is_output[node.index()] && by_all()
     }
 
@@ -474,10 +476,10 @@ fn topological(next: &[Vec<usize>]) -> Vec<u32> {
     next.iter().flatten().for_each(|n| waits[*n] += 1);
     let ready = (0..next.len()).filter(|n| waits[*n] == 0);
     let mut ready: BinaryHeap<Reverse<usize>> = ready.map(Reverse).collect();
-    let mut place = vec![u32::MAX; next.len()];
+    let mut position = vec![u32::MAX; next.len()];
     let mut count = 0;
     while let Some(Reverse(one)) = ready.pop() {
-        place[one] = count;
+        position[one] = count;
         count += 1;
         for later in &next[one] {
             waits[*later] -= 1;
@@ -486,9 +488,9 @@ fn topological(next: &[Vec<usize>]) -> Vec<u32> {
             }
         }
     }
-    let left = place.iter_mut().filter(|p| **p == u32::MAX);
+    let left = position.iter_mut().filter(|p| **p == u32::MAX);
     left.zip(count..).for_each(|(p, n)| *p = n);
-    place
+    position
 }
 
 /// By node: whether it depends on `update`.
@@ -570,8 +572,8 @@ fn classes(graph: &Graph) -> Vec<Class> {
             for v in &node.operands {
                 let through =
                     if class[v.node.index()] == Class::Inline { &old[v.node.index()][..] } else { &[] };
-                let own = updates.contains_key(v).then_some(v);
-                for version in through.iter().chain(own) {
+                let overwritten = updates.contains_key(v).then_some(v);
+                for version in through.iter().chain(overwritten) {
                     if !read.contains(version) {
                         read.push(*version);
                     }
@@ -579,11 +581,11 @@ fn classes(graph: &Graph) -> Vec<Class> {
             }
         }
         // A view of an old state version must be copied if a reader depends on the update.
-        let mut is_late = |update: &NodeId| {
+        let mut has_later_reader = |update: &NodeId| {
             let waits = waits.entry(*update).or_insert_with(|| waits_for(graph, *update));
             users[id.index()].iter().any(|u| waits[u.index()])
         };
-        let copied = read.iter().flat_map(|version| &updates[version]).any(&mut is_late);
+        let copied = read.iter().flat_map(|version| &updates[version]).any(&mut has_later_reader);
         class.push(if copied { Class::Point } else { one });
         old.push(if copied { vec![] } else { read });
     }

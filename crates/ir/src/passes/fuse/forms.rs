@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::caps::DeviceCaps;
 use crate::dot;
-use crate::form::{Form, Reason, form, results_fit};
+use crate::form::{Form, Reason, form, reductions_fit_shared_memory};
 use crate::fusion::FusionKind;
 use crate::graph::Graph;
 
@@ -16,22 +16,22 @@ const MOST: usize = 4096;
 
 /// A row kernel that is better split into several kernels: workgroups per row, and bindings for their partials.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shared {
-    pub parts: u32,
-    pub places: u64,
+pub(super) struct SplitRow {
+    pub slices: u32,
+    pub bindings: u64,
 }
 
-type Found = Result<Option<Shared>, Reason>;
+type Legality = Result<Option<SplitRow>, Reason>;
 
 /// Legality of bodies as kernels of a kind, on one device.
 #[derive(Default)]
 pub(super) struct Forms {
-    known: RefCell<HashMap<(FusionKind, Graph), Found, RandomState>>,
+    known: RefCell<HashMap<(FusionKind, Graph), Legality, RandomState>>,
 }
 
 impl Forms {
     /// Whether `body` is a legal kernel of `kind` on the device, and whether it is better split.
-    pub fn of(&self, kind: FusionKind, body: Graph, caps: &DeviceCaps) -> Found {
+    pub fn of(&self, kind: FusionKind, body: Graph, caps: &DeviceCaps) -> Legality {
         let key = (kind, body);
         if let Some(found) = self.known.borrow().get(&key) {
             return found.clone();
@@ -46,12 +46,12 @@ impl Forms {
     }
 }
 
-fn judge(kind: FusionKind, body: &Graph, caps: &DeviceCaps) -> Found {
+fn judge(kind: FusionKind, body: &Graph, caps: &DeviceCaps) -> Legality {
     let form = form(kind, body)?;
     computable(body, &form, caps)?;
     Ok(match form {
-        Form::Row(rows) if rows.better_apart(body) => {
-            rows.parts().map(|parts| Shared { parts, places: rows.meeting_places() })
+        Form::Row(rows) if rows.is_better_unfused(body) => {
+            rows.slices().map(|slices| SplitRow { slices, bindings: rows.partial_bindings() })
         }
         _ => None,
     })
@@ -60,10 +60,12 @@ fn judge(kind: FusionKind, body: &Graph, caps: &DeviceCaps) -> Found {
 /// Whether the device supports the kernel's quantization of its left operand, or its reduction of results.
 fn computable(body: &Graph, form: &Form, caps: &DeviceCaps) -> Result<(), Reason> {
     match form {
-        Form::Contraction(c) if dot::rounding(body, c.lhs).is_some() && !dot::supported(body, c, caps) => {
+        Form::Contraction(c)
+            if dot::quantize_node(body, c.lhs).is_some() && !dot::supported(body, c, caps) =>
+        {
             Err(Reason("no integer dot products with these weights on this device".into()))
         }
-        Form::Contraction(c) if !results_fit(body, c, caps) => {
+        Form::Contraction(c) if !reductions_fit_shared_memory(body, c, caps) => {
             Err(Reason("no shared memory for the results that are reduced".into()))
         }
         _ => Ok(()),

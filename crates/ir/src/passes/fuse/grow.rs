@@ -22,12 +22,12 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             // Producers of a matmul or attention stay separate for now: `absorb` decides on prologues.
             Class::Anchor(kind) => (kind, false),
         };
-        let mut own = c.add(kind, BTreeSet::from([id]));
+        let mut cluster = c.add(kind, BTreeSet::from([id]));
         if !joins {
             continue;
         }
-        if let Some(rounding) = c.rounding_of(id) {
-            with_blocks(c, own, rounding)?;
+        if let Some(quantize) = c.quantize_of_update(id) {
+            with_blocks(c, cluster, quantize)?;
             continue;
         }
         let mut with: BTreeSet<NodeId> = c.sources[id.index()].iter().map(|v| v.node).collect();
@@ -41,11 +41,11 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         // Latest first: the last one computed cannot depend on anything after it.
         for node in with.into_iter().rev() {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
-            if other != own
-                && let Some(kind) = mergeable(c, own, other)?
-                && let Some(merged) = c.merge(own, other, kind)
+            if other != cluster
+                && let Some(kind) = mergeable(c, cluster, other)?
+                && let Some(merged) = c.merge(cluster, other, kind)
             {
-                own = merged;
+                cluster = merged;
             }
         }
     }
@@ -53,14 +53,14 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 }
 
 /// The kind of the union, if the anchors of both can share a kernel.
-fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
-    let (a, b) = (c.get(own), c.get(other));
+fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<FusionKind>, GraphError> {
+    let (a, b) = (c.get(id), c.get(other));
     if a.nodes.len() + b.nodes.len() > LONGEST_KERNEL {
         return Ok(None);
     }
     let kind = match (a.kind, b.kind) {
         // The kernel that quantizes blocks also writes them into the state.
-        (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, own, other) => FusionKind::Quantize,
+        (FusionKind::Map, FusionKind::Quantize) if writes_blocks(c, id, other) => FusionKind::Quantize,
         // These kernels have no epilogue.
         (
             FusionKind::Map,
@@ -81,7 +81,7 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
                 !c.is_output[n.index()]
                     && c.users[n.index()].iter().all(|u| a.nodes.contains(u) || b.nodes.contains(u))
             });
-            if !feeds_only || feeds_anchor(c, own, other) {
+            if !feeds_only || feeds_anchor(c, id, other) {
                 return Ok(None);
             }
             k
@@ -95,7 +95,7 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
         let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();
         let (body, _) = c.body(&nodes, &[])?;
         if let Err(why) = form::anchors_fit(kind, &body) {
-            let line = format!("{} and {} stay apart: {why}", c.name(own), c.name(other));
+            let line = format!("{} and {} stay apart: {why}", c.name(id), c.name(other));
             c.log.push(line);
             return Ok(None);
         }
@@ -103,27 +103,27 @@ fn mergeable(c: &mut Clusters<'_>, own: usize, other: usize) -> Result<Option<Fu
     Ok(Some(kind))
 }
 
-/// Moves the update of a block state (cluster `own`) into the kernel of node `rounding`, which quantizes the blocks, or
-/// else repeats the quantization in `own`. (Row indices are absorbed later, see `absorb`.)
-fn with_blocks(c: &mut Clusters<'_>, own: usize, rounding: NodeId) -> Result<(), GraphError> {
-    if let Some(other) = c.member[rounding.index()].first().copied()
-        && let Some(kind) = mergeable(c, own, other)?
-        && c.merge(own, other, kind).is_some()
+/// Moves the update of a block state (cluster `id`) into the kernel of node `quantize`, which quantizes the blocks, or
+/// else repeats the quantization in `id`. (Row indices are absorbed later, see `absorb`.)
+fn with_blocks(c: &mut Clusters<'_>, id: usize, quantize: NodeId) -> Result<(), GraphError> {
+    if let Some(other) = c.member[quantize.index()].first().copied()
+        && let Some(kind) = mergeable(c, id, other)?
+        && c.merge(id, other, kind).is_some()
     {
         return Ok(());
     }
-    if c.is_made_again(rounding) {
-        let mut nodes = c.get(own).nodes.clone();
-        nodes.insert(rounding);
-        c.replace(own, FusionKind::Quantize, nodes);
+    if c.is_recomputed(quantize) {
+        let mut nodes = c.get(id).nodes.clone();
+        nodes.insert(quantize);
+        c.replace(id, FusionKind::Quantize, nodes);
     }
     Ok(())
 }
 
-/// True if `own` only writes blocks that `other` quantizes, into states that `other` does not write.
-fn writes_blocks(c: &Clusters<'_>, own: usize, other: usize) -> bool {
+/// True if `id` only writes blocks that `other` quantizes, into states that `other` does not write.
+fn writes_blocks(c: &Clusters<'_>, id: usize, other: usize) -> bool {
     let blocks = &c.get(other).nodes;
-    c.get(own).nodes.iter().all(|n| {
+    c.get(id).nodes.iter().all(|n| {
         let node = c.graph.node(*n);
         matches!(node.op, Op::StateUpdate { .. })
             && blocks.contains(&node.operands[1].node)
@@ -131,16 +131,16 @@ fn writes_blocks(c: &Clusters<'_>, own: usize, other: usize) -> bool {
     })
 }
 
-/// True if an anchor of `own` reads from `other`.
-fn feeds_anchor(c: &Clusters<'_>, own: usize, other: usize) -> bool {
-    let anchors = c.get(own).nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
+/// True if an anchor of `id` reads from `other`.
+fn feeds_anchor(c: &Clusters<'_>, id: usize, other: usize) -> bool {
+    let anchors = c.get(id).nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
     let mut todo: Vec<NodeId> = anchors.copied().collect();
     while let Some(node) = todo.pop() {
         for v in &c.sources[node.index()] {
             if c.get(other).nodes.contains(&v.node) {
                 return true;
             }
-            if c.get(own).nodes.contains(&v.node) {
+            if c.get(id).nodes.contains(&v.node) {
                 todo.push(v.node);
             }
         }

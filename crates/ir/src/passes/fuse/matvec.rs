@@ -21,7 +21,7 @@ const MORE_BYTES: u64 = 384 << 10;
 
 /// As [`MORE_BYTES`], in order to quantize its results. This saves each consumer about 1.5 us and costs the matvec 0.3
 /// us.
-const MORE_BYTES_TO_ROUND: u64 = 64 << 10;
+const MORE_BYTES_TO_QUANTIZE: u64 = 64 << 10;
 
 /// Phase 6: a matvec computes reductions over groups of its columns, and what depends on them, in its epilogue.
 pub(super) fn reductions_of_results(c: &mut Clusters<'_>) -> Result<(), GraphError> {
@@ -58,27 +58,27 @@ fn feeds_one_matvec(c: &Clusters<'_>, id: usize) -> bool {
             _ => _ = readers.insert(reader),
         }
     }
-    let kept = c.get(id).nodes.iter().any(|n| c.is_output[n.index()]);
-    !kept && readers.len() == 1 && readers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
+    let is_output = c.get(id).nodes.iter().any(|n| c.is_output[n.index()]);
+    !is_output && readers.len() == 1 && readers.iter().all(|k| c.get(*k).kind == FusionKind::Matvec)
 }
 
 /// Why wider tiles of matvec `id`, needed to reduce its results in `row`, cost more than a separate kernel: one
 /// workgroup would read too many weights beyond its even share.
 fn too_wide(c: &Clusters<'_>, id: usize, row: usize) -> Result<Option<String>, GraphError> {
-    beyond_share(c, [id, row], MORE_BYTES, |_, s| s.runs.as_ref().map(|_| s.tile.into()))
+    beyond_share(c, [id, row], MORE_BYTES, |_, s| s.column_groups.as_ref().map(|_| s.tile.into()))
 }
 
-/// As [`too_wide`], for tiles of whole blocks that kernel `rounding` quantizes: a workgroup's share of the columns,
+/// As [`too_wide`], for tiles of whole blocks that kernel `quantize` quantizes: a workgroup's share of the columns,
 /// rounded up to tiles.
 fn too_expensive_to_quantize(
     c: &Clusters<'_>,
     id: usize,
-    rounding: usize,
+    quantize: usize,
 ) -> Result<Option<String>, GraphError> {
-    beyond_share(c, [id, rounding], MORE_BYTES_TO_ROUND, |body, s| {
-        let rounds = s.outputs.iter().any(|output| form::rounded_root(body, *output).is_some());
+    beyond_share(c, [id, quantize], MORE_BYTES_TO_QUANTIZE, |body, s| {
+        let quantizes = s.outputs.iter().any(|output| form::quantized_root(body, *output).is_some());
         let share = (s.n.max_value().max(0) as u64).div_ceil(workgroups_to_fill(c.caps).into());
-        rounds.then(|| share.next_multiple_of(s.tile.into()))
+        quantizes.then(|| share.next_multiple_of(s.tile.into()))
     })
 }
 
@@ -125,7 +125,7 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
             continue;
         }
         let mut producers = BTreeSet::new();
-        for source in rounded_from(c, id) {
+        for source in quantized_sources(c, id) {
             producers.extend(c.member[source.node.index()].iter().copied());
         }
         let Some(only) = producers.first().copied().filter(|_| producers.len() == 1) else { continue };
@@ -146,11 +146,11 @@ pub(super) fn results_to_blocks(c: &mut Clusters<'_>) -> Result<(), GraphError> 
 }
 
 /// Values that a cluster reads from buffers and quantizes, without the indices of the rows to write.
-fn rounded_from(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
+fn quantized_sources(c: &Clusters<'_>, id: usize) -> BTreeSet<Value> {
     let nodes = &c.get(id).nodes;
-    let rounds = |n: &NodeId| matches!(c.graph.node(*n).op, Op::Quantize(_));
+    let is_quantize = |n: &NodeId| matches!(c.graph.node(*n).op, Op::Quantize(_));
     let (mut todo, mut found): (Vec<NodeId>, _) =
-        (nodes.iter().copied().filter(rounds).collect(), BTreeSet::new());
+        (nodes.iter().copied().filter(is_quantize).collect(), BTreeSet::new());
     while let Some(node) = todo.pop() {
         for v in &c.sources[node.index()] {
             if found.insert(*v) && nodes.contains(&v.node) {
@@ -168,7 +168,7 @@ fn feeds_matvecs_only(c: &Clusters<'_>, id: usize) -> bool {
 }
 
 /// Phase 8: quantization of activations that only matvecs read is repeated in each of them.
-pub(super) fn rounding_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+pub(super) fn quantize_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
         if c.clusters[id].is_none() || c.get(id).kind != FusionKind::Quantize {
             continue;

@@ -14,11 +14,11 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     todo.reverse();
     while let Some(id) = todo.pop() {
         let Some(out) = split(c, id)? else { continue };
-        let Some(whole) = c.remove(id) else { continue };
-        let rest: BTreeSet<NodeId> = whole.nodes.difference(&out).copied().collect();
+        let Some(cluster) = c.remove(id) else { continue };
+        let rest: BTreeSet<NodeId> = cluster.nodes.difference(&out).copied().collect();
         let mut parts = vec![];
         for mut part in [rest, out] {
-            let made: Vec<NodeId> = part.iter().filter_map(|n| c.rounding_of(*n)).collect();
+            let made: Vec<NodeId> = part.iter().filter_map(|n| c.quantize_of_update(*n)).collect();
             part.extend(made);
             parts.push(c.add(c.kind_of(&part), part));
         }
@@ -28,8 +28,9 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         if c.successors(parts[0]).contains(&parts[1]) && c.successors(parts[1]).contains(&parts[0]) {
             for part in parts {
                 for node in c.remove(part).map(|p| p.nodes).unwrap_or_default() {
-                    let alone: BTreeSet<NodeId> = [node].into_iter().chain(c.rounding_of(node)).collect();
-                    if !c.is_made_again(node) {
+                    let alone: BTreeSet<NodeId> =
+                        [node].into_iter().chain(c.quantize_of_update(node)).collect();
+                    if !c.is_recomputed(node) {
                         c.add(c.kind_of(&alone), alone);
                     }
                 }
@@ -46,7 +47,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, GraphError> {
     let cluster = c.get(id).clone();
     // An update of a block state cannot be separated from the node that quantizes the blocks.
-    let pair = |n: &NodeId| c.rounding_of(*n).is_some_and(|made| cluster.nodes.contains(&made));
+    let pair = |n: &NodeId| c.quantize_of_update(*n).is_some_and(|made| cluster.nodes.contains(&made));
     if cluster.nodes.len() == 1 || (cluster.nodes.len() == 2 && cluster.nodes.iter().any(pair)) {
         return Ok(None);
     }
@@ -56,7 +57,7 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
     };
     // The first output that the loop cannot write together with the previous ones.
     let anchors = anchors_needed(c, &cluster.nodes);
-    let mut kept: Vec<NodeId> = vec![];
+    let mut outputs: Vec<NodeId> = vec![];
     let mut culprit = None;
     let row = cluster.kind == FusionKind::Row;
     // Whether a node is, or depends on, an anchor of the cluster.
@@ -70,10 +71,10 @@ fn split(c: &mut Clusters<'_>, id: usize) -> Result<Option<BTreeSet<NodeId>>, Gr
         order.sort_by_key(|escape| !waits(c, *escape));
     }
     for escape in &order {
-        kept.push(*escape);
-        let mut needed = upstream(c, &cluster.nodes, &kept);
-        needed.extend(&kept);
-        if c.legal_with(c.kind_of(&needed), &needed, &kept)?.is_err() {
+        outputs.push(*escape);
+        let mut needed = upstream(c, &cluster.nodes, &outputs);
+        needed.extend(&outputs);
+        if c.legal_with(c.kind_of(&needed), &needed, &outputs)?.is_err() {
             culprit = Some(*escape);
             break;
         }

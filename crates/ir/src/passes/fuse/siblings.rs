@@ -13,18 +13,18 @@ use crate::graph::{GraphError, NodeId, Value};
 use crate::op::Op;
 
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    let mut parts = vec![];
-    for (first, later) in meet(c)? {
-        parts.extend(cut(c, first, later));
+    let mut cuts = vec![];
+    for (first, later) in merge_siblings(c)? {
+        cuts.extend(cut(c, first, later));
     }
-    if parts.is_empty() {
+    if cuts.is_empty() {
         return Ok(());
     }
     c.put_in_order();
-    for Cut { first, rest, waiting } in parts {
-        settle(c, [first, rest], waiting)?;
+    for Cut { first, rest, dependent } in cuts {
+        attach(c, [first, rest], dependent)?;
     }
-    meet(c).map(|_| ())
+    merge_siblings(c).map(|_| ())
 }
 
 /// An epilogue that was cut.
@@ -34,7 +34,7 @@ struct Cut {
     /// The matmuls, and the independent part of the epilogue.
     rest: usize,
     /// The dependent part.
-    waiting: usize,
+    dependent: usize,
 }
 
 /// The left operand of a cluster's matmuls.
@@ -44,7 +44,7 @@ fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
 }
 
 /// Merges siblings where possible. Returns pairs that stay apart because the later one depends on the first.
-fn meet(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
+fn merge_siblings(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
     let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
     let mut order = c.live();
     order.sort_by_key(|id| c.get(*id).nodes.first().copied());
@@ -74,16 +74,16 @@ fn meet(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
 
 /// Cuts off the part of `later`'s epilogue that depends on `first`, unless one of its matmuls does too.
 fn cut(c: &mut Clusters<'_>, first: usize, later: usize) -> Option<Cut> {
-    let (Some(_), Some(whole)) = (&c.clusters[first], &c.clusters[later]) else { return None };
+    let (Some(_), Some(cluster)) = (&c.clusters[first], &c.clusters[later]) else { return None };
     let mut waits: BTreeSet<NodeId> = BTreeSet::new();
     // Operands point backwards, so producers are visited first.
-    for node in &whole.nodes {
-        let is_late = |v: &Value| {
+    for node in &cluster.nodes {
+        let depends_on_first = |v: &Value| {
             let others = c.member[v.node.index()].iter().filter(|m| **m != first && **m != later);
             waits.contains(&v.node)
-                || !whole.nodes.contains(&v.node) && others.into_iter().any(|m| c.reaches(first, *m))
+                || !cluster.nodes.contains(&v.node) && others.into_iter().any(|m| c.reaches(first, *m))
         };
-        if c.sources[node.index()].iter().any(is_late) {
+        if c.sources[node.index()].iter().any(depends_on_first) {
             waits.insert(*node);
         }
     }
@@ -91,38 +91,38 @@ fn cut(c: &mut Clusters<'_>, first: usize, later: usize) -> Option<Cut> {
     if waits.is_empty() || anchored {
         return None;
     }
-    let rest: BTreeSet<NodeId> = whole.nodes.difference(&waits).copied().collect();
-    let home = home(c, &waits, &[first, later])?;
-    let kind = whole.kind;
-    let line = format!("{} gives what waits for {} to {}", c.name(later), c.name(first), c.name(home));
+    let rest: BTreeSet<NodeId> = cluster.nodes.difference(&waits).copied().collect();
+    let absorber = absorber(c, &waits, &[first, later])?;
+    let kind = cluster.kind;
+    let line = format!("{} gives what waits for {} to {}", c.name(later), c.name(first), c.name(absorber));
     c.log.push(line);
-    let (rest, waiting) = c.split(later, (kind, rest), (FusionKind::Map, waits));
-    Some(Cut { first, rest, waiting })
+    let (rest, dependent) = c.split(later, (kind, rest), (FusionKind::Map, waits));
+    Some(Cut { first, rest, dependent })
 }
 
 /// A kernel that `nodes` can become the epilogue of: one that they read, and not one of `without`.
-fn home(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, without: &[usize]) -> Option<usize> {
+fn absorber(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, without: &[usize]) -> Option<usize> {
     let sources = nodes.iter().flat_map(|n| &c.sources[n.index()]);
     let computed = sources.flat_map(|v| &c.member[v.node.index()]).copied();
-    let fits = |id: &usize| {
+    let can_absorb = |id: &usize| {
         let kind = c.get(*id).kind;
         !without.contains(id) && matches!(kind, FusionKind::Matvec | FusionKind::Matmul | FusionKind::Row)
     };
     // The latest one: the others are done by then.
-    computed.filter(fits).max_by_key(|id| c.get(*id).nodes.last().copied())
+    computed.filter(can_absorb).max_by_key(|id| c.get(*id).nodes.last().copied())
 }
 
 /// Makes a cut-off part the epilogue of the latest kernel that it reads and that can take it, or else of its old one.
-fn settle(c: &mut Clusters<'_>, [first, rest]: [usize; 2], waiting: usize) -> Result<(), GraphError> {
-    let mut without = vec![first, rest, waiting];
-    while let Some(home) = home(c, &c.get(waiting).nodes, &without) {
-        if unite(c, home, waiting)?.is_some() {
+fn attach(c: &mut Clusters<'_>, [first, rest]: [usize; 2], dependent: usize) -> Result<(), GraphError> {
+    let mut without = vec![first, rest, dependent];
+    while let Some(absorber) = absorber(c, &c.get(dependent).nodes, &without) {
+        if unite(c, absorber, dependent)?.is_some() {
             return Ok(());
         }
-        without.push(home);
+        without.push(absorber);
     }
     if c.clusters[rest].is_some() {
-        unite(c, rest, waiting)?;
+        unite(c, rest, dependent)?;
     }
     Ok(())
 }
