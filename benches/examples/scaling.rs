@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut best: Option<(usize, [std::time::Duration; 5])> = None;
             for _ in 0..runs {
                 let (nodes, took) = stages(family, size)?;
-                let kept = best.map_or(took, |(_, b)| std::array::from_fn(|i| b[i].min(took[i])));
-                best = Some((nodes, kept));
+                let minima = best.map_or(took, |(_, b)| std::array::from_fn(|i| b[i].min(took[i])));
+                best = Some((nodes, minima));
             }
             let Some((nodes, took)) = best else { continue };
             write!(out, "{:8} {nodes:>7} nodes", family.name())?;

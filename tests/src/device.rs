@@ -17,11 +17,14 @@ use tallow_ir::caps::OptionalFeature;
 /// There is none although `REQUIRE_VULKAN=1`.
 pub fn device() -> Option<Device> {
     static SHARED: OnceLock<Result<Device, String>> = OnceLock::new();
-    thread_local! { static OWN: OnceCell<Device> = const { OnceCell::new() } }
+    thread_local! { static PER_THREAD: OnceCell<Device> = const { OnceCell::new() } }
     let open = || Device::best_vulkan().map_err(|e| e.to_string());
-    let own = |shared: &Device| open().unwrap_or_else(|why| panic!("{shared} was opened, and again: {why}"));
+    let open_like =
+        |shared: &Device| open().unwrap_or_else(|why| panic!("{shared} was opened, and again: {why}"));
     match SHARED.get_or_init(open) {
-        Ok(shared) if is_software(shared) => Some(OWN.with(|d| d.get_or_init(|| own(shared)).clone())),
+        Ok(shared) if is_software(shared) => {
+            Some(PER_THREAD.with(|d| d.get_or_init(|| open_like(shared)).clone()))
+        }
         Ok(shared) => Some(shared.clone()),
         Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
             panic!("REQUIRE_VULKAN=1, but {why}")

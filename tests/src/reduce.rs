@@ -78,8 +78,8 @@ fn rebuilt(graph: &Graph, outputs: &[Value], cut: Option<NodeId>) -> Option<Grap
     }
     for (i, v) in outputs.iter().enumerate() {
         let value = *values[v.node.index()].get(v.result as usize)?;
-        let kept = graph.outputs().iter().any(|o| o.name.is_empty() && o.value == *v);
-        if !kept || new.keep(value).is_err() {
+        let survives = graph.outputs().iter().any(|o| o.name.is_empty() && o.value == *v);
+        if !survives || new.keep(value).is_err() {
             new.output(&format!("y{i}"), value).ok()?;
         }
     }
@@ -133,7 +133,7 @@ mod tests {
 
     /// What a failure needs of a state that is only kept stays in the state.
     #[test]
-    fn what_is_kept_stays_kept() {
+    fn nameless_outputs_survive() {
         let mut graph = Graph::new("kept");
         let x = graph.input("x", DType::F32, [4]).expect("a new name");
         let state = graph.state("s", DType::F32, [4]).expect("a new name");
@@ -142,9 +142,9 @@ mod tests {
         let next = graph.add(next, &[state, y]).expect("of one type");
         graph.keep(next).expect("a new version");
         graph.output("y", y).expect("a new name");
-        let kept = |g: &Graph| g.outputs().iter().any(|o| o.name.is_empty());
-        let small = reduce(&graph, kept);
-        assert!(kept(&small) && small.len() < graph.len(), "{small}");
+        let survives = |g: &Graph| g.outputs().iter().any(|o| o.name.is_empty());
+        let small = reduce(&graph, survives);
+        assert!(survives(&small) && small.len() < graph.len(), "{small}");
     }
 
     #[test]

@@ -56,8 +56,8 @@ fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes:
     let types: Vec<TensorType> = node.operands.iter().map(|v| graph.ty(*v).clone()).collect();
     let bindings = &module.kernels[launch.kernel].bindings;
     let position = |source: Source| {
-        let own = bindings.iter().position(|b| b.source == source)?;
-        Some(bindings[..own].iter().filter(|b| b.written == bindings[own].written).count())
+        let at = bindings.iter().position(|b| b.source == source)?;
+        Some(bindings[..at].iter().filter(|b| b.written == bindings[at].written).count())
     };
     let mut env = Env { symbols: inputs.symbols.clone(), ..Env::default() };
     let updates: HashMap<u32, u32> =

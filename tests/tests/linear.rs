@@ -33,8 +33,8 @@ fn counts(family: Family, nodes: usize) -> ([u64; 4], u64) {
     let (passes, whole) = (upto("fuse"), upto(PLAN));
     assert!(whole > passes, "{KERNELS} and {PLAN} come after the passes");
     let lookup = measure(|| {
-        let kept = std::collections::HashMap::from([(&graph, ())]);
-        assert!(kept.contains_key(&graph));
+        let cache = std::collections::HashMap::from([(&graph, ())]);
+        assert!(cache.contains_key(&graph));
     });
     ([build, passes, whole - passes, lookup.count_total], graph.len() as u64)
 }

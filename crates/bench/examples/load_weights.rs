@@ -60,8 +60,8 @@ fn row(context: &Arc<Context>, format: Format) -> Result<()> {
 /// The time of loading all matrices, of which the device keeps each.
 fn seconds<T>(load: impl Fn() -> Result<T>) -> Result<f64> {
     let start = Instant::now();
-    let kept = (0..MATRICES).map(|_| load()).collect::<Result<Vec<_>>>()?;
+    let matrices = (0..MATRICES).map(|_| load()).collect::<Result<Vec<_>>>()?;
     let seconds = start.elapsed().as_secs_f64();
-    drop(kept);
+    drop(matrices);
     Ok(seconds)
 }

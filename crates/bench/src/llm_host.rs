@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cpu_time::ThreadTime;
 use tallow_ir::Bindings;
-use tallow_models::ahead::{self, AHEAD, Steps};
+use tallow_models::in_flight::{self, MAX_IN_FLIGHT, Steps};
 use tallow_models::llama::{CHOSEN, LOGITS, POS, Rows, TOKENS};
 use tallow_runtime::executable::{Compiled, Executable, Phases};
 use tallow_runtime::record::Timing;
@@ -107,13 +107,13 @@ impl<'a> Replay<'a> {
 const FIRST: u32 = 1;
 
 /// Replays that take turns, from an empty context, each submitted before the tokens of those ahead of it are waited for.
-struct Turns<'a> {
-    replays: [Replay<'a>; AHEAD],
+struct Pipeline<'a> {
+    replays: [Replay<'a>; MAX_IN_FLIGHT],
     /// How many may be under way.
     most: usize,
 }
 
-impl Steps for Turns<'_> {
+impl Steps for Pipeline<'_> {
     /// The replay and its run.
     type Run = (usize, u64);
     type Output = u32;
@@ -138,12 +138,13 @@ impl Steps for Turns<'_> {
 pub fn greedy(context: &Arc<Context>, model: &Model, options: &Options, row: &mut Row) -> Result<Dispatches> {
     let Some(compiled) = &model.greedy else { return Ok(vec![]) };
     let timed = model.instance(compiled, Timing::Run)?;
-    let others = (0..AHEAD).map(|_| model.instance(compiled, Timing::Off)).collect::<Result<Vec<_>>>()?;
+    let others =
+        (0..MAX_IN_FLIGHT).map(|_| model.instance(compiled, Timing::Off)).collect::<Result<Vec<_>>>()?;
     let mut single = Replay::new(&timed);
     let replays = std::array::from_fn(|at| Replay::new(&others[at]));
     // As in generating: who polls has one step ahead.
-    let mut turns = Turns { replays, most: if context.polls() { 2 } else { AHEAD } };
-    check(model, &mut single, &mut turns)?;
+    let mut pipeline = Pipeline { replays, most: if context.polls() { 2 } else { MAX_IN_FLIGHT } };
+    check(model, &mut single, &mut pipeline)?;
     let steps = model.shape.decode;
     let per_token = 1.0 / steps as f64;
 
@@ -164,7 +165,7 @@ pub fn greedy(context: &Arc<Context>, model: &Model, options: &Options, row: &mu
     let mut busy = vec![];
     let times = repeat(options.seconds, || {
         let (start, clock) = (Instant::now(), ThreadTime::now());
-        ahead::follow(&mut turns, steps, &mut |_| ControlFlow::Continue(()))?;
+        in_flight::follow(&mut pipeline, steps, &mut |_| ControlFlow::Continue(()))?;
         busy.push(clock.elapsed().as_secs_f64() * 1e6 * per_token);
         Ok(Took { device: 0.0, wall: micros_since(start) * per_token })
     })?;
@@ -189,11 +190,11 @@ pub fn greedy(context: &Arc<Context>, model: &Model, options: &Options, row: &mu
 
 /// Whether the device chooses what has the largest logit, the first of equals, and the same where steps are submitted ahead,
 /// by each of the executables.
-fn check(model: &Model, replay: &mut Replay<'_>, turns: &mut Turns<'_>) -> Result<()> {
+fn check(model: &Model, replay: &mut Replay<'_>, pipeline: &mut Pipeline<'_>) -> Result<()> {
     let decode = model.instance(model.decode_step(), Timing::Off)?;
     let mut token = FIRST;
     let mut tokens = vec![];
-    for position in 0..model.shape.decode.min(2 * AHEAD) {
+    for position in 0..model.shape.decode.min(2 * MAX_IN_FLIGHT) {
         let bindings = Bindings::from([(POS.to_string(), position as u64)]);
         let results = decode.run(&bindings, &[(TOKENS, &u32::to_le_bytes(token))])?;
         let logits = results
@@ -211,7 +212,7 @@ fn check(model: &Model, replay: &mut Replay<'_>, turns: &mut Turns<'_>) -> Resul
         tokens.push(token);
     }
     let mut followed = vec![];
-    ahead::follow(turns, tokens.len(), &mut |token| {
+    in_flight::follow(pipeline, tokens.len(), &mut |token| {
         followed.push(token);
         ControlFlow::Continue(())
     })?;

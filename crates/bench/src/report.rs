@@ -94,7 +94,9 @@ impl Row {
             names.iter().find_map(|name| ceilings.iter().find(|c| c.name == *name && c.failed.is_none()));
         let Some(ceiling) = found else { return };
         let share = match (ceiling.tflops, self.tflops, ceiling.gbps, self.gbps) {
-            (Some(ceiling), Some(own), _, _) | (None, _, Some(ceiling), Some(own)) => own / ceiling,
+            (Some(ceiling), Some(reached), _, _) | (None, _, Some(ceiling), Some(reached)) => {
+                reached / ceiling
+            }
             _ => return,
         };
         self.ceiling = Some(ceiling.name.clone());

@@ -138,17 +138,17 @@ fn operands(context: &Arc<Context>, case: &Case, count: usize) -> Result<Operand
             whole.push(bytes);
         }
         let sample = Sample::new(case, i as u64);
-        let kept = (i < checked(case, &sample)).then(|| {
+        let reference = (i < checked(case, &sample)).then(|| {
             let operands = sample.operands(case, &whole);
             (sample, operands)
         });
-        Ok((weights, kept))
+        Ok((weights, reference))
     };
     let made = in_order(count, one)?;
     let (mut weights, mut samples) = (HashMap::new(), vec![]);
-    for (named, kept) in made {
+    for (named, reference) in made {
         weights.extend(named);
-        samples.extend(kept);
+        samples.extend(reference);
     }
     Ok((weights, samples))
 }

@@ -14,10 +14,10 @@ use crate::storage;
 pub(crate) type Build = dyn Fn(&[Tensor]) -> tallow::Result<Vec<Option<Tensor>>> + Send + Sync;
 
 /// A result: its elements and extents.
-pub(crate) type Found = (CpuStorage, Vec<usize>);
+pub(crate) type Computed = (CpuStorage, Vec<usize>);
 
 /// Compiled forms that are kept; the one unused for longest makes room.
-const KEPT: usize = 64;
+const MAX_COMPILED: usize = 64;
 
 /// Up to so many rows a product is a matvec, whose kernel is made for their number.
 const EXACT_ROWS: usize = tallow_ir::form::MATVEC_MAX_ROWS as usize;
@@ -189,7 +189,7 @@ impl Graphs {
         let function = Mutex::new(function.map_err(wrap)?);
         let compiled = Arc::new(Compiled { function, present });
         let mut all = lock(&self.compiled);
-        if all.len() >= KEPT {
+        if all.len() >= MAX_COMPILED {
             all.remove(0);
         }
         all.push((inputs, compiled.clone()));
@@ -228,7 +228,7 @@ impl Graphs {
     }
 
     /// [`Graphs::run`] with results as new storage; `None` for those that the function does not give.
-    pub fn results(&self, operands: &[Operand]) -> candle_core::Result<Vec<Option<Found>>> {
+    pub fn results(&self, operands: &[Operand]) -> candle_core::Result<Vec<Option<Computed>>> {
         let mut results = Vec::new();
         self.run(operands, &mut |number, view| {
             results.resize_with(number, || None);

@@ -100,8 +100,8 @@ impl Interceptor {
         };
         take("token_embd.weight", "tok_embeddings.weight".into(), false)?;
         take("output_norm.weight", "norm.weight".into(), false)?;
-        let own = content.tensor_infos.contains_key("output.weight");
-        take(if own { "output.weight" } else { "token_embd.weight" }, "output.weight".into(), true)?;
+        let has_output = content.tensor_infos.contains_key("output.weight");
+        take(if has_output { "output.weight" } else { "token_embd.weight" }, "output.weight".into(), true)?;
         for layer in 0..layers {
             for (from, to, matrix) in [
                 ("attn_q", "attention.wq", true),

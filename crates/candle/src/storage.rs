@@ -73,9 +73,9 @@ macro_rules! elements {
             }
 
             fn get(bytes: &[u8]) -> Self {
-                let mut own = [0; size_of::<$rust>()];
-                own.copy_from_slice(bytes);
-                <$rust>::from_le_bytes(own)
+                let mut array = [0; size_of::<$rust>()];
+                array.copy_from_slice(bytes);
+                <$rust>::from_le_bytes(array)
             }
         }
     )*};

@@ -68,15 +68,15 @@ impl Message {
             return;
         };
         let mut text = Some(text);
-        for own in parts.iter_mut().filter_map(|part| part.get_mut("text")).filter(|own| own.is_string()) {
-            *own = Value::from(text.take().unwrap_or(""));
+        for part in parts.iter_mut().filter_map(|part| part.get_mut("text")).filter(|part| part.is_string()) {
+            *part = Value::from(text.take().unwrap_or(""));
         }
     }
 
     /// Puts `text` and an empty line in front of the message's content.
     pub(crate) fn prepend(&mut self, text: &str) {
         match &mut self.content {
-            Some(Content::Text(own)) => *own = format!("{text}\n\n{own}"),
+            Some(Content::Text(content)) => *content = format!("{text}\n\n{content}"),
             Some(Content::Parts(parts)) => {
                 parts.insert(0, serde_json::json!({"type": "text", "text": format!("{text}\n\n")}));
             }

@@ -27,7 +27,7 @@ pub(crate) fn add(environment: &mut Environment<'_>) {
     });
     environment.add_filter("tojson", json::tojson);
     environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
-        text(value).map(|text| strip(&text, chars, true, true).to_owned())
+        text(value).map(|text| trim(&text, chars, true, true).to_owned())
     });
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", is_sequence);
@@ -169,7 +169,7 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>
     let result = match name {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
-            Value::from(strip(text, chars, name != "rstrip", name != "lstrip"))
+            Value::from(trim(text, chars, name != "rstrip", name != "lstrip"))
         }
         "split" | "rsplit" => {
             let (sep, limit, named): (Option<&str>, Option<i64>, Kwargs) = from_args(args)?;
@@ -208,7 +208,7 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>
 }
 
 /// `text` without the characters of `chars` at its start and end, white space if that is none.
-fn strip<'t>(text: &'t str, chars: Option<&str>, start: bool, end: bool) -> &'t str {
+fn trim<'t>(text: &'t str, chars: Option<&str>, start: bool, end: bool) -> &'t str {
     let stripped = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
     let text = if start { text.trim_start_matches(stripped) } else { text };
     if end { text.trim_end_matches(stripped) } else { text }
@@ -236,18 +236,18 @@ fn split(text: &str, sep: Option<&str>, limit: usize, from_end: bool) -> Result<
 /// The words of `text`; what is left after `limit` of them is one more, with the space inside it.
 fn split_at_space(text: &str, limit: usize, from_end: bool) -> Vec<&str> {
     let mut parts = Vec::new();
-    let mut rest = strip(text, None, !from_end, from_end);
+    let mut rest = trim(text, None, !from_end, from_end);
     while !rest.is_empty() {
         let cut = if from_end { rest.rfind(is_space) } else { rest.find(is_space) };
         let (part, more) = match cut {
             Some(at) if parts.len() < limit => {
                 let (before, after) = rest.split_at(at);
-                if from_end { (strip(after, None, true, false), before) } else { (before, after) }
+                if from_end { (trim(after, None, true, false), before) } else { (before, after) }
             }
             Some(_) | None => (rest, ""),
         };
         parts.push(part);
-        rest = if from_end { strip(more, None, false, true) } else { strip(more, None, true, false) };
+        rest = if from_end { trim(more, None, false, true) } else { trim(more, None, true, false) };
     }
     if from_end {
         parts.reverse();

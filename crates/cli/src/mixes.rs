@@ -355,9 +355,9 @@ fn fitting(format: Format, columns: usize) -> Format {
 
 /// Whether a tensor is quantized at all: matrices are, but not those that are small and decide much.
 pub fn is_quantized(name: &str, dimensions: usize) -> bool {
-    const KEPT: &[&str] =
+    const UNQUANTIZED: &[&str] =
         &["_norm.weight", "ffn_gate_inp.weight", "position_embd", "token_types", "ssm_conv1d"];
-    dimensions >= 2 && name.ends_with("weight") && !KEPT.iter().any(|kept| name.contains(kept))
+    dimensions >= 2 && name.ends_with("weight") && !UNQUANTIZED.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -426,14 +426,14 @@ mod tests {
         assert_eq!(choose("q8_0", model, none, embedding, 256), Q8_0);
         assert_eq!(choose("Q4_K_M", model, none, embedding, 96), Q8_0);
         assert_eq!(choose("f16", model, none, embedding, 7), F16);
-        let own = Model { has_output: true, ..model };
-        assert_eq!(choose("Q4_K_M", own, none, embedding, 256), Q4_K);
-        assert_eq!(choose("Q4_K_M", own, none, "output.weight", 256), Q6_K);
-        assert_eq!(choose("IQ2_XS", own, none, embedding, 256), Q2_K);
+        let untied = Model { has_output: true, ..model };
+        assert_eq!(choose("Q4_K_M", untied, none, embedding, 256), Q4_K);
+        assert_eq!(choose("Q4_K_M", untied, none, "output.weight", 256), Q6_K);
+        assert_eq!(choose("IQ2_XS", untied, none, embedding, 256), Q2_K);
         let overrides = Overrides { pure: true, token_embedding: Some(Q8_0), output: Some(F16) };
-        assert_eq!(choose("Q4_K_M", own, overrides, embedding, 256), Q8_0);
-        assert_eq!(choose("Q4_K_M", own, overrides, "output.weight", 256), F16);
-        assert_eq!(choose("Q4_K_M", own, overrides, "blk.0.attn_v.weight", 256), Q4_K);
+        assert_eq!(choose("Q4_K_M", untied, overrides, embedding, 256), Q8_0);
+        assert_eq!(choose("Q4_K_M", untied, overrides, "output.weight", 256), F16);
+        assert_eq!(choose("Q4_K_M", untied, overrides, "blk.0.attn_v.weight", 256), Q4_K);
         let output = Overrides { token_embedding: None, ..overrides };
         assert_eq!(choose("Q4_K_M", model, output, embedding, 256), F16);
     }

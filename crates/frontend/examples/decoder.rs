@@ -41,9 +41,10 @@ impl Model {
         let (epsilon, base) = (float("attention.layer_norm_rms_epsilon")?, float("rope.freq_base")?);
         // Pair `i` of a head turns by `base^(-2i/d)` a position.
         let d = width / heads;
-        let turns: Vec<f32> = (0..d / 2).map(|i| base.powf(-2.0 * i as f64 / d as f64) as f32).collect();
+        let frequencies: Vec<f32> =
+            (0..d / 2).map(|i| base.powf(-2.0 * i as f64 / d as f64) as f32).collect();
         let positions = Tensor::arange(0f32, CONTEXT as f32, device)?.reshape((CONTEXT, 1))?;
-        let angles = positions.broadcast_mul(&Tensor::from_vec(turns, d / 2, device)?)?;
+        let angles = positions.broadcast_mul(&Tensor::from_vec(frequencies, d / 2, device)?)?;
         let (cos, sin) = (angles.cos()?, angles.sin()?);
         Ok(Model { file, device: device.clone(), layers, heads, kv_heads, epsilon, cos, sin })
     }

@@ -16,7 +16,7 @@ enum Label {
 
 /// A tensor whose axes have distinct labels.
 #[derive(Clone)]
-struct Part {
+struct Term {
     tensor: Tensor,
     labels: Vec<Label>,
 }
@@ -54,23 +54,23 @@ pub fn einsum<T: AsRef<Tensor>>(equation: &str, operands: &[T]) -> Result<Tensor
         let why = format!("{why} in {equation:?} of shapes {}", shapes.join(", "));
         Error::InvalidArgument { op: "einsum", why }
     })?;
-    let mut parts = vec![];
+    let mut factors = vec![];
     for (i, (tensor, labels)) in tensors.iter().zip(&terms).enumerate() {
-        let part = diagonal((*tensor).clone(), labels.clone())?;
+        let term = diagonal((*tensor).clone(), labels.clone())?;
         let others = terms.iter().enumerate().filter(|(j, _)| *j != i).flat_map(|(_, labels)| labels);
         let needed: BTreeSet<Label> = others.chain(&output).copied().collect();
-        parts.push(summed(part, &needed)?);
+        factors.push(summed(term, &needed)?);
     }
-    while parts.len() > 1 {
-        let (i, j) = cheapest(&parts, &output);
-        let right = parts.remove(j);
-        let left = parts.remove(i);
-        let needed = needed(&parts, &output);
-        parts.insert(i, product(&left, &right, &needed)?);
+    while factors.len() > 1 {
+        let (i, j) = cheapest(&factors, &output);
+        let right = factors.remove(j);
+        let left = factors.remove(i);
+        let needed = needed(&factors, &output);
+        factors.insert(i, product(&left, &right, &needed)?);
     }
-    let Part { tensor, labels } = parts.remove(0);
-    let place = |label: &Label| labels.iter().position(|l| l == label);
-    tensor.permute(output.iter().filter_map(place).collect::<Vec<_>>())
+    let Term { tensor, labels } = factors.remove(0);
+    let axis_of = |label: &Label| labels.iter().position(|l| l == label);
+    tensor.permute(output.iter().filter_map(axis_of).collect::<Vec<_>>())
 }
 
 /// Labels of each operand's axes, and of the output's.
@@ -131,13 +131,13 @@ fn read(equation: &str, tensors: &[&Tensor]) -> Result<(Vec<Vec<Label>>, Vec<Lab
 /// The labels of one term whose ellipsis stands for `rest` axes.
 fn labels(term: &str, rest: usize) -> Result<Vec<Label>, String> {
     let mut found = vec![];
-    for (i, part) in term.split("...").enumerate() {
+    for (i, letters) in term.split("...").enumerate() {
         match i {
             0 => {}
             1 => found.extend((0..rest).rev().map(Label::Rest)),
             _ => return Err(format!("{term:?} has two ellipses")),
         }
-        for c in part.chars() {
+        for c in letters.chars() {
             if !c.is_ascii_alphabetic() {
                 return Err(format!("{c:?} is no label"));
             }
@@ -156,7 +156,7 @@ fn shown(label: Label) -> String {
 
 /// Axes of one label joined: of `n` by `n` elements one after the other, every `n + 1`st is on the diagonal, which
 /// a window of one element finds without a copy.
-fn diagonal(mut tensor: Tensor, mut labels: Vec<Label>) -> Result<Part> {
+fn diagonal(mut tensor: Tensor, mut labels: Vec<Label>) -> Result<Term> {
     let twice = |labels: &[Label]| {
         (0..labels.len()).find_map(|j| Some((labels[..j].iter().position(|l| *l == labels[j])?, j)))
     };
@@ -179,43 +179,43 @@ fn diagonal(mut tensor: Tensor, mut labels: Vec<Label>) -> Result<Part> {
         order.pop();
         labels = order.iter().map(|axis| labels[*axis]).collect();
     }
-    Ok(Part { tensor, labels })
+    Ok(Term { tensor, labels })
 }
 
-/// The part summed over what nothing else needs.
-fn summed(part: Part, needed: &BTreeSet<Label>) -> Result<Part> {
-    let gone = |label: &Label| !needed.contains(label);
-    let axes: Vec<usize> = (0..part.labels.len()).filter(|axis| gone(&part.labels[*axis])).collect();
+/// The term summed over what nothing else needs.
+fn summed(term: Term, needed: &BTreeSet<Label>) -> Result<Term> {
+    let is_summed = |label: &Label| !needed.contains(label);
+    let axes: Vec<usize> = (0..term.labels.len()).filter(|axis| is_summed(&term.labels[*axis])).collect();
     if axes.is_empty() {
-        return Ok(part);
+        return Ok(term);
     }
-    let labels = part.labels.iter().copied().filter(|l| !gone(l)).collect();
-    Ok(Part { tensor: part.tensor.sum(axes)?, labels })
+    let labels = term.labels.iter().copied().filter(|l| !is_summed(l)).collect();
+    Ok(Term { tensor: term.tensor.sum(axes)?, labels })
 }
 
-/// What the parts that are left and the output need.
-fn needed(parts: &[Part], output: &[Label]) -> BTreeSet<Label> {
-    parts.iter().flat_map(|p| &p.labels).chain(output).copied().collect()
+/// What the remaining factors and the output need.
+fn needed(factors: &[Term], output: &[Label]) -> BTreeSet<Label> {
+    factors.iter().flat_map(|p| &p.labels).chain(output).copied().collect()
 }
 
 /// The pair with the smallest product.
-fn cheapest(parts: &[Part], output: &[Label]) -> (usize, usize) {
+fn cheapest(factors: &[Term], output: &[Label]) -> (usize, usize) {
     let size = |i: usize, j: usize| {
-        let others: Vec<Part> =
-            parts.iter().enumerate().filter(|(k, _)| *k != i && *k != j).map(|(_, p)| p.clone()).collect();
+        let others: Vec<Term> =
+            factors.iter().enumerate().filter(|(k, _)| *k != i && *k != j).map(|(_, p)| p.clone()).collect();
         let needed = needed(&others, output);
-        let both = extents(&[&parts[i], &parts[j]]);
-        let kept = both.into_iter().filter(|(l, _)| needed.contains(l)).map(|(_, extent)| extent);
-        kept.collect::<Shape>().max_numel()
+        let both = extents(&[&factors[i], &factors[j]]);
+        let remaining = both.into_iter().filter(|(l, _)| needed.contains(l)).map(|(_, extent)| extent);
+        remaining.collect::<Shape>().max_numel()
     };
-    let pairs = (0..parts.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+    let pairs = (0..factors.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
     pairs.min_by_key(|(i, j)| size(*i, *j)).unwrap_or((0, 1))
 }
 
-/// The extent of each label, that of 1 only where no part has another.
-fn extents(parts: &[&Part]) -> BTreeMap<Label, Dim> {
+/// The extent of each label, that of 1 only where no factor has another.
+fn extents(factors: &[&Term]) -> BTreeMap<Label, Dim> {
     let mut all: BTreeMap<Label, Dim> = BTreeMap::new();
-    for (label, extent) in parts.iter().flat_map(|p| p.labels.iter().zip(p.tensor.sym_dims())) {
+    for (label, extent) in factors.iter().flat_map(|p| p.labels.iter().zip(p.tensor.sym_dims())) {
         let known = all.entry(*label).or_insert_with(|| extent.clone());
         if known.is(1) {
             *known = extent.clone();
@@ -224,10 +224,10 @@ fn extents(parts: &[&Part]) -> BTreeMap<Label, Dim> {
     all
 }
 
-/// The product of two parts, summed over what both have and nothing else needs.
-fn product(a: &Part, b: &Part, needed: &BTreeSet<Label>) -> Result<Part> {
-    let of = |part: &Part, test: &dyn Fn(&Label) -> bool| -> Vec<Label> {
-        part.labels.iter().copied().filter(|l| test(l)).collect()
+/// The product of two terms, summed over what both have and nothing else needs.
+fn product(a: &Term, b: &Term, needed: &BTreeSet<Label>) -> Result<Term> {
+    let of = |term: &Term, test: &dyn Fn(&Label) -> bool| -> Vec<Label> {
+        term.labels.iter().copied().filter(|l| test(l)).collect()
     };
     let both = |l: &Label| a.labels.contains(l) && b.labels.contains(l);
     let batch = of(a, &|l| both(l) && needed.contains(l));
@@ -239,31 +239,31 @@ fn product(a: &Part, b: &Part, needed: &BTreeSet<Label>) -> Result<Part> {
         // Nothing to sum, or no matrix to multiply: a product of elements, summed as rows are.
         let order = [&labels[..], &inner].concat();
         let product = spread(a, &order)?.broadcast_mul(&spread(b, &order)?)?;
-        return summed(Part { tensor: product, labels: order }, needed);
+        return summed(Term { tensor: product, labels: order }, needed);
     }
     let left = matrix(a, [&batch, &rows, &inner], &all)?;
     let right = matrix(b, [&batch, &inner, &columns], &all)?;
     let dims: Vec<Dim> = labels.iter().map(|l| all[l].clone()).collect();
-    Ok(Part { tensor: left.matmul(&right)?.reshape(dims)?, labels })
+    Ok(Term { tensor: left.matmul(&right)?.reshape(dims)?, labels })
 }
 
-/// The part's axes in the order of `labels`, with an axis of extent 1 for each that it lacks.
-fn spread(part: &Part, labels: &[Label]) -> Result<Tensor> {
-    let place = |l: &Label| part.labels.iter().position(|own| own == l);
-    let tensor = part.tensor.permute(labels.iter().filter_map(place).collect::<Vec<_>>())?;
+/// The term's axes in the order of `labels`, with an axis of extent 1 for each that it lacks.
+fn spread(term: &Term, labels: &[Label]) -> Result<Tensor> {
+    let axis_of = |l: &Label| term.labels.iter().position(|label| label == l);
+    let tensor = term.tensor.permute(labels.iter().filter_map(axis_of).collect::<Vec<_>>())?;
     let dims: Vec<Dim> = labels
         .iter()
-        .map(|l| place(l).map_or_else(Dim::one, |axis| part.tensor.sym_dims()[axis].clone()))
+        .map(|l| axis_of(l).map_or_else(Dim::one, |axis| term.tensor.sym_dims()[axis].clone()))
         .collect();
     tensor.reshape(dims)
 }
 
-/// The part as matrices: each group of labels becomes one axis; without a batch there is no axis for it.
-fn matrix(part: &Part, groups: [&[Label]; 3], all: &BTreeMap<Label, Dim>) -> Result<Tensor> {
+/// The term as matrices: each group of labels becomes one axis; without a batch there is no axis for it.
+fn matrix(term: &Term, groups: [&[Label]; 3], all: &BTreeMap<Label, Dim>) -> Result<Tensor> {
     let order = groups.concat();
-    let whole: Vec<Dim> = order.iter().map(|l| all[l].clone()).collect();
+    let dims: Vec<Dim> = order.iter().map(|l| all[l].clone()).collect();
     // Only axes of an ellipsis are repeated here; all others have their extent.
-    let tensor = spread(part, &order)?.broadcast_as(whole)?;
+    let tensor = spread(term, &order)?.broadcast_as(dims)?;
     let joined = |labels: &[Label]| labels.iter().fold(Dim::one(), |n, l| &n * &all[l]);
     let axes = if groups[0].is_empty() { &groups[1..] } else { &groups[..] };
     tensor.reshape(axes.iter().map(|labels| joined(labels)).collect::<Vec<_>>())

@@ -31,9 +31,9 @@ macro_rules! with_dtype {
             }
 
             fn read(bytes: &[u8]) -> Self {
-                let mut own = [0; size_of::<$rust>()];
-                own.copy_from_slice(&bytes[..size_of::<$rust>()]);
-                <$rust>::from_le_bytes(own)
+                let mut array = [0; size_of::<$rust>()];
+                array.copy_from_slice(&bytes[..size_of::<$rust>()]);
+                <$rust>::from_le_bytes(array)
             }
 
             fn to_f64(self) -> f64 {

@@ -7,8 +7,8 @@ use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Result, no_value};
 use crate::lower::{lower, pending};
-use crate::pieces::pieces;
 use crate::programs::{Found, Missing, find};
+use crate::segments::segments;
 use crate::tensor::{Expr, Tensor};
 
 /// Computes several tensors at once: what they share is computed once, and independent parts of one plan
@@ -40,7 +40,7 @@ fn evaluate(
     order: &[Tensor],
     tensors: &[&Tensor],
 ) -> Result<Option<Box<Missing>>> {
-    for targets in pieces(order, tensors) {
+    for targets in segments(order, tensors) {
         let mut lowered = lower(op, "eval", &targets)?;
         match find(device, &mut lowered) {
             Found::Program(program) => program.run(order, &targets, &lowered)?,
@@ -138,8 +138,8 @@ impl Tensor {
         }
         let evaluation = self.device().evaluation();
         let order = pending("explain", &[self])?;
-        let pieces = pieces(&order, &[self]);
-        let first = pieces.first().map_or(&[][..], Vec::as_slice);
+        let segments = segments(&order, &[self]);
+        let first = segments.first().map_or(&[][..], Vec::as_slice);
         let mut lowered = lower("explain", "eval", first)?;
         drop(evaluation);
         let program = match find(self.device(), &mut lowered) {
@@ -147,7 +147,7 @@ impl Tensor {
             Found::Missing(missing) => missing.compile(self.device())?,
         };
         let plan = program.explain();
-        match pieces.len() {
+        match segments.len() {
             1 => Ok(plan),
             n => Ok(format!("{} steps, computed in {n} pieces, of which the first is:\n{plan}", order.len())),
         }

@@ -62,7 +62,6 @@ pub mod npy;
 mod operators;
 mod order;
 mod outputs;
-mod pieces;
 mod plan;
 mod pool;
 mod programs;
@@ -75,6 +74,7 @@ mod resize;
 pub mod safetensors;
 
 mod scatter;
+mod segments;
 pub mod shape;
 mod state;
 mod stats;

@@ -57,7 +57,7 @@ pub(crate) struct Spare {
 }
 
 /// As much memory is kept: that of a run in flight, of results that are read, and of one more thread.
-const KEPT: usize = 3;
+const MAX_SPARE: usize = 3;
 
 impl Spare {
     /// Memory for one run, which holds whatever the run before it left.
@@ -84,7 +84,7 @@ impl Deref for Outputs {
 impl Drop for Outputs {
     fn drop(&mut self) {
         let mut all = self.spare.all.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() < KEPT {
+        if all.len() < MAX_SPARE {
             all.push(std::mem::take(&mut self.memory));
         }
     }

@@ -8,7 +8,7 @@ use crate::windows::{MAX_TABLE, Sliding, ToUsize2};
 
 /// What is kept of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum Pooling {
     Mean,
     Max,
 }
@@ -28,7 +28,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::avg_pool1d`].
     pub fn avg_pool1d_with_stride(&self, size: usize, stride: usize) -> Result<Tensor> {
-        self.pooled("avg_pool1d", Keep::Mean, &[size], &[stride])
+        self.pooled("avg_pool1d", Pooling::Mean, &[size], &[stride])
     }
 
     /// Largest element of windows of `size` that touch each other.
@@ -44,7 +44,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::max_pool1d`].
     pub fn max_pool1d_with_stride(&self, size: usize, stride: usize) -> Result<Tensor> {
-        self.pooled("max_pool1d", Keep::Max, &[size], &[stride])
+        self.pooled("max_pool1d", Pooling::Max, &[size], &[stride])
     }
 
     /// Mean over windows that touch each other: `[batch, channels, height, width]` to
@@ -63,7 +63,7 @@ impl Tensor {
     /// As [`Tensor::avg_pool2d`].
     pub fn avg_pool2d_with_stride<T: ToUsize2>(&self, size: T, stride: T) -> Result<Tensor> {
         let (size, stride) = (size.to_usize2(), stride.to_usize2());
-        self.pooled("avg_pool2d", Keep::Mean, &[size.0, size.1], &[stride.0, stride.1])
+        self.pooled("avg_pool2d", Pooling::Mean, &[size.0, size.1], &[stride.0, stride.1])
     }
 
     /// Largest element of windows that touch each other.
@@ -81,7 +81,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     pub fn max_pool2d_with_stride<T: ToUsize2>(&self, size: T, stride: T) -> Result<Tensor> {
         let (size, stride) = (size.to_usize2(), stride.to_usize2());
-        self.pooled("max_pool2d", Keep::Max, &[size.0, size.1], &[stride.0, stride.1])
+        self.pooled("max_pool2d", Pooling::Max, &[size.0, size.1], &[stride.0, stride.1])
     }
 
     /// Mean over as many windows as are asked for: window `i` of `n` reaches from `floor(i * length / n)` to
@@ -90,7 +90,7 @@ impl Tensor {
     /// # Errors
     /// When the rank is not 3, the axis or the number is 0 or symbolic, or the elements are no floats.
     pub fn adaptive_avg_pool1d(&self, windows: usize) -> Result<Tensor> {
-        self.adaptive("adaptive_avg_pool1d", Keep::Mean, &[windows])
+        self.adaptive("adaptive_avg_pool1d", Pooling::Mean, &[windows])
     }
 
     /// Largest element of windows as of [`Tensor::adaptive_avg_pool1d`].
@@ -98,7 +98,7 @@ impl Tensor {
     /// # Errors
     /// As there, for any element type.
     pub fn adaptive_max_pool1d(&self, windows: usize) -> Result<Tensor> {
-        self.adaptive("adaptive_max_pool1d", Keep::Max, &[windows])
+        self.adaptive("adaptive_max_pool1d", Pooling::Max, &[windows])
     }
 
     /// Mean over windows as of [`Tensor::adaptive_avg_pool1d`], along two axes.
@@ -107,7 +107,7 @@ impl Tensor {
     /// When the rank is not 4, and as there.
     pub fn adaptive_avg_pool2d<T: ToUsize2>(&self, windows: T) -> Result<Tensor> {
         let windows = windows.to_usize2();
-        self.adaptive("adaptive_avg_pool2d", Keep::Mean, &[windows.0, windows.1])
+        self.adaptive("adaptive_avg_pool2d", Pooling::Mean, &[windows.0, windows.1])
     }
 
     /// Largest element of windows as of [`Tensor::adaptive_avg_pool1d`], along two axes.
@@ -116,10 +116,16 @@ impl Tensor {
     /// As [`Tensor::adaptive_avg_pool2d`], for any element type.
     pub fn adaptive_max_pool2d<T: ToUsize2>(&self, windows: T) -> Result<Tensor> {
         let windows = windows.to_usize2();
-        self.adaptive("adaptive_max_pool2d", Keep::Max, &[windows.0, windows.1])
+        self.adaptive("adaptive_max_pool2d", Pooling::Max, &[windows.0, windows.1])
     }
 
-    fn pooled(&self, op: &'static str, keep: Keep, sizes: &[usize], strides: &[usize]) -> Result<Tensor> {
+    fn pooled(
+        &self,
+        op: &'static str,
+        pooling: Pooling,
+        sizes: &[usize],
+        strides: &[usize],
+    ) -> Result<Tensor> {
         let extents = &self.of_rank(op, 2 + sizes.len())?[2..];
         let larger =
             |(n, size): (&Dim, &usize)| n.as_const().is_some_and(|n| Dim::from(*size) > Dim::from(n));
@@ -130,21 +136,21 @@ impl Tensor {
         let slide = |(size, stride): (&usize, &usize)| Sliding { size: *size, stride: *stride, dilation: 1 };
         let slides: Vec<Sliding> = sizes.iter().zip(strides).map(slide).collect();
         let axes = (0..sizes.len()).map(|i| 3 + 2 * i).collect();
-        self.kept(op, keep, |x| x.windows_from(op, 2, &slides), axes, sizes.iter().product())
+        self.reduced_windows(op, pooling, |x| x.windows_from(op, 2, &slides), axes, sizes.iter().product())
     }
 
     /// The mean or maximum over `axes` of a view; sums of short floats are taken in f32.
-    fn kept(
+    fn reduced_windows(
         &self,
         op: &'static str,
-        keep: Keep,
+        pooling: Pooling,
         view: impl Fn(&Tensor) -> Result<Tensor>,
         axes: Vec<usize>,
         count: usize,
     ) -> Result<Tensor> {
-        match keep {
-            Keep::Max => view(self)?.max(axes),
-            Keep::Mean => {
+        match pooling {
+            Pooling::Max => view(self)?.max(axes),
+            Pooling::Mean => {
                 self.floats(op)?;
                 let sum = view(&self.widened()?)?.sum(axes)?;
                 sum.affine(1.0 / count as f64, 0.0)?.to_dtype(self.dtype())
@@ -152,22 +158,23 @@ impl Tensor {
         }
     }
 
-    fn adaptive(&self, op: &'static str, keep: Keep, windows: &[usize]) -> Result<Tensor> {
+    fn adaptive(&self, op: &'static str, pooling: Pooling, windows: &[usize]) -> Result<Tensor> {
         self.of_rank(op, 2 + windows.len())?;
-        let parts: Vec<Parts> =
-            (2..).zip(windows).map(|(axis, n)| self.parts(op, axis, *n)).collect::<Result<_>>()?;
+        let per_axis: Vec<Windows> =
+            (2..).zip(windows).map(|(axis, n)| self.windows_of(op, axis, *n)).collect::<Result<_>>()?;
         // Windows of one size and distance are those of a plain pool.
-        let regular: Option<(Vec<usize>, Vec<usize>)> = parts.iter().map(Parts::regular).collect();
+        let regular: Option<(Vec<usize>, Vec<usize>)> = per_axis.iter().map(Windows::regular).collect();
         if let Some((sizes, strides)) = regular {
-            return self.pooled(op, keep, &sizes, &strides);
+            return self.pooled(op, pooling, &sizes, &strides);
         }
-        let wide = if keep == Keep::Mean { self.widened()? } else { self.clone() };
-        let pooled =
-            (2..).zip(&parts).try_fold(wide, |x, (axis, parts)| x.pooled_by(op, keep, axis, parts))?;
+        let wide = if pooling == Pooling::Mean { self.widened()? } else { self.clone() };
+        let pooled = (2..)
+            .zip(&per_axis)
+            .try_fold(wide, |x, (axis, windows)| x.pooled_by(op, pooling, axis, windows))?;
         pooled.to_dtype(self.dtype())
     }
 
-    fn parts(&self, op: &'static str, axis: usize, count: usize) -> Result<Parts> {
+    fn windows_of(&self, op: &'static str, axis: usize, count: usize) -> Result<Windows> {
         let extent = self.const_dim(axis)?;
         if extent == 0 || count == 0 {
             let why = format!("{count} windows of axis {axis} of shape {}", self.sym_shape());
@@ -178,16 +185,22 @@ impl Tensor {
         if at(count).is_none() || count > MAX_TABLE {
             return Err(Error::InvalidArgument { op, why: format!("{count} windows are too many") });
         }
-        Ok(Parts((0..count).map(|i| (i * extent / count, ((i + 1) * extent).div_ceil(count))).collect()))
+        Ok(Windows((0..count).map(|i| (i * extent / count, ((i + 1) * extent).div_ceil(count))).collect()))
     }
 
     /// Pools one axis by windows of several sizes: short ones are filled up with their last element, which a
     /// maximum does not notice and a mean masks.
-    fn pooled_by(&self, op: &'static str, keep: Keep, axis: usize, parts: &Parts) -> Result<Tensor> {
-        let (count, longest) = (parts.0.len(), parts.longest());
+    fn pooled_by(
+        &self,
+        op: &'static str,
+        pooling: Pooling,
+        axis: usize,
+        windows: &Windows,
+    ) -> Result<Tensor> {
+        let (count, longest) = (windows.0.len(), windows.longest());
         let mut indices = Vec::with_capacity(count * longest);
         let mut inside = Vec::with_capacity(count * longest);
-        for (start, end) in &parts.0 {
+        for (start, end) in &windows.0 {
             for i in *start..start + longest {
                 indices.push(i.min(end - 1) as u32);
                 inside.push(u8::from(i < *end));
@@ -197,25 +210,25 @@ impl Tensor {
         let mut dims = self.sym_dims().to_vec();
         dims.splice(axis..=axis, [count.into(), longest.into()]);
         let view = self.index_select(&indices, axis)?.reshape(dims.clone())?;
-        if keep == Keep::Max {
+        if pooling == Pooling::Max {
             return view.max(axis + 1);
         }
         self.floats(op)?;
-        let mut place = vec![1; dims.len()];
-        (place[axis], place[axis + 1]) = (count, longest);
-        let inside = Tensor::from_vec(inside, place, self.device())?.broadcast_as(dims.clone())?;
+        let mut shape = vec![1; dims.len()];
+        (shape[axis], shape[axis + 1]) = (count, longest);
+        let inside = Tensor::from_vec(inside, shape, self.device())?.broadcast_as(dims.clone())?;
         let sum = inside.where_cond(&view, &view.zeros_like()?)?.sum(axis + 1)?;
-        let share: Vec<f64> = parts.0.iter().map(|(start, end)| 1.0 / (end - start) as f64).collect();
-        let mut place = vec![1; sum.rank()];
-        place[axis] = count;
-        sum.broadcast_mul(&Tensor::table(sum.dtype(), &share, place, self.device())?)
+        let share: Vec<f64> = windows.0.iter().map(|(start, end)| 1.0 / (end - start) as f64).collect();
+        let mut shape = vec![1; sum.rank()];
+        shape[axis] = count;
+        sum.broadcast_mul(&Tensor::table(sum.dtype(), &share, shape, self.device())?)
     }
 }
 
 /// Where each window of an axis starts and ends.
-struct Parts(Vec<(usize, usize)>);
+struct Windows(Vec<(usize, usize)>);
 
-impl Parts {
+impl Windows {
     fn longest(&self) -> usize {
         self.0.iter().map(|(start, end)| end - start).max().unwrap_or(0)
     }
@@ -224,8 +237,8 @@ impl Parts {
     fn regular(&self) -> Option<(usize, usize)> {
         let size = self.longest();
         let stride = self.0.get(1).map_or(size, |second| second.0);
-        let fits = |(i, part): (usize, &(usize, usize))| *part == (i * stride, i * stride + size);
-        (stride > 0 && self.0.iter().enumerate().all(fits)).then_some((size, stride))
+        let is_regular = |(i, window): (usize, &(usize, usize))| *window == (i * stride, i * stride + size);
+        (stride > 0 && self.0.iter().enumerate().all(is_regular)).then_some((size, stride))
     }
 }
 
@@ -235,14 +248,14 @@ mod tests {
 
     #[test]
     fn regular_windows_are_found() {
-        let parts = |extent: usize, count: usize| {
-            Parts((0..count).map(|i| (i * extent / count, ((i + 1) * extent).div_ceil(count))).collect())
+        let windows_of = |extent: usize, count: usize| {
+            Windows((0..count).map(|i| (i * extent / count, ((i + 1) * extent).div_ceil(count))).collect())
         };
-        assert_eq!(parts(12, 4).regular(), Some((3, 3)));
-        assert_eq!(parts(7, 3).regular(), Some((3, 2)));
-        assert_eq!(parts(7, 1).regular(), Some((7, 7)));
-        assert_eq!(parts(5, 5).regular(), Some((1, 1)));
-        assert_eq!(parts(10, 4).regular(), None);
-        assert_eq!(parts(3, 7).regular(), None);
+        assert_eq!(windows_of(12, 4).regular(), Some((3, 3)));
+        assert_eq!(windows_of(7, 3).regular(), Some((3, 2)));
+        assert_eq!(windows_of(7, 1).regular(), Some((7, 7)));
+        assert_eq!(windows_of(5, 5).regular(), Some((1, 1)));
+        assert_eq!(windows_of(10, 4).regular(), None);
+        assert_eq!(windows_of(3, 7).regular(), None);
     }
 }

@@ -31,8 +31,8 @@ macro_rules! reductions {
                 /// When the tensor does not have them.
                 pub fn $many_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
                     let axes = axes.of(self.sym_shape(), stringify!($many_keepdim))?;
-                    let kept = self.sym_shape().with_ones(&axes);
-                    self.reduced(ReduceKind::$many_kind, axes)?.reshape(kept)
+                    let keepdim = self.sym_shape().with_ones(&axes);
+                    self.reduced(ReduceKind::$many_kind, axes)?.reshape(keepdim)
                 }
 
                 #[doc = $many_doc]
@@ -62,8 +62,8 @@ macro_rules! reductions {
                 /// When the tensor does not have it.
                 pub fn $one_keepdim(&self, axis: impl Axis) -> Result<Tensor> {
                     let axis = axis.of(self.sym_shape(), stringify!($one_keepdim))?;
-                    let kept = self.sym_shape().with_ones(&[axis]);
-                    self.reduced(ReduceKind::$one_kind, vec![axis])?.reshape(kept)
+                    let keepdim = self.sym_shape().with_ones(&[axis]);
+                    self.reduced(ReduceKind::$one_kind, vec![axis])?.reshape(keepdim)
                 }
             )*
         }
@@ -116,9 +116,9 @@ impl Tensor {
     /// As [`Tensor::mean`].
     pub fn mean_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let axes = axes.of(self.sym_shape(), "mean_keepdim")?;
-        let kept = self.sym_shape().with_ones(&axes);
+        let keepdim = self.sym_shape().with_ones(&axes);
         let count = self.count("mean_keepdim", &axes)?;
-        self.reduced(ReduceKind::Sum, axes)?.reshape(kept)?.affine(1.0 / count, 0.0)
+        self.reduced(ReduceKind::Sum, axes)?.reshape(keepdim)?.affine(1.0 / count, 0.0)
     }
 
     /// Mean of all elements.
@@ -174,8 +174,8 @@ impl Tensor {
     /// As there.
     pub fn log_sum_exp_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let axes = axes.of(self.sym_shape(), "log_sum_exp")?;
-        let kept = self.sym_shape().with_ones(&axes);
-        self.log_sum_exp(axes)?.reshape(kept)
+        let keepdim = self.sym_shape().with_ones(&axes);
+        self.log_sum_exp(axes)?.reshape(keepdim)
     }
 
     /// The square root of the sum of all squares.

@@ -169,6 +169,6 @@ impl Trace {
     }
 
     fn has(&self, record: &Arc<Record>) -> bool {
-        self.0.iter().any(|own| Arc::ptr_eq(own, record))
+        self.0.iter().any(|seen| Arc::ptr_eq(seen, record))
     }
 }

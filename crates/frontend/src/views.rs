@@ -220,8 +220,8 @@ impl Tensor {
         }
         let mut strides = vec![Dim::zero(); to.rank() - self.rank()];
         let new = &to.dims()[strides.len()..];
-        let kept = self.sym_dims().iter().zip(new).zip(self.sym_strides().into_owned());
-        strides.extend(kept.map(|((from, to), stride)| if from == to { stride } else { Dim::zero() }));
+        let extents = self.sym_dims().iter().zip(new).zip(self.sym_strides().into_owned());
+        strides.extend(extents.map(|((from, to), stride)| if from == to { stride } else { Dim::zero() }));
         self.view(Op::Broadcast(to), strides)
     }
 

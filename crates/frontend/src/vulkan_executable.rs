@@ -54,21 +54,24 @@ impl VulkanExecutable {
     ) -> Result<VulkanExecutable> {
         let elsewhere =
             |what, name: &str| Error::WrongDevice { what, name: name.into(), device: device.name() };
-        let (mut on_device, mut kept) = (HashMap::new(), HashMap::new());
+        let (mut bound_weights, mut bound_states) = (HashMap::new(), HashMap::new());
         for (_, node) in graph.nodes() {
             match &node.op {
                 tallow_ir::Op::Weight { name, .. } => {
                     let weight = weights.get(name).and_then(Weight::on_vulkan);
-                    on_device.insert(name.clone(), weight.ok_or_else(|| elsewhere("weight", name))?.clone());
+                    bound_weights
+                        .insert(name.clone(), weight.ok_or_else(|| elsewhere("weight", name))?.clone());
                 }
                 tallow_ir::Op::State { name, .. } => {
                     let state = states.get(name).and_then(GraphState::on_vulkan);
-                    kept.insert(name.clone(), state.ok_or_else(|| elsewhere("state", name))?.state.clone());
+                    bound_states
+                        .insert(name.clone(), state.ok_or_else(|| elsewhere("state", name))?.state.clone());
                 }
                 _ => {}
             }
         }
-        let recorded = kernels.instance(&on_device, &kept, record_options()?).map_err(device_error)?;
+        let recorded =
+            kernels.instance(&bound_weights, &bound_states, record_options()?).map_err(device_error)?;
         Ok(VulkanExecutable { device: device.clone(), recorded })
     }
 

@@ -59,19 +59,19 @@ impl Naive {
                 let (q, k, v) = (row(q, head)?, row(k, head / (h / g))?, row(v, head / (h / g))?);
                 let mask = self.mask.as_ref().map(|m| row(m, head)).transpose()?;
                 for i in 0..s {
-                    let own = i as i64 + t as i64 - s as i64;
+                    let position = i as i64 + t as i64 - s as i64;
                     let score = |j: usize| {
                         let mut x: f64 = self.scale * q[i].iter().zip(&k[j]).map(|(a, b)| a * b).sum::<f64>();
                         if let Some(cap) = self.softcap {
                             x = cap * (x / cap).tanh();
                         }
-                        let distance = (j as i64 - own).abs() as f64;
+                        let distance = (j as i64 - position).abs() as f64;
                         x -= self.slopes.as_ref().map_or(0.0, |m| m[head] * distance);
                         x + mask.as_ref().map_or(0.0, |m| m[i][j])
                     };
                     let seen = |j: &usize| {
                         let j = *j as i64;
-                        (!self.causal || j <= own) && self.window.is_none_or(|w| j > own - w as i64)
+                        (!self.causal || j <= position) && self.window.is_none_or(|w| j > position - w as i64)
                     };
                     let scores: Vec<(usize, f64)> = (0..t)
                         .filter(seen)

@@ -85,11 +85,11 @@ fn a_symbolic_extent_read_as_a_number_fails_whatever_the_function_returns() {
             Ok(vec![Tensor::zeros(8, DType::F32, &CPU)?])
         });
         expect(nothing_of_it, method, *axis);
-        let own_error = compile(&CPU, &inputs(), |x| {
+        let method_error = compile(&CPU, &inputs(), |x| {
             read(&x[0]);
             Err(Error::msg("its own"))
         });
-        expect(own_error, method, *axis);
+        expect(method_error, method, *axis);
     }
 }
 
@@ -148,12 +148,12 @@ fn functions_compiled_inside_of_others_are_told_apart() -> Result<()> {
     });
     expect(outer, "elem_count", 0);
     // A tensor that outlives its function: read in another one, it makes that fail.
-    let mut kept = vec![];
+    let mut captured = vec![];
     compile(&CPU, &inputs(), |x| {
-        kept = x.to_vec();
+        captured = x.to_vec();
         Ok(x.to_vec())
     })?;
-    let later = compile(&CPU, &inner, |y| Ok(vec![y[0].affine(kept[0].dims()[0] as f64, 0.0)?]));
+    let later = compile(&CPU, &inner, |y| Ok(vec![y[0].affine(captured[0].dims()[0] as f64, 0.0)?]));
     expect(later, "dims", 0);
     Ok(())
 }

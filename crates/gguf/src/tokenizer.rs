@@ -63,7 +63,7 @@ pub struct Tokenizer {
     encoder: Encoder,
     roles: Roles,
     /// Encoding puts a space in front of a text, and decoding takes it away.
-    strip_space: bool,
+    trim_space: bool,
     /// What encoding puts around a text.
     begin: Option<u32>,
     end: Option<u32>,
@@ -100,7 +100,7 @@ impl Tokenizer {
         let prefix = |default| {
             optional(metadata.get_bool("tokenizer.ggml.add_space_prefix")).map(|flag| flag.unwrap_or(default))
         };
-        let (encoder, strip_space, end) = match kind {
+        let (encoder, trim_space, end) = match kind {
             Kind::Bpe { pre, .. } => {
                 let bpe = bpe::Bpe::from_metadata(metadata, &vocab, pre)?;
                 (Encoder::Bpe(Box::new(bpe)), false, roles.eos)
@@ -122,8 +122,8 @@ impl Tokenizer {
         let (adds_bos, adds_eos) = kind.adds(metadata)?;
         Ok(Tokenizer {
             kind,
-            special: SpecialTokens::new(&vocab, roles::strips(metadata, &vocab)?)?,
-            strip_space,
+            special: SpecialTokens::new(&vocab, roles::trimmed_space(metadata, &vocab)?)?,
+            trim_space,
             begin: roles.bos.filter(|_| adds_bos),
             end: end.filter(|_| adds_eos),
             chat_template: optional(metadata.get_str("tokenizer.chat_template"))?.map(str::to_owned),
@@ -195,7 +195,7 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.encoder {
                     Encoder::Bpe(bpe) => bpe.encode(text, &self.vocab, &mut ids)?,
                     Encoder::SentencePiece(spm) => {
-                        spm.encode(text, self.strip_space && after_special, &self.vocab, &mut ids)?;
+                        spm.encode(text, self.trim_space && after_special, &self.vocab, &mut ids)?;
                     }
                     Encoder::Unigram(unigram) => unigram.encode(text, &mut ids)?,
                     Encoder::WordPiece(words) => words.encode(text, &self.vocab, &mut ids)?,
@@ -216,7 +216,7 @@ impl Tokenizer {
         let text = String::from_utf8_lossy(&bytes);
         // The space that encoding put in front.
         match text.strip_prefix(' ') {
-            Some(rest) if self.strip_space => rest.to_owned(),
+            Some(rest) if self.trim_space => rest.to_owned(),
             _ => text.into_owned(),
         }
     }

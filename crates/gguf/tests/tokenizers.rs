@@ -130,7 +130,7 @@ fn control_and_user_defined_tokens_are_told_apart() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_an_error_that_says_so() {
+fn inconsistent_metadata_is_an_error() {
     let error = |change: &dyn Fn(&mut Metadata)| {
         let mut metadata = byte_level("gpt-2");
         change(&mut metadata);

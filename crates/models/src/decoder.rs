@@ -189,7 +189,7 @@ impl Decoder {
     /// is full before, or it breaks); the last of them is not in the cache. Returns how many there were.
     ///
     /// The device computes the next token while the caller handles one. Where it computes several within 25 ms, up to
-    /// six tokens arrive at once ([`crate::ahead`]).
+    /// six tokens arrive at once ([`crate::in_flight`]).
     ///
     /// # Errors
     /// As [`Decoder::feed_greedy`]; the text then includes the tokens that `on_token` received before.

@@ -1,4 +1,4 @@
-//! Decode steps whose tokens the device chooses, submitted ahead of the host ([`crate::ahead`]): while the host looks at a
+//! Decode steps whose tokens the device chooses, submitted ahead of the host ([`crate::in_flight`]): while the host looks at a
 //! token, the device is at the next one, which it took from memory of its own.
 
 use std::collections::HashMap;
@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 use tallow::{Device, Executable, GraphState, Outputs, Pending, Prepared, Weight};
 
-use crate::ahead::{self, AHEAD, Steps};
 use crate::error::{Error, Result};
+use crate::in_flight::{self, MAX_IN_FLIGHT, Steps};
 use crate::llama::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
 use crate::options::Decode;
 
@@ -27,16 +27,16 @@ impl Step {
         states: &HashMap<String, GraphState>,
     ) -> Result<Step> {
         let first = prepared.bind(weights, states)?;
-        let ahead = match what {
+        let in_flight = match what {
             Decode::Logits => 1,
             // A run of the interpreter is done when it has started.
             Decode::Token if matches!(first.device(), Device::Cpu) => 1,
             // Polling wants each token as soon as it is ready: one step ahead is enough, and wake-ups are not batched.
             Decode::Token if first.device().polls() => 2,
-            Decode::Token => AHEAD,
+            Decode::Token => MAX_IN_FLIGHT,
         };
         // As many as there is memory for; without any, steps wait for each other.
-        let others = (1..ahead).map_while(|_| prepared.bind(weights, states).ok()).collect();
+        let others = (1..in_flight).map_while(|_| prepared.bind(weights, states).ok()).collect();
         Ok(Step { first, others })
     }
 
@@ -60,7 +60,7 @@ impl Step {
         count: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<()> {
-        ahead::follow(&mut Text { step: self, token, position }, count, on_token)
+        in_flight::follow(&mut Text { step: self, token, position }, count, on_token)
     }
 }
 

@@ -26,7 +26,6 @@
 //!
 //! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
 
-pub mod ahead;
 pub mod cache;
 pub mod chat;
 pub mod config;
@@ -37,6 +36,7 @@ pub mod generate;
 pub mod graphs;
 mod greedy;
 pub mod importance;
+pub mod in_flight;
 pub mod layers;
 pub mod llama;
 pub mod memory;

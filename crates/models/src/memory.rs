@@ -31,7 +31,7 @@ pub struct Arenas {
     /// Of the prefill step (many tokens).
     pub prefill: u64,
     /// Of the decode step (one token). Where the device chooses tokens (greedy decoding), each step in flight has such
-    /// an arena: at most [`AHEAD`](crate::ahead::AHEAD), fewer where memory is short.
+    /// an arena: at most [`MAX_IN_FLIGHT`](crate::in_flight::MAX_IN_FLIGHT), fewer where memory is short.
     pub decode: u64,
 }
 

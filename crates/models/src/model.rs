@@ -158,9 +158,9 @@ impl Model {
     pub fn keep_prefix(&mut self, prompt: &[u32]) -> usize {
         let cached = self.decoder.tokens();
         let same = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let kept = same.min(prompt.len().saturating_sub(1));
-        self.decoder.rewind(kept).expect("invariant: the cache holds at least the common prefix");
-        kept
+        let reused = same.min(prompt.len().saturating_sub(1));
+        self.decoder.rewind(reused).expect("invariant: the cache holds at least the common prefix");
+        reused
     }
 
     /// Forgets the text.

@@ -82,8 +82,8 @@ pub fn frequencies(
             let high = pair_of(beta_slow).ceil().min(d - 1.0);
             let blended = |pair: usize| {
                 let ramp = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-                let kept = (1.0 - ramp) * f64::from(extrapolation);
-                plain(pair) * (kept + (1.0 - kept) / factor)
+                let extrapolated = (1.0 - ramp) * f64::from(extrapolation);
+                plain(pair) * (extrapolated + (1.0 - extrapolated) / factor)
             };
             // Section 3.4: sqrt(1/t) = 0.1 ln(s) + 1.
             let gain =

@@ -118,7 +118,7 @@ impl Sampler {
             let best = all.iter().copied().reduce(|a, b| if b.logit > a.logit { b } else { a });
             return best.map(|c| c.token).ok_or(Error::NoLogits);
         }
-        self.keep_likely(&mut all);
+        self.retain_likely(&mut all);
         let weights = softmax(&all, self.options.temperature);
         let total: f64 = weights.iter().sum();
         let mut left = self.rng.random::<f64>() * total;
@@ -149,7 +149,7 @@ impl Sampler {
     }
 
     /// Top-k, top-p, min-p; leaves the survivors sorted, the best first.
-    fn keep_likely(&self, all: &mut Vec<Candidate>) {
+    fn retain_likely(&self, all: &mut Vec<Candidate>) {
         let o = &self.options;
         all.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
         if o.top_k > 0 {
@@ -225,24 +225,24 @@ mod tests {
     }
 
     #[test]
-    fn filters_keep_what_they_say() {
+    fn filters_select_the_likely_tokens() {
         // Probabilities 0.4, 0.3, 0.2, 0.1, in another order.
         let logits: Vec<f32> = [0.1f32, 0.4, 0.2, 0.3].iter().map(|p| p.ln()).collect();
-        let kept = |options| {
+        let candidates_of = |options| {
             let mut tokens = draws(options, &logits, 2000);
             tokens.sort_unstable();
             tokens.dedup();
             tokens
         };
-        assert_eq!(kept(warm()), [0, 1, 2, 3]);
-        assert_eq!(kept(SamplingOptions { top_k: 2, ..warm() }), [1, 3]);
-        assert_eq!(kept(SamplingOptions { top_p: 0.65, ..warm() }), [1, 3]);
-        assert_eq!(kept(SamplingOptions { top_p: 0.75, ..warm() }), [1, 2, 3]);
-        assert_eq!(kept(SamplingOptions { top_p: 0.01, ..warm() }), [1]);
-        assert_eq!(kept(SamplingOptions { min_p: 0.4, ..warm() }), [1, 2, 3]);
-        assert_eq!(kept(SamplingOptions { min_p: 1.0, ..warm() }), [1]);
+        assert_eq!(candidates_of(warm()), [0, 1, 2, 3]);
+        assert_eq!(candidates_of(SamplingOptions { top_k: 2, ..warm() }), [1, 3]);
+        assert_eq!(candidates_of(SamplingOptions { top_p: 0.65, ..warm() }), [1, 3]);
+        assert_eq!(candidates_of(SamplingOptions { top_p: 0.75, ..warm() }), [1, 2, 3]);
+        assert_eq!(candidates_of(SamplingOptions { top_p: 0.01, ..warm() }), [1]);
+        assert_eq!(candidates_of(SamplingOptions { min_p: 0.4, ..warm() }), [1, 2, 3]);
+        assert_eq!(candidates_of(SamplingOptions { min_p: 1.0, ..warm() }), [1]);
         // Temperature comes last: it does not change what top-p keeps.
-        assert_eq!(kept(SamplingOptions { top_p: 0.65, temperature: 100.0, ..warm() }), [1, 3]);
+        assert_eq!(candidates_of(SamplingOptions { top_p: 0.65, temperature: 100.0, ..warm() }), [1, 3]);
     }
 
     #[test]

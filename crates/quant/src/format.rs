@@ -112,11 +112,11 @@ impl Plane {
     /// share has `8 / n` words of its own.
     pub fn exchange(&self, words: [u32; 8]) -> [u32; 8] {
         let (shifts, mask) = (self.shifts(), u32::from_ne_bytes([self.share; 4]));
-        let own = 8 / shifts.len();
+        let stride = 8 / shifts.len();
         std::array::from_fn(|word| {
-            let (p, k) = (word / own, word % own);
+            let (p, k) = (word / stride, word % stride);
             let shares = shifts.iter().enumerate();
-            shares.fold(0, |all, (j, shift)| all | ((words[j * own + k] >> shifts[p]) & mask) << shift)
+            shares.fold(0, |all, (j, shift)| all | ((words[j * stride + k] >> shifts[p]) & mask) << shift)
         })
     }
 }

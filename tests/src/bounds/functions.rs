@@ -253,9 +253,9 @@ impl Intervals {
 
     /// Which branch of the tangent an angle is in: `floor(a / pi + 1/2)`.
     fn branch(&mut self, a: Value) -> Result<Value, GraphError> {
-        let turns = self.times(a, std::f64::consts::FRAC_1_PI)?;
+        let quotient = self.times(a, std::f64::consts::FRAC_1_PI)?;
         let half = self.graph.full_like(a, 0.5)?;
-        let shifted = self.e(E::Add, &[turns, half])?;
+        let shifted = self.e(E::Add, &[quotient, half])?;
         self.e(E::Floor, &[shifted])
     }
 

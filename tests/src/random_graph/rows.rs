@@ -75,9 +75,9 @@ fn run(b: &mut Builder, x: Item, axes: &[usize]) -> Option<Item> {
             b.want(reduced.value);
             continue;
         }
-        let kept = b.view(Op::Reshape(shape.with_ones(axes)), reduced);
-        let kept = if b.rng.chance(30) { random_unary(b, kept) } else { kept };
-        scalars.push(b.tame(kept));
+        let keepdim = b.view(Op::Reshape(shape.with_ones(axes)), reduced);
+        let keepdim = if b.rng.chance(30) { random_unary(b, keepdim) } else { keepdim };
+        scalars.push(b.tame(keepdim));
         grow(b, &shape, axes, &mut full, &scalars);
     }
     let last = *full.last()?;

@@ -173,7 +173,7 @@ positions; here each sequence is rotated by its own first rows |
 ";
 
 /// What of Candle's own tests is run, and which do not pass.
-const OWN_TESTS: &str = "
+const CANDLE_TESTS: &str = "
 ## Candle's own tests
 
 `make test-candle` runs tests of the published package `candle-core` on Tallow's tensors, on the CPU and on a Vulkan
@@ -221,7 +221,7 @@ fn page() -> String {
         page.extend(lines);
     }
     page.push_str(ROTARY_EMB);
-    page.push_str(OWN_TESTS);
+    page.push_str(CANDLE_TESTS);
     page
 }
 

@@ -13,12 +13,12 @@ macro_rules! signatures {
                 let (first, last): (usize, usize) = (tensor.dim(0)?, tensor.dim(D::Minus1)?);
                 let orders: [bool; 2] = [tensor.is_contiguous(), tensor.is_fortran_contiguous()];
                 let (_, dtype): (&Device, DType) = (tensor.device(), tensor.dtype());
-                let own: [usize; 4] = [shape.rank(), shape.elem_count(), shape.dim(1)?, shape.dims()[0]];
+                let ours: [usize; 4] = [shape.rank(), shape.elem_count(), shape.dim(1)?, shape.dims()[0]];
                 let orders_of: [bool; 2] = [shape.is_contiguous(stride), shape.is_fortran_contiguous(stride)];
                 let grown: Vec<usize> = shape.clone().extend(&[7]).into_dims();
                 let both: Shape = shape.broadcast_shape_binary_op(&Shape::from((5, 1, 1, 1)), "add")?;
                 Ok(format!(
-                    "{dims:?} {stride:?} {shape:?} {rank} {count} {first} {last} {orders:?} {} {own:?} {orders_of:?} {grown:?} {both:?}",
+                    "{dims:?} {stride:?} {shape:?} {rank} {count} {first} {last} {orders:?} {} {ours:?} {orders_of:?} {grown:?} {both:?}",
                     dtype.as_str()
                 ))
             }

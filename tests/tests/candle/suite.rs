@@ -86,11 +86,11 @@ impl Suite {
     /// Computes and compares.
     pub fn finish(mut self) {
         // One plan for many results; a device compiles few of them.
-        const TOGETHER: usize = 200;
-        for part in self.pending.chunks(TOGETHER) {
-            let all: Vec<&tallow::Tensor> = part.iter().flat_map(|p| &p.ours).collect();
+        const BATCH: usize = 200;
+        for batch in self.pending.chunks(BATCH) {
+            let all: Vec<&tallow::Tensor> = batch.iter().flat_map(|p| &p.ours).collect();
             if let Err(error) = tallow::eval(&all) {
-                self.failures.push(format!("{} to {}: {error}", part[0].name, part[part.len() - 1].name));
+                self.failures.push(format!("{} to {}: {error}", batch[0].name, batch[batch.len() - 1].name));
             }
         }
         for case in &self.pending {

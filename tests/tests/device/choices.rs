@@ -210,12 +210,12 @@ fn softmax(shape: [i64; 2], axis: usize) -> Result<Graph, GraphError> {
 }
 
 /// One query of so many heads over the keys of others.
-fn attention([heads, key_heads, depth]: [i64; 3], most: u32, kept: DType) -> Result<Graph, GraphError> {
+fn attention([heads, key_heads, depth]: [i64; 3], most: u32, cache: DType) -> Result<Graph, GraphError> {
     let mut g = Graph::new("attention");
     let keys = Dim::from(Symbol::new("pos", most));
     let q = g.input("q", DType::F32, [heads, 1, depth])?;
-    let k = g.input("k", kept, [key_heads.into(), keys.clone(), depth.into()])?;
-    let v = g.input("v", kept, [key_heads.into(), keys, depth.into()])?;
+    let k = g.input("k", cache, [key_heads.into(), keys.clone(), depth.into()])?;
+    let v = g.input("v", cache, [key_heads.into(), keys, depth.into()])?;
     let y = g.add(Op::Attention(Attention::new(0.2)), &[q, k, v])?;
     g.output("y", y)?;
     Ok(g)

@@ -49,7 +49,7 @@ struct Case {
     /// Whether activations are rounded to 8 bits.
     rounded: bool,
     /// Whether what is normalized is an output, too.
-    kept: bool,
+    is_output: bool,
     /// Whether elements of a head lie apart, those of all heads side by side.
     apart: bool,
 }
@@ -65,7 +65,7 @@ const PLAIN: Case = Case {
     rope: Rope::None,
     cache: None,
     rounded: false,
-    kept: false,
+    is_output: false,
     apart: false,
 };
 
@@ -198,7 +198,7 @@ impl Case {
             if self.apart {
                 y = b.g.permute(y, &[0, 2, 1])?;
             }
-            if self.kept {
+            if self.is_output {
                 b.g.output(&format!("{name} before"), y)?;
             }
             y = b.norm(self.norm, y)?;
@@ -351,8 +351,8 @@ fn heads_in_tiles_of_all_kinds_match_the_interpreter() {
         Case { head: 7, heads: [13, 5], ..PLAIN },
         Case { head: 1, heads: [40, 9], ..PLAIN },
         Case { head: 256, heads: [2, 1], rows: 2, ..PLAIN },
-        Case { kept: true, ..PLAIN },
-        Case { kept: true, rows: 3, head: 80, rope: Rope::Halves, ..PLAIN },
+        Case { is_output: true, ..PLAIN },
+        Case { is_output: true, rows: 3, head: 80, rope: Rope::Halves, ..PLAIN },
         Case { head: 32, heads: [2, 1], ..long.clone() },
         Case { head: 80, rows: 2, k: 2048 + 32, ..long.clone() },
         Case { head: 128, norm: Norm::Softmax, ..long },

@@ -112,7 +112,7 @@ fn loops_move_only_what_is_read() {
 #[test]
 fn blocks_are_used_again_in_order() {
     for device in devices() {
-        let mut kept = vec![];
+        let mut results = vec![];
         for round in 0u32..40 {
             // Small, at the border of what goes with the commands, and larger.
             for n in [1usize, 77, 16_384, 16_385, 50_000] {
@@ -121,14 +121,14 @@ fn blocks_are_used_again_in_order() {
                 let z = y.mul(&x).unwrap().sum_all().unwrap();
                 eval(&[&y, &z]).unwrap();
                 if round % 5 == 0 {
-                    kept.push((round, n, y));
+                    results.push((round, n, y));
                 }
             }
             if round % 13 == 0 {
                 device.synchronize().unwrap();
             }
         }
-        for (round, n, y) in kept {
+        for (round, n, y) in results {
             let want = random(round, &[n], &Device::Cpu).unwrap().affine(2.0, f64::from(round)).unwrap();
             close(&y, &want, 1e-6);
         }

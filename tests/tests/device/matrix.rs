@@ -84,10 +84,10 @@ fn several(count: i64, k: i64, n: i64) -> Result<Graph, GraphError> {
     let mut y = None;
     for i in 0..count {
         let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, k)?;
-        let own = g.add(Op::Matmul, &[x, w])?;
+        let product = g.add(Op::Matmul, &[x, w])?;
         y = Some(match y {
-            None => own,
-            Some(y) => g.elementwise(E::Mul, &[y, own])?,
+            None => product,
+            Some(y) => g.elementwise(E::Mul, &[y, product])?,
         });
     }
     let y = g.reshape(y.expect("one at least"), [70.into(), Dim::from(n / 4), 4.into()])?;

@@ -38,7 +38,7 @@ fn normed(g: &mut Graph, x: Value, of: Value) -> Result<Value, GraphError> {
 #[derive(Clone, Copy)]
 pub enum Norm {
     None,
-    Own,
+    OfInput,
     /// Of rows of another tensor, so long.
     Other(i64),
 }
@@ -59,7 +59,7 @@ impl Case {
         let mut x = g.input("x", DType::F32, [self.rows, self.k])?;
         match self.norm {
             Norm::None => {}
-            Norm::Own => x = normed(&mut g, x, x)?,
+            Norm::OfInput => x = normed(&mut g, x, x)?,
             Norm::Other(length) => {
                 let z = g.input("z", DType::F32, [self.rows, length])?;
                 x = normed(&mut g, x, z)?;
@@ -111,7 +111,7 @@ fn columns_and_rows_of_all_counts_match_the_interpreter() {
         for (j, n) in COLUMNS.into_iter().enumerate() {
             let rows = [1, 2, 3, 8, 1][(i + j) % 5];
             let k = whole(format, [256, 96, 800, 1536, 32][(i + 2 * j) % 5]);
-            let (rounded, norm) = ((i + j) % 3 != 0, if j % 2 == 0 { Norm::Own } else { Norm::None });
+            let (rounded, norm) = ((i + j) % 3 != 0, if j % 2 == 0 { Norm::OfInput } else { Norm::None });
             cases.push(Case { rows, k, weights: vec![(format, n)], norm, paired: false, rounded });
         }
     }
@@ -170,7 +170,7 @@ fn long_rows_in_parts_match_the_interpreter() {
         rows: 1,
         k,
         weights: vec![(format, n)],
-        norm: Norm::Own,
+        norm: Norm::OfInput,
         paired: false,
         rounded,
     };
@@ -243,7 +243,7 @@ fn norms_of_rows_of_other_lengths_match_the_interpreter() {
 fn several_weights_in_a_kernel_match_the_interpreter() {
     let mut cases = vec![];
     for rounded in [true, false] {
-        for norm in [Norm::Own, Norm::None] {
+        for norm in [Norm::OfInput, Norm::None] {
             let case = |rows, k, weights: &[(Format, i64)], paired| Case {
                 rows,
                 k,

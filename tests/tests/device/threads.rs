@@ -21,11 +21,11 @@ fn graphs() -> Vec<Graph> {
     let product =
         |rows: Dim, k: i64, n: i64, format: Format| linear(rows, k, n, format).expect("a graph of this test");
     vec![
-        matvec(3, 256, &[(Format::Q8_0, 70), (Format::Q4_0, 35), (Format::Q5_0, 7)], Norm::Own, true),
-        matvec(1, 4096, &[(Format::Q4_0, 200)], Norm::Own, true),
-        matvec(1, 8192, &[(Format::Q6_K, 33)], Norm::Own, true),
+        matvec(3, 256, &[(Format::Q8_0, 70), (Format::Q4_0, 35), (Format::Q5_0, 7)], Norm::OfInput, true),
+        matvec(1, 4096, &[(Format::Q4_0, 200)], Norm::OfInput, true),
+        matvec(1, 8192, &[(Format::Q6_K, 33)], Norm::OfInput, true),
         matvec(8, 1536, &[(Format::Q4_K, 130)], Norm::None, true),
-        matvec(2, 5000, &[(Format::F16, 200)], Norm::Own, false),
+        matvec(2, 5000, &[(Format::F16, 200)], Norm::OfInput, false),
         matvec(1, 768, &[(Format::Q2_K, 1030)], Norm::None, false),
         product(seq(), 768, 72, Format::Q4_0),
         product(seq(), 256, 72, Format::Q6_K),
@@ -73,8 +73,8 @@ fn threads_that_share_a_device_get_their_own_results() {
             // Neighbours do different work, and each gets to all of it: 7 and the number of works have no common factor.
             let at = (thread + 7 * round) % works.len();
             let (graph, inputs, alone) = &works[at];
-            let together = bits(&run(&shared, graph, inputs).unwrap());
-            let wrong = together.iter().zip(alone).filter(|(a, b)| a != b).count();
+            let concurrent = bits(&run(&shared, graph, inputs).unwrap());
+            let wrong = concurrent.iter().zip(alone).filter(|(a, b)| a != b).count();
             assert_eq!(wrong, 0, "of {} numbers of work {at}, thread {thread}, round {round}", alone.len());
         }
     };

@@ -156,8 +156,8 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
     for device in devices() {
         let Device::Vulkan(vulkan) = &device else { continue };
         let want = program(&device).unwrap();
-        let kept = random(24, &[33], &device).unwrap().affine(2.0, 1.0).unwrap();
-        eval(&[&kept]).unwrap();
+        let tensor = random(24, &[33], &device).unwrap().affine(2.0, 1.0).unwrap();
+        eval(&[&tensor]).unwrap();
         around_the_ring(&device, || drop(program(&device).unwrap()));
         let before = idle(&device);
         for count in [1, u64::MAX] {
@@ -182,7 +182,7 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
             }
             assert!(failed >= 5, "{failed} failures");
         }
-        close(&kept, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
+        close(&tensor, &random(24, &[33], &Device::Cpu).unwrap().affine(2.0, 1.0).unwrap(), 1e-6);
     }
 }
 
@@ -237,7 +237,7 @@ fn one_thread(device: &Device, thread: u32) {
 fn threads_evaluate_at_once() {
     let _alone = ALONE.lock();
     for device in devices() {
-        let together = || {
+        let eval_both = || {
             std::thread::scope(|scope| {
                 for thread in 0..16u32 {
                     let device = &device;
@@ -245,11 +245,11 @@ fn threads_evaluate_at_once() {
                 }
             });
         };
-        together();
+        eval_both();
         // Threads that compile the same at once each keep what they made.
         around_the_ring(&device, || eval(&[&random(1, &[9], &device).unwrap().exp().unwrap()]).unwrap());
         let before = idle(&device);
-        together();
+        eval_both();
         assert_eq!(idle(&device), before);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use allocation_counter::measure;
 use tallow::Device;
 use tallow_gguf::GgufFile;
-use tallow_models::ahead::AHEAD;
+use tallow_models::in_flight::MAX_IN_FLIGHT;
 use tallow_models::llama::{POS, TOKENS};
 use tallow_models::{Activations, Decode, LoadOptions, Model, ModelFile};
 use tallow_tests::device::device;
@@ -71,35 +71,35 @@ fn expected(model: &mut Model, first: u32, count: usize) -> Vec<u32> {
 /// Steps that are submitted ahead give what steps give that wait for each other, wherever they end, and leave a text that
 /// goes on from there.
 #[test]
-fn steps_submitted_ahead_choose_the_same() {
+fn pipelined_steps_choose_the_same_tokens() {
     let Some(device) = device() else { return };
     for on in [Device::Cpu, device] {
         let open = || ModelFile::open(path("storyteller-nano-Q4_0")).unwrap();
         let mut stepped = load(&on, open(), Decode::Token, Activations::Auto);
         // The other step is compiled when it is first asked for.
-        let mut ahead = load(&on, open(), Decode::Logits, Activations::Auto);
+        let mut pipelined = load(&on, open(), Decode::Logits, Activations::Auto);
         let prompt = stepped.tokenizer().encode("The dog", true).unwrap();
         for (count, taken) in [(1, 1), (2, 2), (9, 9), (9, 1), (9, 8), (2, 1), (1000, 1000)] {
-            [&mut stepped, &mut ahead].into_iter().for_each(Model::reset);
+            [&mut stepped, &mut pipelined].into_iter().for_each(Model::reset);
             let first = best(&stepped.feed(&prompt).unwrap());
-            assert_eq!(best(&ahead.feed(&prompt).unwrap()), first);
-            let room = ahead.context() - prompt.len();
+            assert_eq!(best(&pipelined.feed(&prompt).unwrap()), first);
+            let room = pipelined.context() - prompt.len();
             let want = expected(&mut stepped, first, taken.min(room));
             let mut got = vec![];
-            let given = ahead.follow_greedy(first, count, &mut |token| {
+            let given = pipelined.follow_greedy(first, count, &mut |token| {
                 got.push(token);
                 if got.len() == taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             assert_eq!((given.unwrap(), &got), (want.len(), &want), "{on}: {taken} of {count}");
-            assert_eq!(ahead.position(), prompt.len() + want.len());
-            if ahead.position() < ahead.context() {
+            assert_eq!(pipelined.position(), prompt.len() + want.len());
+            if pipelined.position() < pipelined.context() {
                 // The step after the last left nothing that counts.
                 let last = *want.last().unwrap();
-                assert_eq!(ahead.feed(&[7, last]).unwrap(), stepped.feed(&[7, last]).unwrap(), "{on}");
+                assert_eq!(pipelined.feed(&[7, last]).unwrap(), stepped.feed(&[7, last]).unwrap(), "{on}");
             }
         }
-        assert_eq!(ahead.follow_greedy(7, 0, &mut |_| ControlFlow::Continue(())).unwrap(), 0);
-        let full = ahead.follow_greedy(7, 1, &mut |_| ControlFlow::Continue(()));
+        assert_eq!(pipelined.follow_greedy(7, 0, &mut |_| ControlFlow::Continue(())).unwrap(), 0);
+        let full = pipelined.follow_greedy(7, 1, &mut |_| ControlFlow::Continue(()));
         assert!(matches!(full, Err(tallow_models::Error::PromptTooLong { .. })), "{on}: {full:?}");
     }
 }
@@ -133,7 +133,7 @@ fn a_decode_step_submits_once_and_allocates_nothing() {
             ControlFlow::Continue(())
         })
     };
-    assert_eq!(follow(AHEAD).unwrap(), AHEAD);
+    assert_eq!(follow(MAX_IN_FLIGHT).unwrap(), MAX_IN_FLIGHT);
     let before = (vulkan.submissions(), vulkan.work_done());
     let info = measure(|| assert_eq!(follow(16).unwrap(), 16));
     assert_eq!(info.count_total, 0, "{info:?}");

@@ -17,7 +17,7 @@ use crate::row::Bound;
 pub use tallow_tests::device::{device, is_software};
 
 /// Cases in one graph.
-const TOGETHER: usize = 150;
+const BATCH: usize = 150;
 
 /// As [`device`], but one binding spans no more than `bytes`.
 fn device_with_range(bytes: u64) -> Device {
@@ -52,7 +52,7 @@ pub fn check(device: &Device, cases: &[Case<'_>]) -> Outcome {
     let mut outcome = Outcome::default();
     let of = |wanted: &dyn Fn(&Case<'_>) -> bool| cases.iter().filter(|c| wanted(c)).collect::<Vec<_>>();
     let small = |c: &Case<'_>| !matches!(c.class, Class::Many | Class::Windows);
-    together(device, &of(&small), &mut outcome);
+    run_batch(device, &of(&small), &mut outcome);
     for case in of(&|c| c.class == Class::Many) {
         if let Some(graph) = supported(device, case, &mut outcome) {
             many::check(device, case, &graph, &mut outcome);
@@ -62,7 +62,7 @@ pub fn check(device: &Device, cases: &[Case<'_>]) -> Outcome {
     for size in [1, 2, 4, 8] {
         let cases = of(&|c| c.class == Class::Windows && c.dtype.size_in_bytes() == size);
         if !cases.is_empty() {
-            together(&device_with_range(256 * size as u64), &cases, &mut outcome);
+            run_batch(&device_with_range(256 * size as u64), &cases, &mut outcome);
         }
     }
     outcome
@@ -94,24 +94,24 @@ fn supported(device: &Device, case: &Case<'_>, outcome: &mut Outcome) -> Option<
     }
 }
 
-fn together(device: &Device, cases: &[&Case<'_>], outcome: &mut Outcome) {
+fn run_batch(device: &Device, cases: &[&Case<'_>], outcome: &mut Outcome) {
     let ready: Vec<&Case<'_>> =
         cases.iter().copied().filter(|case| supported(device, case, outcome).is_some()).collect();
     let (expressions, graphs): (Vec<_>, Vec<_>) = ready.iter().partition(|c| c.row.expression.is_some());
-    for part in graphs.chunks(TOGETHER) {
-        in_one_graph(device, part, outcome);
+    for batch in graphs.chunks(BATCH) {
+        in_one_graph(device, batch, outcome);
     }
     let built: Vec<_> = expressions
         .iter()
         .filter_map(|c| Some((*c, c.on(device, c.row.expression.as_ref()?).unwrap())))
         .collect();
-    for part in built.chunks(TOGETHER) {
-        let all: Vec<_> = part.iter().map(|(_, tensor)| tensor).collect();
+    for batch in built.chunks(BATCH) {
+        let all: Vec<_> = batch.iter().map(|(_, tensor)| tensor).collect();
         if let Err(error) = tallow::eval(&all) {
-            outcome.wrong.push(format!("{} and others: {error}", part[0].0));
+            outcome.wrong.push(format!("{} and others: {error}", batch[0].0));
             continue;
         }
-        for (case, tensor) in part {
+        for (case, tensor) in batch {
             let want = case.interpret(&case.graph().unwrap()).unwrap();
             judge(case, &want, &value(tensor).unwrap(), outcome);
         }

@@ -44,7 +44,7 @@ fn page_of_all_ops_against_candle() {
 
 /// Cases that are checked together, and whose results are held at once.
 #[cfg(feature = "vulkan")]
-fn together(class: class::Class) -> usize {
+fn batch_size(class: class::Class) -> usize {
     use class::Class;
     match class {
         Class::Many => 8,
@@ -92,7 +92,7 @@ fn kernels_match_the_interpreter() {
     };
     let parts: Vec<Vec<cover::Cell>> = Class::ALL
         .into_iter()
-        .flat_map(|class| of_class(class).chunks(together(class)).map(<[_]>::to_vec).collect::<Vec<_>>())
+        .flat_map(|class| of_class(class).chunks(batch_size(class)).map(<[_]>::to_vec).collect::<Vec<_>>())
         .collect();
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     // Four at most: a case of many workgroups takes up to a gigabyte.

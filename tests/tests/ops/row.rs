@@ -93,13 +93,13 @@ impl Bound {
     /// operations of 2^-53. Narrow types compute in f32 and round once, so that a last bit of f32 may decide over one
     /// step: eps of the result, and half the smallest number.
     pub fn limit(self, dtype: DType, expected: f64, largest: f64) -> f64 {
-        let own = step(dtype) * expected.abs() + smallest(dtype);
+        let step_error = step(dtype) * expected.abs() + smallest(dtype);
         match self {
             Bound::Moved | Bound::Exact => 0.0,
             Bound::Function => match dtype {
                 DType::F32 => 1e-5 + 3e-5 * expected.abs(),
                 DType::F64 => 1e-15 + 4e-15 * expected.abs(),
-                DType::F16 | DType::BF16 | DType::F8E4M3 => own + 1e-5,
+                DType::F16 | DType::BF16 | DType::F8E4M3 => step_error + 1e-5,
                 DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 | DType::Block(_) => 0.0,
             },
             Bound::Steps(n) => n * step(dtype) * largest.max(1.0),

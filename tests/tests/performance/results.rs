@@ -110,12 +110,12 @@ pub fn rows(file: &str, text: &str) -> Result<Vec<Row>, String> {
 
 /// Without the rows that a later row of the same benchmark and device replaces.
 pub fn latest(rows: Vec<Row>) -> Vec<Row> {
-    let mut kept: Vec<Row> = vec![];
+    let mut newest: Vec<Row> = vec![];
     for row in rows {
-        kept.retain(|other| (&other.name, &other.device) != (&row.name, &row.device));
-        kept.push(row);
+        newest.retain(|other| (&other.name, &other.device) != (&row.name, &row.device));
+        newest.push(row);
     }
-    kept
+    newest
 }
 
 fn targets(file: &str, text: &str) -> Result<Vec<Target>, String> {

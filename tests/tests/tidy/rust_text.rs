@@ -97,9 +97,9 @@ pub fn has_word(line: &str, word: &str) -> bool {
 /// brace that closes it, or the semicolon if that comes first.
 pub fn without_tests(code: &str) -> String {
     let mut rest = code;
-    let mut kept = String::with_capacity(code.len());
+    let mut blanked = String::with_capacity(code.len());
     while let Some(at) = rest.find("#[cfg(test)]") {
-        kept.push_str(&rest[..at]);
+        blanked.push_str(&rest[..at]);
         let (mut depth, mut end) = (0, rest.len());
         for (i, c) in rest[at..].char_indices() {
             match c {
@@ -112,10 +112,10 @@ pub fn without_tests(code: &str) -> String {
                 break;
             }
         }
-        push_blank(&mut kept, rest[at..end].chars());
+        push_blank(&mut blanked, rest[at..end].chars());
         rest = &rest[end..];
     }
-    kept + rest
+    blanked + rest
 }
 
 /// Names of the modules that `code` declares as `#[cfg(test)] mod name;`.
@@ -151,8 +151,8 @@ fn words_have_borders() {
 #[test]
 fn tests_are_cut_out() {
     let code = "a\n#[cfg(test)]\nmod t {\n { b([c; 3]); } \n}\nd\n#[cfg(test)]\nmod u;\ne";
-    let kept = without_tests(code);
-    assert_eq!(kept.lines().map(str::trim).collect::<Vec<_>>(), ["a", "", "", "", "", "d", "", "", "e"]);
-    assert_eq!(kept.len(), code.len());
+    let blanked = without_tests(code);
+    assert_eq!(blanked.lines().map(str::trim).collect::<Vec<_>>(), ["a", "", "", "", "", "d", "", "", "e"]);
+    assert_eq!(blanked.len(), code.len());
     assert_eq!(test_modules(code), ["t", "u"]);
 }

@@ -30,7 +30,7 @@ fn case(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: b
         DType::Block(_) => (DType::F32, F32_LIMIT),
         scalar => (scalar, F16_LIMIT),
     };
-    let kept = |name| Operand { stored: cache, ..Operand::new(name, computed, &["g", "t", "d"]) };
+    let cached = |name| Operand { stored: cache, ..Operand::new(name, computed, &["g", "t", "d"]) };
     // What a causal mask leaves.
     let pairs = if causal { queries * (queries + 1) / 2 } else { queries * keys };
     Case {
@@ -43,7 +43,7 @@ fn case(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: b
             whole("t", keys),
             whole("d", d),
         ],
-        operands: vec![Operand::new("q", computed, &["g", "r", "s", "d"]), kept("k"), kept("v")],
+        operands: vec![Operand::new("q", computed, &["g", "r", "s", "d"]), cached("k"), cached("v")],
         result: vec!["g", "r", "s", "d"],
         body: if causal { causal_attention } else { full_attention },
         chained: false,

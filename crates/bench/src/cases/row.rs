@@ -49,11 +49,11 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         ..case(whole("rows", 1), whole("columns", all), &["rows"], Bound::Read)
     });
     let (rows, columns) = if quick { (48, 160) } else { (16384, 4096) };
-    let sum = |name: &str, rows: Axis, columns: Axis, kept, body| Case {
+    let sum = |name: &str, rows: Axis, columns: Axis, axis, body| Case {
         name: format!("sum/{name}/{}x{}", rows.size, columns.size),
         operands: vec![x()],
         body,
-        ..case(rows, columns, &[kept], Bound::Read)
+        ..case(rows, columns, &[axis], Bound::Read)
     };
     let last = |t: &[Tensor]| t[0].sum(1);
     let first = |t: &[Tensor]| t[0].sum(0);

@@ -17,7 +17,7 @@ pub fn devices() -> Vec<Device> {
 /// the other on one core.
 pub fn vulkan() -> Option<Device> {
     static SHARED: OnceLock<Option<Device>> = OnceLock::new();
-    thread_local! { static OWN: OnceCell<Device> = const { OnceCell::new() } }
+    thread_local! { static PER_THREAD: OnceCell<Device> = const { OnceCell::new() } }
     let open = || match Device::best_vulkan() {
         Ok(device) => Some(device),
         Err(error) => {
@@ -30,7 +30,7 @@ pub fn vulkan() -> Option<Device> {
     };
     let shared = SHARED.get_or_init(open).clone()?;
     if shared.caps().is_some_and(|caps| caps.is_software()) {
-        return Some(OWN.with(|own| own.get_or_init(|| Device::best_vulkan().unwrap()).clone()));
+        return Some(PER_THREAD.with(|cell| cell.get_or_init(|| Device::best_vulkan().unwrap()).clone()));
     }
     Some(shared)
 }

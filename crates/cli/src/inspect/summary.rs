@@ -7,7 +7,9 @@ use serde::Serialize;
 use tallow::Device;
 use tallow::caps::{self, DeviceCaps};
 use tallow_gguf::{GgufError, GgufFile, Tokenizer, optional};
-use tallow_models::{ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Memory, ahead::AHEAD};
+use tallow_models::{
+    ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Memory, in_flight::MAX_IN_FLIGHT,
+};
 use tallow_models::{config::LlamaConfig, llama::Llama, model};
 
 use crate::args::InspectArgs;
@@ -30,12 +32,12 @@ pub struct Target {
 }
 
 /// The device that `--device` names, which may be a profile; else the best Vulkan device, or the CPU.
-pub fn target(asked: Option<&str>) -> Result<Target> {
-    if let Some((name, caps)) = asked.and_then(|name| Some((name, caps::profile(name)?))) {
+pub fn target(requested: Option<&str>) -> Result<Target> {
+    if let Some((name, caps)) = requested.and_then(|name| Some((name, caps::profile(name)?))) {
         return Ok(Target { name: format!("{name} (a profile)"), caps: Some(caps), memory: None });
     }
-    let device = match asked {
-        Some(_) => choose(asked)?,
+    let device = match requested {
+        Some(_) => choose(requested)?,
         // Without the warning that running here would be slow, as nothing is run.
         None => Device::best_vulkan().unwrap_or(Device::Cpu),
     };
@@ -186,7 +188,7 @@ impl MemoryReport {
         match (self.prefill_arena_bytes, self.arena_bytes) {
             (Some(prefill), Some(decode)) => {
                 writeln!(out, "prefill arena    {}", bytes(prefill))?;
-                let more = format!("each step in flight has one, at most {AHEAD} do");
+                let more = format!("each step in flight has one, at most {MAX_IN_FLIGHT} do");
                 writeln!(out, "decode arena     {}; {more}", bytes(decode))?;
                 writeln!(out, "inputs, outputs  {}", bytes(self.other_bytes))?;
             }

@@ -37,7 +37,7 @@ pub fn changed(folder: &Path, change: impl Fn(&mut Metadata), keep: impl Fn(&str
     let file = GgufFile::open(model("nano-Q4_0")).unwrap();
     let mut metadata = file.metadata().clone();
     change(&mut metadata);
-    let kept: Vec<_> = file.tensors().filter(|t| keep(&t.name)).collect();
+    let tensors: Vec<_> = file.tensors().filter(|t| keep(&t.name)).collect();
     let spec = |t: &&tallow_gguf::TensorInfo| TensorSpec {
         name: t.name.clone(),
         shape: t.shape.clone(),
@@ -45,8 +45,8 @@ pub fn changed(folder: &Path, change: impl Fn(&mut Metadata), keep: impl Fn(&str
     };
     let path = folder.join("changed.gguf");
     let out = std::fs::File::create(&path).unwrap();
-    let mut writer = GgufWriter::create(out, &metadata, kept.iter().map(spec).collect()).unwrap();
-    for tensor in kept {
+    let mut writer = GgufWriter::create(out, &metadata, tensors.iter().map(spec).collect()).unwrap();
+    for tensor in tensors {
         writer.tensor(&tensor.name, file.tensor_data(tensor).unwrap()).unwrap();
     }
     writer.finish().unwrap();

@@ -100,6 +100,6 @@ fn tuned_cases_match_the_interpreter_and_measurements_are_stored() {
     }
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
     let file = std::fs::read_dir(folder.path().join("tuning")).unwrap().next().unwrap().unwrap().path();
-    let kept = std::fs::read_to_string(file).unwrap();
-    assert!(kept.contains("\"kernel\":\"matvec") && kept.contains("\"kernel\":\"row"), "{kept}");
+    let stored = std::fs::read_to_string(file).unwrap();
+    assert!(stored.contains("\"kernel\":\"matvec") && stored.contains("\"kernel\":\"row"), "{stored}");
 }

@@ -161,7 +161,7 @@ fn doubles() {
         ["f32", "f32", "f64"],
     ];
     let one = |[q, kv, bias]: [&str; 3]| {
-        let own = case(
+        let plain = case(
             format!("attention of {q}, {kv} and {bias}"),
             ATTENTION,
             format!(
@@ -173,7 +173,7 @@ fn doubles() {
         return %3 as "y""#
             ),
         );
-        Case { expect: Expect::Wide(ATTENTION), ..own }
+        Case { expect: Expect::Wide(ATTENTION), ..plain }
     };
     check(&types.map(one));
 }

@@ -212,8 +212,8 @@ fn classes_tell_kernels_apart_but_not_near_extents() {
         let fusion = &fusions(&linear(rows, k, weights, normed), &caps)[0];
         class_of(fusion, &schedules(fusion, &caps).unwrap()[0], &caps)
     };
-    let own = class("1", 4096, &[("q4_0", 12288)], true);
-    assert_eq!(own, class("1", 4096, &[("q4_0", 14336)], true));
+    let first = class("1", 4096, &[("q4_0", 12288)], true);
+    assert_eq!(first, class("1", 4096, &[("q4_0", 14336)], true));
     for other in [
         class("1", 4096, &[("q4_0", 12288 + 1)], true),
         class("1", 4096, &[("q4_0", 4096)], true),
@@ -223,12 +223,12 @@ fn classes_tell_kernels_apart_but_not_near_extents() {
         class("1", 4096, &[("q4_0", 12288)], false),
         class("1", 4096, &[("q4_0", 12288), ("q4_0", 12288)], true),
     ] {
-        assert_ne!(own, other);
+        assert_ne!(first, other);
     }
     let mut newer = caps.clone();
     newer.driver += ".1";
     let fusion = &fusions(&linear("1", 4096, &[("q4_0", 12288)], true), &caps)[0];
-    assert_ne!(own, class_of(fusion, &schedules(fusion, &caps).unwrap()[0], &newer));
+    assert_ne!(first, class_of(fusion, &schedules(fusion, &caps).unwrap()[0], &newer));
 }
 
 /// Split-K of coopmat matmuls: workgroups per output tile, and the scratch memory for partials.

@@ -105,7 +105,7 @@ fn every_dtype() {
     let mut cases = vec![];
     for d in DType::SCALARS {
         for rows in ["1", "3", "33"] {
-            let own = case(
+            let plain = case(
                 format!("{rows} rows of {d}"),
                 kind(rows),
                 format!(
@@ -118,7 +118,7 @@ fn every_dtype() {
                 ),
             );
             let wide = matches!(d, DType::F64 | DType::I64);
-            cases.push(if wide { Case { expect: Expect::Wide(kind(rows)), ..own } } else { own });
+            cases.push(if wide { Case { expect: Expect::Wide(kind(rows)), ..plain } } else { plain });
         }
     }
     check(&cases);

@@ -58,12 +58,12 @@ fn elementwise(op: ElementwiseOp, dtype: DType) -> Option<Case> {
 fn every_elementwise_op_in_every_dtype() {
     let mut cases = vec![];
     for op in ElementwiseOp::ALL {
-        let own: Vec<Case> = COMPUTED.iter().filter_map(|d| elementwise(*op, *d)).collect();
-        assert!(own.len() >= 3, "{} has {} dtypes", op.name(), own.len());
-        cases.extend(own);
-        let own_type = !matches!(op.rule(), TypeRule::Logic | TypeRule::Word);
+        let of_op: Vec<Case> = COMPUTED.iter().filter_map(|d| elementwise(*op, *d)).collect();
+        assert!(of_op.len() >= 3, "{} has {} dtypes", op.name(), of_op.len());
+        cases.extend(of_op);
+        let typed = !matches!(op.rule(), TypeRule::Logic | TypeRule::Word);
         for dtype in [DType::F64, DType::I64] {
-            cases.extend(elementwise(*op, dtype).filter(|_| own_type).map(wide));
+            cases.extend(elementwise(*op, dtype).filter(|_| typed).map(wide));
         }
     }
     check(&cases);
@@ -74,7 +74,7 @@ fn casts_between_all_dtypes() {
     let mut cases = vec![];
     for from in DType::SCALARS {
         for to in DType::SCALARS {
-            let own = case(
+            let of_op = case(
                 format!("{from} to {to}"),
                 MAP,
                 format!(
@@ -82,7 +82,7 @@ fn casts_between_all_dtypes() {
                 ),
             );
             let computed = COMPUTED.contains(&from) && COMPUTED.contains(&to);
-            cases.push(if computed { own } else { wide(own) });
+            cases.push(if computed { of_op } else { wide(of_op) });
         }
     }
     check(&cases);
@@ -176,8 +176,8 @@ fn views() {
     let mut cases = vec![];
     for d in DType::SCALARS {
         let one = if d.is_float() { "1.0" } else { "1" };
-        let own = [constant_views(d, one), gathers(d), symbolic_views(d, one)];
-        cases.extend(own.into_iter().map(|c| if COMPUTED.contains(&d) { c } else { wide(c) }));
+        let of_op = [constant_views(d, one), gathers(d), symbolic_views(d, one)];
+        cases.extend(of_op.into_iter().map(|c| if COMPUTED.contains(&d) { c } else { wide(c) }));
     }
     check(&cases);
 }

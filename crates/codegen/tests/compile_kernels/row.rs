@@ -8,7 +8,7 @@ const ROW: &[FusionKind] = &[FusionKind::Row];
 
 fn reduction(kind: ReduceKind, d: DType) -> Case {
     let (name, r) = (kind.name(), if kind.is_arg() { DType::U32 } else { d });
-    let own = case(
+    let plain = case(
         format!("{name} {d}"),
         ROW,
         format!(
@@ -26,7 +26,7 @@ fn reduction(kind: ReduceKind, d: DType) -> Case {
         return %5 as "all""#
         ),
     );
-    if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..own } } else { own }
+    if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..plain } } else { plain }
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn long_rows_in_every_dtype() {
             let (name, r) = (kind.name(), if kind.is_arg() { DType::U32 } else { d });
             text += &format!("%{} = {name} %0 axes=[1] : {r}[2]\nreturn %{} as \"{name}\"\n", i + 1, i + 1);
         }
-        let own = case(format!("long rows of {d}"), ROW, text);
-        if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..own } } else { own }
+        let plain = case(format!("long rows of {d}"), ROW, text);
+        if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..plain } } else { plain }
     };
     check(&DType::SCALARS.map(of));
 }

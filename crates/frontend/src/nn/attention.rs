@@ -246,6 +246,6 @@ fn distances(queries: &Dim, keys: &Dim, device: &Device) -> Result<Tensor> {
     let count = |dim: &Dim| Tensor::of_op(Op::DimValue { dim: dim.clone(), dtype: DType::F32 }, &[], device);
     // Both moved by what keeps them from being negative.
     let key = iota(keys)?.broadcast_add(&count(queries)?)?;
-    let own = iota(queries)?.broadcast_add(&count(keys)?)?;
-    key.unsqueeze(0)?.broadcast_sub(&own.unsqueeze(1)?)?.abs()
+    let position = iota(queries)?.broadcast_add(&count(keys)?)?;
+    key.unsqueeze(0)?.broadcast_sub(&position.unsqueeze(1)?)?.abs()
 }

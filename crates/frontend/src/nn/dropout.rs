@@ -19,9 +19,9 @@ pub fn dropout(xs: &Tensor, drop_p: f32) -> Result<Tensor> {
     xs.floats("dropout")?;
     // Drawn in f32: rounded to 16 bits, a draw below the bound could reach it.
     let drawn = Tensor::rand(0f32, 1.0, xs.sym_shape(), xs.device())?;
-    let kept = drawn.ge(&Tensor::constant(DType::F32, f64::from(drop_p), xs.sym_shape(), xs.device())?)?;
+    let mask = drawn.ge(&Tensor::constant(DType::F32, f64::from(drop_p), xs.sym_shape(), xs.device())?)?;
     let scaled = xs.affine(1.0 / (1.0 - f64::from(drop_p)), 0.0)?;
-    kept.where_cond(&scaled, &xs.zeros_like()?)
+    mask.where_cond(&scaled, &xs.zeros_like()?)
 }
 
 /// A layer that drops elements while a network is trained.

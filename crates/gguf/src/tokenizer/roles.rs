@@ -1,7 +1,7 @@
 //! What single tokens are for: begin, end, end of a turn. Files name some of them by id; others are known by
 //! their texts, as in llama.cpp, which also corrects the kinds of tokens whose texts look like control.
 
-use super::special::Strip;
+use super::special::TrimSpace;
 use super::vocab::{TokenKind, Vocab};
 use crate::{GgufError, Metadata, optional};
 
@@ -223,21 +223,24 @@ fn correct_ends(vocab: &mut Vocab, ends: &mut Vec<u32>) {
 }
 
 /// The whitespace that tokens take with them. Files do not say so; these are the models known for it.
-pub fn strips(metadata: &Metadata, vocab: &Vocab) -> Result<impl Fn(u32) -> Strip + use<>, GgufError> {
+pub fn trimmed_space(
+    metadata: &Metadata,
+    vocab: &Vocab,
+) -> Result<impl Fn(u32) -> TrimSpace + use<>, GgufError> {
     let text = |key| optional(metadata.get_str(key)).map(|text| text.unwrap_or_default());
     let (pre, arch) = (text("tokenizer.ggml.pre")?, text("general.architecture")?);
     let name = text("general.name")?.to_lowercase();
     let contains = |text: &str, parts: &[&str]| parts.iter().any(|part| text.contains(part));
-    let (mut left, mut right, mut kept) = (None, false, Vec::new());
+    let (mut left, mut right, mut exempt) = (None, false, Vec::new());
     if contains(pre, &["jina-v2-de", "jina-v2-es", "jina-v2-code"])
         || contains(arch, &["nomic-bert-moe", "jina-bert-v3"])
     {
         left = vocab.id("<mask>");
     } else if contains(&name, &["phi-3", "phi3"]) {
         right = true;
-        kept.extend(["<unk>", "<s>", "<|endoftext|>"].iter().filter_map(|text| vocab.id(text)));
+        exempt.extend(["<unk>", "<s>", "<|endoftext|>"].iter().filter_map(|text| vocab.id(text)));
     } else if contains(&name, &["modern-bert"]) {
         left = vocab.id("[MASK]");
     }
-    Ok(move |id| Strip { left: left == Some(id), right: right && !kept.contains(&id) })
+    Ok(move |id| TrimSpace { left: left == Some(id), right: right && !exempt.contains(&id) })
 }

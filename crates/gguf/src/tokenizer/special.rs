@@ -21,7 +21,7 @@ pub enum Fragment<'t> {
 
 /// Which whitespace around a token belongs to it and is dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Strip {
+pub struct TrimSpace {
     /// Whitespace before the token.
     pub left: bool,
     /// Whitespace after the token.
@@ -41,12 +41,12 @@ struct Special {
     id: u32,
     /// Found also where control tokens are not wanted.
     ordinary: bool,
-    strip: Strip,
+    trim_space: TrimSpace,
 }
 
 impl SpecialTokens {
     /// Collects control, unknown and user-defined tokens.
-    pub fn new(vocab: &Vocab, strip: impl Fn(u32) -> Strip) -> Result<SpecialTokens, GgufError> {
+    pub fn new(vocab: &Vocab, trim_space: impl Fn(u32) -> TrimSpace) -> Result<SpecialTokens, GgufError> {
         let mut tokens = Vec::new();
         for (id, text, kind) in vocab.iter() {
             let ordinary = match kind {
@@ -54,7 +54,7 @@ impl SpecialTokens {
                 TokenKind::UserDefined => true,
                 TokenKind::Normal | TokenKind::Unused | TokenKind::Byte => continue,
             };
-            tokens.push(Special { text: text.to_owned(), id, ordinary, strip: strip(id) });
+            tokens.push(Special { text: text.to_owned(), id, ordinary, trim_space: trim_space(id) });
         }
         tokens.sort_by_key(|token| std::cmp::Reverse(token.text.len()));
         let automaton = AhoCorasick::new(tokens.iter().map(|token| &token.text))
@@ -104,7 +104,7 @@ impl Special {
         let mut rest = text;
         while let Some(at) = rest.find(&self.text) {
             let mut before = &rest[..at];
-            if self.strip.left {
+            if self.trim_space.left {
                 before = before.trim_end_matches(is_space);
             }
             if !before.is_empty() {
@@ -112,7 +112,7 @@ impl Special {
             }
             fragments.push(Fragment::Special(self.id));
             rest = &rest[at + self.text.len()..];
-            if self.strip.right {
+            if self.trim_space.right {
                 rest = rest.trim_start_matches(is_space);
             }
         }
@@ -132,19 +132,19 @@ mod tests {
     use super::*;
     use crate::{Array, Metadata, Value};
 
-    fn special(strip: Strip) -> SpecialTokens {
+    fn special(trim_space: TrimSpace) -> SpecialTokens {
         let mut metadata = Metadata::new();
         let tokens = ["<a>", "<ab>", "b><cd", "<u>", "x"].map(str::to_owned).to_vec();
         metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
         metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![3, 4, 2, 4, 1])));
         let vocab = Vocab::from_metadata(&metadata).unwrap();
-        SpecialTokens::new(&vocab, |id| if id == 3 { strip } else { Strip::default() }).unwrap()
+        SpecialTokens::new(&vocab, |id| if id == 3 { trim_space } else { TrimSpace::default() }).unwrap()
     }
 
     #[test]
     fn the_longest_token_wins_wherever_it_stands() {
         use Fragment::{Special, Text};
-        let tokens = special(Strip::default());
+        let tokens = special(TrimSpace::default());
         assert_eq!(tokens.split("x<a><ab>x"), [Text("x"), Special(0), Special(1), Text("x")]);
         assert_eq!(tokens.split("<ab><cd>"), [Text("<a"), Special(2), Text(">")]);
         assert_eq!(tokens.split("<ab><c>"), [Special(1), Text("<c>")]);
@@ -157,7 +157,7 @@ mod tests {
     fn whitespace_goes_with_the_tokens_that_take_it() {
         use Fragment::{Special, Text};
         let text = "x \t<u>\n\u{b} x<u>  ";
-        let split = |left, right| special(Strip { left, right }).split(text);
+        let split = |left, right| special(TrimSpace { left, right }).split(text);
         assert_eq!(split(true, false), [Text("x"), Special(3), Text("\n\u{b} x"), Special(3), Text("  ")]);
         assert_eq!(split(false, true), [Text("x \t"), Special(3), Text("x"), Special(3)]);
         assert_eq!(split(true, true), [Text("x"), Special(3), Text("x"), Special(3)]);

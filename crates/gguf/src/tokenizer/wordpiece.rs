@@ -30,9 +30,9 @@ impl WordPiece {
     ) -> Result<WordPiece, GgufError> {
         let flag = |name: &str| optional(metadata.get_bool(&format!("tokenizer.ggml.normalizer.{name}")));
         let lowercase = flag("lowercase")?.unwrap_or(true);
-        let strip_accents = flag("strip_accents")?.unwrap_or(lowercase);
+        let remove_accents = flag("strip_accents")?.unwrap_or(lowercase);
         Ok(WordPiece {
-            normalizer: BertNormalizer::new(true, true, Some(strip_accents), lowercase),
+            normalizer: BertNormalizer::new(true, true, Some(remove_accents), lowercase),
             unknown,
             longest: vocab.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0),
         })

@@ -164,14 +164,14 @@ fn candidates(cross: &[f32], square: &[f32], start: f32) -> Vec<Candidate> {
             *corner = (scale, pair[0].line(scale));
         }
     }
-    let mut kept = best.to_vec();
+    let mut candidates = best.to_vec();
     for (point, (&cross, &square)) in cross.iter().zip(square).enumerate() {
         let line = |scale: f32| scale * square - 2.0 * cross;
         if corners.iter().any(|&(scale, chain)| line(scale) < chain) {
-            kept.push(Candidate { cross, square, point: point as u16 });
+            candidates.push(Candidate { cross, square, point: point as u16 });
         }
     }
-    kept
+    candidates
 }
 
 /// The point with the least `scale^2 square - 2 scale cross`, for positive scales.

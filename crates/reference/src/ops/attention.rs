@@ -19,9 +19,9 @@ pub fn attention(dtype: DType, attrs: &Attention, q: &View, k: &View, v: &View, 
         let (q, k, v) = (matrix(q, head), matrix(k, head / group), matrix(v, head / group));
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
             // Keys up to the query's own position; none where queries outnumber keys.
-            let own = (i + 1 + keys).saturating_sub(queries);
-            let end = if attrs.causal { own } else { keys };
-            let start = attrs.window.map_or(0, |w| own.saturating_sub(w as usize));
+            let visible = (i + 1 + keys).saturating_sub(queries);
+            let end = if attrs.causal { visible } else { keys };
+            let start = attrs.window.map_or(0, |w| visible.saturating_sub(w as usize));
             let query = &q[i * depth..][..depth];
             let score = |j: usize| {
                 let mut score = attrs.scale.as_f64() * dot(query, &k[j * depth..][..depth]);

@@ -6,11 +6,11 @@ use crate::view::{CHUNK, View};
 
 /// Combines all elements of `a` along `axes`, in row-major order, exactly in f64 or wrapping in i64.
 pub fn reduce(kind: ReduceKind, axes: &[usize], dtype: DType, a: &View) -> View {
-    let kept: Vec<usize> = (0..a.shape().len()).filter(|i| !axes.contains(i)).collect();
-    let shape: Vec<usize> = kept.iter().map(|i| a.shape()[*i]).collect();
+    let outer: Vec<usize> = (0..a.shape().len()).filter(|i| !axes.contains(i)).collect();
+    let shape: Vec<usize> = outer.iter().map(|i| a.shape()[*i]).collect();
     let count: usize = axes.iter().map(|i| a.shape()[*i]).product();
     // With the reduced axes last, row r of `rows` is what result element r combines.
-    let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
+    let order: Vec<usize> = outer.iter().chain(axes).copied().collect();
     let rows = a.with_layout(a.layout.permute(&order));
     let each_f64 = |row: usize, f: &mut dyn FnMut(f64)| {
         let mut buffer = [0.0; CHUNK];

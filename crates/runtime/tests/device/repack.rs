@@ -67,7 +67,7 @@ fn the_device_rearranges_blocks_as_the_host_does() {
 /// Weights of some MiB, with bindings of at most 1 MiB: several runs, the last of which is no whole one; with bindings of
 /// 8 KiB, so that every run is short; and of 256 bytes, which is too little for the kernel.
 #[test]
-fn runs_of_blocks_meet_without_a_seam() {
+fn adjacent_groups_of_blocks_are_contiguous() {
     for (limit, bytes) in [(1 << 20, (5 << 19) + 1), (8192, 100_000), (256, 10_000)] {
         for context in contexts(Some(limit)) {
             for &format in Format::ALL {

@@ -109,7 +109,7 @@ fn an_error_is_reported_once() {
 }
 
 #[test]
-fn transfers_and_runs_are_clean_together() {
+fn transfers_and_runs_pass_validation() {
     let Some(work) = work() else { return };
     let recording = work.record(vec![HEAD, work.scale(0, 1), TAIL]).unwrap();
     for run in 0..5 {

@@ -15,14 +15,14 @@ pub fn rows() -> Vec<Row> {
 
 fn elementwise(op: E) -> Row {
     let operands = move |dims: &[usize], dtype: DType| {
-        let own = Operand::new(dims, dtype).of(fill(op));
+        let operand = Operand::new(dims, dtype).of(fill(op));
         match op.arity() {
-            1 => vec![own],
-            2 => vec![own.clone(), second(op, own)],
+            1 => vec![operand],
+            2 => vec![operand.clone(), second(op, operand)],
             _ if op.rule() == TypeRule::Select => {
-                vec![Operand::new(dims, DType::U8).of(Fill::Truths), own.clone(), own]
+                vec![Operand::new(dims, DType::U8).of(Fill::Truths), operand.clone(), operand]
             }
-            _ => vec![own.clone(), own.clone(), own],
+            _ => vec![operand.clone(), operand.clone(), operand],
         }
     };
     let row = Row::new("Elementwise", op.name(), operands, move |g, v| add(g, Op::Elementwise(op), v));
@@ -40,11 +40,11 @@ fn fill(op: E) -> Fill {
 }
 
 /// Candle panics where an integer is divided by 0; what we give there is tested in `device/differential.rs`.
-fn second(op: E, own: Operand) -> Operand {
+fn second(op: E, operand: Operand) -> Operand {
     match op {
-        E::Div | E::Rem if own.dtype.is_int() => own.of(Fill::NonZero),
-        E::Shl | E::Shr => own.of(Fill::Shifts),
-        _ => own,
+        E::Div | E::Rem if operand.dtype.is_int() => operand.of(Fill::NonZero),
+        E::Shl | E::Shr => operand.of(Fill::Shifts),
+        _ => operand,
     }
 }
 

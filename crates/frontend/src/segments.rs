@@ -1,7 +1,7 @@
-//! Cutting long expressions into pieces that are compiled and computed one after the other.
+//! Cutting long expressions into segments that are compiled and computed one after the other.
 //!
 //! Few programs are so large, and nothing is gained by compiling as one what no device runs as one. A loop that was never
-//! forced gives many pieces of one structure, of which one is compiled.
+//! forced gives many segments of one structure, of which one is compiled.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +9,13 @@ use tallow_ir::Op;
 
 use crate::tensor::{Expr, Node, Tensor, address};
 
-/// Steps of a piece, about.
-const PIECE: usize = 1024;
+/// Steps of a segment, about.
+const SEGMENT_STEPS: usize = 1024;
 
-/// Cuts `order`, in which operands come first, into pieces of about [`PIECE`] steps where the fewest bytes must be kept
-/// for later pieces, and names what each piece must leave behind: what later pieces read, updates, and the `roots`.
-pub(crate) fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
-    if order.len() <= PIECE {
+/// Cuts `order`, in which operands come first, into segments of about [`SEGMENT_STEPS`] steps where the fewest bytes must be kept
+/// for later segments, and names what each segment must leave behind: what later segments read, updates, and the `roots`.
+pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
+    if order.len() <= SEGMENT_STEPS {
         let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();
         let is_target = |tensor: &&Tensor| wanted.contains(&address(tensor)) || is_update(tensor);
         let targets: Vec<&Tensor> = order.iter().filter(is_target).collect();
@@ -26,10 +26,10 @@ pub(crate) fn pieces<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a 
     let mut start = 0;
     while start < order.len() {
         let end = steps.cut(start);
-        let is_kept = |at: &usize| steps.last_use[*at] >= end && steps.bytes[*at] > 0;
-        let kept: Vec<&Tensor> = (start..end).filter(is_kept).map(|at| &order[at]).collect();
-        if !kept.is_empty() {
-            all.push(kept);
+        let is_live_out = |at: &usize| steps.last_use[*at] >= end && steps.bytes[*at] > 0;
+        let live_out: Vec<&Tensor> = (start..end).filter(is_live_out).map(|at| &order[at]).collect();
+        if !live_out.is_empty() {
+            all.push(live_out);
         }
         start = end;
     }
@@ -45,7 +45,7 @@ fn is_update(tensor: &Tensor) -> bool {
 struct Steps {
     /// The position of the last step that reads it; past the end for roots.
     last_use: Vec<usize>,
-    /// Bytes of its value; 0 for what each piece computes anew, since no kernel runs for it: constants, and views of
+    /// Bytes of its value; 0 for what each segment computes anew, since no kernel runs for it: constants, and views of
     /// values that are known.
     bytes: Vec<u64>,
     /// Bytes that are kept where the expression is cut before each step.
@@ -86,14 +86,14 @@ impl Steps {
         steps
     }
 
-    /// Where the piece that starts at `start` ends.
+    /// Where the segment that starts at `start` ends.
     fn cut(&self, start: usize) -> usize {
         let count = self.last_use.len();
-        if count - start <= PIECE * 3 / 2 {
+        if count - start <= SEGMENT_STEPS * 3 / 2 {
             return count;
         }
-        let around = start + PIECE / 2..=start + PIECE * 3 / 2;
-        let best = around.min_by_key(|end| (self.live[*end], end.abs_diff(start + PIECE)));
+        let around = start + SEGMENT_STEPS / 2..=start + SEGMENT_STEPS * 3 / 2;
+        let best = around.min_by_key(|end| (self.live[*end], end.abs_diff(start + SEGMENT_STEPS)));
         best.unwrap_or(count)
     }
 }

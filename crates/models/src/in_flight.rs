@@ -8,15 +8,15 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// Maximum steps in flight: six that the host collects at once, and one that keeps the device busy meanwhile.
-pub const AHEAD: usize = 7;
+pub const MAX_IN_FLIGHT: usize = 7;
 
 /// Latency budget per host wake-up: up to 25 ms of steps are collected at once. A reader does not notice text that
 /// arrives in 40 updates per second (a film has 24 pictures). An 8B model in F16 takes this long for six steps on a
 /// device of 4 TB/s.
-const TOGETHER: Duration = Duration::from_millis(25);
+const LATENCY_BUDGET: Duration = Duration::from_millis(25);
 
 /// Shortest sleep that pays off: a host may wake up 0.2 ms late.
-const LEAST_REST: Duration = Duration::from_millis(1);
+const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// One in this many timed sleeps ends before the steps do, in order to measure when they end.
 const MEASURED: usize = 4;
@@ -33,7 +33,7 @@ pub trait Steps {
     /// Maximum steps that can be in flight; at least one.
     fn most(&self) -> usize;
 
-    /// Submits the step of this index. Steps come in order, and at most `min(most(), AHEAD)` are in flight: the step
+    /// Submits the step of this index. Steps come in order, and at most `min(most(), MAX_IN_FLIGHT)` are in flight: the step
     /// that many before this one was waited for.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ pub trait Steps {
 }
 
 /// Runs `count` steps, or until `on_output` breaks; it receives the outputs in order. At the end no step is in flight.
-/// If `on_output` broke or a step failed, the steps submitted after it, fewer than [`AHEAD`], are discarded.
+/// If `on_output` broke or a step failed, the steps submitted after it, fewer than [`MAX_IN_FLIGHT`], are discarded.
 ///
 /// # Errors
 /// That of the first step that failed.
@@ -84,28 +84,28 @@ fn follow_by<S: Steps>(
     count: usize,
     on_output: &mut dyn FnMut(S::Output) -> ControlFlow<()>,
 ) -> Result<(), S::Error> {
-    let most = steps.most().clamp(1, AHEAD);
+    let most = steps.most().clamp(1, MAX_IN_FLIGHT);
     let mut pace = Pace::new(most, clock.now());
-    let mut runs: [Option<Result<S::Run, S::Error>>; AHEAD] = [const { None }; AHEAD];
+    let mut runs: [Option<Result<S::Run, S::Error>>; MAX_IN_FLIGHT] = [const { None }; MAX_IN_FLIGHT];
     let (mut submitted, mut taken, mut stuck) = (0, 0, false);
     let mut ended = Ok(ControlFlow::Continue(()));
     while taken < count && matches!(ended, Ok(ControlFlow::Continue(()))) {
         // One more than the next batch, and not more: these are discarded when the text ends.
-        while !stuck && submitted < count.min(taken + most.min(pace.together() + 1)) {
+        while !stuck && submitted < count.min(taken + most.min(pace.batch_size() + 1)) {
             let run = steps.submit(submitted);
             stuck = run.is_err();
-            runs[submitted % AHEAD] = Some(run);
+            runs[submitted % MAX_IN_FLIGHT] = Some(run);
             submitted += 1;
         }
         if let Some(rest) = pace.rest(taken, submitted - taken, clock.now()) {
             clock.sleep(rest);
         }
-        let asked = clock.now();
+        let wait_start = clock.now();
         // `taken < submitted`, unless a submission failed, and that ended the loop.
-        let Some(run) = runs[taken % AHEAD].take() else { break };
+        let Some(run) = runs[taken % MAX_IN_FLIGHT].take() else { break };
         let output = run.and_then(|run| steps.wait(run));
         taken += 1;
-        pace.took(taken, asked, clock.now());
+        pace.took(taken, wait_start, clock.now());
         ended = output.map(&mut *on_output);
     }
     // Their buffers must not be reused before they are done. Device errors are reported again by the next use.
@@ -139,8 +139,8 @@ impl Pace {
     }
 
     /// Batch size: steps to collect at once.
-    fn together(&self) -> usize {
-        let in_that_time = |period: Duration| (TOGETHER.as_nanos() / period.as_nanos().max(1)) as usize;
+    fn batch_size(&self) -> usize {
+        let in_that_time = |period: Duration| (LATENCY_BUDGET.as_nanos() / period.as_nanos().max(1)) as usize;
         self.period.map_or(1, in_that_time).clamp(1, (self.most - 1).max(1))
     }
 
@@ -149,7 +149,7 @@ impl Pace {
         if taken < self.until {
             return None;
         }
-        let steps = self.together().min(under_way);
+        let steps = self.batch_size().min(under_way);
         (self.until, self.sees) = (taken + steps, true);
         let period = self.period.filter(|_| steps > 1)?;
         self.sees = self.rests.is_multiple_of(MEASURED);
@@ -160,12 +160,12 @@ impl Pace {
         let due = if self.sees { end - period / 2 } else { end + period / 8 };
         let rest = due.saturating_duration_since(now);
         // Without a sleep each step is waited for, so the last one is measured.
-        self.sees |= rest < LEAST_REST;
-        (rest >= LEAST_REST).then_some(rest)
+        self.sees |= rest < MIN_SLEEP;
+        (rest >= MIN_SLEEP).then_some(rest)
     }
 
-    /// Records that `taken` steps are done; the last one was waited for from `asked` to `now`.
-    fn took(&mut self, taken: usize, asked: Instant, now: Instant) {
+    /// Records that `taken` steps are done; the last one was waited for from `wait_start` to `now`.
+    fn took(&mut self, taken: usize, wait_start: Instant, now: Instant) {
         if taken < self.until || !self.sees {
             return;
         }
@@ -176,7 +176,7 @@ impl Pace {
         self.period = if done == 0 {
             // The first step began when it was submitted, not when a previous one was done.
             None
-        } else if (now - asked) * 4 < period {
+        } else if (now - wait_start) * 4 < period {
             // The host hardly waited: the device got faster or the host is the bottleneck, and sleeping would slow it
             // down.
             self.rests = 0;
@@ -321,30 +321,34 @@ mod tests {
 
     #[test]
     fn short_steps_are_taken_six_at_a_time() {
-        let seen = run(&|_| STEP, AHEAD, &|_| Duration::from_micros(20), 300, 300);
+        let seen = run(&|_| STEP, MAX_IN_FLIGHT, &|_| Duration::from_micros(20), 300, 300);
         assert!(seen.idle < STEP / 4, "the device waited {:?}", seen.idle);
         assert!(seen.took < STEP * 301, "{:?}", seen.took);
         // Two single steps, then six at a time; a quarter of the sleeps are followed by a wait.
         assert!((48..=54).contains(&seen.slept), "slept {} times", seen.slept);
         assert!(seen.blocked <= 2 + 50 / MEASURED + 3, "blocked {} times", seen.blocked);
-        assert!(seen.latest < TOGETHER, "a token came {:?} late", seen.latest);
+        assert!(seen.latest < LATENCY_BUDGET, "a token came {:?} late", seen.latest);
         // As many as the latency budget allows.
         let step = Duration::from_millis(6);
-        let seen = run(&|_| step, AHEAD, &|_| Duration::from_micros(20), 300, 300);
+        let seen = run(&|_| step, MAX_IN_FLIGHT, &|_| Duration::from_micros(20), 300, 300);
         assert!((70..=80).contains(&seen.slept), "slept {} times", seen.slept);
-        assert!(seen.latest < TOGETHER && seen.latest > step * 2, "a token came {:?} late", seen.latest);
+        assert!(
+            seen.latest < LATENCY_BUDGET && seen.latest > step * 2,
+            "a token came {:?} late",
+            seen.latest
+        );
     }
 
     #[test]
     fn long_steps_are_taken_one_by_one() {
-        let seen = run(&|_| Duration::from_millis(50), AHEAD, &|_| Duration::ZERO, 20, 7);
+        let seen = run(&|_| Duration::from_millis(50), MAX_IN_FLIGHT, &|_| Duration::ZERO, 20, 7);
         assert_eq!((seen.slept, seen.submitted, seen.blocked), (0, 8, 8), "one is thrown away");
         assert!(seen.latest < Duration::from_millis(1), "a token came {:?} late", seen.latest);
     }
 
     #[test]
     fn what_there_is_memory_for_is_enough() {
-        for most in 1..AHEAD {
+        for most in 1..MAX_IN_FLIGHT {
             let seen = run(&|_| STEP, most, &|_| Duration::ZERO, 40, 40);
             assert_eq!(seen.submitted, 40);
             assert!(most == 1 || seen.idle < STEP / 4, "{most}: the device waited {:?}", seen.idle);
@@ -360,7 +364,7 @@ mod tests {
             |i| STEP + Duration::from_micros(10) * i as u32,
             |i| if i == 0 { STEP * 5 } else { STEP },
         ] {
-            let seen = run(&period, AHEAD, &|_| Duration::from_micros(20), 200, 200);
+            let seen = run(&period, MAX_IN_FLIGHT, &|_| Duration::from_micros(20), 200, 200);
             assert!(seen.idle < STEP, "the device waited {:?}", seen.idle);
         }
     }
@@ -370,9 +374,9 @@ mod tests {
     fn steps_that_get_shorter_are_noticed() {
         for at in 40..64 {
             let period = |i| if i < at { STEP * 3 } else { STEP };
-            let seen = run(&period, AHEAD, &|_| Duration::from_micros(20), 300, 300);
+            let seen = run(&period, MAX_IN_FLIGHT, &|_| Duration::from_micros(20), 300, 300);
             // During each of these sleeps the device is busy for a third of the time.
-            let most = TOGETHER * 2 / 3 * MEASURED as u32;
+            let most = LATENCY_BUDGET * 2 / 3 * MEASURED as u32;
             assert!(seen.idle < most, "from {at} on: the device waited {:?}", seen.idle);
         }
     }
@@ -384,12 +388,12 @@ mod tests {
         for (at, apart) in (20..33).flat_map(|at| (30..49).map(move |apart| (at, apart))) {
             let stalls = |i: usize| i >= at && (i - at).is_multiple_of(apart);
             let host = |i| if stalls(i) { stall } else { Duration::from_micros(20) };
-            let seen = run(&|_| STEP, AHEAD, &host, 150, 150);
+            let seen = run(&|_| STEP, MAX_IN_FLIGHT, &host, 150, 150);
             // The device is idle during a host stall, and for up to one sleep more.
             let most = (stall + STEP * 3) * (150usize - at).div_ceil(apart) as u32;
             assert!(seen.idle < most, "the host at {at}, every {apart}: the device waited {:?}", seen.idle);
             let device = |i| if stalls(i) { stall } else { STEP };
-            let seen = run(&device, AHEAD, &|_| Duration::from_micros(20), 150, 150);
+            let seen = run(&device, MAX_IN_FLIGHT, &|_| Duration::from_micros(20), 150, 150);
             assert!(seen.idle < STEP * 3, "the device at {at}, every {apart}: it waited {:?}", seen.idle);
         }
     }
@@ -398,21 +402,21 @@ mod tests {
     fn a_host_that_is_slower_than_the_device_is_not_slowed_down() {
         for micros in [500, 1000, 1500, 1700, 4000] {
             let host = Duration::from_micros(micros);
-            let seen = run(&|_| STEP, AHEAD, &|_| host, 200, 200);
+            let seen = run(&|_| STEP, MAX_IN_FLIGHT, &|_| host, 200, 200);
             let least = host.max(STEP) * 200;
             assert!(seen.took < least + STEP * 6, "{host:?}: {:?}", seen.took);
         }
         // A host that was fast before.
         let slow = Duration::from_millis(4);
         let host = |i| if i < 20 { Duration::ZERO } else { slow };
-        let seen = run(&|_| STEP, AHEAD, &host, 200, 200);
+        let seen = run(&|_| STEP, MAX_IN_FLIGHT, &host, 200, 200);
         assert!(seen.took < STEP * 20 + slow * 180 + STEP * 12, "{:?}", seen.took);
     }
 
     #[test]
     fn very_short_steps_are_waited_for() {
         let step = Duration::from_micros(150);
-        let seen = run(&|_| step, AHEAD, &|_| Duration::from_micros(5), 200, 200);
+        let seen = run(&|_| step, MAX_IN_FLIGHT, &|_| Duration::from_micros(5), 200, 200);
         assert_eq!(seen.slept, 0);
         assert!(seen.idle < step, "the device waited {:?}", seen.idle);
     }
@@ -420,11 +424,11 @@ mod tests {
     #[test]
     fn the_first_error_ends_it() {
         for at in [0, 1, 5, 9] {
-            let seen = run_failing(&|_| STEP, AHEAD, &|_| Duration::ZERO, 10, 10, Some(at));
+            let seen = run_failing(&|_| STEP, MAX_IN_FLIGHT, &|_| Duration::ZERO, 10, 10, Some(at));
             assert_eq!((seen.result, seen.submitted), (Err(at), at));
         }
-        assert_eq!(run(&|_| STEP, AHEAD, &|_| Duration::ZERO, 0, 0).submitted, 0);
-        let ended = run(&|_| STEP, AHEAD, &|_| Duration::ZERO, 40, 6);
-        assert!(ended.result.is_ok() && ended.submitted < 6 + AHEAD, "{}", ended.submitted);
+        assert_eq!(run(&|_| STEP, MAX_IN_FLIGHT, &|_| Duration::ZERO, 0, 0).submitted, 0);
+        let ended = run(&|_| STEP, MAX_IN_FLIGHT, &|_| Duration::ZERO, 40, 6);
+        assert!(ended.result.is_ok() && ended.submitted < 6 + MAX_IN_FLIGHT, "{}", ended.submitted);
     }
 }
