@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_kept() {
+    fn options_stay_set() {
         let plain = Options {
             floats: vec![DType::F32],
             ints: vec![],

@@ -12,8 +12,8 @@ use crate::tensor::{Expr, Node, Tensor, address};
 /// Steps of a segment, about.
 const SEGMENT_STEPS: usize = 1024;
 
-/// Cuts `order`, in which operands come first, into segments of about [`SEGMENT_STEPS`] steps where the fewest bytes must be kept
-/// for later segments, and names what each segment must leave behind: what later segments read, updates, and the `roots`.
+/// Cuts `order`, in which operands come first, into segments of about [`SEGMENT_STEPS`] steps, where the fewest bytes
+/// are live. Returns the values that leave each segment: what later segments read, updates, and the `roots`.
 pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
     if order.len() <= SEGMENT_STEPS {
         let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();

@@ -1,5 +1,5 @@
-//! Decode steps whose tokens the device chooses, submitted ahead of the host ([`crate::in_flight`]): while the host looks at a
-//! token, the device is at the next one, which it took from memory of its own.
+//! Decode steps whose tokens the device chooses, submitted ahead of the host ([`crate::in_flight`]): while the host
+//! looks at a token, the device is at the next one, which it took from memory of its own.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

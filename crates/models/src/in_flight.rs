@@ -33,8 +33,8 @@ pub trait Steps {
     /// Maximum steps that can be in flight; at least one.
     fn most(&self) -> usize;
 
-    /// Submits the step of this index. Steps come in order, and at most `min(most(), MAX_IN_FLIGHT)` are in flight: the step
-    /// that many before this one was waited for.
+    /// Submits the step of this index. Steps come in order, and at most `min(most(), MAX_IN_FLIGHT)` are in flight: the
+    /// step that many before this one was waited for.
     ///
     /// # Errors
     /// When it cannot be submitted.

@@ -120,11 +120,11 @@ fn view(op: &Op, a: &Tensor) -> tallow::Result<Tensor> {
             let rank = a.rank();
             let span = (size - 1) * dilation + 1;
             let wide = a.unfold(*axis, span, *stride)?;
-            let kept =
+            let spread =
                 if *dilation == 1 { wide } else { wide.unfold(rank, 1, *dilation)?.squeeze(rank + 1)? };
             let mut order: Vec<usize> = (0..rank).collect();
             order.insert(axis + 1, rank);
-            kept.permute(order)
+            spread.permute(order)
         }
         Op::Pad { axis, before, after, value } if value.as_f64() == 0.0 => {
             a.pad_with_zeros(*axis, before, after)

@@ -159,8 +159,8 @@ pub fn companion(b: &mut Builder, a: Item) -> Item {
             return b.constant(a.value, x);
         }
         // A vector along one axis.
-        let reduced = b.rng.below(shape.rank().max(1));
-        let others: Vec<usize> = (0..shape.rank()).filter(|i| *i != reduced).collect();
+        let axis = b.rng.below(shape.rank().max(1));
+        let others: Vec<usize> = (0..shape.rank()).filter(|i| *i != axis).collect();
         b.input(dtype, shape.with_ones(&others))
     });
     let value = b.graph.broadcast(item.value, shape).expect("the shape repeats");

@@ -2,6 +2,7 @@
 
 use crate::function_rules::*;
 use crate::import_rules::import_circle;
+use crate::name_rules::{COINED_WORDS, coined_name};
 use crate::prose_rules::*;
 use crate::source_rules::*;
 use crate::tree::{File, Tree};
@@ -176,6 +177,26 @@ pub const CHECKS: &[Check] = &[
                 ("crates/a/src/b/part.rs", "use super::B;\nuse crate::c::C;"),
                 ("crates/a/src/c.rs", "use crate::c::C;"),
                 ("crates/b/src/b.rs", "use crate::a::A;"),
+            ])
+        },
+    },
+    Check {
+        name: "coined_name",
+        run: coined_name,
+        bad: || {
+            let names = COINED_WORDS.iter().map(|(word, _)| format!("fn is_{word}() {{}}"));
+            let mut all: Vec<String> = names.collect();
+            all.extend(
+                ["struct RunsAhead;", "const TOGETHER: u32 = 1;", "fn f(turns: u32) {}"].map(String::from),
+            );
+            trees("crates/ir/src/a.rs", &all.iter().map(String::as_str).collect::<Vec<_>>())
+        },
+        good: || {
+            Tree::example(&[
+                ("crates/ir/src/a.rs", "// kept\nlet s = \"late\"; a.strip_prefix(b); let stripes = latest;"),
+                ("crates/chat/src/a.rs", "fn turns() {}"),
+                ("crates/codegen/src/a.rs", "fn meet() {}"),
+                ("crates/runtime/src/a.rs", "let awake = true;"),
             ])
         },
     },

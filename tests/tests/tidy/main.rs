@@ -7,6 +7,7 @@
 mod checks;
 mod function_rules;
 mod import_rules;
+mod name_rules;
 mod prose_rules;
 mod rust_text;
 mod source_rules;
