@@ -337,7 +337,7 @@ mod tests {
 
     /// The interpreter computes pieces as a device does, and at the rounding of each.
     #[test]
-    fn pieces_give_the_values_of_the_whole() {
+    fn segments_match_the_undivided_program() {
         let mut tally = Tally::default();
         for seed in 0..100 {
             let program = Program::new(seed, &Device::Cpu).unwrap();

@@ -6,12 +6,12 @@
 //! applied to values that every device computes exactly, since elsewhere the last bit could decide.
 
 mod builder;
+mod by_turn;
 mod contractions;
 mod custom;
 mod item;
 mod maps;
 mod order;
-mod rounds;
 mod rows;
 mod states;
 mod views;
@@ -96,7 +96,7 @@ pub fn covering_graph(seed: u64, turn: u64, steps: usize, options: &Options) -> 
     for _ in 0..steps {
         step(&mut b);
     }
-    rounds::add(&mut b, turn);
+    by_turn::add(&mut b, turn);
     b.finish()
 }
 

@@ -107,8 +107,11 @@ fn random_symbols(graph: &Graph, rng: &mut Rng) -> Bindings {
         let value = |s: &tallow_ir::Symbol| (s.name().to_string(), limit.min(u64::from(s.limit())));
         tries.push(graph.symbols().map(value).collect());
     }
-    let fits = |b: &Bindings| constraints.iter().all(|(end, extent)| end.eval(b) <= extent.eval(b));
-    tries.into_iter().find(fits).unwrap_or_else(|| panic!("no symbol values satisfy the bounds of\n{graph}"))
+    let satisfies = |b: &Bindings| constraints.iter().all(|(end, extent)| end.eval(b) <= extent.eval(b));
+    tries
+        .into_iter()
+        .find(satisfies)
+        .unwrap_or_else(|| panic!("no symbol values satisfy the bounds of\n{graph}"))
 }
 
 fn random_leaf(ty: &TensorType, symbols: &Bindings, is_weight: bool, rng: &mut Rng) -> Leaf {

@@ -63,12 +63,12 @@ impl Data {
         Data { dims: dims.to_vec(), at: vec![0.0; dims.iter().product()] }
     }
 
-    fn place(&self, index: &[usize]) -> usize {
+    fn offset(&self, index: &[usize]) -> usize {
         index.iter().zip(&self.dims).fold(0, |n, (i, d)| n * d + i)
     }
 
     fn get(&self, index: &[usize]) -> f64 {
-        self.at[self.place(index)]
+        self.at[self.offset(index)]
     }
 
     fn tensor(&self, dtype: DType, device: &Device) -> Result<Tensor> {
@@ -102,19 +102,19 @@ fn convolution(x: &Data, k: &Data, by: By) -> Data {
     let spatial = |d: &Data| d.dims[2..].to_vec();
     let (c_out, c_in) = (k.dims[0], k.dims[1]);
     let extent = |(n, k): (&usize, &usize)| (n + 2 * by.padding - by.dilation * (k - 1) - 1) / by.stride + 1;
-    let places: Vec<usize> = spatial(x).iter().zip(&spatial(k)).map(extent).collect();
+    let output_dims: Vec<usize> = spatial(x).iter().zip(&spatial(k)).map(extent).collect();
     let taps = indices(&spatial(k));
-    build(&[&[x.dims[0], c_out], places.as_slice()].concat(), |at| {
+    build(&[&[x.dims[0], c_out], output_dims.as_slice()].concat(), |at| {
         let mut sum = 0.0;
         for c in 0..c_in {
             'tap: for tap in &taps {
                 let mut from = vec![at[0], at[1] / (c_out / by.groups) * c_in + c];
                 for (axis, t) in tap.iter().enumerate() {
-                    let place = (at[2 + axis] * by.stride + t * by.dilation) as i64 - by.padding as i64;
-                    if place < 0 || place >= x.dims[2 + axis] as i64 {
+                    let coordinate = (at[2 + axis] * by.stride + t * by.dilation) as i64 - by.padding as i64;
+                    if coordinate < 0 || coordinate >= x.dims[2 + axis] as i64 {
                         continue 'tap;
                     }
-                    from.push(place as usize);
+                    from.push(coordinate as usize);
                 }
                 sum += x.get(&from) * k.get(&[&[at[1], c], tap.as_slice()].concat());
             }
@@ -129,21 +129,22 @@ fn transposed(x: &Data, k: &Data, output_padding: usize, by: By) -> Data {
     let extent = |(n, k): (&usize, &usize)| {
         (n - 1) * by.stride + by.dilation * (k - 1) + output_padding + 1 - 2 * by.padding
     };
-    let places: Vec<usize> = x.dims[2..].iter().zip(&k.dims[2..]).map(extent).collect();
-    let mut out = Data::zeros(&[&[x.dims[0], k.dims[1] * by.groups], places.as_slice()].concat());
+    let output_dims: Vec<usize> = x.dims[2..].iter().zip(&k.dims[2..]).map(extent).collect();
+    let mut out = Data::zeros(&[&[x.dims[0], k.dims[1] * by.groups], output_dims.as_slice()].concat());
     for from in indices(&x.dims) {
         for o in 0..k.dims[1] {
             'tap: for tap in indices(&k.dims[2..]) {
                 let mut to = vec![from[0], from[1] / per_group * k.dims[1] + o];
                 for (axis, t) in tap.iter().enumerate() {
-                    let place = (from[2 + axis] * by.stride + t * by.dilation) as i64 - by.padding as i64;
-                    if place < 0 || place >= places[axis] as i64 {
+                    let coordinate =
+                        (from[2 + axis] * by.stride + t * by.dilation) as i64 - by.padding as i64;
+                    if coordinate < 0 || coordinate >= output_dims[axis] as i64 {
                         continue 'tap;
                     }
-                    to.push(place as usize);
+                    to.push(coordinate as usize);
                 }
-                let place = out.place(&to);
-                out.at[place] += x.get(&from) * k.get(&[&[from[1], o], tap.as_slice()].concat());
+                let offset = out.offset(&to);
+                out.at[offset] += x.get(&from) * k.get(&[&[from[1], o], tap.as_slice()].concat());
             }
         }
     }
@@ -151,13 +152,18 @@ fn transposed(x: &Data, k: &Data, output_padding: usize, by: By) -> Data {
 }
 
 /// Reduces boxes of the last axes; `bounds` gives start and end for an axis (from 0) and position.
-fn pooled(x: &Data, places: &[usize], bounds: impl Fn(usize, usize) -> (usize, usize), max: bool) -> Data {
-    build(&[&x.dims[..2], places].concat(), |at| {
+fn pooled(
+    x: &Data,
+    output_dims: &[usize],
+    bounds: impl Fn(usize, usize) -> (usize, usize),
+    max: bool,
+) -> Data {
+    build(&[&x.dims[..2], output_dims].concat(), |at| {
         let ranges: Vec<(usize, usize)> = at[2..].iter().enumerate().map(|(a, i)| bounds(a, *i)).collect();
         let sizes: Vec<usize> = ranges.iter().map(|(start, end)| end - start).collect();
         let elements = indices(&sizes).into_iter().map(|inside| {
-            let place = inside.iter().zip(&ranges).map(|(i, (start, _))| start + i);
-            x.get(&at[..2].iter().copied().chain(place).collect::<Vec<_>>())
+            let coordinates = inside.iter().zip(&ranges).map(|(i, (start, _))| start + i);
+            x.get(&at[..2].iter().copied().chain(coordinates).collect::<Vec<_>>())
         });
         if max {
             elements.fold(f64::MIN, f64::max)
@@ -211,8 +217,8 @@ fn bicubic(x: &Data, to: [usize; 2], corners: bool) -> Data {
         for i in -4..h + 4 {
             for j in -4..w + 4 {
                 let weight = keys(s[0] - i as f64) * keys(s[1] - j as f64);
-                let place = [at[0], at[1], i.clamp(0, h - 1) as usize, j.clamp(0, w - 1) as usize];
-                sum += weight * x.get(&place);
+                let coordinates = [at[0], at[1], i.clamp(0, h - 1) as usize, j.clamp(0, w - 1) as usize];
+                sum += weight * x.get(&coordinates);
             }
         }
         sum
@@ -345,9 +351,9 @@ fn pools_of_planes() -> Vec<Case> {
     ];
     for (i, (shape, size, stride)) in rows.iter().copied().enumerate() {
         let x = Data::random(400 + i as u64, shape);
-        let places = [0, 1].map(|a| (shape[2 + a] - size[a]) / stride[a] + 1);
+        let output_dims = [0, 1].map(|a| (shape[2 + a] - size[a]) / stride[a] + 1);
         for max in [false, true] {
-            let want = pooled(&x, &places, |a, i| (i * stride[a], i * stride[a] + size[a]), max);
+            let want = pooled(&x, &output_dims, |a, i| (i * stride[a], i * stride[a] + size[a]), max);
             let (x, name) = (x.clone(), format!("pool max={max} {shape:?} by {size:?}, {stride:?}"));
             cases.push(case(name, want, move |device| {
                 let (x, size, stride) = (x.tensor(DType::F32, device)?, size.into(), stride.into());
@@ -370,8 +376,8 @@ fn pools_of_rows() -> Vec<Case> {
     for [length, size, stride] in WINDOWS {
         let x = Data::random(450, &[2, 3, length]);
         for max in [false, true] {
-            let places = [(length - size) / stride + 1];
-            let want = pooled(&x, &places, |_, i| (i * stride, i * stride + size), max);
+            let output_dims = [(length - size) / stride + 1];
+            let want = pooled(&x, &output_dims, |_, i| (i * stride, i * stride + size), max);
             let (x, name) = (x.clone(), format!("pool max={max} of {length} by {size}, {stride}"));
             cases.push(case(name, want, move |device| {
                 let x = x.tensor(DType::F32, device)?;

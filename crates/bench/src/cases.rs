@@ -24,7 +24,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
 }
 
 /// An axis that is checked as a whole.
-fn whole(name: &'static str, size: usize) -> Axis {
+fn full(name: &'static str, size: usize) -> Axis {
     Axis { name, size, sampled: None }
 }
 

@@ -58,11 +58,11 @@ pub fn measure(context: &Arc<Context>, name: &str, options: &Options) -> Option<
 /// Whether subgroups multiply 16 by 16 matrices of f16 into f32.
 fn has_matrices(context: &Context) -> bool {
     let caps = context.caps();
-    let fits = |s: &tallow_ir::caps::MatrixShape| {
+    let is_f16_square = |s: &tallow_ir::caps::MatrixShape| {
         (s.m, s.n, s.k) == (16, 16, 16)
             && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
     };
-    caps.f16 && caps.storage_16bit && caps.memory_model && caps.cooperative_matrix.iter().any(fits)
+    caps.f16 && caps.storage_16bit && caps.memory_model && caps.cooperative_matrix.iter().any(is_f16_square)
 }
 
 /// What a kernel computes from its constants in so many steps in a lane: operations of a step, and the result's bytes.
@@ -180,8 +180,9 @@ impl Bench<'_> {
         let (a, data) = self.random("source", bytes)?;
         let buffers = [a, self.buffer("target", bytes)?];
         let pipeline = self.pipeline("copy", COPY, 2, 0)?;
-        let whole = |buffer| BindRange { buffer, offset: 0, bytes };
-        let commands = vec![dispatch(vec![whole(0), whole(1)], (bytes / (1 << 14)) as u32, vec![])];
+        let full_buffer = |buffer| BindRange { buffer, offset: 0, bytes };
+        let commands =
+            vec![dispatch(vec![full_buffer(0), full_buffer(1)], (bytes / (1 << 14)) as u32, vec![])];
         let recorded = self.record(commands, &[pipeline], &buffers)?;
         (row.bytes, row.working_set) = (2 * bytes, 2 * bytes);
         self.time(&recorded, row)?;
@@ -214,9 +215,9 @@ impl Bench<'_> {
         self.context.upload(&a, 0, &data)?;
         let buffers = [a, self.buffer("results", 4 * invocations as u64)?];
         let pipeline = self.pipeline(name, glsl, 2, 4)?;
-        let whole = |buffer: usize| BindRange { buffer, offset: 0, bytes: buffers[buffer].size() };
+        let full_buffer = |buffer: usize| BindRange { buffer, offset: 0, bytes: buffers[buffer].size() };
         let push = steps.to_le_bytes().to_vec();
-        let commands = vec![dispatch(vec![whole(0), whole(1)], groups, push)];
+        let commands = vec![dispatch(vec![full_buffer(0), full_buffer(1)], groups, push)];
         let recorded = self.record(commands, &[pipeline], &buffers)?;
         let lanes: Vec<(f64, [u8; 4])> = (0..256).map(|lane| expected(&data, steps, lane)).collect();
         row.flops = (lanes[0].0 * f64::from(steps) * invocations as f64) as u64;
@@ -242,9 +243,9 @@ impl Bench<'_> {
         let elements = subgroups * 8 * 256;
         let buffers = [a, self.buffer("results", 4 * elements as u64)?];
         let pipeline = self.pipeline("matrix", MATRIX, 2, 4)?;
-        let whole = |buffer: usize| BindRange { buffer, offset: 0, bytes: buffers[buffer].size() };
+        let full_buffer = |buffer: usize| BindRange { buffer, offset: 0, bytes: buffers[buffer].size() };
         let push = steps.to_le_bytes().to_vec();
-        let commands = vec![dispatch(vec![whole(0), whole(1)], groups, push)];
+        let commands = vec![dispatch(vec![full_buffer(0), full_buffer(1)], groups, push)];
         let recorded = self.record(commands, &[pipeline], &buffers)?;
         row.flops = 2 * 16 * 16 * 16 * 8 * u64::from(steps) * subgroups as u64;
         self.time(&recorded, row)?;

@@ -43,12 +43,12 @@ impl Sample {
     }
 
     /// Takes what is needed of the operands, which are given whole and in order.
-    pub fn operands(&self, case: &Case, whole: &[Vec<u8>]) -> SampledOperands {
+    pub fn operands(&self, case: &Case, full: &[Vec<u8>]) -> SampledOperands {
         let take = |(operand, bytes): (&crate::case::Operand, &Vec<u8>)| {
             let format = operand.format().unwrap_or(Format::F32);
             pick(bytes, format, &case.extents(&operand.axes), &self.picks(&operand.axes))
         };
-        SampledOperands(case.operands.iter().zip(whole).map(take).collect())
+        SampledOperands(case.operands.iter().zip(full).map(take).collect())
     }
 
     /// Compares a whole result with the interpreter's on the picked positions: normalized mean squared error, and how

@@ -116,18 +116,18 @@ pub fn names(quick: bool) -> Vec<String> {
     [fixed(CEILINGS), cases.into_iter().map(|case| case.name).collect(), fixed(LLM)].concat()
 }
 
-/// The names that `asked` picks: a whole name, the components that it begins with, or else any beginning. With nothing
+/// The names that `requested` picks: a whole name, the components that it begins with, or else any beginning. With nothing
 /// asked for, all but the language models, whose weights take gigabytes.
 ///
 /// # Errors
 /// When something that is asked for picks nothing.
-pub fn select(asked: &[String], quick: bool) -> Result<Vec<String>> {
+pub fn select(requested: &[String], quick: bool) -> Result<Vec<String>> {
     let all = names(quick);
-    if asked.is_empty() {
+    if requested.is_empty() {
         return Ok(all.into_iter().filter(|name| !LLM.contains(&name.as_str())).collect());
     }
     let mut picked = vec![false; all.len()];
-    for prefix in asked {
+    for prefix in requested {
         let begins =
             |name: &String| name == prefix || name.starts_with(&format!("{}/", prefix.trim_end_matches('/')));
         let by_component = all.iter().any(begins);
@@ -168,8 +168,8 @@ pub fn run(options: &Options, _out: &mut dyn Write) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn selected(asked: &[&str]) -> Result<Vec<String>> {
-        select(&asked.iter().map(ToString::to_string).collect::<Vec<_>>(), false)
+    fn selected(requested: &[&str]) -> Result<Vec<String>> {
+        select(&requested.iter().map(ToString::to_string).collect::<Vec<_>>(), false)
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::error::{BenchError, Result};
 use crate::measure::{Took, micros_since, repeat};
 use crate::plan::ModelPlan;
 use crate::report::Row;
-use crate::run::{Dispatches, by_kernel, rounded};
+use crate::run::{Dispatches, by_kernel, reduce_precision};
 use crate::shapes::Shape;
 use crate::threads::in_order;
 
@@ -58,10 +58,10 @@ impl Model {
             format,
             weights,
             states,
-            prefill: Compiled::new(context, &rounded(context, prefill, options)?)?,
-            decode: Compiled::new(context, &rounded(context, decode, options)?)?,
+            prefill: Compiled::new(context, &reduce_precision(context, prefill, options)?)?,
+            decode: Compiled::new(context, &reduce_precision(context, decode, options)?)?,
             greedy: match greedy {
-                Some(graph) => Some(Compiled::new(context, &rounded(context, graph, options)?)?),
+                Some(graph) => Some(Compiled::new(context, &reduce_precision(context, graph, options)?)?),
                 None => None,
             },
         })

@@ -19,7 +19,7 @@ use crate::llm::Model;
 use crate::measure::{Took, micros_since, repeat};
 use crate::plan::ModelPlan;
 use crate::report::Row;
-use crate::run::{Dispatches, rounded};
+use crate::run::{Dispatches, reduce_precision};
 use crate::stats::Spread;
 
 /// Compiles prefill and greedy decode side by side, once, as loading a model does; without weights, which stream in
@@ -40,8 +40,9 @@ fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Re
     let ModelPlan { shape, format, .. } = *planned;
     let begin = Instant::now();
     let llama = shape.llama(format);
-    let prefill = rounded(context, llama.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
-    let decode = rounded(context, llama.greedy(shape.context())?, options)?;
+    let prefill =
+        reduce_precision(context, llama.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
+    let decode = reduce_precision(context, llama.greedy(shape.context())?, options)?;
     let graphs = micros_since(begin);
     let [prefill, decode] = std::thread::scope(|scope| {
         [&prefill, &decode]

@@ -37,7 +37,7 @@ pub fn measure(
     };
     let checked = model.check();
     let steps = [("decode", planned.decode), ("prefill", planned.prefill), ("greedy", planned.greedy)];
-    for (step, _) in steps.into_iter().filter(|(_, asked)| *asked) {
+    for (step, _) in steps.into_iter().filter(|(_, requested)| *requested) {
         let mut row = Row { name: planned.name(step), ..Row::default() };
         let done = match &checked {
             Ok((error, elements)) => {

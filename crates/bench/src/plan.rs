@@ -72,10 +72,10 @@ impl Plan {
 }
 
 fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
-    let asked = |case: &str| selected.iter().any(|name| name == case);
+    let is_selected = |case: &str| selected.iter().any(|name| name == case);
     let [decode, prefill, greedy, start] =
-        ["decode", "prefill", "greedy", "start"].map(|s| asked(&format!("llm/{s}")));
-    if !LLM.iter().any(|name| asked(name)) {
+        ["decode", "prefill", "greedy", "start"].map(|s| is_selected(&format!("llm/{s}")));
+    if !LLM.iter().any(|name| is_selected(name)) {
         return Ok(vec![]);
     }
     let default = if options.quick { "tiny" } else { "llama3-8b" };

@@ -65,7 +65,7 @@ fn fill(context: &Arc<Context>, case: &Case, options: &Options, row: &mut Row) -
     row.instances = count;
     row.working_set = count as u64 * case.bytes();
     let sizes: HashMap<&str, usize> = case.axes.iter().map(|a| (a.name, a.size)).collect();
-    let graph = rounded(context, graph(case, &sizes, count)?, options)?;
+    let graph = reduce_precision(context, graph(case, &sizes, count)?, options)?;
     let compiled = Compiled::new(context, &graph)?;
     let (weights, samples) = operands(context, case, count)?;
     let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
@@ -124,7 +124,7 @@ type Operands = (HashMap<String, DeviceWeight>, Vec<(Sample, SampledOperands)>);
 /// Makes the operands of all instances and uploads them; keeps what is checked.
 fn operands(context: &Arc<Context>, case: &Case, count: usize) -> Result<Operands> {
     let one = |i: usize| -> Result<_> {
-        let mut whole = vec![];
+        let mut full = vec![];
         let mut weights = vec![];
         for (number, operand) in case.operands.iter().enumerate() {
             let extents = case.extents(&operand.axes);
@@ -135,11 +135,11 @@ fn operands(context: &Arc<Context>, case: &Case, count: usize) -> Result<Operand
             let ty = TensorType::new(operand.stored, extents);
             let weight = DeviceWeight::upload(context, &name, &ty, &bytes, &mut |_, _| {})?;
             weights.push((name, weight));
-            whole.push(bytes);
+            full.push(bytes);
         }
         let sample = Sample::new(case, i as u64);
         let reference = (i < checked(case, &sample)).then(|| {
-            let operands = sample.operands(case, &whole);
+            let operands = sample.operands(case, &full);
             (sample, operands)
         });
         Ok((weights, reference))
@@ -177,7 +177,7 @@ pub fn by_kernel(runs: &[Vec<(String, u64)>]) -> Dispatches {
 }
 
 /// The graph as a model of it would be loaded: activations rounded where products of integers are faster.
-pub fn rounded(context: &Context, graph: Graph, options: &Options) -> Result<Graph> {
+pub fn reduce_precision(context: &Context, graph: Graph, options: &Options) -> Result<Graph> {
     let caps = context.caps();
     if options.exact {
         return Ok(graph);

@@ -102,8 +102,8 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
 
 /// The ceilings that are asked for, and those that cases are measured against.
 fn wanted_ceilings(plan: &Plan) -> BTreeSet<&str> {
-    let asked = plan.selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
-    let mut wanted: BTreeSet<&str> = asked.collect();
+    let requested = plan.selected.iter().map(String::as_str).filter(|name| CEILINGS.contains(name));
+    let mut wanted: BTreeSet<&str> = requested.collect();
     if plan.ceilings.is_none() {
         wanted.extend(plan.cases.iter().flat_map(|case| case.bound.ceilings()));
         if !plan.models.is_empty() {

@@ -49,27 +49,27 @@ impl Default for Options {
 }
 
 /// A model of any of the architectures.
-struct Resident {
+struct ResidentModel {
     architecture: Architecture,
     decoder: Decoder,
     device: Device,
 }
 
-impl std::fmt::Debug for Resident {
+impl std::fmt::Debug for ResidentModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let layers = self.decoder.layers();
         write!(f, "ModelWeights({}, {layers} layers, on {})", self.architecture.name(), self.device)
     }
 }
 
-impl Resident {
+impl ResidentModel {
     fn load<R: Read + Seek>(
         content: gguf_file::Content,
         reader: &mut R,
         device: &candle_core::Device,
         options: &Options,
         expected: Architecture,
-    ) -> Result<Resident> {
+    ) -> Result<ResidentModel> {
         if !device.is_cpu() {
             return fail("Candle's device must be its CPU, where tokens come from and logits go to");
         }
@@ -85,7 +85,7 @@ impl Resident {
         let Options { chunk, activations, .. } = *options;
         let options = LoadOptions { context, chunk, activations, ..LoadOptions::default() };
         let decoder = Decoder::load(&file, &llama, &device, &options, &mut |_| {}).map_err(wrap)?;
-        Ok(Resident { architecture, decoder, device })
+        Ok(ResidentModel { architecture, decoder, device })
     }
 
     fn forward(&mut self, x: &Tensor, index_pos: usize) -> Result<Tensor> {
@@ -178,11 +178,11 @@ macro_rules! model {
             use candle_core::{Device, Result, Tensor};
             use tallow_models::config::Architecture;
 
-            use super::{Options, Resident};
+            use super::{Options, ResidentModel};
 
             /// A model on a device, with the text that its cache holds.
             #[derive(Debug)]
-            pub struct ModelWeights(Resident);
+            pub struct ModelWeights(ResidentModel);
 
             impl ModelWeights {
                 /// The model of a GGUF file; signature and names are Candle's.
@@ -208,7 +208,8 @@ macro_rules! model {
                     device: &Device,
                     options: &Options,
                 ) -> Result<Self> {
-                    Resident::load(ct, reader, device, options, Architecture::$architecture).map(ModelWeights)
+                    ResidentModel::load(ct, reader, device, options, Architecture::$architecture)
+                        .map(ModelWeights)
                 }
 
                 /// The logits, `[1, vocabulary]`, of the token after `x`, `[1, n]`, whose first token is at position

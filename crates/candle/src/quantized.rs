@@ -57,7 +57,7 @@ impl Interceptor {
         let dtype = weight_dtype(weight.dtype());
         let matrix = resident_weight(weight, &self.device)?;
         let product = RowOp::new("qmatmul", 1, &self.device, move |x| times_transposed(x, &matrix));
-        let resident = Resident { product, dtype, bytes, rows, width, matmuls: self.matmuls.clone() };
+        let resident = ResidentWeight { product, dtype, bytes, rows, width, matmuls: self.matmuls.clone() };
         QTensor::new(QStorage::Cpu(Box::new(resident)), weight.shape().clone())
     }
 
@@ -138,7 +138,7 @@ impl Interceptor {
 }
 
 /// Blocks whose products run on the device.
-struct Resident {
+struct ResidentWeight {
     product: RowOp,
     dtype: tallow::DType,
     /// The blocks once more, for what Candle computes itself: rows of an embedding, and all values.
@@ -148,7 +148,7 @@ struct Resident {
     matmuls: Arc<AtomicUsize>,
 }
 
-impl Resident {
+impl ResidentWeight {
     /// The values of some blocks.
     fn values(&self, bytes: &[u8], count: usize) -> Result<Vec<f32>> {
         let mut values = vec![0.0; count];
@@ -177,7 +177,7 @@ impl Resident {
     }
 }
 
-impl QuantizedType for Resident {
+impl QuantizedType for ResidentWeight {
     fn dtype(&self) -> GgmlDType {
         SAID
     }

@@ -14,14 +14,17 @@ use tallow::DType;
 use crate::error::fail;
 
 /// Elements that lie `stride` apart.
-struct Run {
+struct StridedRun {
     start: usize,
     count: usize,
     stride: usize,
 }
 
 /// Calls `each` with the runs of a layout, in row-major order.
-fn runs(layout: &Layout, mut each: impl FnMut(Run) -> candle_core::Result<()>) -> candle_core::Result<()> {
+fn runs(
+    layout: &Layout,
+    mut each: impl FnMut(StridedRun) -> candle_core::Result<()>,
+) -> candle_core::Result<()> {
     let (dims, strides) = (layout.dims(), layout.stride());
     if dims.contains(&0) {
         return Ok(());
@@ -40,7 +43,7 @@ fn runs(layout: &Layout, mut each: impl FnMut(Run) -> candle_core::Result<()>) -
     let mut index = vec![0; outer];
     let mut start = layout.start_offset();
     loop {
-        each(Run { start, count, stride })?;
+        each(StridedRun { start, count, stride })?;
         // The next row: the last axis that has one left, those behind it start over.
         let Some(axis) = (0..outer).rev().find(|axis| index[*axis] + 1 < dims[*axis]) else { return Ok(()) };
         index[axis] += 1;
@@ -96,7 +99,7 @@ impl Element for F8E4M3 {
 
 const OUTSIDE: &str = "a tensor's layout reaches beyond its storage";
 
-fn last_of(run: &Run) -> usize {
+fn last_of(run: &StridedRun) -> usize {
     run.start + (run.count - 1) * run.stride
 }
 

@@ -20,7 +20,7 @@ use crate::load::{load, open, options};
 use crate::template::choose_template;
 use crate::terminal::{Output, escaped};
 use crate::unfinished::Unfinished;
-use command::Command;
+use command::ChatCommand;
 use interrupt::{INTERRUPTED, Interrupt};
 use lines::{Line, Lines};
 
@@ -101,8 +101,8 @@ impl Repl {
                 }
                 Line::End => return Ok(()),
             };
-            let done = match Command::parse(&text) {
-                Some(Ok(Command::Quit)) => return Ok(()),
+            let done = match ChatCommand::parse(&text) {
+                Some(Ok(ChatCommand::Quit)) => return Ok(()),
                 Some(Ok(command)) => self.command(command),
                 Some(Err(why)) => {
                     note(&why);
@@ -120,32 +120,32 @@ impl Repl {
     }
 
     /// Carries a command out.
-    fn command(&mut self, command: Command) -> Result<()> {
+    fn command(&mut self, command: ChatCommand) -> Result<()> {
         match command {
-            Command::Help => note(HELP),
-            Command::Reset => {
+            ChatCommand::Help => note(HELP),
+            ChatCommand::Reset => {
                 self.chat.reset();
                 note("the conversation starts over");
             }
-            Command::ShowSystem => match self.chat.conversation().system() {
+            ChatCommand::ShowSystem => match self.chat.conversation().system() {
                 Some(text) => note(&escaped(&text)),
                 None => note("there is no system prompt"),
             },
-            Command::System(text) => {
+            ChatCommand::System(text) => {
                 self.chat.set_system(Some(text));
                 note("the conversation starts over with this system prompt");
             }
-            Command::Save(path) => {
+            ChatCommand::Save(path) => {
                 self.save(&path)?;
                 note(&format!("saved to {}", path.display()));
             }
-            Command::Load(path) => {
+            ChatCommand::Load(path) => {
                 self.chat.set_conversation(read_conversation(&path)?);
                 note(&format!("{} turns", self.chat.conversation().turns()));
             }
-            Command::Stats => note(&self.stats()),
+            ChatCommand::Stats => note(&self.stats()),
             // The caller leaves.
-            Command::Quit => {}
+            ChatCommand::Quit => {}
         }
         Ok(())
     }

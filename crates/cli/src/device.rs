@@ -29,26 +29,26 @@ impl Chosen {
 }
 
 /// The device that the option `--device` names, for commands that do not depend on speed.
-pub fn choose(asked: Option<&str>) -> Result<Device> {
-    let Some(asked) = asked else { return Ok(Device::vulkan_if_available()) };
-    let device = match (asked, asked.parse::<usize>()) {
+pub fn choose(requested: Option<&str>) -> Result<Device> {
+    let Some(requested) = requested else { return Ok(Device::vulkan_if_available()) };
+    let device = match (requested, requested.parse::<usize>()) {
         ("cpu", _) => Ok(Device::Cpu),
         ("vulkan", _) => Device::best_vulkan(),
         (_, Ok(ordinal)) => Device::new_vulkan(ordinal),
-        (_, Err(_)) => return Err(Error::UnknownDevice(asked.into())),
+        (_, Err(_)) => return Err(Error::UnknownDevice(requested.into())),
     };
-    device.map_err(|source| Error::Device { asked: asked.into(), source })
+    device.map_err(|source| Error::Device { requested: requested.into(), source })
 }
 
 /// The device that the option `--device` names. Without it, a GPU; where there is only a software device, that or the
 /// interpreter, whichever runs the model's first layer faster.
-pub fn choose_for(asked: Option<&str>, file: &ModelFile, options: &LoadOptions) -> Result<Chosen> {
-    let named = asked.is_some() || std::env::var_os("TALLOW_DEVICE").is_some_and(|name| !name.is_empty());
+pub fn choose_for(requested: Option<&str>, file: &ModelFile, options: &LoadOptions) -> Result<Chosen> {
+    let named = requested.is_some() || std::env::var_os("TALLOW_DEVICE").is_some_and(|name| !name.is_empty());
     let best = if named { None } else { Device::best_vulkan().ok() };
     match best {
         Some(software) if software.is_software() => faster(software, file, options),
         Some(device) => Ok(Chosen { device, why: None }),
-        None => Ok(Chosen { device: choose(asked)?, why: None }),
+        None => Ok(Chosen { device: choose(requested)?, why: None }),
     }
 }
 

@@ -28,10 +28,10 @@ pub enum Error {
     #[error(transparent)]
     Run(tallow_models::Error),
     /// The device could not be used.
-    #[error("--device {asked}")]
+    #[error("--device {requested}")]
     Device {
         /// What was asked for.
-        asked: String,
+        requested: String,
         /// Why not.
         source: tallow::Error,
     },
@@ -87,10 +87,10 @@ pub enum Error {
     #[error(transparent)]
     Conversation(#[from] tallow_chat::ChatError),
     /// A chat template is neither a file nor built in.
-    #[error("--chat-template {asked} is neither a file nor one of {}", built_in())]
+    #[error("--chat-template {requested} is neither a file nor one of {}", built_in())]
     ReadTemplate {
         /// What was asked for.
-        asked: String,
+        requested: String,
         /// Why the file could not be read.
         source: std::io::Error,
     },
@@ -122,18 +122,18 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 pub enum QuantizeError {
     /// A mix that there is not.
-    #[error("--type {asked:?} is none of {}", MIXES.iter().map(|mix| mix.name).collect::<Vec<_>>().join(", "))]
+    #[error("--type {requested:?} is none of {}", MIXES.iter().map(|mix| mix.name).collect::<Vec<_>>().join(", "))]
     UnknownMix {
         /// What was asked for.
-        asked: String,
+        requested: String,
     },
     /// A format that there is not.
-    #[error("{option} {asked:?} is no format that values can be quantized to")]
+    #[error("{option} {requested:?} is no format that values can be quantized to")]
     UnknownFormat {
         /// The option.
         option: &'static str,
         /// What was asked for.
-        asked: String,
+        requested: String,
     },
     /// The source has lost bits already.
     #[error(

@@ -31,11 +31,11 @@ pub fn options(args: &LoadArgs) -> LoadOptions {
 }
 
 /// What the command line says that weights are multiplied by.
-pub fn activations(asked: args::Activations) -> Activations {
-    match asked {
+pub fn activations(requested: args::Activations) -> Activations {
+    match requested {
         args::Activations::Auto => Activations::Auto,
         args::Activations::Exact => Activations::Exact,
-        args::Activations::Rounded => Activations::Rounded,
+        args::Activations::Rounded => Activations::Quantized,
     }
 }
 

@@ -25,14 +25,14 @@ pub struct Mix {
 /// A format for one kind of tensor under conditions that must all hold.
 #[derive(Debug)]
 struct Rule {
-    part: Part,
+    role: TensorRole,
     when: &'static [When],
     format: Format,
 }
 
 /// The kinds of tensors that rules tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum TensorRole {
     Output,
     TokenEmbedding,
     /// Values, also where they lie in one tensor with queries and keys.
@@ -69,7 +69,7 @@ use Format::{
     BF16, F16, F32, IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K,
     Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ1_0, TQ2_0,
 };
-use Part::{AttentionOutput, Down, Gate, Keys, Queries, TokenEmbedding, Up, Values};
+use TensorRole::{AttentionOutput, Down, Gate, Keys, Queries, TokenEmbedding, Up, Values};
 use When::{First, FirstOf, Grouped, Importance, Middle, NoImportance, Spread};
 
 const fn mix(
@@ -82,8 +82,8 @@ const fn mix(
     Mix { name, file_type, base, output, rules }
 }
 
-const fn rule(part: Part, when: &'static [When], format: Format) -> Rule {
-    Rule { part, when, format }
+const fn rule(role: TensorRole, when: &'static [When], format: Format) -> Rule {
+    Rule { role, when, format }
 }
 
 /// The lowest formats keep values, the first layers' way down and the embedding at 2 bits and more.
@@ -257,7 +257,7 @@ pub struct Chooser {
     model: Model,
     overrides: Overrides,
     /// Tensors of these kinds that were there already: that many layers have passed.
-    seen: Vec<Part>,
+    seen: Vec<TensorRole>,
 }
 
 impl Chooser {
@@ -268,40 +268,40 @@ impl Chooser {
 
     /// The format of the tensor `name`, whose rows have `columns` elements.
     pub fn choose(&mut self, name: &str, columns: usize) -> Format {
-        let part = part_of(name);
-        let tied = part == TokenEmbedding && !self.model.has_output;
-        let is_output = part == Part::Output || tied;
-        let asked = match part {
+        let role = role_of(name);
+        let tied = role == TokenEmbedding && !self.model.has_output;
+        let is_output = role == TensorRole::Output || tied;
+        let requested = match role {
             TokenEmbedding if tied => self.overrides.token_embedding.or(self.overrides.output),
             TokenEmbedding => self.overrides.token_embedding,
-            Part::Output => self.overrides.output,
-            Values | Keys | Queries | AttentionOutput | Down | Gate | Up | Part::Other => None,
+            TensorRole::Output => self.overrides.output,
+            Values | Keys | Queries | AttentionOutput | Down | Gate | Up | TensorRole::Other => None,
         };
-        let layer = self.seen.iter().filter(|&&p| p == part).count();
-        self.seen.push(part);
-        let chosen = match asked {
+        let layer = self.seen.iter().filter(|&&p| p == role).count();
+        self.seen.push(role);
+        let chosen = match requested {
             Some(format) => format,
             None if self.overrides.pure => self.mix.base,
             // As everywhere in these mixes: what does not fit the base takes 8 bits here.
             None if is_output && !columns.is_multiple_of(self.mix.base.block_elements()) => Q8_0,
             None if is_output => self.mix.output,
-            None => self.by_rules(part, layer),
+            None => self.by_rules(role, layer),
         };
         fitting(chosen, columns)
     }
 
-    fn by_rules(&self, part: Part, layer: usize) -> Format {
-        let holds = |when: &When| self.holds(*when, layer);
-        let applies = |rule: &&Rule| rule.part == part && rule.when.iter().all(holds);
+    fn by_rules(&self, role: TensorRole, layer: usize) -> Format {
+        let when_applies = |when: &When| self.applies(*when, layer);
+        let applies = |rule: &&Rule| rule.role == role && rule.when.iter().all(when_applies);
         let format = self.mix.rules.iter().find(applies).map_or(self.mix.base, |rule| rule.format);
         // The values of the models of 80 layers (70 B) are an eighth as large as their queries: more bits cost little.
         match format {
-            Q3_K | Q4_K if part == Values && self.model.layers == 80 => Q5_K,
+            Q3_K | Q4_K if role == Values && self.model.layers == 80 => Q5_K,
             other => other,
         }
     }
 
-    fn holds(&self, when: When, layer: usize) -> bool {
+    fn applies(&self, when: When, layer: usize) -> bool {
         let layers = self.model.layers;
         match when {
             First(count) => layer < count,
@@ -315,8 +315,8 @@ impl Chooser {
     }
 }
 
-fn part_of(name: &str) -> Part {
-    const PARTS: &[(&str, Part)] = &[
+fn role_of(name: &str) -> TensorRole {
+    const ROLES: &[(&str, TensorRole)] = &[
         ("attn_qkv.weight", Values),
         ("attn_kv_b.weight", Values),
         ("attn_v.weight", Values),
@@ -328,17 +328,17 @@ fn part_of(name: &str) -> Part {
         ("ffn_down", Down),
     ];
     match name {
-        "output.weight" => Part::Output,
+        "output.weight" => TensorRole::Output,
         "token_embd.weight" => TokenEmbedding,
-        _ => PARTS.iter().find(|(part, _)| name.contains(part)).map_or(Part::Other, |(_, part)| *part),
+        _ => ROLES.iter().find(|(role, _)| name.contains(role)).map_or(TensorRole::Other, |(_, role)| *role),
     }
 }
 
 /// The format, or where rows of `columns` elements are not whole blocks of it, one with smaller blocks and no fewer
 /// bits.
 fn fitting(format: Format, columns: usize) -> Format {
-    let fits = |format: &Format| columns.is_multiple_of(format.block_elements());
-    if fits(&format) {
+    let is_multiple_of_block = |format: &Format| columns.is_multiple_of(format.block_elements());
+    if is_multiple_of_block(&format) {
         return format;
     }
     let smaller = match format {
@@ -350,14 +350,14 @@ fn fitting(format: Format, columns: usize) -> Format {
         Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Format::Q8_1 | IQ4_NL | MXFP4 => F16,
         F16 | BF16 | F32 | Format::F64 | Format::I8 | Format::I16 | Format::I32 | Format::I64 => format,
     };
-    if fits(&smaller) { smaller } else { F16 }
+    if is_multiple_of_block(&smaller) { smaller } else { F16 }
 }
 
 /// Whether a tensor is quantized at all: matrices are, but not those that are small and decide much.
 pub fn is_quantized(name: &str, dimensions: usize) -> bool {
     const UNQUANTIZED: &[&str] =
         &["_norm.weight", "ffn_gate_inp.weight", "position_embd", "token_types", "ssm_conv1d"];
-    dimensions >= 2 && name.ends_with("weight") && !UNQUANTIZED.iter().any(|part| name.contains(part))
+    dimensions >= 2 && name.ends_with("weight") && !UNQUANTIZED.iter().any(|role| name.contains(role))
 }
 
 #[cfg(test)]
@@ -365,13 +365,13 @@ mod tests {
     use super::*;
 
     /// The formats of a part in all layers of a model, as counts of runs.
-    fn runs(mix: &str, layers: usize, part: &str, heads_per_kv: usize, importance: bool) -> String {
+    fn runs(mix: &str, layers: usize, role: &str, heads_per_kv: usize, importance: bool) -> String {
         let model = Model { layers, heads_per_kv, has_output: true, importance };
         let mix = Mix::from_name(mix).expect("a mix");
         let mut chooser = Chooser::new(mix, model, Overrides::default());
         let mut runs: Vec<(Format, usize)> = Vec::new();
         for layer in 0..layers {
-            let format = chooser.choose(&format!("blk.{layer}.{part}.weight"), 4096);
+            let format = chooser.choose(&format!("blk.{layer}.{role}.weight"), 4096);
             match runs.last_mut() {
                 Some((last, count)) if *last == format => *count += 1,
                 _ => runs.push((format, 1)),
@@ -388,12 +388,12 @@ mod tests {
             format!("4 {more}, {between}4 {more}")
                 .replace(&format!("1 {more}, 4 {more}"), &format!("5 {more}"))
         };
-        for part in ["attn_v", "ffn_down"] {
-            assert_eq!(runs("Q4_K_M", 32, part, 4, false), spread("q6_k", "q4_k"), "{part}");
-            assert_eq!(runs("Q5_K_M", 32, part, 4, false), spread("q6_k", "q5_k"), "{part}");
-            assert_eq!(runs("Q4_K_S", 32, part, 4, false), "4 q5_k, 28 q4_k", "{part}");
+        for role in ["attn_v", "ffn_down"] {
+            assert_eq!(runs("Q4_K_M", 32, role, 4, false), spread("q6_k", "q4_k"), "{role}");
+            assert_eq!(runs("Q5_K_M", 32, role, 4, false), spread("q6_k", "q5_k"), "{role}");
+            assert_eq!(runs("Q4_K_S", 32, role, 4, false), "4 q5_k, 28 q4_k", "{role}");
         }
-        for (mix, part, want) in [
+        for (mix, role, want) in [
             ("Q2_K", "attn_v", "32 q4_k"),
             ("Q2_K", "ffn_down", "32 q3_k"),
             ("Q2_K", "attn_output", "32 q3_k"),
@@ -406,7 +406,7 @@ mod tests {
             ("IQ4_XS", "ffn_down", "4 q5_k, 28 iq4_xs"),
             ("IQ3_XS", "ffn_up", "4 iq3_s, 24 iq3_xxs, 4 iq3_s"),
         ] {
-            assert_eq!(runs(mix, 32, part, 4, false), want, "{mix} {part}");
+            assert_eq!(runs(mix, 32, role, 4, false), want, "{mix} {role}");
         }
         assert_eq!(runs("IQ4_XS", 32, "ffn_down", 4, true), "32 iq4_xs");
         assert_eq!(runs("Q4_0", 32, "ffn_down", 4, true), "4 q4_1, 28 q4_0");

@@ -15,7 +15,7 @@ use crate::load::{cache_types, open, with_bar};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct PerplexityReport {
     perplexity: f64,
     standard_error: f64,
     /// Mean of `-ln p` over the tokens scored.
@@ -70,7 +70,7 @@ fn print(
     scorer: &Scorer,
     seconds: f64,
 ) -> Result<()> {
-    let report = Report {
+    let report = PerplexityReport {
         perplexity: result.value(),
         standard_error: result.standard_error(),
         nll: result.mean(),

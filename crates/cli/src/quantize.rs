@@ -38,7 +38,7 @@ struct Job<'a> {
 /// Runs the command.
 pub fn quantize(args: &QuantizeArgs) -> Result<()> {
     let mix = Mix::from_name(&args.format)
-        .ok_or_else(|| QuantizeError::UnknownMix { asked: args.format.clone() })?;
+        .ok_or_else(|| QuantizeError::UnknownMix { requested: args.format.clone() })?;
     let overrides = Overrides {
         pure: args.pure,
         token_embedding: format_of("--token-embedding-type", args.token_embedding_type.as_deref())?,
@@ -69,12 +69,12 @@ pub fn quantize(args: &QuantizeArgs) -> Result<()> {
 }
 
 /// The format that an option names.
-fn format_of(option: &'static str, asked: Option<&str>) -> Result<Option<Format>, QuantizeError> {
-    let Some(asked) = asked else { return Ok(None) };
-    let known = Format::from_name(asked).filter(|format| format.can_quantize());
+fn format_of(option: &'static str, requested: Option<&str>) -> Result<Option<Format>, QuantizeError> {
+    let Some(requested) = requested else { return Ok(None) };
+    let known = Format::from_name(requested).filter(|format| format.can_quantize());
     // Those of activations, which no file holds.
     let known = known.filter(|format| !matches!(format, Format::Q8_1 | Format::Q8_K));
-    known.map(Some).ok_or_else(|| QuantizeError::UnknownFormat { option, asked: asked.into() })
+    known.map(Some).ok_or_else(|| QuantizeError::UnknownFormat { option, requested: requested.into() })
 }
 
 /// Whether both paths lead to one file.

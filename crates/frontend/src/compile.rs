@@ -96,7 +96,7 @@ pub fn compile(
     drop(evaluation);
     let states = Captured::of(captured, &versions);
     let outputs = results.iter().map(|tensor| tensor.ty().clone()).collect();
-    let program = Program {
+    let program = CompiledFunction {
         prepared: device.prepare(&graph)?,
         weights,
         states,
@@ -113,12 +113,12 @@ pub struct Function {
     device: Device,
     inputs: Vec<Input>,
     outputs: Vec<TensorType>,
-    program: Program,
+    program: CompiledFunction,
 }
 
 /// What runs a function, each made when it is needed first.
 #[derive(Debug)]
-struct Program {
+struct CompiledFunction {
     prepared: Prepared,
     weights: HashMap<String, Weight>,
     states: Vec<Captured>,
@@ -316,7 +316,7 @@ impl Function {
     }
 
     fn any_executable(&self) -> Result<&Executable> {
-        let Program { prepared, weights, states, executable, .. } = &self.program;
+        let CompiledFunction { prepared, weights, states, executable, .. } = &self.program;
         match executable.get() {
             Some(executable) => Ok(executable),
             None => {

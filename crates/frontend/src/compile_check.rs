@@ -25,16 +25,16 @@ pub struct CompileOnlyDevice {
 }
 
 impl CompileOnlyDevice {
-    /// Opens the device with this number, or with a name that contains `asked`. Without either it is what `TALLOW_DEVICE`
+    /// Opens the device with this number, or with a name that contains `requested`. Without either it is what `TALLOW_DEVICE`
     /// names, else a device without hardware if there is one, else the best device.
     ///
     /// # Errors
     /// When the build has no Vulkan, or there is no such device.
     #[cfg(feature = "vulkan")]
-    pub fn open(asked: Option<&str>) -> Result<CompileOnlyDevice> {
+    pub fn open(requested: Option<&str>) -> Result<CompileOnlyDevice> {
         let fail = |error: tallow_runtime::Error| Error::NoVulkan(error.to_string());
         let mut options = RuntimeOptions::from_env().map_err(fail)?;
-        options.device = asked.map(str::to_string).or(options.device);
+        options.device = requested.map(str::to_string).or(options.device);
         Ok(CompileOnlyDevice { inner: CompileOnly::new(&options).map_err(fail)? })
     }
 

@@ -275,8 +275,8 @@ fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Resu
     let (positions, sizes): (Vec<usize>, Vec<usize>) =
         (0..slides.len()).map(|i| (2 + 2 * i, 3 + 2 * i)).unzip();
     let order = [&[0, 1], sizes.as_slice(), positions.as_slice()].concat();
-    let places: Vec<Dim> = positions.iter().map(|axis| unfolded.sym_dims()[*axis].clone()).collect();
-    let count = places.iter().fold(Dim::one(), |n, d| &n * d);
+    let output_dims: Vec<Dim> = positions.iter().map(|axis| unfolded.sym_dims()[*axis].clone()).collect();
+    let count = output_dims.iter().fold(Dim::one(), |n, d| &n * d);
     let batch = x.sym_dims()[0].div_exact(&groups.into()).unwrap_or_default();
     let rows: Vec<Dim> = [&batch, &groups.into(), &inner.into(), &count].map(Dim::clone).to_vec();
     let right = unfolded.permute(order)?.reshape(rows)?;
@@ -290,5 +290,5 @@ fn contract(x: &Tensor, kernel: &Tensor, slides: &[Sliding], by: Params) -> Resu
         kernel.reshape((1, groups, c_out, inner))?.broadcast_matmul(&right)?
     };
     let all = [batch, (groups * c_out).into()];
-    product.reshape(all.into_iter().chain(places).collect::<Vec<_>>())
+    product.reshape(all.into_iter().chain(output_dims).collect::<Vec<_>>())
 }

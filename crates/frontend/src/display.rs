@@ -121,7 +121,7 @@ impl fmt::Debug for Tensor {
                 write!(f, "dims {}", extents.join(", "))?;
             }
         }
-        write!(f, "; {}{}{state}]", self.dtype(), self.place())
+        write!(f, "; {}{}{state}]", self.dtype(), self.device_suffix())
     }
 }
 
@@ -134,13 +134,13 @@ impl fmt::Display for Tensor {
             Err(error) => writeln!(f, "<{error}>")?,
         }
         let extents: Vec<String> = self.sym_dims().iter().map(ToString::to_string).collect();
-        write!(f, "Tensor[[{}], {}{}]", extents.join(", "), self.dtype(), self.place())
+        write!(f, "Tensor[[{}], {}{}]", extents.join(", "), self.dtype(), self.device_suffix())
     }
 }
 
 impl Tensor {
     /// Where it lives, unless that is the CPU.
-    fn place(&self) -> &'static str {
+    fn device_suffix(&self) -> &'static str {
         if self.device().is_cpu() { "" } else { ", vulkan" }
     }
 
@@ -228,7 +228,7 @@ enum Style {
     /// Digits alone.
     Integer,
     /// Whole floats: a point and nothing behind it.
-    Whole,
+    Integral,
     /// A point and some digits.
     Fixed,
     /// With an exponent.
@@ -259,7 +259,7 @@ impl Style {
         match (options.sci_mode.unwrap_or(extreme), whole) {
             (true, _) if dtype.size_in_bytes() < 4 => Style::Shortest,
             (true, _) => Style::Scientific,
-            (false, true) => Style::Whole,
+            (false, true) => Style::Integral,
             (false, false) => Style::Fixed,
         }
     }
@@ -269,10 +269,10 @@ impl Style {
             (Number::Integer(x), _) => format!("{x:width$}"),
             (Number::Float(x), Style::Scientific) => format!("{x:width$.precision$e}"),
             (Number::Float(x), Style::Shortest) => format!("{:e}", x as f32),
-            (Number::Float(x), Style::Whole) if x.is_finite() => {
+            (Number::Float(x), Style::Integral) if x.is_finite() => {
                 format!("{x:before$.0}.", before = width.saturating_sub(1))
             }
-            (Number::Float(x), Style::Whole) => format!("{x:width$.0}"),
+            (Number::Float(x), Style::Integral) => format!("{x:width$.0}"),
             (Number::Float(x), Style::Fixed | Style::Integer) => format!("{x:width$.precision$}"),
         }
     }

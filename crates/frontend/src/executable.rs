@@ -43,7 +43,7 @@ pub struct Executable {
     graph: Graph,
     wants: Wants,
     device: Device,
-    program: Program,
+    program: DeviceExecutable,
     spare: Spare,
 }
 
@@ -57,7 +57,7 @@ struct Wants {
 }
 
 #[derive(Debug)]
-enum Program {
+enum DeviceExecutable {
     Cpu(CpuExecutable),
     #[cfg(feature = "vulkan")]
     Vulkan(Arc<VulkanExecutable>),
@@ -113,7 +113,7 @@ impl Prepared {
 
     /// Binds weights for the interpreter; states are given with each run ([`Executable::run_values`]).
     pub(crate) fn bind_values(&self, weights: &HashMap<String, Weight>) -> Result<Executable> {
-        let program = Program::Cpu(CpuExecutable::new(&self.graph, weights, &HashMap::new())?);
+        let program = DeviceExecutable::Cpu(CpuExecutable::new(&self.graph, weights, &HashMap::new())?);
         let (graph, device) = (self.graph.clone(), self.device.clone());
         Ok(Executable { wants: Wants::of(&graph), graph, device, program, spare: Spare::default() })
     }
@@ -132,7 +132,7 @@ impl Prepared {
     ) -> Result<Executable> {
         check_leaves(&self.graph, weights, states)?;
         let program = match &self.device {
-            Device::Cpu => Program::Cpu(CpuExecutable::new(&self.graph, weights, states)?),
+            Device::Cpu => DeviceExecutable::Cpu(CpuExecutable::new(&self.graph, weights, states)?),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => {
                 let kernels = match &self.kernels {
@@ -140,7 +140,7 @@ impl Prepared {
                     None => &device.kernels(&self.graph)?,
                 };
                 let executable = VulkanExecutable::new(device, &self.graph, kernels, weights, states)?;
-                Program::Vulkan(Arc::new(executable))
+                DeviceExecutable::Vulkan(Arc::new(executable))
             }
         };
         let wants = Wants::of(&self.graph);
@@ -201,12 +201,12 @@ impl Executable {
         self.wants.bind_symbols(&self.graph, symbols, &mut memory.bindings)?;
         self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
         match &self.program {
-            Program::Cpu(program) => {
+            DeviceExecutable::Cpu(program) => {
                 memory.outputs = program.run(&self.graph, &memory.bindings, inputs, &mut [])?;
                 Ok(Pending { run: Run::Done(outputs) })
             }
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(program) => {
+            DeviceExecutable::Vulkan(program) => {
                 let run = program.start(&memory.bindings, inputs)?;
                 Ok(Pending { run: Run::Vulkan(program.clone(), run, outputs) })
             }
@@ -228,12 +228,12 @@ impl Executable {
         self.wants.bind_symbols(&self.graph, &symbols, &mut memory.bindings)?;
         self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
         match &self.program {
-            Program::Cpu(program) => {
+            DeviceExecutable::Cpu(program) => {
                 memory.outputs = program.run(&self.graph, &memory.bindings, inputs, states)?;
                 Ok(outputs)
             }
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(_) => Err(Error::Device("a GPU runs graphs on values by a plan".into())),
+            DeviceExecutable::Vulkan(_) => Err(Error::Device("a GPU runs graphs on values by a plan".into())),
         }
     }
 
@@ -254,7 +254,7 @@ impl Executable {
         let Memory { bindings, .. } = outputs.memory();
         self.wants.bind_symbols(&self.graph, symbols, bindings)?;
         match &self.program {
-            Program::Cpu(program) => {
+            DeviceExecutable::Cpu(program) => {
                 let mut given = Vec::new();
                 for (_, node) in self.graph.nodes() {
                     let Op::Input { name, ty } = &node.op else { continue };
@@ -273,7 +273,7 @@ impl Executable {
                 Ok(())
             }
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(program) => {
+            DeviceExecutable::Vulkan(program) => {
                 let run = program.start_with(bindings, write)?;
                 program.finish_with(run, bindings, read)
             }
@@ -283,31 +283,31 @@ impl Executable {
     /// Figures of the compiled form.
     pub fn stats(&self) -> ExecStats {
         match &self.program {
-            Program::Cpu(program) => program.stats(),
+            DeviceExecutable::Cpu(program) => program.stats(),
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(program) => program.stats(),
+            DeviceExecutable::Vulkan(program) => program.stats(),
         }
     }
 
     /// What runs, as text: on a GPU the plan with kernels, barriers and offsets; on the interpreter the graph.
     pub fn explain(&self) -> String {
         match &self.program {
-            Program::Cpu(_) => format!(
+            DeviceExecutable::Cpu(_) => format!(
                 "device cpu: the interpreter evaluates {} nodes one by one, no kernels, no barriers\n{}",
                 self.graph.len(),
                 self.graph
             ),
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(program) => program.explain(),
+            DeviceExecutable::Vulkan(program) => program.explain(),
         }
     }
 
     /// Time of each kernel in the last run, in nanoseconds; none on the interpreter.
     pub fn timings(&self) -> Vec<(String, u64)> {
         match &self.program {
-            Program::Cpu(_) => Vec::new(),
+            DeviceExecutable::Cpu(_) => Vec::new(),
             #[cfg(feature = "vulkan")]
-            Program::Vulkan(program) => program.timings(),
+            DeviceExecutable::Vulkan(program) => program.timings(),
         }
     }
 }

@@ -134,9 +134,9 @@ impl Shape {
         let mut expected = 1usize;
         strides == self.rank()
             && axes.all(|(extent, stride)| {
-                let fits = *extent <= 1 || *stride == expected;
+                let is_contiguous = *extent <= 1 || *stride == expected;
                 expected = expected.saturating_mul(*extent);
-                fits
+                is_contiguous
             })
     }
 

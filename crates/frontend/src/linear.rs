@@ -35,14 +35,14 @@ impl Tensor {
     /// # Errors
     /// When ranks, inner extents, leading axes, element types or devices do not fit.
     pub fn broadcast_matmul(&self, rhs: &Tensor) -> Result<Tensor> {
-        let fits = match (self.sym_dims(), rhs.sym_dims()) {
+        let is_product = match (self.sym_dims(), rhs.sym_dims()) {
             ([batch @ .., _, k], [others @ .., l, _]) => {
                 let shape = |dims: &[Dim]| Shape::new(dims.to_vec());
                 k == l && broadcast_shape(&shape(batch), &shape(others)).is_some()
             }
             _ => false,
         };
-        if !fits {
+        if !is_product {
             return Err(self.no_product("broadcast_matmul", rhs));
         }
         self.same_device("broadcast_matmul", rhs)?;

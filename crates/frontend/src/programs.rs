@@ -228,10 +228,10 @@ fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option
 }
 
 /// Whole graphs are hashed.
-type Cache = IndexMap<Key, Arc<Family>, RandomState>;
+type ProgramCache = IndexMap<Key, Arc<Family>, RandomState>;
 
-fn cache() -> MutexGuard<'static, Cache> {
-    static CACHE: OnceLock<Mutex<Cache>> = OnceLock::new();
+fn cache() -> MutexGuard<'static, ProgramCache> {
+    static CACHE: OnceLock<Mutex<ProgramCache>> = OnceLock::new();
     lock(CACHE.get_or_init(|| {
         #[cfg(feature = "vulkan")]
         crate::vulkan::when_unused(forget);

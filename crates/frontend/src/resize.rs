@@ -198,11 +198,11 @@ impl Tensor {
         let (count, target) = (taps.indices.len(), taps.indices[0].len());
         let indices = Tensor::from_vec(taps.indices.concat(), (count, target), self.device())?;
         let weights = Tensor::table(self.dtype(), &taps.weights.concat(), (count, target), self.device())?;
-        let mut place = vec![Dim::one(); self.rank()];
-        place[axis] = target.into();
+        let mut shape = vec![Dim::one(); self.rank()];
+        shape[axis] = target.into();
         let mut sum: Option<Tensor> = None;
         for tap in 0..count {
-            let weight = weights.get(tap)?.reshape(place.clone())?;
+            let weight = weights.get(tap)?.reshape(shape.clone())?;
             let term = self.index_select(&indices.get(tap)?, axis)?.broadcast_mul(&weight)?;
             sum = Some(match sum {
                 Some(sum) => sum.add(&term)?,

@@ -16,8 +16,8 @@ impl Tensor {
     /// When shapes, element types or devices do not fit, the indices are no integers, a shape is symbolic, or
     /// the tensor has 2^32 elements.
     pub fn scatter_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
-        let places = self.places("scatter_add", indices, source, axis)?;
-        self.add_at(&places, source)
+        let targets = self.targets("scatter_add", indices, source, axis)?;
+        self.add_at(&targets, source)
     }
 
     /// This tensor with each element of `source` in place of what is at the index along `axis`. Of several
@@ -26,7 +26,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::scatter_add`].
     pub fn scatter(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
-        let places = self.places("scatter", indices, source, axis)?;
+        let targets = self.targets("scatter", indices, source, axis)?;
         let (flat, count) = (source.flatten_all()?, source.const_elem_count()?);
         if count == 0 {
             return Ok(self.clone());
@@ -35,7 +35,7 @@ impl Tensor {
         let numbers = positions(&count.into(), self.device())?.affine(1.0, 1.0)?;
         let none = Tensor::zeros(self.const_elem_count()?, DType::U32, self.device())?;
         let op = Op::Scatter(ScatterKind::Max);
-        let winner = Tensor::of_op(op, &[&none, &places, &numbers], self.device())?;
+        let winner = Tensor::of_op(op, &[&none, &targets, &numbers], self.device())?;
         // Place 0 holds no winner where there is none; what it then picks is not used.
         let picked = flat.index_select(&winner.maximum(1u32)?.affine(1.0, -1.0)?, 0)?;
         let all = winner.ne(0u32)?.where_cond(&picked, &self.flatten_all()?)?;
@@ -50,29 +50,35 @@ impl Tensor {
         let op = "index_add";
         let axis = axis.of(self.sym_shape(), op)?;
         let (have, given) = (self.const_dims()?, source.const_dims()?);
-        let fits = have.len() == given.len()
+        let same_rows = have.len() == given.len()
             && have.iter().zip(given).enumerate().all(|(i, (a, b))| i == axis || a == b)
             && indices.const_dims()? == [given[axis]];
-        if !fits {
+        if !same_rows {
             let (lhs, rhs) = (self.sym_shape().clone(), source.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
         let mut alone = vec![Dim::one(); given.len()];
         alone[axis] = given[axis].into();
         let indices = indices.reshape(alone)?.broadcast_as(source.sym_shape())?;
-        let places = self.places(op, &indices, source, axis)?;
-        self.add_at(&places, source)
+        let targets = self.targets(op, &indices, source, axis)?;
+        self.add_at(&targets, source)
     }
 
-    fn add_at(&self, places: &Tensor, source: &Tensor) -> Result<Tensor> {
+    fn add_at(&self, targets: &Tensor, source: &Tensor) -> Result<Tensor> {
         let op = Op::Scatter(ScatterKind::Add);
         let (into, from) = (self.flatten_all()?, source.flatten_all()?);
-        Tensor::of_op(op, &[&into, places, &from], self.device())?.reshape(self.sym_shape())
+        Tensor::of_op(op, &[&into, targets, &from], self.device())?.reshape(self.sym_shape())
     }
 
     /// The row-major position of the place of each element of `source`, on one axis; beyond the tensor where
     /// the index is beyond its axis.
-    fn places(&self, op: &'static str, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
+    fn targets(
+        &self,
+        op: &'static str,
+        indices: &Tensor,
+        source: &Tensor,
+        axis: impl Axis,
+    ) -> Result<Tensor> {
         let axis = axis.of(self.sym_shape(), op)?;
         self.same_dtype(op, source)?;
         let mismatch = |lhs: &Tensor, rhs: &Tensor| {

@@ -186,7 +186,7 @@ impl State {
         {
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
-        let chosen = update_places(op, indices)?;
+        let chosen = row_indices(op, indices)?;
         self.update(op, vec![Dim::zero(); lhs.rank()], Some(axis), &[src, &chosen])
     }
 
@@ -248,7 +248,7 @@ impl State {
 }
 
 /// Indices as an update takes them; what is below 0 names nothing.
-fn update_places(op: &'static str, indices: &Tensor) -> Result<Tensor> {
+fn row_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
     let clamped = indices.as_indices(op)?;
     if matches!(indices.dtype(), DType::U8 | DType::U32) {
         return Ok(clamped);

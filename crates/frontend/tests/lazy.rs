@@ -69,7 +69,7 @@ fn a_hundred_thousand_operations_deep() -> Result<()> {
 
 /// Many results, some of them steps of others, across the borders of pieces.
 #[test]
-fn large_expressions_are_computed_in_pieces() -> Result<()> {
+fn large_expressions_are_computed_in_segments() -> Result<()> {
     let x = Tensor::new([1f64, 2.0], &CPU)?;
     let mut steps = vec![x];
     for i in 1..5000 {

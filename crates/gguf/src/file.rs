@@ -61,8 +61,10 @@ impl GgufFile {
         let (mut bytes, mut tensors, mut offset) = (IndexMap::new(), IndexMap::new(), 0);
         for (TensorSpec { name, shape, format }, data) in parts {
             let refuse = |problem: String| GgufError::Malformed { what: format!("tensor {name}"), problem };
-            let whole = shape.last().is_none_or(|row| row.is_multiple_of(format.block_elements()));
-            let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|_| whole);
+            let is_multiple_of_block =
+                shape.last().is_none_or(|row| row.is_multiple_of(format.block_elements()));
+            let elements =
+                shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|_| is_multiple_of_block);
             let expected = elements.and_then(|n| format.row_bytes(n).ok());
             if expected != Some(data.len()) {
                 return Err(refuse(format!("{} bytes for {shape:?} in {format}", data.len())));

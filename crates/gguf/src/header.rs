@@ -55,7 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
 
     let data = (cursor.position() as u64).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
     for tensor in tensors.values_mut() {
-        place(tensor, data, alignment, bytes.len() as u64)?;
+        locate(tensor, data, alignment, bytes.len() as u64)?;
     }
     no_overlap(&tensors)?;
     Ok(Header { version, metadata, tensors, alignment })
@@ -202,7 +202,7 @@ fn read_tensor_info(cursor: &mut Cursor, name: String) -> Result<TensorInfo, Ggu
 }
 
 /// Makes the tensor's offset one in the file, and checks that its data lies there.
-fn place(tensor: &mut TensorInfo, data: u64, alignment: u64, file: u64) -> Result<(), GgufError> {
+fn locate(tensor: &mut TensorInfo, data: u64, alignment: u64, file: u64) -> Result<(), GgufError> {
     let what = || format!("data of tensor {}", tensor.name);
     if !tensor.offset.is_multiple_of(alignment) {
         return Err(malformed(what(), format!("offset {} is not a multiple of {alignment}", tensor.offset)));

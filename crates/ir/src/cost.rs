@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_have_waves_of_their_own() {
+    fn profiles_differ_in_waves() {
         let found: Vec<(&str, u32)> =
             PROFILES.iter().map(|(name, make)| (*name, workgroups_to_fill(&make()))).collect();
         let expected = [

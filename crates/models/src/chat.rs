@@ -149,14 +149,14 @@ impl Chat {
         options: &GenerateOptions,
         on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<Answer> {
-        let mut whole: Option<Answer> = None;
+        let mut joined: Option<Answer> = None;
         loop {
-            let written = whole.as_ref().map_or(&[][..], |answer| &answer.generation.tokens);
+            let written = joined.as_ref().map_or(&[][..], |answer| &answer.generation.tokens);
             let left = options.max_tokens - written.len();
             let prompt = match self.prompt(written, left) {
                 Ok(prompt) => prompt,
                 // There is nothing left to drop: the answer ends here.
-                Err(Error::PromptTooLong { .. }) if whole.is_some() => break,
+                Err(Error::PromptTooLong { .. }) if joined.is_some() => break,
                 Err(error) => return Err(error),
             };
             let mut options = GenerateOptions { max_tokens: left, ..options.clone() };
@@ -166,8 +166,8 @@ impl Chat {
             let full = part.stop == Stop::Context;
             let (dropped_turns, system_in_user_message) =
                 (prompt.dropped_turns, prompt.system_in_user_message);
-            match &mut whole {
-                None => whole = Some(Answer { generation: part, dropped_turns, system_in_user_message }),
+            match &mut joined {
+                None => joined = Some(Answer { generation: part, dropped_turns, system_in_user_message }),
                 Some(answer) => {
                     answer.generation.append(part);
                     answer.dropped_turns += dropped_turns;
@@ -178,7 +178,7 @@ impl Chat {
             }
         }
         // The loop ends only with an answer or an error.
-        whole.ok_or(Error::EmptyPrompt)
+        joined.ok_or(Error::EmptyPrompt)
     }
 
     /// The conversation and the `written` part of an answer as ids, with the oldest turns dropped until there is room for

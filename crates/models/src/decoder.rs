@@ -9,7 +9,7 @@ use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 
 use crate::error::{Error, Result};
-use crate::greedy::Step;
+use crate::greedy::DecodeStep;
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
 use crate::tokens::{check_tokens, f32s};
@@ -23,9 +23,9 @@ pub struct Decoder {
     chunk: usize,
     prefill: Executable,
     /// The decode step that was compiled with the model.
-    decode: (Decode, Step),
+    decode: (Decode, DecodeStep),
     /// The other decode step, once it was needed.
-    other: Option<Step>,
+    other: Option<DecodeStep>,
     parts: Parts,
     /// Tokens in the cache; allocated for a full cache, so that steps allocate nothing.
     tokens: Vec<u32>,
@@ -62,7 +62,7 @@ impl Decoder {
         });
         let (weights, states) = (weights?, states(llama, device, context)?);
         let prefill = prefill?.bind(&weights, &states)?;
-        let decode = (options.decode, Step::new(&step?, options.decode, &weights, &states)?);
+        let decode = (options.decode, DecodeStep::new(&step?, options.decode, &weights, &states)?);
         device.release_staging();
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
         let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
@@ -113,7 +113,7 @@ impl Decoder {
     /// When the cache holds fewer.
     pub fn rewind(&mut self, position: usize) -> Result<()> {
         if position > self.position() {
-            return Err(Error::Rewind { asked: position, held: self.position() });
+            return Err(Error::Rewind { requested: position, held: self.position() });
         }
         self.tokens.truncate(position);
         Ok(())
@@ -219,7 +219,7 @@ impl Decoder {
     }
 
     /// The decode step with output `what`, compiled on first use.
-    fn step(&mut self, what: Decode) -> Result<&Step> {
+    fn step(&mut self, what: Decode) -> Result<&DecodeStep> {
         if self.decode.0 == what {
             return Ok(&self.decode.1);
         }
@@ -256,11 +256,11 @@ fn graph(
     name: &'static str,
     build: impl FnOnce(&Llama) -> std::result::Result<Graph, GraphError>,
 ) -> Result<Graph> {
-    let rounded = build(llama).and_then(|step| match caps {
+    let step = build(llama).and_then(|step| match caps {
         Some(caps) => round(&step, activations, caps),
         None => Ok(step),
     });
-    rounded.map_err(|source| Error::Graph { graph: name, source })
+    step.map_err(|source| Error::Graph { graph: name, source })
 }
 
 /// The inputs for compiling further steps of a model.
@@ -275,9 +275,9 @@ struct Parts {
 }
 
 impl Parts {
-    fn compile(&self, decode: Decode) -> Result<Step> {
+    fn compile(&self, decode: Decode) -> Result<DecodeStep> {
         let step = decode_step(&self.llama, self.device.caps(), self.activations, self.context, decode)?;
-        Step::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
+        DecodeStep::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
 }
 
@@ -312,8 +312,8 @@ pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
     let max = llama.config.context;
     match options.context {
         None => Ok(max),
-        Some(asked) if (1..=max).contains(&asked) => Ok(asked),
-        Some(asked) => Err(Error::Context { asked, max }),
+        Some(requested) if (1..=max).contains(&requested) => Ok(requested),
+        Some(requested) => Err(Error::Context { requested, max }),
     }
 }
 
@@ -335,7 +335,7 @@ fn round(
     let integers = match activations {
         Activations::Exact => return Ok(graph.clone()),
         Activations::Auto => caps.int_dot_accelerated,
-        Activations::Rounded => true,
+        Activations::Quantized => true,
     };
     let graph = if integers { dot::quantize_activations(graph, caps)? } else { graph.clone() };
     matrix::round_operands(&graph, caps)
@@ -353,7 +353,7 @@ pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<H
     });
     // The context defaults to the file's maximum, and the interpreter uses system memory: running out of it ends the
     // process. A Vulkan device reports the failure itself.
-    if matches!(device, Device::Cpu) && !fits(bytes) {
+    if matches!(device, Device::Cpu) && !system_allocates(bytes) {
         return Err(Error::CacheTooLarge { context });
     }
     let mut states = HashMap::new();
@@ -397,7 +397,7 @@ pub(crate) fn upload(
 }
 
 /// Whether the system would allocate so many bytes at once. The memory is released again.
-fn fits(bytes: Option<usize>) -> bool {
+fn system_allocates(bytes: Option<usize>) -> bool {
     bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
 }
 
@@ -406,8 +406,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_system_gives_does_not_fit() {
-        assert!(fits(Some(0)) && fits(Some(1 << 20)));
-        assert!(!fits(None) && !fits(Some(1 << 60)) && !fits(Some(usize::MAX)));
+    fn impossible_sizes_are_not_allocated() {
+        assert!(system_allocates(Some(0)) && system_allocates(Some(1 << 20)));
+        assert!(
+            !system_allocates(None)
+                && !system_allocates(Some(1 << 60))
+                && !system_allocates(Some(usize::MAX))
+        );
     }
 }

@@ -72,18 +72,18 @@ pub enum Error {
         vocabulary: usize,
     },
     /// A context that the model was not made for.
-    #[error("a context of {asked} tokens was asked for; this model has 1 to {max}")]
+    #[error("a context of {requested} tokens was asked for; this model has 1 to {max}")]
     Context {
         /// Tokens asked for.
-        asked: usize,
+        requested: usize,
         /// The model's own context.
         max: usize,
     },
     /// A position that the cache does not reach.
-    #[error("position {asked} was asked for; the cache holds {held} tokens")]
+    #[error("position {requested} was asked for; the cache holds {held} tokens")]
     Rewind {
         /// The position.
-        asked: usize,
+        requested: usize,
         /// Tokens in the cache.
         held: usize,
     },

@@ -13,19 +13,19 @@ use crate::options::Decode;
 
 /// A decode step, as one executable or several that take turns.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct DecodeStep {
     first: Executable,
     /// For runs ahead of those of the first, of steps that choose.
     others: Vec<Executable>,
 }
 
-impl Step {
+impl DecodeStep {
     pub(crate) fn new(
         prepared: &Prepared,
         what: Decode,
         weights: &HashMap<String, Weight>,
         states: &HashMap<String, GraphState>,
-    ) -> Result<Step> {
+    ) -> Result<DecodeStep> {
         let first = prepared.bind(weights, states)?;
         let in_flight = match what {
             Decode::Logits => 1,
@@ -37,7 +37,7 @@ impl Step {
         };
         // As many as there is memory for; without any, steps wait for each other.
         let others = (1..in_flight).map_while(|_| prepared.bind(weights, states).ok()).collect();
-        Ok(Step { first, others })
+        Ok(DecodeStep { first, others })
     }
 
     pub(crate) fn executable(&self) -> &Executable {
@@ -66,7 +66,7 @@ impl Step {
 
 /// The steps that continue a text by `token`, at `position`, and what is chosen from there on.
 struct Text<'a> {
-    step: &'a Step,
+    step: &'a DecodeStep,
     token: u32,
     position: usize,
 }

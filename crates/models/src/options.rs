@@ -41,7 +41,7 @@ pub enum Activations {
     /// As they are.
     Exact,
     /// Rounded, to 8 bits (an NMSE of the logits of about 1e-4) where the device can multiply those at all.
-    Rounded,
+    Quantized,
 }
 
 impl LoadOptions {

@@ -26,7 +26,7 @@ pub fn evaluate(graph: &Graph, env: &mut Env) -> Result<Vec<(String, Array)>, Er
     let needed = needed(graph);
     check(graph, env, &needed)?;
     let symbols = env.symbols.clone();
-    let mut run = Run { symbols: &symbols, leaves: Leaves::Env(env), needed };
+    let mut run = Interpretation { symbols: &symbols, leaves: Leaves::Env(env), needed };
     let values = run.graph(graph)?;
     // What has no name is kept in its state, and nobody's to have.
     let named = graph.outputs().iter().zip(values).filter(|(output, _)| !output.name.is_empty());
@@ -55,7 +55,7 @@ enum Leaves<'a> {
     Params(Vec<Option<View>>),
 }
 
-struct Run<'a> {
+struct Interpretation<'a> {
     symbols: &'a Bindings,
     leaves: Leaves<'a>,
     needed: Vec<bool>,
@@ -91,7 +91,7 @@ impl Live {
     }
 }
 
-impl Run<'_> {
+impl Interpretation<'_> {
     /// The values of the graph's outputs.
     fn graph(&mut self, graph: &Graph) -> Result<Vec<View>, Error> {
         let mut live = Live::new(graph, &self.needed);
@@ -150,7 +150,7 @@ impl Run<'_> {
     fn fusion(&mut self, fusion: &Fusion, operands: Vec<View>) -> Result<Vec<View>, Error> {
         let params = operands.into_iter().map(Some).collect();
         let needed = needed(&fusion.body);
-        let mut inner = Run { symbols: self.symbols, leaves: Leaves::Params(params), needed };
+        let mut inner = Interpretation { symbols: self.symbols, leaves: Leaves::Params(params), needed };
         inner.graph(&fusion.body)
     }
 
@@ -275,6 +275,6 @@ fn check_memory(id: NodeId, op: &Op, extents: &[usize], operands: &[View]) -> Re
     if bytes < LARGE {
         return Ok(());
     }
-    let fits = usize::try_from(bytes).is_ok_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
-    if fits { Ok(()) } else { Err(Error::OutOfMemory { node: id.0, bytes }) }
+    let can_allocate = usize::try_from(bytes).is_ok_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
+    if can_allocate { Ok(()) } else { Err(Error::OutOfMemory { node: id.0, bytes }) }
 }

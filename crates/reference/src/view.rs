@@ -104,14 +104,14 @@ impl View {
     ///
     /// The view is consumed, so that a buffer that nobody else holds stays without another holder.
     pub fn into_packed(self) -> View {
-        let whole = match &self.data {
+        let len = match &self.data {
             Data::F32(v) => v.len(),
             Data::F64(v) => v.len(),
             Data::Int(v) => v.len(),
             // Blocks have no layout but the packed one.
             Data::Blocks(_) => return self,
         };
-        if self.layout.is_packed() && self.layout.offset == 0 && whole == self.layout.len() {
+        if self.layout.is_packed() && self.layout.offset == 0 && len == self.layout.len() {
             return self;
         }
         let data = match &self.data {

@@ -152,7 +152,7 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
             b.input(dtype, dims)
         }
     };
-    let x = if b.dtype(x.value) == DType::F32 && b.rng.chance(40) { rounded(b, x) } else { x };
+    let x = if b.dtype(x.value) == DType::F32 && b.rng.chance(40) { quantized(b, x) } else { x };
     let mut last = None;
     for _ in 0..b.rng.between(1, 3) {
         let rows = *b.rng.pick(&[1i64, 3, 8, 16, 33]);
@@ -168,7 +168,7 @@ pub fn weights(b: &mut Builder) -> Option<Item> {
 }
 
 /// Activations rounded to bytes, which kernels multiply as integers.
-fn rounded(b: &mut Builder, x: Item) -> Item {
+fn quantized(b: &mut Builder, x: Item) -> Item {
     // Mostly to what kernels multiply as integers.
     let format = if b.rng.chance(80) { Format::Q8_1 } else { *b.rng.pick(&Op::QUANTIZED) };
     let blocks = b.add(Op::Quantize(format), &[x.value]);
@@ -176,7 +176,7 @@ fn rounded(b: &mut Builder, x: Item) -> Item {
 }
 
 /// Products of few rounded rows with weights, perhaps behind a norm and in front of something.
-pub fn rounded_weights(b: &mut Builder) -> Option<Item> {
+pub fn quantized_weights(b: &mut Builder) -> Option<Item> {
     if !b.options.weights {
         return None;
     }
@@ -196,7 +196,7 @@ pub fn rounded_weights(b: &mut Builder) -> Option<Item> {
         let bound = x.bound();
         x = b.apply(ElementwiseOp::Sub, &[x, Item { value: most, low: 0.0, high: bound, exact: false }]);
     }
-    let x = rounded(b, x);
+    let x = quantized(b, x);
     let mut last = None;
     for _ in 0..b.rng.between(1, 3) {
         let columns = *b.rng.pick(&[1i64, 3, 16, 33, 64]);
@@ -216,7 +216,7 @@ pub fn products_of_rows(b: &mut Builder, rows: i64, length: i64) -> Option<Vec<I
     let depth = *b.rng.pick(&[32i64, 64, 96, 256]);
     let mut x = b.input(DType::F32, [rows, depth]);
     if b.rng.chance(40) {
-        x = rounded(b, x);
+        x = quantized(b, x);
     }
     let mut all = vec![];
     for _ in 0..b.rng.between(1, 2) {

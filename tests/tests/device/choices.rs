@@ -118,7 +118,7 @@ struct Case {
     k: i64,
     weights: Vec<(Format, i64)>,
     norm: bool,
-    rounded: bool,
+    quantized: bool,
 }
 
 impl Case {
@@ -146,7 +146,7 @@ impl Case {
         for (i, y) in products.into_iter().enumerate() {
             g.output(&format!("y{i}"), y)?;
         }
-        if !self.rounded {
+        if !self.quantized {
             return Ok(g);
         }
         // As callers write it, also for devices that would not ask for it.
@@ -155,16 +155,16 @@ impl Case {
 }
 
 fn cases() -> Vec<Case> {
-    let case = |rows: i64, k, weights: &[(Format, i64)], norm, rounded| Case {
+    let case = |rows: i64, k, weights: &[(Format, i64)], norm, quantized| Case {
         rows: rows.into(),
         k,
         weights: weights.to_vec(),
         norm,
-        rounded,
+        quantized,
     };
-    let seq = |weights: &[(Format, i64)], k, rounded| Case {
+    let seq = |weights: &[(Format, i64)], k, quantized| Case {
         rows: Symbol::new("seq", 150).into(),
-        ..case(1, k, weights, false, rounded)
+        ..case(1, k, weights, false, quantized)
     };
     vec![
         // Integer products: columns and steps that fill nothing, several segments, more rows.
@@ -327,7 +327,7 @@ fn kernels_of_every_schedule_match_the_interpreter() {
 /// A matvec with a norm before it, for a device that need not be fast.
 fn small() -> Graph {
     let weights = vec![(Format::Q4_0, 1000)];
-    Case { rows: 1.into(), k: 1024, weights, norm: true, rounded: true }.graph().unwrap()
+    Case { rows: 1.into(), k: 1024, weights, norm: true, quantized: true }.graph().unwrap()
 }
 
 #[test]
@@ -412,8 +412,13 @@ fn wrong_kernels_are_dropped() {
     if context.caps().timestamp_period_ps == 0 {
         return;
     }
-    let rows =
-        |rounded| Case { rows: 1.into(), k: 1024, weights: vec![(Format::F16, 1000)], norm: false, rounded };
+    let rows = |quantized| Case {
+        rows: 1.into(),
+        k: 1024,
+        weights: vec![(Format::F16, 1000)],
+        norm: false,
+        quantized,
+    };
     let graph = rows(false).graph().unwrap();
     let fused = passes::run(&graph, context.caps(), &mut |_, _| {}).unwrap();
     let fusion = fusions(fused.graph()).next().unwrap();

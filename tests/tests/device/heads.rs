@@ -47,7 +47,7 @@ struct Case {
     /// What the keys are written as.
     cache: Option<DType>,
     /// Whether activations are rounded to 8 bits.
-    rounded: bool,
+    quantized: bool,
     /// Whether what is normalized is an output, too.
     is_output: bool,
     /// Whether elements of a head lie apart, those of all heads side by side.
@@ -64,7 +64,7 @@ const PLAIN: Case = Case {
     before: false,
     rope: Rope::None,
     cache: None,
-    rounded: false,
+    quantized: false,
     is_output: false,
     apart: false,
 };
@@ -217,7 +217,7 @@ impl Case {
             let state = b.g.add(Op::StateUpdate { offsets, rows: None }, &[state, y])?;
             b.g.output("cache", state)?;
         }
-        match self.rounded {
+        match self.quantized {
             // As callers write it, also for devices that would not ask for it.
             true => dot::quantize_activations(&b.g, &caps::h200()),
             false => Ok(b.g),
@@ -266,7 +266,7 @@ fn integer_products_of_heads_match_the_interpreter() {
         {
             let rows = [1, 3, 1, 2][(i + j) % 4];
             let (norm, rope) = (NORMS[(i + j) % 4], ROPES[(i + j / 2) % 3]);
-            let case = Case { rows, k, head, format, norm, rope, before: j != 1, rounded: true, ..PLAIN };
+            let case = Case { rows, k, head, format, norm, rope, before: j != 1, quantized: true, ..PLAIN };
             cases.push(case);
         }
     }
@@ -281,9 +281,10 @@ fn heads_into_caches_match_the_interpreter() {
             let rows = [1, 2, 5][(i + j) % 3];
             // Rows of whole blocks, in heads that need not be.
             let heads = [4, if head % 32 == 0 { 1 + i % 3 } else { 4 }];
-            let (rounded, before) = ((i + j) % 2 == 0, j == 1);
-            let (format, rope) = (if rounded { Format::Q4_0 } else { Format::F16 }, ROPES[(i + j) % 3]);
-            let case = Case { rows, head, heads, format, rope, cache: Some(dtype), rounded, before, ..PLAIN };
+            let (quantized, before) = ((i + j) % 2 == 0, j == 1);
+            let (format, rope) = (if quantized { Format::Q4_0 } else { Format::F16 }, ROPES[(i + j) % 3]);
+            let case =
+                Case { rows, head, heads, format, rope, cache: Some(dtype), quantized, before, ..PLAIN };
             cases.push(case);
         }
     }
@@ -343,10 +344,10 @@ fn random_programs_over_columns_match_the_interpreter() {
 /// Tiles that end beyond the last head, long rows in parts, results before the norm that are outputs too.
 #[test]
 fn heads_in_tiles_of_all_kinds_match_the_interpreter() {
-    let long = Case { before: true, rounded: true, format: Format::Q4_0, k: 4096, ..PLAIN };
+    let long = Case { before: true, quantized: true, format: Format::Q4_0, k: 4096, ..PLAIN };
     checked(&[
         Case { head: 24, heads: [250, 3], before: true, ..PLAIN },
-        Case { head: 24, heads: [250, 3], before: true, rounded: true, format: Format::Q8_0, ..PLAIN },
+        Case { head: 24, heads: [250, 3], before: true, quantized: true, format: Format::Q8_0, ..PLAIN },
         Case { head: 6, heads: [700, 11], before: true, rope: Rope::Halves, ..PLAIN },
         Case { head: 7, heads: [13, 5], ..PLAIN },
         Case { head: 1, heads: [40, 9], ..PLAIN },

@@ -137,7 +137,7 @@ fn blocks_are_used_again_in_order() {
 
 /// Blocks rounded on the device are operands of later plans, where they lie.
 #[test]
-fn rounded_blocks_stay_on_the_device() {
+fn quantized_blocks_stay_on_the_device() {
     for device in devices() {
         let x = random(3, &[8, 64], &device).unwrap();
         let w = random(4, &[32, 64], &device).unwrap();

@@ -26,7 +26,7 @@ fn check(device: &Device, first: u64) {
 }
 
 #[test]
-fn pieces_give_the_values_of_the_whole() {
+fn segments_match_the_undivided_program() {
     let Some(device) = device() else { return };
     check(&device, 1_000_000);
 }

@@ -50,7 +50,7 @@ pub struct Case {
     pub weights: Vec<(Format, i64)>,
     pub norm: Norm,
     pub paired: bool,
-    pub rounded: bool,
+    pub quantized: bool,
 }
 
 impl Case {
@@ -78,7 +78,7 @@ impl Case {
         for (i, y) in products.into_iter().enumerate() {
             g.output(&format!("y{i}"), y)?;
         }
-        match self.rounded {
+        match self.quantized {
             // As callers write it, also for devices that would not ask for it.
             true => dot::quantize_activations(&g, &caps::h200()),
             false => Ok(g),
@@ -99,7 +99,7 @@ fn checked(cases: Vec<Case>) {
 }
 
 /// The inner extent nearest to `k` that is whole blocks.
-fn whole(format: Format, k: i64) -> i64 {
+fn multiple_of_block(format: Format, k: i64) -> i64 {
     let block = format.block_elements() as i64;
     (k / block).max(1) * block
 }
@@ -110,9 +110,9 @@ fn columns_and_rows_of_all_counts_match_the_interpreter() {
     for (i, format) in FORMATS.into_iter().enumerate() {
         for (j, n) in COLUMNS.into_iter().enumerate() {
             let rows = [1, 2, 3, 8, 1][(i + j) % 5];
-            let k = whole(format, [256, 96, 800, 1536, 32][(i + 2 * j) % 5]);
-            let (rounded, norm) = ((i + j) % 3 != 0, if j % 2 == 0 { Norm::OfInput } else { Norm::None });
-            cases.push(Case { rows, k, weights: vec![(format, n)], norm, paired: false, rounded });
+            let k = multiple_of_block(format, [256, 96, 800, 1536, 32][(i + 2 * j) % 5]);
+            let (quantized, norm) = ((i + j) % 3 != 0, if j % 2 == 0 { Norm::OfInput } else { Norm::None });
+            cases.push(Case { rows, k, weights: vec![(format, n)], norm, paired: false, quantized });
         }
     }
     checked(cases);
@@ -166,13 +166,13 @@ fn results_with_what_is_added_match_the_interpreter() {
 
 #[test]
 fn long_rows_in_parts_match_the_interpreter() {
-    let case = |format, k, n, rounded| Case {
+    let case = |format, k, n, quantized| Case {
         rows: 1,
         k,
         weights: vec![(format, n)],
         norm: Norm::OfInput,
         paired: false,
-        rounded,
+        quantized,
     };
     checked(vec![
         case(Format::Q4_0, 4096, 40, true),
@@ -195,7 +195,7 @@ fn tiles_of_all_widths_match_the_interpreter() {
             let k = [8, 40, 264, 2056, 1028, 33][(i + j) % 6];
             let weights =
                 if (i + j) % 4 == 3 { vec![(format, n), (format, n - 1)] } else { vec![(format, n)] };
-            cases.push(Case { rows, k, weights, norm: Norm::None, paired: false, rounded: false });
+            cases.push(Case { rows, k, weights, norm: Norm::None, paired: false, quantized: false });
         }
     }
     checked(cases);
@@ -211,7 +211,7 @@ fn odd_numbers_of_passes_match_the_interpreter() {
         weights: vec![(format, n)],
         norm: Norm::None,
         paired: false,
-        rounded: true,
+        quantized: true,
     };
     checked(vec![
         case(Format::Q2_K, 512, 13_000),
@@ -226,13 +226,13 @@ fn odd_numbers_of_passes_match_the_interpreter() {
 #[test]
 fn norms_of_rows_of_other_lengths_match_the_interpreter() {
     let mut cases = vec![];
-    for (format, rounded) in
+    for (format, quantized) in
         [(Format::Q4_0, true), (Format::Q6_K, true), (Format::Q4_0, false), (Format::F16, false)]
     {
         for (rows, k) in [(1, 256), (1, 2048), (3, 512)] {
             for length in [100, k / 2, k, 4 * k + 4] {
                 let norm = Norm::Other(length);
-                cases.push(Case { rows, k, weights: vec![(format, 24)], norm, paired: false, rounded });
+                cases.push(Case { rows, k, weights: vec![(format, 24)], norm, paired: false, quantized });
             }
         }
     }
@@ -242,7 +242,7 @@ fn norms_of_rows_of_other_lengths_match_the_interpreter() {
 #[test]
 fn several_weights_in_a_kernel_match_the_interpreter() {
     let mut cases = vec![];
-    for rounded in [true, false] {
+    for quantized in [true, false] {
         for norm in [Norm::OfInput, Norm::None] {
             let case = |rows, k, weights: &[(Format, i64)], paired| Case {
                 rows,
@@ -250,7 +250,7 @@ fn several_weights_in_a_kernel_match_the_interpreter() {
                 weights: weights.to_vec(),
                 norm,
                 paired,
-                rounded,
+                quantized,
             };
             cases.extend([
                 case(1, 512, &[(Format::Q4_K, 256), (Format::Q4_K, 64), (Format::Q6_K, 64)], false),
@@ -275,6 +275,6 @@ fn several_weights_in_a_kernel_match_the_interpreter() {
         }
     }
     // What is not in blocks is not rounded.
-    cases.retain(|case| !(case.rounded && case.weights[0].0 == Format::F16));
+    cases.retain(|case| !(case.quantized && case.weights[0].0 == Format::F16));
     checked(cases);
 }

@@ -112,11 +112,11 @@ fn main_q4_k_m() {
 
 /// Decode steps whose activations are rounded to 8 bits, and multiplied as integers.
 #[test]
-fn rounded_activations() {
+fn quantized_activations() {
     let Some(device) = device() else { return };
-    let rounds = device.caps().is_some_and(dot::has_instructions);
+    let quantizes = device.caps().is_some_and(dot::has_instructions);
     for name in ["storyteller-nano-Q4_0", "storyteller-nano-Q4_K_M"] {
-        let options = LoadOptions { activations: Activations::Rounded, ..LoadOptions::default() };
+        let options = LoadOptions { activations: Activations::Quantized, ..LoadOptions::default() };
         let mut model = open(name).load(&device, &options, &mut |_| {}).unwrap();
         let mut worst: f64 = 0.0;
         for case in cases(name) {
@@ -129,7 +129,7 @@ fn rounded_activations() {
         println!("{name}: worst NMSE {worst:.1e}");
         // Each of the 28 products loses about 1e-5, and their errors add up.
         assert!(worst < 1e-3, "{name}: NMSE {worst:e}");
-        assert!(!rounds || worst > 1e-6, "{name}: nothing was rounded");
+        assert!(!quantizes || worst > 1e-6, "{name}: nothing was rounded");
     }
 }
 

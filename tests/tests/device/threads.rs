@@ -13,8 +13,8 @@ use crate::matvec::{Case, Norm};
 /// Products by multiply-adds, dot products and cooperative matrices, some with split-K partials in scratch memory, of extents that are
 /// known and not.
 fn graphs() -> Vec<Graph> {
-    let matvec = |rows: i64, k: i64, weights: &[(Format, i64)], norm: Norm, rounded: bool| {
-        let case = Case { rows, k, weights: weights.to_vec(), norm, paired: false, rounded };
+    let matvec = |rows: i64, k: i64, weights: &[(Format, i64)], norm: Norm, quantized: bool| {
+        let case = Case { rows, k, weights: weights.to_vec(), norm, paired: false, quantized };
         case.graph().expect("a graph of this test")
     };
     let seq = || Dim::from(Symbol::new("seq", 150));
@@ -62,7 +62,7 @@ fn computed_alone(device: &Device) -> Vec<Work> {
 #[test]
 fn threads_that_share_a_device_get_their_own_results() {
     let Some(shared) = device() else { return };
-    let works = computed_alone(&shared);
+    let cases = computed_alone(&shared);
     let (threads, rounds) = match is_software(&shared) {
         true => (3, 2),
         false if std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1") => (16, 1000),
@@ -71,8 +71,8 @@ fn threads_that_share_a_device_get_their_own_results() {
     let one_thread = |thread: usize| {
         for round in 0..rounds {
             // Neighbours do different work, and each gets to all of it: 7 and the number of works have no common factor.
-            let at = (thread + 7 * round) % works.len();
-            let (graph, inputs, alone) = &works[at];
+            let at = (thread + 7 * round) % cases.len();
+            let (graph, inputs, alone) = &cases[at];
             let concurrent = bits(&run(&shared, graph, inputs).unwrap());
             let wrong = concurrent.iter().zip(alone).filter(|(a, b)| a != b).count();
             assert_eq!(wrong, 0, "of {} numbers of work {at}, thread {thread}, round {round}", alone.len());

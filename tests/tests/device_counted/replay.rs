@@ -32,7 +32,7 @@ fn the_device_chooses_as_the_host_does() {
     for (name, activations) in [
         ("storyteller-nano-f16", Activations::Auto),
         ("storyteller-nano-Q4_0", Activations::Exact),
-        ("storyteller-nano-Q4_K_M", Activations::Rounded),
+        ("storyteller-nano-Q4_K_M", Activations::Quantized),
     ] {
         let open = || ModelFile::open(path(name)).unwrap();
         let mut on_host = load(&device, open(), Decode::Logits, activations);

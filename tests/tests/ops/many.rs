@@ -35,7 +35,7 @@ pub fn check(device: &Device, case: &Case<'_>, one: &Graph, outcome: &mut Outcom
 
 fn repeated(device: &Device, case: &Case<'_>, one: &Graph) -> Result<(), String> {
     if !case.row.by_rows {
-        return whole(device, case);
+        return undivided(device, case);
     }
     let base = case.interpret(one)?;
     let mut copies = FIRST;
@@ -107,7 +107,7 @@ fn groups(device: &Device, graph: &Graph) -> Result<u64, String> {
 }
 
 /// Ops whose rows are not apart, on the interpreter as well.
-fn whole(device: &Device, case: &Case<'_>) -> Result<(), String> {
+fn undivided(device: &Device, case: &Case<'_>) -> Result<(), String> {
     let mut rows = 1000 * PERIOD;
     let large = loop {
         rows += rows / 4;

@@ -205,7 +205,7 @@ impl Row {
         Row { dims: Class::images, ..self }
     }
 
-    pub fn whole(self) -> Row {
+    pub fn undivided(self) -> Row {
         Row { by_rows: false, ..self }
     }
 

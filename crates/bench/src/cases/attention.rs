@@ -2,7 +2,7 @@
 
 use tallow::{DType, Format, Tensor, nn};
 
-use super::{sampled, whole};
+use super::{full, sampled};
 use crate::case::{Bound, Case, F16_LIMIT, F32_LIMIT, Operand};
 
 pub(super) fn cases(quick: bool) -> Vec<Case> {
@@ -38,10 +38,10 @@ fn case(name: &str, [groups, per_group, queries, keys, d]: [usize; 5], causal: b
         axes: vec![
             // A head of many queries takes the interpreter seconds.
             sampled("g", groups, if queries == 1 { 8 } else { 1 }),
-            whole("r", per_group),
-            whole("s", queries),
-            whole("t", keys),
-            whole("d", d),
+            full("r", per_group),
+            full("s", queries),
+            full("t", keys),
+            full("d", d),
         ],
         operands: vec![Operand::new("q", computed, &["g", "r", "s", "d"]), cached("k"), cached("v")],
         result: vec!["g", "r", "s", "d"],

@@ -4,7 +4,7 @@ use tallow::{DType, Tensor};
 use tallow_quant::Format;
 
 use super::matvec::times_transposed;
-use super::{sampled, whole};
+use super::{full, sampled};
 use crate::case::{Bound, Case, F16_LIMIT, F32_LIMIT, INTEGER_LIMIT, Operand};
 
 pub(super) fn cases(quick: bool) -> Vec<Case> {
@@ -35,7 +35,7 @@ fn plain(dtype: DType, m: usize, k: usize, n: usize) -> Case {
     let (bound, limit) = bound(dtype);
     Case {
         name: format!("matmul/{dtype}/{m}x{k}x{n}"),
-        axes: vec![sampled("m", m, 24), whole("k", k), sampled("n", n, 24)],
+        axes: vec![sampled("m", m, 24), full("k", k), sampled("n", n, 24)],
         operands: vec![
             Operand::new("a", dtype, &["m", "k"]),
             Operand { size: 1.0 / (k as f32).sqrt(), ..Operand::new("b", dtype, &["k", "n"]) },
@@ -53,7 +53,7 @@ fn plain(dtype: DType, m: usize, k: usize, n: usize) -> Case {
 fn quantized(format: Format, m: usize, k: usize, n: usize) -> Case {
     Case {
         name: format!("matmul/{}/{m}x{k}x{n}", format.name()),
-        axes: vec![sampled("m", m, 24), sampled("n", n, 24), whole("k", k)],
+        axes: vec![sampled("m", m, 24), sampled("n", n, 24), full("k", k)],
         operands: vec![
             Operand::new("x", DType::F32, &["m", "k"]),
             Operand::weight("w", format, DType::F32, &["n", "k"]),
@@ -71,7 +71,7 @@ fn batched(b: usize, m: usize, k: usize, n: usize) -> Case {
     let dtype = DType::F16;
     Case {
         name: format!("batched-matmul/{dtype}/{b}x{m}x{k}x{n}"),
-        axes: vec![sampled("batch", b, 3), sampled("m", m, 24), whole("k", k), sampled("n", n, 24)],
+        axes: vec![sampled("batch", b, 3), sampled("m", m, 24), full("k", k), sampled("n", n, 24)],
         operands: vec![
             Operand::new("a", dtype, &["batch", "m", "k"]),
             Operand { size: 1.0 / (k as f32).sqrt(), ..Operand::new("b", dtype, &["batch", "k", "n"]) },
@@ -94,12 +94,12 @@ fn conv2d(dtype: DType, quick: bool) -> Case {
         name: format!("conv2d/{dtype}/{batch}x{inputs}x{side}x{side}-{outputs}x{inputs}x3x3"),
         axes: vec![
             sampled("batch", batch, 1),
-            whole("in", inputs),
+            full("in", inputs),
             sampled("out", outputs, 4),
-            whole("h", side),
-            whole("w", side),
-            whole("kh", 3),
-            whole("kw", 3),
+            full("h", side),
+            full("w", side),
+            full("kh", 3),
+            full("kw", 3),
         ],
         operands: vec![
             Operand::new("x", dtype, &["batch", "in", "h", "w"]),

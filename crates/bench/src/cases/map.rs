@@ -2,7 +2,7 @@
 
 use tallow::{DType, Tensor};
 
-use super::{sampled, whole};
+use super::{full, sampled};
 use crate::case::{Axis, Bound, Case, F16_LIMIT, F32_LIMIT, Operand};
 
 pub(super) fn cases(quick: bool) -> Vec<Case> {
@@ -33,7 +33,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
 }
 
 fn case(rows: usize, columns: usize) -> Case {
-    let axes: Vec<Axis> = vec![sampled("rows", rows, 16), whole("columns", columns)];
+    let axes: Vec<Axis> = vec![sampled("rows", rows, 16), full("columns", columns)];
     Case {
         name: String::new(),
         axes,

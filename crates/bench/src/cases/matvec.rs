@@ -3,7 +3,7 @@
 use tallow::{DType, Tensor};
 use tallow_quant::Format;
 
-use super::{sampled, whole};
+use super::{full, sampled};
 use crate::case::{Bound, Case, F32_LIMIT, INTEGER_LIMIT, Operand};
 
 /// Formats that weights of models have: not those of activations, and no integers.
@@ -41,7 +41,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
 fn case(family: &str, format: Format, rows: usize, columns: usize, chained: bool) -> Case {
     Case {
         name: format!("{family}/{}/{rows}x{columns}", format.name()),
-        axes: vec![whole("one", 1), sampled("n", rows, 64), whole("k", columns)],
+        axes: vec![full("one", 1), sampled("n", rows, 64), full("k", columns)],
         operands: vec![
             Operand::new("x", DType::F32, &["one", "k"]),
             Operand::weight("w", format, DType::F32, &["n", "k"]),

@@ -2,7 +2,7 @@
 
 use tallow::{DType, Tensor, nn};
 
-use super::{sampled, whole};
+use super::{full, sampled};
 use crate::case::{Axis, Bound, Case, F16_LIMIT, F32_LIMIT, Operand};
 
 pub(super) fn cases(quick: bool) -> Vec<Case> {
@@ -14,7 +14,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         name: format!("row/{name}/{rows}x{columns}"),
         operands,
         body,
-        ..case(sampled("rows", rows, 16), whole("columns", columns), &["rows", "columns"], Bound::Copy)
+        ..case(sampled("rows", rows, 16), full("columns", columns), &["rows", "columns"], Bound::Copy)
     };
     let mut cases = vec![
         row("softmax", vec![x()], |t| nn::softmax(&t[0], 1)),
@@ -32,7 +32,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         name: format!("row/softmax/{rows}x{odd}"),
         operands: vec![x()],
         body: |t| nn::softmax(&t[0], 1),
-        ..case(sampled("rows", rows, 16), whole("columns", odd), &["rows", "columns"], Bound::Copy)
+        ..case(sampled("rows", rows, 16), full("columns", odd), &["rows", "columns"], Bound::Copy)
     });
     // One long row, which several workgroups share: as large as a vocabulary, and as a large tensor as a whole.
     let (vocabulary, all) = if quick { (32_770, 40_000) } else { (131_072, 1 << 24) };
@@ -40,13 +40,13 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         name: format!("row/softmax/1x{vocabulary}"),
         operands: vec![x()],
         body: |t| nn::softmax(&t[0], 1),
-        ..case(whole("rows", 1), whole("columns", vocabulary), &["rows", "columns"], Bound::Copy)
+        ..case(full("rows", 1), full("columns", vocabulary), &["rows", "columns"], Bound::Copy)
     });
     cases.push(Case {
         name: format!("sum/all/{all}"),
         operands: vec![x()],
         body: |t| t[0].sum(1),
-        ..case(whole("rows", 1), whole("columns", all), &["rows"], Bound::Read)
+        ..case(full("rows", 1), full("columns", all), &["rows"], Bound::Read)
     });
     let (rows, columns) = if quick { (48, 160) } else { (16384, 4096) };
     let sum = |name: &str, rows: Axis, columns: Axis, axis, body| Case {
@@ -57,11 +57,11 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
     };
     let last = |t: &[Tensor]| t[0].sum(1);
     let first = |t: &[Tensor]| t[0].sum(0);
-    cases.push(sum("last", sampled("rows", rows, 64), whole("columns", columns), "rows", last));
-    cases.push(sum("first", whole("rows", rows), sampled("columns", columns, 64), "columns", first));
+    cases.push(sum("last", sampled("rows", rows, 64), full("columns", columns), "rows", last));
+    cases.push(sum("first", full("rows", rows), sampled("columns", columns, 64), "columns", first));
     // Few long columns, which several workgroups share.
     let (long, few) = if quick { (20_000, 12) } else { (1 << 22, 16) };
-    cases.push(sum("first", whole("rows", long), whole("columns", few), "columns", first));
+    cases.push(sum("first", full("rows", long), full("columns", few), "columns", first));
     cases
 }
 

@@ -144,7 +144,7 @@ fn writes_what_candle_writes(name: &str, bytes: &[u8]) {
         quantized_llama::ModelWeights::from_gguf(content(bytes), &mut Cursor::new(bytes), &Device::Cpu)
             .unwrap();
     let (mut at, mut tokens) = (0, story(bytes));
-    let (mut nmse_exact, mut nmse_rounded, mut largest) = (0.0f64, 0.0f64, 0.0f32);
+    let (mut nmse_exact, mut nmse_quantized, mut largest) = (0.0f64, 0.0f64, 0.0f32);
     let started = std::time::Instant::now();
     // For each token: whether Candle's products choose it too, and by how much.
     let mut choices = vec![];
@@ -156,21 +156,21 @@ fn writes_what_candle_writes(name: &str, bytes: &[u8]) {
         assert!(nmse_exact < 1e-5, "{name}, token {step}: NMSE {nmse_exact}");
         assert_eq!(greedy(&got), greedy(&expected), "{name}, token {step}");
         if step < with_candle {
-            let rounded = floats(&candle.forward(&x, at).unwrap());
-            nmse_rounded = nmse_rounded.max(nmse(&rounded, &expected));
-            largest = largest.max(worst(&got, &rounded));
-            choices.push((greedy(&got) == greedy(&rounded), lead(&rounded)));
+            let quantized = floats(&candle.forward(&x, at).unwrap());
+            nmse_quantized = nmse_quantized.max(nmse(&quantized, &expected));
+            largest = largest.max(worst(&got, &quantized));
+            choices.push((greedy(&got) == greedy(&quantized), lead(&quantized)));
         }
         at += tokens.len();
         tokens = vec![greedy(&got)];
     }
-    assert!(nmse_rounded < NMSE_OF_ROUNDING, "{name}: NMSE {nmse_rounded}");
+    assert!(nmse_quantized < NMSE_OF_ROUNDING, "{name}: NMSE {nmse_quantized}");
     let close = choices.iter().position(|(_, lead)| *lead < 2.0 * largest).unwrap_or(choices.len());
     assert!(choices[..close].iter().all(|(same, _)| *same), "{name}: {choices:?}");
     let same = choices.iter().filter(|(same, _)| *same).count();
     println!(
         "{name}: {steps} tokens, the same as of dequantized weights, NMSE {nmse_exact:.1e} at most; Candle's own \
-         products over {}: NMSE {nmse_rounded:.1e}, {largest:.1e} apart at most, {same} the same tokens, {close} until \
+         products over {}: NMSE {nmse_quantized:.1e}, {largest:.1e} apart at most, {same} the same tokens, {close} until \
          the lead is less than twice that; {:.0} s",
         choices.len(),
         started.elapsed().as_secs_f64()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What a line asks of the program instead of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ChatCommand {
     /// List the commands.
     Help,
     /// Forget the conversation.
@@ -23,13 +23,13 @@ pub enum Command {
     Quit,
 }
 
-impl Command {
+impl ChatCommand {
     /// The command that a line is; `None` for a line to say to the model, an explanation for a command that is none.
-    pub fn parse(line: &str) -> Option<Result<Command, String>> {
+    pub fn parse(line: &str) -> Option<Result<ChatCommand, String>> {
         let rest = line.trim().strip_prefix('/')?;
         let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let argument = argument.trim();
-        let file = |make: fn(PathBuf) -> Command| match argument {
+        let file = |make: fn(PathBuf) -> ChatCommand| match argument {
             "" => Err(format!("/{name} takes a file")),
             path => Ok(make(path.into())),
         };
@@ -38,14 +38,14 @@ impl Command {
             _ => Err(format!("/{name} takes no argument")),
         };
         Some(match name {
-            "help" | "?" => alone(Command::Help),
-            "reset" => alone(Command::Reset),
-            "system" if argument.is_empty() => Ok(Command::ShowSystem),
-            "system" => Ok(Command::System(argument.to_owned())),
-            "save" => file(Command::Save),
-            "load" => file(Command::Load),
-            "stats" => alone(Command::Stats),
-            "quit" | "exit" => alone(Command::Quit),
+            "help" | "?" => alone(ChatCommand::Help),
+            "reset" => alone(ChatCommand::Reset),
+            "system" if argument.is_empty() => Ok(ChatCommand::ShowSystem),
+            "system" => Ok(ChatCommand::System(argument.to_owned())),
+            "save" => file(ChatCommand::Save),
+            "load" => file(ChatCommand::Load),
+            "stats" => alone(ChatCommand::Stats),
+            "quit" | "exit" => alone(ChatCommand::Quit),
             // A path or a comment in a question is no command.
             other if !other.chars().all(|c| c.is_ascii_alphabetic()) || other.is_empty() => return None,
             other => Err(format!("there is no command /{other}; /help lists them")),
@@ -59,17 +59,17 @@ mod tests {
 
     #[test]
     fn lines_are_commands_questions_or_mistakes() {
-        let command = |line| Command::parse(line).expect("a command").expect("a right one");
-        assert_eq!(command("/help"), Command::Help);
-        assert_eq!(command("  /system  be brief "), Command::System("be brief".into()));
-        assert_eq!(command("/system"), Command::ShowSystem);
-        assert_eq!(command("/save my chat.json"), Command::Save("my chat.json".into()));
-        assert_eq!(command("/exit"), Command::Quit);
+        let command = |line| ChatCommand::parse(line).expect("a command").expect("a right one");
+        assert_eq!(command("/help"), ChatCommand::Help);
+        assert_eq!(command("  /system  be brief "), ChatCommand::System("be brief".into()));
+        assert_eq!(command("/system"), ChatCommand::ShowSystem);
+        assert_eq!(command("/save my chat.json"), ChatCommand::Save("my chat.json".into()));
+        assert_eq!(command("/exit"), ChatCommand::Quit);
         for question in ["hello", "what is /help?", "/usr/bin is what?", "// a comment", "/"] {
-            assert_eq!(Command::parse(question), None, "{question}");
+            assert_eq!(ChatCommand::parse(question), None, "{question}");
         }
         for (line, why) in [("/save", "takes a file"), ("/reset now", "no argument"), ("/hlep", "/help")] {
-            let error = Command::parse(line).expect("a command").expect_err("a wrong one");
+            let error = ChatCommand::parse(line).expect("a command").expect_err("a wrong one");
             assert!(error.contains(why), "{line}: {error}");
         }
     }

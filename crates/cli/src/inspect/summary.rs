@@ -48,9 +48,9 @@ pub fn target(requested: Option<&str>) -> Result<Target> {
 /// What is known of a model without loading it.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    architecture: Part,
+    architecture: Component,
     supported_architectures: &'static [&'static str],
-    tokenizer: Part,
+    tokenizer: Component,
     tokenizer_pre: Option<String>,
     chat_template: bool,
     formats: Vec<FormatUse>,
@@ -65,7 +65,7 @@ pub struct Summary {
 
 /// Something that a file names, and whether there is support for it.
 #[derive(Debug, Serialize)]
-struct Part {
+struct Component {
     name: Option<String>,
     supported: bool,
 }
@@ -118,12 +118,12 @@ impl Summary {
         }
         let architecture = text("general.architecture");
         Summary {
-            architecture: Part {
+            architecture: Component {
                 supported: architecture.as_deref().is_some_and(|name| ARCHITECTURES.contains(&name)),
                 name: architecture,
             },
             supported_architectures: ARCHITECTURES,
-            tokenizer: Part { name: text("tokenizer.ggml.model"), supported: tokenizer.is_ok() },
+            tokenizer: Component { name: text("tokenizer.ggml.model"), supported: tokenizer.is_ok() },
             tokenizer_pre: text("tokenizer.ggml.pre"),
             chat_template: matches!(optional(metadata.get_str("tokenizer.chat_template")), Ok(Some(_))),
             formats: formats(file),
@@ -138,7 +138,7 @@ impl Summary {
 
     /// Prints it, the verdict last.
     pub fn print(&self, out: &mut impl Write) -> Result<()> {
-        let named = |part: &Part| part.name.clone().unwrap_or_else(|| "none".to_owned());
+        let named = |part: &Component| part.name.clone().unwrap_or_else(|| "none".to_owned());
         let architectures = self.supported_architectures.join(", ");
         let is = |supported| if supported { "supported" } else { "not supported" };
         let known = is(self.architecture.supported);

@@ -54,7 +54,7 @@ fn every_format_and_number_of_rows() {
 
 /// Rounded activations: multiplied as integers where the device and the format allow it.
 #[test]
-fn rounded_activations() {
+fn quantized_activations() {
     let mut cases = vec![];
     let packed = |format: &Format| dot::packing(*format).is_some() || *format == Format::IQ1_S;
     for rows in ["1", "3"] {
@@ -74,7 +74,7 @@ fn rounded_activations() {
 /// Rounded behind a norm that is the matvec's prologue: the norm and the rounding read the same activations, of rows that
 /// workgroups of all sizes go over once or several times.
 #[test]
-fn rounded_norms() {
+fn quantized_norms() {
     let mut cases = vec![];
     for (rows, k, n) in
         [("1", 256, 40), ("1", 4096, 40), ("1", 4096, 4096), ("1", 14336, 200), ("2", 4096, 9)]
@@ -537,7 +537,7 @@ fn no_rows_or_columns() {
 }
 
 /// `x` and the transpose of a weight, both rounded to f16: with cooperative matrices where a device has them.
-fn rounded(w: &str, rows: &str, k: u32, n: u32) -> Case {
+fn f16_operands(w: &str, rows: &str, k: u32, n: u32) -> Case {
     let Case { name, text, expect } = linear(w, rows, k, n);
     let text = text
         .replace("matmul %0 %3", "matmul %6 %8")
@@ -549,13 +549,13 @@ fn rounded(w: &str, rows: &str, k: u32, n: u32) -> Case {
 }
 
 #[test]
-fn operands_rounded_to_f16() {
+fn f16_operands_of_matmuls() {
     let mut cases = vec![];
     for format in blocks() {
-        cases.push(rounded(format.spec().name, "seq", 512, 100));
+        cases.push(f16_operands(format.spec().name, "seq", 512, 100));
     }
     for (rows, k, n) in [("9", 40, 1), ("64", 36, 130), ("33", 7, 512), ("seq", 4096, 4096)] {
-        cases.extend([rounded("f16", rows, k, n), rounded("f32", rows, k, n)]);
+        cases.extend([f16_operands("f16", rows, k, n), f16_operands("f32", rows, k, n)]);
     }
     check(&cases);
 }

@@ -208,8 +208,9 @@ fn bias(
     if let Some(mask) = &options.mask {
         mask.floats(op)?;
         let shape = mask.sym_dims();
-        let fits = shape.iter().rev().zip(scores.iter().rev()).all(|(have, want)| have == want || have.is(1));
-        if shape.len() > 4 || !fits {
+        let broadcasts =
+            shape.iter().rev().zip(scores.iter().rev()).all(|(have, want)| have == want || have.is(1));
+        if shape.len() > 4 || !broadcasts {
             let (src_shape, dst_shape) = (mask.sym_shape().clone(), Shape::new(scores.to_vec()));
             return Err(Error::BroadcastIncompatibleShapes { op, src_shape, dst_shape });
         }
@@ -236,8 +237,8 @@ fn bias(
     if batch.is(1) && heads.is(1) {
         return sum.reshape([Dim::one(), seq, keys]).map(Some);
     }
-    let whole = [scores[0].clone(), scores[1].clone(), seq.clone(), keys.clone()];
-    sum.broadcast_as(&whole)?.reshape([&scores[0] * &scores[1], seq, keys]).map(Some)
+    let dims = [scores[0].clone(), scores[1].clone(), seq.clone(), keys.clone()];
+    sum.broadcast_as(&dims)?.reshape([&scores[0] * &scores[1], seq, keys]).map(Some)
 }
 
 /// How far each key is from each query's own position (f32, exact below 2^24): `|key - (query + keys - queries)|`.

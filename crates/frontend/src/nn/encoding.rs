@@ -23,8 +23,8 @@ pub fn one_hot<T: WithDType>(indices: Tensor, depth: usize, on_value: T, off_val
         DType::U8 => DType::U32,
         other => other,
     };
-    let places = positions(&depth.extent(), indices.device())?.to_dtype(wide)?;
-    let hit = indices.to_dtype(wide)?.unsqueeze(D::Minus1)?.broadcast_eq(&places)?;
+    let depths = positions(&depth.extent(), indices.device())?.to_dtype(wide)?;
+    let hit = indices.to_dtype(wide)?.unsqueeze(D::Minus1)?.broadcast_eq(&depths)?;
     let full = |value: T| Tensor::full(value, hit.sym_shape(), indices.device());
     hit.where_cond(&full(on_value)?, &full(off_value)?)
 }

@@ -30,13 +30,13 @@ pub enum Kind {
 impl Kind {
     /// Reads the kind and, where it has one, the pre-tokenizer.
     pub fn from_metadata(metadata: &Metadata, options: &TokenizerOptions) -> Result<Kind, GgufError> {
-        let asked = options.pre.as_deref();
+        let requested = options.pre.as_deref();
         let kind = match metadata.get_str("tokenizer.ggml.model")? {
             "gpt2" => {
                 let stored = optional(metadata.get_str("tokenizer.ggml.pre"))?;
-                return bpe_kind("gpt2", asked.or(stored).unwrap_or(pre::DEFAULT));
+                return bpe_kind("gpt2", requested.or(stored).unwrap_or(pre::DEFAULT));
             }
-            "gemma4" => return bpe_kind("gemma4", asked.unwrap_or("gemma4")),
+            "gemma4" => return bpe_kind("gemma4", requested.unwrap_or("gemma4")),
             "llama" => Kind::SentencePiece,
             "t5" => Kind::Unigram,
             "bert" => Kind::WordPiece,
@@ -52,7 +52,7 @@ impl Kind {
                 });
             }
         };
-        match asked {
+        match requested {
             Some(name) => Err(GgufError::Tokenizer(format!(
                 "kind {} has no pre-tokenizer, {name:?} was asked for",
                 kind.name()

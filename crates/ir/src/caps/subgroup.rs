@@ -18,12 +18,12 @@ impl DeviceCaps {
         match (self.subgroups_of_one_size(), self.subgroup_size_control) {
             (true, _) => vec![self.subgroup_size],
             (false, true) => {
-                let holds = |size: &u32| {
+                let is_available = |size: &u32| {
                     let most = u64::from(*size) * u64::from(self.max_workgroup_subgroups);
                     most >= u64::from(self.max_workgroup_invocations)
                 };
                 let sizes = (0..u32::BITS).map(|bit| 1 << bit).filter(|size| range.contains(size));
-                sizes.filter(holds).collect()
+                sizes.filter(is_available).collect()
             }
             (false, false) => Vec::new(),
         }

@@ -22,7 +22,7 @@ const GROUP: usize = 64;
 
 /// The dispatches of each level, in program order.
 pub(super) fn levels(program: &Program, edges: &[Reason]) -> Vec<Vec<usize>> {
-    let graph = Graph::new(program, edges);
+    let graph = DispatchGraph::new(program, edges);
     let earliest = earliest(&graph);
     let depth = earliest.iter().map(|level| level + 1).max().unwrap_or(0);
     let latest = latest(&graph, depth);
@@ -58,7 +58,7 @@ pub(super) fn levels(program: &Program, edges: &[Reason]) -> Vec<Vec<usize>> {
 }
 
 /// The dispatch DAG, and which arena buffers tie dispatches together in memory.
-struct Graph {
+struct DispatchGraph {
     /// Direct predecessors of each dispatch, all with lower indices.
     before: Vec<Vec<usize>>,
     /// Direct successors of each dispatch, all with higher indices.
@@ -71,7 +71,7 @@ struct Graph {
     bytes: Vec<u64>,
 }
 
-impl Graph {
+impl DispatchGraph {
     fn new(program: &Program, edges: &[Reason]) -> Self {
         let count = program.dispatches.len();
         let mut before = vec![Vec::new(); count];
@@ -100,12 +100,12 @@ impl Graph {
             touches.push(buffers);
         }
         let bytes = program.buffers.iter().map(|buffer| buffer.bytes).collect();
-        Graph { before, after, touches, users, bytes }
+        DispatchGraph { before, after, touches, users, bytes }
     }
 }
 
 /// The longest chain before each dispatch.
-fn earliest(graph: &Graph) -> Vec<usize> {
+fn earliest(graph: &DispatchGraph) -> Vec<usize> {
     let mut level: Vec<usize> = Vec::with_capacity(graph.before.len());
     for before in &graph.before {
         level.push(before.iter().map(|&dispatch| level[dispatch] + 1).max().unwrap_or(0));
@@ -114,7 +114,7 @@ fn earliest(graph: &Graph) -> Vec<usize> {
 }
 
 /// The last level that leaves room for the longest chain after each dispatch.
-fn latest(graph: &Graph, depth: usize) -> Vec<usize> {
+fn latest(graph: &DispatchGraph, depth: usize) -> Vec<usize> {
     let mut level = vec![0; graph.after.len()];
     for dispatch in (0..graph.after.len()).rev() {
         let bound = graph.after[dispatch].iter().map(|&after| level[after]).min().unwrap_or(depth);
@@ -125,7 +125,7 @@ fn latest(graph: &Graph, depth: usize) -> Vec<usize> {
 
 /// Levels drawn between the earliest and the latest. Xorshift with a fixed seed: the plan is a pure function
 /// of the program.
-fn between(graph: &Graph, earliest: &[usize], latest: &[usize], random: &mut u64) -> Vec<usize> {
+fn between(graph: &DispatchGraph, earliest: &[usize], latest: &[usize], random: &mut u64) -> Vec<usize> {
     let mut level: Vec<usize> = Vec::with_capacity(earliest.len());
     for dispatch in 0..earliest.len() {
         let bound = graph.before[dispatch].iter().map(|&before| level[before] + 1).max();
@@ -150,7 +150,7 @@ struct LiveChange {
 
 /// The state of a local search.
 struct Search<'a> {
-    graph: &'a Graph,
+    graph: &'a DispatchGraph,
     level: Vec<usize>,
     /// Live arena bytes at each level.
     live: Vec<u64>,
@@ -158,7 +158,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(graph: &'a Graph, start: Vec<usize>, depth: usize, work: u64) -> Self {
+    fn new(graph: &'a DispatchGraph, start: Vec<usize>, depth: usize, work: u64) -> Self {
         // Differences between neighbouring levels, then their sums.
         let (mut born, mut dead) = (vec![0u64; depth], vec![0u64; depth]);
         for (buffer, users) in graph.users.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The search for points of a codebook that minimize a block's weighted squared error.
 //!
 //! A block's groups have a scale each, `d * (2 c + 1)` with a small number `c`, and their elements are taken by
-//! fours or eights, pieces, each of which becomes a point of the codebook. For one piece and all points, the sums
+//! fours or eights, vectors, each of which becomes a point of the codebook. For one vector and all points, the sums
 //! `cross` of weight times value times level and `square` of weight times level squared do not depend on the scale `s`:
 //! the error of a point is a constant and `s^2 square - 2 s cross`. So they are computed once, the few points that can be
 //! best at any scale are kept, and each scale that is tried finds the best of all points among these.
@@ -61,9 +61,9 @@ pub struct Coded<const GROUPS: usize> {
     pub points: [u16; 64],
 }
 
-/// What is known of the pieces of one group with one codebook: for each piece the points that may be best.
+/// What is known of the vectors of one group with one codebook: for each vector the points that may be best.
 struct Sums {
-    pieces: Vec<Vec<Candidate>>,
+    vectors: Vec<Vec<Candidate>>,
     /// The scale at which the levels are as large as the values in the mean square; 0 where there is none.
     start: f32,
 }
@@ -100,12 +100,12 @@ impl Sums {
             .fold((0.0f32, 0.0f32), |(value, weight), (&v, &w)| (value + w * v * v, weight + w));
         let start = (value / (weight * book.mean_square)).sqrt();
         if !start.is_finite() {
-            return Sums { pieces: Vec::new(), start: 0.0 };
+            return Sums { vectors: Vec::new(), start: 0.0 };
         }
-        let pieces = x.chunks_exact(book.digits).zip(weights.chunks_exact(book.digits));
+        let vectors = x.chunks_exact(book.digits).zip(weights.chunks_exact(book.digits));
         let count = book.count();
         let (mut cross, mut square) = (vec![0.0f32; count], vec![0.0f32; count]);
-        let pieces = pieces
+        let vectors = vectors
             .map(|(x, w)| {
                 cross.fill(0.0);
                 square.fill(0.0);
@@ -123,13 +123,13 @@ impl Sums {
                 candidates(&cross, &square, if start > 0.0 { start } else { 1.0 })
             })
             .collect();
-        Sums { pieces, start }
+        Sums { vectors, start }
     }
 
     /// The points with the least error at `scale`.
     fn choose(&self, scale: f32) -> Choice {
         let mut choice = Choice { cross: 0.0, square: 0.0, points: [0; 8] };
-        for (candidates, point) in self.pieces.iter().zip(&mut choice.points) {
+        for (candidates, point) in self.vectors.iter().zip(&mut choice.points) {
             let mut least = f32::INFINITY;
             let mut best = Candidate { cross: 0.0, square: 0.0, point: 0 };
             for candidate in candidates {
@@ -146,7 +146,7 @@ impl Sums {
     }
 }
 
-/// The points of a piece that may be best at some scale from the first to the last of [`PROBES`] times `start`.
+/// The points of a vector that may be best at some scale from the first to the last of [`PROBES`] times `start`.
 ///
 /// The error over the scale is a line in the scale for each point, and the least error is the lower envelope of these
 /// lines. The best points at a few scales bound it from above by a chain of lines; a line that lies above the corners
@@ -248,7 +248,7 @@ pub fn coded<const GROUPS: usize>(
     if sums.len() != GROUPS || largest == 0.0 {
         return best;
     }
-    let pieces = length / books[0].digits;
+    let vectors = length / books[0].digits;
     let mut d = largest / (2.0 * f32::from(top) + 1.0);
     let mut least = f32::INFINITY;
     for _ in 0..ROUNDS {
@@ -277,7 +277,7 @@ pub fn coded<const GROUPS: usize>(
                 }
             }
             let (factor, choice) = chosen;
-            made.points[group * pieces..][..pieces].copy_from_slice(&choice.points[..pieces]);
+            made.points[group * vectors..][..vectors].copy_from_slice(&choice.points[..vectors]);
             error += best_error;
             cross += factor * choice.cross;
             square += factor * factor * choice.square;

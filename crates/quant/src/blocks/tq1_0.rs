@@ -20,7 +20,7 @@ const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
 
 /// Byte and digit in which element `i` lies.
 #[inline(always)]
-fn place(i: usize) -> (usize, usize) {
+fn position(i: usize) -> (usize, usize) {
     match i {
         0..160 => (i % 32, i / 32),
         160..240 => (32 + i % 16, (i - 160) / 16),
@@ -31,7 +31,7 @@ fn place(i: usize) -> (usize, usize) {
 /// The value of element `i` of 256.
 #[inline(always)]
 pub fn element(block: &[u8], i: usize) -> f32 {
-    let (byte, digit) = place(i);
+    let (byte, digit) = position(i);
     let fraction = block[byte].wrapping_mul(POWERS[digit]);
     let q = (u16::from(fraction) * 3) >> 8;
     f32::from(q as i8 - 1) * half_at(block, D)
@@ -43,7 +43,7 @@ pub fn quantize(values: &[f32], block: &mut [u8]) {
     let inverse = reciprocal(d);
     let mut numbers = [0u16; D];
     for (i, v) in values.iter().enumerate() {
-        let (byte, digit) = place(i);
+        let (byte, digit) = position(i);
         // Clamped for what is not finite, which has no good digit.
         let q = (v * inverse).round().clamp(-1.0, 1.0) as i8 + 1;
         numbers[byte] += q as u16 * u16::from(POWERS[4 - digit]);

@@ -51,7 +51,7 @@ fn leaves() -> Vec<Row> {
         leaf("const", |_, dtype| Op::Const(Scalar::of(dtype, 3.0)))
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, 3.0)),
         leaf("iota", |dims, dtype| Op::Iota { len: dims.iter().product::<usize>().into(), dtype })
-            .whole()
+            .undivided()
             .lacks("no counterpart of f64 steps; `arange` is compared in the suite of Candle's methods"),
         leaf("dim_value", |dims, dtype| Op::DimValue { dim: Dim::from(dims.len()), dtype })
             .candle(Bound::Exact, |t| t[0].zeros_like()?.affine(1.0, t[0].rank() as f64)),

@@ -140,7 +140,7 @@ fn scatter(kind: ScatterKind) -> Row {
         ]
     };
     let row = Row::new("Lookups and writes", kind.name(), operands, move |g, v| add(g, Op::Scatter(kind), v))
-        .whole();
+        .undivided();
     match kind {
         // Candle rounds narrow floats at each arrival, by half a step of the largest sum; with all indices the same, 192
         // arrive at one element. In the other types, and in ours, sums are exact.

@@ -53,7 +53,7 @@ fn values() -> Vec<f32> {
     all
 }
 
-fn rounded(format: Format, elements: usize) -> Graph {
+fn quantized(format: Format, elements: usize) -> Graph {
     let mut graph = Graph::new("rounded");
     let x = graph.input("x", DType::F32, [elements]).unwrap();
     let blocks = graph.add(Op::Quantize(format), &[x]).unwrap();
@@ -65,7 +65,7 @@ fn blocks(device: &Device, format: Format, x: &[f32]) -> Vec<u8> {
     let mut inputs = Inputs::default();
     let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     inputs.inputs.insert("x".into(), Leaf { dtype: DType::F32, shape: vec![x.len()], bytes });
-    let found: Vec<(String, Array)> = run(device, &rounded(format, x.len()), &inputs).unwrap();
+    let found: Vec<(String, Array)> = run(device, &quantized(format, x.len()), &inputs).unwrap();
     found[0].1.to_bytes()
 }
 

@@ -227,7 +227,7 @@ fn anchor(b: &mut Builder, turn: usize) {
                 small(b, DType::F32);
                 custom::custom(b)
             }
-            21 => contractions::rounded_weights(b),
+            21 => contractions::quantized_weights(b),
             _ => states::cache(b),
         };
         if let Some(found) = found {
