@@ -5,7 +5,8 @@ use tallow_ir::DeviceCaps;
 
 use crate::blocks::operand;
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel, Target};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel, Target};
 use crate::schedule::{Algorithm, Schedule};
 use crate::template::render;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, CustomKernel, Dim};
 
-pub use crate::error::CodegenError;
+use crate::error::CodegenError;
 use crate::schedule::Schedule;
 
 /// The Vulkan version that a module targets.

@@ -16,8 +16,9 @@ use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 use self::attention::{decode, flash, per_query};
 use self::contraction::{coopmat, fma, matmul, matmul_coopmat2, matvec};
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::instruction::Instruction;
-use crate::kernel::{CodegenError, Kernel, Table};
+use crate::kernel::{Kernel, Table};
 use crate::schedule::Schedule;
 
 /// The kernel generator for a form. Each variant has its own module.

@@ -8,7 +8,8 @@ use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
 use crate::donation::{self, Candidate, Donation};
-use crate::kernel::{CodegenError, Count, Kernel, Scratch, Source, Table};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
 use crate::schedule::Schedules;
 

@@ -18,7 +18,8 @@ use tallow_ir::{CustomCode, CustomKernel, DeviceCaps};
 
 use crate::cache::{self, Cache, Key};
 use crate::custom;
-use crate::kernel::{CodegenError, Kernel, Target};
+use crate::error::CodegenError;
+use crate::kernel::{Kernel, Target};
 
 /// The shaderc version in `Cargo.lock`; part of the cache key.
 const SHADERC: &str = "shaderc 0.10.1";

@@ -5,7 +5,8 @@ use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 
 use crate::assemble::whole;
 use crate::emit::Emitter;
-use crate::kernel::{Binding, CodegenError, Count, Kernel, Source, Target};
+use crate::error::CodegenError;
+use crate::kernel::{Binding, Count, Kernel, Source, Target};
 use crate::schedule::{Algorithm, Schedule};
 
 /// The schedule: the user's workgroup size.

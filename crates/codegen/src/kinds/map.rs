@@ -8,7 +8,8 @@ use tallow_ir::{DeviceCaps, Dim};
 use crate::assemble::{Parts, finish};
 use crate::blocks::vector_group::{self, Root};
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 256;

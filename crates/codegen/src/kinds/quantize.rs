@@ -7,7 +7,8 @@ use tallow_ir::{DType, DeviceCaps, dot};
 use crate::assemble::{Parts, finish};
 use crate::blocks::quantize_results;
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
 
 const WORKGROUP: u32 = 64;

@@ -17,7 +17,8 @@ use crate::blocks::split_rows::{self, RowSplit};
 use crate::blocks::vector_group::{self, Root};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{self, Algorithm, Schedule, Tile};
 
 /// Longest row (elements) that one invocation reduces: a workgroup would leave most of its invocations idle and then

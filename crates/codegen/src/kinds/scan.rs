@@ -6,8 +6,9 @@ use tallow_ir::{Op, ScanKind};
 
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
 
 /// Elements per chunk, one per invocation.

@@ -6,7 +6,8 @@ use tallow_ir::{DType, DeviceCaps, Op, ScatterKind};
 
 use crate::assemble::{Parts, finish};
 use crate::emit::Emitter;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::error::CodegenError;
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{Algorithm, Schedule};
 use crate::storage::Atomic;
 

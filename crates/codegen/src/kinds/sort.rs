@@ -10,8 +10,9 @@ use tallow_ir::{DType, Op};
 
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::library as lib;
 use crate::schedule::{Algorithm, Schedule};
 

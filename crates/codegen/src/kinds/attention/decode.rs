@@ -14,8 +14,9 @@ use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::library as lib;
 use crate::schedule::{Algorithm, Schedule, Split};
 

@@ -17,8 +17,9 @@ use crate::assemble::{Parts, finish};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::{operand, vector_group};
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::kernel::{CodegenError, Kernel};
+use crate::kernel::Kernel;
 use crate::library as lib;
 use crate::schedule::{Algorithm, Epilogue, Schedule, Tile};
 

@@ -8,8 +8,9 @@ use tallow_ir::{Attention as Attributes, DType, DeviceCaps, Dim, ElementwiseOp, 
 use crate::assemble::whole;
 use crate::blocks::operand::{self, WIDE};
 use crate::emit::{Anchor, Emitter, Expr};
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::kernel::{CodegenError, Count};
+use crate::kernel::Count;
 use crate::scalar;
 
 /// An attention: its operands, their extents, and the type of scores and sums.

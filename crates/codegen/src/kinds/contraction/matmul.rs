@@ -14,8 +14,9 @@ use super::operands::{batch_at, left_at};
 use super::split_k::{SplitCode, SplitK};
 use crate::assemble::{Parts, block, finish, floor_pow2, whole};
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::instruction::Instruction;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::schedule::Schedule;
 
 /// What the parts of a matmul kernel share.

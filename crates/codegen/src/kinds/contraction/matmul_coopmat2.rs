@@ -19,8 +19,9 @@ use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::operand;
 use crate::emit::{Anchor, Emitter};
+use crate::error::CodegenError;
 use crate::instruction::Instruction;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::schedule::{Algorithm, Schedule, Tile};
 
 /// Invocations per workgroup, which share the cooperative matrices.

@@ -20,9 +20,10 @@ use crate::assemble::{Parts, finish, whole};
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
+use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::instruction::Instruction;
-use crate::kernel::{CodegenError, Count, Kernel};
+use crate::kernel::{Count, Kernel};
 use crate::schedule::Schedule;
 
 /// Where a contraction's kernel reads its activations.
