@@ -7,7 +7,7 @@ use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Result, no_value};
 use crate::lower::{lower, pending};
-use crate::programs::{Found, Missing, find};
+use crate::programs::{Lookup, Missing, find};
 use crate::segments::segments;
 use crate::tensor::{Expr, Tensor};
 
@@ -43,8 +43,8 @@ fn evaluate(
     for targets in segments(order, tensors) {
         let mut lowered = lower(op, "eval", &targets)?;
         match find(device, &mut lowered) {
-            Found::Program(program) => program.run(order, &targets, &lowered)?,
-            Found::Missing(missing) => return Ok(Some(missing)),
+            Lookup::Program(program) => program.run(order, &targets, &lowered)?,
+            Lookup::Missing(missing) => return Ok(Some(missing)),
         }
     }
     Ok(None)
@@ -143,8 +143,8 @@ impl Tensor {
         let mut lowered = lower("explain", "eval", first)?;
         drop(evaluation);
         let program = match find(self.device(), &mut lowered) {
-            Found::Program(program) => program,
-            Found::Missing(missing) => missing.compile(self.device())?,
+            Lookup::Program(program) => program,
+            Lookup::Missing(missing) => missing.compile(self.device())?,
         };
         let plan = program.explain();
         match segments.len() {

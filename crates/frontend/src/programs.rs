@@ -249,7 +249,7 @@ fn forget(device: &crate::vulkan::VulkanDevice) {
 }
 
 /// What is known of a structure.
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     Program(Arc<Program>),
     Missing(Box<Missing>),
 }
@@ -277,7 +277,7 @@ impl Missing {
 
 /// The program of what was lowered for a device, if it is compiled; takes the graph. On the CPU its weights are those that
 /// are read now.
-pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Found {
+pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Lookup {
     let graph = std::mem::replace(&mut lowered.graph, Graph::new(""));
     // A Vulkan device is given the weights of each run.
     let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
@@ -288,8 +288,8 @@ pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Found {
     let family = cache.shift_remove(&key).unwrap_or_default();
     let programs = lock(&family.programs);
     let found = match programs.iter().find(|special| special.serves(&lowered.scalars)) {
-        Some(found) => Found::Program(found.program.clone()),
-        None => Found::Missing(Box::new(Missing {
+        Some(found) => Lookup::Program(found.program.clone()),
+        None => Lookup::Missing(Box::new(Missing {
             family: family.clone(),
             graph: key.graph.clone(),
             scalars: lowered.scalars.clone(),

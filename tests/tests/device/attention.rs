@@ -56,12 +56,13 @@ fn attention_matches_the_interpreter() {
             let q = g.input(&format!("q{i}"), dtype, [heads, s, d]).unwrap();
             let k = g.input(&format!("k{i}"), dtype, [key_heads, t, d]).unwrap();
             let v = g.input(&format!("v{i}"), dtype, [key_heads, t, e]).unwrap();
-            for (j, own) in BIASES.into_iter().enumerate() {
+            for (j, extents) in BIASES.into_iter().enumerate() {
                 let whole = [heads, s, t];
-                let dims = |own: [bool; 3]| std::array::from_fn(|x| if own[x] { whole[x] } else { 1 });
+                let dims =
+                    |extents: [bool; 3]| std::array::from_fn(|x| if extents[x] { whole[x] } else { 1 });
                 let other = floats[(at + i + j) % floats.len()];
                 let name = format!("bias {i} {j}");
-                let bias = own.map(|own| bias(&mut g, &name, other, dims(own), (i + j) % 2 == 0));
+                let bias = extents.map(|extents| bias(&mut g, &name, other, dims(extents), (i + j) % 2 == 0));
                 // Each attribute meets each other in some shape.
                 let number = i + 2 * j;
                 let attrs = Attention::new(0.4)

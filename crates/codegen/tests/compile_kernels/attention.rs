@@ -3,7 +3,7 @@
 use tallow_codegen::{Epilogue, Table, kernel_with, schedules};
 use tallow_ir::{DeviceCaps, FusionKind, Op, passes, text};
 
-use crate::{Case, Expect, Found, case, check, compile_each, kernels};
+use crate::{Case, CaseKernel, Expect, case, check, compile_each, kernels};
 
 const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
 
@@ -179,7 +179,7 @@ fn doubles() {
 }
 
 /// The kernel of a case that keeps scores there.
-fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> Found {
+fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> CaseKernel {
     let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let fused = passes::run(&graph, caps, &mut |_, _| {}).unwrap();
     let fusion = |op: &Op| if let Op::Fusion(f) = op { Some((**f).clone()) } else { None };
@@ -187,7 +187,7 @@ fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> Found {
     let all = schedules(&fusion, caps).unwrap();
     let schedule = *all.iter().find(|schedule| schedule.epilogue == scores).unwrap();
     let kernel = kernel_with(&fusion, schedule, caps, &mut Table::default()).unwrap();
-    Found { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
+    CaseKernel { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
 }
 
 /// With cooperative matrices, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not,

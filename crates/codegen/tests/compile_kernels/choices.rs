@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tallow_codegen::{Algorithm, CodegenError, Schedule, Table, class_of, kernel, kernel_with, schedules};
 use tallow_ir::{DeviceCaps, Fusion, Op, dot, matrix, passes, text};
 
-use crate::{Found, PROFILES, judge};
+use crate::{CaseKernel, PROFILES, judge};
 
 /// Candidates of a kernel beside the default that are compiled: those that a tuner tries.
 const MOST: usize = 9;
@@ -161,7 +161,7 @@ fn every_schedule_is_a_kernel() {
                 match chosen(*choice) {
                     Ok(kernel) => {
                         texts.push(kernel.code());
-                        found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel });
+                        found.push(CaseKernel { label, kind: fusion.kind, caps: caps.clone(), kernel });
                     }
                     // As large a device as the choice needs, this one is not.
                     Err(CodegenError::SharedMemory { .. }) => {}
@@ -188,7 +188,7 @@ fn candidates_for_results_in_several_windows_are_kernels() {
         for choice in schedules(&fusion, &caps).unwrap() {
             let kernel = kernel_with(&fusion, choice, &caps, &mut Table::default()).unwrap();
             let label = choice.to_string();
-            found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel });
+            found.push(CaseKernel { label, kind: fusion.kind, caps: caps.clone(), kernel });
         }
     }
     assert!(found.iter().any(|f| f.kernel.glsl.contains("coopMatPerElementNV")));

@@ -53,7 +53,7 @@ fn blocks() -> impl Iterator<Item = Format> {
 }
 
 /// A kernel of a case on a profile.
-struct Found {
+struct CaseKernel {
     label: String,
     kind: FusionKind,
     caps: DeviceCaps,
@@ -61,7 +61,7 @@ struct Found {
 }
 
 /// All kernels of a case on a profile; what went wrong goes to `failures`.
-fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<String>) -> Vec<Found> {
+fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<String>) -> Vec<CaseKernel> {
     let label = format!("{} on {profile}", case.name);
     let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{label}: {e}\n{}", case.text));
     let fused = match passes::run(&graph, caps, &mut |_, _| {}) {
@@ -82,7 +82,9 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
         kinds.insert(fusion.kind);
         let label = format!("{label}, %{} ({})", id.0, fusion.kind.name());
         match (kernel(fusion, caps, &mut table), &case.expect) {
-            (Ok(kernel), _) => found.push(Found { label, kind: fusion.kind, caps: caps.clone(), kernel }),
+            (Ok(kernel), _) => {
+                found.push(CaseKernel { label, kind: fusion.kind, caps: caps.clone(), kernel })
+            }
             (Err(CodegenError::Dtype { .. }), Expect::Wide(_)) if lacks_type => refused = true,
             (Err(CodegenError::Grid { .. }), Expect::NoGrid) => refused = true,
             (Err(e), _) => failures.push(format!("{label}: {e}\n{}", fusion.body)),
@@ -118,7 +120,7 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
 }
 
 /// Compiles each distinct kernel; those that fail go to `failures`, once each.
-fn compile_each(found: &[Found], failures: &mut Vec<String>) -> BTreeMap<String, Words> {
+fn compile_each(found: &[CaseKernel], failures: &mut Vec<String>) -> BTreeMap<String, Words> {
     let mut distinct: BTreeMap<&str, ShaderText<'_>> = BTreeMap::new();
     for f in found.iter().rev() {
         distinct.insert(&f.kernel.glsl, ShaderText { name: &f.label, ..ShaderText::from(&f.kernel) });
@@ -183,7 +185,7 @@ fn check(cases: &[Case]) {
 }
 
 /// Compiles and validates kernels, and fails if one does not fit its device, or if there were failures before.
-fn judge(found: &[Found], mut failures: Vec<String>) {
+fn judge(found: &[CaseKernel], mut failures: Vec<String>) {
     let modules = compile_each(found, &mut failures);
     let verdicts: Vec<(&String, Option<Result<(), String>>)> =
         modules.par_iter().map(|(glsl, words)| (glsl, spirv_val(words))).collect();
