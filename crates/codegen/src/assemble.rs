@@ -120,14 +120,6 @@ fn modes(double: bool, caps: &DeviceCaps) -> String {
     widths.iter().map(mode).collect()
 }
 
-/// Wraps lines in a braced block after `head`, or in a bare block if `head` is empty.
-pub(crate) fn block(head: &str, lines: Vec<String>) -> Vec<String> {
-    let mut all = vec![format!("{head} {{").trim_start().to_string()];
-    all.extend(lines.into_iter().map(|l| format!("    {l}")));
-    all.push("}".into());
-    all
-}
-
 /// Returns an error if the grid exceeds a device limit, for kernels without a grid-stride loop.
 pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
     match grid.iter().find(|c| c.most() > u64::from(c.limit)) {

@@ -5,6 +5,7 @@ pub(crate) mod dequant_f16;
 pub(crate) mod last_workgroup;
 pub(crate) mod operand;
 pub(crate) mod quantize_results;
+pub(crate) mod reduce_functions;
 pub(crate) mod reduction;
 pub(crate) mod register_cache;
 pub(crate) mod row_loop;

@@ -14,11 +14,11 @@ use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Shape, TensorType, Value}
 
 use self::group::Written;
 pub(crate) use self::group::{Group, written_at};
-use crate::assemble::block;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::kernel::{Binding, Scratch, Source, Table};
 use crate::library::{self as lib, Uses};
+use crate::lines::block;
 use crate::storage::{Buffer, Extensions, plain};
 
 /// A GLSL expression (a name or literal) and the loop depth from which it is available.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tallow_ir::{Bindings, CustomKernel, Dim};
 
-use crate::error::CodegenError;
 use crate::schedule::Schedule;
 
 /// The Vulkan version that a module targets.

@@ -22,6 +22,7 @@ mod instruction;
 mod kernel;
 mod kinds;
 mod library;
+mod lines;
 mod module;
 mod repack;
 mod scalar;

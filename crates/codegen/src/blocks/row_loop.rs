@@ -3,10 +3,10 @@
 use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
 
-use crate::assemble::block;
 use crate::emit::{Emitter, Group};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
+use crate::lines::block;
 
 /// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 use tallow_ir::form::{RowForm, bindings};
 
 use super::last_workgroup;
-use super::reduction::{Accumulator, Used};
+use super::reduce_functions::{Accumulator, Used};
 use super::row_loop::{RowLoop, Share};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;

@@ -12,6 +12,7 @@ use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
 use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::split_rows::{self, RowSplit};
 use crate::blocks::vector_group::{self, Root};
@@ -76,7 +77,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
         Share::Workgroup(_) => Share::Workgroup(layout.workgroup),
         Share::Slices(_) => Share::Slices(layout.workgroup / layout.columns.max(1)),
     };
-    let mut used = reduction::Used::of_columns(layout.columns);
+    let mut used = Used::of_columns(layout.columns);
     let rows = if layout.columns > 0 { layout.groups(&form.rows) } else { form.rows.clone() };
     let (tiles, lines) = e.scope(|e| body(e, form, &layout, &rows, &mut used))?;
     let body = [tiles.r, lines].concat().join("\n");
@@ -115,7 +116,7 @@ fn body(
     form: &RowForm,
     layout: &Layout,
     rows: &Dim,
-    used: &mut reduction::Used,
+    used: &mut Used,
 ) -> Result<Tiles, CodegenError> {
     let row = e.atom(rows, if layout.columns > 0 { "r" } else { "row" });
     let mut walk = match (layout.columns, layout.group) {

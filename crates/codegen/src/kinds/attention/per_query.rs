@@ -14,7 +14,7 @@ use tallow_ir::{DType, DeviceCaps, ReduceKind};
 use super::operands::{Attention, Eight, has_eights, number, team};
 use crate::assemble::{Parts, finish, floor_pow2};
 use crate::blocks::operand::WIDE;
-use crate::blocks::reduction;
+use crate::blocks::reduce_functions::Used;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::kernel::Kernel;
@@ -83,7 +83,7 @@ pub(crate) fn kernel(
     let (d, width) = (number(a.d), number(a.width));
     let split = split(e.caps, &a);
     let workgroup = schedule.workgroup;
-    let mut used = reduction::Used::default();
+    let mut used = Used::default();
     let [total, max] = [ReduceKind::Sum, ReduceKind::Max].map(|kind| used.value(kind, a.ty, a.wide));
     let elements = a.ty.bytes().saturating_mul(d.saturating_add(workgroup));
     let (needs, has) = (elements.saturating_add(used.shared_bytes(workgroup)), e.caps.shared_memory_bytes);

@@ -6,6 +6,7 @@ use tallow_ir::form::{ContractionForm, reductions_fit_shared_memory};
 use tallow_ir::{Dim, NodeId, Shape};
 
 use super::plan::Matvec;
+use crate::blocks::reduce_functions::Used;
 use crate::blocks::reduction;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::emit::{Anchor, Emitter, Place};
@@ -65,7 +66,7 @@ pub(crate) fn declarations(
 /// inside this one. Binds each reduction to its array for the scope that is opened next.
 pub(crate) fn lines(
     e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
+    used: &mut Used,
     mv: &Matvec<'_>,
     number: usize,
 ) -> Result<String, CodegenError> {

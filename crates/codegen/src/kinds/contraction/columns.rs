@@ -1,6 +1,6 @@
 //! The loop nest of a matvec: over the columns of the workgroup's tile, and over steps along K.
 
-use crate::assemble::block;
+use crate::lines::block;
 
 /// How the columns of a tile and the K axis are divided among the invocations of a workgroup.
 #[derive(Clone, Copy)]

@@ -12,12 +12,12 @@ use super::matmul::{Epilogue, Matmul, TileCode, columns};
 use super::prefetch;
 use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
-use crate::assemble::block;
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
+use crate::lines::block;
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 

@@ -8,6 +8,7 @@ use super::column_groups;
 use super::epilogue_prefetch::EpiloguePrefetch;
 use super::plan::Matvec;
 use super::store::stores;
+use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{quantize_results, reduction};
 use crate::emit::{Anchor, Emitter};
@@ -40,7 +41,7 @@ pub(crate) struct Deferred<'a> {
 /// quantized blocks. Closes the segment's scope and returns its lines too, as `(prelude, epilogue)`.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
+    used: &mut Used,
     mv: &Matvec<'_>,
     number: usize,
     Inputs { late, early }: Inputs<'_>,

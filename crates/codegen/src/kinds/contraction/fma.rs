@@ -11,11 +11,11 @@ use super::prefetch;
 use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
 use super::store::stores;
-use crate::assemble::block;
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::instruction::Instruction;
+use crate::lines::block;
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 

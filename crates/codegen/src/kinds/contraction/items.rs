@@ -9,9 +9,9 @@ use super::operands::left_at;
 use super::parts::Part;
 use super::plan::{Matvec, Source};
 use super::prologue::QUAD;
-use crate::assemble::block;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
+use crate::lines::block;
 
 /// A pair of 8-bit blocks whose products with one item are computed together, or a single block.
 struct Set {

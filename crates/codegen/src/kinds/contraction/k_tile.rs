@@ -4,11 +4,11 @@ use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, Value, matrix};
 
-use crate::assemble::block;
 use crate::blocks::{dequant_f16, operand};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
+use crate::lines::block;
 
 /// The element type of K tiles in shared memory, and the layout there.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,12 @@ use super::grid::{Range, columns_grid, ranges};
 use super::k_tile::{self, KTile, Layout};
 use super::operands::{batch_at, left_at};
 use super::split_k::{SplitCode, SplitK};
-use crate::assemble::{Parts, block, finish, floor_pow2, whole};
+use crate::assemble::{Parts, finish, floor_pow2, whole};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
 use crate::kernel::{Count, Kernel};
+use crate::lines::block;
 use crate::schedule::Schedule;
 
 /// What the parts of a matmul kernel share.

@@ -17,6 +17,7 @@ use super::prologue::{keep, prologue};
 use super::schedules_staged::{self, Products};
 use super::{column_groups, epilogue_prefetch, prefetch, schedules_memory, weights};
 use crate::assemble::{Parts, finish, whole};
+use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{operand, quantize_results, reduction};
 use crate::emit::Emitter;
@@ -170,7 +171,7 @@ impl<'f> Matvec<'f> {
     /// Divides K among subgroups whose invocations read activations from memory. Their partials are stored for the
     /// epilogue to combine if shared memory has room. The workgroup then synchronizes once per tile, not once per
     /// column.
-    fn divide(&mut self, e: &Emitter<'_>, others: u32, used: &reduction::Used) {
+    fn divide(&mut self, e: &Emitter<'_>, others: u32, used: &Used) {
         let size = e.caps.scheduled_subgroup_size();
         let fixed = e.caps.has_fixed_subgroup_size() && size.is_power_of_two();
         let subgroups = self.workgroup / size;
@@ -183,7 +184,7 @@ impl<'f> Matvec<'f> {
     }
 
     /// How the accumulators are summed.
-    fn reduce(&self, e: &mut Emitter<'_>, used: &mut reduction::Used) -> Result<Reduce, CodegenError> {
+    fn reduce(&self, e: &mut Emitter<'_>, used: &mut Used) -> Result<Reduce, CodegenError> {
         let size = e.caps.scheduled_subgroup_size();
         let floats = self.slice_floats;
         let at = match (self.source, self.slices) {
@@ -215,7 +216,7 @@ pub(crate) fn kernel(
     form: &ContractionForm,
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
-    let mut used = reduction::Used::default();
+    let mut used = Used::default();
     let mut mv = Matvec::new(&mut e, form, schedule)?;
     let grid = mv.grid(&e)?;
     let run = activations::run(mv.source, form, mv.workgroup);
@@ -290,7 +291,7 @@ pub(crate) fn kernel(
 /// partials are computed; the epilogue combines them.
 fn prologue_or_defer<'k>(
     e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
+    used: &mut Used,
     mv: &Matvec<'_>,
     (run, kept): (u32, Option<&'k RowLoop>),
 ) -> Result<Option<Deferred<'k>>, CodegenError> {
@@ -308,7 +309,7 @@ fn prologue_or_defer<'k>(
 /// The template's holes for one segment.
 fn segment(
     e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
+    used: &mut Used,
     mv: &Matvec<'_>,
     (number, columns): (usize, &(ColumnLoop, Vec<Part>)),
     inputs: Inputs<'_>,

@@ -4,11 +4,11 @@ use tallow_ir::form::ContractionForm;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, Shape};
 
-use crate::assemble::block;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
+use crate::lines::block;
 
 /// The accumulator type: f32 for narrow floats, otherwise the type that holds the element in registers.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {

@@ -5,6 +5,7 @@ use tallow_ir::index::Index;
 
 use super::operands::left_at;
 use super::plan::{Matvec, Source};
+use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::{Anchor, Emitter};
@@ -18,7 +19,7 @@ pub(crate) const QUAD: u32 = 4;
 /// them.
 pub(crate) fn prologue(
     e: &mut Emitter<'_>,
-    used: &mut reduction::Used,
+    used: &mut Used,
     mv: &Matvec<'_>,
     (group, kept): (u32, Option<&RowLoop>),
 ) -> Result<(), CodegenError> {

@@ -6,10 +6,11 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
 
-use crate::assemble::{block, floor_pow2};
+use crate::assemble::floor_pow2;
 use crate::blocks::last_workgroup;
 use crate::emit::Emitter;
 use crate::glsl::Glsl;
+use crate::lines::block;
 use crate::schedule::{Schedule, Tile};
 
 /// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us

@@ -2,9 +2,9 @@
 
 use super::matmul::Matmul;
 use super::store::stores;
-use crate::assemble::block;
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
+use crate::lines::block;
 
 /// A part of an output tile that is staged at a time: some of its rows, all columns of all anchors.
 pub(crate) struct StagingTile {

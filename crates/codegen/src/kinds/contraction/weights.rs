@@ -12,10 +12,10 @@ use super::operands::{batch_at, right};
 use super::parts::Part;
 use super::plan::{Matvec, Source};
 use super::prefetch;
-use crate::assemble::block;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
+use crate::lines::block;
 
 /// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
 /// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one

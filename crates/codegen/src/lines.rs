@@ -1,0 +1,9 @@
+//! Lines of GLSL.
+
+/// Wraps lines in a braced block after `head`, or in a bare block if `head` is empty.
+pub(crate) fn block(head: &str, lines: Vec<String>) -> Vec<String> {
+    let mut all = vec![format!("{head} {{").trim_start().to_string()];
+    all.extend(lines.into_iter().map(|l| format!("    {l}")));
+    all.push("}".into());
+    all
+}
