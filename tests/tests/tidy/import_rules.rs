@@ -6,19 +6,10 @@ use crate::source_rules::untested_code;
 use crate::tree::Tree;
 
 /// Modules that need each other. An op may contain a graph of ops, whose types are inferred from its ops. A tensor may be
-/// what a state holds, and a state is a tensor. A matmul chooses among tile codes, which are generated for a matmul.
-const RECURSIVE: [(&str, &[&str]); 3] = [
+/// what a state holds, and a state is a tensor.
+const RECURSIVE: [(&str, &[&str]); 2] = [
     ("crates/ir", &["fusion", "graph", "infer", "op"]),
     ("crates/frontend", &["extents", "state", "tensor", "trace"]),
-    (
-        "crates/codegen",
-        &[
-            "kinds::contraction::coopmat",
-            "kinds::contraction::fma",
-            "kinds::contraction::matmul",
-            "kinds::contraction::staging_tile",
-        ],
-    ),
 ];
 
 /// Names of a module from the root of its crate.

@@ -23,4 +23,5 @@ mod schedules_staged;
 mod split_k;
 mod staging_tile;
 mod store;
+mod tile_code;
 mod weights;

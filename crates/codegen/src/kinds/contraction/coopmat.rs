@@ -8,10 +8,10 @@ use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, cost, matrix};
 
 use super::grid::columns_grid;
 use super::k_tile::{HALVES, Layout, halves_stride};
-use super::matmul::{Epilogue, Matmul, TileCode, columns};
 use super::prefetch;
 use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
+use super::tile_code::{Epilogue, Matmul, TileCode, columns};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;

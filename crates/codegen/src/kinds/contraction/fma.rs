@@ -5,12 +5,12 @@ use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, Segment};
 
 use super::k_tile::Layout;
-use super::matmul::{Epilogue, Matmul, TileCode, columns};
 use super::operands::accumulator;
 use super::prefetch;
 use super::split_k::{SplitCode, SplitK};
 use super::staging_tile::{self, StagingTile};
 use super::store::stores;
+use super::tile_code::{Epilogue, Matmul, TileCode, columns};
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;

@@ -3,7 +3,7 @@
 //! registers to shared memory; the K tile after the one that is multiplied is in flight.
 
 use minijinja::context;
-use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::form::ContractionForm;
 use tallow_ir::index::Index;
 
 use super::coopmat::Fragments;
@@ -11,73 +11,15 @@ use super::fma::Fma;
 use super::grid::{Range, columns_grid, ranges};
 use super::k_tile::{self, KTile, Layout};
 use super::operands::{batch_at, left_at};
-use super::split_k::{SplitCode, SplitK};
-use crate::assemble::{Parts, finish, floor_pow2, whole};
+use super::split_k::SplitK;
+use super::tile_code::{Matmul, TileCode, columns};
+use crate::assemble::{Parts, finish, whole};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
 use crate::kernel::{Count, Kernel};
 use crate::lines::block;
 use crate::schedule::Schedule;
-
-/// What the parts of a matmul kernel share.
-pub(crate) struct Matmul<'f> {
-    pub form: &'f ContractionForm,
-    pub batch: Index,
-    /// The buffer of each output.
-    pub buffers: Vec<usize>,
-    pub schedule: Schedule,
-    /// Columns of each anchor in an output tile, by segment.
-    pub columns: Vec<u32>,
-    /// Rows and elements of K, as expressions.
-    pub m: String,
-    pub k: String,
-}
-
-impl Matmul<'_> {
-    /// K tiles that wait in registers.
-    fn depth(&self) -> u32 {
-        self.schedule.prefetch.max(1)
-    }
-}
-
-/// The code that multiplies K tiles with one kind of instruction.
-pub(crate) trait TileCode {
-    /// The layout of K tiles in shared memory.
-    fn layout(&self) -> Layout;
-    /// Offset of the first K tile of the right operand in shared memory, in vectors or words.
-    fn right_at(&self) -> u32;
-    /// Vectors or words of shared memory.
-    fn words(&self, form: &ContractionForm) -> u32;
-    /// Lines that compute which part of an output tile an invocation or subgroup has.
-    fn start(&self) -> Vec<String>;
-    /// Declares the accumulators of a segment and sets them to zero.
-    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Vec<String>;
-    /// Multiplies the K tile in shared memory. `by_columns` says of each anchor whether its K tile is `[k][column]`.
-    fn products(
-        &self,
-        mm: &Matmul<'_>,
-        number: usize,
-        by_columns: &[bool],
-    ) -> Result<Vec<String>, CodegenError>;
-    /// The accesses of accumulators to the partials of split-K.
-    fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode;
-    /// Generates the stores of a segment's results. Scopes that it opens are closed.
-    fn epilogue(&self, e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize)
-    -> Result<Epilogue, CodegenError>;
-}
-
-/// The stores of a segment's results.
-pub(crate) struct Epilogue {
-    pub lines: Vec<String>,
-    /// Whether they read results from the staging tile by the function `result`.
-    pub staged: bool,
-}
-
-/// Columns of each anchor in an output tile of `bn` columns.
-pub(crate) fn columns(bn: u32, segment: &Segment) -> u32 {
-    floor_pow2(bn / segment.anchors.len() as u32)
-}
 
 /// Generates the kernel for a schedule of [`super::fma`] or [`super::coopmat`].
 pub(crate) fn kernel(

@@ -12,9 +12,9 @@ use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, Op, Value, matrix};
 
 use super::grid::{columns_grid, segment_groups};
-use super::matmul::Matmul;
 use super::operands::{batch_at, left_at};
 use super::store::stores;
+use super::tile_code::Matmul;
 use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::operand;

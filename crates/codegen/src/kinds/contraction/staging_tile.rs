@@ -1,7 +1,7 @@
 //! Epilogues that read results from a staging tile in shared memory, so that they may read other columns of the tile.
 
-use super::matmul::Matmul;
 use super::store::stores;
+use super::tile_code::Matmul;
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
 use crate::lines::block;
