@@ -1,4 +1,4 @@
-//! The mutants of `scripts/mutants.sh` still fit the code that they change.
+//! The mutants of `scripts/mutants.sh` and the example diffs of CONTRIBUTING.md still fit the code that they change.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,19 +19,50 @@ fn git(arguments: &[&str]) -> Result<Output, std::io::Error> {
     Command::new("git").arg("-C").arg(top).args(arguments).output()
 }
 
-#[test]
-fn patches_apply() {
+/// Whether patches can be tried: this is the top of a git checkout.
+fn is_checkout() -> bool {
     // Empty at the top of a checkout, a path below it, an error outside.
     let prefix = git(&["rev-parse", "--show-prefix"]);
-    if !prefix.is_ok_and(|o| o.status.success() && o.stdout.trim_ascii().is_empty()) {
+    let top = prefix.is_ok_and(|o| o.status.success() && o.stdout.trim_ascii().is_empty());
+    if !top {
         eprintln!("skipped: not the top of a git checkout, so no patch can be tried");
-        return;
     }
-    for patch in patches() {
-        let path = patch.display().to_string();
-        let tried = git(&["apply", "--check", &path]).expect("git runs");
-        let why = String::from_utf8_lossy(&tried.stderr);
-        assert!(tried.status.success(), "{path} no longer applies; make it fit the code again:\n{why}");
+    top
+}
+
+/// Fails unless the patch at `path` applies.
+fn assert_applies(path: &Path) {
+    let path = path.display().to_string();
+    let tried = git(&["apply", "--check", &path]).expect("git runs");
+    let why = String::from_utf8_lossy(&tried.stderr);
+    assert!(tried.status.success(), "{path} no longer applies; make it fit the code again:\n{why}");
+}
+
+#[test]
+fn patches_apply() {
+    if is_checkout() {
+        patches().iter().for_each(|patch| assert_applies(patch));
+    }
+}
+
+/// The changes of kernels that CONTRIBUTING.md shows each touch one source file.
+#[test]
+fn diffs_of_contributing_apply() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = std::fs::read_to_string(top.join("CONTRIBUTING.md")).expect("readable");
+    let diffs: Vec<&str> = text
+        .split("```diff\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().expect("split yields one part"))
+        .collect();
+    assert_eq!(diffs.len(), 4, "prefetch, epilogue form, instruction, vendor");
+    for (i, diff) in diffs.into_iter().enumerate() {
+        assert_eq!(diff.matches("diff --git a/crates/").count(), 1, "{diff}");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("contributing-{i}.diff"));
+        std::fs::write(&path, diff).expect("written");
+        if is_checkout() {
+            assert_applies(&path);
+        }
     }
 }
 
