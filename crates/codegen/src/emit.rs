@@ -92,7 +92,7 @@ pub(crate) struct Emitter<'a> {
     positions: HashMap<(Index, Dim), Expr>,
     /// Register-cached row elements, shared by all loops of the kernel: arrays of groups or variables of elements, by
     /// buffer and position.
-    pub kept: HashMap<(usize, Index), String>,
+    pub cached: HashMap<(usize, Index), String>,
     /// Arrays of loaded groups, by buffer and position of the first element.
     arrays: HashMap<(usize, Index), Expr>,
     param_binding: HashMap<u32, usize>,
@@ -125,7 +125,7 @@ impl<'a> Emitter<'a> {
             names: HashMap::new(),
             read: HashSet::new(),
             positions: HashMap::new(),
-            kept: HashMap::new(),
+            cached: HashMap::new(),
             arrays: HashMap::new(),
             param_binding: HashMap::new(),
             table_binding: None,

@@ -207,8 +207,8 @@ fn key(text: ShaderText<'_>) -> Key {
 fn compile_all(modules: &[Shader<'_>], which: &[usize]) -> Vec<Result<Vec<u32>, CodegenError>> {
     // One compiler lives as long as the process. glslang parses its built-in library when the first compiler is created
     // and drops it with the last. That costs 0.2 s and more each time, against 2 ms for a small kernel.
-    static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
-    KEPT.get_or_init(|| Compiler::new().ok());
+    static COMPILER: OnceLock<Option<Compiler>> = OnceLock::new();
+    COMPILER.get_or_init(|| Compiler::new().ok());
     let one = |compiler: &mut Result<Compiler, shaderc::Error>, &at: &usize| {
         let text = modules[at].text;
         let compiler = compiler.as_ref().map_err(|e| failure(text.name, e.to_string()))?;

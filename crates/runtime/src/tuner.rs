@@ -63,9 +63,9 @@ impl Tuner {
     /// the class, and may not be a candidate here.
     pub(crate) fn known(&self, class: &str, schedules: &[Schedule]) -> Option<Schedule> {
         let store = lock(&self.store);
-        let kept = store.get(class)?;
-        let kept = |schedule: &&Schedule| schedule.to_string() == kept.schedule;
-        schedules.iter().find(kept).or(schedules.first()).copied()
+        let stored = store.get(class)?;
+        let stored = |schedule: &&Schedule| schedule.to_string() == stored.schedule;
+        schedules.iter().find(stored).or(schedules.first()).copied()
     }
 }
 

@@ -195,8 +195,6 @@ pub const CHECKS: &[Check] = &[
             Tree::example(&[
                 ("crates/ir/src/a.rs", "// kept\nlet s = \"late\"; a.strip_prefix(b); let stripes = latest;"),
                 ("crates/chat/src/a.rs", "fn turns() {}"),
-                ("crates/codegen/src/a.rs", "fn meet() {}"),
-                ("crates/runtime/src/a.rs", "let awake = true;"),
             ])
         },
     },

@@ -22,9 +22,6 @@ pub const COINED_WORDS: &[(&str, &str)] = &[
 /// Names of the standard library.
 const STANDARD: [&str; 2] = ["strip_prefix", "strip_suffix"];
 
-/// Code whose names are not clean yet; it follows.
-const NOT_CLEAN: [&str; 2] = ["crates/codegen/src/", "crates/runtime/src/"];
-
 /// Code about conversations, which have turns.
 const CHAT: [&str; 4] = [
     "crates/chat/",
@@ -39,7 +36,7 @@ pub fn coined_name(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in &tree.files {
         let path = file.path.as_str();
-        let Some(text) = file.text_if(&[".rs"]).filter(|_| !starts(path, &NOT_CLEAN)) else { continue };
+        let Some(text) = file.text_if(&[".rs"]) else { continue };
         for (number, line) in (1..).zip(code_only(text).lines()) {
             let names = line.split(|c: char| !c.is_alphanumeric() && c != '_');
             for name in names.filter(|name| !STANDARD.contains(name)) {

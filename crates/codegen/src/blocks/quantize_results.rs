@@ -273,7 +273,7 @@ pub(crate) fn of_segment(
         })?;
         found.push(context! {
             words => words(format), function => by.function(format), store => lines.join("\n"),
-            together => by == By::Eight,
+            by_eight => by == By::Eight,
         });
     }
     Ok(found)

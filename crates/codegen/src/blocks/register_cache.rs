@@ -13,7 +13,7 @@ use crate::storage::{Buffer, plain};
 const MOST_ELEMENTS: i64 = 32;
 
 /// Most elements that an invocation caches over all operands.
-const KEPT: usize = 48;
+const MAX_ELEMENTS_IN_ALL: usize = 48;
 
 /// Loads the groups that `roots` (values and the coordinates where the loop computes them) read into registers, if the
 /// row fits. Memory is then read once, and all loads of an invocation are in flight before the first use.
@@ -46,7 +46,7 @@ pub(crate) fn keep(
             }
         }
     }
-    reads.truncate(KEPT / each);
+    reads.truncate(MAX_ELEMENTS_IN_ALL / each);
     if reads.is_empty() {
         return Ok(());
     }
@@ -56,13 +56,13 @@ pub(crate) fn keep(
         let Op::Param { index, .. } = e.body.op(param) else { continue };
         let (buffer, name) = (e.param(*index), e.fresh_name("x"));
         let ty = e.group_type(param.node, buffer)?;
-        let (array, declaration) = walk.kept(e.uses().ty(ty), &name, size, steps);
+        let (array, declaration) = walk.cached(e.uses().ty(ty), &name, size, steps);
         e.line(declaration);
         loads.push((param.node, buffer, base, array));
     }
     walk.each_step(e, None, |e| {
         loads.iter().try_for_each(|(node, buffer, base, name)| e.load_group(*node, *buffer, base, name))
     })?;
-    e.kept.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
+    e.cached.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));
     Ok(())
 }

@@ -112,7 +112,7 @@ impl RowLoop {
 
     /// The expression for the register-cached element or group of one iteration, and the declaration for all
     /// iterations.
-    pub fn kept(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
+    pub fn cached(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
         let group = if size == 1 { String::new() } else { format!("[{size}]") };
         let step = match self.share {
             Share::Workgroup(_) if steps == 1 => {

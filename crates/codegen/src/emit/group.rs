@@ -44,12 +44,12 @@ impl Emitter<'_> {
         linear: &Index,
     ) -> Result<Option<Expr>, CodegenError> {
         let Some(group) = self.group else {
-            if self.kept.is_empty() {
+            if self.cached.is_empty() {
                 return Ok(None);
             }
             let key = (self.param(index), linear.clone());
             let depth = self.depth();
-            return Ok(self.kept.get(&key).map(|kept| Expr { text: kept.clone(), depth }));
+            return Ok(self.cached.get(&key).map(|cached| Expr { text: cached.clone(), depth }));
         };
         let Some(j) = self.names.get(&group.atom).cloned() else { return Ok(None) };
         let buffer = self.param(index);
@@ -57,7 +57,7 @@ impl Emitter<'_> {
         let base = self.atoms.base(linear, group.atom, group.size.into());
         let Some(base) = base.filter(|_| Buffer::groups(dtype, group.size)) else { return Ok(None) };
         let key = (buffer, base);
-        if let Some(array) = self.kept.get(&key) {
+        if let Some(array) = self.cached.get(&key) {
             return Ok(Some(Expr { text: format!("{array}[{}]", j.text), depth: j.depth }));
         }
         let array = match self.arrays.get(&key) {

@@ -46,8 +46,8 @@ void main() {
             const uint e = lane + i * ${ workgroup }u;
             if (e < ${ e }u) {
                 ${ type } a = acc[i] * rescale;
-                for (uint j0 = 0u; j0 < count; j0 += ${ together }u) {
-                    [[unroll]] for (uint c = 0u; c < ${ together }u; ++c) {
+                for (uint j0 = 0u; j0 < count; j0 += ${ at_once }u) {
+                    [[unroll]] for (uint c = 0u; c < ${ at_once }u; ++c) {
                         const uint j = j0 + c, t = t0 + j;
                         if (j < count) {
                             ${ v_lines | indent(28) }

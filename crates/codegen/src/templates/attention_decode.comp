@@ -49,7 +49,7 @@ void main() {
 //% else
     const uint from = first, end = keys;
 //% endif
-//% if ahead
+//% if prefetch
     // Keys and values in flight; the first step issues its loads before the number of keys is known.
     uvec4 keys_ahead[${ keys * queries }], values_ahead[${ keys * values }];
     ${ ask("from", last ~ "u") | indent(4) }
@@ -75,7 +75,7 @@ void main() {
         float score[${ products }], value[${ keys * values * step }];
         [[unroll]] for (uint i = 0u; i < ${ products }u; ++i) score[i] = 0.0;
         [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
-//% if not ahead
+//% if not prefetch
             const uint t = min(t1 + team + j * ${ teams }u, end - 1u);
 //% endif
             [[unroll]] for (uint i = 0u; i < ${ queries }u; ++i) {
@@ -84,7 +84,7 @@ void main() {
                 if (d >= ${ d }u) break;
 //% endif
                 float w[${ step }];
-//% if ahead
+//% if prefetch
                 ${ k_widen }(keys_ahead[j * ${ queries }u + i], w);
 //% else
                 ${ k_lines | indent(16) }
@@ -94,9 +94,9 @@ void main() {
                         score[h * ${ keys }u + j] = fma(q[(h * ${ queries }u + i) * ${ step }u + c], w[c], score[h * ${ keys }u + j]);
             }
         }
-//% set v_load = v_widen ~ "(values_ahead[j * " ~ values ~ "u + i], w);" if ahead else v_lines
+//% set v_load = v_widen ~ "(values_ahead[j * " ~ values ~ "u + i], w);" if prefetch else v_lines
         [[unroll]] for (uint j = 0u; j < ${ keys }u; ++j) {
-//% if not ahead
+//% if not prefetch
             const uint t = min(t1 + team + j * ${ teams }u, end - 1u);
 //% endif
             [[unroll]] for (uint i = 0u; i < ${ values }u; ++i) {
@@ -113,7 +113,7 @@ void main() {
                 [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) value[(j * ${ values }u + i) * ${ step }u + c] = t1 + team + j * ${ teams }u < end ? w[c] : 0.0;
             }
         }
-//% if ahead
+//% if prefetch
         const uint next = t1 + ${ stride }u;
         if (next < end) {
             ${ ask("next", "end - 1u") | indent(12) }

@@ -1,5 +1,5 @@
-//% if late
-${ late }
+//% if deferred
+${ deferred }
 //% endif
 barrier();
 //% if slices > 1
@@ -19,7 +19,7 @@ for (uint t = ${ t }; t < ${ m * tile }u; t += ${ workgroup }u) {
 //% if blocks
 barrier();
 //% for r in blocks
-//% if r.together
+//% if r.by_eight
 // Eight adjacent invocations quantize one block.
 for (uint t = (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID) * 4u; t < ${ m * tile }u; t += ${ workgroup * 4 }u) {
     const uint m = t / ${ tile }u, n0 = column0 + t % ${ tile }u / ${ block }u * ${ block }u, part = t / 4u % 8u;

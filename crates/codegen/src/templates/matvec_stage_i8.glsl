@@ -43,7 +43,7 @@ const float scale = uintBitsToFloat(size) / 127.0;
 ${ store("low_byte") }
 //% endmacro
 //% macro groups(exact)
-//% if kept
+//% if cached
 {
     const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
 //% else
@@ -63,7 +63,7 @@ for (uint i = lane; i < ${ runs }u; i += ${ workgroup }u) {
 }
 //% endmacro
 // Quantizes the activations. Each invocation has ${ elements } elements at a time, so that ${ lanes } share a block.
-//% if kept and spends
+//% if cached and spends
 {
     const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
     float x[${ elements }];

@@ -82,10 +82,10 @@ impl Store {
     /// Adds an entry and writes the file. Warns once if that fails.
     pub fn put(&mut self, entry: Entry) {
         if let Some(path) = &self.path {
-            let mut kept = read(path, &self.device);
+            let mut stored = read(path, &self.device);
             // Results of this process are newer.
-            kept.append(&mut self.entries);
-            self.entries = kept;
+            stored.append(&mut self.entries);
+            self.entries = stored;
         }
         self.entries.insert(entry.class.clone(), entry);
         let Some(path) = &self.path else { return };

@@ -232,14 +232,14 @@ impl Context {
 
     /// The codebooks of block formats, as in [`tallow_quant::codebooks`]: one buffer shared by all kernels.
     pub(crate) fn codebooks(&self) -> Result<Arc<Buffer>> {
-        let mut kept = lock(&self.codebooks);
-        if let Some(buffer) = &*kept {
+        let mut cached = lock(&self.codebooks);
+        if let Some(buffer) = &*cached {
             return Ok(buffer.clone());
         }
         let data = tallow_quant::codebooks();
         let buffer = self.buffer("codebooks", data.len() as u64, MemoryUse::Device)?;
         self.upload(&buffer, 0, &data)?;
-        Ok(kept.insert(buffer).clone())
+        Ok(cached.insert(buffer).clone())
     }
 
     /// Copies from byte `offset` of `source` into `data`, after everything submitted before; blocks until done.

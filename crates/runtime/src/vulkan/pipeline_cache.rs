@@ -36,7 +36,7 @@ pub(super) struct PipelineCache {
     pub(super) state: PipelineCacheState,
     path: Option<PathBuf>,
     /// Bytes of the driver's data that the file has. Held while it is written.
-    kept: Mutex<usize>,
+    saved: Mutex<usize>,
     device: Arc<Device>,
 }
 
@@ -64,8 +64,8 @@ impl PipelineCache {
         // SAFETY: the data is empty or was written by this driver, as its header and checksum say.
         let handle = unsafe { device.raw.create_pipeline_cache(&info, None) }
             .map_err(|code| vulkan("vkCreatePipelineCache", code))?;
-        let kept = Mutex::new(data.len());
-        Ok(PipelineCache { handle, state, path, kept, device: device.clone() })
+        let saved = Mutex::new(data.len());
+        Ok(PipelineCache { handle, state, path, saved, device: device.clone() })
     }
 
     /// Writes the file, whole or not at all, if the driver has more bytes to keep than it was read or written with, or fewer: caches
@@ -73,8 +73,8 @@ impl PipelineCache {
     /// be written is said once and forgotten.
     pub(super) fn save(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let mut kept = lock(&self.kept);
-        if self.bytes()? == *kept {
+        let mut saved = lock(&self.saved);
+        if self.bytes()? == *saved {
             return Ok(());
         }
         // SAFETY: the cache belongs to the device; pipelines may be added to it at the same time, because
@@ -82,7 +82,7 @@ impl PipelineCache {
         let data = unsafe { self.device.raw.get_pipeline_cache_data(self.handle) }
             .map_err(|code| vulkan("vkGetPipelineCacheData", code))?;
         match write_atomically(path, &wrap(&data)) {
-            Ok(()) => *kept = data.len(),
+            Ok(()) => *saved = data.len(),
             Err(error) => {
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {

@@ -93,13 +93,13 @@ unsafe extern "system" fn on_message(
 pub(super) struct LayerSettings {
     enabled: [vk::ValidationFeatureEnableEXT; 1],
     features: vk::ValidationFeaturesEXT<'static>,
-    early_values: [EarlySettingValue; 2],
-    early: EarlySettings,
+    old_values: [OldValue; 2],
+    old: OldSettings,
     on: [vk::Bool32; 1],
     limit: [u32; 1],
     checks: [*const c_char; 1],
-    late_values: [vk::LayerSettingEXT<'static>; 2],
-    late: vk::LayerSettingsCreateInfoEXT<'static>,
+    layer_values: [vk::LayerSettingEXT<'static>; 2],
+    layer: vk::LayerSettingsCreateInfoEXT<'static>,
 }
 
 /// First versions of the layer that take settings in the second and in the third way.
@@ -108,70 +108,64 @@ const SUBMIT_TIME_SETTING: u32 = vk::make_api_version(0, 1, 3, 290);
 
 /// `VkLayerSettingsEXT` as layers before 1.3.263 declare it, with a structure type of their own.
 #[repr(C)]
-struct EarlySettings {
+struct OldSettings {
     s_type: vk::StructureType,
     p_next: *const c_void,
     count: u32,
-    values: *const EarlySettingValue,
+    values: *const OldValue,
 }
 
 /// `VkLayerSettingValueEXT` of those layers: a name, a type and a union whose largest member is an array.
 #[repr(C)]
-struct EarlySettingValue {
+struct OldValue {
     name: [u8; vk::MAX_EXTENSION_NAME_SIZE],
     kind: i32,
-    data: EarlySettingData,
+    data: OldData,
 }
 
 #[repr(C)]
-union EarlySettingData {
+union OldData {
     number: u32,
-    text: EarlyText,
+    text: OldText,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct EarlyText {
+struct OldText {
     text: *const c_char,
     bytes: u32,
 }
 
 /// `VK_STRUCTURE_TYPE_MAX_ENUM - 1`, which those layers use.
-const EARLY_SETTINGS: vk::StructureType = vk::StructureType::from_raw(0x7fff_fffe);
-const EARLY_UINT32: i32 = 0;
-const EARLY_STRING: i32 = 8;
+const OLD_SETTINGS: vk::StructureType = vk::StructureType::from_raw(0x7fff_fffe);
+const OLD_UINT32: i32 = 0;
+const OLD_STRING: i32 = 8;
 const QUEUE_SUBMIT_CHECK: &CStr = c"VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT";
 /// Equal reports that are passed on before the layer falls silent.
 const MESSAGE_LIMIT: u32 = 1_000_000;
 
-impl EarlySettingValue {
-    fn new(name: &str, kind: i32, data: EarlySettingData) -> EarlySettingValue {
+impl OldValue {
+    fn new(name: &str, kind: i32, data: OldData) -> OldValue {
         let mut padded = [0; vk::MAX_EXTENSION_NAME_SIZE];
         padded[..name.len()].copy_from_slice(name.as_bytes());
-        EarlySettingValue { name: padded, kind, data }
+        OldValue { name: padded, kind, data }
     }
 }
 
 impl LayerSettings {
     /// The settings, not linked yet.
     pub(super) fn new() -> LayerSettings {
-        let check = EarlyText {
-            text: QUEUE_SUBMIT_CHECK.as_ptr(),
-            bytes: QUEUE_SUBMIT_CHECK.to_bytes().len() as u32,
-        };
+        let check =
+            OldText { text: QUEUE_SUBMIT_CHECK.as_ptr(), bytes: QUEUE_SUBMIT_CHECK.to_bytes().len() as u32 };
         LayerSettings {
             enabled: [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION],
             features: vk::ValidationFeaturesEXT::default(),
-            early_values: [
-                EarlySettingValue::new("enables", EARLY_STRING, EarlySettingData { text: check }),
-                EarlySettingValue::new(
-                    "duplicate_message_limit",
-                    EARLY_UINT32,
-                    EarlySettingData { number: MESSAGE_LIMIT },
-                ),
+            old_values: [
+                OldValue::new("enables", OLD_STRING, OldData { text: check }),
+                OldValue::new("duplicate_message_limit", OLD_UINT32, OldData { number: MESSAGE_LIMIT }),
             ],
-            early: EarlySettings {
-                s_type: EARLY_SETTINGS,
+            old: OldSettings {
+                s_type: OLD_SETTINGS,
                 p_next: std::ptr::null(),
                 count: 0,
                 values: std::ptr::null(),
@@ -179,8 +173,8 @@ impl LayerSettings {
             on: [vk::TRUE],
             limit: [MESSAGE_LIMIT],
             checks: [QUEUE_SUBMIT_CHECK.as_ptr()],
-            late_values: [vk::LayerSettingEXT::default(); 2],
-            late: vk::LayerSettingsCreateInfoEXT::default(),
+            layer_values: [vk::LayerSettingEXT::default(); 2],
+            layer: vk::LayerSettingsCreateInfoEXT::default(),
         }
     }
 
@@ -190,10 +184,10 @@ impl LayerSettings {
     /// The chain points into `self`, so it may be used while the borrow lasts.
     pub(super) fn link(&mut self, layer_version: u32, next: *const c_void) -> *const c_void {
         let settings: *const c_void = if layer_version < SETTINGS_BY_EXTENSION {
-            self.early.count = self.early_values.len() as u32;
-            self.early.values = self.early_values.as_ptr();
-            self.early.p_next = next;
-            std::ptr::from_ref(&self.early).cast()
+            self.old.count = self.old_values.len() as u32;
+            self.old.values = self.old_values.as_ptr();
+            self.old.p_next = next;
+            std::ptr::from_ref(&self.old).cast()
         } else {
             let setting = |name: &'static CStr, ty, values: *const c_void| {
                 let mut value = vk::LayerSettingEXT::default().layer_name(LAYER).setting_name(name).ty(ty);
@@ -208,12 +202,12 @@ impl LayerSettings {
                 setting(name, vk::LayerSettingTypeEXT::BOOL32, self.on.as_ptr().cast())
             };
             let limit = self.limit.as_ptr().cast();
-            self.late_values =
+            self.layer_values =
                 [check, setting(c"duplicate_message_limit", vk::LayerSettingTypeEXT::UINT32, limit)];
-            self.late.setting_count = self.late_values.len() as u32;
-            self.late.p_settings = self.late_values.as_ptr();
-            self.late.p_next = next;
-            std::ptr::from_ref(&self.late).cast()
+            self.layer.setting_count = self.layer_values.len() as u32;
+            self.layer.p_settings = self.layer_values.as_ptr();
+            self.layer.p_next = next;
+            std::ptr::from_ref(&self.layer).cast()
         };
         self.features.enabled_validation_feature_count = self.enabled.len() as u32;
         self.features.p_enabled_validation_features = self.enabled.as_ptr();

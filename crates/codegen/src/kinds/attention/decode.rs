@@ -239,11 +239,11 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
     // a prefetch would lower occupancy.
     let keys = a.t.max_value();
     let some = sizes.splits == 1 && keys > 0;
-    let ahead = some && is_one_load(e, a.k, keys) && is_one_load(e, a.v, keys);
+    let prefetch = some && is_one_load(e, a.k, keys) && is_one_load(e, a.v, keys);
     let (k_row, mut k_lines) = row(e, a.k, &g, "t")?;
     let (v_row, mut v_lines) = row(e, a.v, &g, "t")?;
     let [mut k, mut v, mut k_widen, mut v_widen] = [const { String::new() }; 4];
-    if ahead {
+    if prefetch {
         (k, v) = (k_row.word(e, "d"), v_row.word(e, "e"));
         (k_widen, v_widen) = (k_row.widen(e), v_row.widen(e));
     } else {
@@ -260,5 +260,5 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
     })?;
     let [q_lines, k_lines, t_lines, v_lines, store] =
         [q_lines, k_lines, t_lines, v_lines, store].map(|lines| lines.join("\n"));
-    Ok(context! { q_lines, q, k_lines, k, k_widen, t_lines, bias, v_lines, v, v_widen, store, ahead })
+    Ok(context! { q_lines, q, k_lines, k, k_widen, t_lines, bias, v_lines, v, v_widen, store, prefetch })
 }

@@ -27,7 +27,7 @@ const WORKGROUP: u32 = 64;
 
 /// Unroll factor of the loop over values in that case. Mesa's software device silently leaves all loops of an
 /// invocation after 65535 iterations in total. With one value per iteration, some 40,000 keys were too many.
-const TOGETHER: u32 = 8;
+const AT_ONCE: u32 = 8;
 
 /// Keys that a team processes per iteration; their loads and sums are in flight together.
 const KEYS: u32 = 4;
@@ -99,7 +99,7 @@ pub(crate) fn kernel(
     let grid = a.grid(&e, 1)?;
     let holes = context! {
         slots => width.div_ceil(workgroup), max, total, exp_part => a.exp(&mut e, "tops[i]"), keys => KEYS, workgroup,
-        split => split.is_some(), subgroups => split.map_or(1, |split| split.subgroups), together => TOGETHER,
+        split => split.is_some(), subgroups => split.map_or(1, |split| split.subgroups), at_once => AT_ONCE,
         ..context! { ..statements, ..common }
     };
     let prologue = render("attention_prologue.glsl", holes.clone())?;

@@ -37,9 +37,9 @@ fn load(
     mv: &Matvec<'_>,
     lhs: Value,
     size: u32,
-    kept: Option<&RowLoop>,
+    cached: Option<&RowLoop>,
 ) -> Result<Load, CodegenError> {
-    if let Some(walk) = kept {
+    if let Some(walk) = cached {
         return walk.in_groups(e, |e| {
             let ((_, lines), row) = e.scope(|e| {
                 walk.step(e, |e| {
@@ -83,13 +83,13 @@ pub(crate) fn run(source: Source, form: &ContractionForm, workgroup: u32) -> u32
 pub(crate) fn stage(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
-    kept: Option<&RowLoop>,
+    cached: Option<&RowLoop>,
     spends: bool,
 ) -> Result<Staging, CodegenError> {
     match mv.source {
         Source::Memory => Ok(Staging::default()),
-        Source::Floats => stage_floats(e, mv, kept),
-        Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (kept, spends)),
+        Source::Floats => stage_floats(e, mv, cached),
+        Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (cached, spends)),
         Source::Blocks(param) => {
             let b = operand::activations(e, param);
             let declarations = render("matvec_dot4.glsl", context! { b })?;
@@ -101,16 +101,16 @@ pub(crate) fn stage(
 fn stage_floats(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
-    kept: Option<&RowLoop>,
+    cached: Option<&RowLoop>,
 ) -> Result<Staging, CodegenError> {
-    let load = load(e, mv, mv.form.lhs, QUAD, kept)?;
+    let load = load(e, mv, mv.form.lhs, QUAD, cached)?;
     let items = mv.k / operand::WIDE as u32;
     let vectors = 2 * mv.m * items;
     let declarations = format!(
         "// The activations: [row][eight elements]. The lower halves of all eights come first, then the upper.\n\
          shared vec4 xs[{vectors}];\n"
     );
-    let steps = kept.and_then(|walk| walk.steps).unwrap_or(0);
+    let steps = cached.and_then(|walk| walk.steps).unwrap_or(0);
     let holes =
         context! { steps, items, m => mv.m, workgroup => mv.workgroup, row => load.row, group => load.group };
     Ok(Staging { declarations, lines: render("matvec_stage_f32.glsl", holes)?, bytes: 16 * vectors })
@@ -120,13 +120,13 @@ fn stage_bytes(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     lhs: Value,
-    (kept, spends): (Option<&RowLoop>, bool),
+    (cached, spends): (Option<&RowLoop>, bool),
 ) -> Result<Staging, CodegenError> {
     let calls: &[Function] =
         if spends { &[lib::LOW_BYTE, lib::ROUND_F16] } else { &[lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16] };
     calls.iter().for_each(|function| e.uses().add(*function));
     let run = run(mv.source, mv.form, mv.workgroup);
-    let load = load(e, mv, lhs, run, kept)?;
+    let load = load(e, mv, lhs, run, cached)?;
     let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / run);
     let upper = dot::upper(mv.m.into(), blocks.into());
     let runs = mv.m * blocks * lanes;
@@ -135,7 +135,7 @@ fn stage_bytes(
         "matvec_stage_i8.glsl",
         context! {
             row => load.row, group => load.group, runs, upper, spends, elements => run, words => run / 4, lanes,
-            of_row => blocks * lanes, kept => kept.is_some(), rounds => runs.div_ceil(mv.workgroup),
+            of_row => blocks * lanes, cached => cached.is_some(), rounds => runs.div_ceil(mv.workgroup),
             workgroup => mv.workgroup, masks => masks(lanes), sum_masks => masks(lanes / 2),
         },
     )?;

@@ -16,7 +16,7 @@ pub(crate) enum Team {
 #[derive(Clone, Copy)]
 pub(crate) struct Unroll {
     /// Maximum number of columns that are computed together, in registers.
-    pub together: u32,
+    pub at_once: u32,
     /// Maximum prefetch distance of the weights, in columns; 0 if they are loaded where they are used.
     pub depth: u32,
     /// Maximum number of passes to unroll if they cannot be computed together. Unrolled passes have separate registers
@@ -31,7 +31,7 @@ pub(crate) struct ColumnLoop {
     pub tile: u32,
     /// Contiguous elements of K that an invocation multiplies at a time: an item.
     pub elements: u32,
-    pub together: u32,
+    pub at_once: u32,
     /// Passes over the tile, of one column each, and whether they are unrolled.
     passes: u32,
     unrolled: bool,
@@ -50,7 +50,7 @@ pub(crate) struct ColumnLoop {
 }
 
 /// The position of the weights that are prefetched while others are multiplied.
-pub(crate) struct Ahead {
+pub(crate) struct NextWeights {
     /// Lines that compute it.
     pub lines: Vec<String>,
     /// The test that it exists.
@@ -98,12 +98,12 @@ impl ColumnLoop {
         let (steps, passes) = (items.div_ceil(invocations), tile.div_ceil(lanes));
         // The number that leaves the fewest unused passes; the largest of equals.
         let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
-        let together = (1..=unroll.together.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
-        let unrolled = together == 1 && steps == 1 && (2..=unroll.passes).contains(&passes);
+        let at_once = (1..=unroll.at_once.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
+        let unrolled = at_once == 1 && steps == 1 && (2..=unroll.passes).contains(&passes);
         let mut nest = ColumnLoop {
             tile,
             elements,
-            together,
+            at_once,
             passes,
             unrolled,
             steps,
@@ -120,8 +120,8 @@ impl ColumnLoop {
 
     /// The loop of all invocations of a workgroup over each column, if K may be known only at run time. `end` is the
     /// number of elements as an expression.
-    pub fn strided(workgroup: u32, tile: u32, elements: u32, together: u32, end: String) -> ColumnLoop {
-        let unroll = Unroll { together, depth: 0, passes: 0 };
+    pub fn strided(workgroup: u32, tile: u32, elements: u32, at_once: u32, end: String) -> ColumnLoop {
+        let unroll = Unroll { at_once, depth: 0, passes: 0 };
         let nest = ColumnLoop::new(Team::Workgroup(workgroup), (tile, u32::MAX / 2), elements, unroll);
         ColumnLoop { end: Some(end), whole: true, ..nest }
     }
@@ -129,18 +129,18 @@ impl ColumnLoop {
     /// The prefetch distance, at most `most`, and the number of register buffers. Both divide what they index, so that
     /// indices into the buffers are constants.
     fn prefetch(&self, most: u32) -> (u32, u32) {
-        let (together, once) = (self.together, self.once());
+        let (at_once, once) = (self.at_once, self.once());
         if self.along() {
             let depth = (1..=most).rev().find(|depth| self.steps.is_multiple_of(*depth)).unwrap_or(1);
             return (depth, depth);
         }
-        let in_loop = (2..=(most + 1).min(together)).rev().find(|n| together.is_multiple_of(*n));
+        let in_loop = (2..=(most + 1).min(at_once)).rev().find(|n| at_once.is_multiple_of(*n));
         match in_loop.filter(|_| !once) {
             Some(slots) => (slots - 1, slots),
             None if self.unrolled => (1, 2),
             None => {
-                let divides = |depth: &u32| (once && self.steps == 1) || together.is_multiple_of(*depth);
-                let depth = (1..=most.min(together)).rev().find(divides).unwrap_or(1);
+                let divides = |depth: &u32| (once && self.steps == 1) || at_once.is_multiple_of(*depth);
+                let depth = (1..=most.min(at_once)).rev().find(divides).unwrap_or(1);
                 (depth, depth)
             }
         }
@@ -148,7 +148,7 @@ impl ColumnLoop {
 
     /// Whether all columns are computed together.
     pub fn once(&self) -> bool {
-        self.together == self.passes
+        self.at_once == self.passes
     }
 
     /// Whether a subgroup has one column in several steps. It then prefetches and unrolls steps instead of columns.
@@ -200,7 +200,7 @@ impl ColumnLoop {
 
     /// The index of the current column among those computed together; `None` if there is one.
     fn index(&self) -> Option<&'static str> {
-        match (self.together, self.once()) {
+        match (self.at_once, self.once()) {
             (1, _) => None,
             (_, true) => Some("pass"),
             (_, false) => Some("u"),
@@ -232,31 +232,36 @@ impl ColumnLoop {
     }
 
     /// The weights to prefetch `depth` columns (or steps) ahead; `None` if there are no others.
-    pub fn ahead(&self) -> Option<Ahead> {
-        let (depth, together) = (self.depth, self.together);
+    pub fn next_weights(&self) -> Option<NextWeights> {
+        let (depth, at_once) = (self.depth, self.at_once);
         let (pass, step) = (Some("ahead"), Some("then"));
         if self.along() {
             let lines = vec![format!("const uint then = along + {depth}u;")];
-            return Some(Ahead { lines, guard: format!("then < {}u", self.steps), pass: None, step });
+            return Some(NextWeights { lines, guard: format!("then < {}u", self.steps), pass: None, step });
         }
         if self.steps == 1 {
             let lines = vec![format!("const uint ahead = pass + {depth}u;")];
-            let guard = if self.once() { format!("ahead < {together}u") } else { "ahead < passes".into() };
-            return (!(together == 1 && self.once())).then_some(Ahead { lines, guard, pass, step: None });
+            let guard = if self.once() { format!("ahead < {at_once}u") } else { "ahead < passes".into() };
+            return (!(at_once == 1 && self.once())).then_some(NextWeights {
+                lines,
+                guard,
+                pass,
+                step: None,
+            });
         }
-        if together == 1 {
+        if at_once == 1 {
             let lines = vec!["const uint ahead = next_pass, then = next_along;".into()];
-            return Some(Ahead { lines, guard: "ahead < passes".into(), pass, step });
+            return Some(NextWeights { lines, guard: "ahead < passes".into(), pass, step });
         }
         let u = if self.once() { "pass" } else { "u" };
-        let mut lines = vec![format!("const bool here = {u} + {depth}u < {together}u;")];
+        let mut lines = vec![format!("const bool here = {u} + {depth}u < {at_once}u;")];
         let current = format!("here ? pass + {depth}u");
         if self.once() {
-            lines.push(format!("const uint ahead = {current} : pass + {depth}u - {together}u, then = here ? along : along + 1u;"));
-            return Some(Ahead { lines, guard: format!("then < {}u", self.steps), pass, step });
+            lines.push(format!("const uint ahead = {current} : pass + {depth}u - {at_once}u, then = here ? along : along + 1u;"));
+            return Some(NextWeights { lines, guard: format!("then < {}u", self.steps), pass, step });
         }
-        lines.push(format!("const uint ahead = {current} : next_pass + u + {depth}u - {together}u, then = here ? along : next_along;"));
-        Some(Ahead { lines, guard: "ahead < passes".into(), pass, step })
+        lines.push(format!("const uint ahead = {current} : next_pass + u + {depth}u - {at_once}u, then = here ? along : next_along;"));
+        Some(NextWeights { lines, guard: "ahead < passes".into(), pass, step })
     }
 
     /// The loop over columns that are computed together, around `lines`.
@@ -264,7 +269,7 @@ impl ColumnLoop {
         let Some(u) = self.index() else { return lines };
         let pass = (!self.once()).then(|| "const uint pass = pass0 + u;".to_string());
         let lines = pass.into_iter().chain(lines).collect();
-        block(&format!("[[unroll]] for (uint {u} = 0u; {u} < {}u; ++{u})", self.together), lines)
+        block(&format!("[[unroll]] for (uint {u} = 0u; {u} < {}u; ++{u})", self.at_once), lines)
     }
 
     /// The loop along K around `item`, which sets up an item, and `columns`.
@@ -285,9 +290,9 @@ impl ColumnLoop {
         lines.push(format!("const uint item = {};", self.item("along")));
         lines.extend(item);
         if !self.once() && depth > 0 {
-            let (current, next) = match self.together {
+            let (current, next) = match self.at_once {
                 1 => ("pass", "pass + 1u".to_string()),
-                together => ("pass0", format!("pass0 + {together}u")),
+                at_once => ("pass0", format!("pass0 + {at_once}u")),
             };
             lines.push(format!("const uint next_along = along + 1u < {steps}u ? along + 1u : 0u, next_pass = next_along == 0u ? {next} : {current};"));
         }
@@ -300,7 +305,7 @@ impl ColumnLoop {
         let Body { ty, zero, accs, item, column, last, reduce } = body;
         let n = format!("const uint n = min(column0 + {}, {last});", self.column("pass"));
         let columns = self.each_column([vec![n], column].concat());
-        let all = self.together * accs;
+        let all = self.at_once * accs;
         let mut pass = vec![
             format!("{ty} acc[{all}];"),
             format!("[[unroll]] for (uint j = 0u; j < {all}u; ++j) acc[j] = {zero};"),
@@ -322,7 +327,7 @@ impl ColumnLoop {
         }
         lines.push(format!("const uint passes = {}u;", self.passes));
         let unroll = if self.unrolled { "[[unroll]] " } else { "" };
-        lines.extend(match self.together {
+        lines.extend(match self.at_once {
             1 => block(&format!("{unroll}for (uint pass = 0u; pass < passes; ++pass)"), pass),
             n => block(&format!("for (uint pass0 = 0u; pass0 < passes; pass0 += {n}u)"), pass),
         });
@@ -340,7 +345,7 @@ impl ColumnLoop {
             Team::Subgroup { slices, subgroups, .. } => subgroups / slices,
             Team::Workgroup(_) => 1,
         };
-        let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.together);
+        let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
         let inside = if even { String::new() } else { format!(" && c < {}u", self.tile) };
         let mut lines = vec![format!("{ty} sum = acc[{acc}];")];
         lines.extend(reduce.lines.iter().cloned());
@@ -356,10 +361,10 @@ impl ColumnLoop {
             Team::Subgroup { slices: 1, .. } => "Each subgroup reduces".into(),
             Team::Subgroup { slices, .. } => format!("Each group of {slices} subgroups reduces"),
         };
-        let columns = match (self.together, self.once()) {
+        let columns = match (self.at_once, self.once()) {
             (1, _) => "a column at a time".to_string(),
-            (_, true) => format!("{} columns", self.together),
-            (_, false) => format!("{} columns at a time", self.together),
+            (_, true) => format!("{} columns", self.at_once),
+            (_, false) => format!("{} columns at a time", self.at_once),
         };
         let steps = match (self.steps, &self.end) {
             (1, _) | (_, Some(_)) => String::new(),

@@ -101,19 +101,22 @@ pub(crate) fn longer_prefetch(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Sc
 /// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile.side, s)).collect();
-    let turns = turns(e.caps, form, tile, &tiles);
-    let widths: Vec<u32> = tiles.iter().map(|bn| bn * turns).collect();
+    let tiles_per_workgroup = tiles_per_workgroup(e.caps, form, tile, &tiles);
+    let widths: Vec<u32> = tiles.iter().map(|bn| bn * tiles_per_workgroup).collect();
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
     let output = Tile { m: tile.side, n: tile.side, k: BK };
     let rows = (form.m.max_value() as u64).div_ceil(tile.side.into());
-    let slices =
-        if turns == 1 { SplitK::slices(e, form, output, (rows * grid.most(), MIN_SLICE)) } else { 1 };
+    let slices = if tiles_per_workgroup == 1 {
+        SplitK::slices(e, form, output, (rows * grid.most(), MIN_SLICE))
+    } else {
+        1
+    };
     Schedule {
         instruction: Some(Instruction::Coopmat),
         tile: output,
         split: Split { slices, above: 0 },
-        tiles_per_workgroup: turns,
-        prefetch: if turns == 1 { prefetch::K_TILES } else { 1 },
+        tiles_per_workgroup: tiles_per_workgroup,
+        prefetch: if tiles_per_workgroup == 1 { prefetch::K_TILES } else { 1 },
         ..Schedule::new(Algorithm::Matmul, tile.workgroup)
     }
 }
@@ -131,16 +134,16 @@ fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool 
 
 /// Shared memory in words of 16 bytes: K tiles of both operands, reused as the epilogue staging tiles.
 fn words(tile: Fragments, form: &ContractionForm) -> u32 {
-    let strip = |s: &Segment| {
+    let staging_words = |s: &Segment| {
         let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
-        s.anchors.len() as u32 * rows * tile.matrix * strip_stride(columns(tile.side, s) / across)
+        s.anchors.len() as u32 * rows * tile.matrix * staging_stride(columns(tile.side, s) / across)
     };
-    form.segments.iter().map(strip).fold(2 * tile.side * halves_stride(BK), u32::max)
+    form.segments.iter().map(staging_words).fold(2 * tile.side * halves_stride(BK), u32::max)
 }
 
 /// Row stride of the epilogue staging tile, in words of 16 bytes. Eight floats of padding put the rows that a fragment
 /// is stored to in different banks.
-fn strip_stride(columns: u32) -> u32 {
+fn staging_stride(columns: u32) -> u32 {
     columns / 4 + 2
 }
 
@@ -158,7 +161,7 @@ const WAVES: u32 = 2;
 /// takes 46.8 us, two 44.3, four 43.8, eight 43.1.
 ///
 /// Returns 1 if an extent is known only at run time, because too few workgroups might remain.
-fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: Fragments, tiles: &[u32]) -> u32 {
+fn tiles_per_workgroup(caps: &DeviceCaps, form: &ContractionForm, tile: Fragments, tiles: &[u32]) -> u32 {
     let ([segment], [bn]) = (form.segments.as_slice(), tiles) else { return 1 };
     let extents = [&form.m, &segment.n, &form.k, &form.batch.numel()].map(Dim::as_const);
     let [Some(m), Some(n), Some(k), Some(batch)] = extents else { return 1 };
@@ -168,7 +171,10 @@ fn turns(caps: &DeviceCaps, form: &ContractionForm, tile: Fragments, tiles: &[u3
     let across = (n as u64).div_ceil(u64::from(*bn));
     let all = (m as u64).div_ceil(tile.side.into()) * across * batch as u64;
     let least = u64::from(cost::workgroups_of_waves(caps, WAVES));
-    let fits = |turns: &u32| across.is_multiple_of(u64::from(*turns)) && all / u64::from(*turns) >= least;
+    let fits = |tiles_per_workgroup: &u32| {
+        across.is_multiple_of(u64::from(*tiles_per_workgroup))
+            && all / u64::from(*tiles_per_workgroup) >= least
+    };
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
@@ -224,7 +230,7 @@ impl Fragments {
         number: usize,
     ) -> Result<Vec<String>, CodegenError> {
         let (side, matrices, rows) = (self.matrix, self.matrices(), GRID * self.matrix);
-        let (stride, wide) = (strip_stride(mm.columns[number]), self.across(mm, number));
+        let (stride, wide) = (staging_stride(mm.columns[number]), self.across(mm, number));
         let at = |anchor: u32| {
             let row = format!("({}u + gl_SubgroupID / {GRID}u * {side}u) * {stride}u", anchor * rows);
             format!("{row} + (gl_SubgroupID % {GRID}u * {wide}u + j) * {}u", side / 4)
@@ -265,7 +271,7 @@ impl Fragments {
             let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
             rows.store(e, "g", at, &found, &mm.buffers)?
         };
-        let stride = if narrow { across / HALVES + 1 } else { strip_stride(across) };
+        let stride = if narrow { across / HALVES + 1 } else { staging_stride(across) };
         let at = |anchor: u32| format!("strip0 + {}u + j * {}u", anchor * side * stride, side / 4);
         let write = if narrow { vec![] } else { self.write_row(mm, number, (stride, &at)) };
         let anchors = 0..segment.anchors.len() as u32;

@@ -25,9 +25,9 @@ pub(crate) fn slice_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     /// Reductions of the prologue that are combined after the products.
-    pub late: Option<&'a Deferred<'a>>,
+    pub deferred: Option<&'a Deferred<'a>>,
     /// Operands that were prefetched before the products.
-    pub early: Option<&'a EpiloguePrefetch>,
+    pub prefetched: Option<&'a EpiloguePrefetch>,
 }
 
 /// Prologue reductions that only the epilogue reads. Each invocation holds a partial; the partials are combined after
@@ -44,7 +44,7 @@ pub(crate) fn emit(
     used: &mut Used,
     mv: &Matvec<'_>,
     number: usize,
-    Inputs { late, early }: Inputs<'_>,
+    Inputs { deferred, prefetched }: Inputs<'_>,
 ) -> Result<(String, String), CodegenError> {
     let (segment, tile) = (&mv.form.segments[number], mv.tiles[number]);
     let (m, workgroup) = (mv.m, mv.workgroup);
@@ -52,8 +52,8 @@ pub(crate) fn emit(
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
     e.open(); // after the products
-    if let Some(late) = late {
-        late.walk.in_groups(e, |e| reduction::finish(e, used, &late.own, late.walk))?;
+    if let Some(deferred) = deferred {
+        deferred.walk.in_groups(e, |e| reduction::finish(e, used, &deferred.own, deferred.walk))?;
     }
     let depth = e.depth() + 1;
     for (i, id) in segment.anchors.iter().enumerate() {
@@ -63,23 +63,23 @@ pub(crate) fn emit(
     }
     let reduce = column_groups::lines(e, used, mv, number)?;
     e.open(); // the epilogue
-    let [row, column] = match early {
+    let [row, column] = match prefetched {
         Some(EpiloguePrefetch { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
         None => [e.atom(&mv.form.m, "m"), e.atom(&segment.n, "n")],
     };
-    if let Some(early) = early {
-        early.show(e);
+    if let Some(prefetched) = prefetched {
+        prefetched.show(e);
     }
     stores(e, mv.form, segment, [&mv.batch, &row, &column], &mv.buffers)?;
-    if let Some(early) = early {
-        early.hide(e);
+    if let Some(prefetched) = prefetched {
+        prefetched.hide(e);
     }
     let store = e.close().join("\n");
     let blocks = quantize_results::of_segment(e, mv.form, segment, &mv.batch, &mv.buffers)?;
-    let late = e.close().join("\n");
+    let deferred = e.close().join("\n");
     let prelude = e.close().join("\n");
     let floats = segment.anchors.len() as u32 * m * tile;
     let (slices, slice_floats) = (mv.slices, mv.slice_floats);
-    let holes = context! { late, t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
+    let holes = context! { deferred, t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
     Ok((prelude, render("matvec_epilogue.glsl", holes)?))
 }

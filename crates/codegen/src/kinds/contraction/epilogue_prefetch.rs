@@ -23,18 +23,18 @@ const RESULTS: u32 = 32;
 pub(crate) struct EpiloguePrefetch {
     pub row: AtomId,
     pub column: AtomId,
-    kept: Vec<((usize, Index), String)>,
+    cached: Vec<((usize, Index), String)>,
 }
 
 impl EpiloguePrefetch {
     /// From here on, reads at the row and column use the prefetched variables.
     pub fn show(&self, e: &mut Emitter<'_>) {
-        e.kept.extend(self.kept.iter().cloned());
+        e.cached.extend(self.cached.iter().cloned());
     }
 
     /// From here on, reads load from memory again.
     pub fn hide(&self, e: &mut Emitter<'_>) {
-        e.kept.retain(|key, _| self.kept.iter().all(|(own, _)| own != key));
+        e.cached.retain(|key, _| self.cached.iter().all(|(own, _)| own != key));
     }
 }
 
@@ -57,16 +57,16 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
     e.open(); // the prefetched result
     e.bind_atom(row, "m");
     e.bind_atom(column, "n");
-    let (mut declared, mut kept) = (vec![], vec![]);
+    let (mut declared, mut cached) = (vec![], vec![]);
     for (param, at) in found {
         let Op::Param { index, .. } = e.body.op(param) else { continue };
         let buffer = e.param(*index);
-        let name = format!("early{}", kept.len());
+        let name = format!("early{}", cached.len());
         declared.push(format!("{name} = 0.0"));
         let at_text = e.index(&at)?.text;
         let text = e.load(buffer, &at_text);
         e.line(format!("{name} = {text};  // %{} = {}", param.node.0, e.body.node_text(param.node)));
-        kept.push(((buffer, at), name));
+        cached.push(((buffer, at), name));
     }
     let lines = e.close();
     e.line("// Operands of the epilogue, in flight during the products.");
@@ -76,7 +76,7 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
     e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
     lines.into_iter().for_each(|line| e.line(format!("    {line}")));
     e.line("}");
-    Ok(Some(EpiloguePrefetch { row, column, kept }))
+    Ok(Some(EpiloguePrefetch { row, column, cached }))
 }
 
 /// The elements that the epilogue reads at the row and column. Empty if any of its reads depends on other coordinates,

@@ -136,7 +136,7 @@ fn segment(
     let prelude = e.close();
     let by_columns: Vec<bool> = tiles[1..].iter().map(|tile| tile.by_columns).collect();
     let (bk, k, width) = (mm.schedule.tile.k, &mm.k, mm.columns[number]);
-    let turns = mm.schedule.tiles_per_workgroup;
+    let tiles_per_workgroup = mm.schedule.tiles_per_workgroup;
     let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
     let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
     let (last, depth) = (last_k_tile(mm), mm.depth());
@@ -148,17 +148,17 @@ fn segment(
     }
     tile.extend(epilogue.lines);
     let mut body = vec![];
-    match turns {
+    match tiles_per_workgroup {
         1 => body.push(format!("const uint column0 = {};", range.column0)),
-        turns => {
+        tiles_per_workgroup => {
             body.push("// Several output tiles: the first K tile of the next is in flight while results are stored.".into());
             body.push(format!("uint column0 = {};", range.column0));
-            body.push(format!("const uint end_column = column0 + {}u;", width * turns));
+            body.push(format!("const uint end_column = column0 + {}u;", width * tiles_per_workgroup));
         }
     }
     body.extend(prelude);
     body.extend(tiles.iter().map(|tile| tile.registers.clone()));
-    let next = match (turns, depth) {
+    let next = match (tiles_per_workgroup, depth) {
         (1, 1) => format!("const uint next = {first};"),
         (1, _) => format!("const uint next = min({first} + s * {bk}u, {last});"),
         _ => format!("const uint next = {first}, next_column = column0;"),
@@ -169,7 +169,7 @@ fn segment(
     };
     let loads = [next].into_iter().chain(load()).collect();
     body.extend(block(&guard, if depth == 1 { loads } else { block(&each_slot, loads) }));
-    match turns {
+    match tiles_per_workgroup {
         1 => body.extend(tile),
         _ => {
             tile.push("barrier();".into());

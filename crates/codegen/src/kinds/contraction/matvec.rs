@@ -142,15 +142,9 @@ impl<'f> Matvec<'f> {
         for (segment, &tile) in self.form.segments.iter().zip(&self.tiles) {
             let walk = match self.source {
                 Source::Memory => {
-                    let together = schedules_memory::together(e, self.form, segment, (self.m, tile));
+                    let at_once = schedules_memory::columns_at_once(e, self.form, segment, (self.m, tile));
                     let end = e.dim(&self.form.k);
-                    ColumnLoop::strided(
-                        self.workgroup,
-                        tile,
-                        schedules_memory::step(self.form),
-                        together,
-                        end,
-                    )
+                    ColumnLoop::strided(self.workgroup, tile, schedules_memory::step(self.form), at_once, end)
                 }
                 Source::Floats | Source::Bytes(_) | Source::Blocks(_) => {
                     let elements = if self.source.is_packed() {
@@ -220,18 +214,18 @@ pub(crate) fn kernel(
     let mut mv = Matvec::new(&mut e, form, schedule)?;
     let grid = mv.grid(&e)?;
     let run = activations::run(mv.source, form, mv.workgroup);
-    let kept = keep(&mut e, &mv, run)?;
-    let early = if mv.source.is_packed() { epilogue_prefetch::issue(&mut e, &mv)? } else { None };
+    let cached = keep(&mut e, &mv, run)?;
+    let prefetched = if mv.source.is_packed() { epilogue_prefetch::issue(&mut e, &mv)? } else { None };
     let ranges = ranges(&mut e, form, &mv.tiles);
     let loops = mv.loops(&mut e)?;
     weights::issue_first(&mut e, &mv, &loops, &ranges)?;
-    let late = prologue_or_defer(&mut e, &mut used, &mv, (run, kept.as_ref()))?;
+    let deferred = prologue_or_defer(&mut e, &mut used, &mv, (run, cached.as_ref()))?;
     // With an epilogue prefetch, an invocation uses more than 32 registers, so that only one workgroup of 1024 fits on
     // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no
     // barrier is between kernels. H200, Q4_0: 4096 x 14336 back to back takes 8.1 us, and 9.4 with more registers; a
     // greedy step of the 8B shape takes 17 us less with them. The quantized bytes are the same either way.
-    let spends = early.is_some() && (mv.m * mv.k / run).div_ceil(mv.workgroup) <= 2;
-    let staging = activations::stage(&mut e, &mv, kept.as_ref(), spends)?;
+    let spends = prefetched.is_some() && (mv.m * mv.k / run).div_ceil(mv.workgroup) <= 2;
+    let staging = activations::stage(&mut e, &mv, cached.as_ref(), spends)?;
     let rounded = quantize_results::waiting(&e, form, mv.m, &mv.tiles);
     let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &mv.tiles)?;
     let others = 4 * rounded.iter().sum::<u32>() + reduced_bytes + staging.bytes;
@@ -246,7 +240,7 @@ pub(crate) fn kernel(
         item.push(format!("const uint item = {};", walk.item("")));
         item.extend(read_blocks(&mv, walk, parts));
     }
-    let inputs = Inputs { late: late.as_ref(), early: early.as_ref() };
+    let inputs = Inputs { deferred: deferred.as_ref(), prefetched: prefetched.as_ref() };
     let mut segments = vec![];
     for (i, (columns, range)) in loops.iter().zip(&ranges).enumerate() {
         let hole = segment(&mut e, &mut used, &mv, (i, columns), inputs)?;
@@ -293,16 +287,16 @@ fn prologue_or_defer<'k>(
     e: &mut Emitter<'_>,
     used: &mut Used,
     mv: &Matvec<'_>,
-    (run, kept): (u32, Option<&'k RowLoop>),
+    (run, cached): (u32, Option<&'k RowLoop>),
 ) -> Result<Option<Deferred<'k>>, CodegenError> {
     let once = passes(e.body, &mv.form.prologue).into_iter().all(|pass| pass == 1);
-    match (mv.source, kept) {
+    match (mv.source, cached) {
         (Source::Blocks(_), Some(walk)) if once => {
             let reduces: Vec<_> = mv.form.prologue.iter().collect();
             let own = walk.in_groups(e, |e| reduction::accumulate(e, &reduces, walk))?;
             Ok(Some(Deferred { own, walk }))
         }
-        _ => prologue(e, used, mv, (run, kept)).map(|()| None),
+        _ => prologue(e, used, mv, (run, cached)).map(|()| None),
     }
 }
 

@@ -21,14 +21,14 @@ pub(crate) fn prologue(
     e: &mut Emitter<'_>,
     used: &mut Used,
     mv: &Matvec<'_>,
-    (group, kept): (u32, Option<&RowLoop>),
+    (group, cached): (u32, Option<&RowLoop>),
 ) -> Result<(), CodegenError> {
     let (form, m) = (mv.form, mv.m);
     let share = Share::Workgroup(mv.workgroup);
     if form.prologue.is_empty() {
         return Ok(());
     }
-    if let Some(walk) = kept {
+    if let Some(walk) = cached {
         return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
     }
     if m == 1 {
@@ -62,7 +62,7 @@ pub(crate) fn prologue(
 /// workgroup of 1024 uses so many registers that no other fits on its SM. (H200, 4096 x 14336 of Q4_0 back to back,
 /// where some invocations have a second group: 9.4 us with both cached, 7.9 one after the other. With a barrier,
 /// caching both saves 0.5 us.)
-const MOST_KEPT: i64 = 8;
+const MAX_CACHED: i64 = 8;
 
 /// Register-caches the row from which the prologue and the staged activations are computed, in groups of `run` elements.
 /// These loads are issued before all others, because everything depends on them. Returns the loop over the cached row;
@@ -79,7 +79,7 @@ pub(crate) fn keep(e: &mut Emitter<'_>, mv: &Matvec<'_>, run: u32) -> Result<Opt
     let whole = k % i64::from(workgroup * run) == 0;
     // The prologue may reduce rows of another length.
     let same = form.prologue.iter().all(|(_, rows)| rows.inner() == form.k);
-    if !(whole && same) || k > MOST_KEPT * i64::from(workgroup) {
+    if !(whole && same) || k > MAX_CACHED * i64::from(workgroup) {
         return Ok(None);
     }
     let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));

@@ -108,7 +108,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 }
 
 /// Columns that an invocation accumulates at once in a segment, for `m` rows and tiles of `tile` columns.
-pub(crate) fn together(
+pub(crate) fn columns_at_once(
     e: &Emitter<'_>,
     form: &ContractionForm,
     segment: &Segment,

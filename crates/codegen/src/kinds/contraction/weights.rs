@@ -20,7 +20,7 @@ use crate::lines::block;
 /// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
 /// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one
 /// 8.4).
-const TOGETHER: u32 = 2;
+const AT_ONCE: u32 = 2;
 
 /// Maximum registers for weight words per invocation, of the 64 at which two workgroups of 512 fit on an SM.
 const MOST_WORDS: u32 = 40;
@@ -56,15 +56,15 @@ fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
 pub(crate) fn unroll(e: &Emitter<'_>, mv: &Matvec<'_>, segment: &Segment) -> Unroll {
     let sums = (segment.anchors.len() as u32 * mv.m).max(1);
     if !mv.source.is_packed() {
-        return Unroll { together: (LOADS / sums).max(1), depth: 0, passes: 0 };
+        return Unroll { at_once: (LOADS / sums).max(1), depth: 0, passes: 0 };
     }
     let (elements, words) = (elements(e, segment), words(e, segment));
     // Two columns at a time need registers for the weights of both.
     let fits = mv.m == 1 && 2 * words <= MOST_WORDS;
-    let together = if fits { TOGETHER } else { (TOGETHER / sums).max(1) };
+    let at_once = if fits { AT_ONCE } else { (AT_ONCE / sums).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
     let passes = if short { UNROLLED_PASSES } else { 0 };
-    Unroll { together, depth: mv.prefetch.min(prefetch::columns(elements)), passes }
+    Unroll { at_once, depth: mv.prefetch.min(prefetch::columns(elements)), passes }
 }
 
 /// Emits the loads of the first packed weights of each segment, and declares their register buffers.
@@ -159,20 +159,20 @@ fn prefetch_next(
     (walk, part): (&ColumnLoop, &Part),
     last: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    let Some(ahead) = walk.ahead() else { return Ok(vec![]) };
+    let Some(next_weights) = walk.next_weights() else { return Ok(vec![]) };
     let counter = match walk.depth < walk.slots {
         true => format!("({} + {}u)", walk.counter(), walk.depth),
         false => walk.counter().into(),
     };
     let mut lines = vec![];
-    if let Some(step) = ahead.step {
+    if let Some(step) = next_weights.step {
         lines.push(format!("const uint item = {}, k0 = {};", walk.item(step), part.k0));
     }
-    if let Some(pass) = ahead.pass {
+    if let Some(pass) = next_weights.pass {
         lines.push(format!("const uint n = min(column0 + {}, {last});", walk.column(pass)));
     }
     lines.extend(fetch(e, mv, part, &part.buffer(&counter, walk.slots))?);
-    Ok([ahead.lines, block(&format!("if ({})", ahead.guard), lines)].concat())
+    Ok([next_weights.lines, block(&format!("if ({})", next_weights.guard), lines)].concat())
 }
 
 /// Lines that multiply one column's packed weights.
