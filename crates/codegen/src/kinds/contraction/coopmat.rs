@@ -24,10 +24,6 @@ use crate::template::render;
 /// The K tile, in elements.
 const BK: u32 = 32;
 
-/// Minimum elements of K per slice of split-K: 32 K tiles. A K tile takes about 0.9 us on an H200 if its workgroup has an
-/// SM to itself. A slice then takes several times as long as combining the partials.
-const MIN_SLICE: u64 = 1024;
-
 /// Subgroups along each side of a tile: a workgroup has a 2 x 2 grid of subgroups.
 const GRID: u32 = 2;
 
@@ -106,16 +102,13 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedul
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
     let output = Tile { m: tile.side, n: tile.side, k: BK };
     let rows = (form.m.max_value() as u64).div_ceil(tile.side.into());
-    let slices = if tiles_per_workgroup == 1 {
-        SplitK::slices(e, form, output, (rows * grid.most(), MIN_SLICE))
-    } else {
-        1
-    };
+    let slices =
+        if tiles_per_workgroup == 1 { SplitK::slices(e, form, output, rows * grid.most()) } else { 1 };
     Schedule {
         instruction: Some(Instruction::Coopmat),
         tile: output,
         split: Split { slices, above: 0 },
-        tiles_per_workgroup: tiles_per_workgroup,
+        tiles_per_workgroup,
         prefetch: if tiles_per_workgroup == 1 { prefetch::K_TILES } else { 1 },
         ..Schedule::new(Algorithm::Matmul, tile.workgroup)
     }

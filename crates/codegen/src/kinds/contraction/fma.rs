@@ -80,9 +80,6 @@ const WIDE: [RegisterTile; 7] = [
     RegisterTile::new(8, 1024, 4, 8, 8),
 ];
 
-/// Minimum elements of K per slice of split-K.
-const MIN_SLICE: u64 = 256;
-
 /// Maximum bytes of accumulators per invocation; more would spill.
 const MAX_RESULT_BYTES: u32 = 256;
 
@@ -129,11 +126,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<S
     let schedule = |t: RegisterTile, instruction: Instruction| {
         let tile = Tile { m: t.bm, n: t.bn, k: t.bk };
         // Partials are floats.
-        let slices = if ty == Glsl::Float {
-            SplitK::slices(e, form, tile, (t.workgroups(form), MIN_SLICE))
-        } else {
-            1
-        };
+        let slices = if ty == Glsl::Float { SplitK::slices(e, form, tile, t.workgroups(form)) } else { 1 };
         Schedule {
             instruction: Some(instruction),
             tile,
