@@ -130,6 +130,9 @@ impl ColumnLoop {
     /// indices into the buffers are constants.
     fn prefetch(&self, most: u32) -> (u32, u32) {
         let (at_once, once) = (self.at_once, self.once());
+        if most == 0 {
+            return (0, 0);
+        }
         if self.along() {
             let depth = (1..=most).rev().find(|depth| self.steps.is_multiple_of(*depth)).unwrap_or(1);
             return (depth, depth);

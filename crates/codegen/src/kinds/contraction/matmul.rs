@@ -140,7 +140,6 @@ fn segment(
     let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
     let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
     let (last, depth) = (last_k_tile(mm), mm.depth());
-    let each_slot = format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)");
     let mut tile = code.accumulators(mm, number);
     tile.extend(k_loop(mm, &tiles, width, [first, end], code.products(mm, number, &by_columns)?));
     if let Some(split) = split {
@@ -150,7 +149,7 @@ fn segment(
     let mut body = vec![];
     match tiles_per_workgroup {
         1 => body.push(format!("const uint column0 = {};", range.column0)),
-        tiles_per_workgroup => {
+        _ => {
             body.push("// Several output tiles: the first K tile of the next is in flight while results are stored.".into());
             body.push(format!("uint column0 = {};", range.column0));
             body.push(format!("const uint end_column = column0 + {}u;", width * tiles_per_workgroup));
@@ -168,7 +167,7 @@ fn segment(
         false => String::new(),
     };
     let loads = [next].into_iter().chain(load()).collect();
-    body.extend(block(&guard, if depth == 1 { loads } else { block(&each_slot, loads) }));
+    body.extend(block(&guard, if depth == 1 { loads } else { block(&mm.each_slot(), loads) }));
     match tiles_per_workgroup {
         1 => body.extend(tile),
         _ => {
@@ -212,8 +211,7 @@ fn k_loop(
         return block(&head("k0"), lines);
     }
     let k0 = vec![format!("const uint k0 = k1 + s * {bk}u;"), format!("if (k0 >= {end}) break;")];
-    let each_slot = format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)");
-    block(&head("k1"), block(&each_slot, [k0, lines].concat()))
+    block(&head("k1"), block(&mm.each_slot(), [k0, lines].concat()))
 }
 
 /// The start of the last K tile, as an expression.

@@ -29,6 +29,11 @@ impl Matmul<'_> {
     pub fn depth(&self) -> u32 {
         self.schedule.prefetch.max(1)
     }
+
+    /// The loop over them.
+    pub fn each_slot(&self) -> String {
+        format!("[[unroll]] for (uint s = 0u; s < {}u; ++s)", self.depth())
+    }
 }
 
 /// The code that multiplies K tiles with one kind of instruction.
