@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tallow_ir::donation::in_place;
-use tallow_ir::schedule::{Place, Plan, Program};
+use tallow_ir::schedule::{BufferKind, Plan, Program};
 use tallow_ir::{Fusion, Node, NodeId, Value};
 
 /// A result that may overwrite an input: positions in [`Program::buffers`].
@@ -34,11 +34,11 @@ pub(crate) fn candidates(
     program: &Program,
     buffer_of: &BTreeMap<Value, usize>,
 ) -> Vec<Candidate> {
-    let place = |buffer: usize| program.buffers[buffer].place;
+    let place = |buffer: usize| program.buffers[buffer].kind;
     let operand = |operand: usize| node.operands.get(operand).and_then(|value| buffer_of.get(value)).copied();
     let result = |result: u32| buffer_of.get(&Value { node: id, result }).copied();
-    let is_input = |buffer: usize| matches!(place(buffer), Place::Input(_));
-    let is_output = |buffer: usize| matches!(place(buffer), Place::Output(_));
+    let is_input = |buffer: usize| matches!(place(buffer), BufferKind::Input(_));
+    let is_output = |buffer: usize| matches!(place(buffer), BufferKind::Output(_));
     let mut inputs = (0..node.operands.len()).filter_map(operand);
     let mut outputs = (0..node.types.len() as u32).filter_map(result);
     if !inputs.any(is_input) || !outputs.any(is_output) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tallow_ir::passes;
-use tallow_ir::schedule::{self, Access, Buffer, Dispatch, Limits, Place, Plan, Program};
+use tallow_ir::schedule::{self, Access, Buffer, BufferKind, Dispatch, Limits, Plan, Program};
 use tallow_ir::verify::updated_param;
 use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
 
@@ -182,10 +182,10 @@ struct Builder {
 }
 
 impl Builder {
-    fn buffer(&mut self, name: String, bytes: u64, place: Place) -> usize {
+    fn buffer(&mut self, name: String, bytes: u64, kind: BufferKind) -> usize {
         // A binding must not be empty, and vector loads read whole 16-byte vectors.
         let bytes = bytes.max(1).next_multiple_of(16);
-        self.program.buffers.push(Buffer { name, bytes, place });
+        self.program.buffers.push(Buffer { name, bytes, kind });
         self.program.buffers.len() - 1
     }
 
@@ -193,11 +193,11 @@ impl Builder {
         &mut self,
         name: &str,
         ty: &TensorType,
-        place: fn(u32) -> Place,
+        kind: fn(u32) -> BufferKind,
         which: fn(&mut Self) -> &mut Vec<Tensor>,
     ) -> usize {
         let index = which(self).len() as u32;
-        let buffer = self.buffer(name.into(), ty.max_bytes(), place(index));
+        let buffer = self.buffer(name.into(), ty.max_bytes(), kind(index));
         which(self).push(Tensor { name: name.into(), ty: ty.clone(), buffer });
         buffer
     }
@@ -209,15 +209,15 @@ impl Builder {
         for (id, node) in graph.nodes() {
             match &node.op {
                 Op::Input { name, ty } => {
-                    let buffer = self.leaf(name, ty, Place::Input, |b| &mut b.inputs);
+                    let buffer = self.leaf(name, ty, BufferKind::Input, |b| &mut b.inputs);
                     self.buffer_of.insert(id.into(), buffer);
                 }
                 Op::Weight { name, ty } => {
-                    let buffer = self.leaf(name, ty, Place::Weight, |b| &mut b.weights);
+                    let buffer = self.leaf(name, ty, BufferKind::Weight, |b| &mut b.weights);
                     self.buffer_of.insert(id.into(), buffer);
                 }
                 Op::State { name, ty } => {
-                    let buffer = self.leaf(name, ty, Place::State, |b| &mut b.states);
+                    let buffer = self.leaf(name, ty, BufferKind::State, |b| &mut b.states);
                     self.buffer_of.insert(id.into(), buffer);
                 }
                 // A reshape aliases its operand's buffer.
@@ -249,10 +249,12 @@ impl Builder {
                                 self.buffer(
                                     format!("%{}.{result}", id.0),
                                     ty.max_bytes(),
-                                    Place::Output(outputs - 1),
+                                    BufferKind::Output(outputs - 1),
                                 )
                             }
-                            None => self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), Place::Arena),
+                            None => {
+                                self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), BufferKind::Arena)
+                            }
                         };
                         self.buffer_of.insert(value, buffer);
                     }
@@ -286,25 +288,25 @@ impl Builder {
             let buffer = match binding.source {
                 Source::Operand(i) => self.buffer_of[&operands[i as usize]],
                 Source::Result(r) => self.buffer_of[&Value { node: id, result: r }],
-                Source::Table => self.table_place(),
-                Source::Codebooks => self.codebooks_place(),
+                Source::Table => self.table_buffer(),
+                Source::Codebooks => self.codebooks_buffer(),
                 Source::Scratch(i) => {
                     let Scratch { bytes, fill } = k.scratch[i as usize];
-                    let place = fill.map_or(Place::Arena, |fill| Place::Scratch { fill });
-                    self.buffer(format!("%{}.scratch{i}", id.0), bytes, place)
+                    let kind = fill.map_or(BufferKind::Arena, |fill| BufferKind::Scratch { fill });
+                    self.buffer(format!("%{}.scratch{i}", id.0), bytes, kind)
                 }
             };
             let end = binding.range.1.min(self.program.buffers[buffer].bytes);
             let access = Access { buffer, start: binding.range.0, end };
             if binding.written { &mut dispatch.writes } else { &mut dispatch.reads }.push(access);
             // The initial contents come from the previous run, so the dispatch also reads them.
-            if matches!(self.program.buffers[buffer].place, Place::Scratch { .. }) {
+            if matches!(self.program.buffers[buffer].kind, BufferKind::Scratch { .. }) {
                 dispatch.reads.push(access);
             }
             bindings.push(access);
         }
         if indirect && !k.bindings.iter().any(|b| b.source == Source::Table) {
-            let buffer = self.table_place();
+            let buffer = self.table_buffer();
             dispatch.reads.push(Access { buffer, start: 0, end: self.program.buffers[buffer].bytes });
         }
         self.program.dispatches.push(dispatch);
@@ -324,22 +326,22 @@ impl Builder {
         }
     }
 
-    fn table_place(&mut self) -> usize {
+    fn table_buffer(&mut self) -> usize {
         if let Some(buffer) = self.table_buffer {
             return buffer;
         }
         // `size_table` sets its size once all entries are known.
-        let buffer = self.buffer("symbols".into(), 0, Place::Symbols);
+        let buffer = self.buffer("symbols".into(), 0, BufferKind::Symbols);
         self.table_buffer = Some(buffer);
         buffer
     }
 
-    fn codebooks_place(&mut self) -> usize {
+    fn codebooks_buffer(&mut self) -> usize {
         if let Some(buffer) = self.codebooks_buffer {
             return buffer;
         }
         let bytes = tallow_quant::codebooks_bytes() as u64;
-        let buffer = self.buffer("codebooks".into(), bytes, Place::Codebooks);
+        let buffer = self.buffer("codebooks".into(), bytes, BufferKind::Codebooks);
         self.codebooks_buffer = Some(buffer);
         buffer
     }

@@ -1,7 +1,7 @@
 //! Planning a graph without a device: the memory that running it takes, from the device's capabilities alone.
 
 use tallow_ir::caps::DeviceCaps;
-use tallow_ir::schedule::Place;
+use tallow_ir::schedule::BufferKind;
 use tallow_ir::{Graph, TensorType};
 
 use crate::error::{Error, Result};
@@ -32,15 +32,15 @@ pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
         tallow_codegen::compile(&verified(graph)?, caps).map_err(|e| Error::Device(e.to_string()))?;
     let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
     for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {
-        match buffer.place {
+        match buffer.kind {
             // What is never accessed has no slot, and memory of its own.
-            Place::Arena | Place::Scratch { .. } if slot.is_some() => {}
-            Place::Arena | Place::Scratch { .. } => plan.other += buffer.bytes,
-            Place::Input(_) | Place::Output(_) | Place::Symbols | Place::Codebooks => {
+            BufferKind::Arena | BufferKind::Scratch { .. } if slot.is_some() => {}
+            BufferKind::Arena | BufferKind::Scratch { .. } => plan.other += buffer.bytes,
+            BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Symbols | BufferKind::Codebooks => {
                 plan.other += buffer.bytes;
             }
-            Place::Weight(_) => plan.weights += resident_bytes(buffer.bytes),
-            Place::State(_) => plan.states += resident_bytes(buffer.bytes),
+            BufferKind::Weight(_) => plan.weights += resident_bytes(buffer.bytes),
+            BufferKind::State(_) => plan.states += resident_bytes(buffer.bytes),
         }
     }
     Ok(plan)

@@ -4,7 +4,7 @@
 mod schedule_support;
 
 use schedule_support::{ROOMY, Random, Style, buffer, dispatch, random_program};
-use tallow_ir::schedule::{Access, Limits, Place, Program, barriers_lower_bound, check, plan};
+use tallow_ir::schedule::{Access, BufferKind, Limits, Program, barriers_lower_bound, check, plan};
 
 fn conflict(p: &Program, a: usize, b: usize) -> bool {
     let conflict = |x: &Access, y: &Access| {
@@ -62,9 +62,9 @@ fn peak(p: &Program, level: &[usize], depth: usize) -> u64 {
         };
         let levels: Vec<usize> = (0..level.len()).filter(used).map(|d| level[d]).collect();
         let (Some(&first), Some(&last)) = (levels.iter().min(), levels.iter().max()) else { continue };
-        let range = match buffer.place {
-            Place::Arena => first..=last,
-            Place::Scratch { .. } => 0..=depth - 1,
+        let range = match buffer.kind {
+            BufferKind::Arena => first..=last,
+            BufferKind::Scratch { .. } => 0..=depth - 1,
             _ => continue,
         };
         live[range].iter_mut().for_each(|live| *live += buffer.bytes);
@@ -115,9 +115,9 @@ fn peak_of_live_bytes_is_near_the_least() {
 /// each of which writes the buffers that begin and reads those that go on.
 fn with_lifetimes(lifetimes: &[(u64, usize, usize)], depth: usize) -> Program {
     let mut p = Program::default();
-    let state = buffer(&mut p, "chain", 4, Place::State(0));
+    let state = buffer(&mut p, "chain", 4, BufferKind::State(0));
     for (index, &(bytes, _, _)) in lifetimes.iter().enumerate() {
-        buffer(&mut p, format!("a{index}"), bytes, Place::Arena);
+        buffer(&mut p, format!("a{index}"), bytes, BufferKind::Arena);
     }
     for level in 0..depth {
         let (mut reads, mut writes) = (vec![state], vec![state]);

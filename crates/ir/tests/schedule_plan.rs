@@ -8,7 +8,7 @@ use std::time::Instant;
 use insta::assert_snapshot;
 use schedule_support::{ROOMY, Random, Style, buffer, decoder, dispatch, part, random_program};
 use tallow_ir::schedule::{
-    Dispatch, Limits, Place, Program, ScheduleError, barriers_lower_bound, check, plan,
+    BufferKind, Dispatch, Limits, Program, ScheduleError, barriers_lower_bound, check, plan,
 };
 
 const DEVICE: Limits = Limits { alignment: 16, max_buffer_bytes: 128 << 20 };
@@ -26,12 +26,12 @@ fn one_layer_of_decoding() {
 #[test]
 fn every_hazard() {
     let mut p = Program::default();
-    let x = buffer(&mut p, "x", 64, Place::Input(0));
-    let symbols = buffer(&mut p, "symbols", 16, Place::Symbols);
-    let cache = buffer(&mut p, "cache", 256, Place::State(0));
-    let counter = buffer(&mut p, "counter", 4, Place::Scratch { fill: 0 });
-    let t = buffer(&mut p, "t", 128, Place::Arena);
-    let y = buffer(&mut p, "y", 64, Place::Output(0));
+    let x = buffer(&mut p, "x", 64, BufferKind::Input(0));
+    let symbols = buffer(&mut p, "symbols", 16, BufferKind::Symbols);
+    let cache = buffer(&mut p, "cache", 256, BufferKind::State(0));
+    let counter = buffer(&mut p, "counter", 4, BufferKind::Scratch { fill: 0 });
+    let t = buffer(&mut p, "t", 128, BufferKind::Arena);
+    let y = buffer(&mut p, "y", 64, BufferKind::Output(0));
     dispatch(&mut p, "advance", &[symbols], &[symbols]);
     dispatch(&mut p, "old", &[cache], &[y]);
     for (name, start) in [("low", 0), ("high", 64)] {
@@ -57,11 +57,11 @@ fn every_hazard() {
 #[test]
 fn several_windows() {
     let mut p = Program::default();
-    let x = buffer(&mut p, "x", 16, Place::Input(0));
+    let x = buffer(&mut p, "x", 16, BufferKind::Input(0));
     let parts: Vec<usize> =
-        (0..3).map(|i| buffer(&mut p, format!("part{i}"), 600 << 10, Place::Arena)).collect();
-    let small = buffer(&mut p, "small", 300 << 10, Place::Arena);
-    let y = buffer(&mut p, "y", 16, Place::Output(0));
+        (0..3).map(|i| buffer(&mut p, format!("part{i}"), 600 << 10, BufferKind::Arena)).collect();
+    let small = buffer(&mut p, "small", 300 << 10, BufferKind::Arena);
+    let y = buffer(&mut p, "y", 16, BufferKind::Output(0));
     dispatch(&mut p, "spread", &[x], &parts);
     dispatch(&mut p, "narrow", &parts, &[small]);
     dispatch(&mut p, "end", &[small], &[y]);
@@ -86,16 +86,16 @@ fn nothing_to_do() {
 #[test]
 fn slack_lowers_the_peak() {
     let mut p = Program::default();
-    let x = buffer(&mut p, "x", 4, Place::Input(0));
-    let big = buffer(&mut p, "big", 4096, Place::Arena);
+    let x = buffer(&mut p, "x", 4, BufferKind::Input(0));
+    let big = buffer(&mut p, "big", 4096, BufferKind::Arena);
     dispatch(&mut p, "expand", &[x], &[big]);
     let mut last = x;
     for step in 0..4 {
-        let next = buffer(&mut p, format!("s{step}"), 2048, Place::Arena);
+        let next = buffer(&mut p, format!("s{step}"), 2048, BufferKind::Arena);
         dispatch(&mut p, format!("step{step}"), &[last], &[next]);
         last = next;
     }
-    let y = buffer(&mut p, "y", 4, Place::Output(0));
+    let y = buffer(&mut p, "y", 4, BufferKind::Output(0));
     dispatch(&mut p, "join", &[big, last], &[y]);
     let plan = plan(&p, &ROOMY).unwrap();
     assert_eq!(check(&p, &plan, &ROOMY), Ok(()));
@@ -107,9 +107,9 @@ fn slack_lowers_the_peak() {
 #[test]
 fn an_empty_range_orders_nothing() {
     let mut p = Program::default();
-    let s = buffer(&mut p, "s", 8, Place::State(0));
-    let y = buffer(&mut p, "y", 8, Place::Output(0));
-    let empty = buffer(&mut p, "empty", 0, Place::Arena);
+    let s = buffer(&mut p, "s", 8, BufferKind::State(0));
+    let y = buffer(&mut p, "y", 8, BufferKind::Output(0));
+    let empty = buffer(&mut p, "empty", 0, BufferKind::Arena);
     dispatch(&mut p, "update", &[], &[s, empty]);
     p.dispatches.push(Dispatch {
         name: "look".into(),
@@ -137,35 +137,35 @@ fn invalid_programs_are_refused_by_name() {
         p.dispatches.push(Dispatch { name: "k".into(), reads: vec![part(3, 0, 4)], writes: vec![] });
     }), @"dispatch k accesses buffer 3 of 0");
     assert_snapshot!(refused(&ROOMY, |p| {
-        buffer(p, "x", 8, Place::Input(0));
+        buffer(p, "x", 8, BufferKind::Input(0));
         p.dispatches.push(Dispatch { name: "k".into(), reads: vec![part(0, 4, 12)], writes: vec![] });
     }), @"dispatch k accesses bytes 4..12 of x, which has 8");
     assert_snapshot!(refused(&ROOMY, |p| {
-        buffer(p, "x", 8, Place::Input(0));
+        buffer(p, "x", 8, BufferKind::Input(0));
         p.dispatches.push(Dispatch { name: "k".into(), reads: vec![part(0, 6, 4)], writes: vec![] });
     }), @"dispatch k accesses bytes 6..4 of x, which has 8");
     assert_snapshot!(refused(&ROOMY, |p| {
-        buffer(p, "k_cache", 8, Place::State(2));
-        buffer(p, "k_cache_new", 8, Place::State(2));
+        buffer(p, "k_cache", 8, BufferKind::State(2));
+        buffer(p, "k_cache_new", 8, BufferKind::State(2));
     }), @"buffers k_cache and k_cache_new are both State(2)");
     assert_snapshot!(refused(&ROOMY, |p| {
-        let w = buffer(p, "w", 8, Place::Weight(1));
+        let w = buffer(p, "w", 8, BufferKind::Weight(1));
         dispatch(p, "k", &[], &[w]);
     }), @"dispatch k writes w, which is read only (Weight(1))");
     assert_snapshot!(refused(&ROOMY, |p| {
-        let t = buffer(p, "t", 8, Place::Arena);
+        let t = buffer(p, "t", 8, BufferKind::Arena);
         p.dispatches.push(Dispatch { name: "a".into(), reads: vec![], writes: vec![part(t, 0, 4)] });
         dispatch(p, "b", &[t], &[]);
     }), @"dispatch b reads bytes 0..8 of t before they are written");
     assert_snapshot!(refused(&Limits { alignment: 16, max_buffer_bytes: 1 << 20 }, |p| {
-        buffer(p, "logits", (1 << 20) + 1, Place::Arena);
+        buffer(p, "logits", (1 << 20) + 1, BufferKind::Arena);
     }), @"buffer logits has 1048577 bytes, the device binds at most 1048576");
     assert_snapshot!(refused(&ROOMY, |p| {
-        buffer(p, "a", u64::MAX, Place::Arena);
-        buffer(p, "b", 1, Place::Arena);
+        buffer(p, "a", u64::MAX, BufferKind::Arena);
+        buffer(p, "b", 1, BufferKind::Arena);
     }), @"the arena buffers together exceed 2^64 bytes");
     assert_snapshot!(refused(&Limits { alignment: 16, ..ROOMY }, |p| {
-        buffer(p, "a", u64::MAX, Place::Arena);
+        buffer(p, "a", u64::MAX, BufferKind::Arena);
     }), @"the arena buffers together exceed 2^64 bytes");
 }
 
@@ -199,30 +199,30 @@ fn large_programs_are_planned_fast() {
     }
     // No hazards but the join: all levels equal, every buffer alive with every other.
     let mut wide = Program::default();
-    let x = buffer(&mut wide, "x", 4, Place::Input(0));
+    let x = buffer(&mut wide, "x", 4, BufferKind::Input(0));
     let all: Vec<usize> =
-        (0..3000).map(|i| buffer(&mut wide, format!("t{i}"), 16 * (1 + i % 97), Place::Arena)).collect();
+        (0..3000).map(|i| buffer(&mut wide, format!("t{i}"), 16 * (1 + i % 97), BufferKind::Arena)).collect();
     for &t in &all {
         dispatch(&mut wide, "make", &[x], &[t]);
     }
-    let y = buffer(&mut wide, "y", 4, Place::Output(0));
+    let y = buffer(&mut wide, "y", 4, BufferKind::Output(0));
     dispatch(&mut wide, "join", &all, &[y]);
     programs.push(("wide", wide));
     // A long chain beside many dispatches that may go anywhere.
     let mut slack = Program::default();
-    let x = buffer(&mut slack, "x", 4, Place::Input(0));
+    let x = buffer(&mut slack, "x", 4, BufferKind::Input(0));
     let mut last = x;
     let mut ends = Vec::new();
     for step in 0..1500u64 {
-        let next = buffer(&mut slack, format!("c{step}"), 64, Place::Arena);
+        let next = buffer(&mut slack, format!("c{step}"), 64, BufferKind::Arena);
         dispatch(&mut slack, "chain", &[last], &[next]);
-        let side = buffer(&mut slack, format!("s{step}"), 16 * (1 + step % 31), Place::Arena);
+        let side = buffer(&mut slack, format!("s{step}"), 16 * (1 + step % 31), BufferKind::Arena);
         dispatch(&mut slack, "side", &[x], &[side]);
         ends.push(side);
         last = next;
     }
     ends.push(last);
-    let y = buffer(&mut slack, "y", 4, Place::Output(0));
+    let y = buffer(&mut slack, "y", 4, BufferKind::Output(0));
     dispatch(&mut slack, "join", &ends, &[y]);
     programs.push(("slack", slack));
     // Random sizes are multiples of four: a coarser alignment would only measure its own padding.

@@ -6,7 +6,7 @@ mod schedule_support;
 
 use schedule_support::{Random, Style, buffer, dispatch, hash_kernel, mix, random_program};
 use tallow_ir::schedule::simulate::{Device, SimulateError, replay, run_sequential, sequential_memory};
-use tallow_ir::schedule::{Command, Limits, Place, Plan, Program, Slot, Violation, check, plan};
+use tallow_ir::schedule::{BufferKind, Command, Limits, Plan, Program, Slot, Violation, check, plan};
 
 const RUNS: usize = 3;
 const LIMITS: Limits = Limits { alignment: 4, max_buffer_bytes: u64::MAX };
@@ -33,7 +33,7 @@ fn counting_kernel(dispatches: usize) -> impl FnMut(usize, &[Vec<u8>], &mut [Vec
 }
 
 fn host_buffers(p: &Program) -> Vec<usize> {
-    (0..p.buffers.len()).filter(|&b| !p.buffers[b].place.is_in_arena()).collect()
+    (0..p.buffers.len()).filter(|&b| !p.buffers[b].kind.is_in_arena()).collect()
 }
 
 /// The initial bytes of a buffer outside the arena, the same for both executors.
@@ -248,7 +248,7 @@ fn what_changes_results_is_rejected() {
     assert!(wrong > 500, "{wrong}");
 }
 
-/// Without the head barrier two runs meet: hazardous exactly when their seam can give a wrong result.
+/// Without the head barrier two runs meet: hazardous exactly when their boundary can give a wrong result.
 #[test]
 fn a_missing_head_is_detected() {
     let (mut illegal, mut legal) = (0, 0);
@@ -265,15 +265,15 @@ fn a_missing_head_is_detected() {
         assert_eq!(hazardous, differs(&p, &plan, &right, 96), "seed {seed}\n{}", plan.text(&p));
         *if hazardous { &mut illegal } else { &mut legal } += 1;
     }
-    println!("{illegal} seams need the head in replay, {legal} only for other executables");
+    println!("{illegal} boundaries need the head in replay, {legal} only for other executables");
     assert!(illegal > 50);
 }
 
 #[test]
 fn a_missing_tail_is_detected() {
     let mut p = Program::default();
-    let x = buffer(&mut p, "x", 16, Place::Input(0));
-    let y = buffer(&mut p, "y", 16, Place::Output(0));
+    let x = buffer(&mut p, "x", 16, BufferKind::Input(0));
+    let y = buffer(&mut p, "y", 16, BufferKind::Output(0));
     dispatch(&mut p, "k", &[x], &[y]);
     let mut plan = plan(&p, &LIMITS).unwrap();
     let right = sequentially(&p);
@@ -286,8 +286,8 @@ fn a_missing_tail_is_detected() {
 #[test]
 fn a_plan_outside_its_memory_is_an_error() {
     let mut p = Program::default();
-    let x = buffer(&mut p, "x", 16, Place::Input(0));
-    let t = buffer(&mut p, "t", 16, Place::Arena);
+    let x = buffer(&mut p, "x", 16, BufferKind::Input(0));
+    let t = buffer(&mut p, "t", 16, BufferKind::Arena);
     dispatch(&mut p, "k", &[x], &[t]);
     let plan = plan(&p, &LIMITS).unwrap();
     let mut outside = plan.clone();

@@ -16,7 +16,7 @@ use tallow_codegen::{
     Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_kernels,
     compile_scheduled,
 };
-use tallow_ir::schedule::{Access, Command, Place};
+use tallow_ir::schedule::{Access, BufferKind, Command};
 use tallow_ir::{Bindings, DType, Dim, Graph};
 use tallow_quant::QuantError;
 
@@ -291,18 +291,18 @@ impl Placed {
         }
         let mut placed = Placed { places: vec![], weights: vec![] };
         for (i, buffer) in module.program.buffers.iter().enumerate() {
-            let own = |memory| context.buffer(&buffer.name, buffer.bytes, memory);
-            let place = match buffer.place {
-                Place::Arena | Place::Scratch { .. } => match module.plan.arena.slots[i] {
+            let allocate = |memory| context.buffer(&buffer.name, buffer.bytes, memory);
+            let place = match buffer.kind {
+                BufferKind::Arena | BufferKind::Scratch { .. } => match module.plan.arena.slots[i] {
                     Some(slot) => (windows[slot.window].clone(), slot.offset),
-                    None => (own(MemoryUse::Device)?, 0),
+                    None => (allocate(MemoryUse::Device)?, 0),
                 },
-                Place::Codebooks => (context.codebooks()?, 0),
-                Place::Input(_) | Place::Symbols => (own(MemoryUse::Shared)?, 0),
-                Place::Output(_) if options.outputs_on_device => (own(MemoryUse::Device)?, 0),
-                Place::Output(_) => (own(MemoryUse::Readback)?, 0),
-                Place::Weight(w) => (placed.weight(&module.weights[w as usize], weights)?, 0),
-                Place::State(s) => (placed.state(&module.states[s as usize], states)?, 0),
+                BufferKind::Codebooks => (context.codebooks()?, 0),
+                BufferKind::Input(_) | BufferKind::Symbols => (allocate(MemoryUse::Shared)?, 0),
+                BufferKind::Output(_) if options.outputs_on_device => (allocate(MemoryUse::Device)?, 0),
+                BufferKind::Output(_) => (allocate(MemoryUse::Readback)?, 0),
+                BufferKind::Weight(w) => (placed.weight(&module.weights[w as usize], weights)?, 0),
+                BufferKind::State(s) => (placed.state(&module.states[s as usize], states)?, 0),
             };
             placed.places.push(place);
         }
@@ -347,7 +347,7 @@ impl Executable {
         let (context, module) = (&compiled.context, compiled.module.clone());
         let placed = Placed::new(context, &module, weights, states, options)?;
         for (buffer, (memory, offset)) in module.program.buffers.iter().zip(&placed.places) {
-            if let Place::Scratch { fill } = buffer.place {
+            if let BufferKind::Scratch { fill } = buffer.kind {
                 context.fill(memory, *offset, buffer.bytes, fill)?;
             }
         }

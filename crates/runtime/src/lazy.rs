@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tallow_codegen::Module;
-use tallow_ir::schedule::Place;
+use tallow_ir::schedule::BufferKind;
 use tallow_ir::{Bindings, TensorType};
 
 use crate::error::{Error, ExecError};
@@ -50,11 +50,11 @@ impl Plan {
             Sequence::new(context.caps(), &record_spec(module), compiled.pipelines(), &sizes, exact)?;
         let mut scratch = HashMap::new();
         for (number, buffer) in buffers.iter().enumerate() {
-            if let Place::Scratch { fill } = buffer.place {
+            if let BufferKind::Scratch { fill } = buffer.kind {
                 scratch.insert(number, context.filled(buffer.bytes, fill)?);
             }
         }
-        let codebooks = match buffers.iter().any(|buffer| buffer.place == Place::Codebooks) {
+        let codebooks = match buffers.iter().any(|buffer| buffer.kind == BufferKind::Codebooks) {
             true => Some(context.codebooks()?),
             false => None,
         };
@@ -90,11 +90,11 @@ impl Plan {
         let windows = windows.collect::<Result<Vec<_>, _>>()?;
         let mut memory: Vec<Option<DeviceValue>> = vec![None; module.program.buffers.len()];
         for (number, buffer) in module.program.buffers.iter().enumerate() {
-            memory[number] = self.memory(number, buffer.place, operands)?;
+            memory[number] = self.memory(number, buffer.kind, operands)?;
         }
         let mut donated = Donated::of(module, operands);
         for output in &module.outputs {
-            let is_made = matches!(module.program.buffers[output.buffer].place, Place::Output(_));
+            let is_made = matches!(module.program.buffers[output.buffer].kind, BufferKind::Output(_));
             if is_made && memory[output.buffer].is_none() {
                 let bytes = bytes_of(&output.ty, bindings);
                 memory[output.buffer] = match donated.take(module, output.buffer, bytes, &memory) {
@@ -137,34 +137,34 @@ impl Plan {
     fn memory(
         &self,
         number: usize,
-        place: Place,
+        kind: BufferKind,
         operands: &Operands<'_>,
     ) -> Result<Option<DeviceValue>, ExecError> {
         let module = self.compiled.module();
         let missing = |what, name: &str| leaf(what, name, "is not given");
-        Ok(Some(match place {
-            Place::Arena | Place::Output(_) | Place::Symbols => return Ok(None),
-            Place::Scratch { .. } => match self.scratch.get(&number) {
+        Ok(Some(match kind {
+            BufferKind::Arena | BufferKind::Output(_) | BufferKind::Symbols => return Ok(None),
+            BufferKind::Scratch { .. } => match self.scratch.get(&number) {
                 Some(buffer) => DeviceValue::Buffer(buffer.clone()),
                 None => return Ok(None),
             },
-            Place::Codebooks => match &self.codebooks {
+            BufferKind::Codebooks => match &self.codebooks {
                 Some(buffer) => DeviceValue::Buffer(buffer.clone()),
                 None => return Ok(None),
             },
-            Place::Input(input) => {
+            BufferKind::Input(input) => {
                 let name = &module.inputs[input as usize].name;
                 let found = operands.inputs.iter().find(|(given, _)| given == name);
                 found.ok_or_else(|| missing("input", name))?.1.clone()
             }
-            Place::Weight(weight) => {
+            BufferKind::Weight(weight) => {
                 let want = &module.weights[weight as usize];
                 let found = operands.weights.get(want.name.as_str());
                 let found = found.ok_or_else(|| missing("weight", &want.name))?;
                 same_type("weight", &want.name, &want.ty, &found.ty)?;
                 found.value.clone()
             }
-            Place::State(state) => {
+            BufferKind::State(state) => {
                 let want = &module.states[state as usize];
                 let found = operands.states.iter().find(|(given, _)| *given == want.name);
                 found.ok_or_else(|| missing("state", &want.name))?.1.clone()

@@ -6,7 +6,7 @@
 //! top are placed earlier, over and over, until the lower bound is met or a fixed amount of work is done.
 
 use super::plan::{ArenaPlan, Slot};
-use super::program::{Limits, Place, Program};
+use super::program::{BufferKind, Limits, Program};
 
 /// Comparisons of two buffers that the search for a better order may spend.
 const WORK: u64 = 30_000_000;
@@ -68,11 +68,13 @@ fn lifetimes(program: &Program, levels: &[Vec<usize>]) -> Vec<Item> {
     let mut items = Vec::new();
     for (index, (buffer, span)) in program.buffers.iter().zip(spans).enumerate() {
         let Some((first, last)) = span else { continue };
-        let (first, last) = match buffer.place {
-            Place::Arena => (first, last),
-            Place::Scratch { .. } => (0, levels.len() - 1),
-            Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => continue,
-            Place::Weight(_) | Place::Codebooks => continue,
+        let (first, last) = match buffer.kind {
+            BufferKind::Arena => (first, last),
+            BufferKind::Scratch { .. } => (0, levels.len() - 1),
+            BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::State(_) | BufferKind::Symbols => {
+                continue;
+            }
+            BufferKind::Weight(_) | BufferKind::Codebooks => continue,
         };
         items.push(Item { buffer: index, bytes: buffer.bytes, first, last });
     }

@@ -1,7 +1,7 @@
-//! Barriers: the command list with one barrier between levels, and the seams between runs.
+//! Barriers: the command list with one barrier between levels, and the boundaries between runs.
 
-use super::plan::{Command, Hazard, Reason, SeamReason, SeamSubject};
-use super::program::{Place, Program};
+use super::plan::{BoundaryReason, BoundarySubject, Command, Hazard, Reason};
+use super::program::{BufferKind, Program};
 
 /// The recording of `levels`. The reasons of a barrier are the edges between the two levels at its sides;
 /// edges over a longer distance pass several barriers and are no reason for any of them.
@@ -33,7 +33,7 @@ pub(super) fn commands(levels: &[Vec<usize>], edges: &[Reason]) -> Vec<Command> 
 ///
 /// The previous user of the same memory may be this plan's previous run or another executable, so the head
 /// does not rely on where in a run an access lies.
-pub(super) fn seams(program: &Program) -> (Vec<SeamReason>, Vec<SeamReason>) {
+pub(super) fn boundaries(program: &Program) -> (Vec<BoundaryReason>, Vec<BoundaryReason>) {
     let mut read = vec![false; program.buffers.len()];
     let mut written = vec![false; program.buffers.len()];
     for dispatch in &program.dispatches {
@@ -47,22 +47,24 @@ pub(super) fn seams(program: &Program) -> (Vec<SeamReason>, Vec<SeamReason>) {
     let mut head = Vec::new();
     let mut tail = Vec::new();
     for (index, buffer) in program.buffers.iter().enumerate() {
-        let (subject, sees_old) = match buffer.place {
+        let (subject, sees_old) = match buffer.kind {
             // A run reads only what it wrote itself there.
-            Place::Arena => (SeamSubject::Arena, false),
-            Place::Weight(_) | Place::Codebooks => continue,
-            Place::Scratch { .. } | Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => {
-                (SeamSubject::Buffer(index), true)
-            }
+            BufferKind::Arena => (BoundarySubject::Arena, false),
+            BufferKind::Weight(_) | BufferKind::Codebooks => continue,
+            BufferKind::Scratch { .. }
+            | BufferKind::Input(_)
+            | BufferKind::Output(_)
+            | BufferKind::State(_)
+            | BufferKind::Symbols => (BoundarySubject::Buffer(index), true),
         };
         if read[index] && sees_old {
-            head.push(SeamReason { subject, hazard: Hazard::WriteRead });
+            head.push(BoundaryReason { subject, hazard: Hazard::WriteRead });
         }
         if written[index] {
-            head.push(SeamReason { subject, hazard: Hazard::ReadWrite });
-            head.push(SeamReason { subject, hazard: Hazard::WriteWrite });
-            if matches!(buffer.place, Place::Output(_)) {
-                tail.push(SeamReason { subject, hazard: Hazard::WriteRead });
+            head.push(BoundaryReason { subject, hazard: Hazard::ReadWrite });
+            head.push(BoundaryReason { subject, hazard: Hazard::WriteWrite });
+            if matches!(buffer.kind, BufferKind::Output(_)) {
+                tail.push(BoundaryReason { subject, hazard: Hazard::WriteRead });
             }
         }
     }

@@ -9,7 +9,7 @@
 //! 4. Two dispatches between the same barriers never touch the same arena bytes if one writes, whatever
 //!    buffers those bytes belong to.
 //! 5. The plan may be replayed: in two runs, one after the other with the head barrier between, the rules
-//!    above hold across the seam. States, inputs and symbols may also come from other executables.
+//!    above hold across the boundary. States, inputs and symbols may also come from other executables.
 //! 6. What the host reads is covered by the tail barrier.
 //! 7. The figures it states (arena bytes, lower bounds) are true.
 
@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::plan::{Command, Hazard, Plan, SeamReason, SeamSubject};
-use super::program::{Access, Limits, Place, Program, ScheduleError};
+use super::plan::{BoundaryReason, BoundarySubject, Command, Hazard, Plan};
+use super::program::{Access, BufferKind, Limits, Program, ScheduleError};
 
 /// A rule that a plan breaks. Dispatches and buffers are indices in the program.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub enum Violation {
     #[error("the head barrier does not cover {subject:?} {hazard:?}")]
     HeadUncovered {
         /// Whose bytes.
-        subject: SeamSubject,
+        subject: BoundarySubject,
         /// The hazard with what ran before.
         hazard: Hazard,
     },
@@ -139,21 +139,21 @@ pub enum Violation {
 /// Checks every rule of this module's list.
 ///
 /// # Errors
-/// All violations found, in the order of the rules. If the program is not valid or rule 1 is broken, the
+/// All violations, in the order of the rules. If the program is not valid or rule 1 is broken, the
 /// others are not judged.
 pub fn check(program: &Program, plan: &Plan, limits: &Limits) -> Result<(), Vec<Violation>> {
     program.validate(limits).map_err(|error| vec![error.into()])?;
-    let mut found = Vec::new();
-    let Some(epochs) = epochs(program, plan, &mut found) else { return Err(found) };
-    check_levels(plan, &epochs, &mut found);
-    check_order(program, &epochs, &mut found);
+    let mut violations = Vec::new();
+    let Some(epochs) = epochs(program, plan, &mut violations) else { return Err(violations) };
+    check_levels(plan, &epochs, &mut violations);
+    check_order(program, &epochs, &mut violations);
     let spans = lifetimes(program, &epochs);
-    check_slots(program, plan, limits, &spans, &mut found);
-    check_sharing(program, plan, &spans, &mut found);
-    check_two_runs(program, plan, &epochs, &mut found);
-    check_seams(program, plan, &mut found);
-    check_figures(program, plan, &spans, &mut found);
-    if found.is_empty() { Ok(()) } else { Err(found) }
+    check_slots(program, plan, limits, &spans, &mut violations);
+    check_sharing(program, plan, &spans, &mut violations);
+    check_two_runs(program, plan, &epochs, &mut violations);
+    check_boundaries(program, plan, &mut violations);
+    check_figures(program, plan, &spans, &mut violations);
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
 /// The least number of barriers that any recording of `program` on one queue needs: the longest chain of
@@ -197,7 +197,7 @@ fn overlap(a: &Access, b: &Access) -> bool {
 }
 
 /// How many barriers stand before each dispatch. `None` if a dispatch is not recorded exactly once.
-fn epochs(program: &Program, plan: &Plan, found: &mut Vec<Violation>) -> Option<Vec<usize>> {
+fn epochs(program: &Program, plan: &Plan, violations: &mut Vec<Violation>) -> Option<Vec<usize>> {
     let mut times = vec![0; program.dispatches.len()];
     let mut epochs = vec![0; program.dispatches.len()];
     let mut epoch = 0;
@@ -209,20 +209,20 @@ fn epochs(program: &Program, plan: &Plan, found: &mut Vec<Violation>) -> Option<
                     *times += 1;
                     epochs[dispatch] = epoch;
                 }
-                None => found.push(Violation::UnknownDispatch { command, dispatch }),
+                None => violations.push(Violation::UnknownDispatch { command, dispatch }),
             },
         }
     }
     for (dispatch, &times) in times.iter().enumerate() {
         if times != 1 {
-            found.push(Violation::Recorded { dispatch, times });
+            violations.push(Violation::Recorded { dispatch, times });
         }
     }
-    found.is_empty().then_some(epochs)
+    violations.is_empty().then_some(epochs)
 }
 
 /// Rule 1, the levels.
-fn check_levels(plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
+fn check_levels(plan: &Plan, epochs: &[usize], violations: &mut Vec<Violation>) {
     let depth = epochs.iter().map(|epoch| epoch + 1).max().unwrap_or(0).max(plan.levels.len());
     let mut recorded = vec![BTreeSet::new(); depth];
     for (dispatch, &epoch) in epochs.iter().enumerate() {
@@ -232,13 +232,13 @@ fn check_levels(plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
         let stated = plan.levels.get(level).map(Vec::as_slice).unwrap_or_default();
         let same = stated.len() == recorded.len() && stated.iter().all(|d| recorded.contains(d));
         if !same || recorded.is_empty() {
-            found.push(Violation::LevelMismatch { level });
+            violations.push(Violation::LevelMismatch { level });
         }
     }
 }
 
 /// Rule 2: all pairs of accesses to one buffer.
-fn check_order(program: &Program, epochs: &[usize], found: &mut Vec<Violation>) {
+fn check_order(program: &Program, epochs: &[usize], violations: &mut Vec<Violation>) {
     let mut buffers: Vec<Vec<(usize, &Access, bool)>> = vec![Vec::new(); program.buffers.len()];
     for dispatch in 0..program.dispatches.len() {
         for (access, writes) in touches(program, dispatch) {
@@ -255,7 +255,7 @@ fn check_order(program: &Program, epochs: &[usize], found: &mut Vec<Violation>) 
                     && overlap(earlier, later)
                     && reported.insert((first, second))
                 {
-                    found.push(Violation::Unordered { first, second, buffer });
+                    violations.push(Violation::Unordered { first, second, buffer });
                 }
             }
         }
@@ -269,13 +269,15 @@ fn lifetimes(program: &Program, epochs: &[usize]) -> Vec<Option<(usize, usize)>>
     for (dispatch, &epoch) in epochs.iter().enumerate() {
         for (access, _) in touches(program, dispatch) {
             let span = &mut spans[access.buffer];
-            *span = match program.buffers[access.buffer].place {
-                Place::Arena => {
+            *span = match program.buffers[access.buffer].kind {
+                BufferKind::Arena => {
                     Some(span.map_or((epoch, epoch), |(from, to)| (from.min(epoch), to.max(epoch))))
                 }
-                Place::Scratch { .. } => Some((0, last)),
-                Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => None,
-                Place::Weight(_) | Place::Codebooks => None,
+                BufferKind::Scratch { .. } => Some((0, last)),
+                BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::State(_) | BufferKind::Symbols => {
+                    None
+                }
+                BufferKind::Weight(_) | BufferKind::Codebooks => None,
             };
         }
     }
@@ -288,24 +290,24 @@ fn check_slots(
     plan: &Plan,
     limits: &Limits,
     spans: &[Option<(usize, usize)>],
-    found: &mut Vec<Violation>,
+    violations: &mut Vec<Violation>,
 ) {
     for (window, &bytes) in plan.arena.windows.iter().enumerate() {
         if bytes > limits.max_buffer_bytes {
-            found.push(Violation::WindowTooLarge { window, bytes });
+            violations.push(Violation::WindowTooLarge { window, bytes });
         }
     }
     for (buffer, span) in spans.iter().enumerate() {
         let slot = plan.arena.slots.get(buffer).copied().flatten();
         if slot.is_some() != span.is_some() {
-            found.push(Violation::Slot { buffer, expected: span.is_some() });
+            violations.push(Violation::Slot { buffer, expected: span.is_some() });
         }
         let Some(slot) = slot else { continue };
         let end = slot.offset.checked_add(program.buffers[buffer].bytes);
         let window = plan.arena.windows.get(slot.window);
         let inside = matches!((end, window), (Some(end), Some(&bytes)) if end <= bytes);
         if !inside || slot.offset % limits.alignment != 0 {
-            found.push(Violation::Misplaced { buffer, window: slot.window, offset: slot.offset });
+            violations.push(Violation::Misplaced { buffer, window: slot.window, offset: slot.offset });
         }
     }
 }
@@ -315,7 +317,7 @@ fn check_sharing(
     program: &Program,
     plan: &Plan,
     spans: &[Option<(usize, usize)>],
-    found: &mut Vec<Violation>,
+    violations: &mut Vec<Violation>,
 ) {
     // (window, start, end, buffer) in the order of memory.
     let mut extents: Vec<(usize, u64, u64, usize)> = Vec::new();
@@ -334,7 +336,7 @@ fn check_sharing(
             let (Some(a_span), Some(b_span)) = (spans[a], spans[b]) else { continue };
             let level = a_span.0.max(b_span.0);
             if level <= a_span.1.min(b_span.1) {
-                found.push(Violation::Shared { first: a.min(b), second: a.max(b), level });
+                violations.push(Violation::Shared { first: a.min(b), second: a.max(b), level });
             }
         }
     }
@@ -361,7 +363,7 @@ struct Touch {
 
 /// Rules 4 and 5: the plan twice, one run after the other. Whatever is not separated by a barrier must not
 /// meet in physical memory.
-fn check_two_runs(program: &Program, plan: &Plan, epochs: &[usize], found: &mut Vec<Violation>) {
+fn check_two_runs(program: &Program, plan: &Plan, epochs: &[usize], violations: &mut Vec<Violation>) {
     let depth = epochs.iter().copied().max().unwrap_or(0);
     let second_run = if plan.head.is_empty() { depth } else { depth + 1 };
     let mut all: Vec<Touch> = Vec::new();
@@ -396,7 +398,7 @@ fn check_two_runs(program: &Program, plan: &Plan, epochs: &[usize], found: &mut 
             {
                 continue;
             }
-            found.push(if later.run == 0 {
+            violations.push(if later.run == 0 {
                 Violation::PhysicalConflict { first: earlier.dispatch, second: later.dispatch }
             } else {
                 Violation::UnorderedRuns { earlier: earlier.dispatch, later: later.dispatch }
@@ -405,9 +407,9 @@ fn check_two_runs(program: &Program, plan: &Plan, epochs: &[usize], found: &mut 
     }
 }
 
-/// Rules 5 and 6: what the seams must name. A seam is judged by what it lists, because the runtime may
+/// Rules 5 and 6: what the head and the tail must name. Each is judged by what it lists, because the runtime may
 /// narrow the barrier to that.
-fn check_seams(program: &Program, plan: &Plan, found: &mut Vec<Violation>) {
+fn check_boundaries(program: &Program, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut head = BTreeSet::new();
     let mut outputs = BTreeSet::new();
     for dispatch in 0..program.dispatches.len() {
@@ -415,43 +417,49 @@ fn check_seams(program: &Program, plan: &Plan, found: &mut Vec<Violation>) {
             if access.start == access.end {
                 continue;
             }
-            let buffer = SeamSubject::Buffer(access.buffer);
+            let buffer = BoundarySubject::Buffer(access.buffer);
             let overwritten = [Hazard::ReadWrite, Hazard::WriteWrite];
-            match (program.buffers[access.buffer].place, writes) {
+            match (program.buffers[access.buffer].kind, writes) {
                 // Nobody writes weights and codebooks, and a run sees only its own intermediates.
-                (Place::Weight(_) | Place::Codebooks, _) | (Place::Arena, false) => {}
-                (Place::Arena, true) => {
-                    head.extend(overwritten.map(|hazard| (SeamSubject::Arena, hazard)));
+                (BufferKind::Weight(_) | BufferKind::Codebooks, _) | (BufferKind::Arena, false) => {}
+                (BufferKind::Arena, true) => {
+                    head.extend(overwritten.map(|hazard| (BoundarySubject::Arena, hazard)));
                 }
                 (
-                    Place::Input(_)
-                    | Place::Output(_)
-                    | Place::State(_)
-                    | Place::Symbols
-                    | Place::Scratch { .. },
+                    BufferKind::Input(_)
+                    | BufferKind::Output(_)
+                    | BufferKind::State(_)
+                    | BufferKind::Symbols
+                    | BufferKind::Scratch { .. },
                     false,
                 ) => {
                     head.insert((buffer, Hazard::WriteRead));
                 }
-                (Place::Output(_), true) => {
+                (BufferKind::Output(_), true) => {
                     head.extend(overwritten.map(|hazard| (buffer, hazard)));
                     outputs.insert(access.buffer);
                 }
-                (Place::Input(_) | Place::State(_) | Place::Symbols | Place::Scratch { .. }, true) => {
+                (
+                    BufferKind::Input(_)
+                    | BufferKind::State(_)
+                    | BufferKind::Symbols
+                    | BufferKind::Scratch { .. },
+                    true,
+                ) => {
                     head.extend(overwritten.map(|hazard| (buffer, hazard)));
                 }
             }
         }
     }
     for (subject, hazard) in head {
-        if !plan.head.contains(&SeamReason { subject, hazard }) {
-            found.push(Violation::HeadUncovered { subject, hazard });
+        if !plan.head.contains(&BoundaryReason { subject, hazard }) {
+            violations.push(Violation::HeadUncovered { subject, hazard });
         }
     }
     for buffer in outputs {
-        let reason = SeamReason { subject: SeamSubject::Buffer(buffer), hazard: Hazard::WriteRead };
+        let reason = BoundaryReason { subject: BoundarySubject::Buffer(buffer), hazard: Hazard::WriteRead };
         if !plan.tail.contains(&reason) {
-            found.push(Violation::TailUncovered { buffer });
+            violations.push(Violation::TailUncovered { buffer });
         }
     }
 }
@@ -461,7 +469,7 @@ fn check_figures(
     program: &Program,
     plan: &Plan,
     spans: &[Option<(usize, usize)>],
-    found: &mut Vec<Violation>,
+    violations: &mut Vec<Violation>,
 ) {
     let depth = spans.iter().flatten().map(|span| span.1 + 1).max().unwrap_or(0);
     let mut live = vec![0u64; depth];
@@ -479,7 +487,7 @@ fn check_figures(
     ];
     for (what, stated, actual) in figures {
         if stated != actual {
-            found.push(Violation::Figure { what, stated, actual });
+            violations.push(Violation::Figure { what, stated, actual });
         }
     }
 }

@@ -14,7 +14,7 @@
 //!    to lower the peak of live bytes.
 //! 4. `arena`: offsets by liveness at the grain of levels. Two buffers share bytes only if the last level
 //!    of one lies before the first level of the other, so reuse never adds a barrier.
-//! 5. `barrier`: the command list, each barrier with its reasons, and the seams between runs.
+//! 5. `barrier`: the command list, each barrier with its reasons, and the boundaries between runs.
 //! 6. [`print`](mod@print): the plan as text.
 //!
 //! [`check`](mod@check) judges a plan and [`simulate`] executes one; neither shares code with the planner.
@@ -31,13 +31,13 @@ mod hazard;
 mod order;
 
 pub use check::{Violation, barriers_lower_bound, check};
-pub use plan::{ArenaPlan, Command, Hazard, Plan, Reason, SeamReason, SeamSubject, Slot};
-pub use program::{Access, Buffer, Dispatch, Limits, Place, Program, ScheduleError};
+pub use plan::{ArenaPlan, BoundaryReason, BoundarySubject, Command, Hazard, Plan, Reason, Slot};
+pub use program::{Access, Buffer, BufferKind, Dispatch, Limits, Program, ScheduleError};
 
 /// Plans `program`: levels, command order, barriers and arena offsets.
 ///
 /// The result is a pure function of the arguments. It is meant to be recorded once and replayed: the head
-/// seam orders a run after the previous one.
+/// barrier orders a run after the previous one.
 ///
 /// # Errors
 /// [`ScheduleError`] when the program or the limits are not valid, see [`Program::validate`].
@@ -47,7 +47,7 @@ pub fn plan(program: &Program, limits: &Limits) -> Result<Plan, ScheduleError> {
     let levels = order::levels(program, &edges);
     let arena = arena::allocate(program, &levels, limits);
     let commands = barrier::commands(&levels, &edges);
-    let (head, tail) = barrier::seams(program);
+    let (head, tail) = barrier::boundaries(program);
     let barriers_lower_bound = check::barriers_lower_bound(program);
     Ok(Plan { levels, commands, head, tail, arena, barriers_lower_bound })
 }

@@ -8,7 +8,7 @@
 //! the bytes times levels get fewer.
 
 use super::plan::Reason;
-use super::program::{Place, Program};
+use super::program::{BufferKind, Program};
 
 /// Visits of levels, dispatches and buffers that all searches together may spend. Keeps planning of
 /// thousands of dispatches well under a second; smaller programs converge long before.
@@ -90,7 +90,7 @@ impl DispatchGraph {
             let accesses = dispatch.reads.iter().chain(&dispatch.writes);
             let mut buffers: Vec<usize> = accesses
                 .map(|access| access.buffer)
-                .filter(|&buffer| program.buffers[buffer].place == Place::Arena)
+                .filter(|&buffer| program.buffers[buffer].kind == BufferKind::Arena)
                 .collect();
             buffers.sort_unstable();
             buffers.dedup();

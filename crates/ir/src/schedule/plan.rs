@@ -1,4 +1,4 @@
-//! What the planner returns: levels, commands, seams and the arena.
+//! What the planner returns: levels, commands, boundaries between runs and the arena.
 
 /// Why two accesses of the same bytes must stay in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,10 +37,10 @@ pub enum Command {
     },
 }
 
-/// What a seam between runs orders.
+/// What the barrier at the head or tail of a run orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SeamSubject {
-    /// All [`Place::Arena`](super::Place::Arena) buffers: a run overwrites the bytes of the one before.
+pub enum BoundarySubject {
+    /// All [`BufferKind::Arena`](super::BufferKind::Arena) buffers: a run overwrites the bytes of the one before.
     Arena,
     /// One buffer that outlives the run, an index in [`Program::buffers`](super::Program::buffers).
     Buffer(usize),
@@ -48,9 +48,9 @@ pub enum SeamSubject {
 
 /// One reason for the barrier at the head or at the tail of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SeamReason {
+pub struct BoundaryReason {
     /// Whose bytes.
-    pub subject: SeamSubject,
+    pub subject: BoundarySubject,
     /// What would go wrong. At the tail always [`Hazard::WriteRead`], the reader being the host.
     pub hazard: Hazard,
 }
@@ -85,15 +85,15 @@ pub struct Plan {
     /// The dispatches of each level, which run side by side. Level `i` is the `i`-th run of dispatches
     /// between barriers of `commands`.
     pub levels: Vec<Vec<usize>>,
-    /// The recording between the seams. One barrier stands between every two levels.
+    /// The recording between the head and the tail. One barrier stands between every two levels.
     pub commands: Vec<Command>,
     /// What the barrier before the first command must cover: the previous run, and other executables that
     /// share states, inputs or symbols. Empty if no such barrier is needed. Host writes made before the
     /// submission need nothing.
-    pub head: Vec<SeamReason>,
+    pub head: Vec<BoundaryReason>,
     /// What the barrier after the last command must cover: outputs that the host, or the copy that fetches
     /// them, reads. Empty if no such barrier is needed.
-    pub tail: Vec<SeamReason>,
+    pub tail: Vec<BoundaryReason>,
     /// Offsets of the intermediates.
     pub arena: ArenaPlan,
     /// The longest chain of hazards over logical buffers, minus one: what [`Plan::barriers`] cannot go

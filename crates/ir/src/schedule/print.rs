@@ -15,8 +15,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::plan::{Command, Hazard, Plan, Reason, SeamReason, SeamSubject};
-use super::program::{Access, Place, Program};
+use super::plan::{BoundaryReason, BoundarySubject, Command, Hazard, Plan, Reason};
+use super::program::{Access, BufferKind, Program};
 
 /// A [`Plan`] with the names of its program, ready to print.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Display for Hazard {
 impl Display for PlanText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.summary(f)?;
-        self.seam(f, "head", &self.plan.head)?;
+        self.boundary(f, "head", &self.plan.head)?;
         let mut level = 0;
         for (index, command) in self.plan.commands.iter().enumerate() {
             if index == 0 || matches!(self.plan.commands[index - 1], Command::Barrier { .. }) {
@@ -57,7 +57,7 @@ impl Display for PlanText<'_> {
                 Command::Barrier { reasons } => self.barrier(f, reasons)?,
             }
         }
-        self.seam(f, "tail", &self.plan.tail)
+        self.boundary(f, "tail", &self.plan.tail)
     }
 }
 
@@ -105,8 +105,8 @@ impl PlanText<'_> {
         };
         self.name(f, access.buffer)?;
         let mut base = 0;
-        match buffer.place {
-            Place::Arena | Place::Scratch { .. } => {
+        match buffer.kind {
+            BufferKind::Arena | BufferKind::Scratch { .. } => {
                 match self.plan.arena.slots.get(access.buffer).copied().flatten() {
                     Some(slot) => {
                         base = slot.offset;
@@ -115,12 +115,12 @@ impl PlanText<'_> {
                     None => f.write_str(" [nowhere ")?,
                 }
             }
-            Place::Input(number) => write!(f, " [in{number} ")?,
-            Place::Output(number) => write!(f, " [out{number} ")?,
-            Place::Weight(number) => write!(f, " [weight{number} ")?,
-            Place::State(number) => write!(f, " [state{number} ")?,
-            Place::Symbols => f.write_str(" [symbols ")?,
-            Place::Codebooks => f.write_str(" [codebooks ")?,
+            BufferKind::Input(number) => write!(f, " [in{number} ")?,
+            BufferKind::Output(number) => write!(f, " [out{number} ")?,
+            BufferKind::Weight(number) => write!(f, " [weight{number} ")?,
+            BufferKind::State(number) => write!(f, " [state{number} ")?,
+            BufferKind::Symbols => f.write_str(" [symbols ")?,
+            BufferKind::Codebooks => f.write_str(" [codebooks ")?,
         }
         write!(f, "{}..{}]", base.saturating_add(access.start), base.saturating_add(access.end))
     }
@@ -140,7 +140,7 @@ impl PlanText<'_> {
         writeln!(f)
     }
 
-    fn seam(&self, f: &mut Formatter<'_>, label: &str, reasons: &[SeamReason]) -> fmt::Result {
+    fn boundary(&self, f: &mut Formatter<'_>, label: &str, reasons: &[BoundaryReason]) -> fmt::Result {
         if reasons.is_empty() {
             return Ok(());
         }
@@ -150,8 +150,8 @@ impl PlanText<'_> {
             if previous != Some(reason.subject) {
                 f.write_str(if previous.is_some() { ", " } else { " " })?;
                 match reason.subject {
-                    SeamSubject::Arena => f.write_str("arena")?,
-                    SeamSubject::Buffer(buffer) => self.name(f, buffer)?,
+                    BoundarySubject::Arena => f.write_str("arena")?,
+                    BoundarySubject::Buffer(buffer) => self.name(f, buffer)?,
                 }
                 previous = Some(reason.subject);
             }

@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-/// Where the bytes of a [`Buffer`] live. Only [`Place::Arena`] and [`Place::Scratch`] get offsets from the
+/// What a [`Buffer`] is, and so who owns its bytes. Only [`BufferKind::Arena`] and [`BufferKind::Scratch`] get offsets from the
 /// planner; the rest is bound by whoever owns it, and each is a memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum BufferKind {
     /// An intermediate of one run: written before it is read, of no value once the run is over.
     Arena,
     /// Kernel scratch with an initial value (split counters). It lies in the arena but shares bytes with
@@ -29,13 +29,15 @@ pub enum Place {
     Codebooks,
 }
 
-impl Place {
-    /// Whether the planner assigns offsets to buffers of this place.
+impl BufferKind {
+    /// Whether the planner assigns offsets to buffers of this kind.
     pub fn is_in_arena(self) -> bool {
         match self {
-            Place::Arena | Place::Scratch { .. } => true,
-            Place::Input(_) | Place::Output(_) | Place::State(_) | Place::Symbols => false,
-            Place::Weight(_) | Place::Codebooks => false,
+            BufferKind::Arena | BufferKind::Scratch { .. } => true,
+            BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::State(_) | BufferKind::Symbols => {
+                false
+            }
+            BufferKind::Weight(_) | BufferKind::Codebooks => false,
         }
     }
 }
@@ -47,8 +49,8 @@ pub struct Buffer {
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
-    /// Where it lives.
-    pub place: Place,
+    /// What it is.
+    pub kind: BufferKind,
 }
 
 /// A byte range `start..end` of one buffer. An empty range conflicts with nothing.
@@ -78,7 +80,7 @@ pub struct Dispatch {
 /// that every plan must keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// The memories. No two may have the same place, those in the arena excepted.
+    /// The memories. No two may have the same kind, those in the arena excepted.
     pub buffers: Vec<Buffer>,
     /// The launches, in a valid order.
     pub dispatches: Vec<Dispatch>,
@@ -124,24 +126,24 @@ pub enum ScheduleError {
         bytes: u64,
     },
     /// Two buffers that claim the same memory; their hazards could not be seen.
-    #[error("buffers {first} and {second} are both {place:?}")]
+    #[error("buffers {first} and {second} are both {kind:?}")]
     DuplicatePlace {
         /// The name of the first.
         first: String,
         /// The name of the second.
         second: String,
-        /// The place of both.
-        place: Place,
+        /// The kind of both.
+        kind: BufferKind,
     },
     /// A dispatch writes an input or a weight.
-    #[error("dispatch {dispatch} writes {buffer}, which is read only ({place:?})")]
+    #[error("dispatch {dispatch} writes {buffer}, which is read only ({kind:?})")]
     WriteToReadOnly {
         /// The dispatch's name.
         dispatch: String,
         /// The buffer's name.
         buffer: String,
-        /// Its place.
-        place: Place,
+        /// Its kind.
+        kind: BufferKind,
     },
     /// An intermediate is read where no earlier dispatch wrote it.
     #[error("dispatch {dispatch} reads bytes {start}..{end} of {buffer} before they are written")]
@@ -190,7 +192,7 @@ impl Program {
             }
             for read in &dispatch.reads {
                 let buffer = &self.buffers[read.buffer];
-                if buffer.place == Place::Arena && !covers(&written[read.buffer], read.start, read.end) {
+                if buffer.kind == BufferKind::Arena && !covers(&written[read.buffer], read.start, read.end) {
                     return Err(ScheduleError::ReadBeforeWrite {
                         dispatch: dispatch.name.clone(),
                         buffer: buffer.name.clone(),
@@ -201,16 +203,19 @@ impl Program {
             }
             for write in &dispatch.writes {
                 let buffer = &self.buffers[write.buffer];
-                match buffer.place {
-                    Place::Arena => cover(&mut written[write.buffer], write.start, write.end),
-                    Place::Input(_) | Place::Weight(_) | Place::Codebooks => {
+                match buffer.kind {
+                    BufferKind::Arena => cover(&mut written[write.buffer], write.start, write.end),
+                    BufferKind::Input(_) | BufferKind::Weight(_) | BufferKind::Codebooks => {
                         return Err(ScheduleError::WriteToReadOnly {
                             dispatch: dispatch.name.clone(),
                             buffer: buffer.name.clone(),
-                            place: buffer.place,
+                            kind: buffer.kind,
                         });
                     }
-                    Place::Scratch { .. } | Place::Output(_) | Place::State(_) | Place::Symbols => {}
+                    BufferKind::Scratch { .. }
+                    | BufferKind::Output(_)
+                    | BufferKind::State(_)
+                    | BufferKind::Symbols => {}
                 }
             }
         }
@@ -221,12 +226,12 @@ impl Program {
         let mut owner = std::collections::BTreeMap::new();
         let mut total = 0u64;
         for buffer in &self.buffers {
-            if !buffer.place.is_in_arena() {
-                if let Some(first) = owner.insert(buffer.place, buffer) {
+            if !buffer.kind.is_in_arena() {
+                if let Some(first) = owner.insert(buffer.kind, buffer) {
                     return Err(ScheduleError::DuplicatePlace {
                         first: first.name.clone(),
                         second: buffer.name.clone(),
-                        place: buffer.place,
+                        kind: buffer.kind,
                     });
                 }
                 continue;

@@ -11,8 +11,8 @@
 
 use thiserror::Error;
 
-use super::plan::{Command, Hazard, Plan, SeamSubject};
-use super::program::{Access, Place, Program};
+use super::plan::{BoundarySubject, Command, Hazard, Plan};
+use super::program::{Access, BufferKind, Program};
 
 /// What a dispatch does: `(dispatch, reads, writes)`.
 pub type Kernel<'a> = dyn FnMut(usize, &[Vec<u8>], &mut [Vec<u8>]) + 'a;
@@ -71,14 +71,14 @@ impl Device {
     /// [`SimulateError::OutsideMemory`] if scratch does not lie in the arena.
     pub fn new(program: &Program, plan: &Plan, seed: u64) -> Result<Self, SimulateError> {
         let mut random = Random(seed);
-        let outside = |buffer: &super::Buffer| match buffer.place {
-            Place::Arena | Place::Scratch { .. } => Vec::new(),
-            Place::Input(_)
-            | Place::Output(_)
-            | Place::Weight(_)
-            | Place::State(_)
-            | Place::Symbols
-            | Place::Codebooks => vec![0; buffer.bytes as usize],
+        let outside = |buffer: &super::Buffer| match buffer.kind {
+            BufferKind::Arena | BufferKind::Scratch { .. } => Vec::new(),
+            BufferKind::Input(_)
+            | BufferKind::Output(_)
+            | BufferKind::Weight(_)
+            | BufferKind::State(_)
+            | BufferKind::Symbols
+            | BufferKind::Codebooks => vec![0; buffer.bytes as usize],
         };
         let buffers: Vec<Vec<u8>> = program.buffers.iter().map(outside).collect();
         let windows = plan.arena.windows.iter().map(|&bytes| random.noise(bytes as usize)).collect();
@@ -86,7 +86,7 @@ impl Device {
         let slots = slots.map(|slot| slot.map(|slot| (slot.window, slot.offset as usize))).collect();
         let mut device = Device { host: buffers.clone(), buffers, windows, slots };
         for (index, buffer) in program.buffers.iter().enumerate() {
-            if let (Place::Scratch { fill }, Some(Some(_))) = (buffer.place, device.slots.get(index)) {
+            if let (BufferKind::Scratch { fill }, Some(Some(_))) = (buffer.kind, device.slots.get(index)) {
                 let range = Access { buffer: index, start: 0, end: buffer.bytes };
                 device.bytes_mut(&range)?.copy_from_slice(&filled(fill, buffer.bytes));
             }
@@ -168,20 +168,19 @@ pub fn replay(
     let before_tail = device.buffers.clone();
     commit(program, device, &mut pending, &mut random)?;
     for (index, buffer) in program.buffers.iter().enumerate() {
-        let covered = plan
-            .tail
-            .iter()
-            .any(|reason| reason.subject == SeamSubject::Buffer(index) && reason.hazard == Hazard::WriteRead);
-        let visible = match buffer.place {
-            Place::Output(_) if !covered => &before_tail[index],
-            Place::Output(_)
-            | Place::Arena
-            | Place::Scratch { .. }
-            | Place::Input(_)
-            | Place::Weight(_)
-            | Place::State(_)
-            | Place::Symbols
-            | Place::Codebooks => &device.buffers[index],
+        let covered = plan.tail.iter().any(|reason| {
+            reason.subject == BoundarySubject::Buffer(index) && reason.hazard == Hazard::WriteRead
+        });
+        let visible = match buffer.kind {
+            BufferKind::Output(_) if !covered => &before_tail[index],
+            BufferKind::Output(_)
+            | BufferKind::Arena
+            | BufferKind::Scratch { .. }
+            | BufferKind::Input(_)
+            | BufferKind::Weight(_)
+            | BufferKind::State(_)
+            | BufferKind::Symbols
+            | BufferKind::Codebooks => &device.buffers[index],
         };
         device.host[index].clone_from(visible);
     }
@@ -226,15 +225,15 @@ pub fn run_sequential(
 
 /// One memory per buffer for [`run_sequential`]: zeros, and the fill of scratch.
 pub fn sequential_memory(program: &Program) -> Vec<Vec<u8>> {
-    let memory = |buffer: &super::Buffer| match buffer.place {
-        Place::Scratch { fill } => filled(fill, buffer.bytes),
-        Place::Arena
-        | Place::Input(_)
-        | Place::Output(_)
-        | Place::Weight(_)
-        | Place::State(_)
-        | Place::Symbols
-        | Place::Codebooks => vec![0; buffer.bytes as usize],
+    let memory = |buffer: &super::Buffer| match buffer.kind {
+        BufferKind::Scratch { fill } => filled(fill, buffer.bytes),
+        BufferKind::Arena
+        | BufferKind::Input(_)
+        | BufferKind::Output(_)
+        | BufferKind::Weight(_)
+        | BufferKind::State(_)
+        | BufferKind::Symbols
+        | BufferKind::Codebooks => vec![0; buffer.bytes as usize],
     };
     program.buffers.iter().map(memory).collect()
 }

@@ -1,7 +1,7 @@
 //! Random programs and hashing kernels for the schedule tests.
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several test targets, each using a part")]
 
-use tallow_ir::schedule::{Access, Buffer, Dispatch, Limits, Place, Program};
+use tallow_ir::schedule::{Access, Buffer, BufferKind, Dispatch, Limits, Program};
 
 /// Limits that never bind.
 pub const ROOMY: Limits = Limits { alignment: 1, max_buffer_bytes: u64::MAX };
@@ -32,8 +32,8 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-pub fn buffer(program: &mut Program, name: impl Into<String>, bytes: u64, place: Place) -> usize {
-    program.buffers.push(Buffer { name: name.into(), bytes, place });
+pub fn buffer(program: &mut Program, name: impl Into<String>, bytes: u64, kind: BufferKind) -> usize {
+    program.buffers.push(Buffer { name: name.into(), bytes, kind });
     program.buffers.len() - 1
 }
 
@@ -82,11 +82,11 @@ pub fn random_program(random: &mut Random, count: usize, style: Style) -> Progra
     let sizes = [4, 8, 12, 16, 24, 40, 64];
     let size = |random: &mut Random| sizes[random.below(sizes.len())];
     let mut readable = vec![
-        buffer(&mut p, "x", 16, Place::Input(0)),
-        buffer(&mut p, "w", 24, Place::Weight(0)),
-        buffer(&mut p, "cache", 32, Place::State(0)),
-        buffer(&mut p, "sym", 8, Place::Symbols),
-        buffer(&mut p, "counter", 8, Place::Scratch { fill: 7 }),
+        buffer(&mut p, "x", 16, BufferKind::Input(0)),
+        buffer(&mut p, "w", 24, BufferKind::Weight(0)),
+        buffer(&mut p, "cache", 32, BufferKind::State(0)),
+        buffer(&mut p, "sym", 8, BufferKind::Symbols),
+        buffer(&mut p, "counter", 8, BufferKind::Scratch { fill: 7 }),
     ];
     let (state, symbols, scratch) = (2, 3, 4);
     if style == Style::EveryByteMatters {
@@ -119,13 +119,13 @@ pub fn random_program(random: &mut Random, count: usize, style: Style) -> Progra
             _ => {
                 for name in ["t", "u"].into_iter().take(1 + usize::from(random.once_in(4))) {
                     let bytes = size(random);
-                    let new = buffer(&mut p, format!("{name}{index}"), bytes, Place::Arena);
+                    let new = buffer(&mut p, format!("{name}{index}"), bytes, BufferKind::Arena);
                     writes.push(whole(&p, new));
                 }
             }
         }
         for write in &writes {
-            if p.buffers[write.buffer].place == Place::Arena && !arena.contains(&write.buffer) {
+            if p.buffers[write.buffer].kind == BufferKind::Arena && !arena.contains(&write.buffer) {
                 arena.push(write.buffer);
             } else if style == Style::EveryByteMatters {
                 reads.push(*write);
@@ -137,7 +137,7 @@ pub fn random_program(random: &mut Random, count: usize, style: Style) -> Progra
     }
     if style == Style::EveryByteMatters {
         for (number, &from) in arena.iter().enumerate() {
-            let out = buffer(&mut p, format!("out{number}"), 8, Place::Output(number as u32));
+            let out = buffer(&mut p, format!("out{number}"), 8, BufferKind::Output(number as u32));
             dispatch(&mut p, format!("copy{number}"), &[from], &[out]);
         }
     }
@@ -165,41 +165,41 @@ pub fn hash_kernel(dispatch: usize, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
 /// of this `width`, `ff` and `rows` (1 row decodes, more prefill).
 pub fn decoder(layers: usize, width: u64, ff: u64, rows: u64) -> Program {
     let mut p = Program::default();
-    let symbols = buffer(&mut p, "symbols", 256, Place::Symbols);
-    let tokens = buffer(&mut p, "tokens", 4 * rows, Place::Input(0));
-    let embedding = buffer(&mut p, "embedding", 1 << 20, Place::Weight(0));
-    let mut hidden = buffer(&mut p, "hidden", 4 * width * rows, Place::Arena);
+    let symbols = buffer(&mut p, "symbols", 256, BufferKind::Symbols);
+    let tokens = buffer(&mut p, "tokens", 4 * rows, BufferKind::Input(0));
+    let embedding = buffer(&mut p, "embedding", 1 << 20, BufferKind::Weight(0));
+    let mut hidden = buffer(&mut p, "hidden", 4 * width * rows, BufferKind::Arena);
     dispatch(&mut p, "embed", &[symbols, tokens, embedding], &[hidden]);
     let kv = width / 4;
     for layer in 0..layers {
         let name = |what: &str| format!("l{layer}.{what}");
         let weight = |p: &mut Program, what: &str, number: usize| {
-            buffer(p, name(what), 1 << 20, Place::Weight((1 + 4 * layer + number) as u32))
+            buffer(p, name(what), 1 << 20, BufferKind::Weight((1 + 4 * layer + number) as u32))
         };
         let qkv_weight = weight(&mut p, "qkv_w", 0);
         let o_weight = weight(&mut p, "o_w", 1);
         let up_weight = weight(&mut p, "up_w", 2);
         let down_weight = weight(&mut p, "down_w", 3);
-        let k_cache = buffer(&mut p, name("k_cache"), 2048 * kv * 2, Place::State(2 * layer as u32));
-        let v_cache = buffer(&mut p, name("v_cache"), 2048 * kv * 2, Place::State(2 * layer as u32 + 1));
-        let q = buffer(&mut p, name("q"), 4 * width * rows, Place::Arena);
+        let k_cache = buffer(&mut p, name("k_cache"), 2048 * kv * 2, BufferKind::State(2 * layer as u32));
+        let v_cache = buffer(&mut p, name("v_cache"), 2048 * kv * 2, BufferKind::State(2 * layer as u32 + 1));
+        let q = buffer(&mut p, name("q"), 4 * width * rows, BufferKind::Arena);
         dispatch(&mut p, name("q"), &[symbols, hidden, qkv_weight], &[q]);
         dispatch(&mut p, name("kv"), &[symbols, hidden, qkv_weight], &[k_cache, v_cache]);
-        let partial = buffer(&mut p, name("partial"), 4 * 4 * width * rows, Place::Arena);
+        let partial = buffer(&mut p, name("partial"), 4 * 4 * width * rows, BufferKind::Arena);
         dispatch(&mut p, name("attend"), &[symbols, q, k_cache, v_cache], &[partial]);
-        let attended = buffer(&mut p, name("attended"), 4 * width * rows, Place::Arena);
+        let attended = buffer(&mut p, name("attended"), 4 * width * rows, BufferKind::Arena);
         dispatch(&mut p, name("combine"), &[symbols, partial], &[attended]);
-        let after = buffer(&mut p, name("after_attention"), 4 * width * rows, Place::Arena);
+        let after = buffer(&mut p, name("after_attention"), 4 * width * rows, BufferKind::Arena);
         dispatch(&mut p, name("o"), &[attended, o_weight, hidden], &[after]);
-        let gated = buffer(&mut p, name("gated"), 4 * ff * rows, Place::Arena);
+        let gated = buffer(&mut p, name("gated"), 4 * ff * rows, BufferKind::Arena);
         dispatch(&mut p, name("up"), &[after, up_weight], &[gated]);
-        hidden = buffer(&mut p, name("hidden"), 4 * width * rows, Place::Arena);
+        hidden = buffer(&mut p, name("hidden"), 4 * width * rows, BufferKind::Arena);
         dispatch(&mut p, name("down"), &[gated, down_weight, after], &[hidden]);
     }
-    let head = buffer(&mut p, "head_w", 1 << 20, Place::Weight(u32::MAX));
-    let logits = buffer(&mut p, "logits", 4 * 32000, Place::Output(0));
+    let head = buffer(&mut p, "head_w", 1 << 20, BufferKind::Weight(u32::MAX));
+    let logits = buffer(&mut p, "logits", 4 * 32000, BufferKind::Output(0));
     dispatch(&mut p, "head", &[hidden, head], &[logits]);
-    let token = buffer(&mut p, "token", 4, Place::Output(1));
+    let token = buffer(&mut p, "token", 4, BufferKind::Output(1));
     dispatch(&mut p, "sample", &[logits], &[token]);
     p
 }
