@@ -35,8 +35,8 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// Adjacent weights that are always unpacked completely, in one or two steps.
-    pub fn run(self) -> i64 {
+    /// Adjacent weights whose packed bytes no other weights share. K is a multiple of it.
+    pub fn granularity(self) -> i64 {
         match self {
             Packing::Scale | Packing::Offset | Packing::Halves => BLOCK,
             Packing::Pairs => 2 * BLOCK,
@@ -80,7 +80,7 @@ pub fn has_instructions(caps: &DeviceCaps) -> bool {
         && caps.scheduled_subgroup_size().is_power_of_two()
 }
 
-/// The weights of a matmul's right operand, if it reads them along K in complete [runs](Packing::run).
+/// The weights of a matmul's right operand, if it reads them along K in multiples of [`Packing::granularity`].
 pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
     weights_of(graph, graph.node(matmul).operands[1])
 }
@@ -88,10 +88,10 @@ pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
 fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
     let leaf = vectors_along_k(graph, rhs, BLOCK)?;
     let DType::Block(format) = graph.ty(leaf).dtype else { return None };
-    let run = packing(format)?.run();
+    let granularity = packing(format)?.granularity();
     let shape = &graph.ty(rhs).shape;
-    let is_multiple_of_run = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % run == 0);
-    (is_multiple_of_run && vectors_along_k(graph, rhs, run).is_some()).then_some((leaf, format))
+    let is_multiple = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % granularity == 0);
+    (is_multiple && vectors_along_k(graph, rhs, granularity).is_some()).then_some((leaf, format))
 }
 
 /// The param with the quantized blocks of a matmul's left operand, in row order, if another kernel quantized it.

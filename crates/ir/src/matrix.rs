@@ -17,28 +17,28 @@ use crate::rewrite::rebuild;
 
 /// Supported cooperative matrix sizes (m = n = k), preferred first. Mesa's software device has the smaller one, which
 /// allows tests.
-const SIDES: [u32; 2] = [16, 8];
+const COOPMAT_SIZES: [u32; 2] = [16, 8];
 
 /// Elements along K that kernels load as one vector.
 const K_VECTOR: i64 = 8;
 
 /// The m = n = k of the device's f16 x f16 -> f32 cooperative matrices. `None` if the device lacks them, or other
 /// features that the kernels need.
-pub fn side(caps: &DeviceCaps) -> Option<u32> {
-    let has = |side: &u32| {
+pub fn coopmat_size(caps: &DeviceCaps) -> Option<u32> {
+    let has = |size: &u32| {
         let is_f16_square = |s: &MatrixShape| {
-            (s.m, s.n, s.k) == (*side, *side, *side)
+            (s.m, s.n, s.k) == (*size, *size, *size)
                 && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
         };
         caps.cooperative_matrix.iter().any(is_f16_square)
     };
     let has_features = caps.f16 && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
-    SIDES.into_iter().find(|side| has_features && has(side))
+    COOPMAT_SIZES.into_iter().find(|size| has_features && has(size))
 }
 
 /// Whether the device supports the f16 x f16 -> f32 cooperative matrix kernels.
 pub fn has_instructions(caps: &DeviceCaps) -> bool {
-    side(caps).is_some()
+    coopmat_size(caps).is_some()
 }
 
 /// Whether every element of `value` is exact in f16.

@@ -339,7 +339,7 @@ fn attention_of_many_queries_matches_the_interpreter() {
 #[test]
 fn attention_of_very_many_queries_matches_the_interpreter() {
     let Some(device) = device() else { return };
-    if device.caps().is_some_and(|caps| matrix::side(caps) == Some(16)) && !is_software(&device) {
+    if device.caps().is_some_and(|caps| matrix::coopmat_size(caps) == Some(16)) && !is_software(&device) {
         let shapes = [[128, 2, 200, 70, 64, 32], [64, 64, 400, 48, 16, 96], [32, 8, 801, 50, 128, 128]];
         checked(attentions(&shapes).into_iter().chain([prefill(256)]));
     }

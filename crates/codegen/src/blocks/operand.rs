@@ -89,7 +89,7 @@ pub(crate) fn load_vector(
 }
 
 /// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`. `base` is a
-/// multiple of the format's run of 32 or 64 elements; a run is then unpacked to bytes at once.
+/// multiple of the format's [granularity](dot::Packing::granularity).
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,
@@ -97,7 +97,7 @@ pub(crate) fn packed(
     at: &[Index],
     k: AtomId,
 ) -> Option<(usize, Index)> {
-    let (leaf, base) = neighbours(e.body, value, at, k, dot::packing(format)?.run(), &mut e.atoms)?;
+    let (leaf, base) = neighbours(e.body, value, at, k, dot::packing(format)?.granularity(), &mut e.atoms)?;
     let Op::Param { index, .. } = e.body.op(leaf) else { return None };
     let buffer = e.param(*index);
     e.buffers[buffer].packed = true;
@@ -219,7 +219,7 @@ fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
     Some((template, None))
 }
 
-/// Words that hold one packed run of any weight that the kernel unpacks to bytes: the maximum over its buffers.
+/// Words that hold one packed group of any weight that the kernel unpacks to bytes: the maximum over its buffers.
 pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     let words = |dtype: DType| match dtype {
         DType::Block(format) => words_of(format),
@@ -228,16 +228,16 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     e.buffers.iter().filter(|b| b.packed).map(|b| words(b.dtype)).max().unwrap_or(0)
 }
 
-/// Words that hold one packed run of a format.
+/// Words that hold one packed group ([`dot::Packing::elements`]) of a format.
 pub(crate) fn words_of(format: Format) -> u32 {
     packed_row(format).map_or(0, |row| row.words)
 }
 
 /// How elements of a format are unpacked to bytes.
 struct PackedRow {
-    /// The template of the functions that fetch and unpack a run.
+    /// The template of the functions that fetch and unpack a group.
     template: &'static str,
-    /// Words of a packed run.
+    /// Words of a packed group.
     words: u32,
     /// Whether some words are fetched in pairs; the others are fetched in fours.
     pairs: bool,

@@ -25,7 +25,7 @@ const LANES: usize = 32;
 
 /// Whether the device has 16x16 matrices and 32-wide subgroups, for which kernels assume a layout.
 fn wanted(caps: &DeviceCaps) -> bool {
-    matrix::side(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
+    matrix::coopmat_size(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
 }
 
 /// The value of [`DeviceCaps::coopmat_fragment_layout`]; false if the check fails to run.

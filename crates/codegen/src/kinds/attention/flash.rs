@@ -163,7 +163,7 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let (Some(d), Some(width)) = (width(a.d), width(a.width)) else { return false };
     let caps = e.caps;
     let [_, words] = FlashTile::SMALL.words(Epilogue::Shared, d as u32, width as u32);
-    matrix::side(caps) == Some(SIDE)
+    matrix::coopmat_size(caps) == Some(SIDE)
         && caps.subgroup_shuffle
         && caps.scheduled_subgroup_size() == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES

@@ -64,7 +64,7 @@ fn of_side(side: u32, caps: &DeviceCaps) -> Fragments {
 
 /// The side of a fragment. The default is never used: without cooperative matrices, this kind is not selected.
 fn matrix_side(caps: &DeviceCaps) -> u32 {
-    matrix::side(caps).unwrap_or(16)
+    matrix::coopmat_size(caps).unwrap_or(16)
 }
 
 /// Tile sides, for subgroups of 4 x 4 or 2 x 2 fragments.
