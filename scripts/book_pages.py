@@ -8,6 +8,7 @@ import json
 import posixpath
 import re
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 INCLUDE = re.compile(r"\s*\{\{#include ([^}]+)\}\}\s*")
@@ -41,11 +42,14 @@ def rewrite(text, file, page, pages):
             relative = posixpath.relpath(pages[path], posixpath.dirname(page) or ".")
             return f"[{label}]({relative}{fragment})"
         if path in ("docs/decisions", "docs/experiments"):
-            return f"[{label}]({posixpath.relpath(path[5:] + '/README.md', posixpath.dirname(page) or '.')})"
+            return f"[{label}]({posixpath.relpath(path[5:] + '/index.md', posixpath.dirname(page) or '.')})"
         return label if label == path else f"{label} (`{path}`)"
 
     parts = re.split(r"(^```.*?^```[^\n]*$|`[^`\n]*`)", text, flags=re.M | re.S)
-    return "".join(part if i % 2 else LINK.sub(link, part) for i, part in enumerate(parts))
+    # mdBook's highlighter does not know GLSL.
+    code = (re.sub("^```glsl", "```cpp", part) for part in parts[1::2])
+    prose = (LINK.sub(link, part) for part in parts[::2])
+    return "".join(part for pair in zip_longest(prose, code, fillvalue="") for part in pair)
 
 
 def main():
@@ -53,7 +57,8 @@ def main():
         sys.exit(0)
     _, book = json.load(sys.stdin)
     found = list(chapters(book.get("items", book.get("sections"))))
-    pages = {source(c): c["path"] for c in found if c["path"]}
+    # A page may be linked by its file in docs/ or by the file that it includes.
+    pages = {f: c["path"] for c in found if c["path"] for f in ("docs/" + c["source_path"], source(c))}
     for chapter in (c for c in found if c["path"]):
         file = source(chapter)
         text = (ROOT / file).read_text(encoding="utf-8") if INCLUDE.fullmatch(chapter["content"]) else chapter["content"]
