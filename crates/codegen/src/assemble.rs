@@ -26,7 +26,7 @@ pub(crate) struct Parts {
 
 /// Renders the template and builds the kernel.
 pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
-    let prelude = e.close().join("\n");
+    let prelude = e.prelude();
     let (declarations, mut functions) = e.declarations();
     functions += &operand::functions(&e)?;
     let uses = e.all_uses().clone();

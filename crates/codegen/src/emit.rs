@@ -168,48 +168,65 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Opens a scope; lines emitted at its depth stay in it.
-    pub fn open(&mut self) {
-        self.scopes.push(Scope::default());
-    }
-
-    /// Closes the innermost scope and returns its lines.
-    pub fn close(&mut self) -> Vec<String> {
-        let (lines, uses) = self.close_alternative();
-        match self.scopes.last_mut() {
-            Some(scope) => scope.uses.extend(uses),
-            None => self.uses.extend(uses),
-        }
-        lines
-    }
-
-    /// Closes the innermost scope, whose lines may be dropped. Returns them with what they use, which the caller adds to
-    /// [`Emitter::uses`] if it emits them.
-    pub fn close_alternative(&mut self) -> (Vec<String>, Uses) {
+    /// Closes the innermost scope.
+    fn close(&mut self) -> Scope {
         let depth = self.depth();
         self.memo.retain(|_, e| e.depth < depth);
         self.names.retain(|_, e| e.depth < depth);
         self.positions.retain(|_, e| e.depth < depth);
         self.arrays.retain(|_, e| e.depth < depth);
-        let Scope { lines, uses } = self.scopes.pop().unwrap_or_default();
-        (lines, uses)
+        self.scopes.pop().unwrap_or_default()
     }
 
-    /// Closes the innermost scope and appends it to the enclosing one as a block with `head`.
-    pub fn close_block(&mut self, head: &str) {
-        let lines = self.close();
-        self.lines(block(head, lines));
+    /// Closes the outermost scope and returns its lines.
+    pub fn prelude(&mut self) -> String {
+        let Scope { lines, uses } = self.close();
+        self.uses.extend(uses);
+        lines.join("\n")
     }
 
-    /// Runs `emit` in a scope of its own. Returns its result and the lines of the scope.
+    /// Runs `emit` in a scope of its own; lines emitted at its depth stay in it. Returns its result and the lines of the
+    /// scope.
     pub fn scope<T>(
         &mut self,
         emit: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
     ) -> Result<(T, Vec<String>), CodegenError> {
-        self.open();
+        self.scopes.push(Scope::default());
         let result = emit(self);
-        let lines = self.close();
+        let Scope { lines, uses } = self.close();
+        self.uses().extend(uses);
         Ok((result?, lines))
+    }
+
+    /// Like [`Emitter::scope`], for `emit` without a result.
+    pub fn scoped_lines(
+        &mut self,
+        emit: impl FnOnce(&mut Self) -> Result<(), CodegenError>,
+    ) -> Result<Vec<String>, CodegenError> {
+        self.scope(emit).map(|((), lines)| lines)
+    }
+
+    /// Runs `emit` for each alternative in a scope of its own, and appends the lines of the one with the least cost.
+    /// `emit` returns the cost and a result. Returns that result; `None` if there is no alternative.
+    pub fn cheapest<A, T>(
+        &mut self,
+        alternatives: impl IntoIterator<Item = A>,
+        mut emit: impl FnMut(&mut Self, A) -> Result<(usize, T), CodegenError>,
+    ) -> Result<Option<T>, CodegenError> {
+        let mut all = vec![];
+        for alternative in alternatives {
+            self.scopes.push(Scope::default());
+            let result = emit(self, alternative);
+            let scope = self.close();
+            all.push((result?, scope));
+        }
+        let Some(((_, result), Scope { lines, uses })) = all.into_iter().min_by_key(|((cost, _), _)| *cost)
+        else {
+            return Ok(None);
+        };
+        self.uses().extend(uses);
+        self.lines(lines);
+        Ok(Some(result))
     }
 
     /// Runs `emit` in a scope of its own and appends the scope's lines as a block with `head`.

@@ -113,19 +113,6 @@ impl Results<'_> {
         length.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| length.clone())
     }
 
-    /// Like [`Results::emit`], and ends the open scope. Returns its lines.
-    pub fn store(
-        &self,
-        e: &mut Emitter<'_>,
-        group: &str,
-        at: [Index; 2],
-        results: &[(NodeId, String)],
-        buffers: &[usize],
-    ) -> Result<String, CodegenError> {
-        self.emit(e, group, at, results, buffers)?;
-        Ok(e.close().join("\n"))
-    }
-
     /// Emits the stores of one group of results. `[outer, row]` are the outer coordinates. The variable
     /// `group` counts groups. Each pair of `results` names a node and the array that holds its values.
     pub fn emit(

@@ -84,26 +84,25 @@ pub(crate) fn lines(
         && mv.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
         && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
     let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
-    e.open(); // one column group
-    let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
-    let row = e.atoms.flatten(&[mv.batch.clone(), row, run], &all);
-    let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
-    reduction::emit_walk(e, used, &runs.reduces, &walk)?;
     let rows = mv.m * side_by_side;
     let at = if rows == 1 { "0u" } else { "r" };
-    if by_subgroups {
-        e.open();
-    }
-    for (i, (id, _)) in runs.reduces.iter().enumerate() {
-        let (array, _) = array(e, i, *id)?;
-        if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
-            e.line(format!("{array}[{at}] = {};", v.text));
+    let store = |e: &mut Emitter<'_>| {
+        for (i, (id, _)) in runs.reduces.iter().enumerate() {
+            let (array, _) = array(e, i, *id)?;
+            if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
+                e.line(format!("{array}[{at}] = {};", v.text));
+            }
         }
-    }
-    if by_subgroups {
-        e.close_block("if (gl_SubgroupInvocationID == 0u)");
-    }
-    let lines = e.close().join("\n");
+        Ok(())
+    };
+    let lines = e.scoped_lines(|e| {
+        let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
+        let row = e.atoms.flatten(&[mv.batch.clone(), row, run], &all);
+        let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
+        reduction::emit_walk(e, used, &runs.reduces, &walk)?;
+        if by_subgroups { e.block("if (gl_SubgroupInvocationID == 0u)", store) } else { store(e) }
+    })?;
+    let lines = lines.join("\n");
     // The depth of the epilogue's scope.
     let depth = e.depth() + 1;
     for (i, (id, _)) in runs.reduces.iter().enumerate() {

@@ -254,16 +254,15 @@ impl Fragments {
         let (group, lanes) = (rows.size(e.body), e.caps.scheduled_subgroup_size());
         let whole = (side * across / HALVES).is_multiple_of(lanes);
         let narrow = group == HALVES && whole && narrow(e, *self, segment);
-        e.open(); // one column group
-        let row = e.atom(&mm.form.m, "m");
-        let at = [mm.batch.clone(), row];
-        let store = if narrow {
-            store_halves(e, rows, at, &mm.buffers)?
-        } else {
+        let store = e.scoped_lines(|e| {
+            let at = [mm.batch.clone(), e.atom(&mm.form.m, "m")];
+            if narrow {
+                return store_halves(e, rows, at, &mm.buffers);
+            }
             let name = |(i, id): (usize, &NodeId)| (*id, format!("found{i}"));
             let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
-            rows.store(e, "g", at, &found, &mm.buffers)?
-        };
+            rows.emit(e, "g", at, &found, &mm.buffers)
+        })?;
         let stride = if narrow { across / HALVES + 1 } else { staging_stride(across) };
         let at = |anchor: u32| format!("strip0 + {}u + j * {}u", anchor * side * stride, side / 4);
         let write = if narrow { vec![] } else { self.write_row(mm, number, (stride, &at)) };
@@ -271,7 +270,8 @@ impl Fragments {
         let found: Vec<_> =
             anchors.map(|i| context! { name => format!("found{i}"), row => i * side }).collect();
         let holes = context! {
-            narrow, write => write.join("\n"), side, wide, across, group, lanes, stride, store, found, grid => GRID,
+            narrow, write => write.join("\n"), side, wide, across, group, lanes, stride, found, grid => GRID,
+            store => store.join("\n"),
             matrices => self.matrices(), half_rows => self.side / GRID, rows => segment.anchors.len() as u32 * side,
             m => &mm.m, columns => e.dim(&rows.groups(group)), half => self.ty("float16_t", "Accumulator"),
         };
@@ -384,14 +384,13 @@ fn narrow(e: &Emitter<'_>, tile: Fragments, segment: &Segment) -> bool {
         && e.caps.storage_16bit
 }
 
-/// The stores of the 16 bytes in `found0`, the results of column group `g` at this batch and row. Closes the scope that
-/// is open.
+/// Emits the stores of the 16 bytes in `found0`, the results of column group `g` at this batch and row.
 fn store_halves(
     e: &mut Emitter<'_>,
     rows: &Results<'_>,
     [batch, row]: [Index; 2],
     buffers: &[usize],
-) -> Result<String, CodegenError> {
+) -> Result<(), CodegenError> {
     let column = e.atom(&rows.groups(HALVES), "g").scale(&Dim::constant(HALVES.into()));
     let linear = e.atoms.flatten(&[batch, row, column], rows.shape);
     for output in rows.outputs {
@@ -401,5 +400,5 @@ fn store_halves(
         let line = e.buffers[buffers[*output]].store_words(&to, "found0");
         e.line(written.guarded(&line));
     }
-    Ok(e.close().join("\n"))
+    Ok(())
 }

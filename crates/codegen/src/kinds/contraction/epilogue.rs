@@ -38,48 +38,54 @@ pub(crate) struct Deferred<'a> {
 }
 
 /// Generates the code after a segment's products: partials, column-group reductions, the epilogue of each column and
-/// quantized blocks. Closes the segment's scope and returns its lines too, as `(prelude, epilogue)`.
+/// quantized blocks.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
     mv: &Matvec<'_>,
     number: usize,
     Inputs { deferred, prefetched }: Inputs<'_>,
-) -> Result<(String, String), CodegenError> {
+) -> Result<String, CodegenError> {
     let (segment, tile) = (&mv.form.segments[number], mv.tiles[number]);
     let (m, workgroup) = (mv.m, mv.workgroup);
     let neighbours = quantize_results::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
-    e.open(); // after the products
-    if let Some(deferred) = deferred {
-        deferred.walk.in_groups(e, |e| reduction::finish(e, used, &deferred.own, deferred.walk))?;
-    }
-    let depth = e.depth() + 1;
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
-        let anchor = Anchor::Tile { array: "tile".into(), row, base: "column0".into(), depth, call: false };
-        e.anchors.insert(*id, anchor);
-    }
-    let reduce = column_groups::lines(e, used, mv, number)?;
-    e.open(); // the epilogue
-    let [row, column] = match prefetched {
-        Some(EpiloguePrefetch { row, column, .. }) => [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")],
-        None => [e.atom(&mv.form.m, "m"), e.atom(&segment.n, "n")],
-    };
-    if let Some(prefetched) = prefetched {
-        prefetched.show(e);
-    }
-    stores(e, mv.form, segment, [&mv.batch, &row, &column], &mv.buffers)?;
-    if let Some(prefetched) = prefetched {
-        prefetched.hide(e);
-    }
-    let store = e.close().join("\n");
-    let blocks = quantize_results::of_segment(e, mv.form, segment, &mv.batch, &mv.buffers)?;
-    let deferred = e.close().join("\n");
-    let prelude = e.close().join("\n");
+    let ((reduce, store, blocks), deferred) = e.scope(|e| {
+        if let Some(deferred) = deferred {
+            deferred.walk.in_groups(e, |e| reduction::finish(e, used, &deferred.own, deferred.walk))?;
+        }
+        let depth = e.depth() + 1;
+        for (i, id) in segment.anchors.iter().enumerate() {
+            let row = format!("{}u + m * {tile}u", i as u32 * m * tile);
+            let (array, base) = ("tile".into(), "column0".into());
+            e.anchors.insert(*id, Anchor::Tile { array, row, base, depth, call: false });
+        }
+        let reduce = column_groups::lines(e, used, mv, number)?;
+        let store = e.scoped_lines(|e| {
+            let [row, column] = match prefetched {
+                Some(EpiloguePrefetch { row, column, .. }) => {
+                    [e.bind_atom(*row, "m"), e.bind_atom(*column, "n")]
+                }
+                None => [e.atom(&mv.form.m, "m"), e.atom(&segment.n, "n")],
+            };
+            if let Some(prefetched) = prefetched {
+                prefetched.show(e);
+            }
+            stores(e, mv.form, segment, [&mv.batch, &row, &column], &mv.buffers)?;
+            if let Some(prefetched) = prefetched {
+                prefetched.hide(e);
+            }
+            Ok(())
+        })?;
+        let blocks = quantize_results::of_segment(e, mv.form, segment, &mv.batch, &mv.buffers)?;
+        Ok((reduce, store.join("\n"), blocks))
+    })?;
     let floats = segment.anchors.len() as u32 * m * tile;
     let (slices, slice_floats) = (mv.slices, mv.slice_floats);
-    let holes = context! { deferred, t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks, block => dot::BLOCK };
-    Ok((prelude, render("matvec_epilogue.glsl", holes)?))
+    let holes = context! {
+        deferred => deferred.join("\n"), t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks,
+        block => dot::BLOCK,
+    };
+    render("matvec_epilogue.glsl", holes)
 }

@@ -9,6 +9,7 @@ use tallow_ir::{DType, Dim, Op, Shape, Value};
 use super::plan::Matvec;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
+use crate::lines::block;
 
 /// Maximum number of elements that an invocation prefetches. Each occupies a register during the products.
 const MOST: usize = 2;
@@ -54,28 +55,26 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
     if found.is_empty() || found.len() > MOST {
         return Ok(None);
     }
-    e.open(); // the prefetched result
-    e.bind_atom(row, "m");
-    e.bind_atom(column, "n");
-    let (mut declared, mut cached) = (vec![], vec![]);
-    for (param, at) in found {
-        let Op::Param { index, .. } = e.body.op(param) else { continue };
-        let buffer = e.param(*index);
-        let name = format!("early{}", cached.len());
-        declared.push(format!("{name} = 0.0"));
-        let at_text = e.index(&at)?.text;
-        let text = e.load(buffer, &at_text);
-        e.line(format!("{name} = {text};  // %{} = {}", param.node.0, e.body.node_text(param.node)));
-        cached.push(((buffer, at), name));
-    }
-    let lines = e.close();
+    let (cached, loads) = e.scope(|e| {
+        e.bind_atom(row, "m");
+        e.bind_atom(column, "n");
+        let mut cached = vec![];
+        for (param, at) in found {
+            let Op::Param { index, .. } = e.body.op(param) else { continue };
+            let (buffer, name) = (e.param(*index), format!("early{}", cached.len()));
+            let i = e.index(&at)?.text;
+            let load = e.load(buffer, &i);
+            e.line(format!("{name} = {load};  // %{} = {}", param.node.0, e.body.node_text(param.node)));
+            cached.push(((buffer, at), name));
+        }
+        Ok(cached)
+    })?;
+    let declared: Vec<String> = cached.iter().map(|(_, name)| format!("{name} = 0.0")).collect();
+    let last = e.dim(&(&segment.n - &Dim::one()));
+    let place = format!("const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});");
     e.line("// Operands of the epilogue, in flight during the products.");
     e.line(format!("float {};", declared.join(", ")));
-    e.line(format!("if (lane < {}u) {{", mv.m * tile));
-    let last = e.dim(&(&segment.n - &Dim::one()));
-    e.line(format!("    const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});"));
-    lines.into_iter().for_each(|line| e.line(format!("    {line}")));
-    e.line("}");
+    e.lines(block(&format!("if (lane < {}u)", mv.m * tile), [vec![place], loads].concat()));
     Ok(Some(EpiloguePrefetch { row, column, cached }))
 }
 

@@ -176,20 +176,21 @@ impl Fma {
             return Ok(None);
         }
         let each = tn / anchors;
-        e.open(); // one row
-        let depth = e.depth() + 1;
-        for (i, id) in segment.anchors.iter().enumerate() {
-            let at = match i as u32 * each {
-                0 => "j".to_string(),
-                first => format!("{first}u + j"),
-            };
-            e.anchors.insert(*id, Anchor::Result { text: format!("sums[i * {tn}u + {at}]"), depth });
-        }
-        let row = e.atom(&mm.form.m, "m");
-        e.open(); // one column
-        let column = e.atom(&segment.n, "n");
-        stores(e, mm.form, segment, [&mm.batch, &row, &column], &mm.buffers)?;
-        let (store, row) = (e.close(), e.close());
+        let (store, row) = e.scope(|e| {
+            let depth = e.depth() + 1;
+            for (i, id) in segment.anchors.iter().enumerate() {
+                let at = match i as u32 * each {
+                    0 => "j".to_string(),
+                    first => format!("{first}u + j"),
+                };
+                e.anchors.insert(*id, Anchor::Result { text: format!("sums[i * {tn}u + {at}]"), depth });
+            }
+            let row = e.atom(&mm.form.m, "m");
+            e.scoped_lines(|e| {
+                let column = e.atom(&segment.n, "n");
+                stores(e, mm.form, segment, [&mm.batch, &row, &column], &mm.buffers)
+            })
+        })?;
         if store.len() > MAX_UNROLLED_LINES {
             return Ok(None);
         }

@@ -102,63 +102,63 @@ pub(crate) fn read_memory(
     mv: &Matvec<'_>,
     (ty, step): (&str, u32),
 ) -> Result<Vec<String>, CodegenError> {
-    e.open(); // one step along K
-    e.open(); // one row
-    let row = e.atom(&mv.form.m, "m");
-    let groups = if step.is_multiple_of(QUAD) { step / QUAD } else { 0 };
-    // In vectors, if they load anything.
-    let mut found = None;
-    if groups > 0 {
-        let (value, group, element) = element(e, mv, &row, QUAD)?;
-        if !group.is_empty() {
-            let head = format!("[[unroll]] for (uint j = 0u; j < {QUAD}u; ++j)");
-            let element = [element, vec![format!("x[m * {step}u + q * {QUAD}u + j] = {value};")]].concat();
-            let g = vec![format!("const uint g = k0 / {QUAD}u + q;")];
-            let lines = [g, group, block(&head, element)].concat();
-            found = Some(block(&format!("[[unroll]] for (uint q = 0u; q < {groups}u; ++q)"), lines));
-        }
-    }
-    let lines = match found {
-        Some(lines) => lines,
-        None => {
-            let (value, _, element) = element(e, mv, &row, 1)?;
-            let k = vec!["const uint k = k0 + j;".to_string()];
-            let lines = [k, element, vec![format!("x[m * {step}u + j] = {value};")]].concat();
-            block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines)
-        }
-    };
-    let rows = [e.close(), lines].concat();
     let m = mv.m;
-    let mut all = e.close();
-    all.push(format!("{ty} x[{}];", m * step));
-    all.extend(block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), rows));
-    Ok(all)
+    e.scoped_lines(|e| {
+        let rows = e.scoped_lines(|e| {
+            let row = e.atom(&mv.form.m, "m");
+            // In vectors, if they load anything.
+            if step.is_multiple_of(QUAD) {
+                let (element, group) =
+                    element(e, mv, &row, QUAD, &format!("x[m * {step}u + q * {QUAD}u + j]"))?;
+                if !group.is_empty() {
+                    let head = format!("[[unroll]] for (uint j = 0u; j < {QUAD}u; ++j)");
+                    let g = vec![format!("const uint g = k0 / {QUAD}u + q;")];
+                    let lines = [g, group, block(&head, element)].concat();
+                    e.lines(block(
+                        &format!("[[unroll]] for (uint q = 0u; q < {}u; ++q)", step / QUAD),
+                        lines,
+                    ));
+                    return Ok(());
+                }
+            }
+            let (element, _) = element(e, mv, &row, 1, &format!("x[m * {step}u + j]"))?;
+            let lines = [vec!["const uint k = k0 + j;".to_string()], element].concat();
+            e.lines(block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines));
+            Ok(())
+        })?;
+        e.line(format!("{ty} x[{}];", m * step));
+        e.lines(block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), rows));
+        Ok(())
+    })
 }
 
-/// One element of a row: its value, and the lines per group of `size` and per element before it. Elements are loaded in
+/// Lines that assign one element of a row to `to`, and the lines before them per group of `size`. Elements are loaded in
 /// groups with the index `g` and the position `j`, or one by one at `k`.
 fn element(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     row: &Index,
     size: u32,
-) -> Result<(String, Vec<String>, Vec<String>), CodegenError> {
-    e.open(); // one group
-    let grouped = (size > 1).then(|| {
-        let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
-        (g, e.set_group(size))
-    });
-    e.open(); // one element
-    let k = match grouped {
-        Some((g, j)) => {
-            let j = e.bind_atom(j, "j");
-            e.atoms.add(&g.scale(&Dim::constant(size.into())), &j)
-        }
-        None => e.atom(&mv.form.k, "k"),
-    };
-    let at = left_at(e, mv.form, &mv.batch, row, &k);
-    let value = e.value(mv.form.lhs, &at)?.text;
-    e.group = None;
-    let element = e.close();
-    Ok((value, e.close(), element))
+    to: &str,
+) -> Result<(Vec<String>, Vec<String>), CodegenError> {
+    e.scope(|e| {
+        let grouped = (size > 1).then(|| {
+            let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
+            (g, e.set_group(size))
+        });
+        e.scoped_lines(|e| {
+            let k = match grouped {
+                Some((g, j)) => {
+                    let j = e.bind_atom(j, "j");
+                    e.atoms.add(&g.scale(&Dim::constant(size.into())), &j)
+                }
+                None => e.atom(&mv.form.k, "k"),
+            };
+            let at = left_at(e, mv.form, &mv.batch, row, &k);
+            let value = e.value(mv.form.lhs, &at)?.text;
+            e.group = None;
+            e.line(format!("{to} = {value};"));
+            Ok(())
+        })
+    })
 }

@@ -175,28 +175,20 @@ pub(crate) fn text(
         Layout::Halves => matrix::rounded_to_f16(e.body, value).unwrap_or(value),
         Layout::Vectors(_) => value,
     };
-    let mut all = vec![];
-    for chunk in tile.chunks(e, value, at) {
-        e.open();
-        let (text, each) = text_of(e, value, tile, chunk, at)?;
-        all.push((each, e.close_alternative(), text));
-    }
+    let chunks = tile.chunks(e, value, at);
     // Scalar loads along the axis that needs fewer lines per element.
-    let least = all.into_iter().min_by_key(|(each, ..)| *each);
-    let (_, (hoisted, uses), text) = least.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))?;
-    e.uses().extend(uses);
-    hoisted.into_iter().for_each(|line| e.line(line));
-    Ok(text)
+    let text = e.cheapest(chunks, |e, chunk| text_of(e, value, tile, chunk, at))?;
+    text.ok_or_else(|| CodegenError::Node(e.body.node_text(value.node)))
 }
 
-/// The code for chunks of this kind, and the number of lines per scalar load.
+/// The number of lines per scalar load for chunks of this kind, and the code.
 fn text_of(
     e: &mut Emitter<'_>,
     value: Value,
     tile: &KTile<'_>,
     chunk: Chunk,
     at: At<'_>,
-) -> Result<(Text, usize), CodegenError> {
+) -> Result<(usize, Text), CodegenError> {
     let KTile { name, axis: (axis, extent, base), .. } = tile;
     let Place { row, k, number, passes, guard } = tile.place(chunk);
     let indexed = passes > 1 || tile.layout == Layout::Halves;
@@ -211,13 +203,13 @@ fn text_of(
         e.line(format!("{position};"));
     }
     let outer = e.depth();
-    e.open(); // one chunk
-    let position = if indexed { position + ", " } else { "const uint ".into() };
-    e.line(format!("{position}k = next + {k};"));
-    let depth = if indexed { e.depth() } else { outer };
-    let site = Site { tile, value, chunk, item: &item, variable: &variable, depth };
-    let loaded = load(e, &site, at)?;
-    let lines = e.close();
+    let (loaded, lines) = e.scope(|e| {
+        let position = if indexed { position + ", " } else { "const uint ".into() };
+        e.line(format!("{position}k = next + {k};"));
+        let depth = if indexed { e.depth() } else { outer };
+        let site = Site { tile, value, chunk, item: &item, variable: &variable, depth };
+        load(e, &site, at)
+    })?;
     let each_chunk = |lines: Vec<String>| {
         let mut lines = match &guard {
             Some(guard) => block(guard, lines),
@@ -264,7 +256,7 @@ fn text_of(
         store: each_chunk(stores),
         by_columns: !chunk.along_k,
     };
-    Ok((text, loaded.each))
+    Ok((loaded.each, text))
 }
 
 fn divides(dim: &Dim, by: u32) -> bool {
@@ -366,12 +358,13 @@ fn load_along_k(
     let tile = site.tile;
     let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
     let axis = e.bind_atom_at(axis, site.variable, site.depth);
-    e.open(); // one element
-    let k = e.atom(tile.k, "at");
-    let coordinates = at(e, axis, k);
-    let x = e.value(site.value, &coordinates)?;
-    e.line(site.element(&x.text));
-    let mut lines = e.close();
+    let mut lines = e.scoped_lines(|e| {
+        let k = e.atom(tile.k, "at");
+        let coordinates = at(e, axis, k);
+        let x = e.value(site.value, &coordinates)?;
+        e.line(site.element(&x.text));
+        Ok(())
+    })?;
     if !tile.is_multiple_of_k_tile() {
         lines = block(&format!("if (at < {})", e.dim(tile.k)), lines);
         let (array, zero) = site.array();
@@ -392,20 +385,21 @@ fn load_across(
     let (length, extent) = (site.chunk.length, site.tile.axis.1);
     let by = Dim::constant(length.into());
     let groups = extent.div_exact(&by).ok_or_else(|| site.refused(e))?;
-    e.open(); // one chunk
-    e.line(format!("const uint g = {} / {length}u;", site.variable));
-    let k = e.atom(site.tile.k, "k");
-    let g = e.atom(&groups, "g");
-    e.open(); // one element
-    let j = e.atom(&by, "j");
-    let axis = e.atoms.add(&g.scale(&by), &j);
-    let coordinates = at(e, axis, k);
-    let x = e.value(site.value, &coordinates)?;
-    e.line(site.element(&x.text));
-    let elements = e.close();
+    let (elements, lines) = e.scope(|e| {
+        e.line(format!("const uint g = {} / {length}u;", site.variable));
+        let k = e.atom(site.tile.k, "k");
+        let g = e.atom(&groups, "g");
+        e.scoped_lines(|e| {
+            let j = e.atom(&by, "j");
+            let axis = e.atoms.add(&g.scale(&by), &j);
+            let coordinates = at(e, axis, k);
+            let x = e.value(site.value, &coordinates)?;
+            e.line(site.element(&x.text));
+            Ok(())
+        })
+    })?;
     loaded.each = elements.len();
-    let lines = [e.close(), block(&site.each(), elements)].concat();
-    Ok(site.packed(lines))
+    Ok(site.packed([lines, block(&site.each(), elements)].concat()))
 }
 
 /// Lines that load the chunk as a vector.
@@ -426,9 +420,7 @@ fn load_vector(
     let (along, first) = if site.chunk.along_k { (k, "k") } else { (axis, site.variable) };
     let found = operand::load_vector(e, site.value, &coordinates, along, length);
     let (buffer, base) = found.ok_or_else(|| site.refused(e))?;
-    e.open();
-    let base = e.index(&base)?.text;
-    let mut lines = e.close();
+    let (base, mut lines) = e.scope(|e| Ok(e.index(&base)?.text))?;
     let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
     match tile.layout {
         Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (site.item, length))),

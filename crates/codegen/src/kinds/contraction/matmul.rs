@@ -130,10 +130,8 @@ fn segment(
     (number, range): (usize, &Range),
     split: Option<&SplitK>,
 ) -> Result<(String, bool), CodegenError> {
-    e.open(); // the segment
-    let tiles = operands(e, mm, code, number)?;
-    let epilogue = code.epilogue(e, mm, number)?;
-    let prelude = e.close();
+    let ((tiles, epilogue), prelude) =
+        e.scope(|e| Ok((operands(e, mm, code, number)?, code.epilogue(e, mm, number)?)))?;
     let by_columns: Vec<bool> = tiles[1..].iter().map(|tile| tile.by_columns).collect();
     let (bk, k, width) = (mm.schedule.tile.k, &mm.k, mm.columns[number]);
     let tiles_per_workgroup = mm.schedule.tiles_per_workgroup;

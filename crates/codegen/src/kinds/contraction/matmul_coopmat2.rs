@@ -137,33 +137,33 @@ struct Computed {
 fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<(Hole, bool), CodegenError> {
     let (form, batch, segment) = (mm.form, &mm.batch, &mm.form.segments[number]);
     let (side, bn) = (mm.schedule.tile.m, mm.columns[number]);
-    e.open(); // the segment
-    let mut operands = vec![];
-    let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
-    let left = load(e, form, form.lhs, Axis { name: "m", extent: &form.m, tile: side }, left)?;
-    operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let rhs = e.body.node(*id).operands[1];
-        let shape = e.body.ty(rhs).shape.clone();
-        let right = &mut |e: &mut Emitter<'_>, column: Index, k: Index| {
-            let mut at = batch_at(e, &form.batch, &shape, batch);
-            at.extend([k, column]);
-            at
-        };
-        let right = load(e, form, rhs, Axis { name: "n", extent: &segment.n, tile: bn }, right)?;
-        let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
-        operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
-    }
-    e.open(); // one result
-    let depth = e.depth();
-    for (i, id) in segment.anchors.iter().enumerate() {
-        e.anchors.insert(*id, Anchor::Result { text: format!("found{i}"), depth });
-    }
-    let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
-    stores(e, form, segment, [batch, &row, &column], &mm.buffers)?;
-    let store = e.close().join("\n");
-    let groups = segment_groups(e, segment, bn);
-    let prelude = e.close().join("\n");
+    let ((operands, store, groups), prelude) = e.scope(|e| {
+        let mut operands = vec![];
+        let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
+        let left = load(e, form, form.lhs, Axis { name: "m", extent: &form.m, tile: side }, left)?;
+        operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
+        for (i, id) in segment.anchors.iter().enumerate() {
+            let rhs = e.body.node(*id).operands[1];
+            let shape = e.body.ty(rhs).shape.clone();
+            let right = &mut |e: &mut Emitter<'_>, column: Index, k: Index| {
+                let mut at = batch_at(e, &form.batch, &shape, batch);
+                at.extend([k, column]);
+                at
+            };
+            let right = load(e, form, rhs, Axis { name: "n", extent: &segment.n, tile: bn }, right)?;
+            let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
+            operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
+        }
+        let store = e.scoped_lines(|e| {
+            let depth = e.depth();
+            for (i, id) in segment.anchors.iter().enumerate() {
+                e.anchors.insert(*id, Anchor::Result { text: format!("found{i}"), depth });
+            }
+            let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n"));
+            stores(e, form, segment, [batch, &row, &column], &mm.buffers)
+        })?;
+        Ok((operands, store.join("\n"), segment_groups(e, segment, bn)))
+    })?;
     let (mut holes, mut calls, mut transposed) = (vec![], false, false);
     for (own, first, extent, name, operand, comment) in operands {
         let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
@@ -194,7 +194,8 @@ fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<
     let others: String = anchors[1..].iter().map(|i| format!(", sums{i}")).collect();
     let n = e.dim(&segment.n);
     let holes = context! {
-        at => number, operands => holes, anchors, transposed, groups, bn, prelude, store, n, found, others,
+        at => number, operands => holes, anchors, transposed, groups, bn, prelude => prelude.join("\n"), store, n, found,
+        others,
     };
     Ok((holes, calls))
 }
@@ -230,11 +231,11 @@ fn load(
         let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
         return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
     }
-    e.open(); // one element
-    let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
-    let place = at(e, own, k);
-    let x = e.value(value, &place)?;
-    let lines = e.close().join("\n");
+    let (value, lines) = e.scope(|e| {
+        let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
+        let place = at(e, own, k);
+        Ok(e.value(value, &place)?.text)
+    })?;
     let guarded = !(fills(extent, tile) && fills(&form.k, BK));
     // Any input buffer works: the callback ignores the element that it is passed.
     let read = e.param(0);
@@ -246,7 +247,7 @@ fn load(
         array,
         base: "0u".into(),
         along_k: true,
-        computed: Some(Computed { lines, value: x.text, guarded }),
+        computed: Some(Computed { lines: lines.join("\n"), value, guarded }),
     })
 }
 

@@ -310,34 +310,34 @@ fn segment(
 ) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
     let (walk, parts) = columns;
-    e.open(); // the segment
-    let last = e.dim(&(&segment.n - &Dim::one()));
-    let (item, column) = match mv.source {
-        Source::Memory => (
-            items::read_memory(e, mv, (mv.ty.name(), walk.elements))?,
-            weights::float_column(e, mv, segment, walk)?,
-        ),
-        Source::Floats => {
-            let k0 = format!("const uint k0 = {} * {}u;", walk.clamped(), walk.elements);
-            let row = (mv.m == 1).then(|| items::read_floats(mv, walk));
-            ([k0].into_iter().chain(row).collect(), weights::float_column(e, mv, segment, walk)?)
-        }
-        Source::Bytes(_) | Source::Blocks(_) => {
-            let item = if mv.m == 1 { read_blocks(mv, walk, parts) } else { vec![] };
-            (item, weights::packed_column(e, mv, segment, columns, &last)?)
-        }
-    };
-    let body = Body {
-        ty: mv.ty.name(),
-        zero: mv.ty.int_literal(0),
-        accs: segment.anchors.len() as u32 * mv.m,
-        item,
-        column,
-        last,
-        reduce: mv.reduce(e, used)?,
-    };
-    let nest = [vec![walk.comment()], walk.nest(body, mv.item_first)].concat();
-    let (prelude, epilogue) = epilogue::emit(e, used, mv, number, inputs)?;
-    let columns = nest.join("\n");
-    Ok(context! { prelude, columns, epilogue })
+    let ((columns, epilogue), prelude) = e.scope(|e| {
+        let last = e.dim(&(&segment.n - &Dim::one()));
+        let (item, column) = match mv.source {
+            Source::Memory => (
+                items::read_memory(e, mv, (mv.ty.name(), walk.elements))?,
+                weights::float_column(e, mv, segment, walk)?,
+            ),
+            Source::Floats => {
+                let k0 = format!("const uint k0 = {} * {}u;", walk.clamped(), walk.elements);
+                let row = (mv.m == 1).then(|| items::read_floats(mv, walk));
+                ([k0].into_iter().chain(row).collect(), weights::float_column(e, mv, segment, walk)?)
+            }
+            Source::Bytes(_) | Source::Blocks(_) => {
+                let item = if mv.m == 1 { read_blocks(mv, walk, parts) } else { vec![] };
+                (item, weights::packed_column(e, mv, segment, columns, &last)?)
+            }
+        };
+        let body = Body {
+            ty: mv.ty.name(),
+            zero: mv.ty.int_literal(0),
+            accs: segment.anchors.len() as u32 * mv.m,
+            item,
+            column,
+            last,
+            reduce: mv.reduce(e, used)?,
+        };
+        let nest = [vec![walk.comment()], walk.nest(body, mv.item_first)].concat();
+        Ok((nest.join("\n"), epilogue::emit(e, used, mv, number, inputs)?))
+    })?;
+    Ok(context! { prelude => prelude.join("\n"), columns, epilogue })
 }

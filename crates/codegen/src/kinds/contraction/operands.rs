@@ -8,7 +8,6 @@ use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::lines::block;
 
 /// The accumulator type: f32 for narrow floats, otherwise the type that holds the element in registers.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
@@ -53,26 +52,26 @@ pub(crate) fn right(
 ) -> Result<Vec<String>, CodegenError> {
     let rhs = e.body.node(id).operands[1];
     let shape = e.body.ty(rhs).shape.clone();
-    e.open();
-    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
-    let probe = e.atoms.fresh(&form.k, AtomDef::Free);
-    let mut at = batch_at(e, &form.batch, &shape, batch);
-    at.extend([e.atoms.index(probe), column.clone()]);
-    let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
-    if let Some((buffer, base)) = found {
-        let base = e.index(&base)?;
-        let load = e.buffers[buffer].load_eight(&format!("{} + k0", base.text), "w");
-        e.line(load);
-    } else {
-        e.open();
-        let k = e.atom(&form.k, "k");
+    e.scoped_lines(|e| {
+        let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+        let probe = e.atoms.fresh(&form.k, AtomDef::Free);
         let mut at = batch_at(e, &form.batch, &shape, batch);
-        at.extend([k, column]);
-        let w = e.value(rhs, &at)?;
-        e.line(format!("w[j] = {};", w.text));
-        let lines = [vec!["const uint k = k0 + j;".to_string()], e.close()].concat();
-        let lines = block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines);
-        lines.into_iter().for_each(|line| e.line(line));
-    }
-    Ok(e.close())
+        at.extend([e.atoms.index(probe), column.clone()]);
+        let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
+        if let Some((buffer, base)) = found {
+            let base = e.index(&base)?;
+            let load = e.buffers[buffer].load_eight(&format!("{} + k0", base.text), "w");
+            e.line(load);
+            return Ok(());
+        }
+        e.block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), |e| {
+            e.line("const uint k = k0 + j;");
+            let k = e.atom(&form.k, "k");
+            let mut at = batch_at(e, &form.batch, &shape, batch);
+            at.extend([k, column]);
+            let w = e.value(rhs, &at)?;
+            e.line(format!("w[j] = {};", w.text));
+            Ok(())
+        })
+    })
 }

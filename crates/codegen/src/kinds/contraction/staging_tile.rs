@@ -28,16 +28,16 @@ pub(crate) fn epilogue(
     staging: StagingTile,
 ) -> Result<Vec<String>, CodegenError> {
     let (segment, bn) = (&mm.form.segments[number], mm.columns[number]);
-    e.open(); // one result
-    let depth = e.depth();
-    for (i, id) in segment.anchors.iter().enumerate() {
-        let row = (staging.at)(i as u32, bn);
-        let anchor = Anchor::Tile { array: "result".into(), row, base: "column0".into(), depth, call: true };
-        e.anchors.insert(*id, anchor);
-    }
-    let (row, column) = (e.atom(&mm.form.m, "m"), e.atom(&segment.n, "n"));
-    stores(e, mm.form, segment, [&mm.batch, &row, &column], &mm.buffers)?;
-    let store = e.close();
+    let store = e.scoped_lines(|e| {
+        let depth = e.depth();
+        for (i, id) in segment.anchors.iter().enumerate() {
+            let (array, base) = ("result".into(), "column0".into());
+            let row = (staging.at)(i as u32, bn);
+            e.anchors.insert(*id, Anchor::Tile { array, row, base, depth, call: true });
+        }
+        let (row, column) = (e.atom(&mm.form.m, "m"), e.atom(&segment.n, "n"));
+        stores(e, mm.form, segment, [&mm.batch, &row, &column], &mm.buffers)
+    })?;
     let n = e.dim(&segment.n);
     let StagingTile { passes, write, rows, row, .. } = staging;
     let coordinates = format!("const uint r = t / {bn}u, m = row0 + {row}, n = column0 + t % {bn}u;");

@@ -57,7 +57,7 @@ pub(crate) trait TileCode {
     ) -> Result<Vec<String>, CodegenError>;
     /// The accesses of accumulators to the partials of split-K.
     fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode;
-    /// Generates the stores of a segment's results. Scopes that it opens are closed.
+    /// Generates the stores of a segment's results.
     fn epilogue(&self, e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize)
     -> Result<Epilogue, CodegenError>;
 }

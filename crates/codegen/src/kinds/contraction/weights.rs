@@ -80,25 +80,26 @@ pub(crate) fn issue_first(
     let (mut lines, mut slots) = (vec![], 0);
     for (((walk, parts), range), segment) in loops.iter().zip(ranges).zip(&mv.form.segments) {
         slots = slots.max(walk.slots * parts.len() as u32);
-        e.open(); // the segment
-        let last = e.dim(&(&segment.n - &Dim::one()));
-        let counter = if walk.along() { "along" } else { "pass" };
-        let item = walk.item(if walk.along() { "along" } else { "0u" });
-        let n = walk.column("pass");
-        let mut each = vec![format!("const uint item = {item}, n = min(column0 + {n}, {last});")];
-        for part in parts {
-            let buffer = part.buffer(counter, walk.slots);
-            let fetch = fetch(e, mv, part, &buffer)?;
-            each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
-        }
-        let head = format!("[[unroll]] for (uint {counter} = 0u; {counter} < {}u; ++{counter})", walk.depth);
-        let column0 = vec![format!("const uint column0 = {};", range.column0)];
-        let all = [column0, e.close(), block(&head, each)].concat();
+        let all = e.scoped_lines(|e| {
+            e.line(format!("const uint column0 = {};", range.column0));
+            let last = e.dim(&(&segment.n - &Dim::one()));
+            let (counter, item) = if walk.along() { ("along", "along") } else { ("pass", "0u") };
+            let (item, n) = (walk.item(item), walk.column("pass"));
+            let mut each = vec![format!("const uint item = {item}, n = min(column0 + {n}, {last});")];
+            for part in parts {
+                let fetch = fetch(e, mv, part, &part.buffer(counter, walk.slots))?;
+                each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
+            }
+            let head =
+                format!("[[unroll]] for (uint {counter} = 0u; {counter} < {}u; ++{counter})", walk.depth);
+            e.lines(block(&head, each));
+            Ok(())
+        })?;
         lines.extend(block(&format!("if ({})", range.test), all));
     }
     e.line("// Weights in flight: the first loads are issued before the activations are staged.");
     e.line(format!("uint next[{slots}][{}];", operand::packed_words(e)));
-    lines.into_iter().for_each(|line| e.line(line));
+    e.lines(lines);
     Ok(())
 }
 
@@ -109,10 +110,11 @@ fn fetch(
     part: &Part,
     buffer: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    e.open(); // one column
-    let (b, base) = packed(e, mv, part.anchor)?;
-    e.line(format!("fetch{b}({base} + k0, {buffer});"));
-    Ok(e.close())
+    e.scoped_lines(|e| {
+        let (b, base) = packed(e, mv, part.anchor)?;
+        e.line(format!("fetch{b}({base} + k0, {buffer});"));
+        Ok(())
+    })
 }
 
 /// Lines that unpack the prefetched words of a part to the bytes `q` and the scales `w`.
@@ -122,17 +124,18 @@ fn unpack(
     part: &Part,
     buffer: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    e.open(); // one column
-    let (b, base) = packed(e, mv, part.anchor)?;
     let ty = match part.packing {
         Packing::Quarters => "mat2x4",
         Packing::Pairs | Packing::Halves => "vec4",
         Packing::Offset => "vec2",
         Packing::Scale => "float",
     };
-    e.line(format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"));
-    let declaration = format!("ivec4 q[{}];", part.packing.elements() / 16);
-    Ok([vec![declaration], e.close()].concat())
+    e.scoped_lines(|e| {
+        e.line(format!("ivec4 q[{}];", part.packing.elements() / 16));
+        let (b, base) = packed(e, mv, part.anchor)?;
+        e.line(format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"));
+        Ok(())
+    })
 }
 
 /// The binding of a matmul's packed weights, and the index of the first element of column `n`.
