@@ -3,13 +3,13 @@
 use crate::lines::block;
 
 /// How the columns of a tile and the K axis are divided among the invocations of a workgroup.
-#[derive(Clone, Copy)]
 pub(crate) enum Team {
     /// Each subgroup of `size` invocations reduces one column at a time, or one of `slices` K slices of it. A workgroup
     /// has `subgroups`.
     Subgroup { size: u32, slices: u32, subgroups: u32 },
-    /// All invocations of a workgroup reduce the same columns.
-    Workgroup(u32),
+    /// All `size` invocations of a workgroup reduce the same columns. They stride to the `end` of K, an expression that
+    /// may be known only at run time.
+    Workgroup { size: u32, end: String },
 }
 
 /// Limits for unrolling a column loop.
@@ -35,9 +35,8 @@ pub(crate) struct ColumnLoop {
     /// Passes over the tile, of one column each, and whether they are unrolled.
     passes: u32,
     unrolled: bool,
-    /// Steps of an invocation along K. If K is known only at run time: how the steps end.
+    /// Steps of an invocation along K; 0 if a workgroup strides over it.
     pub steps: u32,
-    end: Option<String>,
     /// Prefetch distance of the weights, in columns; in steps if there is one column.
     pub depth: u32,
     /// Register buffers for prefetched weights. One more than `depth` if the next loads are issued before the current
@@ -88,12 +87,12 @@ pub(crate) struct Reduce {
 }
 
 impl ColumnLoop {
-    /// The loop for a tile of `tile` columns and rows of `k` elements.
+    /// The loop for a tile of `tile` columns and rows of `k` elements; 0 if a workgroup strides over them.
     pub fn new(team: Team, (tile, k): (u32, u32), elements: u32, unroll: Unroll) -> ColumnLoop {
         let items = k.div_ceil(elements);
         let (lanes, invocations) = match team {
             Team::Subgroup { size, slices, subgroups } => (subgroups / slices, size * slices),
-            Team::Workgroup(size) => (1, size),
+            Team::Workgroup { size, .. } => (1, size),
         };
         let (steps, passes) = (items.div_ceil(invocations), tile.div_ceil(lanes));
         // The number that leaves the fewest unused passes; the largest of equals.
@@ -107,7 +106,6 @@ impl ColumnLoop {
             passes,
             unrolled,
             steps,
-            end: None,
             depth: 0,
             slots: 0,
             items,
@@ -116,14 +114,6 @@ impl ColumnLoop {
         };
         (nest.depth, nest.slots) = nest.prefetch(unroll.depth);
         nest
-    }
-
-    /// The loop of all invocations of a workgroup over each column, if K may be known only at run time. `end` is the
-    /// number of elements as an expression.
-    pub fn strided(workgroup: u32, tile: u32, elements: u32, at_once: u32, end: String) -> ColumnLoop {
-        let unroll = Unroll { at_once, depth: 0, passes: 0 };
-        let nest = ColumnLoop::new(Team::Workgroup(workgroup), (tile, u32::MAX / 2), elements, unroll);
-        ColumnLoop { end: Some(end), whole: true, ..nest }
     }
 
     /// The prefetch distance, at most `most`, and the number of register buffers. Both divide what they index, so that
@@ -156,13 +146,13 @@ impl ColumnLoop {
 
     /// Whether a subgroup has one column in several steps. It then prefetches and unrolls steps instead of columns.
     pub fn along(&self) -> bool {
-        self.passes == 1 && self.steps > 1 && self.end.is_none()
+        self.passes == 1 && self.steps > 1
     }
 
     /// The column of a pass, relative to the tile's first.
     pub fn column(&self, pass: &str) -> String {
         let (slot, lanes) = match self.team {
-            Team::Workgroup(_) => return if self.passes == 1 { "0u".into() } else { pass.into() },
+            Team::Workgroup { .. } => return if self.passes == 1 { "0u".into() } else { pass.into() },
             Team::Subgroup { slices: 1, subgroups, .. } => ("gl_SubgroupID".to_string(), subgroups),
             Team::Subgroup { slices, subgroups, .. } => {
                 (format!("gl_SubgroupID / {slices}u"), subgroups / slices)
@@ -174,7 +164,7 @@ impl ColumnLoop {
     /// The item of step `along`.
     pub fn item(&self, along: &str) -> String {
         let (size, offset) = match self.team {
-            Team::Workgroup(size) => return format!("{along} * {size}u + lane"),
+            Team::Workgroup { size, .. } => return format!("{along} * {size}u + lane"),
             Team::Subgroup { size, slices: 1, .. } => (size, String::new()),
             Team::Subgroup { size, slices, .. } if self.steps == 1 => {
                 (size, format!("gl_SubgroupID % {slices}u"))
@@ -279,7 +269,7 @@ impl ColumnLoop {
     fn each_step(&self, item: Vec<String>, columns: Vec<String>) -> Vec<String> {
         let (steps, depth, elements) = (self.steps, self.depth, self.elements);
         let mut lines = vec![];
-        if let (Some(end), Team::Workgroup(size)) = (&self.end, self.team) {
+        if let Team::Workgroup { size, end } = &self.team {
             lines.extend(item.into_iter().chain(columns));
             let stride = elements * size;
             return block(&format!("for (uint k0 = lane * {elements}u; k0 < {end}; k0 += {stride}u)"), lines);
@@ -346,7 +336,7 @@ impl ColumnLoop {
         };
         let lanes = match self.team {
             Team::Subgroup { slices, subgroups, .. } => subgroups / slices,
-            Team::Workgroup(_) => 1,
+            Team::Workgroup { .. } => 1,
         };
         let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
         let inside = if even { String::new() } else { format!(" && c < {}u", self.tile) };
@@ -360,7 +350,7 @@ impl ColumnLoop {
     /// A description of the loop, for a comment in the kernel.
     pub fn comment(&self) -> String {
         let who = match self.team {
-            Team::Workgroup(_) => "The workgroup reduces".to_string(),
+            Team::Workgroup { .. } => "The workgroup reduces".to_string(),
             Team::Subgroup { slices: 1, .. } => "Each subgroup reduces".into(),
             Team::Subgroup { slices, .. } => format!("Each group of {slices} subgroups reduces"),
         };
@@ -369,10 +359,7 @@ impl ColumnLoop {
             (_, true) => format!("{} columns", self.at_once),
             (_, false) => format!("{} columns at a time", self.at_once),
         };
-        let steps = match (self.steps, &self.end) {
-            (1, _) | (_, Some(_)) => String::new(),
-            (steps, None) => format!(" in {steps} steps"),
-        };
+        let steps = if self.steps > 1 { format!(" in {} steps", self.steps) } else { String::new() };
         format!("// {who} {columns}{steps}.")
     }
 }

@@ -6,7 +6,7 @@ use tallow_ir::form::{ContractionForm, passes, spare_bytes};
 use tallow_ir::{Dim, ReduceKind, dot};
 
 use super::activations;
-use super::columns::{Body, ColumnLoop, Reduce, Team};
+use super::columns::{Body, ColumnLoop, Reduce, Team, Unroll};
 use super::epilogue::{self, Deferred, Inputs};
 use super::grid::{columns_grid, ranges, widened};
 use super::items::{self, read_blocks};
@@ -137,24 +137,20 @@ impl<'f> Matvec<'f> {
     /// The column loop of each segment.
     fn loops(&self, e: &mut Emitter<'_>) -> Result<Vec<(ColumnLoop, Vec<Part>)>, CodegenError> {
         let size = e.caps.scheduled_subgroup_size();
-        let team = Team::Subgroup { size, slices: self.slices, subgroups: self.workgroup / size };
         let mut loops = vec![];
         for (segment, &tile) in self.form.segments.iter().zip(&self.tiles) {
-            let walk = match self.source {
-                Source::Memory => {
-                    let at_once = schedules_memory::columns_at_once(e, self.form, segment, (self.m, tile));
-                    let end = e.dim(&self.form.k);
-                    ColumnLoop::strided(self.workgroup, tile, schedules_memory::step(self.form), at_once, end)
-                }
-                Source::Floats | Source::Bytes(_) | Source::Blocks(_) => {
-                    let elements = if self.source.is_packed() {
-                        weights::elements(e, segment)
-                    } else {
-                        FLOATS.elements as u32
-                    };
-                    let unroll = weights::unroll(e, self, segment);
-                    ColumnLoop::new(team, (tile, self.k), elements, unroll)
-                }
+            let elements = match self.source {
+                Source::Memory => schedules_memory::step(self.form),
+                Source::Floats => FLOATS.elements as u32,
+                Source::Bytes(_) | Source::Blocks(_) => weights::elements(e, segment),
+            };
+            let walk = if self.source == Source::Memory {
+                let at_once = schedules_memory::columns_at_once(e, self.form, segment, (self.m, tile));
+                let team = Team::Workgroup { size: self.workgroup, end: e.dim(&self.form.k) };
+                ColumnLoop::new(team, (tile, 0), elements, Unroll { at_once, depth: 0, passes: 0 })
+            } else {
+                let team = Team::Subgroup { size, slices: self.slices, subgroups: self.workgroup / size };
+                ColumnLoop::new(team, (tile, self.k), elements, weights::unroll(e, self, segment))
             };
             let parts = parts(e, self.source, segment, &walk)?;
             loops.push((walk, parts));
