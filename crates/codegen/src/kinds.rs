@@ -62,8 +62,10 @@ impl<'f> Kind<'f> {
         let all = match self {
             Kind::Matvec(f) => matvec::schedules(e, f),
             Kind::MatmulCoopmat(f) => {
-                let (subgroup, workgroup) = (coopmat::schedules(e, f), matmul_coopmat2::schedules(e, f));
-                [subgroup, workgroup, coopmat::longer_prefetch(e, f)].concat()
+                let mut all = coopmat::schedules(e, f);
+                let longer = all.first().and_then(|first| coopmat::longer_prefetch(f, first));
+                all.extend(matmul_coopmat2::schedules(e, f).into_iter().chain(longer));
+                all
             }
             Kind::MatmulFma(f) => fma::schedules(e, f)?,
             Kind::Row(f) => row::schedules(e, f),

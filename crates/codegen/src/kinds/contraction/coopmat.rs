@@ -87,11 +87,10 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 }
 
 /// The default schedule with a longer prefetch, if K is long enough to gain from it.
-pub(crate) fn longer_prefetch(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
-    let default = schedule(e, form, tile(form, e.caps));
-    let longer = Schedule { prefetch: prefetch::K_TILES + 1, ..default };
+pub(crate) fn longer_prefetch(form: &ContractionForm, default: &Schedule) -> Option<Schedule> {
+    let longer = Schedule { prefetch: prefetch::K_TILES + 1, ..*default };
     let gains = longer.tiles_per_workgroup == 1 && form.k.max_value() >= i64::from(4 * longer.prefetch * BK);
-    gains.then_some(longer).into_iter().collect()
+    gains.then_some(longer)
 }
 
 /// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.

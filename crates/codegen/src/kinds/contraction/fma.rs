@@ -135,11 +135,9 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<S
             ..Schedule::new(Algorithm::Matmul, t.workgroup())
         }
     };
-    let mut all = vec![];
-    for instruction in Instruction::OF_REGISTER_TILES {
-        all.extend(tiles(e, form)?.into_iter().map(|t| schedule(t, *instruction)));
-    }
-    Ok(all)
+    let tiles = tiles(e, form)?;
+    let of = |instruction: &Instruction| tiles.iter().map(|t| schedule(*t, *instruction)).collect::<Vec<_>>();
+    Ok(Instruction::OF_REGISTER_TILES.iter().flat_map(of).collect())
 }
 
 /// The code of a register tile of this type.
@@ -153,9 +151,10 @@ impl Fma {
     /// The code for one of [`schedules`].
     pub fn of(e: &mut Emitter<'_>, form: &ContractionForm, schedule: Schedule) -> Result<Fma, CodegenError> {
         let (ty, _) = accumulator(e, form)?;
-        let all = tiles(e, form)?;
-        let wanted = |t: &&RegisterTile| [t.bm, t.bn] == [schedule.tile.m, schedule.tile.n];
-        let tile = *all.iter().find(wanted).unwrap_or(&all[0]);
+        // Tiles differ in their rows or columns.
+        let wanted = |t: &RegisterTile| [t.bm, t.bn] == [schedule.tile.m, schedule.tile.n];
+        let refused = || CodegenError::NoSuchSchedule { kind: "matmul", schedule: schedule.to_string() };
+        let tile = SQUARE.into_iter().chain(WIDE).find(wanted).ok_or_else(refused)?;
         e.uses().ty(ty);
         let instruction = schedule.instruction.unwrap_or(Instruction::Fma);
         Ok(Fma { tile, ty, instruction })
