@@ -224,7 +224,7 @@ pub(crate) fn devices() -> Result<Vec<VulkanDeviceInfo>> {
     let found = tallow_runtime::vulkan::devices(&options).map_err(no_vulkan)?;
     let describe = |d: tallow_runtime::vulkan::DeviceInfo| {
         let driver = d.caps.as_ref().map_or_else(String::new, |c| format!(", {}", c.driver));
-        let hardware = d.caps.as_ref().map_or_else(String::new, |c| format!("; {}", c.hardware()));
+        let hardware = d.caps.as_ref().map_or_else(String::new, |c| format!("; {}", c.hardware));
         let mut description = format!("{}, Vulkan {}{driver}{hardware}", d.device_type.name(), d.api_version);
         if let Some(why) = d.unsuitable {
             description += &format!(", not usable: {why}");

@@ -127,22 +127,8 @@ pub struct DeviceCaps {
     /// Timestamp period in picoseconds; 0 where the compute queue writes no timestamps.
     pub timestamp_period_ps: u64,
 
-    /// Cores, each of which runs whole workgroups: streaming multiprocessors (NVIDIA), compute units (AMD), Xe cores
-    /// (Intel), shader cores (Arm), shader processors (Qualcomm), threads of a software device. At least 1. For this
-    /// field and the six below: [`Reported`] lists what drivers report, `caps/hardware.rs` estimates the rest.
-    pub cores: u32,
-    /// Shared memory of one core in bytes, for all its resident workgroups.
-    pub shared_memory_per_core: u32,
-    /// Registers of one core: 32-bit, counted per invocation.
-    pub registers_per_core: u32,
-    /// Maximum resident invocations on one core.
-    pub max_invocations_per_core: u32,
-    /// Peak memory bandwidth in GB/s (10^9 bytes).
-    pub memory_gb_per_s: u32,
-    /// Peak f32 FMA rate of the whole device in GFLOP/s (an FMA counts as two).
-    pub f32_gflops: u32,
-    /// Peak rate of f16 cooperative matrices with f32 accumulators in GFLOP/s; 0 without them.
-    pub f16_matrix_gflops: u32,
+    /// Sizes and rates of the hardware, which Vulkan has no limits for.
+    pub hardware: Hardware,
 }
 
 /// Device types, in the order in which the runtime prefers them.
@@ -473,7 +459,7 @@ impl DeviceCaps {
             OptionalFeature::Timestamps => self.timestamp_period_ps = 0,
         }
         if !self.multiplies_f16_matrices() {
-            self.f16_matrix_gflops = 0;
+            self.hardware.f16_matrix_gflops = 0;
         }
     }
 
@@ -588,11 +574,12 @@ mod tests {
             assert!(caps.max_allocation_bytes >= 1 << 30, "{name}");
             assert!(!caps.cooperative_matrix2 || !caps.cooperative_matrix.is_empty(), "{name}");
             assert!(caps.cooperative_matrix.is_empty() || caps.memory_model, "{name}");
-            assert!(caps.cores > 0 && caps.memory_gb_per_s > 0 && caps.f32_gflops > 0, "{name}");
-            assert!(caps.shared_memory_per_core >= caps.shared_memory_bytes, "{name}");
-            assert!(caps.max_invocations_per_core >= caps.max_workgroup_invocations, "{name}");
-            assert!(caps.registers_per_core > 0, "{name}");
-            assert_eq!(caps.f16_matrix_gflops > 0, caps.multiplies_f16_matrices(), "{name}");
+            let hardware = caps.hardware;
+            assert!(hardware.cores > 0 && hardware.memory_gb_per_s > 0 && hardware.f32_gflops > 0, "{name}");
+            assert!(hardware.shared_memory_per_core >= caps.shared_memory_bytes, "{name}");
+            assert!(hardware.max_invocations_per_core >= caps.max_workgroup_invocations, "{name}");
+            assert!(hardware.registers_per_core > 0, "{name}");
+            assert_eq!(hardware.f16_matrix_gflops > 0, caps.multiplies_f16_matrices(), "{name}");
         }
         assert_eq!(profile("voodoo"), None);
     }

@@ -17,7 +17,7 @@ const LARGE_GPU: u32 = 128;
 ///
 /// A software device is partitioned like a GPU of 128 cores: tests without a GPU then cover the same kernels.
 pub fn workgroups_to_fill(caps: &DeviceCaps) -> u32 {
-    let cores = if runs_workgroups_on_one_thread(caps) { LARGE_GPU } else { caps.cores.max(1) };
+    let cores = if runs_workgroups_on_one_thread(caps) { LARGE_GPU } else { caps.hardware.cores.max(1) };
     let grain = (1 << (cores.ilog2())) / 8;
     cores / u32::max(grain, 1) * u32::max(grain, 1)
 }
@@ -43,16 +43,17 @@ pub fn runs_workgroups_on_one_thread(caps: &DeviceCaps) -> bool {
 
 /// Whether products of f16 matrices are faster than multiply-adds of f32.
 pub fn matrices_are_faster(caps: &DeviceCaps) -> bool {
-    caps.f16_matrix_gflops > caps.f32_gflops
+    caps.hardware.f16_matrix_gflops > caps.hardware.f32_gflops
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps::{self, PROFILES};
+    use crate::caps::{self, Hardware, PROFILES};
 
     fn with_cores(cores: u32) -> DeviceCaps {
-        DeviceCaps { cores, ..caps::h200() }
+        let h200 = caps::h200();
+        DeviceCaps { hardware: Hardware { cores, ..h200.hardware }, ..h200 }
     }
 
     #[test]

@@ -24,22 +24,24 @@ pub struct Reported {
     pub multiply_adds_per_clock: Option<u32>,
 }
 
-/// The figures of [`DeviceCaps`] that describe hardware rather than what Vulkan allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The figures of [`DeviceCaps`] that describe hardware rather than what Vulkan allows. [`Reported`] lists what drivers
+/// report; the rest are estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hardware {
-    /// As [`DeviceCaps::cores`].
+    /// Cores, each of which runs whole workgroups: streaming multiprocessors (NVIDIA), compute units (AMD), Xe cores
+    /// (Intel), shader cores (Arm), shader processors (Qualcomm), threads of a software device. At least 1.
     pub cores: u32,
-    /// As [`DeviceCaps::shared_memory_per_core`], in bytes.
+    /// Shared memory of one core in bytes, for all its resident workgroups.
     pub shared_memory_per_core: u32,
-    /// As [`DeviceCaps::registers_per_core`].
+    /// Registers of one core: 32-bit, counted per invocation.
     pub registers_per_core: u32,
-    /// As [`DeviceCaps::max_invocations_per_core`].
+    /// Maximum resident invocations on one core.
     pub max_invocations_per_core: u32,
-    /// As [`DeviceCaps::memory_gb_per_s`].
+    /// Peak memory bandwidth in GB/s (10^9 bytes).
     pub memory_gb_per_s: u32,
-    /// As [`DeviceCaps::f32_gflops`].
+    /// Peak f32 FMA rate of the whole device in GFLOP/s (an FMA counts as two).
     pub f32_gflops: u32,
-    /// As [`DeviceCaps::f16_matrix_gflops`].
+    /// Peak rate of f16 cooperative matrices with f32 accumulators in GFLOP/s; 0 without them.
     pub f16_matrix_gflops: u32,
 }
 
@@ -238,33 +240,16 @@ fn cores(caps: &DeviceCaps, reference: &Hardware) -> u32 {
 }
 
 impl DeviceCaps {
-    /// What describes the hardware rather than what Vulkan allows.
-    pub fn hardware(&self) -> Hardware {
-        Hardware {
-            cores: self.cores,
-            shared_memory_per_core: self.shared_memory_per_core,
-            registers_per_core: self.registers_per_core,
-            max_invocations_per_core: self.max_invocations_per_core,
-            memory_gb_per_s: self.memory_gb_per_s,
-            f32_gflops: self.f32_gflops,
-            f16_matrix_gflops: self.f16_matrix_gflops,
-        }
-    }
-
     /// Sets what describes the hardware, from what the driver tells of it and by estimates for the rest. Everything
     /// else must be set before.
     pub fn set_hardware(&mut self, reported: &Reported) {
-        let mut found = self.estimate(reported);
-        if !self.multiplies_f16_matrices() {
-            found.f16_matrix_gflops = 0;
-        }
-        self.cores = found.cores;
-        self.shared_memory_per_core = found.shared_memory_per_core.max(self.shared_memory_bytes);
-        self.registers_per_core = found.registers_per_core;
-        self.max_invocations_per_core = found.max_invocations_per_core.max(self.max_workgroup_invocations);
-        self.memory_gb_per_s = found.memory_gb_per_s;
-        self.f32_gflops = found.f32_gflops;
-        self.f16_matrix_gflops = found.f16_matrix_gflops;
+        let found = self.estimate(reported);
+        self.hardware = Hardware {
+            shared_memory_per_core: found.shared_memory_per_core.max(self.shared_memory_bytes),
+            max_invocations_per_core: found.max_invocations_per_core.max(self.max_workgroup_invocations),
+            f16_matrix_gflops: if self.multiplies_f16_matrices() { found.f16_matrix_gflops } else { 0 },
+            ..found
+        };
     }
 
     fn estimate(&self, reported: &Reported) -> Hardware {
@@ -332,11 +317,11 @@ mod tests {
 
     #[test]
     fn hardware_prints_with_units() {
-        let text = caps::h200().hardware().to_string();
+        let text = caps::h200().hardware.to_string();
         let cores = "132 cores of 228 KiB shared memory, 65536 registers and 2048 invocations";
         let rates = "about 4800 GB/s, 61.0 TFLOP/s f32, 620.0 TFLOP/s f16 matrices";
         assert_eq!(text, format!("{cores}; {rates}"));
-        assert!(caps::mali().hardware().to_string().ends_with("; about 67 GB/s, 1.6 TFLOP/s f32"));
+        assert!(caps::mali().hardware.to_string().ends_with("; about 67 GB/s, 1.6 TFLOP/s f32"));
     }
 
     #[test]
@@ -344,14 +329,15 @@ mod tests {
         let mut small = caps::rdna3();
         small.device_id = 0;
         small.set_hardware(&Reported { cores: Some(32), ..Reported::default() });
-        assert_eq!((small.cores, small.memory_gb_per_s, small.f32_gflops), (32, 320, 10_240));
-        assert_eq!((small.registers_per_core, small.f16_matrix_gflops), (65536, 40_960));
+        let Hardware { cores, memory_gb_per_s, f32_gflops, .. } = small.hardware;
+        assert_eq!((cores, memory_gb_per_s, f32_gflops), (32, 320, 10_240));
+        assert_eq!((small.hardware.registers_per_core, small.hardware.f16_matrix_gflops), (65536, 40_960));
         let told = Reported { invocations_per_core: Some(1024), cores: Some(0), ..Reported::default() };
         small.set_hardware(&told);
-        assert_eq!((small.cores, small.max_invocations_per_core), (32, 1024));
+        assert_eq!((small.hardware.cores, small.hardware.max_invocations_per_core), (32, 1024));
         small.cooperative_matrix.clear();
         small.set_hardware(&told);
-        assert_eq!(small.f16_matrix_gflops, 0);
+        assert_eq!(small.hardware.f16_matrix_gflops, 0);
     }
 
     #[test]
@@ -361,8 +347,9 @@ mod tests {
                 for cores in [None, Some(1), Some(u32::MAX)] {
                     let mut caps = DeviceCaps { vendor_id, device_type, ..caps::minimum() };
                     caps.set_hardware(&Reported { cores, ..Reported::default() });
-                    assert!(caps.cores > 0 && caps.memory_gb_per_s > 0 && caps.f32_gflops > 0);
-                    assert!(caps.registers_per_core > 0 && caps.shared_memory_per_core >= 16 * KIB);
+                    let found = caps.hardware;
+                    assert!(found.cores > 0 && found.memory_gb_per_s > 0 && found.f32_gflops > 0);
+                    assert!(found.registers_per_core > 0 && found.shared_memory_per_core >= 16 * KIB);
                 }
             }
         }

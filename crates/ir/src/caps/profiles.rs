@@ -84,26 +84,14 @@ pub fn minimum() -> DeviceCaps {
         synchronization2: false,
         unified_memory: false,
         timestamp_period_ps: 0,
-        cores: UNKNOWN.cores,
-        shared_memory_per_core: UNKNOWN.shared_memory_per_core,
-        registers_per_core: UNKNOWN.registers_per_core,
-        max_invocations_per_core: UNKNOWN.max_invocations_per_core,
-        memory_gb_per_s: UNKNOWN.memory_gb_per_s,
-        f32_gflops: UNKNOWN.f32_gflops,
-        f16_matrix_gflops: UNKNOWN.f16_matrix_gflops,
+        hardware: UNKNOWN,
     }
 }
 
 /// What every profile but `minimum` has: the optional features of an ordinary desktop driver.
-fn common(name: &str, driver: &str, device_type: DeviceType, hardware: &Hardware) -> DeviceCaps {
+fn common(name: &str, driver: &str, device_type: DeviceType, hardware: Hardware) -> DeviceCaps {
     DeviceCaps {
-        cores: hardware.cores,
-        shared_memory_per_core: hardware.shared_memory_per_core,
-        registers_per_core: hardware.registers_per_core,
-        max_invocations_per_core: hardware.max_invocations_per_core,
-        memory_gb_per_s: hardware.memory_gb_per_s,
-        f32_gflops: hardware.f32_gflops,
-        f16_matrix_gflops: hardware.f16_matrix_gflops,
+        hardware,
         name: name.to_string(),
         driver: driver.to_string(),
         device_type,
@@ -150,7 +138,7 @@ pub fn lavapipe() -> DeviceCaps {
         max_allocation_bytes: 2 * GIB,
         unified_memory: true,
         timestamp_period_ps: 1000,
-        ..common("llvmpipe", "llvmpipe Mesa 22.3.6", DeviceType::Cpu, &SOFTWARE)
+        ..common("llvmpipe", "llvmpipe Mesa 22.3.6", DeviceType::Cpu, SOFTWARE)
     }
 }
 
@@ -191,7 +179,7 @@ pub fn h200() -> DeviceCaps {
         storage_offset_alignment: 16,
         max_allocation_bytes: 4 * GIB - 2 * MIB,
         timestamp_period_ps: 1000,
-        ..common("NVIDIA H200", "NVIDIA 580.159", DeviceType::Discrete, &H200)
+        ..common("NVIDIA H200", "NVIDIA 580.159", DeviceType::Discrete, H200)
     }
 }
 
@@ -228,7 +216,7 @@ pub fn rdna3() -> DeviceCaps {
         storage_offset_alignment: 16,
         max_allocation_bytes: 4 * GIB - 4,
         timestamp_period_ps: 10_000,
-        ..common("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", DeviceType::Discrete, &RDNA3)
+        ..common("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", DeviceType::Discrete, RDNA3)
     }
 }
 
@@ -260,7 +248,7 @@ pub fn intel() -> DeviceCaps {
         storage_offset_alignment: 64,
         max_allocation_bytes: 4 * GIB - 1,
         timestamp_period_ps: 52_083,
-        ..common("Intel(R) Arc(tm) A770 Graphics (DG2)", "anv", DeviceType::Discrete, &XE_HPG)
+        ..common("Intel(R) Arc(tm) A770 Graphics (DG2)", "anv", DeviceType::Discrete, XE_HPG)
     }
 }
 
@@ -278,7 +266,7 @@ pub fn mali() -> DeviceCaps {
         storage_offset_alignment: 256,
         unified_memory: true,
         timestamp_period_ps: 1000,
-        ..common("Mali-G715", "Mali", DeviceType::Integrated, &VALHALL)
+        ..common("Mali-G715", "Mali", DeviceType::Integrated, VALHALL)
     }
 }
 
@@ -298,6 +286,6 @@ pub fn adreno() -> DeviceCaps {
         push_constant_bytes: 256,
         unified_memory: true,
         timestamp_period_ps: 52_083,
-        ..common("Adreno (TM) 740", "Qualcomm", DeviceType::Integrated, &ADRENO7)
+        ..common("Adreno (TM) 740", "Qualcomm", DeviceType::Integrated, ADRENO7)
     }
 }

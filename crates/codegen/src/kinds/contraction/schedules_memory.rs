@@ -22,7 +22,7 @@ const WAVES: u32 = 4;
 /// Workgroups that are resident at once, half of which wide tiles should leave. A thread of a software device has one.
 fn at_once(caps: &DeviceCaps) -> i64 {
     match cost::runs_workgroups_on_one_thread(caps) {
-        true => caps.cores.into(),
+        true => caps.hardware.cores.into(),
         false => cost::workgroups_of_waves(caps, WAVES).into(),
     }
 }

@@ -1,7 +1,7 @@
 //! What properties a device reports, and the capabilities that follow from them and its features.
 
 use ash::vk;
-use tallow_ir::caps::DeviceCaps;
+use tallow_ir::caps::{DeviceCaps, Hardware};
 
 use super::super::instance::Instance;
 use super::{FeatureChain, Identity, Known, text};
@@ -99,13 +99,7 @@ impl Properties {
             synchronization2: on(features.sync2.synchronization2),
             unified_memory: false,
             timestamp_period_ps: (f64::from(limits.timestamp_period) * 1000.0).round() as u64,
-            cores: 0,
-            shared_memory_per_core: 0,
-            registers_per_core: 0,
-            max_invocations_per_core: 0,
-            memory_gb_per_s: 0,
-            f32_gflops: 0,
-            f16_matrix_gflops: 0,
+            hardware: Hardware::default(),
         }
     }
 
