@@ -1,7 +1,6 @@
 //! Building blocks shared by several kernel kinds.
 
 pub(crate) mod coopmat;
-pub(crate) mod dequant_f16;
 pub(crate) mod last_workgroup;
 pub(crate) mod operand;
 pub(crate) mod quantize_results;

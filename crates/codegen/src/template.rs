@@ -5,6 +5,7 @@
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use tallow_ir::Format;
 
 use crate::error::CodegenError;
 
@@ -115,6 +116,12 @@ const TEMPLATES: &[(&str, &str)] = &[
 /// The names and texts of all templates, interleaved.
 pub fn texts() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().flat_map(|(name, text)| [*name, *text])
+}
+
+/// The template of a block format in `folder`, if the format has one there.
+pub fn of_format(folder: &str, format: Format) -> Option<&'static str> {
+    let wanted = format!("{folder}/{}.glsl", format.spec().name);
+    TEMPLATES.iter().map(|(name, _)| *name).find(|name| *name == wanted)
 }
 
 /// Renders the template `name` with `context`.

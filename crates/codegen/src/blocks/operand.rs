@@ -6,14 +6,46 @@ use tallow_ir::access::{neighbours, vectors_along_k};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
-use super::dequant_f16;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::storage::plain;
-use crate::template::render;
+use crate::template::{of_format, render};
 
 /// Elements per vector load.
 pub(crate) const WIDE: i64 = 8;
+
+/// Functions to load one or eight elements of a block format.
+const DEQUANT: &str = "dequant";
+
+/// Functions to fetch a packed group of a format and unpack it to bytes, for the formats of [`dot::packing`].
+const UNPACK_I8: &str = "unpack_i8";
+
+/// Functions to dequantize eight elements to f16, for cooperative matrices: the type `Raw`, the function `raw` that loads
+/// it, and `halves` that unpacks it when the loads have completed, so that many loads are in flight. Formats without
+/// them are dequantized at the load.
+///
+/// Every result equals rounding to f32 and then to f16. Where a weight is `d * q` and the product is exact in f32,
+/// pairs are multiplied in f16, which rounds once. Sums of two terms are computed in f32.
+const DEQUANT_F16: &str = "dequant_f16";
+
+/// Templates that several formats share: the folder of the functions that call them, and the formats.
+const SHARED: [(&str, &str, &[Format]); 15] = [
+    (DEQUANT, "dequant/powers_of_3.glsl", &[Format::TQ1_0]),
+    (DEQUANT, "dequant/iq2_value.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S]),
+    (DEQUANT, "dequant/iq3_xxs_value.glsl", &[Format::IQ3_XXS]),
+    (DEQUANT, "dequant/iq3_s_value.glsl", &[Format::IQ3_S]),
+    (DEQUANT, "dequant/iq1_value.glsl", &[Format::IQ1_S, Format::IQ1_M]),
+    (DEQUANT, "dequant/iq4_levels.glsl", &[Format::IQ4_NL, Format::IQ4_XS]),
+    (DEQUANT, "dequant/fp4_levels.glsl", &[Format::MXFP4, Format::NVFP4]),
+    (UNPACK_I8, "dequant/iq4_levels.glsl", &[Format::IQ4_NL, Format::IQ4_XS]),
+    (UNPACK_I8, "unpack_i8/iq4_bytes.glsl", &[Format::IQ4_NL, Format::IQ4_XS]),
+    (UNPACK_I8, "unpack_i8/fp4_bytes.glsl", &[Format::MXFP4, Format::NVFP4]),
+    (UNPACK_I8, "unpack_i8/pair_scales.glsl", &[Format::Q4_K, Format::Q5_K]),
+    (DEQUANT_F16, "dequant_f16/scaled.glsl", &[Format::Q4_0, Format::Q5_0, Format::Q8_0]),
+    (DEQUANT_F16, "dequant_f16/shifted.glsl", &[Format::Q4_1, Format::Q5_1, Format::Q4_K, Format::Q5_K]),
+    (DEQUANT_F16, "dequant_f16/fifth_bits.glsl", &[Format::Q5_0, Format::Q5_1]),
+    (DEQUANT_F16, "dequant_f16/scales_k.glsl", &[Format::Q4_K, Format::Q5_K]),
+];
 
 /// Whether eight adjacent elements of this type can be loaded at once.
 fn loads_wide(dtype: DType) -> bool {
@@ -102,8 +134,19 @@ pub(crate) fn packed(
     let buffer = e.param(*index);
     e.buffers[buffer].packed = true;
     e.buffers[buffer].wide = true;
-    e.buffers[buffer].pairs = packed_row(format).is_some_and(|row| row.pairs);
+    // The others fetch words in fours only.
+    e.buffers[buffer].pairs = matches!(format, Format::Q2_K | Format::Q3_K | Format::Q5_K | Format::Q6_K);
     Some((buffer, base))
+}
+
+/// Sets that a buffer is dequantized to f16 by the functions `raw` and `halves`. `false` if it has none.
+pub(crate) fn dequantizes_to_f16(e: &mut Emitter<'_>, buffer: usize) -> bool {
+    let DType::Block(format) = e.buffers[buffer].dtype else { return false };
+    let found = of_format(DEQUANT_F16, format).is_some();
+    e.buffers[buffer].pairs |= found;
+    // The others load at most eight bytes at once.
+    e.buffers[buffer].wide |= found && matches!(format, Format::Q4_K | Format::Q5_K);
+    found
 }
 
 /// The binding of a buffer of activations that another kernel quantized. Its functions return whole blocks.
@@ -129,29 +172,21 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
         let mut own = vec![];
         match buffer.dtype {
             DType::Block(format) => {
-                let unknown = |what: &str| {
-                    let what = format!("{what} of {} blocks", format.name());
-                    CodegenError::Dtype { what, dtype: buffer.dtype }
-                };
-                let mut needs = vec![];
-                if buffer.packed {
-                    let row = packed_row(format).ok_or_else(|| unknown("bytes"))?;
-                    needs.extend(row.shared);
-                    own.push(row.template);
-                }
-                if buffer.pairs
-                    && !buffer.packed
-                    && let Some(halves) = dequant_f16::of(format)
-                {
-                    needs.extend(halves.shared);
-                    own.push(halves.template);
-                }
                 let called = buffer.single || buffer.eights || buffer.group > 0;
-                if called || !(buffer.packed || buffer.pairs) {
-                    let (template, table) = templates(format).ok_or_else(|| unknown("a weight"))?;
-                    needs.extend(table);
-                    own.push(template);
-                    if let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
+                let folders = [
+                    buffer.packed.then_some(UNPACK_I8),
+                    (buffer.pairs && !buffer.packed).then_some(DEQUANT_F16),
+                    (called || !(buffer.packed || buffer.pairs)).then_some(DEQUANT),
+                ];
+                let mut needs = vec![];
+                for folder in folders.into_iter().flatten() {
+                    let what = || format!("{folder} of {} blocks", format.name());
+                    let unknown = || CodegenError::Dtype { what: what(), dtype: buffer.dtype };
+                    own.push(of_format(folder, format).ok_or_else(unknown)?);
+                    let of_this = SHARED.iter().filter(|row| row.0 == folder && row.2.contains(&format));
+                    needs.extend(of_this.map(|row| row.1));
+                    if folder == DEQUANT
+                        && let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
                         && shared.insert(codebook.name)
                     {
                         let word = format!("{}u + (i >> 1)", codebook.offset() / 4);
@@ -183,42 +218,6 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
     Ok(text)
 }
 
-/// The template of a format's load functions, and the template of the table or function that it shares with other
-/// formats, if any. `None` for plain elements, which are loaded as their type.
-fn templates(format: Format) -> Option<(&'static str, Option<&'static str>)> {
-    let template = match format {
-        Format::Q4_0 => "dequant/q4_0.glsl",
-        Format::Q4_1 => "dequant/q4_1.glsl",
-        Format::Q5_0 => "dequant/q5_0.glsl",
-        Format::Q5_1 => "dequant/q5_1.glsl",
-        Format::Q8_0 => "dequant/q8_0.glsl",
-        Format::Q2_K => "dequant/q2_k.glsl",
-        Format::Q3_K => "dequant/q3_k.glsl",
-        Format::Q4_K => "dequant/q4_k.glsl",
-        Format::Q5_K => "dequant/q5_k.glsl",
-        Format::Q6_K => "dequant/q6_k.glsl",
-        Format::TQ2_0 => "dequant/tq2_0.glsl",
-        Format::TQ1_0 => return Some(("dequant/tq1_0.glsl", Some("dequant/powers_of_3.glsl"))),
-        Format::IQ2_XXS => return Some(("dequant/iq2_xxs.glsl", Some("dequant/iq2_value.glsl"))),
-        Format::IQ2_XS => return Some(("dequant/iq2_xs.glsl", Some("dequant/iq2_value.glsl"))),
-        Format::IQ2_S => return Some(("dequant/iq2_s.glsl", Some("dequant/iq2_value.glsl"))),
-        Format::IQ3_XXS => return Some(("dequant/iq3_xxs.glsl", Some("dequant/iq3_xxs_value.glsl"))),
-        Format::IQ3_S => return Some(("dequant/iq3_s.glsl", Some("dequant/iq3_s_value.glsl"))),
-        Format::IQ1_S => return Some(("dequant/iq1_s.glsl", Some("dequant/iq1_value.glsl"))),
-        Format::IQ1_M => return Some(("dequant/iq1_m.glsl", Some("dequant/iq1_value.glsl"))),
-        Format::IQ4_NL => return Some(("dequant/iq4_nl.glsl", Some("dequant/iq4_levels.glsl"))),
-        Format::IQ4_XS => return Some(("dequant/iq4_xs.glsl", Some("dequant/iq4_levels.glsl"))),
-        Format::MXFP4 => return Some(("dequant/mxfp4.glsl", Some("dequant/fp4_levels.glsl"))),
-        Format::NVFP4 => return Some(("dequant/nvfp4.glsl", Some("dequant/fp4_levels.glsl"))),
-        Format::Q8_1 => "dequant/q8_1.glsl",
-        Format::Q8_K => "dequant/q8_k.glsl",
-        Format::I8 => "dequant/i8.glsl",
-        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
-        Format::I16 | Format::I32 | Format::I64 => return None,
-    };
-    Some((template, None))
-}
-
 /// Words that hold one packed group of any weight that the kernel unpacks to bytes: the maximum over its buffers.
 pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     let words = |dtype: DType| match dtype {
@@ -228,51 +227,20 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
     e.buffers.iter().filter(|b| b.packed).map(|b| words(b.dtype)).max().unwrap_or(0)
 }
 
-/// Words that hold one packed group ([`dot::Packing::elements`]) of a format.
+/// Words that hold one packed group of a format; 0 if it is not unpacked to bytes or never prefetched, like activations.
 pub(crate) fn words_of(format: Format) -> u32 {
-    packed_row(format).map_or(0, |row| row.words)
-}
-
-/// How elements of a format are unpacked to bytes.
-struct PackedRow {
-    /// The template of the functions that fetch and unpack a group.
-    template: &'static str,
-    /// Words of a packed group.
-    words: u32,
-    /// Whether some words are fetched in pairs; the others are fetched in fours.
-    pairs: bool,
-    /// Templates of functions shared with other formats.
-    shared: &'static [&'static str],
-}
-
-/// The row of a format; `None` if [`dot::packing`] does not support it.
-fn packed_row(format: Format) -> Option<PackedRow> {
-    const IQ4: &[&str] = &["dequant/iq4_levels.glsl", "unpack_i8/iq4_bytes.glsl"];
-    const FP4: &[&str] = &["unpack_i8/fp4_bytes.glsl"];
-    const SCALES: &[&str] = &["unpack_i8/pair_scales.glsl"];
-    const NONE: &[&str] = &[];
-    let (template, words, pairs, shared) = match format {
-        Format::Q4_0 => ("unpack_i8/q4_0.glsl", 5, false, NONE),
-        Format::Q4_1 => ("unpack_i8/q4_1.glsl", 5, false, NONE),
-        Format::Q5_0 => ("unpack_i8/q5_0.glsl", 6, false, NONE),
-        Format::Q5_1 => ("unpack_i8/q5_1.glsl", 6, false, NONE),
-        Format::Q8_0 => ("unpack_i8/q8_0.glsl", 9, false, NONE),
-        // A format of activations, which are loaded at their use and not prefetched.
-        Format::Q8_1 => ("unpack_i8/q8_1.glsl", 0, false, NONE),
-        Format::Q2_K => ("unpack_i8/q2_k.glsl", 7, true, NONE),
-        Format::Q3_K => ("unpack_i8/q3_k.glsl", 10, true, NONE),
-        Format::Q4_K => ("unpack_i8/q4_k.glsl", 12, false, SCALES),
-        Format::Q5_K => ("unpack_i8/q5_k.glsl", 14, true, SCALES),
-        Format::Q6_K => ("unpack_i8/q6_k.glsl", 15, true, NONE),
-        Format::TQ2_0 => ("unpack_i8/tq2_0.glsl", 5, false, NONE),
-        Format::IQ4_NL => ("unpack_i8/iq4_nl.glsl", 5, false, IQ4),
-        Format::IQ4_XS => ("unpack_i8/iq4_xs.glsl", 6, false, IQ4),
-        Format::MXFP4 => ("unpack_i8/mxfp4.glsl", 5, false, FP4),
-        Format::NVFP4 => ("unpack_i8/nvfp4.glsl", 5, false, FP4),
-        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => return None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_K => return None,
-        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => return None,
-        Format::I8 | Format::I16 | Format::I32 | Format::I64 => return None,
-    };
-    Some(PackedRow { template, words, pairs, shared })
+    match format {
+        Format::Q4_0 | Format::Q4_1 | Format::TQ2_0 | Format::IQ4_NL | Format::MXFP4 | Format::NVFP4 => 5,
+        Format::Q5_0 | Format::Q5_1 | Format::IQ4_XS => 6,
+        Format::Q2_K => 7,
+        Format::Q8_0 => 9,
+        Format::Q3_K => 10,
+        Format::Q4_K => 12,
+        Format::Q5_K => 14,
+        Format::Q6_K => 15,
+        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 0,
+        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => 0,
+        Format::F16 | Format::BF16 | Format::F32 | Format::F64 => 0,
+        Format::I8 | Format::I16 | Format::I32 | Format::I64 => 0,
+    }
 }

@@ -4,7 +4,7 @@ use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, Value, matrix};
 
-use crate::blocks::{dequant_f16, operand};
+use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -463,13 +463,7 @@ fn halves_lines(
     loaded: &mut Loaded,
 ) -> Vec<String> {
     let b = e.buffers[buffer].binding;
-    let raw = match e.buffers[buffer].dtype {
-        DType::Block(format) if whole => dequant_f16::of(format),
-        _ => None,
-    };
-    if let Some(halves) = raw {
-        e.buffers[buffer].pairs = true;
-        e.buffers[buffer].wide |= halves.wide;
+    if whole && operand::dequantizes_to_f16(e, buffer) {
         loaded.ty = format!("Raw{b}");
         loaded.word = format!("halves{b}({item}, {position})");
         loaded.position = Some(vec![]);
