@@ -89,6 +89,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("quantize/iq4_nl.glsl", include_str!("templates/quantize/iq4_nl.glsl")),
     ("quantize.comp", include_str!("templates/quantize.comp")),
     ("matvec_epilogue.glsl", include_str!("templates/matvec_epilogue.glsl")),
+    ("matvec_columns.glsl", include_str!("templates/matvec_columns.glsl")),
     ("matvec_column_groups.glsl", include_str!("templates/matvec_column_groups.glsl")),
     ("matvec_dot4.glsl", include_str!("templates/matvec_dot4.glsl")),
     ("matvec_stage_f32.glsl", include_str!("templates/matvec_stage_f32.glsl")),

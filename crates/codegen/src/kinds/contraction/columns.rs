@@ -1,6 +1,10 @@
 //! The loop nest of a matvec: over the columns of the workgroup's tile, and over steps along K.
 
+use minijinja::{Value as Hole, context};
+
+use crate::error::CodegenError;
 use crate::lines::block;
+use crate::template::render;
 
 /// How the columns of a tile and the K axis are divided among the invocations of a workgroup.
 pub(crate) enum Team {
@@ -57,33 +61,6 @@ pub(crate) struct NextWeights {
     /// Its pass and its step, if they differ from the current ones.
     pub pass: Option<&'static str>,
     pub step: Option<&'static str>,
-}
-
-/// The code inside a column loop.
-pub(crate) struct Body {
-    /// GLSL type of the accumulators, and their initial value.
-    pub ty: &'static str,
-    pub zero: String,
-    /// Accumulators per column.
-    pub accs: u32,
-    /// What depends on the item but not on the column.
-    pub item: Vec<String>,
-    /// Multiplies the item of column `n`.
-    pub column: Vec<String>,
-    /// Last column of the result, as an expression.
-    pub last: String,
-    /// The reduction over the team: the expression of the sum of `acc`, after lines that may change `sum`.
-    pub reduce: Reduce,
-}
-
-/// How the accumulators of a team are summed and stored.
-pub(crate) struct Reduce {
-    /// Lines that reduce the variable `sum` over the subgroup, or the call that reduces it over the workgroup.
-    pub lines: Vec<String>,
-    /// The invocation that stores the sum.
-    pub first: &'static str,
-    /// Offset in the shared tile, as a GLSL prefix to the index of a sum.
-    pub at: String,
 }
 
 impl ColumnLoop {
@@ -257,98 +234,31 @@ impl ColumnLoop {
         Some(NextWeights { lines, guard: "ahead < passes".into(), pass, step })
     }
 
-    /// The loop over columns that are computed together, around `lines`.
-    fn each_column(&self, lines: Vec<String>) -> Vec<String> {
-        let Some(u) = self.index() else { return lines };
-        let pass = (!self.once()).then(|| "const uint pass = pass0 + u;".to_string());
-        let lines = pass.into_iter().chain(lines).collect();
-        block(&format!("[[unroll]] for (uint {u} = 0u; {u} < {}u; ++{u})", self.at_once), lines)
-    }
-
-    /// The loop along K around `item`, which sets up an item, and `columns`.
-    fn each_step(&self, item: Vec<String>, columns: Vec<String>) -> Vec<String> {
-        let (steps, depth, elements) = (self.steps, self.depth, self.elements);
-        let mut lines = vec![];
-        if let Team::Workgroup { size, end } = &self.team {
-            lines.extend(item.into_iter().chain(columns));
-            let stride = elements * size;
-            return block(&format!("for (uint k0 = lane * {elements}u; k0 < {end}; k0 += {stride}u)"), lines);
-        }
-        if self.along() && depth > 1 {
-            lines.push(format!("const uint along = along0 + s, item = {};", self.item("along")));
-            lines.extend(item.into_iter().chain(columns));
-            let lines = block(&format!("[[unroll]] for (uint s = 0u; s < {depth}u; ++s)"), lines);
-            return block(&format!("for (uint along0 = 0u; along0 < {steps}u; along0 += {depth}u)"), lines);
-        }
-        lines.push(format!("const uint item = {};", self.item("along")));
-        lines.extend(item);
-        if !self.once() && depth > 0 {
-            let (current, next) = match self.at_once {
-                1 => ("pass", "pass + 1u".to_string()),
-                at_once => ("pass0", format!("pass0 + {at_once}u")),
-            };
-            lines.push(format!("const uint next_along = along + 1u < {steps}u ? along + 1u : 0u, next_pass = next_along == 0u ? {next} : {current};"));
-        }
-        lines.extend(columns);
-        block(&format!("for (uint along = 0u; along < {steps}u; ++along)"), lines)
-    }
-
-    /// The whole loop nest. `item_known` says that the item was set up before all segments.
-    pub fn nest(&self, body: Body, item_known: bool) -> Vec<String> {
-        let Body { ty, zero, accs, item, column, last, reduce } = body;
-        let n = format!("const uint n = min(column0 + {}, {last});", self.column("pass"));
-        let columns = self.each_column([vec![n], column].concat());
-        let all = self.at_once * accs;
-        let mut pass = vec![
-            format!("{ty} acc[{all}];"),
-            format!("[[unroll]] for (uint j = 0u; j < {all}u; ++j) acc[j] = {zero};"),
-        ];
-        let mut lines = vec![];
-        if self.steps == 1 {
-            if !item_known {
-                lines.push(format!("const uint item = {};", self.item("")));
-                lines.extend(item);
-            }
-            pass.extend(columns);
-        } else {
-            pass.extend(self.each_step(item, columns));
-        }
-        pass.extend(self.each_column(self.reduce(ty, accs, &reduce)));
-        if self.once() {
-            lines.extend(pass);
-            return lines;
-        }
-        lines.push(format!("const uint passes = {}u;", self.passes));
-        let unroll = if self.unrolled { "[[unroll]] " } else { "" };
-        lines.extend(match self.at_once {
-            1 => block(&format!("{unroll}for (uint pass = 0u; pass < passes; ++pass)"), pass),
-            n => block(&format!("for (uint pass0 = 0u; pass0 < passes; pass0 += {n}u)"), pass),
-        });
-        lines
-    }
-
-    /// Sums the accumulators of one column over the team and stores the sums.
-    fn reduce(&self, ty: &str, accs: u32, reduce: &Reduce) -> Vec<String> {
+    /// The whole loop nest. `holes` are those of `matvec_columns.glsl` that the loop does not know. There are `accs`
+    /// accumulators per column.
+    pub fn nest(&self, accs: u32, holes: Hole) -> Result<String, CodegenError> {
+        let (lanes, end, stride) = match &self.team {
+            Team::Subgroup { slices, subgroups, .. } => (subgroups / slices, None, 0),
+            Team::Workgroup { size, end } => (1, Some(end), self.elements * size),
+        };
         let acc = match self.index() {
             None => "j".to_string(),
             Some(u) if accs == 1 => u.into(),
             Some(u) => format!("{u} * {accs}u + j"),
         };
-        let lanes = match self.team {
-            Team::Subgroup { slices, subgroups, .. } => subgroups / slices,
-            Team::Workgroup { .. } => 1,
-        };
         let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
-        let inside = if even { String::new() } else { format!(" && c < {}u", self.tile) };
-        let mut lines = vec![format!("{ty} sum = acc[{acc}];")];
-        lines.extend(reduce.lines.iter().cloned());
-        lines.push(format!("if ({}{inside}) tile[{}j * {}u + c] = sum;", reduce.first, reduce.at, self.tile));
-        let each = block(&format!("[[unroll]] for (uint j = 0u; j < {accs}u; ++j)"), lines);
-        [vec![format!("const uint c = {};", self.column("pass"))], each].concat()
+        let own = context! {
+            comment => self.comment(), item => self.item("along"), column => self.column("pass"), along => self.along(),
+            once => self.once(), u => self.index(), all => self.at_once * accs, tile => self.tile,
+            elements => self.elements, at_once => self.at_once, passes => self.passes, unrolled => self.unrolled,
+            steps => self.steps, depth => self.depth, accs, acc, end, stride,
+            inside => if even { String::new() } else { format!(" && c < {}u", self.tile) },
+        };
+        render("matvec_columns.glsl", context! { ..own, ..holes })
     }
 
     /// A description of the loop, for a comment in the kernel.
-    pub fn comment(&self) -> String {
+    fn comment(&self) -> String {
         let who = match self.team {
             Team::Workgroup { .. } => "The workgroup reduces".to_string(),
             Team::Subgroup { slices: 1, .. } => "Each subgroup reduces".into(),

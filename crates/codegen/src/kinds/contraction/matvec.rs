@@ -6,7 +6,7 @@ use tallow_ir::form::{ContractionForm, passes, spare_bytes};
 use tallow_ir::{Dim, ReduceKind, dot};
 
 use super::activations;
-use super::columns::{Body, ColumnLoop, Reduce, Team, Unroll};
+use super::columns::{ColumnLoop, Team, Unroll};
 use super::epilogue::{self, Deferred, Inputs};
 use super::grid::{columns_grid, ranges, widened};
 use super::items::{self, read_blocks};
@@ -173,11 +173,12 @@ impl<'f> Matvec<'f> {
         }
     }
 
-    /// How the accumulators are summed.
-    fn reduce(&self, e: &mut Emitter<'_>, used: &mut Used) -> Result<Reduce, CodegenError> {
+    /// How the accumulators are summed: the line that reduces the variable `sum` over the team, the test for the
+    /// invocation that stores it, and the offset of the K slice in the shared tile.
+    fn reduce(&self, e: &mut Emitter<'_>, used: &mut Used) -> Result<Hole, CodegenError> {
         let size = e.caps.scheduled_subgroup_size();
         let floats = self.slice_floats;
-        let at = match (self.source, self.slices) {
+        let slice = match (self.source, self.slices) {
             (_, 1) => String::new(),
             (Source::Memory, _) => format!("gl_SubgroupID * {floats}u + "),
             (_, slices) => format!("gl_SubgroupID % {slices}u * {floats}u + "),
@@ -185,18 +186,18 @@ impl<'f> Matvec<'f> {
         if self.source == Source::Memory && self.slices == 1 {
             let (ty, dtype) = accumulator(e, self.form)?;
             let sum = used.value(ReduceKind::Sum, ty, dtype);
-            return Ok(Reduce { lines: vec![format!("sum = {sum}(sum);")], first: "lane == 0u", at });
+            return Ok(context! { reduce => format!("sum = {sum}(sum);"), first => "lane == 0u", slice });
         }
         e.uses().subgroups = true;
-        let lines = if e.caps.subgroup_shuffle {
+        let reduce = if e.caps.subgroup_shuffle {
             e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
-            vec![format!(
+            format!(
                 "[[unroll]] for (uint mask = 1u; mask < {size}u; mask *= 2u) sum += subgroupShuffleXor(sum, mask);"
-            )]
+            )
         } else {
-            vec!["sum = subgroupAdd(sum);".into()]
+            "sum = subgroupAdd(sum);".into()
         };
-        Ok(Reduce { lines, first: "gl_SubgroupInvocationID == 0u", at })
+        Ok(context! { reduce, first => "gl_SubgroupInvocationID == 0u", slice })
     }
 }
 
@@ -323,17 +324,12 @@ fn segment(
                 (item, weights::packed_column(e, mv, segment, columns, &last)?)
             }
         };
-        let body = Body {
-            ty: mv.ty.name(),
-            zero: mv.ty.int_literal(0),
-            accs: segment.anchors.len() as u32 * mv.m,
-            item,
-            column,
-            last,
-            reduce: mv.reduce(e, used)?,
+        let holes = context! {
+            type => mv.ty.name(), zero => mv.ty.int_literal(0), read_item => item.join("\n"), item_known => mv.item_first,
+            product => column.join("\n"), last, ..mv.reduce(e, used)?
         };
-        let nest = [vec![walk.comment()], walk.nest(body, mv.item_first)].concat();
-        Ok((nest.join("\n"), epilogue::emit(e, used, mv, number, inputs)?))
+        let nest = walk.nest(segment.anchors.len() as u32 * mv.m, holes)?;
+        Ok((nest, epilogue::emit(e, used, mv, number, inputs)?))
     })?;
     Ok(context! { prelude => prelude.join("\n"), columns, epilogue })
 }

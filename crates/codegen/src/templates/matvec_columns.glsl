@@ -1,0 +1,65 @@
+//% macro each_column(lines)
+//% if u
+[[unroll]] for (uint ${ u } = 0u; ${ u } < ${ at_once }u; ++${ u }) {
+    ${ "const uint pass = pass0 + u;" if not once }
+    ${ lines | indent(4) }
+}
+//% else
+${ lines }
+//% endif
+//% endmacro
+//% macro products()
+const uint n = min(column0 + ${ column }, ${ last });
+${ product }
+//% endmacro
+//% macro reduction()
+const uint c = ${ column };
+[[unroll]] for (uint j = 0u; j < ${ accs }u; ++j) {
+    ${ type } sum = acc[${ acc }];
+    ${ reduce }
+    if (${ first }${ inside }) tile[${ slice }j * ${ tile }u + c] = sum;
+}
+//% endmacro
+//% macro columns()
+${ type } acc[${ all }];
+[[unroll]] for (uint j = 0u; j < ${ all }u; ++j) acc[j] = ${ zero };
+//% if steps == 1
+${ each_column(products()) }
+//% elif end
+for (uint k0 = lane * ${ elements }u; k0 < ${ end }; k0 += ${ stride }u) {
+    ${ read_item | indent(4) }
+    ${ each_column(products()) | indent(4) }
+}
+//% elif along and depth > 1
+for (uint along0 = 0u; along0 < ${ steps }u; along0 += ${ depth }u) {
+    [[unroll]] for (uint s = 0u; s < ${ depth }u; ++s) {
+        const uint along = along0 + s, item = ${ item };
+        ${ read_item | indent(8) }
+        ${ each_column(products()) | indent(8) }
+    }
+}
+//% else
+for (uint along = 0u; along < ${ steps }u; ++along) {
+    const uint item = ${ item };
+    ${ read_item | indent(4) }
+//% if not once and depth > 0
+    const uint next_along = along + 1u < ${ steps }u ? along + 1u : 0u, next_pass = next_along == 0u ? ${ "pass + 1u : pass" if at_once == 1 else "pass0 + " ~ at_once ~ "u : pass0" };
+//% endif
+    ${ each_column(products()) | indent(4) }
+}
+//% endif
+${ each_column(reduction()) }
+//% endmacro
+${ comment }
+//% if steps == 1 and not item_known
+const uint item = ${ item };
+${ read_item }
+//% endif
+//% if once
+${ columns() }
+//% else
+const uint passes = ${ passes }u;
+${ "[[unroll]] " if unrolled }for (uint ${ "pass = 0u; pass < passes; ++pass" if at_once == 1 else "pass0 = 0u; pass0 < passes; pass0 += " ~ at_once ~ "u" }) {
+    ${ columns() | indent(4) }
+}
+//% endif
