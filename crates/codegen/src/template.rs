@@ -99,6 +99,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("row.comp", include_str!("templates/row.comp")),
     ("matvec.comp", include_str!("templates/matvec.comp")),
     ("matmul.comp", include_str!("templates/matmul.comp")),
+    ("matmul_segment.glsl", include_str!("templates/matmul_segment.glsl")),
     ("matmul_fma.glsl", include_str!("templates/matmul_fma.glsl")),
     ("matmul_coopmat.glsl", include_str!("templates/matmul_coopmat.glsl")),
     ("matmul_coopmat_epilogue.glsl", include_str!("templates/matmul_coopmat_epilogue.glsl")),

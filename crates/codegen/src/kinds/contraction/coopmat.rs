@@ -1,6 +1,6 @@
 //! Matmul with subgroup-scope cooperative matrices of f16 operands: each subgroup accumulates a grid of fragments.
 
-use minijinja::context;
+use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{MatrixElement, MatrixShape};
 use tallow_ir::form::{ContractionForm, Segment, output_root};
 use tallow_ir::index::Index;
@@ -9,9 +9,9 @@ use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, cost, matrix};
 use super::grid::columns_grid;
 use super::k_tile::{HALVES, Layout, halves_stride};
 use super::prefetch;
-use super::split_k::{SplitCode, SplitK};
+use super::split_k::SplitK;
 use super::staging_tile::{self, StagingTile};
-use super::tile_code::{Epilogue, Matmul, TileCode, columns};
+use super::tile_code::{Accumulators, Epilogue, Matmul, TileCode, columns};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
@@ -305,20 +305,12 @@ impl TileCode for Fragments {
         ]
     }
 
-    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Vec<String> {
-        let (ty, sums) = (self.ty("float", "Accumulator"), self.sums(mm, number));
-        vec![
-            format!("{ty} sums[{sums}];"),
-            format!("[[unroll]] for (uint i = 0u; i < {sums}u; ++i) sums[i] = {ty}(0.0);"),
-        ]
+    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Accumulators {
+        let ty = self.ty("float", "Accumulator");
+        Accumulators { count: self.sums(mm, number), zero: format!("{ty}(0.0)"), ty }
     }
 
-    fn products(
-        &self,
-        mm: &Matmul<'_>,
-        number: usize,
-        by_columns: &[bool],
-    ) -> Result<Vec<String>, CodegenError> {
+    fn products(&self, mm: &Matmul<'_>, number: usize, by_columns: &[bool]) -> Result<String, CodegenError> {
         let (bn, wide) = (mm.columns[number], self.across(mm, number));
         let anchor = |(i, by_columns): (usize, &bool)| {
             let at = self.right_at() + i as u32 * bn * halves_stride(BK);
@@ -329,23 +321,16 @@ impl TileCode for Fragments {
             bn, wide, bk => BK, side => self.matrix, matrices => self.matrices(), stride => halves_stride(BK),
             grid => GRID, a => self.ty("float16_t", "A"), b => self.ty("float16_t", "B"),
         };
-        Ok(render("matmul_coopmat.glsl", holes)?.lines().map(String::from).collect())
+        render("matmul_coopmat.glsl", holes)
     }
 
-    fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode {
-        let (side, sums) = (self.matrix, self.sums(mm, number));
-        let floats = side * side;
-        let from = format!("from + i * {floats}u");
-        let other = self.ty("float", "Accumulator");
-        SplitCode {
-            accumulators: sums,
-            first: format!("gl_SubgroupID * {}u", sums * floats),
-            store: access("Store", "sums[i]", "partial", &format!("to + i * {floats}u"), side),
-            load: access("Load", "sums[i]", "partial", &from, side),
-            add: format!(
-                "{other} other; {} sums[i] += other;",
-                access("Load", "other", "partial", &from, side)
-            ),
+    fn partials(&self, mm: &Matmul<'_>, number: usize) -> Hole {
+        let (side, floats, ty) = (self.matrix, self.matrix * self.matrix, self.ty("float", "Accumulator"));
+        let access = |call, sum, at| access(call, sum, "partial", &format!("{at} + i * {floats}u"), side);
+        context! {
+            first => format!("gl_SubgroupID * {}u", self.sums(mm, number) * floats),
+            store => access("Store", "sums[i]", "to"), load => access("Load", "sums[i]", "from"),
+            add => format!("{ty} other; {} sums[i] += other;", access("Load", "other", "from")),
         }
     }
 

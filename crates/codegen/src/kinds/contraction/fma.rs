@@ -1,16 +1,16 @@
 //! Matmul with scalar FMAs: each invocation accumulates a register tile.
 
-use minijinja::context;
+use minijinja::{Value as Hole, context};
 use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, Segment};
 
 use super::k_tile::Layout;
 use super::operands::accumulator;
 use super::prefetch;
-use super::split_k::{SplitCode, SplitK};
+use super::split_k::SplitK;
 use super::staging_tile::{self, StagingTile};
 use super::store::stores;
-use super::tile_code::{Epilogue, Matmul, TileCode, columns};
+use super::tile_code::{Accumulators, Epilogue, Matmul, TileCode, columns};
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -229,15 +229,12 @@ impl TileCode for Fma {
         ]
     }
 
-    fn accumulators(&self, _: &Matmul<'_>, _: usize) -> Vec<String> {
-        let (count, ty, zero) = (self.tile.tm * self.tile.tn, self.ty.name(), self.ty.int_literal(0));
-        vec![
-            format!("{ty} sums[{count}];"),
-            format!("[[unroll]] for (uint i = 0u; i < {count}u; ++i) sums[i] = {zero};"),
-        ]
+    fn accumulators(&self, _: &Matmul<'_>, _: usize) -> Accumulators {
+        let (ty, zero) = (self.ty.name().into(), self.ty.int_literal(0));
+        Accumulators { ty, count: self.tile.tm * self.tile.tn, zero }
     }
 
-    fn products(&self, _: &Matmul<'_>, _: usize, _: &[bool]) -> Result<Vec<String>, CodegenError> {
+    fn products(&self, _: &Matmul<'_>, _: usize, _: &[bool]) -> Result<String, CodegenError> {
         let RegisterTile { bm, bn, tm, tn, bk } = self.tile;
         let sum = format!("sums[i * {tn}u + j]");
         let product =
@@ -246,18 +243,14 @@ impl TileCode for Fma {
             bk, tm, tn, sum, product, vector => self.ty.vector(), left_stride => self.tile.left_stride(),
             right_at => self.right_at(), right_stride => bn / 4, rows => bm / tm, columns => bn / tn,
         };
-        Ok(render("matmul_fma.glsl", holes)?.lines().map(String::from).collect())
+        render("matmul_fma.glsl", holes)
     }
 
-    fn partials(&self, mm: &Matmul<'_>, _: usize) -> SplitCode {
-        let (count, workgroup) = (self.tile.tm * self.tile.tn, mm.schedule.workgroup);
-        let at = format!("i * {workgroup}u");
-        SplitCode {
-            accumulators: count,
-            first: "lane".into(),
-            store: format!("partial[to + {at}] = sums[i];"),
-            load: format!("sums[i] = partial[from + {at}];"),
-            add: format!("sums[i] += partial[from + {at}];"),
+    fn partials(&self, mm: &Matmul<'_>, _: usize) -> Hole {
+        let at = format!("i * {}u", mm.schedule.workgroup);
+        context! {
+            first => "lane", store => format!("partial[to + {at}] = sums[i];"),
+            load => format!("sums[i] = partial[from + {at}];"), add => format!("sums[i] += partial[from + {at}];"),
         }
     }
 

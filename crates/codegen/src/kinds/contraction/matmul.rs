@@ -12,14 +12,14 @@ use super::grid::{Range, columns_grid, ranges};
 use super::k_tile::{self, KTile, Layout};
 use super::operands::{batch_at, left_at};
 use super::split_k::SplitK;
-use super::tile_code::{Matmul, TileCode, columns};
+use super::tile_code::{Accumulators, Matmul, TileCode, columns};
 use crate::assemble::{Parts, finish, whole};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
 use crate::kernel::{Count, Kernel};
-use crate::lines::block;
 use crate::schedule::Schedule;
+use crate::template::render;
 
 /// Generates the kernel for a schedule of [`super::fma`] or [`super::coopmat`].
 pub(crate) fn kernel(
@@ -130,93 +130,26 @@ fn segment(
     (number, range): (usize, &Range),
     split: Option<&SplitK>,
 ) -> Result<(String, bool), CodegenError> {
-    let ((tiles, epilogue), prelude) =
+    let ((tiles, epilogue), hoisted) =
         e.scope(|e| Ok((operands(e, mm, code, number)?, code.epilogue(e, mm, number)?)))?;
     let by_columns: Vec<bool> = tiles[1..].iter().map(|tile| tile.by_columns).collect();
-    let (bk, k, width) = (mm.schedule.tile.k, &mm.k, mm.columns[number]);
-    let tiles_per_workgroup = mm.schedule.tiles_per_workgroup;
-    let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", k.as_str()) };
-    let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
-    let (last, depth) = (last_k_tile(mm), mm.depth());
-    let mut tile = code.accumulators(mm, number);
-    tile.extend(k_loop(mm, &tiles, width, [first, end], code.products(mm, number, &by_columns)?));
-    if let Some(split) = split {
-        tile.extend(split.combine(&code.partials(mm, number)));
-    }
-    tile.extend(epilogue.lines);
-    let mut body = vec![];
-    match tiles_per_workgroup {
-        1 => body.push(format!("const uint column0 = {};", range.column0)),
-        _ => {
-            body.push("// Several output tiles: the first K tile of the next is in flight while results are stored.".into());
-            body.push(format!("uint column0 = {};", range.column0));
-            body.push(format!("const uint end_column = column0 + {}u;", width * tiles_per_workgroup));
-        }
-    }
-    body.extend(prelude);
-    body.extend(tiles.iter().map(|tile| tile.registers.clone()));
-    let next = match (tiles_per_workgroup, depth) {
-        (1, 1) => format!("const uint next = {first};"),
-        (1, _) => format!("const uint next = min({first} + s * {bk}u, {last});"),
-        _ => format!("const uint next = {first}, next_column = column0;"),
+    let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", mm.k.as_str()) };
+    let bk = mm.schedule.tile.k;
+    // The start of the last K tile.
+    let last = match mm.form.k.as_const() {
+        Some(k) => format!("{}u", (k - 1).max(0) / i64::from(bk) * i64::from(bk)),
+        None => format!("({} - 1u) / {bk}u * {bk}u", mm.k),
     };
-    let guard = match mm.form.k.as_const().is_none_or(|k| k < 1) {
-        true => format!("if ({first} < {end})"),
-        false => String::new(),
+    let join = |of: &dyn Fn(&k_tile::Text) -> String| tiles.iter().map(of).collect::<Vec<_>>().join("\n");
+    let Accumulators { ty, count, zero } = code.accumulators(mm, number);
+    let holes = context! {
+        first, end, bk, last, type => ty, accumulators => count, zero, k => &mm.k, depth => mm.depth(),
+        tiles => mm.schedule.tiles_per_workgroup, width => mm.columns[number], column0 => &range.column0,
+        may_be_empty => mm.form.k.as_const().is_none_or(|k| k < 1), hoisted => hoisted.join("\n"),
+        registers => join(&|tile| tile.registers.clone()), load => join(&|tile| tile.load.join("\n")),
+        store => join(&|tile| tile.store.join("\n")), products => code.products(mm, number, &by_columns)?,
+        split => split.map(SplitK::combination), partials => code.partials(mm, number),
+        epilogue => epilogue.lines.join("\n"),
     };
-    let loads = [next].into_iter().chain(load()).collect();
-    body.extend(block(&guard, if depth == 1 { loads } else { block(&mm.each_slot(), loads) }));
-    match tiles_per_workgroup {
-        1 => body.extend(tile),
-        _ => {
-            tile.push("barrier();".into());
-            let head = format!("[[dont_unroll]] for (; column0 < end_column; column0 += {width}u)");
-            body.extend(block(&head, tile));
-        }
-    }
-    Ok((body.join("\n"), epilogue.staged))
-}
-
-/// The loop over K tiles from `first` to `end`: store what is in registers, issue the loads of a later K tile, multiply.
-fn k_loop(
-    mm: &Matmul<'_>,
-    tiles: &[k_tile::Text],
-    width: u32,
-    [first, end]: [&str; 2],
-    products: Vec<String>,
-) -> Vec<String> {
-    let (bk, k, depth, last) = (mm.schedule.tile.k, &mm.k, mm.depth(), last_k_tile(mm));
-    let load = || tiles.iter().flat_map(|tile| tile.load.iter().cloned());
-    let mut lines: Vec<String> = tiles.iter().flat_map(|tile| tile.store.iter().cloned()).collect();
-    lines.push("barrier();".into());
-    if mm.schedule.tiles_per_workgroup > 1 {
-        lines.push(format!("const bool same = k0 + {bk}u < {k};"));
-        let next = format!("next = same ? k0 + {bk}u : 0u");
-        let column = format!("next_column = same ? column0 : min(column0 + {width}u, end_column - {width}u)");
-        lines.push(format!("const uint {next}, {column};"));
-        lines.extend(load());
-    } else if last != "0u" {
-        // Past the end, reload the last K tile: inside a branch the loads could not be hoisted above the products.
-        lines.push(format!("const uint next = min(k0 + {}u, {last});", depth * bk));
-        lines.extend(load());
-    }
-    lines.extend(products);
-    lines.push("barrier();".into());
-    // Unrolled further, the loop would need more registers than there are.
-    let head =
-        |k: &str| format!("[[dont_unroll]] for (uint {k} = {first}; {k} < {end}; {k} += {}u)", depth * bk);
-    if depth == 1 {
-        return block(&head("k0"), lines);
-    }
-    let k0 = vec![format!("const uint k0 = k1 + s * {bk}u;"), format!("if (k0 >= {end}) break;")];
-    block(&head("k1"), block(&mm.each_slot(), [k0, lines].concat()))
-}
-
-/// The start of the last K tile, as an expression.
-fn last_k_tile(mm: &Matmul<'_>) -> String {
-    let (bk, k) = (mm.schedule.tile.k, &mm.k);
-    match mm.form.k.as_const() {
-        Some(inner) => format!("{}u", (inner - 1).max(0) / i64::from(bk) * i64::from(bk)),
-        None => format!("({k} - 1u) / {bk}u * {bk}u"),
-    }
+    Ok((render("matmul_segment.glsl", holes)?, epilogue.staged))
 }

@@ -10,7 +10,6 @@ use crate::assemble::floor_pow2;
 use crate::blocks::last_workgroup;
 use crate::emit::Emitter;
 use crate::glsl::Glsl;
-use crate::lines::block;
 use crate::schedule::{Schedule, Tile};
 
 /// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us
@@ -37,16 +36,6 @@ pub(crate) struct SplitK {
     /// Output tiles, and floats in each.
     tiles: u64,
     floats: u64,
-}
-
-/// Statements that move accumulator `sums[i]` to and from its partials in memory, which start at `to` or `from`.
-pub(crate) struct SplitCode {
-    /// Accumulators of an invocation or subgroup, and the position of its partials among those of the workgroup.
-    pub accumulators: u32,
-    pub first: String,
-    pub store: String,
-    pub load: String,
-    pub add: String,
 }
 
 impl SplitK {
@@ -86,24 +75,9 @@ impl SplitK {
         context! { declarations => format!("{partials}\n{counters}"), each => self.each }
     }
 
-    /// Lines that store the partials of a workgroup. The last workgroup of an output tile continues with the sums.
-    pub fn combine(&self, code: &SplitCode) -> Vec<String> {
-        let (slices, floats) = (self.slices, self.floats);
-        let each = format!("[[unroll]] for (uint i = 0u; i < {}u; ++i)", code.accumulators);
-        let next = vec![format!("const uint from = partial0 + p * {floats}u;"), code.add.clone()];
-        let rest = block(&format!("[[unroll]] for (uint p = 1u; p < {slices}u; ++p)"), next);
-        let first = vec!["const uint from = partial0;".to_string(), code.load.clone()];
-        [
-            vec![
-                "// The last K slice that is done sums the partials of all slices.".into(),
-                "const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;".into(),
-                format!("const uint partial0 = tile * {}u + {};", u64::from(slices) * floats, code.first),
-                format!("const uint to = partial0 + slice * {floats}u;"),
-                format!("{each} {}", code.store),
-            ],
-            last_workgroup::elect("lane == 0u", "tile", &format!("{slices}u")).to_vec(),
-            block(&each, [block("", first), rest].concat()),
-        ]
-        .concat()
+    /// The holes of the combination of partials.
+    pub fn combination(&self) -> Hole {
+        let elect = last_workgroup::elect("lane == 0u", "tile", &format!("{}u", self.slices)).join("\n");
+        context! { slices => self.slices, floats => self.floats, elect }
     }
 }

@@ -1,10 +1,10 @@
 //! What the parts of a matmul generator share, and what an instruction contributes to it.
 
+use minijinja::Value as Hole;
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::index::Index;
 
 use super::k_tile::Layout;
-use super::split_k::SplitCode;
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -29,11 +29,13 @@ impl Matmul<'_> {
     pub fn depth(&self) -> u32 {
         self.schedule.prefetch.max(1)
     }
+}
 
-    /// The loop over them.
-    pub fn each_slot(&self) -> String {
-        format!("[[unroll]] for (uint s = 0u; s < {}u; ++s)", self.depth())
-    }
+/// The accumulators `sums` of an invocation or subgroup for one segment.
+pub(crate) struct Accumulators {
+    pub ty: String,
+    pub count: u32,
+    pub zero: String,
 }
 
 /// The code that multiplies K tiles with one kind of instruction.
@@ -46,17 +48,14 @@ pub(crate) trait TileCode {
     fn words(&self, form: &ContractionForm) -> u32;
     /// Lines that compute which part of an output tile an invocation or subgroup has.
     fn start(&self) -> Vec<String>;
-    /// Declares the accumulators of a segment and sets them to zero.
-    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Vec<String>;
+    /// The accumulators of a segment.
+    fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Accumulators;
     /// Multiplies the K tile in shared memory. `by_columns` says of each anchor whether its K tile is `[k][column]`.
-    fn products(
-        &self,
-        mm: &Matmul<'_>,
-        number: usize,
-        by_columns: &[bool],
-    ) -> Result<Vec<String>, CodegenError>;
-    /// The accesses of accumulators to the partials of split-K.
-    fn partials(&self, mm: &Matmul<'_>, number: usize) -> SplitCode;
+    fn products(&self, mm: &Matmul<'_>, number: usize, by_columns: &[bool]) -> Result<String, CodegenError>;
+    /// The statements that move accumulator `sums[i]` to and from its partials of split-K, and `first`, the position of
+    /// the partials among those of the workgroup. `store` writes at `to`; `load` reads at `from`, and `add` adds what it
+    /// reads.
+    fn partials(&self, mm: &Matmul<'_>, number: usize) -> Hole;
     /// Generates the stores of a segment's results.
     fn epilogue(&self, e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize)
     -> Result<Epilogue, CodegenError>;
