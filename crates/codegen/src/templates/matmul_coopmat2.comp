@@ -57,7 +57,7 @@ void main() {
             coopmat<float16_t, gl_ScopeWorkgroup, ${ side }, ${ bk }, gl_MatrixUseA> a;
             coopmat<float16_t, gl_ScopeWorkgroup, ${ bk }, ${ s.bn }, gl_MatrixUseB> b;
 //% for o in s.operands
-            coopMatLoadTensorNV(${ o.matrix }, ${ o.array }, ${ o.base }, sliceTensorLayoutNV(${ o.name }_layout, ${ o.slice })${ o.how });
+            coopMatLoadTensorNV(${ o.matrix }, ${ o.array }, ${ o.base }, sliceTensorLayoutNV(${ o.name }_layout, ${ o.slice })${ ", transposed" if o.is_transposed }${ ", " ~ o.name if o.value });
 //% if not loop.first
             // ${ o.comment }
             sums${ loop.index0 - 1 } = coopMatMulAdd(a, b, sums${ loop.index0 - 1 });

@@ -9,7 +9,7 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{ApiVersion, COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
 use tallow_ir::form::{ContractionForm, Segment, quantized_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
-use tallow_ir::{DType, Dim, Op, Value, matrix};
+use tallow_ir::{DType, Dim, NodeId, Op, Value, matrix};
 
 use super::grid::{columns_grid, segment_groups};
 use super::operands::{batch_at, left_at};
@@ -110,49 +110,23 @@ pub(crate) fn kernel(
     finish(e, parts)
 }
 
-/// How the matrices of an operand are loaded.
-struct Operand {
-    /// Rows and columns of the tensor that K tiles are sliced from.
-    tensor: [String; 2],
-    /// Row stride in elements; `None` if the elements are computed.
-    stride: Option<String>,
-    /// The array of the buffer, and the offset of the tensor in it.
-    array: String,
-    base: String,
-    /// Whether K is the second dimension of the tensor.
-    along_k: bool,
-    /// The decode callback, if the elements are not in memory as f16.
-    computed: Option<Computed>,
-}
-
-/// A decode callback, which computes one element.
-struct Computed {
-    lines: String,
-    value: String,
-    /// Whether tiles may extend past the tensor. `GL_NV_cooperative_matrix2` defines the value of such elements, but
-    /// does not say that the callback is not called for them.
-    guarded: bool,
-}
-
 fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<(Hole, bool), CodegenError> {
     let (form, batch, segment) = (mm.form, &mm.batch, &mm.form.segments[number]);
     let (side, bn) = (mm.schedule.tile.m, mm.columns[number]);
     let ((operands, store, groups), prelude) = e.scope(|e| {
-        let mut operands = vec![];
+        let axis = Axis { name: "m", extent: &form.m, first: "row0", tile: side };
         let left = &mut |e: &mut Emitter<'_>, row: Index, k: Index| left_at(e, form, batch, &row, &k);
-        let left = load(e, form, form.lhs, Axis { name: "m", extent: &form.m, tile: side }, left)?;
-        operands.push(("m", "row0", side, format!("left{number}"), left, e.body.node_text(form.lhs.node)));
-        for (i, id) in segment.anchors.iter().enumerate() {
+        let mut operands = vec![load(e, form, form.lhs, &axis, left)?];
+        for id in &segment.anchors {
             let rhs = e.body.node(*id).operands[1];
             let shape = e.body.ty(rhs).shape.clone();
+            let axis = Axis { name: "n", extent: &segment.n, first: "column0", tile: bn };
             let right = &mut |e: &mut Emitter<'_>, column: Index, k: Index| {
                 let mut at = batch_at(e, &form.batch, &shape, batch);
                 at.extend([k, column]);
                 at
             };
-            let right = load(e, form, rhs, Axis { name: "n", extent: &segment.n, tile: bn }, right)?;
-            let comment = format!("%{} = {}", id.0, e.body.node_text(*id));
-            operands.push(("n", "column0", bn, format!("right{number}_{i}"), right, comment));
+            operands.push(load(e, form, rhs, &axis, right)?);
         }
         let store = e.scoped_lines(|e| {
             let depth = e.depth();
@@ -164,46 +138,37 @@ fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<
         })?;
         Ok((operands, store.join("\n"), segment_groups(e, segment, bn)))
     })?;
-    let (mut holes, mut calls, mut transposed) = (vec![], false, false);
-    for (own, first, extent, name, operand, comment) in operands {
-        let Operand { tensor: [rows, columns], stride, array, base, along_k, computed } = operand;
-        // K is the second dimension of an A matrix (M x K) and the first of a B matrix (K x N). If the tensor has it
-        // the other way round, the matrix is the transpose of the tensor slice.
-        let turned = along_k == (own == "n");
-        let slice = match along_k {
-            true => format!("{first}, {extent}u, k0, {BK}u"),
-            false => format!("k0, {BK}u, {first}, {extent}u"),
-        };
-        let (view, function) = (
-            if turned { ", transposed" } else { "" },
-            computed.as_ref().map_or(String::new(), |_| format!(", {name}")),
-        );
-        transposed |= turned;
-        calls |= computed.is_some();
-        let (lines, value, guarded) = match computed {
-            Some(Computed { lines, value, guarded }) => (Some(lines), Some(value), guarded),
-            None => (None, None, false),
-        };
-        holes.push(context! {
-            own, name, comment, rows, columns, stride, array, base, slice, lines, value, guarded,
-            matrix => if own == "m" { "a" } else { "b" }, how => format!("{view}{function}"),
-        });
-    }
+    let calls = operands.iter().any(|operand| operand.is_computed);
+    let transposed = operands.iter().any(|operand| operand.is_transposed);
+    let left = (format!("left{number}"), e.body.node_text(form.lhs.node));
+    let right = |(i, id): (usize, &NodeId)| {
+        (format!("right{number}_{i}"), format!("%{} = {}", id.0, e.body.node_text(*id)))
+    };
+    let names = [left].into_iter().chain(segment.anchors.iter().enumerate().map(right));
+    let hole = |(operand, (name, comment)): (Operand, _)| context! { name, comment, ..operand.holes };
+    let operands: Vec<Hole> = operands.into_iter().zip(names).map(hole).collect();
     let anchors: Vec<usize> = (0..segment.anchors.len()).collect();
     let found: String = anchors.iter().map(|i| format!(", const in float found{i}")).collect();
     let others: String = anchors[1..].iter().map(|i| format!(", sums{i}")).collect();
-    let n = e.dim(&segment.n);
-    let holes = context! {
-        at => number, operands => holes, anchors, transposed, groups, bn, prelude => prelude.join("\n"), store, n, found,
-        others,
-    };
+    let (n, prelude) = (e.dim(&segment.n), prelude.join("\n"));
+    let holes = context! { at => number, operands, anchors, transposed, groups, bn, prelude, store, n, found, others };
     Ok((holes, calls))
 }
 
-/// The M axis of the left operand or the N axis of the right: variable, extent and tile.
+/// How the matrices of an operand are loaded.
+struct Operand {
+    holes: Hole,
+    /// Whether a decode callback computes the elements, since they are not in memory as f16.
+    is_computed: bool,
+    /// Whether the matrix is the transpose of the tensor slice.
+    is_transposed: bool,
+}
+
+/// The M axis of the left operand or the N axis of the right: variable, extent, start of the tile, and its size.
 struct Axis<'a> {
     name: &'a str,
     extent: &'a Dim,
+    first: &'a str,
     tile: u32,
 }
 
@@ -213,52 +178,63 @@ fn load(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
     value: Value,
-    Axis { name, extent, tile }: Axis<'_>,
+    axis: &Axis<'_>,
     at: &mut dyn FnMut(&mut Emitter<'_>, Index, Index) -> Vec<Index>,
 ) -> Result<Operand, CodegenError> {
+    let Axis { name, extent, first, tile } = *axis;
     // The load converts to f16, which already does this rounding.
     let value = matrix::rounded_to_f16(e.body, value).unwrap_or(value);
     let [own, k] = [extent, &form.k].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
     let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
-    for along_k in [true, false] {
-        let (inner, outer, length) = if along_k { (k, own, &form.k) } else { (own, k, extent) };
-        if length.as_const().is_none_or(|n| n % operand::WIDE != 0) {
-            continue;
+    let mut direct = None;
+    for (inner, outer, length) in [(k, own, &form.k), (own, k, extent)] {
+        if direct.is_none() && length.as_const().is_some_and(|n| n % operand::WIDE == 0) {
+            let place = at(e, own_index.clone(), k_index.clone());
+            direct = strided_f16(e, value, &place, (inner, outer))?.map(|found| (inner == k, found));
         }
-        let place = at(e, own_index.clone(), k_index.clone());
-        let Some((array, base, stride)) = lies(e, value, &place, (inner, outer))? else { continue };
-        let (own_text, k_text) = (e.dim(extent), e.dim(&form.k));
-        let tensor = if along_k { [own_text, k_text] } else { [k_text, own_text] };
-        return Ok(Operand { tensor, stride: Some(stride), array, base, along_k, computed: None });
     }
-    let (value, lines) = e.scope(|e| {
-        let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
-        let place = at(e, own, k);
-        Ok(e.value(value, &place)?.text)
-    })?;
-    let guarded = !(fills(extent, tile) && fills(&form.k, BK));
-    // Any input buffer works: the callback ignores the element that it is passed.
-    let read = e.param(0);
-    let array = format!("b{}", e.buffers[read].binding);
-    let tensor = [e.dim(extent), e.dim(&form.k)];
-    Ok(Operand {
-        tensor,
-        stride: None,
-        array,
-        base: "0u".into(),
-        along_k: true,
-        computed: Some(Computed { lines: lines.join("\n"), value, guarded }),
-    })
+    let is_computed = direct.is_none();
+    let mut callback = context! { value => (), guarded => false };
+    let (along_k, (array, base, stride)) = match direct {
+        Some((along_k, (array, base, stride))) => (along_k, (array, base, Some(stride))),
+        None => {
+            let (value, lines) = e.scope(|e| {
+                let (own, k) = (e.atom(extent, name), e.atom(&form.k, "k"));
+                let place = at(e, own, k);
+                Ok(e.value(value, &place)?.text)
+            })?;
+            // Tiles may extend past the tensor. `GL_NV_cooperative_matrix2` defines the value of such elements, but does
+            // not say that the callback is not called for them.
+            let guarded = !(is_multiple(extent, tile) && is_multiple(&form.k, BK));
+            callback = context! { value, guarded, lines => lines.join("\n") };
+            // Any input buffer works: the callback ignores the element that it is passed.
+            let read = e.param(0);
+            (true, (format!("b{}", e.buffers[read].binding), "0u".into(), None))
+        }
+    };
+    let (own, k) = (e.dim(extent), e.dim(&form.k));
+    let (rows, columns, slice) = match along_k {
+        true => (own, k, format!("{first}, {tile}u, k0, {BK}u")),
+        false => (k, own, format!("k0, {BK}u, {first}, {tile}u")),
+    };
+    // K is the second dimension of an A matrix (M x K) and the first of a B matrix (K x N). If the tensor has it the
+    // other way round, the matrix is the transpose of the tensor slice.
+    let is_transposed = along_k == (name == "n");
+    let holes = context! {
+        own => name, matrix => if name == "m" { "a" } else { "b" }, rows, columns, stride, array, base, slice,
+        is_transposed, ..callback
+    };
+    Ok(Operand { holes, is_computed, is_transposed })
 }
 
 /// Whether the extent is a multiple of the tile.
-fn fills(extent: &Dim, tile: u32) -> bool {
+fn is_multiple(extent: &Dim, tile: u32) -> bool {
     extent.as_const().is_some_and(|n| n % i64::from(tile) == 0)
 }
 
 /// Checks that the value at `place` is f16 in memory, contiguous along `inner` with a uniform stride along `outer`.
 /// Returns the array of 16-byte words, the offset of the first element in words, and the stride in elements.
-fn lies(
+fn strided_f16(
     e: &mut Emitter<'_>,
     value: Value,
     place: &[Index],
