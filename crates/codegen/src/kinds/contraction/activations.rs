@@ -25,20 +25,15 @@ pub(crate) struct Staging {
     pub bytes: u32,
 }
 
-/// Lines that load one group of adjacent activations to `x`: those of the row, and those of group `g`.
-struct Load {
-    row: String,
-    group: String,
-}
-
-/// Loads group `g` of `size` activations of row `m`. They come from registers if `kept` caches the row.
+/// Lines that load one group of `size` adjacent activations to `x`: those of row `m`, and those of group `g`. They come
+/// from registers if `cached` caches the row.
 fn load(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     lhs: Value,
     size: u32,
     cached: Option<&RowLoop>,
-) -> Result<Load, CodegenError> {
+) -> Result<(String, String), CodegenError> {
     if let Some(walk) = cached {
         return walk.in_groups(e, |e| {
             let ((_, lines), row) = e.scope(|e| {
@@ -51,7 +46,7 @@ fn load(
                     })
                 })
             })?;
-            Ok(Load { row: String::new(), group: [row, lines].concat().join("\n") })
+            Ok((String::new(), [row, lines].concat().join("\n")))
         });
     }
     let (((), group), row) = e.scope(|e| {
@@ -69,7 +64,7 @@ fn load(
         })
     })?;
     e.group = None;
-    Ok(Load { group: group.join("\n"), row: row.join("\n") })
+    Ok((row.join("\n"), group.join("\n")))
 }
 
 /// Adjacent activations that an invocation quantizes at a time: four if that covers all rows in one pass, else eight.
@@ -103,7 +98,7 @@ fn stage_floats(
     mv: &Matvec<'_>,
     cached: Option<&RowLoop>,
 ) -> Result<Staging, CodegenError> {
-    let load = load(e, mv, mv.form.lhs, QUAD, cached)?;
+    let (row, group) = load(e, mv, mv.form.lhs, QUAD, cached)?;
     let items = mv.k / operand::WIDE as u32;
     let vectors = 2 * mv.m * items;
     let declarations = format!(
@@ -111,8 +106,7 @@ fn stage_floats(
          shared vec4 xs[{vectors}];\n"
     );
     let steps = cached.and_then(|walk| walk.steps).unwrap_or(0);
-    let holes =
-        context! { steps, items, m => mv.m, workgroup => mv.workgroup, row => load.row, group => load.group };
+    let holes = context! { steps, items, m => mv.m, workgroup => mv.workgroup, row, group };
     Ok(Staging { declarations, lines: render("matvec_stage_f32.glsl", holes)?, bytes: 16 * vectors })
 }
 
@@ -126,7 +120,7 @@ fn stage_bytes(
         if spends { &[lib::LOW_BYTE, lib::ROUND_F16] } else { &[lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16] };
     calls.iter().for_each(|function| e.uses().add(*function));
     let run = run(mv.source, mv.form, mv.workgroup);
-    let load = load(e, mv, lhs, run, cached)?;
+    let (row, group) = load(e, mv, lhs, run, cached)?;
     let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / run);
     let upper = dot::upper(mv.m.into(), blocks.into());
     let runs = mv.m * blocks * lanes;
@@ -134,7 +128,7 @@ fn stage_bytes(
     let lines = render(
         "matvec_stage_i8.glsl",
         context! {
-            row => load.row, group => load.group, runs, upper, spends, elements => run, words => run / 4, lanes,
+            row, group, runs, upper, spends, elements => run, words => run / 4, lanes,
             of_row => blocks * lanes, cached => cached.is_some(), rounds => runs.div_ceil(mv.workgroup),
             workgroup => mv.workgroup, masks => masks(lanes), sum_masks => masks(lanes / 2),
         },

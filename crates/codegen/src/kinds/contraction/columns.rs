@@ -52,17 +52,6 @@ pub(crate) struct ColumnLoop {
     team: Team,
 }
 
-/// The position of the weights that are prefetched while others are multiplied.
-pub(crate) struct NextWeights {
-    /// Lines that compute it.
-    pub lines: Vec<String>,
-    /// The test that it exists.
-    pub guard: String,
-    /// Its pass and its step, if they differ from the current ones.
-    pub pass: Option<&'static str>,
-    pub step: Option<&'static str>,
-}
-
 impl ColumnLoop {
     /// The loop for a tile of `tile` columns and rows of `k` elements; 0 if a workgroup strides over them.
     pub fn new(team: Team, (tile, k): (u32, u32), elements: u32, unroll: Unroll) -> ColumnLoop {
@@ -201,37 +190,34 @@ impl ColumnLoop {
         }
     }
 
-    /// The weights to prefetch `depth` columns (or steps) ahead; `None` if there are no others.
-    pub fn next_weights(&self) -> Option<NextWeights> {
-        let (depth, at_once) = (self.depth, self.at_once);
-        let (pass, step) = (Some("ahead"), Some("then"));
+    /// The pass `ahead` and the step `then` of the weights to prefetch, `depth` columns (or steps) ahead: the lines that
+    /// compute what differs from the current ones, and the test that it exists. `None` if there are no others.
+    pub fn next_weights(&self) -> Option<(Vec<String>, String)> {
+        let (depth, at_once, steps) = (self.depth, self.at_once, self.steps);
         if self.along() {
-            let lines = vec![format!("const uint then = along + {depth}u;")];
-            return Some(NextWeights { lines, guard: format!("then < {}u", self.steps), pass: None, step });
+            return Some((vec![format!("const uint then = along + {depth}u;")], format!("then < {steps}u")));
         }
-        if self.steps == 1 {
-            let lines = vec![format!("const uint ahead = pass + {depth}u;")];
-            let guard = if self.once() { format!("ahead < {at_once}u") } else { "ahead < passes".into() };
-            return (!(at_once == 1 && self.once())).then_some(NextWeights {
-                lines,
-                guard,
-                pass,
-                step: None,
-            });
-        }
-        if at_once == 1 {
-            let lines = vec!["const uint ahead = next_pass, then = next_along;".into()];
-            return Some(NextWeights { lines, guard: "ahead < passes".into(), pass, step });
-        }
-        let u = if self.once() { "pass" } else { "u" };
-        let mut lines = vec![format!("const bool here = {u} + {depth}u < {at_once}u;")];
-        let current = format!("here ? pass + {depth}u");
-        if self.once() {
-            lines.push(format!("const uint ahead = {current} : pass + {depth}u - {at_once}u, then = here ? along : along + 1u;"));
-            return Some(NextWeights { lines, guard: format!("then < {}u", self.steps), pass, step });
-        }
-        lines.push(format!("const uint ahead = {current} : next_pass + u + {depth}u - {at_once}u, then = here ? along : next_along;"));
-        Some(NextWeights { lines, guard: "ahead < passes".into(), pass, step })
+        let passes = || "ahead < passes".to_string();
+        Some(match (steps, at_once, self.once()) {
+            (1, 1, true) => return None,
+            (1, _, once) => {
+                let guard = if once { format!("ahead < {at_once}u") } else { passes() };
+                (vec![format!("const uint ahead = pass + {depth}u;")], guard)
+            }
+            (_, 1, _) => (vec!["const uint ahead = next_pass, then = next_along;".into()], passes()),
+            (_, _, once) => {
+                let (u, next_pass, next_along, guard) = match once {
+                    true => ("pass", "pass", "along + 1u", format!("then < {steps}u")),
+                    false => ("u", "next_pass + u", "next_along", passes()),
+                };
+                let ahead = format!("here ? pass + {depth}u : {next_pass} + {depth}u - {at_once}u");
+                let lines = vec![
+                    format!("const bool here = {u} + {depth}u < {at_once}u;"),
+                    format!("const uint ahead = {ahead}, then = here ? along : {next_along};"),
+                ];
+                (lines, guard)
+            }
+        })
     }
 
     /// The whole loop nest. `holes` are those of `matvec_columns.glsl` that the loop does not know. There are `accs`

@@ -4,6 +4,7 @@ use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{DType, Dim, Value, matrix};
 
+use super::operands::is_multiple;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -93,7 +94,7 @@ struct Place {
 
 impl KTile<'_> {
     fn is_multiple_of_k_tile(&self) -> bool {
-        divides(self.k, self.bk)
+        is_multiple(self.k, self.bk)
     }
 
     /// Where the chunks of an invocation are. Adjacent invocations read contiguous memory.
@@ -140,7 +141,7 @@ impl KTile<'_> {
                 Layout::Halves => operand::wide(e, value, &coordinates, id).map(|_| HALVES),
             };
             let found =
-                length.filter(|n| divides(extent, *n) && (along_k || (by_columns && *n <= self.size)));
+                length.filter(|n| is_multiple(extent, *n) && (along_k || (by_columns && *n <= self.size)));
             if let Some(length) = found {
                 return vec![Chunk { length, along_k, vector: true, adjacent: true }];
             }
@@ -155,7 +156,7 @@ impl KTile<'_> {
         let length = if self.layout == Layout::Halves { HALVES } else { RUN };
         let across = Chunk { length, along_k: false, vector: false, adjacent };
         let able = by_columns
-            && divides(self.axis.1, length)
+            && is_multiple(self.axis.1, length)
             && !self.axis.1.is(0)
             && self.size >= length
             && (self.layout == Layout::Halves || !adjacent);
@@ -257,10 +258,6 @@ fn text_of(
         by_columns: !chunk.along_k,
     };
     Ok((loaded.each, text))
-}
-
-fn divides(dim: &Dim, by: u32) -> bool {
-    dim.as_const().is_some_and(|d| d % i64::from(by) == 0)
 }
 
 /// What an invocation holds of one chunk.

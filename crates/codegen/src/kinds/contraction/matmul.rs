@@ -10,7 +10,7 @@ use super::coopmat::Fragments;
 use super::fma::Fma;
 use super::grid::{Range, columns_grid, ranges};
 use super::k_tile::{self, KTile, Layout};
-use super::operands::{batch_at, left_at};
+use super::operands::{left_at, right_at};
 use super::split_k::SplitK;
 use super::tile_code::{Accumulators, Matmul, TileCode, columns};
 use crate::assemble::{Parts, finish, whole};
@@ -104,7 +104,6 @@ fn operands(
     let base = if mm.schedule.tiles_per_workgroup == 1 { "column0" } else { "next_column" };
     for (i, id) in segment.anchors.iter().enumerate() {
         let rhs = e.body.node(*id).operands[1];
-        let shape = e.body.ty(rhs).shape.clone();
         let comment = format!("// %{} = {}", id.0, e.body.node_text(*id));
         let at = match layout {
             Layout::Vectors(_) => i as u32 * bn / 4,
@@ -112,11 +111,8 @@ fn operands(
         };
         let place = (bn, code.right_at() + at, tile.n / 4);
         let right = k_tile(format!("right{i}"), Some(comment), ("n", &segment.n, base), place);
-        let mut at = |e: &mut Emitter<'_>, column: Index, k: Index| {
-            let mut at = batch_at(e, &form.batch, &shape, &mm.batch);
-            at.extend([k, column]);
-            at
-        };
+        let mut at =
+            |e: &mut Emitter<'_>, column: Index, k: Index| right_at(e, form, rhs, [&mm.batch, &column, &k]);
         all.push(k_tile::text(e, rhs, &right, &mut at)?);
     }
     Ok(all)

@@ -12,7 +12,7 @@ use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, NodeId, Op, Value, matrix};
 
 use super::grid::{columns_grid, segment_groups};
-use super::operands::{batch_at, left_at};
+use super::operands::{is_multiple, left_at, right_at};
 use super::store::stores;
 use super::tile_code::Matmul;
 use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
@@ -119,12 +119,9 @@ fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<
         let mut operands = vec![load(e, form, form.lhs, &axis, left)?];
         for id in &segment.anchors {
             let rhs = e.body.node(*id).operands[1];
-            let shape = e.body.ty(rhs).shape.clone();
             let axis = Axis { name: "n", extent: &segment.n, first: "column0", tile: bn };
             let right = &mut |e: &mut Emitter<'_>, column: Index, k: Index| {
-                let mut at = batch_at(e, &form.batch, &shape, batch);
-                at.extend([k, column]);
-                at
+                right_at(e, form, rhs, [batch, &column, &k])
             };
             operands.push(load(e, form, rhs, &axis, right)?);
         }
@@ -225,11 +222,6 @@ fn load(
         is_transposed, ..callback
     };
     Ok(Operand { holes, is_computed, is_transposed })
-}
-
-/// Whether the extent is a multiple of the tile.
-fn is_multiple(extent: &Dim, tile: u32) -> bool {
-    extent.as_const().is_some_and(|n| n % i64::from(tile) == 0)
 }
 
 /// Checks that the value at `place` is f16 in memory, contiguous along `inner` with a uniform stride along `outer`.

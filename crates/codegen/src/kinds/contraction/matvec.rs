@@ -7,7 +7,8 @@ use tallow_ir::{Dim, ReduceKind, dot};
 
 use super::activations;
 use super::columns::{ColumnLoop, Team, Unroll};
-use super::epilogue::{self, Deferred, Inputs};
+use super::epilogue::{self, Deferred};
+use super::epilogue_prefetch::{self, EpiloguePrefetch};
 use super::grid::{columns_grid, ranges, widened};
 use super::items::{self, read_blocks};
 use super::operands::accumulator;
@@ -15,7 +16,7 @@ use super::parts::{Part, parts};
 use super::plan::{Matvec, Source};
 use super::prologue::{keep, prologue};
 use super::schedules_staged::{self, Products};
-use super::{column_groups, epilogue_prefetch, prefetch, schedules_memory, weights};
+use super::{column_groups, prefetch, schedules_memory, weights};
 use crate::assemble::{Parts, finish, whole};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
@@ -237,10 +238,10 @@ pub(crate) fn kernel(
         item.push(format!("const uint item = {};", walk.item("")));
         item.extend(read_blocks(&mv, walk, parts));
     }
-    let inputs = Inputs { deferred: deferred.as_ref(), prefetched: prefetched.as_ref() };
     let mut segments = vec![];
     for (i, (columns, range)) in loops.iter().zip(&ranges).enumerate() {
-        let hole = segment(&mut e, &mut used, &mv, (i, columns), inputs)?;
+        let (deferred, prefetched) = (deferred.as_ref(), prefetched.as_ref());
+        let hole = segment(&mut e, &mut used, &mv, (i, columns), deferred, prefetched)?;
         segments
             .push(context! { range => context! { test => &range.test, column0 => &range.column0 }, ..hole });
     }
@@ -303,7 +304,8 @@ fn segment(
     used: &mut Used,
     mv: &Matvec<'_>,
     (number, columns): (usize, &(ColumnLoop, Vec<Part>)),
-    inputs: Inputs<'_>,
+    deferred: Option<&Deferred<'_>>,
+    prefetched: Option<&EpiloguePrefetch>,
 ) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
     let (walk, parts) = columns;
@@ -329,7 +331,7 @@ fn segment(
             product => column.join("\n"), last, ..mv.reduce(e, used)?
         };
         let nest = walk.nest(segment.anchors.len() as u32 * mv.m, holes)?;
-        Ok((nest, epilogue::emit(e, used, mv, number, inputs)?))
+        Ok((nest, epilogue::emit(e, used, mv, number, deferred, prefetched)?))
     })?;
     Ok(context! { prelude => prelude.join("\n"), columns, epilogue })
 }

@@ -2,7 +2,7 @@
 
 use tallow_ir::form::ContractionForm;
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, Dim, Shape};
+use tallow_ir::{DType, Dim, NodeId, Shape, Value};
 
 use crate::blocks::operand;
 use crate::emit::Emitter;
@@ -35,8 +35,32 @@ pub(crate) fn left_at(
     at
 }
 
+/// Coordinates of a right operand from batch, column and K index.
+pub(crate) fn right_at(
+    e: &mut Emitter<'_>,
+    form: &ContractionForm,
+    rhs: Value,
+    [batch, column, k]: [&Index; 3],
+) -> Vec<Index> {
+    let shape = e.body.ty(rhs).shape.clone();
+    let mut at = batch_at(e, &form.batch, &shape, batch);
+    at.extend([k.clone(), column.clone()]);
+    at
+}
+
+/// The variable `n` that counts the columns of a right operand.
+pub(crate) fn column(e: &mut Emitter<'_>, rhs: Value) -> Index {
+    let shape = &e.body.ty(rhs).shape;
+    e.atom(&shape.dims()[shape.rank() - 1], "n")
+}
+
+/// Whether an extent is a multiple of `by`, whatever the symbols stand for.
+pub(crate) fn is_multiple(extent: &Dim, by: u32) -> bool {
+    extent.as_const().is_some_and(|n| n % i64::from(by) == 0)
+}
+
 /// Batch coordinates of an operand; batch extents of 1 are broadcast.
-pub(crate) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
+fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index) -> Vec<Index> {
     let at = e.atoms.unflatten(linear, batch);
     let pick = |(i, d): (Index, &Dim)| if d.is(1) { Index::default() } else { i };
     at.into_iter().zip(operand.dims()).map(pick).collect()
@@ -46,17 +70,16 @@ pub(crate) fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, line
 pub(crate) fn right(
     e: &mut Emitter<'_>,
     form: &ContractionForm,
-    id: tallow_ir::NodeId,
+    id: NodeId,
     batch: &Index,
     step: u32,
 ) -> Result<Vec<String>, CodegenError> {
     let rhs = e.body.node(id).operands[1];
-    let shape = e.body.ty(rhs).shape.clone();
     e.scoped_lines(|e| {
-        let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+        let column = column(e, rhs);
         let probe = e.atoms.fresh(&form.k, AtomDef::Free);
-        let mut at = batch_at(e, &form.batch, &shape, batch);
-        at.extend([e.atoms.index(probe), column.clone()]);
+        let k = e.atoms.index(probe);
+        let at = right_at(e, form, rhs, [batch, &column, &k]);
         let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
         if let Some((buffer, base)) = found {
             let base = e.index(&base)?;
@@ -67,8 +90,7 @@ pub(crate) fn right(
         e.block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), |e| {
             e.line("const uint k = k0 + j;");
             let k = e.atom(&form.k, "k");
-            let mut at = batch_at(e, &form.batch, &shape, batch);
-            at.extend([k, column]);
+            let at = right_at(e, form, rhs, [batch, &column, &k]);
             let w = e.value(rhs, &at)?;
             e.line(format!("w[j] = {};", w.text));
             Ok(())

@@ -8,7 +8,7 @@ use tallow_ir::{Dim, NodeId};
 use super::columns::{ColumnLoop, Unroll};
 use super::grid::Range;
 use super::items::{read_blocks, read_floats};
-use super::operands::{batch_at, right};
+use super::operands::{column, right, right_at};
 use super::parts::Part;
 use super::plan::{Matvec, Source};
 use super::prefetch;
@@ -141,11 +141,10 @@ fn unpack(
 /// The binding of a matmul's packed weights, and the index of the first element of column `n`.
 fn packed(e: &mut Emitter<'_>, mv: &Matvec<'_>, id: NodeId) -> Result<(u32, String), CodegenError> {
     let rhs = e.body.node(id).operands[1];
-    let shape = e.body.ty(rhs).shape.clone();
-    let column = e.atom(&shape.dims()[shape.rank() - 1].clone(), "n");
+    let column = column(e, rhs);
     let probe = e.atoms.fresh(&mv.form.k, AtomDef::Free);
-    let mut at = batch_at(e, &mv.form.batch, &shape, &mv.batch);
-    at.extend([e.atoms.index(probe), column]);
+    let k = e.atoms.index(probe);
+    let at = right_at(e, mv.form, rhs, [&mv.batch, &column, &k]);
     let found = match dot::weights(e.body, id) {
         Some((_, format)) => operand::packed(e, rhs, format, &at, probe),
         None => None,
@@ -162,20 +161,20 @@ fn prefetch_next(
     (walk, part): (&ColumnLoop, &Part),
     last: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    let Some(next_weights) = walk.next_weights() else { return Ok(vec![]) };
+    let Some((position, guard)) = walk.next_weights() else { return Ok(vec![]) };
     let counter = match walk.depth < walk.slots {
         true => format!("({} + {}u)", walk.counter(), walk.depth),
         false => walk.counter().into(),
     };
     let mut lines = vec![];
-    if let Some(step) = next_weights.step {
-        lines.push(format!("const uint item = {}, k0 = {};", walk.item(step), part.k0));
+    if walk.steps > 1 {
+        lines.push(format!("const uint item = {}, k0 = {};", walk.item("then"), part.k0));
     }
-    if let Some(pass) = next_weights.pass {
-        lines.push(format!("const uint n = min(column0 + {}, {last});", walk.column(pass)));
+    if !walk.along() {
+        lines.push(format!("const uint n = min(column0 + {}, {last});", walk.column("ahead")));
     }
     lines.extend(fetch(e, mv, part, &part.buffer(&counter, walk.slots))?);
-    Ok([next_weights.lines, block(&format!("if ({})", next_weights.guard), lines)].concat())
+    Ok([position, block(&format!("if ({guard})"), lines)].concat())
 }
 
 /// Lines that multiply one column's packed weights.
