@@ -6,7 +6,7 @@ use tallow_ir::index::{AtomDef, AtomId, Index};
 use crate::emit::{Emitter, Group};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 
 /// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +223,7 @@ impl RowLoop {
         if !whole || e.has_read(self.step.0) {
             lines.insert(0, format!("const uint {name} = k * {size}u + lane;"));
         }
-        block(&format!("[[unroll]] for (uint k = 0u; k < {steps}u; ++k)"), lines)
+        block(&unrolled("k", steps), lines)
     }
 
     /// Emits the loop over a group's elements; without groups, the single element.

@@ -8,6 +8,7 @@ use tallow_ir::{Dim, Graph, NodeId, Op, Value};
 use super::{Emitter, Expr};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
+use crate::lines::unrolled;
 use crate::storage::Buffer;
 
 /// The variable of the loop over a group's elements, and the group's size.
@@ -83,7 +84,7 @@ impl Emitter<'_> {
         group: Group,
         emit: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
     ) -> Result<T, CodegenError> {
-        self.block(&format!("[[unroll]] for (uint j = 0u; j < {}u; ++j)", group.size), |e| {
+        self.block(&unrolled("j", group.size), |e| {
             e.bind_atom(group.atom, "j");
             emit(e)
         })

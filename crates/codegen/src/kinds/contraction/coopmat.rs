@@ -17,7 +17,7 @@ use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 
@@ -207,11 +207,10 @@ impl Fragments {
             let sum = format!("sums[{}u + j * {matrices}u + p]", anchor * wide * matrices);
             access("Store", &sum, "slices", &at(anchor), stride)
         };
-        let columns =
-            block(&format!("[[unroll]] for (uint j = 0u; j < {wide}u; ++j)"), anchors.map(store).collect());
+        let columns = block(&unrolled("j", wide), anchors.map(store).collect());
         // Compared, not used as an index, which would put the fragments into memory.
         let lines = [vec!["if (p != i) continue;".to_string()], columns].concat();
-        block(&format!("[[unroll]] for (uint p = 0u; p < {matrices}u; ++p)"), lines)
+        block(&unrolled("p", matrices), lines)
     }
 
     /// The epilogue of a workgroup-wide staging tile: rows of fragments of both halves of the tile.

@@ -15,7 +15,7 @@ use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::instruction::Instruction;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
 
@@ -196,11 +196,10 @@ impl Fma {
         let n = e.dim(&segment.n);
         let store = block(&format!("if (n < {n})"), store);
         let column = format!("const uint n = column0 + j / 4u * {}u + tx * 4u + j % 4u;", bn * 4 / tn);
-        let columns =
-            block(&format!("[[unroll]] for (uint j = 0u; j < {each}u; ++j)"), [vec![column], store].concat());
+        let columns = block(&unrolled("j", each), [vec![column], store].concat());
         let rows = block(&format!("if (m < {})", mm.m), [row, columns].concat());
         let row = format!("const uint m = row0 + i / 4u * {}u + ty * 4u + i % 4u;", bm * 4 / tm);
-        Ok(Some(block(&format!("[[unroll]] for (uint i = 0u; i < {tm}u; ++i)"), [vec![row], rows].concat())))
+        Ok(Some(block(&unrolled("i", tm), [vec![row], rows].concat())))
     }
 }
 
@@ -274,8 +273,8 @@ impl TileCode for Fma {
             ),
         ];
         let staging = StagingTile {
-            passes: format!("[[unroll]] for (uint i = 0u; i < {tm}u; ++i)"),
-            write: block(&format!("[[unroll]] for (uint g = 0u; g < {}u; ++g)", tn / 4), write),
+            passes: unrolled("i", tm),
+            write: block(&unrolled("g", tn / 4), write),
             rows: bm / tm,
             row: format!("i / 4u * {}u + r * 4u + i % 4u", bm * 4 / tm),
             at: Box::new(move |anchor, columns| format!("r * {bn}u + {}u", anchor * columns)),

@@ -11,7 +11,7 @@ use super::plan::{Matvec, Source};
 use super::prologue::QUAD;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 
 /// A pair of 8-bit blocks whose products with one item are computed together, or a single block.
 struct Set {
@@ -111,23 +111,20 @@ pub(crate) fn read_memory(
                 let (element, group) =
                     element(e, mv, &row, QUAD, &format!("x[m * {step}u + q * {QUAD}u + j]"))?;
                 if !group.is_empty() {
-                    let head = format!("[[unroll]] for (uint j = 0u; j < {QUAD}u; ++j)");
+                    let head = unrolled("j", QUAD);
                     let g = vec![format!("const uint g = k0 / {QUAD}u + q;")];
                     let lines = [g, group, block(&head, element)].concat();
-                    e.lines(block(
-                        &format!("[[unroll]] for (uint q = 0u; q < {}u; ++q)", step / QUAD),
-                        lines,
-                    ));
+                    e.lines(block(&unrolled("q", step / QUAD), lines));
                     return Ok(());
                 }
             }
             let (element, _) = element(e, mv, &row, 1, &format!("x[m * {step}u + j]"))?;
             let lines = [vec!["const uint k = k0 + j;".to_string()], element].concat();
-            e.lines(block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), lines));
+            e.lines(block(&unrolled("j", step), lines));
             Ok(())
         })?;
         e.line(format!("{ty} x[{}];", m * step));
-        e.lines(block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), rows));
+        e.lines(block(&unrolled("m", m), rows));
         Ok(())
     })
 }

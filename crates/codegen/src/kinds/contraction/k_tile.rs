@@ -9,7 +9,7 @@ use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 
 /// The element type of K tiles in shared memory, and the layout there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -191,84 +191,81 @@ fn text_of(
     at: At<'_>,
 ) -> Result<(usize, Text), CodegenError> {
     let KTile { name, axis: (axis, extent, base), .. } = tile;
-    let Place { row, k, number, passes, guard } = tile.place(chunk);
-    let indexed = passes > 1 || tile.layout == Layout::Halves;
+    let place = tile.place(chunk);
+    let Place { row, k, passes, guard, .. } = &place;
+    let indexed = *passes > 1 || tile.layout == Layout::Halves;
     let (slot, slots) =
         if tile.depth > 1 { ("[s]", format!("[{}]", tile.depth)) } else { ("", String::new()) };
     let item = format!("{name}{slot}{}", if indexed { "[t]" } else { "" });
     // Past the end, reload the last rows or columns; their results are not stored.
     let last = if chunk.along_k { 1 } else { chunk.length };
-    let variable = format!("{axis}_{name}");
-    let position = format!("const uint {variable} = min({base} + {row}, {} - {last}u)", e.dim(extent));
+    let (variable, end) = (format!("{axis}_{name}"), e.dim(extent));
+    let position = |start: &str| format!("const uint {variable} = min({start} + {row}, {end} - {last}u)");
     if !indexed {
-        e.line(format!("{position};"));
+        e.line(format!("{};", position(base)));
     }
     let outer = e.depth();
-    let (loaded, lines) = e.scope(|e| {
-        let position = if indexed { position + ", " } else { "const uint ".into() };
+    let ((each, raw), lines) = e.scope(|e| {
+        let position = if indexed { position(base) + ", " } else { "const uint ".into() };
         e.line(format!("{position}k = next + {k};"));
         let depth = if indexed { e.depth() } else { outer };
         let site = Site { tile, value, chunk, item: &item, variable: &variable, depth };
-        load(e, &site, at)
+        let Loaded { lines, each, raw } = load(e, &site, at)?;
+        e.lines(lines);
+        Ok((each, raw))
     })?;
     let each_chunk = |lines: Vec<String>| {
-        let mut lines = match &guard {
+        let mut lines = match guard {
             Some(guard) => block(guard, lines),
             None => lines,
         };
-        if passes > 1 && tile.layout != Layout::Halves {
+        if *passes > 1 && tile.layout != Layout::Halves {
             lines.insert(0, format!("const uint u = t * {}u + lane;", tile.workgroup));
         }
         match indexed {
-            true => block(&format!("[[unroll]] for (uint t = 0u; t < {passes}u; ++t)"), lines),
+            true => block(&unrolled("t", *passes), lines),
             false if guard.is_some() => lines,
             false => block("", lines),
         }
     };
-    let mut load = each_chunk(lines);
-    if let Some(comment) = &tile.comment {
-        load.insert(0, comment.clone());
-    }
-    let stores = match tile.layout {
-        Layout::Vectors(ty) => store_vectors(tile, ty, chunk, (&item, &row, &k)),
-        Layout::Halves => {
-            let mut lines = vec![];
-            if let Some(position) = &loaded.position {
-                let start = if *axis == "n" { "column0" } else { "row0" };
-                let extent = e.dim(extent);
-                lines.push(format!(
-                    "const uint {variable} = min({start} + {row}, {extent} - {last}u), k = k0 + {k};"
-                ));
-                lines.extend(position.iter().cloned());
-            }
-            let line = if chunk.along_k { &row } else { &k };
-            lines.push(store_half_word(tile, chunk, (line, &number), &loaded.word));
-            lines
-        }
-    };
-    let (ty, length) = match tile.layout {
-        Layout::Vectors(ty) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
-        Layout::Halves => (loaded.ty, String::new()),
+    let (ty, length) = match (tile.layout, &raw) {
+        (Layout::Vectors(ty), _) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
+        (Layout::Halves, Some(raw)) => (format!("Raw{}", raw.binding), String::new()),
+        (Layout::Halves, None) => ("uvec4".into(), String::new()),
     };
     let count = if indexed { format!("[{passes}]") } else { String::new() };
+    let start = if *axis == "n" { "column0" } else { "row0" };
+    let store = match raw {
+        None => store(tile, chunk, &place, &item, &item),
+        Some(Raw { binding, position: at, lines }) => {
+            let word = format!("halves{binding}({item}, {at})");
+            let position = vec![format!("{}, k = k0 + {k};", position(start))];
+            [position, lines, store(tile, chunk, &place, &item, &word)].concat()
+        }
+    };
     let text = Text {
         registers: format!("{ty} {name}{slots}{count}{length};"),
-        load,
-        store: each_chunk(stores),
+        load: tile.comment.iter().cloned().chain(each_chunk(lines)).collect(),
+        store: each_chunk(store),
         by_columns: !chunk.along_k,
     };
-    Ok((loaded.each, text))
+    Ok((each, text))
 }
 
-/// What an invocation holds of one chunk.
+/// What an invocation loads of one chunk.
 struct Loaded {
-    /// The type of its registers, for [`Layout::Halves`].
-    ty: String,
-    /// The word to store, and if it is unpacked there: lines that compute its position in memory.
-    word: String,
-    position: Option<Vec<String>>,
+    lines: Vec<String>,
     /// Lines per scalar load; 0 for vector loads.
     each: usize,
+    raw: Option<Raw>,
+}
+
+/// A packed word that is unpacked before the store: the binding of its buffer, its position there as an expression, and
+/// lines that compute it.
+struct Raw {
+    binding: u32,
+    position: String,
+    lines: Vec<String>,
 }
 
 /// Where an invocation loads a chunk of an operand: into `item`, from K position `k` and the row or column in
@@ -283,28 +280,23 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The array of the elements, and the literal of zero.
-    fn array(&self) -> (&str, String) {
-        match self.tile.layout {
-            Layout::Vectors(ty) => (self.item, ty.int_literal(0)),
-            Layout::Halves => ("w", "0.0".into()),
-        }
-    }
-
     /// The loop over the elements.
     fn each(&self) -> String {
-        format!("[[unroll]] for (uint j = 0u; j < {}u; ++j)", self.chunk.length)
+        unrolled("j", self.chunk.length)
     }
 
-    /// The line that sets element `j` to `x`.
-    fn element(&self, x: &str) -> String {
-        match self.tile.layout {
+    /// Emits the line that sets element `j` to the one at a row or column and a K position.
+    fn element(&self, e: &mut Emitter<'_>, axis: Index, k: Index, at: At<'_>) -> Result<(), CodegenError> {
+        let coordinates = at(e, axis, k);
+        let x = e.value(self.value, &coordinates)?.text;
+        e.line(match self.tile.layout {
             Layout::Vectors(_) => format!("{}[j] = {x};", self.item),
             Layout::Halves => format!("w[j] = float({x});"),
-        }
+        });
+        Ok(())
     }
 
-    /// Lines that load elements one at a time: for f16, through an array of floats that is packed after them.
+    /// Lines that load the elements of `item`: for f16, through an array of floats that is packed after them.
     fn packed(&self, lines: Vec<String>) -> Vec<String> {
         match self.tile.layout {
             Layout::Vectors(_) => lines,
@@ -320,65 +312,49 @@ impl Site<'_> {
     }
 }
 
-/// Emits the lines that load a chunk. Elements past the end of K are zero.
+/// Loads a chunk. Elements past the end of K are zero.
 fn load(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
-    let mut loaded = Loaded { ty: "uvec4".into(), word: site.item.into(), position: None, each: 0 };
-    let mut lines = match (site.chunk.vector, site.chunk.along_k) {
-        (true, _) => load_vector(e, site, at, &mut loaded)?,
-        (false, false) => load_across(e, site, at, &mut loaded)?,
-        (false, true) => {
-            let lines = load_along_k(e, site, at, &mut loaded)?;
-            lines.into_iter().for_each(|line| e.line(line));
-            return Ok(loaded);
-        }
+    let mut loaded = match (site.chunk.vector, site.chunk.along_k) {
+        (true, _) => load_vector(e, site, at)?,
+        (false, true) => return load_along_k(e, site, at),
+        (false, false) => load_across(e, site, at)?,
     };
     if !site.tile.is_multiple_of_k_tile() {
-        lines = block(&format!("if (k < {})", e.dim(site.tile.k)), lines);
-        let (array, zero) = site.array();
         let zeros = match site.tile.layout {
-            Layout::Vectors(_) => format!("{} {array}[j] = {zero};", site.each()),
+            Layout::Vectors(ty) => format!("{} {}[j] = {};", site.each(), site.item, ty.int_literal(0)),
             Layout::Halves => format!("{} = uvec4(0u);", site.item),
         };
-        lines.insert(0, zeros);
+        let guarded = block(&format!("if (k < {})", e.dim(site.tile.k)), loaded.lines);
+        loaded.lines = [vec![zeros], guarded].concat();
     }
-    lines.into_iter().for_each(|line| e.line(line));
     Ok(loaded)
 }
 
-/// Lines that load elements along K one at a time.
-fn load_along_k(
-    e: &mut Emitter<'_>,
-    site: &Site<'_>,
-    at: At<'_>,
-    loaded: &mut Loaded,
-) -> Result<Vec<String>, CodegenError> {
+/// Loads elements along K one at a time.
+fn load_along_k(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
     let tile = site.tile;
     let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
     let axis = e.bind_atom_at(axis, site.variable, site.depth);
     let mut lines = e.scoped_lines(|e| {
         let k = e.atom(tile.k, "at");
-        let coordinates = at(e, axis, k);
-        let x = e.value(site.value, &coordinates)?;
-        e.line(site.element(&x.text));
-        Ok(())
+        site.element(e, axis, k, at)
     })?;
     if !tile.is_multiple_of_k_tile() {
         lines = block(&format!("if (at < {})", e.dim(tile.k)), lines);
-        let (array, zero) = site.array();
-        lines.insert(0, format!("{array}[j] = {zero};"));
+        lines.insert(
+            0,
+            match tile.layout {
+                Layout::Vectors(ty) => format!("{}[j] = {};", site.item, ty.int_literal(0)),
+                Layout::Halves => "w[j] = 0.0;".into(),
+            },
+        );
     }
     lines.insert(0, "const uint at = k + j;".into());
-    loaded.each = lines.len();
-    Ok(site.packed(block(&site.each(), lines)))
+    Ok(Loaded { each: lines.len(), lines: site.packed(block(&site.each(), lines)), raw: None })
 }
 
-/// Lines that load elements along the M or N axis one at a time. They start at a multiple of the length.
-fn load_across(
-    e: &mut Emitter<'_>,
-    site: &Site<'_>,
-    at: At<'_>,
-    loaded: &mut Loaded,
-) -> Result<Vec<String>, CodegenError> {
+/// Loads elements along the M or N axis one at a time. They start at a multiple of the length.
+fn load_across(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
     let (length, extent) = (site.chunk.length, site.tile.axis.1);
     let by = Dim::constant(length.into());
     let groups = extent.div_exact(&by).ok_or_else(|| site.refused(e))?;
@@ -389,24 +365,16 @@ fn load_across(
         e.scoped_lines(|e| {
             let j = e.atom(&by, "j");
             let axis = e.atoms.add(&g.scale(&by), &j);
-            let coordinates = at(e, axis, k);
-            let x = e.value(site.value, &coordinates)?;
-            e.line(site.element(&x.text));
-            Ok(())
+            site.element(e, axis, k, at)
         })
     })?;
-    loaded.each = elements.len();
-    Ok(site.packed([lines, block(&site.each(), elements)].concat()))
+    let each = elements.len();
+    Ok(Loaded { lines: site.packed([lines, block(&site.each(), elements)].concat()), each, raw: None })
 }
 
-/// Lines that load the chunk as a vector.
-fn load_vector(
-    e: &mut Emitter<'_>,
-    site: &Site<'_>,
-    at: At<'_>,
-    loaded: &mut Loaded,
-) -> Result<Vec<String>, CodegenError> {
-    let (tile, length) = (site.tile, site.chunk.length);
+/// Loads the chunk as a vector: as f16, as packed words that are unpacked before the store, or converted at once.
+fn load_vector(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
+    let (tile, item, length) = (site.tile, site.item, site.chunk.length);
     let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
     // Along the vector, the variable is only its start, so it must not be bound as a coordinate.
     let (axis_at, k_at) = match site.chunk.along_k {
@@ -419,73 +387,39 @@ fn load_vector(
     let (buffer, base) = found.ok_or_else(|| site.refused(e))?;
     let (base, mut lines) = e.scope(|e| Ok(e.index(&base)?.text))?;
     let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
-    match tile.layout {
-        Layout::Vectors(_) => lines.extend(vector_lines(e, buffer, &position, (site.item, length))),
-        Layout::Halves => {
-            let whole = tile.is_multiple_of_k_tile();
-            let more = halves_lines(e, buffer, &position, (site.item, whole), loaded);
-            if let Some(position) = &mut loaded.position {
-                position.clone_from(&lines);
-            }
-            lines.extend(more);
-        }
-    }
-    Ok(lines)
-}
-
-/// Lines that load `length` elements at `position` to the array `item`.
-fn vector_lines(
-    e: &mut Emitter<'_>,
-    buffer: usize,
-    position: &str,
-    (item, length): (&str, u32),
-) -> Vec<String> {
-    let b = e.buffers[buffer].binding;
-    match length {
-        4 => vec![
+    let (b, mut raw) = (e.buffers[buffer].binding, None);
+    lines.extend(match tile.layout {
+        Layout::Vectors(_) if length == 4 => vec![
             format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"),
             format!("{item} = float[4](p.x, p.y, p.z, p.w);"),
         ],
-        _ => vec![e.buffers[buffer].load_eight(position, item)],
-    }
+        Layout::Vectors(_) => vec![e.buffers[buffer].load_eight(&position, item)],
+        Layout::Halves if tile.is_multiple_of_k_tile() && operand::dequantizes_to_f16(e, buffer) => {
+            let load = format!("{item} = raw{b}({position});");
+            raw = Some(Raw { binding: b, position, lines: lines.clone() });
+            vec![load]
+        }
+        Layout::Halves if e.buffers[buffer].dtype == DType::F16 => {
+            vec![format!("{item} = wide{b}(({position}) >> 3);")]
+        }
+        Layout::Halves => site.packed(vec![e.buffers[buffer].load_eight(&position, "w")]),
+    });
+    Ok(Loaded { lines, each: 0, raw })
 }
 
-/// Lines that load eight elements at `position` to `item`: as f16, as packed words that are unpacked before the store,
-/// or converted at once.
-fn halves_lines(
-    e: &mut Emitter<'_>,
-    buffer: usize,
-    position: &str,
-    (item, whole): (&str, bool),
-    loaded: &mut Loaded,
-) -> Vec<String> {
-    let b = e.buffers[buffer].binding;
-    if whole && operand::dequantizes_to_f16(e, buffer) {
-        loaded.ty = format!("Raw{b}");
-        loaded.word = format!("halves{b}({item}, {position})");
-        loaded.position = Some(vec![]);
-        return vec![format!("{item} = raw{b}({position});")];
-    }
-    if e.buffers[buffer].dtype == DType::F16 {
-        return vec![format!("{item} = wide{b}(({position}) >> 3);")];
-    }
-    let load = e.buffers[buffer].load_eight(position, "w");
-    vec![format!("float w[{HALVES}];"), load, format!("{item} = packed(w);")]
-}
-
-/// Lines that store `item` to shared memory as vectors of four.
-fn store_vectors(
-    tile: &KTile<'_>,
-    ty: Glsl,
-    chunk: Chunk,
-    (item, row, k): (&str, &str, &str),
-) -> Vec<String> {
+/// Lines that store a chunk to shared memory: the elements of `item` as vectors of four, or a `word` of eight f16.
+fn store(tile: &KTile<'_>, chunk: Chunk, place: &Place, item: &str, word: &str) -> Vec<String> {
     let (axis, stride, length) = (tile.axis.0, tile.stride, chunk.length);
+    let Place { row, k, number, .. } = place;
     let first = if tile.at == 0 { String::new() } else { format!("{}u + ", tile.at) };
+    let Layout::Vectors(ty) = tile.layout else {
+        let (line, elements) = if chunk.along_k { (row, tile.bk) } else { (k, tile.size) };
+        return vec![format!("slices[{first}({line}) * {}u + {number}] = {word};", halves_stride(elements))];
+    };
     let mut lines = vec![format!("const uint {axis} = {row}, k = {k};")];
     if chunk.along_k {
         let place = format!("slices[{first}(k + j) * {stride}u + {axis} / 4u][{axis} % 4u]");
-        lines.push(format!("[[unroll]] for (uint j = 0u; j < {length}u; ++j) {place} = {item}[j];"));
+        lines.push(format!("{} {place} = {item}[j];", unrolled("j", length)));
         return lines;
     }
     lines.extend((0..length).step_by(4).map(|i| {
@@ -495,13 +429,6 @@ fn store_vectors(
         format!("slices[{first}k * {stride}u + {axis} / 4u{next}] = {vector}({});", of.join(", "))
     }));
     lines
-}
-
-/// The line that stores a word of eight f16 elements to shared memory.
-fn store_half_word(tile: &KTile<'_>, chunk: Chunk, (line, number): (&str, &str), word: &str) -> String {
-    let first = if tile.at == 0 { String::new() } else { format!("{}u + ", tile.at) };
-    let stride = halves_stride(if chunk.along_k { tile.bk } else { tile.size });
-    format!("slices[{first}({line}) * {stride}u + {number}] = {word};")
 }
 
 /// Words from one row of a [`Layout::Halves`] K tile to the next, for rows of this many elements.

@@ -8,6 +8,7 @@ use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
+use crate::lines::unrolled;
 
 /// The accumulator type: f32 for narrow floats, otherwise the type that holds the element in registers.
 pub(crate) fn accumulator(e: &Emitter<'_>, form: &ContractionForm) -> Result<(Glsl, DType), CodegenError> {
@@ -87,7 +88,7 @@ pub(crate) fn right(
             e.line(load);
             return Ok(());
         }
-        e.block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), |e| {
+        e.block(&unrolled("j", step), |e| {
             e.line("const uint k = k0 + j;");
             let k = e.atom(&form.k, "k");
             let at = right_at(e, form, rhs, [batch, &column, &k]);

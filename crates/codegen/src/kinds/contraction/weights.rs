@@ -15,7 +15,7 @@ use super::prefetch;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
-use crate::lines::block;
+use crate::lines::{block, unrolled};
 
 /// Columns that an invocation computes together, while its part of the activations stays in registers. Unrolling more
 /// costs more in instruction fetch than it saves (H200, 14336 x 4096 of Q4_0 back to back: seven columns 9.9 us, one
@@ -90,8 +90,7 @@ pub(crate) fn issue_first(
                 let fetch = fetch(e, mv, part, &part.buffer(counter, walk.slots))?;
                 each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
             }
-            let head =
-                format!("[[unroll]] for (uint {counter} = 0u; {counter} < {}u; ++{counter})", walk.depth);
+            let head = unrolled(counter, walk.depth);
             e.lines(block(&head, each));
             Ok(())
         })?;
@@ -196,7 +195,7 @@ pub(crate) fn packed_column(
             1 => product,
             m => {
                 let blocks = read_blocks(mv, walk, parts);
-                block(&format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)"), [blocks, product].concat())
+                block(&unrolled("m", m), [blocks, product].concat())
             }
         };
         let loads = if walk.depth < walk.slots { [next, unpack] } else { [unpack, next] }.concat();
@@ -226,10 +225,10 @@ pub(crate) fn float_column(
             Source::Memory | Source::Bytes(_) | Source::Blocks(_) => {
                 let x = if m == 1 { "x[j]".into() } else { format!("x[m * {step}u + j]") };
                 let sum = format!("{acc} = {};", ty.multiply_add("w[j]", &x, &acc));
-                block(&format!("[[unroll]] for (uint j = 0u; j < {step}u; ++j)"), vec![sum])
+                block(&unrolled("j", step), vec![sum])
             }
         };
-        let rows = format!("[[unroll]] for (uint m = 0u; m < {m}u; ++m)");
+        let rows = unrolled("m", m);
         let products = match mv.source {
             _ if m == 1 => product,
             Source::Floats => block(&rows, [vec![read_floats(mv, walk)], product].concat()),
