@@ -13,19 +13,16 @@ use crate::template::render;
 /// The GLSL extension for workgroup-scope cooperative matrices. It requires SPIR-V 1.6, hence Vulkan 1.3.
 pub(crate) const TENSORS: &str = "GL_NV_cooperative_matrix2";
 
-/// The inputs common to all templates.
-pub(crate) struct Parts {
-    pub schedule: Schedule,
-    pub template: &'static str,
-    pub grid: [Count; 3],
-    /// Helper functions of the kind (reductions, wide loads). They follow the buffer declarations.
-    pub functions: String,
-    /// The holes that are specific to the template.
-    pub holes: minijinja::Value,
-}
-
-/// Renders the template and builds the kernel.
-pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, CodegenError> {
+/// Renders the template and builds the kernel. `own_functions` are helper functions of the kind, such as reductions; they
+/// follow the buffer declarations. `holes` are those that are specific to the template.
+pub(crate) fn finish(
+    mut e: Emitter<'_>,
+    schedule: Schedule,
+    template: &'static str,
+    grid: [Count; 3],
+    own_functions: String,
+    holes: minijinja::Value,
+) -> Result<Kernel, CodegenError> {
     let prelude = e.prelude();
     let (declarations, mut functions) = e.declarations();
     functions += &operand::functions(&e)?;
@@ -44,7 +41,7 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     }
     e.extensions.insert("GL_EXT_control_flow_attributes");
     functions = uses.definitions()? + &functions;
-    functions += &parts.functions;
+    functions += &own_functions;
     let modes = modes(uses.double, e.caps);
     if !modes.is_empty() {
         e.extensions.insert("GL_EXT_spirv_intrinsics");
@@ -55,23 +52,23 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
     };
     let extensions: Vec<String> = e.extensions.iter().map(|x| format!("#extension {x} : require")).collect();
     let header: Vec<String> = e.body.body_text().lines().map(|l| format!("// {l}")).collect();
-    let (extensions, workgroup) = (extensions.join("\n") + &modes, parts.schedule.workgroup);
-    let header = format!("// {}\n{}", parts.schedule, header.join("\n"));
+    let (extensions, workgroup) = (extensions.join("\n") + &modes, schedule.workgroup);
+    let header = format!("// {}\n{}", schedule, header.join("\n"));
     let layout = format!("layout(local_size_x = {workgroup}) in;");
     let common = context! {
         // What precedes a template's own declarations.
         head => ["#version 450", &extensions, &header, &layout, &declarations, &functions].join("\n"),
         extensions, header, workgroup, declarations, functions, prelude,
     };
-    let glsl = render(parts.template, context! { ..parts.holes, ..common })?;
+    let glsl = render(template, context! { ..holes, ..common })?;
     let glsl = tidy(&glsl);
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
-    let name = format!("{} .. {}", parts.schedule, last.split(' ').next().unwrap_or_default());
-    let workgroup = [parts.schedule.workgroup, 1, 1];
+    let name = format!("{} .. {}", schedule, last.split(' ').next().unwrap_or_default());
+    let workgroup = [schedule.workgroup, 1, 1];
     // Whether spirv-opt pays off. H200, with and without it: decode steps of the 8B shape in F16 take 4.05 and 4.21 ms,
     // attention of 2048 queries 555 and 650 us. Other kinds do not gain. FMA matmuls get slower (f32, 4096^3: 3.30 and
     // 2.87 ms). A CPU driver takes equally long for either module.
-    let gains = match parts.schedule.algorithm {
+    let gains = match schedule.algorithm {
         Algorithm::Matvec
         | Algorithm::StagedMatvec
         | Algorithm::Attention
@@ -94,12 +91,12 @@ pub(crate) fn finish(mut e: Emitter<'_>, parts: Parts) -> Result<Kernel, Codegen
         glsl,
         bindings: e.bindings,
         workgroup,
-        grid: parts.grid,
+        grid,
         scratch: e.scratch,
         optimize,
         target,
         custom: None,
-        schedule: parts.schedule,
+        schedule,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tallow_ir::{Bindings, CustomKernel, Dim};
+use tallow_ir::{Bindings, CustomKernel, DeviceCaps, Dim};
 
 use crate::schedule::Schedule;
 
@@ -113,6 +113,16 @@ impl Count {
     /// A constant.
     pub fn constant(value: u32) -> Self {
         Count { value: value.into(), per: 1, limit: u32::MAX }
+    }
+
+    /// Workgroups along an axis of the grid: one per `per` items, up to the device's limit.
+    pub(crate) fn along(caps: &DeviceCaps, axis: usize, value: Dim, per: u32) -> Self {
+        Count { value, per, limit: caps.max_workgroup_count[axis] }
+    }
+
+    /// A grid along x.
+    pub(crate) fn along_x(caps: &DeviceCaps, value: Dim, per: u32) -> [Count; 3] {
+        [Count::along(caps, 0, value, per), Count::constant(1), Count::constant(1)]
     }
 
     /// The value, if it contains no symbol.

@@ -57,13 +57,8 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
         let extents = e.caps.max_workgroup_size;
         return Err(fail(format!("a workgroup of {workgroup:?} exceeds {most} invocations or {extents:?}")));
     }
-    let limits = e.caps.max_workgroup_count;
-    let count = |axis: usize| Count {
-        value: custom.invocations[axis].clone(),
-        per: workgroup[axis],
-        limit: limits[axis],
-    };
-    let grid = [count(0), count(1), count(2)];
+    let count = |axis| Count::along(e.caps, axis, custom.invocations[axis].clone(), workgroup[axis]);
+    let grid = [0, 1, 2].map(count);
     whole("a custom kernel", &grid)?;
     let glsl = match &kernel.code {
         CustomCode::Glsl(text) => text.clone(),

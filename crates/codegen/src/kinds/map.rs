@@ -5,7 +5,7 @@ use minijinja::context;
 use tallow_ir::form::{MapForm, output_root};
 use tallow_ir::{DeviceCaps, Dim};
 
-use crate::assemble::{Parts, finish};
+use crate::assemble::finish;
 use crate::blocks::vector_group::{self, Root};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -20,7 +20,6 @@ pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
 }
 
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
-    let workgroup = schedule.workgroup;
     let size = group_size(&e, form);
     let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
     let count = e.dim(&groups);
@@ -38,16 +37,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
         })
     })?;
     let body = lines.join("\n");
-    let limit = e.caps.max_workgroup_count[0];
-    let grid = [Count { value: groups, per: workgroup, limit }, Count::constant(1), Count::constant(1)];
-    let parts = Parts {
-        schedule,
-        template: "grid_stride.comp",
-        grid,
-        functions: String::new(),
-        holes: context! { body, count, name, comment => "" },
-    };
-    finish(e, parts)
+    let grid = Count::along_x(e.caps, groups, schedule.workgroup);
+    let holes = context! { body, count, name, comment => "" };
+    finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
 }
 
 /// The vector width of the map.

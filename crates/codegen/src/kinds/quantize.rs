@@ -4,7 +4,7 @@ use minijinja::context;
 use tallow_ir::form::SingleForm;
 use tallow_ir::{DType, DeviceCaps, dot};
 
-use crate::assemble::{Parts, finish};
+use crate::assemble::finish;
 use crate::blocks::quantize_results;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -28,7 +28,6 @@ pub(crate) fn kernel(
     let refused = || CodegenError::Node(e.body.node_text(form.node));
     let DType::Block(format) = ty.dtype else { return Err(refused()) };
     let blocks = quantize_results::blocks(&ty.shape.numel()).ok_or_else(refused)?;
-    let workgroup = schedule.workgroup;
     let blocks_text = e.dim(&blocks);
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
     let ((x, lines), store) = e.scope(|e| {
@@ -45,16 +44,11 @@ pub(crate) fn kernel(
     })?;
     let [lines, store] = [lines, store].map(|lines| lines.join("\n"));
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
-    let limit = e.caps.max_workgroup_count[0];
-    let parts = Parts {
-        schedule,
-        template: "quantize.comp",
-        grid: [Count { value: blocks, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
-        functions: quantize_results::functions(&[format], e.uses())?,
-        holes: context! {
-            blocks => blocks_text, lines, x, store, comment, block => dot::BLOCK,
-            words => quantize_results::words(format), function => quantize_results::function(format),
-        },
+    let functions = quantize_results::functions(&[format], e.uses())?;
+    let holes = context! {
+        blocks => blocks_text, lines, x, store, comment, block => dot::BLOCK,
+        words => quantize_results::words(format), function => quantize_results::function(format),
     };
-    finish(e, parts)
+    let grid = Count::along_x(e.caps, blocks, schedule.workgroup);
+    finish(e, schedule, "quantize.comp", grid, functions, holes)
 }

@@ -11,7 +11,7 @@ use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
 use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
-use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::assemble::{finish, floor_pow2, whole};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::{RowLoop, Share};
 use crate::blocks::split_rows::{self, RowSplit};
@@ -82,32 +82,27 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let (tiles, lines) = e.scope(|e| body(e, form, &layout, &rows, &mut used))?;
     let body = [tiles.r, lines].concat().join("\n");
     let per = if layout.share == Share::Alone { layout.workgroup } else { layout.columns.max(1) };
-    let rows = Count { value: rows, per, limit: e.caps.max_workgroup_count[0] };
     let (grid, partials) = match layout.split {
-        None => ([rows, Count::constant(1), Count::constant(1)], String::new()),
+        None => (Count::along_x(e.caps, rows, per), String::new()),
         Some(split) => {
-            let rows = Count { limit: e.caps.max_workgroup_count[1], ..rows };
+            let rows = Count::along(e.caps, 1, rows, per);
             let grid = [Count::constant(split.parts), rows, Count::constant(1)];
             whole("row", &grid)?;
             (grid, split_rows::declare(&mut e, form, split, &used.partials))
         }
     };
-    let parts = Parts {
-        schedule,
-        // (No layout assigns a row to a subgroup; each subgroup would store the result.)
-        template: match layout.share {
-            _ if layout.split.is_some() => "row_split.comp",
-            Share::Alone => "grid_stride.comp",
-            Share::Workgroup(_) | Share::Subgroup | Share::Slices(_) => "row.comp",
-        },
-        grid,
-        functions: used.render(layout.workgroup, &mut e)?,
-        holes: context! {
-            body, count => tiles.count, columns => layout.columns, partials, comment => "",
-            parts => layout.split.map(|split| split.parts), name => if layout.columns > 0 { "tile" } else { "row" },
-        },
+    // (No layout assigns a row to a subgroup; each subgroup would store the result.)
+    let template = match layout.share {
+        _ if layout.split.is_some() => "row_split.comp",
+        Share::Alone => "grid_stride.comp",
+        Share::Workgroup(_) | Share::Subgroup | Share::Slices(_) => "row.comp",
     };
-    finish(e, parts)
+    let functions = used.render(layout.workgroup, &mut e)?;
+    let holes = context! {
+        body, count => tiles.count, columns => layout.columns, partials, comment => "",
+        parts => layout.split.map(|split| split.parts), name => if layout.columns > 0 { "tile" } else { "row" },
+    };
+    finish(e, schedule, template, grid, functions, holes)
 }
 
 /// Emits the reductions of a row or of a group of columns, and the stores.

@@ -4,7 +4,7 @@ use minijinja::context;
 use tallow_ir::form::{Rows, SingleForm};
 use tallow_ir::{Op, ScanKind};
 
-use crate::assemble::{Parts, finish, floor_pow2};
+use crate::assemble::{finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -63,16 +63,10 @@ pub(crate) fn kernel(
         ScanKind::Prod => ("*", 1.0),
     };
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
-    let limit = e.caps.max_workgroup_count[0];
-    let parts = Parts {
-        schedule,
-        template: "scan.comp",
-        grid: [Count { value: count, per: 1, limit }, Count::constant(1), Count::constant(1)],
-        functions: String::new(),
-        holes: context! {
-            rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity), sign, x,
-            x_lines, row_lines, store, comment,
-        },
+    let holes = context! {
+        rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity), sign, x, x_lines,
+        row_lines, store, comment,
     };
-    finish(e, parts)
+    let grid = Count::along_x(e.caps, count, 1);
+    finish(e, schedule, "scan.comp", grid, String::new(), holes)
 }

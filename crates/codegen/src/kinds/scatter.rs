@@ -4,7 +4,7 @@ use minijinja::context;
 use tallow_ir::form::SingleForm;
 use tallow_ir::{DType, DeviceCaps, Op, ScatterKind};
 
-use crate::assemble::{Parts, finish};
+use crate::assemble::finish;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel};
@@ -36,7 +36,6 @@ pub(crate) fn kernel(
         (ScatterKind::Add, DType::F64) if e.caps.float64 && e.caps.atomic_int64 => Atomic::Add,
         _ => return Err(CodegenError::Dtype { what: e.body.node_text(form.node), dtype }),
     };
-    let workgroup = schedule.workgroup;
     let source = e.body.ty(node.operands[2]).shape.numel();
     let (target, count) = (e.dim(&node.types[0].shape.numel()), e.dim(&source));
     let ((), lines) = e.scope(|e| {
@@ -52,13 +51,7 @@ pub(crate) fn kernel(
     })?;
     let body = lines.join("\n");
     let comment = format!("// %{} = {}", form.node.0, e.body.node_text(form.node));
-    let limit = e.caps.max_workgroup_count[0];
-    let parts = Parts {
-        schedule,
-        template: "grid_stride.comp",
-        grid: [Count { value: source, per: workgroup, limit }, Count::constant(1), Count::constant(1)],
-        functions: String::new(),
-        holes: context! { body, count, name => "i", comment },
-    };
-    finish(e, parts)
+    let grid = Count::along_x(e.caps, source, schedule.workgroup);
+    let holes = context! { body, count, name => "i", comment };
+    finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
 }

@@ -8,7 +8,7 @@ use minijinja::context;
 use tallow_ir::form::{Rows, SingleForm};
 use tallow_ir::{DType, Op};
 
-use crate::assemble::{Parts, finish, floor_pow2};
+use crate::assemble::{finish, floor_pow2};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -91,20 +91,11 @@ pub(crate) fn kernel(
         [own_lines, other_lines, store, row_lines].map(|lines| lines.join("\n"));
     debug_assert_eq!(node.types[0].dtype, DType::U32);
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
-    let limits = e.caps.max_workgroup_count;
-    let parts = Parts {
-        schedule,
-        template: "sort.comp",
-        grid: [
-            Count { value: len, per: workgroup, limit: limits[0] },
-            Count { value: count, per: 1, limit: limits[1] },
-            Count::constant(1),
-        ],
-        functions: String::new(),
-        holes: context! {
-            rows => rows_text, len => len_text, own, own_lines, other, other_lines, key => key_type, zero,
-            most => format!("~{zero}"), step => STEP.min(workgroup), row_lines, store, comment,
-        },
+    let grid =
+        [Count::along(e.caps, 0, len, workgroup), Count::along(e.caps, 1, count, 1), Count::constant(1)];
+    let holes = context! {
+        rows => rows_text, len => len_text, own, own_lines, other, other_lines, key => key_type, zero,
+        most => format!("~{zero}"), step => STEP.min(workgroup), row_lines, store, comment,
     };
-    finish(e, parts)
+    finish(e, schedule, "sort.comp", grid, String::new(), holes)
 }

@@ -10,7 +10,7 @@ use tallow_ir::form::AttentionForm;
 use tallow_ir::{DType, DeviceCaps, Dim};
 
 use super::operands::{Attention, has_eights, is_one_load, number, row, team};
-use crate::assemble::{Parts, finish, floor_pow2, whole};
+use crate::assemble::{finish, floor_pow2, whole};
 use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
@@ -200,21 +200,15 @@ pub(crate) fn kernel(
     e.uses().subgroups = true;
     e.extensions.insert("GL_KHR_shader_subgroup_shuffle");
     let grid = [
-        Count { value: i64::from(groups).into(), per: 1, limit: e.caps.max_workgroup_count[0] },
+        Count::along(e.caps, 0, i64::from(groups).into(), 1),
         Count::constant(sizes.splits),
         Count::constant(1),
     ];
     whole("attention", &grid)?;
-    let parts = Parts {
-        schedule: Schedule {
-            workgroup: sizes.workgroup,
-            split: Split { slices: sizes.splits, above: if sizes.splits > 1 { sizes.least } else { 0 } },
-            ..schedule
-        },
-        template: "attention_decode.comp",
-        grid,
-        functions: String::new(),
-        holes: context! {
+    let above = if sizes.splits > 1 { sizes.least } else { 0 };
+    let split = Split { slices: sizes.splits, above };
+    let schedule = Schedule { workgroup: sizes.workgroup, split, ..schedule };
+    let holes = context! {
             all_heads => heads, heads => sizes.heads, splits => sizes.splits, least => sizes.least, partials,
             elect => last_workgroup::elect("tid == 0u", "gl_WorkGroupID.x", "parts_of_keys").join("\n"),
             subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams, keys => KEYS, step => STEP,
@@ -222,9 +216,8 @@ pub(crate) fn kernel(
             row => sizes.row(width), last => a.t.max_value() - 1, ..context! {
                 ..statements, ..sizes.reductions(width, e.caps.scheduled_subgroup_size()), ..common
             }
-        },
     };
-    finish(e, parts)
+    finish(e, schedule, "attention_decode.comp", grid, String::new(), holes)
 }
 
 /// The holes of loads and stores.

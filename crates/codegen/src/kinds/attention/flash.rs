@@ -13,7 +13,7 @@ use tallow_ir::index::{AtomDef, Atoms};
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, Op, Value, cost, matrix};
 
 use super::operands::{Attention, number, row};
-use crate::assemble::{Parts, finish};
+use crate::assemble::finish;
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::{operand, vector_group};
 use crate::emit::Emitter;
@@ -220,16 +220,9 @@ pub(crate) fn kernel(
     let grid = a.grid(&e, QUERIES)?;
     e.extensions.extend(matrix_extensions());
     e.extensions.extend(["GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]);
-    let parts = Parts {
-        schedule,
-        template: if registers { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" },
-        grid,
-        functions: String::new(),
-        holes: context! {
-            size, ..context! { ..tile.holes(&a, schedule.epilogue), ..statements, ..common }
-        },
-    };
-    finish(e, parts)
+    let template = if registers { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" };
+    let holes = context! { size, ..context! { ..tile.holes(&a, schedule.epilogue), ..statements, ..common } };
+    finish(e, schedule, template, grid, String::new(), holes)
 }
 
 /// The holes of loads and stores. Queries, keys and values are loaded eight elements of a row at a time,

@@ -66,11 +66,7 @@ impl<'a> Attention<'a> {
 
     /// The grid of a kernel whose workgroups each process `queries` queries of a head.
     pub fn grid(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
-        let count = |axis: usize, n: &Dim, per| Count {
-            value: n.clone(),
-            per,
-            limit: e.caps.max_workgroup_count[axis],
-        };
+        let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
         let grid = [count(0, self.s, queries), count(1, self.h, 1), Count::constant(1)];
         whole("attention", &grid)?;
         Ok(grid)

@@ -12,7 +12,7 @@ use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, ReduceKind};
 
 use super::operands::{Attention, Eight, has_eights, number, team};
-use crate::assemble::{Parts, finish, floor_pow2};
+use crate::assemble::{finish, floor_pow2};
 use crate::blocks::operand::WIDE;
 use crate::blocks::reduce_functions::Used;
 use crate::emit::Emitter;
@@ -103,14 +103,11 @@ pub(crate) fn kernel(
         ..context! { ..statements, ..common }
     };
     let prologue = render("attention_prologue.glsl", holes.clone())?;
-    let parts = Parts {
-        schedule,
-        template: if split.is_some() { "attention_subgroups.comp" } else { "attention.comp" },
-        grid,
-        functions: if split.is_some() { String::new() } else { used.render(workgroup, &mut e)? },
-        holes: context! { prologue, ..holes },
+    let (template, functions) = match split {
+        Some(_) => ("attention_subgroups.comp", String::new()),
+        None => ("attention.comp", used.render(workgroup, &mut e)?),
     };
-    finish(e, parts)
+    finish(e, schedule, template, grid, functions, context! { prologue, ..holes })
 }
 
 /// The holes of loads and stores.

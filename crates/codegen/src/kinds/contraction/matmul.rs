@@ -13,7 +13,7 @@ use super::k_tile::{self, KTile, Layout};
 use super::operands::{left_at, right_at};
 use super::split_k::SplitK;
 use super::tile_code::{Accumulators, Matmul, TileCode, columns};
-use crate::assemble::{Parts, finish, whole};
+use crate::assemble::{finish, whole};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
@@ -70,8 +70,7 @@ pub(crate) fn kernel(
         bm => schedule.tile.m, start => code.start().join("\n"), k => mm.k,
         split => split.map(|split| split.holes(&mut e)),
     };
-    let parts = Parts { schedule, template: "matmul.comp", grid, functions: String::new(), holes };
-    finish(e, parts)
+    finish(e, schedule, "matmul.comp", grid, String::new(), holes)
 }
 
 /// The K tiles of both operands of a segment: the left operand's, then one for each anchor.

@@ -15,7 +15,7 @@ use super::grid::{columns_grid, segment_groups};
 use super::operands::{is_multiple, left_at, right_at};
 use super::store::stores;
 use super::tile_code::Matmul;
-use crate::assemble::{Parts, TENSORS, finish, floor_pow2, whole};
+use crate::assemble::{TENSORS, finish, floor_pow2, whole};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::operand;
 use crate::emit::{Anchor, Emitter};
@@ -76,13 +76,12 @@ pub(crate) fn kernel(
     let side = schedule.tile.m;
     let batch = e.atom(&form.batch.numel(), "batch");
     let buffers: Vec<usize> = (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect();
-    let limits = e.caps.max_workgroup_count;
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns(side, s)).collect();
     // Rows along x: workgroups that run at the same time then read the same weights.
     let grid = [
-        Count { value: form.m.clone(), per: side, limit: limits[0] },
-        columns_grid(form, &tiles, limits[1]),
-        Count { value: form.batch.numel(), per: 1, limit: limits[2] },
+        Count::along(e.caps, 0, form.m.clone(), side),
+        columns_grid(form, &tiles, e.caps.max_workgroup_count[1]),
+        Count::along(e.caps, 2, form.batch.numel(), 1),
     ];
     whole("matmul", &grid)?;
     let (mut segments, mut computed) = (vec![], false);
@@ -100,14 +99,8 @@ pub(crate) fn kernel(
     if computed {
         e.extensions.insert("GL_EXT_buffer_reference");
     }
-    let parts = Parts {
-        schedule,
-        template: "matmul_coopmat2.comp",
-        grid,
-        functions: String::new(),
-        holes: context! { segments, m => mm.m, k => mm.k, side, computed, bk => BK },
-    };
-    finish(e, parts)
+    let holes = context! { segments, m => mm.m, k => mm.k, side, computed, bk => BK };
+    finish(e, schedule, "matmul_coopmat2.comp", grid, String::new(), holes)
 }
 
 fn segment_holes(e: &mut Emitter<'_>, mm: &Matmul<'_>, number: usize) -> Result<(Hole, bool), CodegenError> {

@@ -17,7 +17,7 @@ use super::plan::{Matvec, Source};
 use super::prologue::{keep, prologue};
 use super::schedules_staged::{self, Products};
 use super::{column_groups, prefetch, schedules_memory, weights};
-use crate::assemble::{Parts, finish, whole};
+use crate::assemble::{finish, whole};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{operand, quantize_results, reduction};
@@ -125,12 +125,8 @@ impl<'f> Matvec<'f> {
     /// Workgroups: tiles along x, batches along y, and along z if there are more than fit along y.
     fn grid(&self, e: &Emitter<'_>) -> Result<[Count; 3], CodegenError> {
         let limits = e.caps.max_workgroup_count;
-        let batches = |per, limit| Count { value: self.form.batch.numel(), per, limit };
-        let grid = [
-            columns_grid(self.form, &self.tiles, limits[0]),
-            batches(1, limits[1]),
-            batches(limits[1], limits[2]),
-        ];
+        let batches = |axis, per| Count::along(e.caps, axis, self.form.batch.numel(), per);
+        let grid = [columns_grid(self.form, &self.tiles, limits[0]), batches(1, 1), batches(2, limits[1])];
         whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
         Ok(grid)
     }
@@ -276,7 +272,7 @@ pub(crate) fn kernel(
             false => "gl_LocalInvocationIndex".into(),
         },
     };
-    finish(e, Parts { schedule, template: "matvec.comp", grid, functions: functions.concat(), holes })
+    finish(e, schedule, "matvec.comp", grid, functions.concat(), holes)
 }
 
 /// Emits the prologue. If the products do not depend on it, and it needs one pass over register-cached inputs, only its
