@@ -90,8 +90,7 @@ pub(crate) fn issue_first(
                 let fetch = fetch(e, mv, part, &part.buffer(counter, walk.slots))?;
                 each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
             }
-            let head = unrolled(counter, walk.depth);
-            e.lines(block(&head, each));
+            e.lines(block(&unrolled(counter, walk.depth), each));
             Ok(())
         })?;
         lines.extend(block(&format!("if ({})", range.test), all));
@@ -102,18 +101,37 @@ pub(crate) fn issue_first(
     Ok(())
 }
 
-/// Lines that issue the loads of a part's weights from element `k0` of column `n`.
+/// Lines that access a part's packed weights from element `k0` of column `n`. `access` is the last line, from the binding
+/// of the weights and the index of the column's first element.
+fn packed(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    part: &Part,
+    access: impl FnOnce(u32, &str) -> String,
+) -> Result<Vec<String>, CodegenError> {
+    e.scoped_lines(|e| {
+        let rhs = e.body.node(part.anchor).operands[1];
+        let column = column(e, rhs);
+        let probe = e.atoms.fresh(&mv.form.k, AtomDef::Free);
+        let k = e.atoms.index(probe);
+        let at = right_at(e, mv.form, rhs, [&mv.batch, &column, &k]);
+        let format = dot::weights(e.body, part.anchor).map(|(_, format)| format);
+        let found = format.and_then(|format| operand::packed(e, rhs, format, &at, probe));
+        let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(part.anchor)))?;
+        let base = e.index(&base)?.text;
+        e.line(access(e.buffers[buffer].binding, &base));
+        Ok(())
+    })
+}
+
+/// Lines that issue the loads of a part's weights.
 fn fetch(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     part: &Part,
     buffer: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    e.scoped_lines(|e| {
-        let (b, base) = packed(e, mv, part.anchor)?;
-        e.line(format!("fetch{b}({base} + k0, {buffer});"));
-        Ok(())
-    })
+    packed(e, mv, part, |b, base| format!("fetch{b}({base} + k0, {buffer});"))
 }
 
 /// Lines that unpack the prefetched words of a part to the bytes `q` and the scales `w`.
@@ -129,28 +147,10 @@ fn unpack(
         Packing::Offset => "vec2",
         Packing::Scale => "float",
     };
-    e.scoped_lines(|e| {
-        e.line(format!("ivec4 q[{}];", part.packing.elements() / 16));
-        let (b, base) = packed(e, mv, part.anchor)?;
-        e.line(format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"));
-        Ok(())
-    })
-}
-
-/// The binding of a matmul's packed weights, and the index of the first element of column `n`.
-fn packed(e: &mut Emitter<'_>, mv: &Matvec<'_>, id: NodeId) -> Result<(u32, String), CodegenError> {
-    let rhs = e.body.node(id).operands[1];
-    let column = column(e, rhs);
-    let probe = e.atoms.fresh(&mv.form.k, AtomDef::Free);
-    let k = e.atoms.index(probe);
-    let at = right_at(e, mv.form, rhs, [&mv.batch, &column, &k]);
-    let found = match dot::weights(e.body, id) {
-        Some((_, format)) => operand::packed(e, rhs, format, &at, probe),
-        None => None,
-    };
-    let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(id)))?;
-    let base = e.index(&base)?;
-    Ok((e.buffers[buffer].binding, base.text))
+    let declaration = vec![format!("ivec4 q[{}];", part.packing.elements() / 16)];
+    let unpack =
+        packed(e, mv, part, |b, base| format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"))?;
+    Ok([declaration, unpack].concat())
 }
 
 /// Lines that issue the loads of the next weights of a part, in place of those in `buffer`.
@@ -193,10 +193,7 @@ pub(crate) fn packed_column(
         let product = part.product(&walk.acc(accs, mv.m, part.number), mixed);
         let products = match mv.m {
             1 => product,
-            m => {
-                let blocks = read_blocks(mv, walk, parts);
-                block(&unrolled("m", m), [blocks, product].concat())
-            }
+            m => block(&unrolled("m", m), [read_blocks(mv, walk, parts), product].concat()),
         };
         let loads = if walk.depth < walk.slots { [next, unpack] } else { [unpack, next] }.concat();
         let k0 = vec![format!("const uint k0 = {};", part.k0)];
@@ -218,22 +215,18 @@ pub(crate) fn float_column(
     let mut lines = vec![];
     for (number, id) in segment.anchors.iter().enumerate() {
         let acc = walk.acc(accs, m, number as u32);
-        let product = match mv.source {
-            Source::Floats => vec![format!(
-                "{acc} += dot(vec4(w[0], w[1], w[2], w[3]), lo) + dot(vec4(w[4], w[5], w[6], w[7]), hi);"
-            )],
+        let (row, product) = match mv.source {
+            Source::Floats => {
+                let dots = "dot(vec4(w[0], w[1], w[2], w[3]), lo) + dot(vec4(w[4], w[5], w[6], w[7]), hi)";
+                (vec![read_floats(mv, walk)], vec![format!("{acc} += {dots};")])
+            }
             Source::Memory | Source::Bytes(_) | Source::Blocks(_) => {
                 let x = if m == 1 { "x[j]".into() } else { format!("x[m * {step}u + j]") };
                 let sum = format!("{acc} = {};", ty.multiply_add("w[j]", &x, &acc));
-                block(&unrolled("j", step), vec![sum])
+                (vec![], block(&unrolled("j", step), vec![sum]))
             }
         };
-        let rows = unrolled("m", m);
-        let products = match mv.source {
-            _ if m == 1 => product,
-            Source::Floats => block(&rows, [vec![read_floats(mv, walk)], product].concat()),
-            Source::Memory | Source::Bytes(_) | Source::Blocks(_) => block(&rows, product),
-        };
+        let products = if m == 1 { product } else { block(&unrolled("m", m), [row, product].concat()) };
         let load = right(e, mv.form, *id, &mv.batch, step)?;
         let w = [vec![format!("{} w[{step}];", ty.name())], load].concat();
         lines.push(format!("// %{} = {}", id.0, e.body.node_text(*id)));
