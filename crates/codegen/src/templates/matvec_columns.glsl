@@ -15,14 +15,14 @@ ${ product }
 //% macro reduction()
 const uint c = ${ column };
 [[unroll]] for (uint j = 0u; j < ${ accs }u; ++j) {
-    ${ type } sum = acc[${ acc }];
+    ${ type } sum = acc[${ "j" if not u else u if accs == 1 else u ~ " * " ~ accs ~ "u + j" }];
     ${ reduce }
     if (${ first }${ inside }) tile[${ slice }j * ${ tile }u + c] = sum;
 }
 //% endmacro
 //% macro columns()
-${ type } acc[${ all }];
-[[unroll]] for (uint j = 0u; j < ${ all }u; ++j) acc[j] = ${ zero };
+${ type } acc[${ at_once * accs }];
+[[unroll]] for (uint j = 0u; j < ${ at_once * accs }u; ++j) acc[j] = ${ zero };
 //% if steps == 1
 ${ each_column(products()) }
 //% elif end
@@ -50,7 +50,8 @@ for (uint along = 0u; along < ${ steps }u; ++along) {
 //% endif
 ${ each_column(reduction()) }
 //% endmacro
-${ comment }
+//% set team = "The workgroup" if end else "Each subgroup" if slices == 1 else "Each group of " ~ slices ~ " subgroups"
+// ${ team } reduces ${ "a column" if at_once == 1 else at_once ~ " columns" }${ " at a time" if at_once == 1 or not once }${ " in " ~ steps ~ " steps" if steps > 1 }.
 //% if steps == 1 and not item_known
 const uint item = ${ item };
 ${ read_item }

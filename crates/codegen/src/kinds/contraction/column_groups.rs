@@ -110,25 +110,11 @@ pub(crate) fn lines(
         let (all, columns) = (all.clone(), runs.columns);
         e.anchors.insert(*id, Anchor::Run(Box::new(Place { array, all, side_by_side, columns, depth })));
     }
-    let (who, own, step) = match by_subgroups {
-        true => ("Each subgroup", "gl_SubgroupID", "gl_NumSubgroups".to_string()),
-        false => ("Each invocation", "lane", format!("{}u", mv.workgroup)),
-    };
-    let each = match rows {
-        1 => format!("if ({own} == 0u)"),
-        _ => format!("for (uint r = {own}; r < {rows}u; r += {step})"),
-    };
-    let columns = runs.columns;
-    let (m, run) = match (mv.m, side_by_side) {
-        (1, 1) => ("0u".to_string(), String::new()),
-        (1, _) => ("0u".to_string(), " + r".to_string()),
-        (_, 1) => ("r".to_string(), String::new()),
-        _ => (format!("r / {side_by_side}u"), format!(" + r % {side_by_side}u")),
-    };
-    let run = format!("column0 / {columns}u{run}");
     // The last tile may extend past the last column.
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(tile) == 0);
     let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
-    let holes = context! { who, each, m, run, inside, lines, columns };
+    let holes = context! {
+        by_subgroups, rows, inside, lines, m => mv.m, side_by_side, columns => runs.columns, workgroup => mv.workgroup,
+    };
     render("matvec_column_groups.glsl", holes)
 }

@@ -223,39 +223,18 @@ impl ColumnLoop {
     /// The whole loop nest. `holes` are those of `matvec_columns.glsl` that the loop does not know. There are `accs`
     /// accumulators per column.
     pub fn nest(&self, accs: u32, holes: Hole) -> Result<String, CodegenError> {
-        let (lanes, end, stride) = match &self.team {
-            Team::Subgroup { slices, subgroups, .. } => (subgroups / slices, None, 0),
-            Team::Workgroup { size, end } => (1, Some(end), self.elements * size),
-        };
-        let acc = match self.index() {
-            None => "j".to_string(),
-            Some(u) if accs == 1 => u.into(),
-            Some(u) => format!("{u} * {accs}u + j"),
+        let (slices, lanes, end, stride) = match &self.team {
+            Team::Subgroup { slices, subgroups, .. } => (*slices, subgroups / slices, None, 0),
+            Team::Workgroup { size, end } => (1, 1, Some(end), self.elements * size),
         };
         let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
         let own = context! {
-            comment => self.comment(), item => self.item("along"), column => self.column("pass"), along => self.along(),
-            once => self.once(), u => self.index(), all => self.at_once * accs, tile => self.tile,
+            item => self.item("along"), column => self.column("pass"), along => self.along(),
+            once => self.once(), u => self.index(), tile => self.tile,
             elements => self.elements, at_once => self.at_once, passes => self.passes, unrolled => self.unrolled,
-            steps => self.steps, depth => self.depth, accs, acc, end, stride,
+            steps => self.steps, depth => self.depth, accs, slices, end, stride,
             inside => if even { String::new() } else { format!(" && c < {}u", self.tile) },
         };
         render("matvec_columns.glsl", context! { ..own, ..holes })
-    }
-
-    /// A description of the loop, for a comment in the kernel.
-    fn comment(&self) -> String {
-        let who = match self.team {
-            Team::Workgroup { .. } => "The workgroup reduces".to_string(),
-            Team::Subgroup { slices: 1, .. } => "Each subgroup reduces".into(),
-            Team::Subgroup { slices, .. } => format!("Each group of {slices} subgroups reduces"),
-        };
-        let columns = match (self.at_once, self.once()) {
-            (1, _) => "a column at a time".to_string(),
-            (_, true) => format!("{} columns", self.at_once),
-            (_, false) => format!("{} columns at a time", self.at_once),
-        };
-        let steps = if self.steps > 1 { format!(" in {} steps", self.steps) } else { String::new() };
-        format!("// {who} {columns}{steps}.")
     }
 }
