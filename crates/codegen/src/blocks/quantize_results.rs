@@ -265,7 +265,7 @@ pub(crate) fn of_segment(
         if by == By::All {
             continue;
         }
-        let ((), lines) = e.scope(|e| {
+        let lines = e.scoped_lines(|e| {
             let (row, column) = (e.atom(&form.m, "m"), e.atom(&segment.n, "n0"));
             let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
             let first = e.atoms.flatten(&[batch.clone(), row, column], &all);

@@ -24,7 +24,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
     let count = e.dim(&groups);
     let name = if size > 1 { "g" } else { "i" };
-    let ((), lines) = e.scope(|e| {
+    let lines = e.scoped_lines(|e| {
         let g = e.atom(&groups, name);
         e.store_each(g, size, |e, i| {
             let mut after = vec![];

@@ -48,7 +48,7 @@ pub(crate) fn kernel(
             Ok(e.value(node.operands[0], &at)?.text)
         })?;
         let result = e.result(0);
-        let ((), store) = e.scope(|e| {
+        let store = e.scoped_lines(|e| {
             let i = e.atom(&len, "i");
             let at = rows.at(&row, &i, &mut e.atoms);
             let depth = e.depth();

@@ -38,7 +38,7 @@ pub(crate) fn kernel(
     };
     let source = e.body.ty(node.operands[2]).shape.numel();
     let (target, count) = (e.dim(&node.types[0].shape.numel()), e.dim(&source));
-    let ((), lines) = e.scope(|e| {
+    let lines = e.scoped_lines(|e| {
         let i = e.atom(&source, "i");
         let at = e.value(node.operands[1], std::slice::from_ref(&i))?;
         let x = e.value(node.operands[2], &[i])?;

@@ -77,7 +77,7 @@ pub(crate) fn kernel(
         };
         let (own, other) = (element("i")?, element("j")?);
         let result = e.result(0);
-        let ((), store) = e.scope(|e| {
+        let store = e.scoped_lines(|e| {
             let place = e.atom(&len, "place");
             let at = rows.at(&row, &place, &mut e.atoms);
             let depth = e.depth();

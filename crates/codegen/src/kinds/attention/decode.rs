@@ -247,7 +247,7 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
         let [h, s, t] = [(a.h, "h"), (a.s, "s"), (a.t, "t")].map(|(extent, name)| e.atom(extent, name));
         a.bias(e, [&h, &s, &t])
     })?;
-    let ((), store) = e.scope(|e| {
+    let store = e.scoped_lines(|e| {
         let at = [(a.h, "h"), (a.s, "s"), (a.width, "e")].map(|(extent, name)| e.atom(extent, name));
         a.store(e, at)
     })?;

@@ -242,7 +242,7 @@ fn statements(
         let (s, t) = (e.atom(a.s, "s"), e.atom(a.t, "t"));
         a.bias(e, [&h, &s, &t])
     })?;
-    let ((), store) = e.scope(|e| {
+    let store = e.scoped_lines(|e| {
         let s = e.atom(a.s, "s");
         let Some(results) = results else {
             let column = e.atom(a.width, "e");

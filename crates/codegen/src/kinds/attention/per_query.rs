@@ -143,7 +143,7 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, split: bool) -> Result<Hol
         element(e, a.v, &[g, t], "e", eights && split)
     })?;
     let v_lines = [lines, load].concat().join("\n");
-    let ((), store) = e.scope(|e| {
+    let store = e.scoped_lines(|e| {
         let column = e.atom(a.width, "e");
         a.store(e, [h, s, column])
     })?;

@@ -92,13 +92,9 @@ pub(crate) fn kernel(
         segments.push(holes);
         computed |= calls;
     }
-    for extension in matrix_extensions() {
-        e.extensions.insert(extension);
-    }
+    e.extensions.extend(matrix_extensions());
     e.extensions.insert(TENSORS);
-    if computed {
-        e.extensions.insert("GL_EXT_buffer_reference");
-    }
+    e.extensions.extend(computed.then_some("GL_EXT_buffer_reference"));
     let holes = context! { segments, m => mm.m, k => mm.k, side, computed, bk => BK };
     finish(e, schedule, "matmul_coopmat2.comp", grid, String::new(), holes)
 }

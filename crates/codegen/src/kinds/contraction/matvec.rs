@@ -248,11 +248,8 @@ pub(crate) fn kernel(
     }
     if mv.source.is_packed() {
         e.uses().subgroups = true;
-        for extension in
-            ["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]
-        {
-            e.extensions.insert(extension);
-        }
+        e.extensions.extend(["GL_EXT_integer_dot_product", "GL_KHR_shader_subgroup_shuffle"]);
+        e.extensions.insert("GL_KHR_shader_subgroup_vote");
     }
     let functions = [
         used.render(mv.workgroup, &mut e)?,
