@@ -28,7 +28,7 @@ pub(crate) struct Unroll {
     pub passes: u32,
 }
 
-/// The loop of a [`Team`] over its columns in one segment. It computes `together` columns at a time while it steps along
+/// The loop of a [`Team`] over its columns in one segment. It computes `at_once` columns at a time while it steps along
 /// K, so that each read of activations serves all of them.
 pub(crate) struct ColumnLoop {
     /// Columns of the tile.
