@@ -10,7 +10,7 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sort;
 
-use tallow_ir::form::{self, Form};
+use tallow_ir::form::{self, Form, MATVEC_MAX_ROWS};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
 use self::attention::{decode, flash, per_query};
@@ -65,6 +65,9 @@ impl<'f> Kind<'f> {
                 let mut all = coopmat::schedules(e, f);
                 let longer = all.first().and_then(|first| coopmat::longer_prefetch(f, first));
                 all.extend(matmul_coopmat2::schedules(e, f).into_iter().chain(longer));
+                if f.m.max_value() <= MATVEC_MAX_ROWS {
+                    all.extend(fma::schedules(e, f)?.first());
+                }
                 all
             }
             Kind::MatmulFma(f) => fma::schedules(e, f)?,

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Value};
 use crate::index::{AtomDef, AtomId, Atoms, Index};
@@ -104,13 +105,24 @@ pub fn operand_indices(
 
 /// The buffer from which a matmul's right operand reads runs of `multiple` neighbours along the inner extent, if it does.
 pub fn vectors_along_k(graph: &Graph, rhs: Value, multiple: i64) -> Option<Value> {
-    let shape = graph.ty(rhs).shape.clone();
-    let rank = shape.rank();
+    let rank = graph.ty(rhs).shape.rank();
+    neighbours_along(graph, rhs, rank - 2, multiple)
+}
+
+/// Whether adjacent columns of a matmul's right operand are adjacent in memory, and elements of one column are not.
+pub fn is_contiguous_along_n(graph: &Graph, rhs: Value) -> bool {
+    let rank = graph.ty(rhs).shape.rank();
+    neighbours_along(graph, rhs, rank - 1, 1).is_some() && neighbours_along(graph, rhs, rank - 2, 1).is_none()
+}
+
+/// The buffer from which a value reads runs of `multiple` neighbours along an axis, if it does.
+fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> Option<Value> {
+    let shape = graph.ty(value).shape.clone();
     let mut atoms = Atoms::default();
-    let mut at: Vec<Index> = shape.dims()[..rank - 2].iter().map(|d| atoms.free(d)).collect();
-    let k = atoms.fresh(&shape.dims()[rank - 2], AtomDef::Free);
-    at.extend([atoms.index(k), atoms.free(&shape.dims()[rank - 1])]);
-    neighbours(graph, rhs, &at, k, multiple, &mut atoms).map(|(leaf, _)| leaf)
+    let along = atoms.fresh(&shape.dims()[axis], AtomDef::Free);
+    let one = |(i, d): (usize, &Dim)| if i == axis { atoms.index(along) } else { atoms.free(d) };
+    let at: Vec<Index> = shape.dims().iter().enumerate().map(one).collect();
+    neighbours(graph, value, &at, along, multiple, &mut atoms).map(|(leaf, _)| leaf)
 }
 
 /// If element `k` of `value` at `at` is element `base + k` of a leaf, with `base` a multiple of `multiple`: the leaf

@@ -54,6 +54,7 @@ fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Fragments {
     // Tiles of twice the side read half as much per product, but fewer tiles may leave cores idle. Software that
     // emulates cooperative matrices is slow to compile unrolled loops: 2 s for the small tile, 7 s for the large one.
     let enough = !cost::runs_workgroups_on_one_thread(caps)
+        && form.m.max_value() > small.into()
         && count(large.into()) >= cost::workgroups_to_mostly_fill(caps).into();
     of_side(if enough { large } else { small }, caps)
 }

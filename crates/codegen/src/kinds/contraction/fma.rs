@@ -69,6 +69,9 @@ const SQUARE: [RegisterTile; 3] = [
     RegisterTile::new(32, 32, 4, 4, 16),
 ];
 
+/// The tile for as many rows as a matvec has. Its columns make a row of the right operand's K tile 256 bytes of f16.
+const FEW_ROWS: RegisterTile = RegisterTile::new(8, 128, 4, 4, 16);
+
 /// Tiles for epilogues that read many columns together, the narrowest first.
 const WIDE: [RegisterTile; 7] = [
     RegisterTile::new(16, 64, 4, 4, 16),
@@ -102,7 +105,9 @@ fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Result<Vec<RegisterTile>, C
     };
     // A CPU runs a workgroup on one thread, whose registers hold few accumulators.
     let small = |t: &RegisterTile| !cost::runs_workgroups_on_one_thread(caps) || t.tm * t.tn <= 16;
-    let square: Vec<RegisterTile> = SQUARE.into_iter().filter(|t| fits(t) && small(t)).collect();
+    let few = form.m.max_value() <= i64::from(FEW_ROWS.bm);
+    let square = SQUARE.into_iter().chain(few.then_some(FEW_ROWS));
+    let square: Vec<RegisterTile> = square.filter(|t| fits(t) && small(t)).collect();
     // Require that the tile has less than twice the actual rows, and that there is a workgroup for each core.
     let wave = u64::from(cost::workgroups_to_fill(caps));
     let filled = |t: &&RegisterTile| i64::from(t.bm) < 2 * form.m.max_value() && t.workgroups(form) >= wave;
@@ -154,7 +159,7 @@ impl Fma {
         // Tiles differ in their rows or columns.
         let wanted = |t: &RegisterTile| [t.bm, t.bn] == [schedule.tile.m, schedule.tile.n];
         let refused = || CodegenError::NoSuchSchedule { kind: "matmul", schedule: schedule.to_string() };
-        let tile = SQUARE.into_iter().chain(WIDE).find(wanted).ok_or_else(refused)?;
+        let tile = SQUARE.into_iter().chain([FEW_ROWS]).chain(WIDE).find(wanted).ok_or_else(refused)?;
         e.uses().ty(ty);
         let instruction = schedule.instruction.unwrap_or(Instruction::Fma);
         Ok(Fma { tile, ty, instruction })

@@ -26,6 +26,14 @@ const MIN_SLICE: u64 = 1024;
 /// Maximum K slices per tile.
 const MAX_SLICES: u64 = 8;
 
+/// The same limits for tiles of few rows, which wait for memory: their partials are small, and it takes many workgroups
+/// to have enough loads in flight. A partial of a slice is written and read once, 8 bytes; 256 elements of an f16 column
+/// are 512 bytes, a 64th of which is the partial of one row.
+const FEW_ROWS: u32 = 8;
+const FEW_ROWS_WAVES: u32 = 8;
+const FEW_ROWS_MIN_SLICE: u64 = 256;
+const FEW_ROWS_MAX_SLICES: u64 = 32;
+
 /// How output tiles are split along K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitK {
@@ -45,9 +53,12 @@ impl SplitK {
     /// if the partials need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, tile: Tile, tiles: u64) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
-        let most = (u64::from(cost::workgroups_of_waves(e.caps, WAVES)) / tiles.max(1))
-            .min(k / MIN_SLICE)
-            .min(MAX_SLICES);
+        let (waves, each, slices) = match tile.m <= FEW_ROWS {
+            true => (FEW_ROWS_WAVES, FEW_ROWS_MIN_SLICE, FEW_ROWS_MAX_SLICES),
+            false => (WAVES, MIN_SLICE, MAX_SLICES),
+        };
+        let workgroups = u64::from(cost::workgroups_of_waves(e.caps, waves));
+        let most = (workgroups / tiles.max(1)).min(k / each).min(slices);
         let slices = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         let bytes = 4 * tiles * u64::from(slices) * u64::from(tile.m) * u64::from(tile.n);
         let possible = tiles > 0
