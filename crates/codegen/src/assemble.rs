@@ -118,7 +118,7 @@ fn modes(double: bool, caps: &DeviceCaps) -> String {
 }
 
 /// Returns an error if the grid exceeds a device limit, for kernels without a grid-stride loop.
-pub(crate) fn whole(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
+pub(crate) fn check_grid(what: &'static str, grid: &[Count; 3]) -> Result<(), CodegenError> {
     match grid.iter().find(|c| c.most() > u64::from(c.limit)) {
         Some(c) => Err(CodegenError::Grid { what, needs: c.most(), has: c.limit }),
         None => Ok(()),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use minijinja::{Value as Hole, context};
 use tallow_ir::{DType, NodeId, ReduceKind};
 
-use super::row_loop::{RowLoop, Share};
+use super::row_loop::{ReduceScope, RowLoop};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -253,13 +253,13 @@ impl Accumulator {
     }
 
     /// The accumulator of the current column.
-    pub fn value(&self, walk: &RowLoop) -> String {
-        walk.column(&self.name)
+    pub fn value(&self, row_loop: &RowLoop) -> String {
+        row_loop.column(&self.name)
     }
 
     /// The position of the current column.
-    pub fn position(&self, walk: &RowLoop) -> String {
-        walk.column(&format!("{}_at", self.name))
+    pub fn position(&self, row_loop: &RowLoop) -> String {
+        row_loop.column(&format!("{}_at", self.name))
     }
 
     /// The reduction across invocations, as an expression. Marks its function as used.
@@ -267,21 +267,21 @@ impl Accumulator {
         &self,
         e: &mut Emitter<'_>,
         used: &mut Used,
-        walk: &RowLoop,
+        row_loop: &RowLoop,
     ) -> Result<String, CodegenError> {
-        let (value, at) = (self.value(walk), self.position(walk));
-        Ok(match (walk.share, self.kind.is_arg()) {
-            (Share::Alone, true) => at,
-            (Share::Alone, false) => value,
-            (Share::Subgroup, true) => return Err(CodegenError::Node(e.body.node_text(self.id))),
-            (Share::Subgroup, false) => {
+        let (value, at) = (self.value(row_loop), self.position(row_loop));
+        Ok(match (row_loop.scope, self.kind.is_arg()) {
+            (ReduceScope::Invocation, true) => at,
+            (ReduceScope::Invocation, false) => value,
+            (ReduceScope::Subgroup, true) => return Err(CodegenError::Node(e.body.node_text(self.id))),
+            (ReduceScope::Subgroup, false) => {
                 e.uses().subgroups = true;
                 format!("{}({value})", used.part(self.kind, self.ty, self.dtype))
             }
-            (Share::Workgroup(_) | Share::Slices(_), true) => {
+            (ReduceScope::Workgroup(_) | ReduceScope::Slices(_), true) => {
                 format!("{}({value}, {at})", used.arg(self.kind, self.ty))
             }
-            (Share::Workgroup(_) | Share::Slices(_), false) => {
+            (ReduceScope::Workgroup(_) | ReduceScope::Slices(_), false) => {
                 format!("{}({value})", used.value(self.kind, self.ty, self.dtype))
             }
         })

@@ -6,84 +6,80 @@ use tallow_ir::index::Index;
 use tallow_ir::{DType, DeviceCaps, Dim, Graph, NodeId, Op, ReduceKind};
 
 use super::reduce_functions::{Accumulator, Used, better, combine, identity};
-use super::row_loop::{RowLoop, Share};
+use super::row_loop::{ReduceScope, RowLoop};
 use super::split_rows;
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::scalar;
 
-/// Emits the passes over one row and binds each reduction to the variable that holds its result. Adjacent elements are
-/// read in vectors of `group`, the same number in the whole kernel because a buffer's load functions have one width.
+/// As [`emit_loop`], for row `row`. Adjacent elements are read in vectors of `group`, which is the same in the whole
+/// kernel because a buffer's load functions have one width.
 pub(crate) fn emit(
     e: &mut Emitter<'_>,
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
     row: &Index,
-    share: Share,
+    scope: ReduceScope,
     group: u32,
 ) -> Result<(), CodegenError> {
     let Some((_, rows)) = reduces.first() else { return Ok(()) };
     let inner = rows.inner();
-    let walk = match inner.div_exact(&Dim::constant(group.into())) {
-        Some(groups) => RowLoop::groups(e, row, &groups, group, share),
-        None => RowLoop::each(e, row, &inner, share),
+    let row_loop = match inner.div_exact(&Dim::constant(group.into())) {
+        Some(groups) => RowLoop::groups(e, row, &groups, group, scope),
+        None => RowLoop::each(e, row, &inner, scope),
     };
-    emit_walk(e, used, reduces, &walk)?;
+    emit_loop(e, used, reduces, &row_loop)?;
     e.group = None;
     Ok(())
 }
 
-/// Emits the passes over the row of `walk` (or over its group of columns) and binds each reduction to the variable that
+/// Emits the passes over the row of `row_loop`, or over its columns, and binds each reduction to the variable that
 /// holds its result.
 ///
-/// Reductions of one level share a loop, so a row is read only as often as their dependencies require.
-pub(crate) fn emit_walk(
+/// Reductions that do not depend on each other share a pass, so a row is read only as often as dependencies require.
+pub(crate) fn emit_loop(
     e: &mut Emitter<'_>,
     used: &mut Used,
     reduces: &[(NodeId, Rows)],
-    walk: &RowLoop,
+    row_loop: &RowLoop,
 ) -> Result<(), CodegenError> {
-    let levels = passes(e.body, reduces);
-    for level in 1..=levels.iter().copied().max().unwrap_or(0) {
+    let pass_of = passes(e.body, reduces);
+    for pass in 1..=pass_of.iter().copied().max().unwrap_or(0) {
         let now: Vec<&(NodeId, Rows)> =
-            reduces.iter().zip(&levels).filter(|(_, l)| **l == level).map(|(r, _)| r).collect();
-        let own = accumulate(e, &now, walk)?;
-        finish(e, used, &own, walk)?;
+            reduces.iter().zip(&pass_of).filter(|(_, p)| **p == pass).map(|(r, _)| r).collect();
+        let accumulators = accumulate(e, &now, row_loop)?;
+        finish(e, used, &accumulators, row_loop)?;
     }
     Ok(())
 }
 
-/// The accumulators of an invocation before the workgroup-wide reduction.
-pub(crate) type Own = Vec<Accumulator>;
-
-/// Emits the loop in which each invocation accumulates its elements of a row, for reductions that do not depend on each
-/// other.
+/// Emits the loop in which each invocation accumulates its elements of a row, for the reductions `now` of one pass.
 pub(crate) fn accumulate(
     e: &mut Emitter<'_>,
     now: &[&(NodeId, Rows)],
-    walk: &RowLoop,
-) -> Result<Own, CodegenError> {
-    let mut own = vec![];
+    row_loop: &RowLoop,
+) -> Result<Vec<Accumulator>, CodegenError> {
+    let mut accumulators = vec![];
     for (id, _) in now {
         let (kind, ty, dtype) = describe(e.body, *id, e.caps)?;
         let name = e.fresh_name("acc");
-        walk.declare(e, ty, &name, &identity(kind, ty, dtype));
+        row_loop.declare(e, ty, &name, &identity(kind, ty, dtype));
         if kind.is_arg() {
-            walk.declare(e, Glsl::Uint, &format!("{name}_at"), "0xffffffffu");
+            row_loop.declare(e, Glsl::Uint, &format!("{name}_at"), "0xffffffffu");
         }
-        own.push(Accumulator { id: *id, kind, ty, dtype, name });
+        accumulators.push(Accumulator { id: *id, kind, ty, dtype, name });
     }
-    walk.each_step(e, None, |e| {
-        walk.each_of_group(e, |e| {
-            for (acc, (_, rows)) in own.iter().zip(now) {
-                let at = rows.at(&walk.row, &walk.i, &mut e.atoms);
+    row_loop.each_step(e, None, |e| {
+        row_loop.each_of_group(e, |e| {
+            for (acc, (_, rows)) in accumulators.iter().zip(now) {
+                let at = rows.at(&row_loop.row, &row_loop.i, &mut e.atoms);
                 let x = e.value(e.body.node(acc.id).operands[0], &at)?.text;
-                let value = acc.value(walk);
+                let value = acc.value(row_loop);
                 if acc.kind.is_arg() {
                     let test = better(acc.kind, acc.ty, &x, &value, e.uses());
-                    let at = acc.position(walk);
-                    let i = e.index(&walk.i)?.text;
+                    let at = acc.position(row_loop);
+                    let i = e.index(&row_loop.i)?.text;
                     e.line(format!("if ({test} || {at} == 0xffffffffu) {{ {value} = {x}; {at} = {i}; }}"));
                 } else {
                     let sum = combine(acc.kind, acc.ty, &value, &x, e.uses());
@@ -93,35 +89,35 @@ pub(crate) fn accumulate(
             Ok(())
         })
     })?;
-    Ok(own)
+    Ok(accumulators)
 }
 
 /// Emits the reduction across invocations; every participating invocation receives the result.
 pub(crate) fn finish(
     e: &mut Emitter<'_>,
     used: &mut Used,
-    own: &[Accumulator],
-    walk: &RowLoop,
+    accumulators: &[Accumulator],
+    row_loop: &RowLoop,
 ) -> Result<(), CodegenError> {
-    if let Some(parts) = walk.parts {
-        split_rows::combine(e, used, walk, parts, own)?;
+    if let Some(parts) = row_loop.parts {
+        split_rows::combine(e, used, row_loop, parts, accumulators)?;
     }
-    for acc in own {
+    for acc in accumulators {
         let (id, kind, name) = (acc.id, acc.kind, e.fresh_name("r"));
         let comment = format!("%{} = {}", id.0, e.body.node_text(id));
-        let text = acc.reduced(e, used, walk)?;
+        let text = acc.reduced(e, used, row_loop)?;
         let (result, text) = match kind.is_arg() {
             true => (Glsl::Uint, text),
             false => (acc.ty, scalar::held(acc.dtype, text, e.uses())),
         };
         let result = e.uses().ty(result);
         // The position in an empty row is 0.
-        let nothing = (kind.is_arg() && walk.inner.min_value() < 1)
-            .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", walk.column(&name)));
-        if let Some(columns) = walk.columns_at_once() {
+        let nothing = (kind.is_arg() && row_loop.inner.min_value() < 1)
+            .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", row_loop.column(&name)));
+        if let Some(columns) = row_loop.columns_at_once() {
             e.line(format!("{result} {name}[{columns}];  // {comment}"));
-            walk.each_column(e, |e| {
-                e.line(format!("{} = {text};", walk.column(&name)));
+            row_loop.each_column(e, |e| {
+                e.line(format!("{} = {text};", row_loop.column(&name)));
                 e.lines(nothing);
                 Ok(())
             })?;
@@ -136,8 +132,8 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Whether a reduction can use subgroup operations.
-pub(crate) fn by_subgroup(e: &Emitter<'_>, id: NodeId) -> bool {
+/// Whether a subgroup operation can compute this reduction.
+pub(crate) fn has_subgroup_op(e: &Emitter<'_>, id: NodeId) -> bool {
     e.caps.subgroup_arithmetic
         && describe(e.body, id, e.caps).is_ok_and(|(kind, ty, _)| !kind.is_arg() && ty.bytes() == 4)
 }

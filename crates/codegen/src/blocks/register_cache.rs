@@ -17,13 +17,13 @@ const MAX_ELEMENTS_IN_ALL: usize = 48;
 
 /// Loads the groups that `roots` (values and the coordinates where the loop computes them) read into registers, if the
 /// row fits. Memory is then read once, and all loads of an invocation are in flight before the first use.
-pub(crate) fn keep(
+pub(crate) fn load(
     e: &mut Emitter<'_>,
-    walk: &mut RowLoop,
+    row_loop: &mut RowLoop,
     roots: Vec<(Value, Vec<Index>)>,
 ) -> Result<(), CodegenError> {
-    let Some(steps) = walk.steps_each() else { return Ok(()) };
-    let size = walk.group().map_or(1, |(_, size)| size);
+    let Some(steps) = row_loop.steps_each() else { return Ok(()) };
+    let size = row_loop.group().map_or(1, |(_, size)| size);
     let each = (steps * size) as usize;
     if each == 0 || each > MOST_ELEMENTS as usize {
         return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn keep(
     for (value, at) in roots {
         for (param, linear) in param_reads(e.body, value, &at, &mut e.atoms) {
             let dtype = plain(e.body.ty(param).dtype);
-            let base = match walk.group() {
+            let base = match row_loop.group() {
                 Some((j, size)) => {
                     e.atoms.base(&linear, j, size.into()).filter(|_| Buffer::groups(dtype, size))
                 }
@@ -41,7 +41,7 @@ pub(crate) fn keep(
             let Some(base) = base else { continue };
             let of_row = e.atoms.roots(&base);
             let data = of_row.iter().any(|a| e.atoms.get(*a).def == AtomDef::Data);
-            if of_row.contains(&walk.variable()) && !data && !reads.contains(&(param, base.clone())) {
+            if of_row.contains(&row_loop.variable()) && !data && !reads.contains(&(param, base.clone())) {
                 reads.push((param, base));
             }
         }
@@ -50,17 +50,17 @@ pub(crate) fn keep(
     if reads.is_empty() {
         return Ok(());
     }
-    walk.steps = Some(steps);
+    row_loop.steps = Some(steps);
     let mut loads: Vec<(NodeId, usize, Index, String)> = vec![];
     for (param, base) in reads {
         let Op::Param { index, .. } = e.body.op(param) else { continue };
         let (buffer, name) = (e.param(*index), e.fresh_name("x"));
         let ty = e.group_type(param.node, buffer)?;
-        let (array, declaration) = walk.cached(e.uses().ty(ty), &name, size, steps);
+        let (array, declaration) = row_loop.cached(e.uses().ty(ty), &name, size, steps);
         e.line(declaration);
         loads.push((param.node, buffer, base, array));
     }
-    walk.each_step(e, None, |e| {
+    row_loop.each_step(e, None, |e| {
         loads.iter().try_for_each(|(node, buffer, base, name)| e.load_group(*node, *buffer, base, name))
     })?;
     e.cached.extend(loads.into_iter().map(|(_, buffer, base, name)| ((buffer, base), name)));

@@ -10,33 +10,33 @@ use crate::lines::{block, unrolled};
 
 /// Which invocations reduce a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum ReduceScope {
     /// All invocations of a workgroup of this size; each receives the result.
     Workgroup(u32),
     /// All invocations of a subgroup.
     Subgroup,
     /// One invocation.
-    Alone,
+    Invocation,
     /// This many slices of a workgroup; adjacent invocations of a slice reduce adjacent columns.
     Slices(u32),
 }
 
-/// The loop over the elements of a row. All loops of a kernel use the same atoms, so that later loops find the
-/// register-cached elements.
+/// The loop over the elements of a row, one group of adjacent elements per iteration. All loops of a kernel use the same
+/// atoms, so that later loops find the register-cached elements.
 #[derive(Clone, Debug)]
 pub(crate) struct RowLoop {
-    pub share: Share,
-    /// Elements of a row.
+    pub scope: ReduceScope,
+    /// Elements of a row, or of a column.
     pub inner: Dim,
     /// The index of the current row.
     pub row: Index,
     /// The index of the current element in the row.
     pub i: Index,
-    /// Iterations, if the loop is unrolled because the row is register-cached.
+    /// Iterations per invocation, if the loop is unrolled because the row is register-cached.
     pub steps: Option<u32>,
-    /// Workgroups per row or per tile of columns, if it is split; each takes its share of the iterations.
+    /// Workgroups per row or per tile of columns, if it is split. They divide the iterations among them.
     pub parts: Option<u32>,
-    /// A guard for the invocations whose column exists, if not all do.
+    /// The condition that an invocation's column exists; `None` if it always does.
     pub inside: Option<String>,
     /// The loop variable and its extent.
     step: (AtomId, Dim),
@@ -46,10 +46,10 @@ pub(crate) struct RowLoop {
 
 impl RowLoop {
     /// A loop over single elements.
-    pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, share: Share) -> RowLoop {
+    pub fn each(e: &mut Emitter<'_>, row: &Index, inner: &Dim, scope: ReduceScope) -> RowLoop {
         let id = e.atoms.fresh(inner, AtomDef::Free);
         RowLoop {
-            share,
+            scope,
             inner: inner.clone(),
             row: row.clone(),
             i: e.atoms.index(id),
@@ -62,8 +62,8 @@ impl RowLoop {
     }
 
     /// A loop over `groups` groups of `size` adjacent elements.
-    pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, share: Share) -> RowLoop {
-        let plain = RowLoop::each(e, row, groups, share);
+    pub fn groups(e: &mut Emitter<'_>, row: &Index, groups: &Dim, size: u32, scope: ReduceScope) -> RowLoop {
+        let plain = RowLoop::each(e, row, groups, scope);
         let (size_dim, j) = (Dim::constant(size.into()), e.set_group(size));
         let i = e.atoms.add(&plain.i.scale(&size_dim), &e.atoms.index(j));
         RowLoop { inner: groups * &size_dim, i, group: Some((j, size, false)), ..plain }
@@ -71,7 +71,7 @@ impl RowLoop {
 
     /// A loop over the elements of `size` adjacent columns, those of column group `r`.
     pub fn columns(e: &mut Emitter<'_>, r: &Index, inner: &Dim, size: u32, slices: u32) -> RowLoop {
-        let plain = RowLoop::each(e, r, inner, Share::Slices(slices));
+        let plain = RowLoop::each(e, r, inner, ReduceScope::Slices(slices));
         if size == 1 {
             return plain;
         }
@@ -97,34 +97,35 @@ impl RowLoop {
         }
     }
 
-    /// That variable in the loop over columns.
+    /// The variable, or its element for the current column.
     pub fn column(&self, name: &str) -> String {
         if self.columns_at_once().is_some() { format!("{name}[j]") } else { name.to_string() }
     }
 
+    /// The name of the loop variable.
     fn name(&self) -> &'static str {
-        match (self.share, self.group) {
-            (Share::Workgroup(_), Some((_, _, false)) | None) if self.steps == Some(1) => "lane",
+        match (self.scope, self.group) {
+            (ReduceScope::Workgroup(_), Some((_, _, false)) | None) if self.steps == Some(1) => "lane",
             (_, Some((_, _, false))) => "g",
             (_, Some((_, _, true)) | None) => "i",
         }
     }
 
-    /// The expression for the register-cached element or group of one iteration, and the declaration for all
-    /// iterations.
+    /// The register-cached element (or group of `size`) of the current iteration as an expression, and the declaration
+    /// of the array for all `steps` iterations.
     pub fn cached(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
         let group = if size == 1 { String::new() } else { format!("[{size}]") };
-        let step = match self.share {
-            Share::Workgroup(_) if steps == 1 => {
+        let step = match self.scope {
+            ReduceScope::Workgroup(_) if steps == 1 => {
                 return (name.to_string(), format!("{ty} {name}{group};"));
             }
-            Share::Workgroup(_) => "k",
-            Share::Alone | Share::Subgroup | Share::Slices(_) => self.name(),
+            ReduceScope::Workgroup(_) => "k",
+            ReduceScope::Invocation | ReduceScope::Subgroup | ReduceScope::Slices(_) => self.name(),
         };
         (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
     }
 
-    /// The loop variable.
+    /// The atom of the loop variable.
     pub fn variable(&self) -> AtomId {
         self.step.0
     }
@@ -132,11 +133,11 @@ impl RowLoop {
     /// Iterations per invocation, if constant.
     pub fn steps_each(&self) -> Option<u32> {
         let groups = u32::try_from(self.step.1.as_const()?).ok()?;
-        match self.share {
-            Share::Workgroup(size) => Some(groups.div_ceil(size)),
-            Share::Slices(slices) => Some(groups.div_ceil(slices)),
-            Share::Alone => Some(groups),
-            Share::Subgroup => None,
+        match self.scope {
+            ReduceScope::Workgroup(size) => Some(groups.div_ceil(size)),
+            ReduceScope::Slices(slices) => Some(groups.div_ceil(slices)),
+            ReduceScope::Invocation => Some(groups),
+            ReduceScope::Subgroup => None,
         }
     }
 
@@ -174,25 +175,25 @@ impl RowLoop {
     ) -> Result<T, CodegenError> {
         let (result, lines) = self.step(e, emit)?;
         let (name, end) = (self.name(), e.dim(&self.step.1));
-        let (place, size) = match self.share {
-            Share::Workgroup(size) => ("lane", size),
-            Share::Slices(slices) => ("slice", slices),
-            Share::Subgroup => ("gl_SubgroupInvocationID", e.caps.scheduled_subgroup_size()),
-            Share::Alone => ("0u", 1),
+        let (place, size) = match self.scope {
+            ReduceScope::Workgroup(size) => ("lane", size),
+            ReduceScope::Slices(slices) => ("slice", slices),
+            ReduceScope::Subgroup => ("gl_SubgroupInvocationID", e.caps.scheduled_subgroup_size()),
+            ReduceScope::Invocation => ("0u", 1),
         };
         let first = match self.parts {
             Some(_) => format!("part * {size}u + {place}"),
             None => place.to_string(),
         };
-        let lines = match (self.share, self.steps) {
-            (Share::Workgroup(size), Some(steps)) => self.unrolled(e, lines, &end, [size, steps]),
-            (Share::Alone, Some(_)) => {
+        let lines = match (self.scope, self.steps) {
+            (ReduceScope::Workgroup(size), Some(steps)) => self.unrolled(e, lines, &end, [size, steps]),
+            (ReduceScope::Invocation, Some(_)) => {
                 block(&format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"), lines)
             }
-            (Share::Alone, None) => {
+            (ReduceScope::Invocation, None) => {
                 block(&format!("for (uint {name} = 0u; {name} < {end}; ++{name})"), lines)
             }
-            (Share::Workgroup(_) | Share::Slices(_) | Share::Subgroup, _) => {
+            (ReduceScope::Workgroup(_) | ReduceScope::Slices(_) | ReduceScope::Subgroup, _) => {
                 let all = self.parts.unwrap_or(1) * size;
                 block(&format!("for (uint {name} = {first}; {name} < {end}; {name} += {all}u)"), lines)
             }

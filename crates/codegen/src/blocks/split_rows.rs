@@ -10,7 +10,7 @@ use tallow_ir::form::{RowForm, bindings};
 
 use super::last_workgroup;
 use super::reduce_functions::{Accumulator, Used};
-use super::row_loop::{RowLoop, Share};
+use super::row_loop::{ReduceScope, RowLoop};
 use crate::assemble::floor_pow2;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -84,13 +84,17 @@ fn possible(e: &Emitter<'_>, form: &RowForm, step: i64) -> bool {
 pub(crate) fn combine(
     e: &mut Emitter<'_>,
     used: &mut Used,
-    walk: &RowLoop,
+    row_loop: &RowLoop,
     parts: u32,
-    own: &[Accumulator],
+    accumulators: &[Accumulator],
 ) -> Result<(), CodegenError> {
-    let (place, one, inside, count) = match walk.share {
-        Share::Slices(_) => ("slice", "gl_LocalInvocationIndex == 0u", walk.inside.as_deref(), "tile"),
-        Share::Workgroup(_) | Share::Subgroup | Share::Alone => ("lane", "lane == 0u", None, "row"),
+    let (place, one, inside, count) = match row_loop.scope {
+        ReduceScope::Slices(_) => {
+            ("slice", "gl_LocalInvocationIndex == 0u", row_loop.inside.as_deref(), "tile")
+        }
+        ReduceScope::Workgroup(_) | ReduceScope::Subgroup | ReduceScope::Invocation => {
+            ("lane", "lane == 0u", None, "row")
+        }
     };
     // Invocations past the last column repeat the last one and write nothing.
     let inside = inside.map(|inside| format!(" && {inside}")).unwrap_or_default();
@@ -100,30 +104,30 @@ pub(crate) fn combine(
         format!("parts{}", used.partials.len() - 1)
     };
     let mut again = vec![];
-    for acc in own {
-        let (values, whole) = (add(used, acc.ty), e.fresh_name("p"));
-        walk.each_column(e, |e| {
-            let at = place_of(&e.index(&walk.row)?.text, parts, "part");
-            let (value, reduced) = (acc.value(walk), acc.reduced(e, used, walk)?);
+    for acc in accumulators {
+        let (values, partial) = (add(used, acc.ty), e.fresh_name("p"));
+        row_loop.each_column(e, |e| {
+            let at = place_of(&e.index(&row_loop.row)?.text, parts, "part");
+            let (value, reduced) = (acc.value(row_loop), acc.reduced(e, used, row_loop)?);
             if acc.kind.is_arg() {
-                let (position, positions) = (acc.position(walk), add(used, Glsl::Uint));
-                e.line(format!("const uint {whole} = {reduced};"));
+                let (position, positions) = (acc.position(row_loop), add(used, Glsl::Uint));
+                e.line(format!("const uint {partial} = {reduced};"));
                 // One invocation holds the position, or all hold the "none" value.
-                e.line(format!("if ({position} == {whole}{inside}) {values}[{at}] = {value};"));
-                e.line(format!("if ({first}) {positions}[{at}] = {whole};"));
+                e.line(format!("if ({position} == {partial}{inside}) {values}[{at}] = {value};"));
+                e.line(format!("if ({first}) {positions}[{at}] = {partial};"));
                 again.push((position, positions, "0xffffffffu".to_string()));
             } else {
                 let ty = e.uses().ty(acc.ty);
-                e.line(format!("const {ty} {whole} = {reduced};"));
-                e.line(format!("if ({first}) {values}[{at}] = {whole};"));
+                e.line(format!("const {ty} {partial} = {reduced};"));
+                e.line(format!("if ({first}) {values}[{at}] = {partial};"));
             }
             again.push((value, values, acc.identity()));
             Ok(())
         })?;
     }
     e.lines(last_workgroup::elect(one, count, &format!("{parts}u")));
-    walk.each_column(e, |e| {
-        let at = place_of(&e.index(&walk.row)?.text, parts, place);
+    row_loop.each_column(e, |e| {
+        let at = place_of(&e.index(&row_loop.row)?.text, parts, place);
         for (variable, values, nothing) in again {
             e.line(format!("{variable} = {place} < {parts}u ? {values}[{at}] : {nothing};"));
         }

@@ -3,7 +3,7 @@
 use tallow_ir::form::{SingleForm, param_through_reshapes};
 use tallow_ir::{CustomCode, Op, PushValue, TensorType};
 
-use crate::assemble::whole;
+use crate::assemble::check_grid;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::kernel::{Binding, Count, Kernel, Source, Target};
@@ -59,7 +59,7 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
     }
     let count = |axis| Count::along(e.caps, axis, custom.invocations[axis].clone(), workgroup[axis]);
     let grid = [0, 1, 2].map(count);
-    whole("a custom kernel", &grid)?;
+    check_grid("a custom kernel", &grid)?;
     let glsl = match &kernel.code {
         CustomCode::Glsl(text) => text.clone(),
         // Never compiled; shown in dumps only.

@@ -11,9 +11,9 @@ use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
 use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
-use crate::assemble::{finish, floor_pow2, whole};
+use crate::assemble::{check_grid, finish, floor_pow2};
 use crate::blocks::reduce_functions::Used;
-use crate::blocks::row_loop::{RowLoop, Share};
+use crate::blocks::row_loop::{ReduceScope, RowLoop};
 use crate::blocks::split_rows::{self, RowSplit};
 use crate::blocks::vector_group::{self, Root};
 use crate::blocks::{reduction, register_cache};
@@ -22,8 +22,8 @@ use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel};
 use crate::schedule::{self, Algorithm, Schedule, Tile};
 
-/// Longest row (elements) that one invocation reduces: a workgroup would leave most of its invocations idle and then
-/// wait for the reduction across them.
+/// Longest row (elements) that one invocation reduces. A workgroup per row would leave most invocations idle, and add
+/// the reduction across them.
 const SHORT_ROW: i64 = 16;
 
 /// The same for rows with strided elements, such as columns and pooling windows. Elements of adjacent rows are then
@@ -31,32 +31,32 @@ const SHORT_ROW: i64 = 16;
 const SHORT_STRIDED_ROW: i64 = 64;
 
 /// Invocations per workgroup where each reduces a short row.
-const SHORT_ROWS: u32 = 64;
+const SHORT_ROWS_WORKGROUP: u32 = 64;
 
-/// Elements of a row per invocation.
-const ELEMENTS: i64 = 16;
+/// Elements of a row per invocation, as long as the workgroup size is within its limits.
+const ELEMENTS_PER_INVOCATION: i64 = 16;
 
-/// Invocations per workgroup, except for rows so long that each would reduce more than [`ELEMENTS`] elements.
+/// Maximum number of invocations per workgroup. For rows longer than this allows, it is the device's maximum.
 const WORKGROUP: u32 = 256;
 
-/// Fewest and most column groups per workgroup: 128 to 512 bytes of f32.
+/// Fewest and most column groups per workgroup: 128 to 512 bytes, if a group is four f32.
 const COLUMNS: (u32, u32) = (8, 32);
 
-/// Invocations per workgroup that reduces columns.
+/// Maximum number of invocations per workgroup that reduces columns.
 const COLUMNS_WORKGROUP: u32 = 512;
 
 /// The tuning candidates, the cost model's default first: more or fewer invocations per row; for columns, other tile
 /// widths too. Only the default where an invocation reduces a row, or workgroups split one.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
-    let layout = layout(e, form);
-    let first = layout.schedule();
-    let (w, c) = (layout.workgroup, layout.columns);
-    let others = match layout.share {
-        _ if layout.split.is_some() => vec![],
-        // (No layout assigns a row to a subgroup.)
-        Share::Alone | Share::Subgroup => vec![],
-        Share::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
-        Share::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
+    let mapping = mapping(e, form);
+    let first = mapping.schedule();
+    let (w, c) = (mapping.workgroup, mapping.columns);
+    let others = match mapping.scope {
+        _ if mapping.split.is_some() => vec![],
+        // (No mapping assigns a row to a subgroup.)
+        ReduceScope::Invocation | ReduceScope::Subgroup => vec![],
+        ReduceScope::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
+        ReduceScope::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
     };
     let fits = |(workgroup, columns): &(u32, u32)| {
         let least = e.caps.scheduled_subgroup_size().max(8).max(*columns);
@@ -67,40 +67,41 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
     [first].into_iter().chain(others.into_iter().filter(fits).map(schedule)).collect()
 }
 
-/// The kernel of one of these candidates.
+/// The kernel for one of [`schedules`].
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
-    let mut layout = layout(&e, form);
-    (layout.workgroup, layout.columns) = (schedule.workgroup, schedule.tile.m);
-    layout.share = match layout.share {
-        Share::Alone => Share::Alone,
-        Share::Subgroup => Share::Subgroup,
-        Share::Workgroup(_) => Share::Workgroup(layout.workgroup),
-        Share::Slices(_) => Share::Slices(layout.workgroup / layout.columns.max(1)),
+    let mut mapping = mapping(&e, form);
+    (mapping.workgroup, mapping.columns) = (schedule.workgroup, schedule.tile.m);
+    mapping.scope = match mapping.scope {
+        ReduceScope::Invocation => ReduceScope::Invocation,
+        ReduceScope::Subgroup => ReduceScope::Subgroup,
+        ReduceScope::Workgroup(_) => ReduceScope::Workgroup(mapping.workgroup),
+        ReduceScope::Slices(_) => ReduceScope::Slices(mapping.workgroup / mapping.columns.max(1)),
     };
-    let mut used = Used::of_columns(layout.columns);
-    let rows = if layout.columns > 0 { layout.groups(&form.rows) } else { form.rows.clone() };
-    let (tiles, lines) = e.scope(|e| body(e, form, &layout, &rows, &mut used))?;
+    let mut used = Used::of_columns(mapping.columns);
+    let rows = if mapping.columns > 0 { mapping.groups(&form.rows) } else { form.rows.clone() };
+    let (tiles, lines) = e.scope(|e| body(e, form, &mapping, &rows, &mut used))?;
     let body = [tiles.r, lines].concat().join("\n");
-    let per = if layout.share == Share::Alone { layout.workgroup } else { layout.columns.max(1) };
-    let (grid, partials) = match layout.split {
+    let per =
+        if mapping.scope == ReduceScope::Invocation { mapping.workgroup } else { mapping.columns.max(1) };
+    let (grid, partials) = match mapping.split {
         None => (Count::along_x(e.caps, rows, per), String::new()),
         Some(split) => {
             let rows = Count::along(e.caps, 1, rows, per);
             let grid = [Count::constant(split.parts), rows, Count::constant(1)];
-            whole("row", &grid)?;
+            check_grid("row", &grid)?;
             (grid, split_rows::declare(&mut e, form, split, &used.partials))
         }
     };
-    // (No layout assigns a row to a subgroup; each subgroup would store the result.)
-    let template = match layout.share {
-        _ if layout.split.is_some() => "row_split.comp",
-        Share::Alone => "grid_stride.comp",
-        Share::Workgroup(_) | Share::Subgroup | Share::Slices(_) => "row.comp",
+    // (No mapping assigns a row to a subgroup; each subgroup would store the result.)
+    let template = match mapping.scope {
+        _ if mapping.split.is_some() => "row_split.comp",
+        ReduceScope::Invocation => "grid_stride.comp",
+        ReduceScope::Workgroup(_) | ReduceScope::Subgroup | ReduceScope::Slices(_) => "row.comp",
     };
-    let functions = used.render(layout.workgroup, &mut e)?;
+    let functions = used.render(mapping.workgroup, &mut e)?;
     let holes = context! {
-        body, count => tiles.count, columns => layout.columns, partials, comment => "",
-        parts => layout.split.map(|split| split.parts), name => if layout.columns > 0 { "tile" } else { "row" },
+        body, count => tiles.count, columns => mapping.columns, partials, comment => "",
+        parts => mapping.split.map(|split| split.parts), name => if mapping.columns > 0 { "tile" } else { "row" },
     };
     finish(e, schedule, template, grid, functions, holes)
 }
@@ -109,53 +110,53 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
 fn body(
     e: &mut Emitter<'_>,
     form: &RowForm,
-    layout: &Layout,
+    mapping: &Mapping,
     rows: &Dim,
     used: &mut Used,
 ) -> Result<Tiles, CodegenError> {
-    let row = e.atom(rows, if layout.columns > 0 { "r" } else { "row" });
-    let mut walk = match (layout.columns, layout.group) {
-        (0, 1) => RowLoop::each(e, &row, &form.inner, layout.share),
-        (0, size) => RowLoop::groups(e, &row, &layout.groups(&form.inner), size, layout.share),
-        (columns, size) => RowLoop::columns(e, &row, &form.inner, size, layout.workgroup / columns),
+    let row = e.atom(rows, if mapping.columns > 0 { "r" } else { "row" });
+    let mut row_loop = match (mapping.columns, mapping.group) {
+        (0, 1) => RowLoop::each(e, &row, &form.inner, mapping.scope),
+        (0, size) => RowLoop::groups(e, &row, &mapping.groups(&form.inner), size, mapping.scope),
+        (columns, size) => RowLoop::columns(e, &row, &form.inner, size, mapping.workgroup / columns),
     };
-    walk.parts = layout.split.map(|split| split.parts);
-    if let (Some(_), Some(n)) = (layout.split, rows.as_const()) {
-        walk.inside = Tiles::of(rows, &format!("{n}u"), layout.columns).inside;
+    row_loop.parts = mapping.split.map(|split| split.parts);
+    if let (Some(_), Some(n)) = (mapping.split, rows.as_const()) {
+        row_loop.inside = Tiles::of(rows, &format!("{n}u"), mapping.columns).inside;
     }
-    if layout.split.is_none() {
-        keep(e, form, &mut walk)?;
+    if mapping.split.is_none() {
+        cache_row(e, form, &mut row_loop)?;
     }
-    reduction::emit_walk(e, used, &form.reduces, &walk)?;
+    reduction::emit_loop(e, used, &form.reduces, &row_loop)?;
     let count = e.dim(rows);
-    let tiles = Tiles::of(rows, &count, layout.columns);
-    outputs(e, form, &walk, tiles.inside.as_deref())?;
+    let tiles = Tiles::of(rows, &count, mapping.columns);
+    store_outputs(e, form, &row_loop, tiles.inside.as_deref())?;
     Ok(tiles)
 }
 
 /// The mapping of rows to invocations.
-struct Layout {
-    share: Share,
+struct Mapping {
+    scope: ReduceScope,
     workgroup: u32,
-    /// Adjacent elements that an invocation processes at once.
+    /// Adjacent elements of a row, or adjacent columns, that an invocation loads as one vector.
     group: u32,
-    /// Groups of adjacent rows per workgroup; 0 if a workgroup reduces one row at a time.
+    /// Column groups per workgroup; 0 if a workgroup reduces one row at a time.
     columns: u32,
     /// How a row is split among workgroups, if it is.
     split: Option<RowSplit>,
 }
 
-impl Layout {
-    /// Groups along an extent of `n` elements.
+impl Mapping {
+    /// Groups along an extent of `n` elements; `n` if they do not divide it.
     fn groups(&self, n: &Dim) -> Dim {
         n.div_exact(&Dim::constant(self.group.into())).unwrap_or_else(|| n.clone())
     }
 
     fn schedule(&self) -> Schedule {
-        let algorithm = match self.share {
-            Share::Alone => Algorithm::ShortRows,
-            Share::Workgroup(_) | Share::Subgroup => Algorithm::Row,
-            Share::Slices(_) => Algorithm::Columns,
+        let algorithm = match self.scope {
+            ReduceScope::Invocation => Algorithm::ShortRows,
+            ReduceScope::Workgroup(_) | ReduceScope::Subgroup => Algorithm::Row,
+            ReduceScope::Slices(_) => Algorithm::Columns,
         };
         let slices = self.split.map_or(1, |split| split.parts);
         Schedule {
@@ -166,15 +167,21 @@ impl Layout {
     }
 }
 
-fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
+fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
     let along_row = vector_group::size(e.body, |atoms, j, size| {
         let i = grouped(atoms, &form.inner, size, j)?;
         let row = atoms.free(&form.rows);
         Some(roots(e, form, &row, &i, atoms, false))
     });
     if is_short(form) {
-        let workgroup = SHORT_ROWS.min(e.caps.max_workgroup_invocations);
-        return Layout { share: Share::Alone, workgroup, group: along_row, columns: 0, split: None };
+        let workgroup = SHORT_ROWS_WORKGROUP.min(e.caps.max_workgroup_invocations);
+        return Mapping {
+            scope: ReduceScope::Invocation,
+            workgroup,
+            group: along_row,
+            columns: 0,
+            split: None,
+        };
     }
     if along_row == 1 && form.is_contiguous_across_rows(e.body) {
         let group = vector_group::size(e.body, |atoms, j, size| {
@@ -183,27 +190,28 @@ fn layout(e: &Emitter<'_>, form: &RowForm) -> Layout {
             Some(roots(e, form, &row, &i, atoms, true))
         });
         let groups = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX).div_ceil(group);
-        // One workgroup per core; with more columns than that, each workgroup takes more adjacent ones.
+        // Enough workgroups to fill the device; beyond that, more adjacent column groups per workgroup.
         let columns = floor_pow2(groups / cost::workgroups_to_fill(e.caps)).clamp(COLUMNS.0, COLUMNS.1);
         let columns = columns.min(groups.checked_next_power_of_two().unwrap_or(columns));
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
         let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
-        let (share, workgroup) = (Share::Slices(slices), columns * slices);
+        let (scope, workgroup) = (ReduceScope::Slices(slices), columns * slices);
         let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), workgroup, slices, group);
-        return Layout { share, workgroup, group, columns, split };
+        return Mapping { scope, workgroup, group, columns, split };
     }
     let split = RowSplit::of(e, form);
     let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);
-    Layout { share: Share::Workgroup(workgroup), workgroup, group: along_row, columns: 0, split }
+    Mapping { scope: ReduceScope::Workgroup(workgroup), workgroup, group: along_row, columns: 0, split }
 }
 
 /// Invocations for rows of `inner` elements, at least one subgroup.
 fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     let device = e.caps.max_workgroup_invocations;
-    let most = if inner > ELEMENTS * i64::from(WORKGROUP) { device } else { WORKGROUP };
+    let most = if inner > ELEMENTS_PER_INVOCATION * i64::from(WORKGROUP) { device } else { WORKGROUP };
     let most = floor_pow2(device.min(most));
-    let wanted = u32::try_from(inner / ELEMENTS).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
+    let wanted =
+        u32::try_from(inner / ELEMENTS_PER_INVOCATION).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
     wanted.clamp(floor_pow2(e.caps.scheduled_subgroup_size().max(8)).min(most), most)
 }
 
@@ -225,7 +233,7 @@ fn grouped(atoms: &mut Atoms, n: &Dim, size: u32, j: AtomId) -> Option<Index> {
     Some(atoms.add(&g.scale(&size), &atoms.index(j)))
 }
 
-/// What the loops compute at element `i` of row `row`; includes the outputs per row if `each_row`.
+/// The values that the loops compute at element `i` of row `row`. Includes the outputs per row if `each_row`.
 fn roots(
     e: &Emitter<'_>,
     form: &RowForm,
@@ -257,29 +265,29 @@ fn roots(
 }
 
 /// Register-caches the elements that the loops read, if the row fits.
-fn keep(e: &mut Emitter<'_>, form: &RowForm, walk: &mut RowLoop) -> Result<(), CodegenError> {
-    let fits = match walk.share {
-        Share::Workgroup(_) => true,
+fn cache_row(e: &mut Emitter<'_>, form: &RowForm, row_loop: &mut RowLoop) -> Result<(), CodegenError> {
+    let fits = match row_loop.scope {
+        ReduceScope::Workgroup(_) => true,
         // Without vector loads, the index arithmetic (of a window, for example) is the cost, not the loads.
-        Share::Alone => walk.group().is_some(),
-        Share::Subgroup | Share::Slices(_) => false,
+        ReduceScope::Invocation => row_loop.group().is_some(),
+        ReduceScope::Subgroup | ReduceScope::Slices(_) => false,
     };
     if !fits {
         return Ok(());
     }
     let mut atoms = std::mem::take(&mut e.atoms);
-    let roots = roots(e, form, &walk.row, &walk.i, &mut atoms, false);
+    let roots = roots(e, form, &row_loop.row, &row_loop.i, &mut atoms, false);
     e.atoms = atoms;
-    register_cache::keep(e, walk, roots.into_iter().map(|root| (root.value, root.at)).collect())
+    register_cache::load(e, row_loop, roots.into_iter().map(|root| (root.value, root.at)).collect())
 }
 
-/// Numbering of a kernel's column groups.
+/// How workgroups and invocations map to rows or column groups.
 struct Tiles {
-    /// Tiles of adjacent column groups, or rows, as an expression.
+    /// Number of tiles of [`Mapping::columns`] column groups, or of rows, as an expression.
     count: String,
     /// The line that computes the column group of an invocation, clamped to the last one.
     r: Vec<String>,
-    /// The condition that the invocation's group exists; `None` if it always does.
+    /// The condition that the invocation's column group exists; `None` if it always does.
     inside: Option<String>,
 }
 
@@ -288,19 +296,19 @@ impl Tiles {
         if columns == 0 {
             return Tiles { count: count.into(), r: vec![], inside: None };
         }
-        let own = format!("tile * {columns}u + lane");
+        let group = format!("tile * {columns}u + lane");
         let line = |r: &str| vec![format!("const uint r = {r};")];
         let per = i64::from(columns);
         let Some(n) = rows.as_const().filter(|n| *n > 0) else {
             return Tiles {
                 count: format!("({count} + {}u) / {columns}u", columns - 1),
-                r: line(&format!("min({own}, {count} - 1u)")),
-                inside: Some(format!("{own} < {count}")),
+                r: line(&format!("min({group}, {count} - 1u)")),
+                inside: Some(format!("{group} < {count}")),
             };
         };
         let (r, inside) = match n % per {
-            0 => (line(&own), None),
-            _ => (line(&format!("min({own}, {}u)", n - 1)), Some(format!("{own} < {n}u"))),
+            0 => (line(&group), None),
+            _ => (line(&format!("min({group}, {}u)", n - 1)), Some(format!("{group} < {n}u"))),
         };
         Tiles { count: format!("{}u", (n + per - 1) / per), r, inside }
     }
@@ -308,10 +316,10 @@ impl Tiles {
 
 /// Emits the loop that stores the outputs per element, then the stores of the outputs per row. `inside` is the condition
 /// that an invocation's columns exist.
-fn outputs(
+fn store_outputs(
     e: &mut Emitter<'_>,
     form: &RowForm,
-    walk: &RowLoop,
+    row_loop: &RowLoop,
     inside: Option<&str>,
 ) -> Result<(), CodegenError> {
     let buffers: Vec<usize> = (0..form.outputs.len()).map(|o| e.result(o as u32)).collect();
@@ -322,32 +330,32 @@ fn outputs(
         for output in of_kind(kind) {
             let shape = e.body.ty(output_root(e.body, output)).shape.clone();
             let at = match kind {
-                RowOutput::Inner => form.inner_at(&walk.row, &walk.i, &shape, &mut e.atoms),
-                RowOutput::Row => e.atoms.unflatten(&walk.row, &shape),
+                RowOutput::Inner => form.inner_at(&row_loop.row, &row_loop.i, &shape, &mut e.atoms),
+                RowOutput::Row => e.atoms.unflatten(&row_loop.row, &shape),
             };
             after.extend(e.store_grouped(output as u32, buffers[output], &at)?);
         }
         Ok(after)
     };
     if of_kind(RowOutput::Inner).next().is_some() {
-        walk.each_step(e, inside, |e| {
-            let after = walk.each_of_group(e, |e| stores(e, RowOutput::Inner))?;
+        row_loop.each_step(e, inside, |e| {
+            let after = row_loop.each_of_group(e, |e| stores(e, RowOutput::Inner))?;
             e.lines(after);
             Ok(())
         })?;
     }
     if of_kind(RowOutput::Row).next().is_some() {
         let store = |e: &mut Emitter<'_>| {
-            let after = walk.each_column(e, |e| stores(e, RowOutput::Row))?;
+            let after = row_loop.each_column(e, |e| stores(e, RowOutput::Row))?;
             e.lines(after);
             Ok(())
         };
-        let first = match (walk.share, inside) {
-            (Share::Alone, _) => return store(e),
-            (Share::Workgroup(_), _) => "lane == 0u".to_string(),
-            (Share::Subgroup, _) => "gl_SubgroupInvocationID == 0u".to_string(),
-            (Share::Slices(_), None) => "slice == 0u".to_string(),
-            (Share::Slices(_), Some(inside)) => format!("slice == 0u && {inside}"),
+        let first = match (row_loop.scope, inside) {
+            (ReduceScope::Invocation, _) => return store(e),
+            (ReduceScope::Workgroup(_), _) => "lane == 0u".to_string(),
+            (ReduceScope::Subgroup, _) => "gl_SubgroupInvocationID == 0u".to_string(),
+            (ReduceScope::Slices(_), None) => "slice == 0u".to_string(),
+            (ReduceScope::Slices(_), Some(inside)) => format!("slice == 0u && {inside}"),
         };
         e.block(&format!("if ({first})"), store)?;
     }

@@ -38,7 +38,7 @@ void main() {
 //% endif
     const uint h = gl_WorkGroupID.y, g = h / ${ group }u, first = s0 + gl_SubgroupID * ${ blocks * 16 }u;
     ${ prelude | indent(4) }
-    const uint keys = ${ t }, own = gl_SubgroupID * ${ own }u;
+    const uint keys = ${ t }, own = gl_SubgroupID * ${ per_subgroup }u;
     ${ left_type } q[${ blocks }][${ d // 16 }];
     [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) {
         for (uint i = gl_SubgroupInvocationID; i < ${ 2 * d }u; i += 32u) {

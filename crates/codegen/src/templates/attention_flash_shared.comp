@@ -8,7 +8,7 @@ shared uvec4 words[${ words }];
 void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 2u, side = gl_SubgroupInvocationID % 2u;
     const uint s0 = gl_WorkGroupID.x * ${ subgroups * 16 }u, h = gl_WorkGroupID.y, g = h / ${ group }u;
-    const uint own = ${ tile }u + gl_SubgroupID * ${ own }u, factors = own + ${ 16 * stride }u;
+    const uint own = ${ tile }u + gl_SubgroupID * ${ per_subgroup }u, factors = own + ${ 16 * stride }u;
     ${ prelude | indent(4) }
     const uint keys = ${ t };
     const uint query = min(s0 + gl_SubgroupID * 16u + r, ${ s_extent } - 1u);

@@ -1,7 +1,7 @@
 //% macro each_column(lines)
 //% if u
 [[unroll]] for (uint ${ u } = 0u; ${ u } < ${ at_once }u; ++${ u }) {
-    ${ "const uint pass = pass0 + u;" if not once }
+    ${ "const uint pass = pass0 + u;" if not all_at_once }
     ${ lines | indent(4) }
 }
 //% else
@@ -30,7 +30,7 @@ for (uint k0 = lane * ${ elements }u; k0 < ${ end }; k0 += ${ stride }u) {
     ${ read_item | indent(4) }
     ${ each_column(products()) | indent(4) }
 }
-//% elif along and depth > 1
+//% elif prefetches_steps and depth > 1
 for (uint along0 = 0u; along0 < ${ steps }u; along0 += ${ depth }u) {
     [[unroll]] for (uint s = 0u; s < ${ depth }u; ++s) {
         const uint along = along0 + s, item = ${ item };
@@ -42,7 +42,7 @@ for (uint along0 = 0u; along0 < ${ steps }u; along0 += ${ depth }u) {
 for (uint along = 0u; along < ${ steps }u; ++along) {
     const uint item = ${ item };
     ${ read_item | indent(4) }
-//% if not once and depth > 0
+//% if not all_at_once and depth > 0
     const uint next_along = along + 1u < ${ steps }u ? along + 1u : 0u, next_pass = next_along == 0u ? ${ "pass + 1u : pass" if at_once == 1 else "pass0 + " ~ at_once ~ "u : pass0" };
 //% endif
     ${ each_column(products()) | indent(4) }
@@ -51,12 +51,12 @@ for (uint along = 0u; along < ${ steps }u; ++along) {
 ${ each_column(reduction()) }
 //% endmacro
 //% set team = "The workgroup" if end else "Each subgroup" if slices == 1 else "Each group of " ~ slices ~ " subgroups"
-// ${ team } reduces ${ "a column" if at_once == 1 else at_once ~ " columns" }${ " at a time" if at_once == 1 or not once }${ " in " ~ steps ~ " steps" if steps > 1 }.
+// ${ team } reduces ${ "a column" if at_once == 1 else at_once ~ " columns" }${ " at a time" if at_once == 1 or not all_at_once }${ " in " ~ steps ~ " steps" if steps > 1 }.
 //% if steps == 1 and not item_known
 const uint item = ${ item };
 ${ read_item }
 //% endif
-//% if once
+//% if all_at_once
 ${ columns() }
 //% else
 const uint passes = ${ passes }u;

@@ -47,7 +47,7 @@ ${ store("low_byte") }
 {
     const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
 //% else
-for (uint i = lane; i < ${ runs }u; i += ${ workgroup }u) {
+for (uint i = lane; i < ${ group_count }u; i += ${ workgroup }u) {
     const uint m = i / ${ of_row }u, block = i / ${ lanes }u, word0 = i % ${ lanes }u * ${ words }u;
     ${ row | indent(4) }
     const uint g = i % ${ of_row }u;
@@ -63,18 +63,18 @@ for (uint i = lane; i < ${ runs }u; i += ${ workgroup }u) {
 }
 //% endmacro
 // Quantizes the activations. Each invocation has ${ elements } elements at a time, so that ${ lanes } share a block.
-//% if cached and spends
+//% if cached and more_registers
 {
     const uint block = lane / ${ lanes }u, word0 = lane % ${ lanes }u * ${ words }u;
     float x[${ elements }];
     ${ group | indent(4) }
     ${ store_exact() | indent(4) }
 }
-//% elif spends
+//% elif more_registers
 // All loads are issued before the first result is used.
 float loaded[${ rounds }][${ elements }];
 [[unroll]] for (uint t = 0u; t < ${ rounds }u; ++t) {
-    const uint i = min(lane + t * ${ workgroup }u, ${ runs - 1 }u), m = i / ${ of_row }u, g = i % ${ of_row }u;
+    const uint i = min(lane + t * ${ workgroup }u, ${ group_count - 1 }u), m = i / ${ of_row }u, g = i % ${ of_row }u;
     float x[${ elements }];
     ${ row | indent(4) }
     ${ group | indent(4) }
@@ -82,7 +82,7 @@ float loaded[${ rounds }][${ elements }];
 }
 [[unroll]] for (uint t = 0u; t < ${ rounds }u; ++t) {
     const uint i = lane + t * ${ workgroup }u, block = i / ${ lanes }u, word0 = i % ${ lanes }u * ${ words }u;
-    if (i >= ${ runs }u) continue;
+    if (i >= ${ group_count }u) continue;
     float x[${ elements }] = loaded[t];
     ${ store_exact() | indent(4) }
 }

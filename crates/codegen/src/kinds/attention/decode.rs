@@ -10,7 +10,7 @@ use tallow_ir::form::AttentionForm;
 use tallow_ir::{DType, DeviceCaps, Dim};
 
 use super::operands::{Attention, has_eights, is_one_load, number, row, team};
-use crate::assemble::{finish, floor_pow2, whole};
+use crate::assemble::{check_grid, finish, floor_pow2};
 use crate::blocks::last_workgroup;
 use crate::blocks::operand::WIDE;
 use crate::emit::Emitter;
@@ -166,7 +166,7 @@ fn masks(from: u32, to: u32) -> Vec<u32> {
 }
 
 /// Whether this kernel supports an attention.
-pub(crate) fn fits(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
+pub(crate) fn supports(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
     Attention::of(e, form).is_ok_and(|a| {
         let first = Sizes::of(e.caps, &a, first(e.caps));
         first.is_some() && a.wide == DType::F32 && has_eights(e, a.k) && has_eights(e, a.v)
@@ -204,7 +204,7 @@ pub(crate) fn kernel(
         Count::constant(sizes.splits),
         Count::constant(1),
     ];
-    whole("attention", &grid)?;
+    check_grid("attention", &grid)?;
     let above = if sizes.splits > 1 { sizes.least } else { 0 };
     let split = Split { slices: sizes.splits, above };
     let schedule = Schedule { workgroup: sizes.workgroup, split, ..schedule };

@@ -1,5 +1,5 @@
 //! Flash attention of many queries with cooperative matrices: 16 or 32 queries per subgroup, tiles of keys staged in
-//! shared memory, online softmax.
+//! shared memory, online softmax. Shapes: queries `[h, s, d]`, keys `[g, t, d]`, values `[g, t, width]`.
 //!
 //! `attention_flash_shared.comp` passes scores through shared memory. Where the fragment layout is known,
 //! `attention_flash_registers.comp` leaves them in registers.
@@ -29,7 +29,7 @@ const QUERIES: u32 = SUBGROUPS * SIDE;
 /// Subgroups per workgroup at 16 queries each; all share the tiles of keys and values.
 const SUBGROUPS: u32 = 8;
 
-/// Invocations per subgroup: two for each of its queries.
+/// Invocations per subgroup: two for each of 16 queries.
 const LANES: u32 = 2 * SIDE;
 
 /// Rows and columns of a cooperative matrix.
@@ -38,10 +38,11 @@ const SIDE: u32 = 16;
 /// Keys per tile.
 const KEYS: u32 = 32;
 
-/// Widest head and value; a subgroup holds its queries and accumulators in registers.
+/// Maximum elements of a query and of a value, because a subgroup keeps queries and accumulators in registers.
 const WIDEST: i64 = 128;
 
-/// Stride between rows of scores, in 16-byte words: 32 f32 scores, and one word of padding against bank conflicts.
+/// Stride between rows of scores in shared memory, in 16-byte words: 32 f32 scores, and one word of padding against
+/// bank conflicts.
 const STRIDE: u32 = KEYS / 4 + 1;
 
 /// Whether `value [heads, rows, width]` is an f16 buffer whose rows are contiguous.
@@ -57,7 +58,7 @@ fn rows_of_f16(body: &Graph, value: Value) -> bool {
     })
 }
 
-/// Tile sizes.
+/// The tile of a workgroup.
 #[derive(Clone, Copy)]
 struct FlashTile {
     /// Subgroups per workgroup.
@@ -69,15 +70,15 @@ struct FlashTile {
 }
 
 impl FlashTile {
-    /// For many workgroups: each fragment loaded from shared memory is multiplied twice, and two workgroups run per
-    /// core. This needs all registers, so it is not used where the softmax weights are two matrices (unrounded
-    /// weights).
+    /// For many workgroups: each key or value fragment loaded from shared memory is used by two blocks of queries, and
+    /// two workgroups run per core. This needs all registers, so it is not used if softmax weights are unrounded, which
+    /// takes two matrices (high and low parts).
     const LARGE: FlashTile = FlashTile { subgroups: 4, blocks: 2, keys: 16 };
 
-    /// Otherwise, and for scores in shared memory: more subgroups for the same queries.
+    /// For few workgroups, and for scores in shared memory: more subgroups for the same queries.
     const SMALL: FlashTile = FlashTile { subgroups: SUBGROUPS, blocks: 1, keys: KEYS };
 
-    /// Large if most cores get two workgroups and weights are rounded, so that they are one matrix.
+    /// Large if most cores get two workgroups and softmax weights are rounded.
     fn of(caps: &DeviceCaps, a: &Attention<'_>) -> FlashTile {
         let workgroups = a.h.max_value().saturating_mul(a.s.max_value()) / i64::from(QUERIES);
         if a.attrs.round_weights && workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps)) {
@@ -87,13 +88,13 @@ impl FlashTile {
         }
     }
 
-    /// Whether a tile of rows of `width` elements divides evenly into 16-byte loads among the lanes.
-    fn fills(self, width: u32) -> bool {
+    /// Whether the 16-byte loads of a tile with rows of `width` elements divide evenly among the invocations.
+    fn divides_into_loads(self, width: u32) -> bool {
         (self.keys * width / 8).is_multiple_of(self.subgroups * LANES)
     }
 
-    /// The holes of the loads of a tile of rows of `width` elements: words in all, of a lane, and of a row; and of a
-    /// lane's load `i`, the row, and the group of eight elements in that row.
+    /// The holes of the loads of a tile with rows of `width` f16 elements. Counts of 16-byte words: `all` of the tile,
+    /// `each` of an invocation, `across` of a row. For load `i` of an invocation: `row`, and the word `part` of that row.
     fn loads(self, width: u32) -> Hole {
         let (lanes, across, all) = (self.subgroups * LANES, width / 8, self.keys * width / 8);
         let [row, part] = match lanes.is_multiple_of(across) {
@@ -103,36 +104,35 @@ impl FlashTile {
         context! { all, each => all.div_ceil(lanes), across, row, part }
     }
 
-    /// Columns of results that are staged in shared memory at once.
-    fn columns(e: u32) -> u32 {
-        [64, 48, 32].into_iter().find(|columns| e.is_multiple_of(*columns)).unwrap_or(SIDE)
+    /// Columns of results that are staged in shared memory at once, a divisor of `width`.
+    fn staged_columns(width: u32) -> u32 {
+        [64, 48, 32].into_iter().find(|columns| width.is_multiple_of(*columns)).unwrap_or(SIDE)
     }
 
-    /// Shared memory in 16-byte words: a tile of keys, and a tile of keys and values.
-    fn tiles(self, d: u32, e: u32) -> [u32; 2] {
-        [self.keys * (d / 8 + 1), self.keys * (d / 8 + 1) + self.keys * (e / 8 + 1)]
+    /// Shared memory in 16-byte words: a tile of keys, and tiles of keys and values together. Rows have `d` and `width`
+    /// f16 elements and one word of padding.
+    fn tiles(self, d: u32, width: u32) -> [u32; 2] {
+        [self.keys * (d / 8 + 1), self.keys * (d / 8 + 1) + self.keys * (width / 8 + 1)]
     }
 
-    /// Shared memory in 16-byte words: the space of one subgroup, and the total. With scores in registers, two tiles
-    /// and the subgroups' queries and results use the same memory. Otherwise, a tile and each subgroup's scores and
+    /// Shared memory in 16-byte words: of one subgroup, and in total. With scores in registers, two tiles of keys and
+    /// values alias the subgroups' queries and results. Otherwise there is one tile, and each subgroup's scores and
     /// rescaling factors.
-    fn words(self, scores: Epilogue, d: u32, e: u32) -> [u32; 2] {
-        let [_, tile] = self.tiles(d, e);
+    fn words(self, scores: Epilogue, d: u32, width: u32) -> [u32; 2] {
+        let [_, tile] = self.tiles(d, width);
         if scores == Epilogue::Registers {
-            let own = SIDE * (d / 8 + 1).max(FlashTile::columns(e) / 4 + 1);
-            return [own, (2 * tile).max(self.subgroups * own)];
+            let per_subgroup = SIDE * (d / 8 + 1).max(FlashTile::staged_columns(width) / 4 + 1);
+            return [per_subgroup, (2 * tile).max(self.subgroups * per_subgroup)];
         }
-        let own = SIDE * STRIDE + 64;
-        [own, tile + self.subgroups * own]
+        let per_subgroup = SIDE * STRIDE + 64;
+        [per_subgroup, tile + self.subgroups * per_subgroup]
     }
-}
 
-impl FlashTile {
     /// The holes that depend on the tile.
     fn holes(self, a: &Attention<'_>, scores: Epilogue) -> Hole {
         let (d, width, window) = (number(a.d), number(a.width), a.attrs.window);
         let ragged = a.t.as_const().is_none_or(|t| t % i64::from(self.keys) != 0);
-        // Loops over tiles, and whether each masks keys.
+        // Loops over tiles of keys, one after the other, and whether each masks keys.
         let phases: &[bool] = match (window.is_some(), a.attrs.causal || ragged) {
             (true, _) => &[true],
             (false, true) => &[false, true],
@@ -142,21 +142,21 @@ impl FlashTile {
         // A scale of ordinary magnitude is folded into the exponent.
         let plain = a.attrs.softcap.is_none() && a.bias.is_none() && (1e-6..1e6).contains(&scale);
         let to_exponent = if plain { scale * LOG2_E } else { LOG2_E };
-        let ([values0, tile], [own, words]) = (self.tiles(d, width), self.words(scores, d, width));
+        let ([values0, tile], [per_subgroup, words]) = (self.tiles(d, width), self.words(scores, d, width));
         context! {
             subgroups => self.subgroups, blocks => self.blocks, keys => self.keys, phases => phases.to_vec(), tile,
-            own, words, values0,
-            // Whether a lane's loads may go past the last key.
-            clamped => ragged || window.is_some() || !self.fills(d) || !self.fills(width),
+            per_subgroup, words, values0,
+            // Whether loads are clamped to the last key.
+            clamped => ragged || window.is_some() || !self.divides_into_loads(d) || !self.divides_into_loads(width),
             rounds => a.attrs.round_weights, plain, to_exponent => Glsl::Float.literal(to_exponent),
-            head_room => Glsl::Float.literal(6.0 / to_exponent), columns => FlashTile::columns(width),
+            head_room => Glsl::Float.literal(6.0 / to_exponent), columns => FlashTile::staged_columns(width),
             stride => STRIDE,
         }
     }
 }
 
 /// Whether this kernel supports an attention.
-pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
+pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let Ok(a) = Attention::of(e, form) else { return false };
     let side = i64::from(SIDE);
     let width = |dim: &Dim| dim.as_const().filter(|d| *d > 0 && d % side == 0 && *d <= WIDEST);
@@ -175,9 +175,9 @@ pub(crate) fn fits(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && [a.q, a.k, a.v].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
-/// The tuning candidates, the cost model's default first: scores in registers where the fragment layout is known.
-/// Scores in shared memory remain a candidate there. The other kernel needs all registers, so its speed depends on the
-/// driver.
+/// The tuning candidates, the cost model's default first. If the fragment layout is known, the default keeps scores in
+/// registers. Scores in shared memory remain a candidate, because the default needs all registers and its speed depends
+/// on the driver.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let Ok(a) = Attention::of(e, form) else { return vec![] };
     let schedule = |epilogue, FlashTile { subgroups, keys, .. }| Schedule {
@@ -195,13 +195,14 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     }
 }
 
+/// Generates the kernel for one of [`schedules`].
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &AttentionForm,
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let mut a = Attention::of(&e, form)?;
-    // No sequence has more keys than this.
+    // A wider window masks nothing, and could overflow 32 bits.
     a.attrs.window = a.attrs.window.map(|w| w.min(1 << 30));
     let registers = schedule.epilogue == Epilogue::Registers;
     let (tile, score) = match registers {
@@ -212,7 +213,7 @@ pub(crate) fn kernel(
     let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
     let results = vector_group::Results { shape: &e.body.node(form.node).types[0].shape, outputs: &outputs };
     let size = results.size(e.body);
-    let statements = statements(&mut e, &a, tile, registers.then_some(&results))?;
+    let statements = loads_and_stores(&mut e, &a, tile, registers.then_some(&results))?;
     if !registers {
         // The template itself calls it.
         e.uses().add(lib::MAX_OF);
@@ -225,9 +226,9 @@ pub(crate) fn kernel(
     finish(e, schedule, template, grid, String::new(), holes)
 }
 
-/// The holes of loads and stores. Queries, keys and values are loaded eight elements of a row at a time,
-/// inside the loop over rows. `results` are stored in groups, or else one element at a time.
-fn statements(
+/// The holes of loads and stores. Queries, keys and values are loaded eight elements at a time. `results` are stored in
+/// groups; without them, one element at a time.
+fn loads_and_stores(
     e: &mut Emitter<'_>,
     a: &Attention<'_>,
     tile: FlashTile,
@@ -253,7 +254,7 @@ fn statements(
     })?;
     let [q_lines, k_lines, t_lines, v_lines, store] =
         [q_lines, k_lines, t_lines, v_lines, store].map(|lines| lines.join("\n"));
-    // What is staged in shared memory.
+    // The tiles staged in shared memory.
     let (d, width) = (number(a.d), number(a.width));
     let staged = [
         context! { name => "keys", at => 0, lines => k_lines, load => k, ..tile.loads(d) },

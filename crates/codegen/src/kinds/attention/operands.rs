@@ -5,7 +5,7 @@ use tallow_ir::form::{AttentionForm, output_root};
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::{Attention as Attributes, DType, DeviceCaps, Dim, ElementwiseOp, NodeId, Op, Value};
 
-use crate::assemble::whole;
+use crate::assemble::check_grid;
 use crate::blocks::operand::{self, WIDE};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
@@ -68,7 +68,7 @@ impl<'a> Attention<'a> {
     pub fn grid(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
         let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
         let grid = [count(0, self.s, queries), count(1, self.h, 1), Count::constant(1)];
-        whole("attention", &grid)?;
+        check_grid("attention", &grid)?;
         Ok(grid)
     }
 

@@ -34,12 +34,12 @@ fn load(
     size: u32,
     cached: Option<&RowLoop>,
 ) -> Result<(String, String), CodegenError> {
-    if let Some(walk) = cached {
-        return walk.in_groups(e, |e| {
+    if let Some(row_loop) = cached {
+        return row_loop.in_groups(e, |e| {
             let ((_, lines), row) = e.scope(|e| {
-                walk.step(e, |e| {
-                    walk.each_of_group(e, |e| {
-                        let at = left_at(e, mv.form, &mv.batch, &walk.row, &walk.i);
+                row_loop.step(e, |e| {
+                    row_loop.each_of_group(e, |e| {
+                        let at = left_at(e, mv.form, &mv.batch, &row_loop.row, &row_loop.i);
                         let x = e.value(lhs, &at)?;
                         e.line(format!("x[j] = {};", x.text));
                         Ok(())
@@ -68,23 +68,23 @@ fn load(
 }
 
 /// Adjacent activations that an invocation quantizes at a time: four if that covers all rows in one pass, else eight.
-pub(crate) fn run(source: Source, form: &ContractionForm, workgroup: u32) -> u32 {
+pub(crate) fn group_size(source: Source, form: &ContractionForm, workgroup: u32) -> u32 {
     let blocks = form.m.max_value().saturating_mul(form.k.max_value()) / dot::BLOCK;
     let few = blocks * i64::from(dot::LANES) <= i64::from(workgroup);
     if source.is_packed() && !few { 2 * QUAD } else { QUAD }
 }
 
-/// Generates the staging of a matvec's activations. `spends` says that the kernel may use more registers.
+/// Generates the staging of a matvec's activations. `more_registers` says that the kernel may use more registers.
 pub(crate) fn stage(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     cached: Option<&RowLoop>,
-    spends: bool,
+    more_registers: bool,
 ) -> Result<Staging, CodegenError> {
     match mv.source {
         Source::Memory => Ok(Staging::default()),
         Source::Floats => stage_floats(e, mv, cached),
-        Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (cached, spends)),
+        Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (cached, more_registers)),
         Source::Blocks(param) => {
             let b = operand::activations(e, param);
             let declarations = render("matvec_dot4.glsl", context! { b })?;
@@ -105,7 +105,7 @@ fn stage_floats(
         "// The activations: [row][eight elements]. The lower halves of all eights come first, then the upper.\n\
          shared vec4 xs[{vectors}];\n"
     );
-    let steps = cached.and_then(|walk| walk.steps).unwrap_or(0);
+    let steps = cached.and_then(|row_loop| row_loop.steps).unwrap_or(0);
     let holes = context! { steps, items, m => mv.m, workgroup => mv.workgroup, row, group };
     Ok(Staging { declarations, lines: render("matvec_stage_f32.glsl", holes)?, bytes: 16 * vectors })
 }
@@ -114,22 +114,25 @@ fn stage_bytes(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     lhs: Value,
-    (cached, spends): (Option<&RowLoop>, bool),
+    (cached, more_registers): (Option<&RowLoop>, bool),
 ) -> Result<Staging, CodegenError> {
-    let calls: &[Function] =
-        if spends { &[lib::LOW_BYTE, lib::ROUND_F16] } else { &[lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16] };
+    let calls: &[Function] = if more_registers {
+        &[lib::LOW_BYTE, lib::ROUND_F16]
+    } else {
+        &[lib::IS_NAN, lib::BYTE_OF, lib::ROUND_F16]
+    };
     calls.iter().for_each(|function| e.uses().add(*function));
-    let run = run(mv.source, mv.form, mv.workgroup);
-    let (row, group) = load(e, mv, lhs, run, cached)?;
-    let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / run);
+    let size = group_size(mv.source, mv.form, mv.workgroup);
+    let (row, group) = load(e, mv, lhs, size, cached)?;
+    let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / size);
     let upper = dot::upper(mv.m.into(), blocks.into());
-    let runs = mv.m * blocks * lanes;
+    let group_count = mv.m * blocks * lanes;
     let declarations = render("matvec_dot4.glsl", context! { upper, blocks => mv.m * blocks, b => () })?;
     let lines = render(
         "matvec_stage_i8.glsl",
         context! {
-            row, group, runs, upper, spends, elements => run, words => run / 4, lanes,
-            of_row => blocks * lanes, cached => cached.is_some(), rounds => runs.div_ceil(mv.workgroup),
+            row, group, group_count, upper, more_registers, elements => size, words => size / 4, lanes,
+            of_row => blocks * lanes, cached => cached.is_some(), rounds => group_count.div_ceil(mv.workgroup),
             workgroup => mv.workgroup, masks => masks(lanes), sum_masks => masks(lanes / 2),
         },
     )?;

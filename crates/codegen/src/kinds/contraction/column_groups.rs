@@ -8,7 +8,7 @@ use tallow_ir::{Dim, NodeId, Shape};
 use super::plan::Matvec;
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::reduction;
-use crate::blocks::row_loop::{RowLoop, Share};
+use crate::blocks::row_loop::{ReduceScope, RowLoop};
 use crate::emit::{Anchor, Emitter, Place};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -82,8 +82,8 @@ pub(crate) fn lines(
     let side_by_side = tile / runs.columns;
     let by_subgroups = e.caps.has_fixed_subgroup_size()
         && mv.workgroup.is_multiple_of(e.caps.scheduled_subgroup_size())
-        && runs.reduces.iter().all(|(id, _)| reduction::by_subgroup(e, *id));
-    let share = if by_subgroups { Share::Subgroup } else { Share::Alone };
+        && runs.reduces.iter().all(|(id, _)| reduction::has_subgroup_op(e, *id));
+    let scope = if by_subgroups { ReduceScope::Subgroup } else { ReduceScope::Invocation };
     let rows = mv.m * side_by_side;
     let at = if rows == 1 { "0u" } else { "r" };
     let store = |e: &mut Emitter<'_>| {
@@ -98,8 +98,8 @@ pub(crate) fn lines(
     let lines = e.scoped_lines(|e| {
         let (row, run) = (e.atom(&form.m, "m"), e.atom(&count, "run"));
         let row = e.atoms.flatten(&[mv.batch.clone(), row, run], &all);
-        let walk = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), share);
-        reduction::emit_walk(e, used, &runs.reduces, &walk)?;
+        let row_loop = RowLoop::each(e, &row, &Dim::constant(runs.columns.into()), scope);
+        reduction::emit_loop(e, used, &runs.reduces, &row_loop)?;
         if by_subgroups { e.block("if (gl_SubgroupInvocationID == 0u)", store) } else { store(e) }
     })?;
     let lines = lines.join("\n");

@@ -6,7 +6,7 @@ use crate::error::CodegenError;
 use crate::lines::block;
 use crate::template::render;
 
-/// How the columns of a tile and the K axis are divided among the invocations of a workgroup.
+/// The invocations that reduce one column together.
 pub(crate) enum Team {
     /// Each subgroup of `size` invocations reduces one column at a time, or one of `slices` K slices of it. A workgroup
     /// has `subgroups`.
@@ -19,24 +19,25 @@ pub(crate) enum Team {
 /// Limits for unrolling a column loop.
 #[derive(Clone, Copy)]
 pub(crate) struct Unroll {
-    /// Maximum number of columns that are computed together, in registers.
+    /// Maximum number of columns that are accumulated at once, in registers.
     pub at_once: u32,
     /// Maximum prefetch distance of the weights, in columns; 0 if they are loaded where they are used.
     pub depth: u32,
-    /// Maximum number of passes to unroll if they cannot be computed together. Unrolled passes have separate registers
-    /// for the next column's weights.
+    /// Maximum number of passes to unroll if columns are accumulated one at a time. Unrolled passes have separate
+    /// registers for the next column's weights.
     pub passes: u32,
 }
 
-/// The loop of a [`Team`] over its columns in one segment. It computes `at_once` columns at a time while it steps along
-/// K, so that each read of activations serves all of them.
+/// The loop of a [`Team`] over its columns in one segment. It accumulates `at_once` columns while it steps along K, so
+/// that each read of activations serves all of them.
 pub(crate) struct ColumnLoop {
     /// Columns of the tile.
     pub tile: u32,
     /// Contiguous elements of K that an invocation multiplies at a time: an item.
     pub elements: u32,
+    /// Columns that a team accumulates at once.
     pub at_once: u32,
-    /// Passes over the tile, of one column each, and whether they are unrolled.
+    /// Columns per team: a pass computes one column of each team. Whether passes are unrolled.
     passes: u32,
     unrolled: bool,
     /// Steps of an invocation along K; 0 if a workgroup strides over it.
@@ -44,11 +45,11 @@ pub(crate) struct ColumnLoop {
     /// Prefetch distance of the weights, in columns; in steps if there is one column.
     pub depth: u32,
     /// Register buffers for prefetched weights. One more than `depth` if the next loads are issued before the current
-    /// weights are unpacked. Then no loop iteration ends with a wait for one of these registers.
+    /// weights are unpacked, so that no iteration ends with a wait for one of these registers.
     pub slots: u32,
-    /// Items per row, and whether the steps cover them exactly.
+    /// Items per row of K, and whether the steps cover them exactly.
     pub items: u32,
-    pub whole: bool,
+    pub is_exact: bool,
     team: Team,
 }
 
@@ -61,7 +62,7 @@ impl ColumnLoop {
             Team::Workgroup { size, .. } => (1, size),
         };
         let (steps, passes) = (items.div_ceil(invocations), tile.div_ceil(lanes));
-        // The number that leaves the fewest unused passes; the largest of equals.
+        // The number of columns that leaves the fewest idle passes; of equals, the largest.
         let fewest = |t: &u32| (passes.next_multiple_of(*t), u32::MAX - t);
         let at_once = (1..=unroll.at_once.clamp(1, passes)).min_by_key(fewest).unwrap_or(1);
         let unrolled = at_once == 1 && steps == 1 && (2..=unroll.passes).contains(&passes);
@@ -75,7 +76,7 @@ impl ColumnLoop {
             depth: 0,
             slots: 0,
             items,
-            whole: items == steps * invocations,
+            is_exact: items == steps * invocations,
             team,
         };
         (nest.depth, nest.slots) = nest.prefetch(unroll.depth);
@@ -85,11 +86,11 @@ impl ColumnLoop {
     /// The prefetch distance, at most `most`, and the number of register buffers. Both divide what they index, so that
     /// indices into the buffers are constants.
     fn prefetch(&self, most: u32) -> (u32, u32) {
-        let (at_once, once) = (self.at_once, self.once());
+        let (at_once, once) = (self.at_once, self.all_at_once());
         if most == 0 {
             return (0, 0);
         }
-        if self.along() {
+        if self.prefetches_steps() {
             let depth = (1..=most).rev().find(|depth| self.steps.is_multiple_of(*depth)).unwrap_or(1);
             return (depth, depth);
         }
@@ -105,13 +106,13 @@ impl ColumnLoop {
         }
     }
 
-    /// Whether all columns are computed together.
-    pub fn once(&self) -> bool {
+    /// Whether a team accumulates all of its columns at once.
+    pub fn all_at_once(&self) -> bool {
         self.at_once == self.passes
     }
 
-    /// Whether a subgroup has one column in several steps. It then prefetches and unrolls steps instead of columns.
-    pub fn along(&self) -> bool {
+    /// Whether a team has one column and several steps. It then prefetches and unrolls steps instead of columns.
+    pub fn prefetches_steps(&self) -> bool {
         self.passes == 1 && self.steps > 1
     }
 
@@ -149,17 +150,17 @@ impl ColumnLoop {
 
     /// The item, clamped to the last of the row.
     pub fn clamped(&self) -> String {
-        if self.whole { "item".into() } else { format!("min(item, {}u)", self.items - 1) }
+        if self.is_exact { "item".into() } else { format!("min(item, {}u)", self.items - 1) }
     }
 
     /// Lines that multiply, guarded if the last step has invocations without an item.
     pub fn within_row(&self, lines: Vec<String>) -> Vec<String> {
-        if self.whole { lines } else { block(&format!("if (item < {}u)", self.items), lines) }
+        if self.is_exact { lines } else { block(&format!("if (item < {}u)", self.items), lines) }
     }
 
-    /// The index of the current column among those computed together; `None` if there is one.
+    /// The loop variable over the columns that are accumulated at once; `None` if there is one column.
     fn index(&self) -> Option<&'static str> {
-        match (self.at_once, self.once()) {
+        match (self.at_once, self.all_at_once()) {
             (1, _) => None,
             (_, true) => Some("pass"),
             (_, false) => Some("u"),
@@ -181,9 +182,9 @@ impl ColumnLoop {
         }
     }
 
-    /// The register buffer of the current weights: a variable that counts columns or steps.
+    /// The variable that numbers the register buffer of the current weights: it counts columns or steps.
     pub fn counter(&self) -> &'static str {
-        match (self.along(), self.once() || self.unrolled) {
+        match (self.prefetches_steps(), self.all_at_once() || self.unrolled) {
             (true, _) => "s",
             (_, true) => "pass",
             (_, false) => "u",
@@ -191,14 +192,14 @@ impl ColumnLoop {
     }
 
     /// The pass `ahead` and the step `then` of the weights to prefetch, `depth` columns (or steps) ahead: the lines that
-    /// compute what differs from the current ones, and the test that it exists. `None` if there are no others.
+    /// compute what differs from the current ones, and the condition that they exist. `None` if there are no others.
     pub fn next_weights(&self) -> Option<(Vec<String>, String)> {
         let (depth, at_once, steps) = (self.depth, self.at_once, self.steps);
-        if self.along() {
+        if self.prefetches_steps() {
             return Some((vec![format!("const uint then = along + {depth}u;")], format!("then < {steps}u")));
         }
         let passes = || "ahead < passes".to_string();
-        Some(match (steps, at_once, self.once()) {
+        Some(match (steps, at_once, self.all_at_once()) {
             (1, 1, true) => return None,
             (1, _, once) => {
                 let guard = if once { format!("ahead < {at_once}u") } else { passes() };
@@ -229,8 +230,8 @@ impl ColumnLoop {
         };
         let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
         let own = context! {
-            item => self.item("along"), column => self.column("pass"), along => self.along(),
-            once => self.once(), u => self.index(), tile => self.tile,
+            item => self.item("along"), column => self.column("pass"), prefetches_steps => self.prefetches_steps(),
+            all_at_once => self.all_at_once(), u => self.index(), tile => self.tile,
             elements => self.elements, at_once => self.at_once, passes => self.passes, unrolled => self.unrolled,
             steps => self.steps, depth => self.depth, accs, slices, end, stride,
             inside => if even { String::new() } else { format!(" && c < {}u", self.tile) },

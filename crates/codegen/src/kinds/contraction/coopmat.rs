@@ -74,7 +74,7 @@ fn sides(caps: &DeviceCaps) -> [u32; 2] {
 }
 
 /// Whether this kind supports the contraction.
-pub(crate) fn fits(e: &Emitter<'_>, form: &ContractionForm) -> bool {
+pub(crate) fn supports(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
 }
 

@@ -8,7 +8,7 @@ use super::column_groups;
 use super::epilogue_prefetch::EpiloguePrefetch;
 use super::plan::Matvec;
 use super::store::stores;
-use crate::blocks::reduce_functions::Used;
+use crate::blocks::reduce_functions::{Accumulator, Used};
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{quantize_results, reduction};
 use crate::emit::{Anchor, Emitter};
@@ -24,8 +24,8 @@ pub(crate) fn slice_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32
 /// Prologue reductions that only the epilogue reads. Each invocation holds a partial; the partials are combined after
 /// the products.
 pub(crate) struct Deferred<'a> {
-    pub own: reduction::Own,
-    pub walk: &'a RowLoop,
+    pub accumulators: Vec<Accumulator>,
+    pub row_loop: &'a RowLoop,
 }
 
 /// Generates the code after a segment's products: partials, column-group reductions, the epilogue of each column and
@@ -44,8 +44,8 @@ pub(crate) fn emit(
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
     let ((reduce, store, blocks), deferred) = e.scope(|e| {
-        if let Some(deferred) = deferred {
-            deferred.walk.in_groups(e, |e| reduction::finish(e, used, &deferred.own, deferred.walk))?;
+        if let Some(Deferred { accumulators, row_loop }) = deferred {
+            row_loop.in_groups(e, |e| reduction::finish(e, used, accumulators, row_loop))?;
         }
         let depth = e.depth() + 1;
         for (i, id) in segment.anchors.iter().enumerate() {

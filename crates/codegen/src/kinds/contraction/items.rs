@@ -23,13 +23,13 @@ struct Set {
 }
 
 /// The sets of blocks that an item needs: adjacent blocks, and blocks two apart.
-fn sets(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) -> Vec<Set> {
+fn sets(mv: &Matvec<'_>, column_loop: &ColumnLoop, parts: &[Part]) -> Vec<Set> {
     let row = if mv.m == 1 { String::new() } else { format!("m * {}u + ", mv.k / dot::BLOCK as u32) };
-    let item = walk.clamped();
+    let item = column_loop.clamped();
     let quarters = |part: &Part| part.packing == Packing::Quarters;
     let mut sets = vec![];
     if !parts.iter().all(quarters) {
-        sets.push(match walk.elements {
+        sets.push(match column_loop.elements {
             32 => Set { name: "", first: format!("{row}{item}"), stride: 0 },
             _ => Set { name: "", first: format!("{row}{item} * 2u"), stride: 1 },
         });
@@ -42,10 +42,10 @@ fn sets(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) -> Vec<Set> {
 }
 
 /// Lines that read the blocks of an item from shared memory, or from memory with the function `activations`.
-pub(crate) fn read_blocks(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) -> Vec<String> {
+pub(crate) fn read_blocks(mv: &Matvec<'_>, column_loop: &ColumnLoop, parts: &[Part]) -> Vec<String> {
     let upper = dot::upper(mv.m.into(), (mv.k / dot::BLOCK as u32).into());
     let mut lines = vec![];
-    for Set { name: s, first, stride } in sets(mv, walk, parts) {
+    for Set { name: s, first, stride } in sets(mv, column_loop, parts) {
         lines.push(format!("const uint at{s} = {first};"));
         match (mv.source, stride) {
             (Source::Blocks(_), 0) => lines.extend([
@@ -82,14 +82,16 @@ pub(crate) fn read_blocks(mv: &Matvec<'_>, walk: &ColumnLoop, parts: &[Part]) ->
 
 /// Whether an invocation multiplies the same blocks for all columns of all segments.
 pub(crate) fn are_shared(mv: &Matvec<'_>, loops: &[(ColumnLoop, Vec<Part>)]) -> bool {
-    let blocks = |(walk, parts): &(ColumnLoop, Vec<Part>)| (walk.item(""), read_blocks(mv, walk, parts));
-    loops.iter().all(|(walk, _)| walk.steps == 1)
+    let blocks = |(column_loop, parts): &(ColumnLoop, Vec<Part>)| {
+        (column_loop.item(""), read_blocks(mv, column_loop, parts))
+    };
+    loops.iter().all(|(column_loop, _)| column_loop.steps == 1)
         && loops.windows(2).all(|pair| blocks(&pair[0]) == blocks(&pair[1]))
 }
 
 /// Lines that read an item of a row in shared memory as two vectors of four floats.
-pub(crate) fn read_floats(mv: &Matvec<'_>, walk: &ColumnLoop) -> String {
-    let (at, items, m) = (walk.clamped(), walk.items, mv.m);
+pub(crate) fn read_floats(mv: &Matvec<'_>, column_loop: &ColumnLoop) -> String {
+    let (at, items, m) = (column_loop.clamped(), column_loop.items, mv.m);
     match m {
         1 => format!("const vec4 lo = xs[{at}], hi = xs[{items}u + {at}];"),
         _ => format!("const vec4 lo = xs[m * {items}u + {at}], hi = xs[(m + {m}u) * {items}u + {at}];"),

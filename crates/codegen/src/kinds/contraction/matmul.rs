@@ -13,7 +13,7 @@ use super::k_tile::{self, KTile, Layout};
 use super::operands::{left_at, right_at};
 use super::split_k::SplitK;
 use super::tile_code::{Accumulators, Matmul, TileCode, columns};
-use crate::assemble::{finish, whole};
+use crate::assemble::{check_grid, finish};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
@@ -51,7 +51,7 @@ pub(crate) fn kernel(
         None => Count { value: form.batch.numel(), per: 1, limit: limits[2] },
     };
     let grid = [x, y, z];
-    whole("matmul", &grid)?;
+    check_grid("matmul", &grid)?;
     let ranges = ranges(&mut e, form, &widths);
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let mm = Matmul { form, batch, buffers, schedule, columns, m, k };

@@ -15,7 +15,7 @@ use super::grid::{columns_grid, segment_groups};
 use super::operands::{is_multiple, left_at, right_at};
 use super::store::stores;
 use super::tile_code::Matmul;
-use crate::assemble::{TENSORS, finish, floor_pow2, whole};
+use crate::assemble::{TENSORS, check_grid, finish, floor_pow2};
 use crate::blocks::coopmat::matrix_extensions;
 use crate::blocks::operand;
 use crate::emit::{Anchor, Emitter};
@@ -83,7 +83,7 @@ pub(crate) fn kernel(
         columns_grid(form, &tiles, e.caps.max_workgroup_count[1]),
         Count::along(e.caps, 2, form.batch.numel(), 1),
     ];
-    whole("matmul", &grid)?;
+    check_grid("matmul", &grid)?;
     let (mut segments, mut computed) = (vec![], false);
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let mm = Matmul { form, batch, buffers, schedule, columns: tiles, m, k };

@@ -1,5 +1,5 @@
-//! Matvec: few rows of activations times weights. A workgroup computes a tile of columns. One generator covers all
-//! [sources](Source) of activations and all kinds of weights; the parts that vary have their own modules.
+//! Matvec: `[batch, m, k] x [batch, k, n]` with few rows `m`. A workgroup computes a tile of columns `n`. One generator
+//! covers all [sources](Source) of activations and all formats of weights; the parts that vary have their own modules.
 
 use minijinja::{Value as Hole, context};
 use tallow_ir::form::{ContractionForm, passes, spare_bytes};
@@ -14,10 +14,10 @@ use super::items::{self, read_blocks};
 use super::operands::accumulator;
 use super::parts::{Part, parts};
 use super::plan::{Matvec, Source};
-use super::prologue::{keep, prologue};
+use super::prologue::{cache_row, prologue};
 use super::schedules_staged::{self, Products};
 use super::{column_groups, prefetch, schedules_memory, weights};
-use crate::assemble::{finish, whole};
+use crate::assemble::{check_grid, finish};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
 use crate::blocks::{operand, quantize_results, reduction};
@@ -28,7 +28,7 @@ use crate::instruction::Instruction;
 use crate::kernel::{Count, Kernel};
 use crate::schedule::Schedule;
 
-/// Where a contraction's kernel reads its activations.
+/// Where the products read the activations.
 fn source(e: &Emitter<'_>, form: &ContractionForm) -> Source {
     if let Some(id) = dot::quantize_node(e.body, form.lhs) {
         return Source::Bytes(e.body.node(id).operands[0]);
@@ -62,8 +62,8 @@ fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let m = m as u32;
     let Some(schedule) = schedules_staged::first(e, form, FLOATS) else { return false };
     let tiles = widened(e, form, schedule.tile.n);
-    // Bytes of shared memory per invocation that the reductions use: 4 for f32, and 12 for each reduction of another
-    // type (up to 8 for the value and 4 for an index).
+    // Shared memory of the reductions, in bytes per invocation: 4 for f32, and 12 for each reduction of another type
+    // (up to 8 for the value, 4 for an index).
     let other = |id| Glsl::of(e.body.node(id).types[0].dtype, e.caps) != Some(Glsl::Float);
     let scratch = 4 + 12 * form.prologue.iter().filter(|(id, _)| other(*id)).count() as u32;
     let waiting: u32 = quantize_results::waiting(e, form, m, &tiles).iter().sum();
@@ -72,7 +72,7 @@ fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     4 * floats + reduced + schedule.workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
-/// How floats are multiplied in shared memory: vectors of eight.
+/// How activations staged as floats are multiplied: in vectors of eight.
 const FLOATS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE, prefetch: 0 };
 
 /// The candidate schedules, the cost model's default first.
@@ -81,7 +81,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
         Source::Memory => schedules_memory::schedules(e, form),
         Source::Floats => schedules_staged::schedules(e, form, FLOATS),
         Source::Bytes(_) | Source::Blocks(_) => {
-            // Taken from the segment with the most columns.
+            // The segment with the most columns decides.
             let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
             let elements = widest.map_or(dot::BLOCK as u32, |s| weights::elements(e, s));
             let (instruction, prefetch) = (Instruction::Dot4, prefetch::columns(elements));
@@ -96,12 +96,12 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 
 impl<'f> Matvec<'f> {
     fn new(e: &mut Emitter<'_>, form: &'f ContractionForm, schedule: Schedule) -> Result<Self, CodegenError> {
-        let refused = || CodegenError::Node(e.body.node_text(form.lhs.node));
+        let unsupported = || CodegenError::Node(e.body.node_text(form.lhs.node));
         let source = source(e, form);
         if source.is_packed() && !dot::supported(e.body, form, e.caps) {
-            return Err(refused());
+            return Err(unsupported());
         }
-        let m = form.m.as_const().and_then(|m| u32::try_from(m).ok()).ok_or_else(refused)?;
+        let m = form.m.as_const().and_then(|m| u32::try_from(m).ok()).ok_or_else(unsupported)?;
         let (ty, _) = accumulator(e, form)?;
         let tiles = widened(e, form, schedule.tile.n);
         let batch = e.atom(&form.batch.numel(), if source == Source::Memory { "batch" } else { "0u" });
@@ -122,12 +122,12 @@ impl<'f> Matvec<'f> {
         })
     }
 
-    /// Workgroups: tiles along x, batches along y, and along z if there are more than fit along y.
+    /// The grid: tiles along x, batches along y, and along z if their number exceeds the limit of y.
     fn grid(&self, e: &Emitter<'_>) -> Result<[Count; 3], CodegenError> {
         let limits = e.caps.max_workgroup_count;
         let batches = |axis, per| Count::along(e.caps, axis, self.form.batch.numel(), per);
         let grid = [columns_grid(self.form, &self.tiles, limits[0]), batches(1, 1), batches(2, limits[1])];
-        whole("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
+        check_grid("matvec", &[grid[0].clone(), grid[2].clone(), Count::constant(1)])?;
         Ok(grid)
     }
 
@@ -141,7 +141,7 @@ impl<'f> Matvec<'f> {
                 Source::Floats => FLOATS.elements as u32,
                 Source::Bytes(_) | Source::Blocks(_) => weights::elements(e, segment),
             };
-            let walk = if self.source == Source::Memory {
+            let column_loop = if self.source == Source::Memory {
                 let at_once = schedules_memory::columns_at_once(e, self.form, segment, (self.m, tile));
                 let team = Team::Workgroup { size: self.workgroup, end: e.dim(&self.form.k) };
                 ColumnLoop::new(team, (tile, 0), elements, Unroll { at_once, depth: 0, passes: 0 })
@@ -149,16 +149,16 @@ impl<'f> Matvec<'f> {
                 let team = Team::Subgroup { size, slices: self.slices, subgroups: self.workgroup / size };
                 ColumnLoop::new(team, (tile, self.k), elements, weights::unroll(e, self, segment))
             };
-            let parts = parts(e, self.source, segment, &walk)?;
-            loops.push((walk, parts));
+            let parts = parts(e, self.source, segment, &column_loop)?;
+            loops.push((column_loop, parts));
         }
         Ok(loops)
     }
 
-    /// Divides K among subgroups whose invocations read activations from memory. Their partials are stored for the
-    /// epilogue to combine if shared memory has room. The workgroup then synchronizes once per tile, not once per
-    /// column.
-    fn divide(&mut self, e: &Emitter<'_>, others: u32, used: &Used) {
+    /// Gives each subgroup a K slice, for activations in memory. The partials stay in shared memory, if it has room,
+    /// until the epilogue combines them. The workgroup then synchronizes once per tile, not once per column. `others` is
+    /// the shared memory of everything else, in bytes.
+    fn split_k(&mut self, e: &Emitter<'_>, others: u32, used: &Used) {
         let size = e.caps.scheduled_subgroup_size();
         let fixed = e.caps.has_fixed_subgroup_size() && size.is_power_of_two();
         let subgroups = self.workgroup / size;
@@ -170,8 +170,8 @@ impl<'f> Matvec<'f> {
         }
     }
 
-    /// How the accumulators are summed: the line that reduces the variable `sum` over the team, the test for the
-    /// invocation that stores it, and the offset of the K slice in the shared tile.
+    /// How the accumulators of the invocations that share a column are summed: the line that reduces the variable `sum`
+    /// over the team, the condition of the invocation that stores it, and the offset of the K slice in the shared tile.
     fn reduce(&self, e: &mut Emitter<'_>, used: &mut Used) -> Result<Hole, CodegenError> {
         let size = e.caps.scheduled_subgroup_size();
         let floats = self.slice_floats;
@@ -207,32 +207,32 @@ pub(crate) fn kernel(
     let mut used = Used::default();
     let mut mv = Matvec::new(&mut e, form, schedule)?;
     let grid = mv.grid(&e)?;
-    let run = activations::run(mv.source, form, mv.workgroup);
-    let cached = keep(&mut e, &mv, run)?;
+    let group = activations::group_size(mv.source, form, mv.workgroup);
+    let cached = cache_row(&mut e, &mv, group)?;
     let prefetched = if mv.source.is_packed() { epilogue_prefetch::issue(&mut e, &mv)? } else { None };
     let ranges = ranges(&mut e, form, &mv.tiles);
     let loops = mv.loops(&mut e)?;
     weights::issue_first(&mut e, &mv, &loops, &ranges)?;
-    let deferred = prologue_or_defer(&mut e, &mut used, &mv, (run, cached.as_ref()))?;
-    // With an epilogue prefetch, an invocation uses more than 32 registers, so that only one workgroup of 1024 fits on
-    // an SM. More registers then do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no
-    // barrier is between kernels. H200, Q4_0: 4096 x 14336 back to back takes 8.1 us, and 9.4 with more registers; a
-    // greedy step of the 8B shape takes 17 us less with them. The quantized bytes are the same either way.
-    let spends = prefetched.is_some() && (mv.m * mv.k / run).div_ceil(mv.workgroup) <= 2;
-    let staging = activations::stage(&mut e, &mv, cached.as_ref(), spends)?;
+    let deferred = prologue_or_defer(&mut e, &mut used, &mv, (group, cached.as_ref()))?;
+    // With an epilogue prefetch, an invocation uses more than 32 registers, so only one workgroup of 1024 fits on an SM
+    // and more registers do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no barrier is
+    // between kernels. H200, Q4_0: 4096 x 14336 back to back takes 8.1 us with few registers and 9.4 with more; a greedy
+    // step of the 8B shape is 17 us faster with more. The quantized bytes are the same.
+    let more_registers = prefetched.is_some() && (mv.m * mv.k / group).div_ceil(mv.workgroup) <= 2;
+    let staging = activations::stage(&mut e, &mv, cached.as_ref(), more_registers)?;
     let rounded = quantize_results::waiting(&e, form, mv.m, &mv.tiles);
     let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &mv.tiles)?;
     let others = 4 * rounded.iter().sum::<u32>() + reduced_bytes + staging.bytes;
     if mv.source == Source::Memory {
-        mv.divide(&e, others, &used);
+        mv.split_k(&e, others, &used);
     }
     let mut item = vec![];
     mv.item_first = matches!(mv.source, Source::Blocks(_)) && mv.m == 1 && items::are_shared(&mv, &loops);
     if mv.item_first
-        && let [(walk, parts), ..] = loops.as_slice()
+        && let [(column_loop, parts), ..] = loops.as_slice()
     {
-        item.push(format!("const uint item = {};", walk.item("")));
-        item.extend(read_blocks(&mv, walk, parts));
+        item.push(format!("const uint item = {};", column_loop.item("")));
+        item.extend(read_blocks(&mv, column_loop, parts));
     }
     let mut segments = vec![];
     for (i, (columns, range)) in loops.iter().zip(&ranges).enumerate() {
@@ -272,22 +272,22 @@ pub(crate) fn kernel(
     finish(e, schedule, "matvec.comp", grid, functions.concat(), holes)
 }
 
-/// Emits the prologue. If the products do not depend on it, and it needs one pass over register-cached inputs, only its
-/// partials are computed; the epilogue combines them.
+/// Emits the prologue. If it needs one pass over register-cached inputs and the products do not depend on it, emits only
+/// the accumulation; the epilogue reduces the accumulators.
 fn prologue_or_defer<'k>(
     e: &mut Emitter<'_>,
     used: &mut Used,
     mv: &Matvec<'_>,
-    (run, cached): (u32, Option<&'k RowLoop>),
+    (group, cached): (u32, Option<&'k RowLoop>),
 ) -> Result<Option<Deferred<'k>>, CodegenError> {
     let once = passes(e.body, &mv.form.prologue).into_iter().all(|pass| pass == 1);
     match (mv.source, cached) {
-        (Source::Blocks(_), Some(walk)) if once => {
+        (Source::Blocks(_), Some(row_loop)) if once => {
             let reduces: Vec<_> = mv.form.prologue.iter().collect();
-            let own = walk.in_groups(e, |e| reduction::accumulate(e, &reduces, walk))?;
-            Ok(Some(Deferred { own, walk }))
+            let accumulators = row_loop.in_groups(e, |e| reduction::accumulate(e, &reduces, row_loop))?;
+            Ok(Some(Deferred { accumulators, row_loop }))
         }
-        _ => prologue(e, used, mv, (run, cached)).map(|()| None),
+        _ => prologue(e, used, mv, (group, cached)).map(|()| None),
     }
 }
 
@@ -301,21 +301,21 @@ fn segment(
     prefetched: Option<&EpiloguePrefetch>,
 ) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
-    let (walk, parts) = columns;
+    let (column_loop, parts) = columns;
     let ((columns, epilogue), prelude) = e.scope(|e| {
         let last = e.dim(&(&segment.n - &Dim::one()));
         let (item, column) = match mv.source {
             Source::Memory => (
-                items::read_memory(e, mv, (mv.ty.name(), walk.elements))?,
-                weights::float_column(e, mv, segment, walk)?,
+                items::read_memory(e, mv, (mv.ty.name(), column_loop.elements))?,
+                weights::float_column(e, mv, segment, column_loop)?,
             ),
             Source::Floats => {
-                let k0 = format!("const uint k0 = {} * {}u;", walk.clamped(), walk.elements);
-                let row = (mv.m == 1).then(|| items::read_floats(mv, walk));
-                ([k0].into_iter().chain(row).collect(), weights::float_column(e, mv, segment, walk)?)
+                let k0 = format!("const uint k0 = {} * {}u;", column_loop.clamped(), column_loop.elements);
+                let row = (mv.m == 1).then(|| items::read_floats(mv, column_loop));
+                ([k0].into_iter().chain(row).collect(), weights::float_column(e, mv, segment, column_loop)?)
             }
             Source::Bytes(_) | Source::Blocks(_) => {
-                let item = if mv.m == 1 { read_blocks(mv, walk, parts) } else { vec![] };
+                let item = if mv.m == 1 { read_blocks(mv, column_loop, parts) } else { vec![] };
                 (item, weights::packed_column(e, mv, segment, columns, &last)?)
             }
         };
@@ -323,7 +323,7 @@ fn segment(
             type => mv.ty.name(), zero => mv.ty.int_literal(0), read_item => item.join("\n"), item_known => mv.item_first,
             product => column.join("\n"), last, ..mv.reduce(e, used)?
         };
-        let nest = walk.nest(segment.anchors.len() as u32 * mv.m, holes)?;
+        let nest = column_loop.nest(segment.anchors.len() as u32 * mv.m, holes)?;
         Ok((nest, epilogue::emit(e, used, mv, number, deferred, prefetched)?))
     })?;
     Ok(context! { prelude => prelude.join("\n"), columns, epilogue })

@@ -81,27 +81,27 @@ pub(crate) fn parts(
     e: &Emitter<'_>,
     source: Source,
     segment: &Segment,
-    walk: &ColumnLoop,
+    column_loop: &ColumnLoop,
 ) -> Result<Vec<Part>, CodegenError> {
     let mut parts = vec![];
     if !source.is_packed() {
         return Ok(parts);
     }
-    let item = walk.clamped();
+    let item = column_loop.clamped();
     for (number, anchor) in segment.anchors.iter().enumerate() {
         let refused = || CodegenError::Node(e.body.node_text(*anchor));
         let (_, format) = dot::weights(e.body, *anchor).ok_or_else(refused)?;
         let packing = dot::packing(format).ok_or_else(refused)?;
         let first = match packing {
             Packing::Scale | Packing::Offset | Packing::Halves | Packing::Pairs => {
-                format!("{item} * {}u", walk.elements)
+                format!("{item} * {}u", column_loop.elements)
             }
             Packing::Quarters => format!("{item} / 2u * 128u + {item} % 2u * 32u"),
         };
         let unpacked = packing.elements() as u32;
-        for half in 0..walk.elements / unpacked {
+        for half in 0..column_loop.elements / unpacked {
             let k0 = if half == 0 { first.clone() } else { format!("{first} + {}u", dot::BLOCK) };
-            let half = (walk.elements > unpacked).then_some(half);
+            let half = (column_loop.elements > unpacked).then_some(half);
             let (number, at) = (number as u32, parts.len() as u32);
             parts.push(Part { anchor: *anchor, number, packing, k0, half, at, of: 0 });
         }

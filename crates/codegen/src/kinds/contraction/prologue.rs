@@ -6,7 +6,7 @@ use tallow_ir::index::Index;
 use super::operands::left_at;
 use super::plan::{Matvec, Source};
 use crate::blocks::reduce_functions::Used;
-use crate::blocks::row_loop::{RowLoop, Share};
+use crate::blocks::row_loop::{ReduceScope, RowLoop};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::{Anchor, Emitter};
 use crate::error::CodegenError;
@@ -24,15 +24,15 @@ pub(crate) fn prologue(
     (group, cached): (u32, Option<&RowLoop>),
 ) -> Result<(), CodegenError> {
     let (form, m) = (mv.form, mv.m);
-    let share = Share::Workgroup(mv.workgroup);
+    let scope = ReduceScope::Workgroup(mv.workgroup);
     if form.prologue.is_empty() {
         return Ok(());
     }
-    if let Some(walk) = cached {
-        return walk.in_groups(e, |e| reduction::emit_walk(e, used, &form.prologue, walk));
+    if let Some(row_loop) = cached {
+        return row_loop.in_groups(e, |e| reduction::emit_loop(e, used, &form.prologue, row_loop));
     }
     if m == 1 {
-        return reduction::emit(e, used, &form.prologue, &Index::default(), share, group);
+        return reduction::emit(e, used, &form.prologue, &Index::default(), scope, group);
     }
     let arrays: Vec<String> = form.prologue.iter().map(|_| e.fresh_name("rows")).collect();
     for ((id, _), array) in form.prologue.iter().zip(&arrays) {
@@ -44,7 +44,7 @@ pub(crate) fn prologue(
     }
     e.block(&format!("for (uint m = 0u; m < {m}u; ++m)"), |e| {
         let row = e.atom(&form.m, "m");
-        reduction::emit(e, used, &form.prologue, &row, share, group)?;
+        reduction::emit(e, used, &form.prologue, &row, scope, group)?;
         for ((id, _), array) in form.prologue.iter().zip(&arrays) {
             if let Some(Anchor::Var(v)) = e.anchors.get(id).cloned() {
                 e.line(format!("{array}[m] = {};", v.text));
@@ -64,10 +64,14 @@ pub(crate) fn prologue(
 /// caching both saves 0.5 us.)
 const MAX_CACHED: i64 = 8;
 
-/// Register-caches the row from which the prologue and the staged activations are computed, in groups of `run` elements.
+/// Register-caches the row from which the prologue and the staged activations are computed, in groups of `group`.
 /// These loads are issued before all others, because everything depends on them. Returns the loop over the cached row;
 /// `None` unless there is one row, evenly divided over the workgroup and within the limit.
-pub(crate) fn keep(e: &mut Emitter<'_>, mv: &Matvec<'_>, run: u32) -> Result<Option<RowLoop>, CodegenError> {
+pub(crate) fn cache_row(
+    e: &mut Emitter<'_>,
+    mv: &Matvec<'_>,
+    group: u32,
+) -> Result<Option<RowLoop>, CodegenError> {
     let (form, workgroup) = (mv.form, mv.workgroup);
     let lhs = match mv.source {
         Source::Memory => return Ok(None),
@@ -76,22 +80,22 @@ pub(crate) fn keep(e: &mut Emitter<'_>, mv: &Matvec<'_>, run: u32) -> Result<Opt
         Source::Blocks(_) => None,
     };
     let (Some(1), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return Ok(None) };
-    let whole = k % i64::from(workgroup * run) == 0;
+    let even = k % i64::from(workgroup * group) == 0;
     // The prologue may reduce rows of another length.
     let same = form.prologue.iter().all(|(_, rows)| rows.inner() == form.k);
-    if !(whole && same) || k > MAX_CACHED * i64::from(workgroup) {
+    if !(even && same) || k > MAX_CACHED * i64::from(workgroup) {
         return Ok(None);
     }
-    let (row, groups) = (Index::default(), Dim::constant(k / i64::from(run)));
-    let mut walk = RowLoop::groups(e, &row, &groups, run, Share::Workgroup(workgroup));
+    let (row, groups) = (Index::default(), Dim::constant(k / i64::from(group)));
+    let mut row_loop = RowLoop::groups(e, &row, &groups, group, ReduceScope::Workgroup(workgroup));
     let mut roots = vec![];
     if let Some(lhs) = lhs {
-        roots.push((lhs, left_at(e, form, &mv.batch, &row, &walk.i)));
+        roots.push((lhs, left_at(e, form, &mv.batch, &row, &row_loop.i)));
     }
     for (id, rows) in &form.prologue {
-        roots.push((e.body.node(*id).operands[0], rows.at(&row, &walk.i, &mut e.atoms)));
+        roots.push((e.body.node(*id).operands[0], rows.at(&row, &row_loop.i, &mut e.atoms)));
     }
-    register_cache::keep(e, &mut walk, roots)?;
+    register_cache::load(e, &mut row_loop, roots)?;
     e.group = None;
-    Ok(walk.steps.is_some().then_some(walk))
+    Ok(row_loop.steps.is_some().then_some(row_loop))
 }

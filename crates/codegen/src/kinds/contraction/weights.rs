@@ -78,19 +78,20 @@ pub(crate) fn issue_first(
         return Ok(());
     }
     let (mut lines, mut slots) = (vec![], 0);
-    for (((walk, parts), range), segment) in loops.iter().zip(ranges).zip(&mv.form.segments) {
-        slots = slots.max(walk.slots * parts.len() as u32);
+    for (((column_loop, parts), range), segment) in loops.iter().zip(ranges).zip(&mv.form.segments) {
+        slots = slots.max(column_loop.slots * parts.len() as u32);
         let all = e.scoped_lines(|e| {
             e.line(format!("const uint column0 = {};", range.column0));
             let last = e.dim(&(&segment.n - &Dim::one()));
-            let (counter, item) = if walk.along() { ("along", "along") } else { ("pass", "0u") };
-            let (item, n) = (walk.item(item), walk.column("pass"));
+            let (counter, item) =
+                if column_loop.prefetches_steps() { ("along", "along") } else { ("pass", "0u") };
+            let (item, n) = (column_loop.item(item), column_loop.column("pass"));
             let mut each = vec![format!("const uint item = {item}, n = min(column0 + {n}, {last});")];
             for part in parts {
-                let fetch = fetch(e, mv, part, &part.buffer(counter, walk.slots))?;
+                let fetch = fetch(e, mv, part, &part.buffer(counter, column_loop.slots))?;
                 each.extend(block("", [vec![format!("const uint k0 = {};", part.k0)], fetch].concat()));
             }
-            e.lines(block(&unrolled(counter, walk.depth), each));
+            e.lines(block(&unrolled(counter, column_loop.depth), each));
             Ok(())
         })?;
         lines.extend(block(&format!("if ({})", range.test), all));
@@ -157,22 +158,22 @@ fn unpack(
 fn prefetch_next(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
-    (walk, part): (&ColumnLoop, &Part),
+    (column_loop, part): (&ColumnLoop, &Part),
     last: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    let Some((position, guard)) = walk.next_weights() else { return Ok(vec![]) };
-    let counter = match walk.depth < walk.slots {
-        true => format!("({} + {}u)", walk.counter(), walk.depth),
-        false => walk.counter().into(),
+    let Some((position, guard)) = column_loop.next_weights() else { return Ok(vec![]) };
+    let counter = match column_loop.depth < column_loop.slots {
+        true => format!("({} + {}u)", column_loop.counter(), column_loop.depth),
+        false => column_loop.counter().into(),
     };
     let mut lines = vec![];
-    if walk.steps > 1 {
-        lines.push(format!("const uint item = {}, k0 = {};", walk.item("then"), part.k0));
+    if column_loop.steps > 1 {
+        lines.push(format!("const uint item = {}, k0 = {};", column_loop.item("then"), part.k0));
     }
-    if !walk.along() {
-        lines.push(format!("const uint n = min(column0 + {}, {last});", walk.column("ahead")));
+    if !column_loop.prefetches_steps() {
+        lines.push(format!("const uint n = min(column0 + {}, {last});", column_loop.column("ahead")));
     }
-    lines.extend(fetch(e, mv, part, &part.buffer(&counter, walk.slots))?);
+    lines.extend(fetch(e, mv, part, &part.buffer(&counter, column_loop.slots))?);
     Ok([position, block(&format!("if ({guard})"), lines)].concat())
 }
 
@@ -181,24 +182,25 @@ pub(crate) fn packed_column(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     segment: &Segment,
-    (walk, parts): &(ColumnLoop, Vec<Part>),
+    (column_loop, parts): &(ColumnLoop, Vec<Part>),
     last: &str,
 ) -> Result<Vec<String>, CodegenError> {
     let mixed = parts.iter().any(|part| part.packing != Packing::Quarters);
     let accs = segment.anchors.len() as u32 * mv.m;
     let mut lines = vec![];
     for part in parts {
-        let next = prefetch_next(e, mv, (walk, part), last)?;
-        let unpack = unpack(e, mv, part, &part.buffer(walk.counter(), walk.slots))?;
-        let product = part.product(&walk.acc(accs, mv.m, part.number), mixed);
+        let next = prefetch_next(e, mv, (column_loop, part), last)?;
+        let unpack = unpack(e, mv, part, &part.buffer(column_loop.counter(), column_loop.slots))?;
+        let product = part.product(&column_loop.acc(accs, mv.m, part.number), mixed);
         let products = match mv.m {
             1 => product,
-            m => block(&unrolled("m", m), [read_blocks(mv, walk, parts), product].concat()),
+            m => block(&unrolled("m", m), [read_blocks(mv, column_loop, parts), product].concat()),
         };
-        let loads = if walk.depth < walk.slots { [next, unpack] } else { [unpack, next] }.concat();
+        let loads =
+            if column_loop.depth < column_loop.slots { [next, unpack] } else { [unpack, next] }.concat();
         let k0 = vec![format!("const uint k0 = {};", part.k0)];
         lines.push(format!("// %{} = {}", part.anchor.0, e.body.node_text(part.anchor)));
-        lines.extend(block("", [k0, loads, walk.within_row(products)].concat()));
+        lines.extend(block("", [k0, loads, column_loop.within_row(products)].concat()));
     }
     Ok(lines)
 }
@@ -208,17 +210,17 @@ pub(crate) fn float_column(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     segment: &Segment,
-    walk: &ColumnLoop,
+    column_loop: &ColumnLoop,
 ) -> Result<Vec<String>, CodegenError> {
-    let (ty, m, step) = (mv.ty, mv.m, walk.elements);
+    let (ty, m, step) = (mv.ty, mv.m, column_loop.elements);
     let accs = segment.anchors.len() as u32 * m;
     let mut lines = vec![];
     for (number, id) in segment.anchors.iter().enumerate() {
-        let acc = walk.acc(accs, m, number as u32);
+        let acc = column_loop.acc(accs, m, number as u32);
         let (row, product) = match mv.source {
             Source::Floats => {
                 let dots = "dot(vec4(w[0], w[1], w[2], w[3]), lo) + dot(vec4(w[4], w[5], w[6], w[7]), hi)";
-                (vec![read_floats(mv, walk)], vec![format!("{acc} += {dots};")])
+                (vec![read_floats(mv, column_loop)], vec![format!("{acc} += {dots};")])
             }
             Source::Memory | Source::Bytes(_) | Source::Blocks(_) => {
                 let x = if m == 1 { "x[j]".into() } else { format!("x[m * {step}u + j]") };
@@ -230,7 +232,7 @@ pub(crate) fn float_column(
         let load = right(e, mv.form, *id, &mv.batch, step)?;
         let w = [vec![format!("{} w[{step}];", ty.name())], load].concat();
         lines.push(format!("// %{} = {}", id.0, e.body.node_text(*id)));
-        lines.extend(block("", [w, walk.within_row(products)].concat()));
+        lines.extend(block("", [w, column_loop.within_row(products)].concat()));
     }
     Ok(lines)
 }
