@@ -65,10 +65,26 @@ pub(crate) fn finish(
     let last = e.body.outputs().last().map(|o| e.body.node_text(o.value.node)).unwrap_or_default();
     let name = format!("{} .. {}", schedule, last.split(' ').next().unwrap_or_default());
     let workgroup = [schedule.workgroup, 1, 1];
-    // Whether spirv-opt pays off. H200, with and without it: decode steps of the 8B shape in F16 take 4.05 and 4.21 ms,
-    // attention of 2048 queries 555 and 650 us. Other kinds do not gain. FMA matmuls get slower (f32, 4096^3: 3.30 and
-    // 2.87 ms). A CPU driver takes equally long for either module.
-    let gains = match schedule.algorithm {
+    let optimize = gains_from_spirv_opt(schedule.algorithm) && !e.caps.is_software();
+    Ok(Kernel {
+        name,
+        glsl,
+        bindings: e.bindings,
+        workgroup,
+        grid,
+        scratch: e.scratch,
+        optimize,
+        target,
+        custom: None,
+        schedule,
+    })
+}
+
+/// Whether spirv-opt pays off. H200, with and without it: decode steps of the 8B shape in F16 take 4.05 and 4.21 ms,
+/// attention of 2048 queries 555 and 650 us. Other kinds do not gain. FMA matmuls get slower (f32, 4096^3: 3.30 and
+/// 2.87 ms). A CPU driver takes equally long for either module.
+fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
+    match algorithm {
         Algorithm::Matvec
         | Algorithm::StagedMatvec
         | Algorithm::Attention
@@ -84,20 +100,7 @@ pub(crate) fn finish(
         | Algorithm::Sort
         | Algorithm::Scatter
         | Algorithm::Custom => false,
-    };
-    let optimize = gains && !e.caps.is_software();
-    Ok(Kernel {
-        name,
-        glsl,
-        bindings: e.bindings,
-        workgroup,
-        grid,
-        scratch: e.scratch,
-        optimize,
-        target,
-        custom: None,
-        schedule,
-    })
+    }
 }
 
 /// The `SignedZeroInfNanPreserve` execution modes, which preserve NaN, infinities and signed zeros. Without them a

@@ -211,10 +211,10 @@ impl ColumnLoop {
                     true => ("pass", "pass", "along + 1u", format!("then < {steps}u")),
                     false => ("u", "next_pass + u", "next_along", passes()),
                 };
-                let ahead = format!("here ? pass + {depth}u : {next_pass} + {depth}u - {at_once}u");
+                let pass = format!("here ? pass + {depth}u : {next_pass} + {depth}u - {at_once}u");
                 let lines = vec![
                     format!("const bool here = {u} + {depth}u < {at_once}u;"),
-                    format!("const uint ahead = {ahead}, then = here ? along : {next_along};"),
+                    format!("const uint ahead = {pass}, then = here ? along : {next_along};"),
                 ];
                 (lines, guard)
             }

@@ -21,6 +21,15 @@ pub(crate) fn slice_floats(form: &ContractionForm, m: u32, tiles: &[u32]) -> u32
     floats.max().unwrap_or(0)
 }
 
+/// Inputs of the epilogue besides the sums.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    /// Reductions of the prologue that are combined after the products.
+    pub deferred: Option<&'a Deferred<'a>>,
+    /// Operands that were prefetched before the products.
+    pub prefetched: Option<&'a EpiloguePrefetch>,
+}
+
 /// Prologue reductions that only the epilogue reads. Each invocation holds a partial; the partials are combined after
 /// the products.
 pub(crate) struct Deferred<'a> {
@@ -35,8 +44,7 @@ pub(crate) fn emit(
     used: &mut Used,
     mv: &Matvec<'_>,
     number: usize,
-    deferred: Option<&Deferred<'_>>,
-    prefetched: Option<&EpiloguePrefetch>,
+    Inputs { deferred, prefetched }: Inputs<'_>,
 ) -> Result<String, CodegenError> {
     let (segment, tile) = (&mv.form.segments[number], mv.tiles[number]);
     let (m, workgroup) = (mv.m, mv.workgroup);

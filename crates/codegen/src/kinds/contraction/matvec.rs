@@ -7,8 +7,8 @@ use tallow_ir::{Dim, ReduceKind, dot};
 
 use super::activations;
 use super::columns::{ColumnLoop, Team, Unroll};
-use super::epilogue::{self, Deferred};
-use super::epilogue_prefetch::{self, EpiloguePrefetch};
+use super::epilogue::{self, Deferred, Inputs};
+use super::epilogue_prefetch;
 use super::grid::{columns_grid, ranges, widened};
 use super::items::{self, read_blocks};
 use super::operands::accumulator;
@@ -236,8 +236,8 @@ pub(crate) fn kernel(
     }
     let mut segments = vec![];
     for (i, (columns, range)) in loops.iter().zip(&ranges).enumerate() {
-        let (deferred, prefetched) = (deferred.as_ref(), prefetched.as_ref());
-        let hole = segment(&mut e, &mut used, &mv, (i, columns), deferred, prefetched)?;
+        let inputs = Inputs { deferred: deferred.as_ref(), prefetched: prefetched.as_ref() };
+        let hole = segment(&mut e, &mut used, &mv, (i, columns), inputs)?;
         segments
             .push(context! { range => context! { test => &range.test, column0 => &range.column0 }, ..hole });
     }
@@ -297,8 +297,7 @@ fn segment(
     used: &mut Used,
     mv: &Matvec<'_>,
     (number, columns): (usize, &(ColumnLoop, Vec<Part>)),
-    deferred: Option<&Deferred<'_>>,
-    prefetched: Option<&EpiloguePrefetch>,
+    inputs: Inputs<'_>,
 ) -> Result<Hole, CodegenError> {
     let segment = &mv.form.segments[number];
     let (column_loop, parts) = columns;
@@ -324,7 +323,7 @@ fn segment(
             product => column.join("\n"), last, ..mv.reduce(e, used)?
         };
         let nest = column_loop.nest(segment.anchors.len() as u32 * mv.m, holes)?;
-        Ok((nest, epilogue::emit(e, used, mv, number, deferred, prefetched)?))
+        Ok((nest, epilogue::emit(e, used, mv, number, inputs)?))
     })?;
     Ok(context! { prelude => prelude.join("\n"), columns, epilogue })
 }
