@@ -55,7 +55,8 @@ pub fn graph(case: &Case, sizes: &HashMap<&str, usize>, count: usize) -> Result<
             };
             leaves.insert(operand.name, value);
         }
-        let result = append(&mut graph, body, &leaves)?;
+        let results = append(&mut graph, body, &leaves)?;
+        let result = *results.first().ok_or_else(|| BenchError::Build("the case has no result".into()))?;
         graph.output(&format!("y.{i}"), result)?;
         last = Some(result);
     }
@@ -77,8 +78,8 @@ fn after(graph: &mut Graph, value: Value, last: Value) -> Result<Value> {
     Ok(graph.elementwise(ElementwiseOp::Add, &[value, spread])?)
 }
 
-/// Adds the nodes of `body` with `leaves` in place of its inputs; gives its first output.
-fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Result<Value> {
+/// Adds the nodes of `body` with `leaves` in place of its inputs; returns its outputs.
+pub fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Result<Vec<Value>> {
     let mut values: HashMap<Value, Value> = HashMap::new();
     for (id, node) in body.nodes() {
         if let Op::Input { name, .. } = &node.op {
@@ -92,6 +93,5 @@ fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Res
             values.insert(Value { node: id, result }, Value { node: added, result });
         }
     }
-    let output = body.outputs().first().map(|o| values[&o.value]);
-    output.ok_or_else(|| BenchError::Build("the case has no result".into()))
+    Ok(body.outputs().iter().map(|output| values[&output.value]).collect())
 }

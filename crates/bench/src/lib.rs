@@ -18,6 +18,7 @@ pub mod check;
 pub mod data;
 pub mod error;
 pub mod instances;
+pub mod networks;
 pub mod plan;
 pub mod report;
 pub mod shapes;

@@ -15,7 +15,7 @@ use crate::report::{Row, Table, line};
 use crate::{CEILINGS, Options, ceilings, llm_steps, run as run_case};
 
 /// Where rows go.
-struct Report<'a> {
+pub struct Report<'a> {
     out: &'a mut dyn Write,
     table: Table,
     json: Option<(String, File)>,
@@ -25,7 +25,36 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn add(&mut self, mut row: Row) -> Result<Row> {
+    /// Opens the file of JSON lines, if there is one, and writes the head of the table.
+    pub fn new<'a>(
+        context: &Context,
+        options: &Options,
+        table: Table,
+        out: &'a mut dyn Write,
+    ) -> Result<Report<'a>> {
+        let json = match &options.json {
+            None => None,
+            Some(path) => {
+                let path_text = path.display().to_string();
+                let fail =
+                    |e: std::io::Error| BenchError::File { path: path_text.clone(), why: e.to_string() };
+                let file = OpenOptions::new().create(true).append(true).open(path).map_err(fail)?;
+                Some((path_text, file))
+            }
+        };
+        let (device, driver) = (context.caps().name.clone(), context.caps().driver.clone());
+        writeln!(out, "{device}, {driver}")?;
+        table.head(out)?;
+        Ok(Report { out, table, json, device, driver, failed: 0 })
+    }
+
+    /// Rows that failed.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// Writes a row, with the names of the program and the device.
+    pub fn add(&mut self, mut row: Row) -> Result<Row> {
         row.program = format!("tallow {}", env!("CARGO_PKG_VERSION"));
         (row.device, row.driver) = (self.device.clone(), self.driver.clone());
         self.failed += usize::from(row.failed.is_some());
@@ -39,7 +68,7 @@ impl Report<'_> {
 }
 
 /// The device that the options and the environment name.
-fn open(options: &Options) -> Result<Arc<Context>> {
+pub fn open(options: &Options) -> Result<Arc<Context>> {
     let missing = |e: tallow_runtime::Error| BenchError::NoDevice(e.to_string());
     let mut choice = RuntimeOptions::from_env().map_err(missing)?;
     choice.tune |= options.tune;
@@ -56,29 +85,11 @@ fn open(options: &Options) -> Result<Arc<Context>> {
 /// See [`crate::run`].
 pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize> {
     let context = open(options)?;
-    let json = match &options.json {
-        None => None,
-        Some(path) => {
-            let path_text = path.display().to_string();
-            let fail = |e: std::io::Error| BenchError::File { path: path_text.clone(), why: e.to_string() };
-            let file = OpenOptions::new().create(true).append(true).open(path).map_err(fail)?;
-            Some((path_text, file))
-        }
-    };
     let wanted = wanted_ceilings(plan);
     let models = plan.models.iter().map(|model| model.name("prefill").len());
     let names = plan.cases.iter().map(|case| case.name.len()).chain(wanted.iter().map(|name| name.len()));
     let width = names.chain(models).max().unwrap_or(0);
-    let mut report = Report {
-        out,
-        table: Table::new(width, plan.peer.clone()),
-        json,
-        device: context.caps().name.clone(),
-        driver: context.caps().driver.clone(),
-        failed: 0,
-    };
-    writeln!(report.out, "{}, {}", report.device, report.driver)?;
-    report.table.head(report.out)?;
+    let mut report = Report::new(&context, options, Table::new(width, plan.peer.clone()), out)?;
 
     let mut ceilings = plan.ceilings.clone().unwrap_or_default();
     for name in CEILINGS.iter().filter(|name| wanted.contains(*name)) {

@@ -5,11 +5,16 @@ use std::path::PathBuf;
 
 use tallow_bench::{BenchError, Options};
 
+use crate::bench_networks::{NetworksArgs, bench_networks};
 use crate::error::{Error, Result};
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    /// What to measure instead of cases.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
     /// What to measure: names, or what they begin with, such as `matvec` or `matvec/q4_0/14336x4096`, `ceilings`, `llm`;
     /// all but `llm` if nothing is named.
     #[arg(value_name = "CASE")]
@@ -52,8 +57,19 @@ pub struct BenchArgs {
     pub dispatches: bool,
 }
 
+/// The subcommands of `bench`.
+#[derive(Debug, clap::Subcommand)]
+pub enum BenchCommand {
+    /// Measure blocks of real networks, drawn by seeds.
+    Networks(NetworksArgs),
+}
+
 /// Runs the command.
 pub fn bench(args: &BenchArgs) -> Result<()> {
+    match &args.command {
+        Some(BenchCommand::Networks(args)) => return bench_networks(args),
+        None => {}
+    }
     let options = Options {
         cases: args.cases.clone(),
         exact: args.exact,

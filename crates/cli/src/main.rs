@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod bench_networks;
 mod chat;
 mod command;
 mod compile_check;

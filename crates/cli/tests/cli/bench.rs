@@ -103,3 +103,34 @@ fn tuned_cases_match_the_interpreter_and_measurements_are_stored() {
     let stored = std::fs::read_to_string(file).unwrap();
     assert!(stored.contains("\"kernel\":\"matvec") && stored.contains("\"kernel\":\"row"), "{stored}");
 }
+
+/// Descriptions need no device; measurements check their results.
+#[test]
+fn networks_are_described_and_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let [described, json] = ["networks.json", "ours.jsonl"].map(|name| folder.path().join(name));
+    let (described, json) = (described.to_str().unwrap(), json.to_str().unwrap());
+    success(&["bench", "networks", "--seeds", "9,20..22", "--quick", "--describe", described]);
+    let text = std::fs::read_to_string(described).unwrap();
+    let networks: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(networks.len(), 4);
+    assert!(networks.iter().all(|network| !network["expected"].as_array().unwrap().is_empty()));
+    let wrong = tallow(&["bench", "networks", "--seeds", "two"]);
+    assert!(stderr(&wrong).contains("--seeds \"two\""), "{}", stderr(&wrong));
+
+    let args = ["bench", "networks", "--seeds", "9,20..22", "--quick", "--seconds", "0", "--json", json];
+    let output = tallow(&args);
+    let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    if !required && stderr(&output).contains("there is none to use") {
+        eprintln!("skipped: {}", stderr(&output).trim());
+        return;
+    }
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (network, row) in networks.iter().zip(&rows) {
+        assert_eq!(network["name"], row["name"]);
+        assert!(row["median_us"].as_f64().unwrap() > 0.0 && row["dispatches"].as_u64().unwrap() > 0, "{row}");
+        assert!(row["checked"].as_u64().unwrap() > 0, "{row}");
+    }
+}

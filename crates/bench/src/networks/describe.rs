@@ -1,0 +1,34 @@
+//! Networks as JSON.
+
+use serde::Serialize;
+
+use super::{Network, Scale, expected, generate};
+use crate::error::{BenchError, Result};
+
+/// A network, and its results for the values of [`super::operand`].
+#[derive(Serialize)]
+struct Description {
+    #[serde(flatten)]
+    network: Network,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Vec<Vec<f64>>>,
+}
+
+/// A JSON array of the networks of these seeds. At the tiny scale, results of the interpreter are included, against which
+/// another implementation can be checked.
+///
+/// # Errors
+/// When the interpreter or serde fails.
+pub fn describe(seeds: &[u64], scale: Scale) -> Result<String> {
+    let one = |seed: &u64| {
+        let network = generate(*seed, scale);
+        let expected = match scale {
+            Scale::Full => None,
+            Scale::Tiny => Some(expected(&network)?),
+        };
+        let fail = |e: serde_json::Error| BenchError::File { path: "json".into(), why: e.to_string() };
+        serde_json::to_string(&Description { network, expected }).map_err(fail)
+    };
+    let lines = seeds.iter().map(one).collect::<Result<Vec<_>>>()?;
+    Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+}

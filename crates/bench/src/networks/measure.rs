@@ -1,0 +1,100 @@
+//! What networks take on a device.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tallow_ir::{Bindings, Graph};
+use tallow_runtime::executable::Compiled;
+use tallow_runtime::vulkan::Context;
+
+use super::check::{elements, interpret, operands};
+use super::on_device::{Comparison, bind, compare, compare_run};
+use super::{Network, Scale, flops, generate, graph};
+use crate::Options;
+use crate::error::Result;
+use crate::measure::{Took, micros_since, repeat};
+use crate::report::{Row, Table, read};
+use crate::session::{Report, open};
+
+/// Bytes that all bindings take together: more than the largest last-level caches.
+const WORKING_SET: u64 = 128 << 20;
+/// The most bindings, so that small networks do not take minutes to upload.
+const MOST_BINDINGS: u64 = 64;
+/// Networks of more work are compared with the interpreter at their tiny scale alone.
+const CHECKED_FLOPS: u64 = 200_000_000;
+/// The same, in elements of all values.
+const CHECKED_ELEMENTS: u64 = 50_000_000;
+
+/// Measures the networks of these seeds, writes a table to `out`, and says how many failed.
+///
+/// # Errors
+/// When there is no device, or a file cannot be used. A network that fails is a row that says so.
+pub fn run(seeds: &[u64], options: &Options, out: &mut dyn Write) -> Result<usize> {
+    let scale = if options.quick { Scale::Tiny } else { Scale::Full };
+    let peer = options.compare.as_deref().map(read).transpose()?;
+    let networks: Vec<Network> = seeds.iter().map(|seed| generate(*seed, scale)).collect();
+    let context = open(options)?;
+    let width = networks.iter().map(|network| network.name.len()).max().unwrap_or(0);
+    let mut report = Report::new(&context, options, Table::new(width, peer), out)?;
+    for network in &networks {
+        report.add(measure(&context, network, options))?;
+    }
+    Ok(report.failed())
+}
+
+/// The figures of a network; if it fails, the row says why.
+fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> Row {
+    let mut row = Row { name: network.name.clone(), instances: 1, ..Row::default() };
+    if let Err(error) = fill(context, network, options, &mut row) {
+        row.failed = Some(error.to_string());
+    }
+    row
+}
+
+fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut Row) -> Result<()> {
+    let graph = graph(network)?;
+    let operands = operands(network)?;
+    let results: u64 = graph.outputs().iter().map(|output| graph.ty(output.value).max_bytes()).sum();
+    row.bytes = operands.iter().map(|bytes| bytes.len() as u64).sum::<u64>() + results;
+    row.flops = flops(&graph);
+    let compiled = Compiled::new(context, &graph)?;
+    let each = row.bytes + compiled.module().plan.arena.bytes;
+    let count = if options.quick { 2 } else { WORKING_SET.div_ceil(each).clamp(2, MOST_BINDINGS) };
+    row.working_set = count * each;
+    let bindings =
+        (0..count).map(|_| bind(context, &compiled, network, &operands)).collect::<Result<Vec<_>>>()?;
+    if let Some(first) = bindings.first() {
+        row.dispatches = first.counts().dispatches;
+        row.barriers = first.counts().barriers_between;
+        let checked = match is_affordable(&graph) {
+            true => compare_run(first, network, &interpret(network, &graph, &operands)?)?,
+            false => compare_tiny(context, network)?,
+        };
+        (row.nmse, row.checked) = (Some(checked.nmse), checked.elements);
+    }
+    // Each run reads operands that the runs before it have not left in a cache.
+    let mut in_turn = bindings.iter().cycle();
+    let times = repeat(options.seconds, || {
+        let start = Instant::now();
+        let Some(binding) = in_turn.next() else { return Ok(Took { device: 0.0, wall: 0.0 }) };
+        binding.start(&Bindings::new(), &[])?;
+        binding.wait()?;
+        let wall = micros_since(start);
+        Ok(Took { device: binding.run_time()? as f64 / 1e3, wall })
+    })?;
+    row.timed(times.device);
+    row.wall_us = Some(times.wall.median);
+    Ok(())
+}
+
+/// Whether the interpreter computes a graph in a few seconds.
+fn is_affordable(graph: &Graph) -> bool {
+    let all: u64 = graph.nodes().map(|(_, node)| elements(&node.types)).sum();
+    flops(graph) <= CHECKED_FLOPS && all <= CHECKED_ELEMENTS
+}
+
+/// Compares the same network with small extents.
+fn compare_tiny(context: &Arc<Context>, network: &Network) -> Result<Comparison> {
+    compare(context, &generate(network.seed, Scale::Tiny))
+}

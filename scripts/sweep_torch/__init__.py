@@ -1,0 +1,1 @@
+"""What `scripts/sweep_torch.py` consists of: ops, networks of them, and the clock."""
