@@ -46,7 +46,9 @@ def random_inputs(description, device):
 
     def one(spec):
         if isinstance(spec["kind"], dict):
-            return torch.randint(spec["kind"]["integer_below"], spec["shape"], device=device)
+            (order, limit), = spec["kind"].items()
+            values = torch.randint(limit, spec["shape"], device=device)
+            return values.sort().values if order == "sorted_below" else values
         values = torch.rand(spec["shape"], device=device) * 2 - 1
         return (values * (3**0.5 * spec["scale"])).to(DTYPES[spec["dtype"]])
 

@@ -82,7 +82,7 @@ fn after(graph: &mut Graph, value: Value, last: Value) -> Result<Value> {
 pub fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Result<Vec<Value>> {
     let mut values: HashMap<Value, Value> = HashMap::new();
     for (id, node) in body.nodes() {
-        if let Op::Input { name, .. } = &node.op {
+        if let Op::Input { name, .. } | Op::Weight { name, .. } = &node.op {
             let leaf = leaves.get(name.as_str()).copied();
             values.insert(id.into(), leaf.ok_or_else(|| BenchError::Build(format!("no operand {name}")))?);
             continue;

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod report;
 pub mod shapes;
 pub mod stats;
+pub mod sweep;
 pub mod threads;
 
 #[cfg(feature = "vulkan")]

@@ -20,11 +20,13 @@ mod on_device;
 
 use serde::{Serialize, Serializer};
 use tallow::DType;
+use tallow_quant::Format;
 
 pub use build::build;
+pub use builder::{Builder, Var};
 pub use check::{expected, flops, graph, limit};
 pub use describe::describe;
-pub use draw::Scale;
+pub use draw::{Draw, Scale};
 pub use generate::{FAMILIES, Family, generate, generate_family};
 #[cfg(feature = "vulkan")]
 pub use measure::run;
@@ -62,6 +64,9 @@ pub struct TensorSpec {
     pub scale: f32,
     /// What it is for.
     pub kind: Kind,
+    /// The format of its blocks, which are dequantized to `dtype`, if it is stored in blocks along its last axis.
+    #[serde(skip)]
+    pub blocks: Option<Format>,
 }
 
 /// The role of an input.
@@ -74,6 +79,8 @@ pub enum Kind {
     Weight,
     /// Integers from 0 to below this number.
     IntegerBelow(usize),
+    /// The same in ascending order, evenly spread.
+    SortedBelow(usize),
 }
 
 /// One op, and the values that it reads.
@@ -238,6 +245,13 @@ pub enum Call {
         /// Hide later keys. Queries and keys are then equally many.
         causal: bool,
     },
+    /// `(x)`: the positions of elements along the last axis in ascending order of the elements.
+    Argsort,
+    /// `(x)`: random numbers in the shape of `x`, evenly from 0 to 1 or of the normal distribution.
+    RandomLike {
+        /// Of the normal distribution.
+        normal: bool,
+    },
     /// `(x)`: the largest elements along the last axis, largest first.
     Topk {
         /// How many.
@@ -260,6 +274,13 @@ pub enum Call {
     },
     /// `(x: [N, C, H, W])`.
     AvgPool2d {
+        /// Side of a window.
+        size: usize,
+        /// Distance of windows.
+        stride: usize,
+    },
+    /// `(x: [N, C, H, W])`: the largest of each window.
+    MaxPool2d {
         /// Side of a window.
         size: usize,
         /// Distance of windows.

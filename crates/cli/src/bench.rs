@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tallow_bench::{BenchError, Options};
 
 use crate::bench_networks::{NetworksArgs, bench_networks};
+use crate::bench_sweep::{SweepArgs, bench_sweep};
 use crate::error::{Error, Result};
 
 /// Options of `bench`.
@@ -62,12 +63,15 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Measure blocks of real networks, drawn by seeds.
     Networks(NetworksArgs),
+    /// Measure families of small programs against their rooflines, and list those that are far below.
+    Sweep(SweepArgs),
 }
 
 /// Runs the command.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     match &args.command {
         Some(BenchCommand::Networks(args)) => return bench_networks(args),
+        Some(BenchCommand::Sweep(args)) => return bench_sweep(args),
         None => {}
     }
     let options = Options {

@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod bench_networks;
+mod bench_sweep;
 mod chat;
 mod command;
 mod compile_check;

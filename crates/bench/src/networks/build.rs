@@ -78,10 +78,14 @@ fn call(call: &Call, args: &[&Tensor]) -> Result<Tensor> {
         Call::Attention { causal } => {
             nn::attention(x, arg(1)?, arg(2)?, &nn::AttentionOptions::default().causal(*causal))
         }
+        Call::Argsort => x.arg_sort_last_dim(true),
+        Call::RandomLike { normal: false } => x.rand_like(0.0, 1.0),
+        Call::RandomLike { normal: true } => x.randn_like(0.0, 1.0),
         Call::Topk { k } => Ok(x.topk(*k)?.0),
         Call::Cast { dtype } => x.to_dtype(*dtype),
         Call::Pad { axis, before, after } => x.pad_with_zeros(*axis, *before, *after),
         Call::AvgPool2d { size, stride } => x.avg_pool2d_with_stride(*size, *stride),
+        Call::MaxPool2d { size, stride } => x.max_pool2d_with_stride(*size, *stride),
         Call::Upsample { factor } => x.upsample_nearest2d(x.dim(2)? * factor, x.dim(3)? * factor),
     }
 }

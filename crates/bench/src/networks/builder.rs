@@ -1,6 +1,7 @@
 //! How families write their networks: inputs and steps, in the order in which they are needed.
 
 use tallow::DType;
+use tallow_quant::Format;
 
 use super::draw::{Draw, Scale};
 use super::{Binary, Call, Conv, Kind, Network, Reduction, Step, TensorSpec, Unary};
@@ -72,11 +73,36 @@ impl Builder {
     }
 
     fn leaf(&mut self, name: &str, shape: &[usize], scale: f32, kind: Kind) -> Var {
-        let dtype = if matches!(kind, Kind::IntegerBelow(_)) { DType::U32 } else { self.dtype };
+        let dtype = match kind {
+            Kind::IntegerBelow(_) | Kind::SortedBelow(_) => DType::U32,
+            Kind::Activation | Kind::Weight => self.dtype,
+        };
         let name = format!("{name}.{}", self.inputs.len());
         self.sources.push(Source::Input(self.inputs.len()));
-        self.inputs.push(TensorSpec { name, dtype, shape: shape.to_vec(), scale, kind });
+        self.inputs.push(TensorSpec { name, dtype, shape: shape.to_vec(), scale, kind, blocks: None });
         Var(self.sources.len() - 1)
+    }
+
+    /// An activation of this element type.
+    pub fn input_of(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Var {
+        let others = std::mem::replace(&mut self.dtype, dtype);
+        let var = self.input(name, shape);
+        self.dtype = others;
+        var
+    }
+
+    /// A weight in blocks along its last axis.
+    pub fn quantized(&mut self, name: &str, format: Format, shape: &[usize], scale: f64) -> Var {
+        let var = self.weight(name, shape, scale);
+        if let Some(spec) = self.inputs.last_mut() {
+            spec.blocks = Some(format);
+        }
+        var
+    }
+
+    /// Ascending integers from 0 to below `limit`.
+    pub fn sorted(&mut self, name: &str, shape: &[usize], limit: usize) -> Var {
+        self.leaf(name, shape, 0.0, Kind::SortedBelow(limit))
     }
 
     /// An activation of values about 1.

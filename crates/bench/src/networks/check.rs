@@ -42,7 +42,7 @@ pub fn graph(network: &Network) -> Result<Graph> {
 /// When an element type has no values.
 pub fn operands(network: &Network) -> Result<Vec<Vec<u8>>> {
     let numbered = network.inputs.iter().enumerate();
-    numbered.map(|(number, spec)| Ok(operand(spec, number, network.seed)?)).collect()
+    numbered.map(|(number, spec)| operand(spec, number, network.seed)).collect()
 }
 
 /// The results of a network by the interpreter, for the values of [`operand`].

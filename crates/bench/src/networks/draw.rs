@@ -33,6 +33,11 @@ impl Draw {
         options[(self.next() >> 33) as usize % options.len()]
     }
 
+    /// From 0 to below 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// One of `options`, divided by `tiny_divisor` at the tiny scale.
     pub fn extent(&mut self, options: &[usize], tiny_divisor: usize) -> usize {
         let full = self.pick(options);

@@ -134,3 +134,41 @@ fn networks_are_described_and_measured() {
         assert!(row["checked"].as_u64().unwrap() > 0, "{row}");
     }
 }
+
+/// The list needs no device; measurements check their results and end with a summary.
+#[test]
+fn points_of_the_sweep_are_listed_and_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let [described, json] = ["points.json", "ours.jsonl"].map(|name| folder.path().join(name));
+    let (described, json) = (described.to_str().unwrap(), json.to_str().unwrap());
+    let points = ["map/f32-gelu/64x64", "random/f32-normal-dropout/64x64", "reduction/f32-sum-1/64x64"];
+    let listed = success(&[&["bench", "sweep", "--list"][..], &points].concat());
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    success(&[&["bench", "sweep", "--describe", described][..], &points].concat());
+    let networks: Vec<serde_json::Value> =
+        serde_json::from_str(&std::fs::read_to_string(described).unwrap()).unwrap();
+    assert_eq!(networks.len(), 3);
+    let wrong = tallow(&["bench", "sweep", "nothing"]);
+    assert!(stderr(&wrong).contains("nothing"), "{}", stderr(&wrong));
+
+    let args = ["bench", "sweep", "--quick", "--seconds", "0", "--json", json];
+    let output = tallow(&[&args[..], &points].concat());
+    let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    if !required && stderr(&output).contains("there is none to use") {
+        eprintln!("skipped: {}", stderr(&output).trim());
+        return;
+    }
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(
+        output.status.success() && table.contains("of 3 points below 50 %"),
+        "{table}{}",
+        stderr(&output)
+    );
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for row in &rows {
+        assert!(row["median_us"].as_f64().unwrap() > 0.0 && row["checked"].as_u64().unwrap() > 0, "{row}");
+        assert!(row["kernels"].as_array().unwrap().len() == 1, "{row}");
+    }
+    assert_eq!(rows.len(), 3);
+}

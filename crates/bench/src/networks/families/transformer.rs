@@ -24,12 +24,12 @@ impl Heads {
 /// Draws heads, and the extents of a sequence.
 fn heads(b: &mut Builder, seqs: &[usize]) -> Heads {
     let dim = b.draw.extent(&[64, 64, 96, 128], 16);
-    let heads = b.draw.pick(&[6, 8, 12, 16]);
+    let heads: usize = b.draw.pick(&[6, 8, 12, 16]);
     let share = b.draw.pick(&[1, 1, 2, 4]);
     let seq = b.draw.extent(seqs, 32);
     let tokens = b.batch(&[1024, 2048, 4096, 8192]);
     let batch = b.either((tokens / seq).max(1), 2);
-    let groups = if heads % share == 0 { heads / share } else { heads };
+    let groups = if heads.is_multiple_of(share) { heads / share } else { heads };
     Heads { batch, seq, heads, groups, dim }
 }
 
