@@ -36,6 +36,15 @@ def rope(x, cos, sin):
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
 
 
+def attention(q, k, v, causal):
+    """Scaled dot product attention, whose heads of keys and values may be fewer than those of queries."""
+    shared = q.shape[1] // k.shape[1]
+    # For f32, only the slow kernel without fusion takes fewer heads.
+    if shared > 1 and q.dtype == torch.float32:
+        k, v, shared = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), 1
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared > 1)
+
+
 def matmul(step, args):
     a = f"{args[0]}.mT" if step["transpose_a"] else args[0]
     b = f"{args[1]}.mT" if step["transpose_b"] else args[1]
@@ -64,10 +73,6 @@ def pad(step, args):
 
 def slice_(step, args):
     return f"{args[0]}.narrow({step['axis']}, {step['start']}, {step['len']})"
-
-
-def attention(step, args):
-    return f"F.scaled_dot_product_attention({', '.join(args)}, is_causal={step['causal']}, enable_gqa=True)"
 
 
 EXPRESSIONS = {
@@ -100,7 +105,7 @@ EXPRESSIONS = {
     "index_add": lambda s, a: f"{a[0]}.index_add({s['axis']}, {a[1]}, {a[2]})",
     "cumsum": lambda s, a: f"{a[0]}.cumsum({s['axis']})",
     "rope": lambda s, a: f"rope({', '.join(a)})",
-    "attention": attention,
+    "attention": lambda s, a: f"attention({', '.join(a)}, {s['causal']})",
     "argsort": lambda s, a: f"{a[0]}.argsort(-1)",
     "random_like": lambda s, a: f"torch.{'randn' if s['normal'] else 'rand'}_like({a[0]})",
     "max_pool2d": lambda s, a: f"F.max_pool2d({a[0]}, {s['size']}, {s['stride']})",
@@ -111,7 +116,7 @@ EXPRESSIONS = {
     "upsample": lambda s, a: f"F.interpolate({a[0]}, scale_factor={s['factor']}, mode='nearest')",
 }
 # What expressions name.
-NAMES = {"torch": torch, "F": F, "rope": rope}
+NAMES = {"torch": torch, "F": F, "rope": rope, "attention": attention}
 
 
 def expression(step, args):
