@@ -1,6 +1,6 @@
 //! The cliff finder: families of small programs, each measured against its own roofline.
 //!
-//! A [`Point`] is a program at one size, written as a [`Network`](crate::networks::Network), so that PyTorch runs the
+//! A [`Point`] is a program at one size, written as a [`Network`], so that PyTorch runs the
 //! same ones. [`points`] lists them all: grids, and random points by a fixed seed. Each point is checked against the
 //! interpreter first, whole or at sampled positions. Its roofline ([`roofline`]) is the larger of bytes over bandwidth
 //! and operations over the rate of the best instruction, by ceilings that the same process measured.

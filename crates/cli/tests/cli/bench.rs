@@ -172,3 +172,26 @@ fn points_of_the_sweep_are_listed_and_measured() {
     }
     assert_eq!(rows.len(), 3);
 }
+
+/// The commands of the guide's chapter, with small instances.
+#[test]
+fn commands_of_the_performance_chapter_run() {
+    let chapter = include_str!("../../../../docs/guide/performance.md");
+    let blocks = chapter.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let lines: Vec<&str> = blocks.flat_map(|(block, _)| block.lines()).collect();
+    assert!(lines.len() >= 5, "{lines:?}");
+    for line in lines {
+        let mut args: Vec<&str> = line.split_whitespace().skip(1).collect();
+        let measures = args[0] == "bench" && !args.contains(&"--list");
+        if measures {
+            args.extend(["--quick", "--seconds", "0"]);
+        }
+        let output = tallow(&args);
+        let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+        if measures && !required && stderr(&output).contains("there is none to use") {
+            eprintln!("skipped: {line}");
+            continue;
+        }
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+    }
+}
