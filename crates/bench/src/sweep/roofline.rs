@@ -47,6 +47,7 @@ pub struct Ceilings {
 }
 
 /// The names of the ceilings that [`Ceilings::of`] reads.
+#[cfg(feature = "vulkan")]
 pub const CEILINGS: &[&str] =
     &["ceilings/read", "ceilings/copy", "ceilings/fma", "ceilings/matrix", "ceilings/dispatch"];
 
