@@ -517,6 +517,10 @@ fn widens(from: DType, to: DType) -> bool {
 /// takes 0.53 us, tiles 1.27. 1 row, K 4096, 64 columns: 1.29 and 0.63.)
 const MIN_TILED_COLUMNS: i64 = 64;
 
+/// Fewest elements of such a right operand. Below it, reading with a stride costs less than what the fusions around a
+/// matvec save, which a matmul has not. (H100, f16, 1 row, us: 127 x 251 0.37 and 0.42; 44 x 3127 0.96 and 0.42.)
+const MIN_TILED_ELEMENTS: u64 = 1 << 17;
+
 /// The kind of a matmul's kernel. A matvec reduces columns of the right operand, each contiguous along K. It reads a
 /// right operand `[k, n]` with a stride, one element per sector: for that the tiles of a matmul are faster also for few
 /// rows, although most of their rows are empty. (H100, f16 4096 x 4096, us: 1 row 218, 8 rows 77; a tile of 64 rows 17.)
@@ -524,7 +528,10 @@ fn contraction(graph: &Graph, node: &Node) -> FusionKind {
     let dims = node.types[0].shape.dims();
     let [.., rows, columns] = dims else { return FusionKind::Matmul };
     let few = rows.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
-    let tiled = columns.max_value() >= MIN_TILED_COLUMNS && is_contiguous_along_n(graph, node.operands[1]);
+    let right = node.operands[1];
+    let large =
+        columns.max_value() >= MIN_TILED_COLUMNS && graph.ty(right).shape.max_numel() >= MIN_TILED_ELEMENTS;
+    let tiled = large && is_contiguous_along_n(graph, right);
     if few && !tiled { FusionKind::Matvec } else { FusionKind::Matmul }
 }
 
