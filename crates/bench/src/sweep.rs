@@ -89,12 +89,13 @@ pub fn describe(points: &[Point]) -> Result<String> {
     Ok(format!("[\n{}\n]\n", points.iter().map(one).collect::<Result<Vec<_>>>()?.join(",\n")))
 }
 
-/// Says that there is nothing to measure without Vulkan.
+/// Checks the names of the points, and says that there is nothing to measure without Vulkan.
 ///
 /// # Errors
 /// Always.
 #[cfg(not(feature = "vulkan"))]
-pub fn run(_options: &Options, _out: &mut dyn std::io::Write) -> Result<usize> {
+pub fn run(options: &Options, _out: &mut dyn std::io::Write) -> Result<usize> {
+    select(&options.points)?;
     Err(BenchError::NoDevice("this build has no Vulkan".into()))
 }
 
