@@ -256,8 +256,8 @@ impl Intervals {
                 let scanned = self.scan(*kind, *axis, count, ty, operands[0])?;
                 self.narrowed(ty.dtype, scanned)
             }
-            Op::ArgSort { .. } if operands[0].is_exact() => self.both(op, operands),
-            Op::ArgSort { .. } => self.any(ty),
+            Op::ArgSort { .. } | Op::MergeRuns { .. } if operands[0].is_exact() => self.both(op, operands),
+            Op::ArgSort { .. } | Op::MergeRuns { .. } => self.any(ty),
             Op::Scatter(kind) => {
                 let count = operand(1).shape.max_numel();
                 let combined = self.scatter(*kind, count, ty, operands)?;

@@ -98,6 +98,8 @@ fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
         | Algorithm::Quantize
         | Algorithm::Scan
         | Algorithm::Sort
+        | Algorithm::TopK
+        | Algorithm::Merge
         | Algorithm::Scatter
         | Algorithm::Custom => false,
     }

@@ -67,8 +67,12 @@ pub enum Algorithm {
     Quantize,
     /// Prefix sums and products.
     Scan,
-    /// Sort along an axis, by rank.
+    /// Sort along an axis. A workgroup sorts a tile of rows, or of runs of a row, in shared memory.
     Sort,
+    /// The first positions of sorted rows.
+    TopK,
+    /// Merge of adjacent sorted runs.
+    Merge,
     /// Atomic updates at computed indices.
     Scatter,
     /// A custom shader of the user.
@@ -78,9 +82,9 @@ pub enum Algorithm {
 /// The output tile of a workgroup. An extent of 0 means that the axis is not tiled or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
+    /// Rows. Matvecs: rows of activations. [`Algorithm::Sort`]: runs. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
     pub m: u32,
-    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys.
+    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements.
     pub n: u32,
     /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,
@@ -124,6 +128,8 @@ impl Algorithm {
             Algorithm::Quantize => "quantize",
             Algorithm::Scan => "scan",
             Algorithm::Sort => "sort",
+            Algorithm::TopK => "top_k",
+            Algorithm::Merge => "merge",
             Algorithm::Scatter => "scatter",
             Algorithm::Custom => "custom",
         }
@@ -145,6 +151,8 @@ impl Algorithm {
             | Algorithm::Quantize
             | Algorithm::Scan
             | Algorithm::Sort
+            | Algorithm::TopK
+            | Algorithm::Merge
             | Algorithm::Scatter
             | Algorithm::Custom => None,
         }
@@ -196,6 +204,8 @@ impl Schedule {
                 | Algorithm::Quantize
                 | Algorithm::Scan
                 | Algorithm::Sort
+                | Algorithm::TopK
+                | Algorithm::Merge
                 | Algorithm::Scatter
                 | Algorithm::Custom,
                 _,

@@ -112,6 +112,9 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_subgroups.comp", include_str!("templates/attention_subgroups.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
+    ("sort_tile.glsl", include_str!("templates/sort_tile.glsl")),
+    ("top_k.comp", include_str!("templates/top_k.comp")),
+    ("merge_runs.comp", include_str!("templates/merge_runs.comp")),
     ("repack.comp", include_str!("templates/repack.comp")),
 ];
 

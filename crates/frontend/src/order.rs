@@ -1,6 +1,6 @@
 //! What depends on the order of elements along an axis: running sums, sorting.
 
-use tallow_ir::{Op, ScanKind};
+use tallow_ir::{Op, ScanKind, SortSpan};
 
 use crate::error::{Error, Result};
 use crate::shape::{Axis, D};
@@ -33,7 +33,7 @@ impl Tensor {
     /// For a scalar.
     pub fn arg_sort_last_dim(&self, asc: bool) -> Result<Tensor> {
         let axis = D::Minus1.of(self.sym_shape(), "arg_sort_last_dim")?;
-        self.unary(Op::ArgSort { axis, descending: !asc })
+        self.unary(Op::ArgSort { axis, descending: !asc, span: SortSpan::All })
     }
 
     /// The elements along the last axis in order, and the positions that they had.

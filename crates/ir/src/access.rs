@@ -95,6 +95,7 @@ pub fn operand_indices(
         | Op::Matmul
         | Op::Scan { .. }
         | Op::ArgSort { .. }
+        | Op::MergeRuns { .. }
         | Op::Quantize(_)
         | Op::Scatter(_)
         | Op::Attention(_)

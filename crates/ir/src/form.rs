@@ -502,7 +502,7 @@ fn left_operand(body: &Graph, first: NodeId, matmuls: &[NodeId], reduces: &[Node
 fn single_kind(op: &Op) -> Option<FusionKind> {
     match op {
         Op::Scan { .. } => Some(FusionKind::Scan),
-        Op::ArgSort { .. } => Some(FusionKind::Sort),
+        Op::ArgSort { .. } | Op::MergeRuns { .. } => Some(FusionKind::Sort),
         Op::Scatter(_) => Some(FusionKind::Scatter),
         Op::Custom(_) => Some(FusionKind::Custom),
         Op::Quantize(_) => Some(FusionKind::Quantize),

@@ -6,6 +6,7 @@ use crate::dtype::{DType, Format};
 use crate::graph::GraphError;
 use crate::op::{Op, ScatterKind};
 use crate::shape::{Shape, TensorType};
+use crate::sort::{self, SortSpan};
 
 /// The types of the results of `op` applied to operands of types `operands`.
 pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
@@ -81,12 +82,8 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
             axis_in(*axis, a)?;
             Ok(vec![a.clone()])
         }
-        Op::ArgSort { axis, .. } => {
-            let [a] = exactly(operands)?;
-            computable(a.dtype)?;
-            axis_in(*axis, a)?;
-            Ok(vec![TensorType::new(DType::U32, a.shape.clone())])
-        }
+        Op::ArgSort { axis, span, .. } => one(argsort(*axis, *span, operands)),
+        Op::MergeRuns { axis, run, .. } => one(merge_runs(*axis, *run, operands)),
         Op::Scatter(kind) => one(scatter(*kind, operands)),
         Op::Matmul => one(matmul(operands)),
         Op::Gather { axis } => one(gather(*axis, operands)),
@@ -281,6 +278,38 @@ fn gather(axis: usize, operands: &[&TensorType]) -> Result<TensorType, String> {
     let dims = src.shape.dims();
     let all = dims[..axis].iter().chain(indices.shape.dims()).chain(&dims[axis + 1..]);
     checked(TensorType::new(src.dtype, all.cloned().collect::<Shape>()))
+}
+
+fn argsort(axis: usize, span: SortSpan, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [a] = exactly(operands)?;
+    computable(a.dtype)?;
+    axis_in(axis, a)?;
+    let mut dims = a.shape.dims().to_vec();
+    match span {
+        SortSpan::All | SortSpan::Runs(1..) => {}
+        SortSpan::Runs(0) => return Err("runs of no elements".into()),
+        SortSpan::First(count) => {
+            let count = Dim::constant(count.into());
+            if !may_fit(&count, &dims[axis]) {
+                return Err(format!("the first {count} of axis {axis} of extent {}", dims[axis]));
+            }
+            dims[axis] = count;
+        }
+    }
+    checked(TensorType::new(DType::U32, Shape::new(dims)))
+}
+
+fn merge_runs(axis: usize, run: u32, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [a, order] = exactly(operands)?;
+    computable(a.dtype)?;
+    axis_in(axis, a)?;
+    if order.dtype != DType::U32 || order.shape != a.shape {
+        return Err("the order must be u32 and of the operand's shape".into());
+    }
+    if !run.is_power_of_two() || run < sort::ELEMENTS {
+        return Err(format!("runs of {run} elements: not a power of two from {} on", sort::ELEMENTS));
+    }
+    checked(order.clone())
 }
 
 fn scatter(kind: ScatterKind, operands: &[&TensorType]) -> Result<TensorType, String> {

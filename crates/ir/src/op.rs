@@ -9,6 +9,7 @@ use crate::elementwise::ElementwiseOp;
 use crate::fusion::Fusion;
 use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
+use crate::sort::SortSpan;
 
 /// How a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -238,6 +239,19 @@ pub enum Op {
         axis: usize,
         /// Largest first.
         descending: bool,
+        /// Which elements.
+        span: SortSpan,
+    },
+    /// `(a, order: u32)` -> `u32`: merges adjacent sorted runs. `order` lists, for each run of `run` elements along
+    /// `axis`, their positions in order; the result does so for runs of twice as many. Equal elements are ordered by
+    /// position. Positions beyond the axis are read as its last; runs that are not sorted leave the order open.
+    MergeRuns {
+        /// Axis.
+        axis: usize,
+        /// Largest first.
+        descending: bool,
+        /// Elements of a run of `order`, a power of two and at least 8; the last run may be shorter.
+        run: u32,
     },
     /// `(dst: [M], indices: u32[N], src: [N])` -> `[M]`: `dst` with `src[i]` combined into element
     /// `indices[i]`; an index beyond `dst` writes nothing. Sums of narrow floats are rounded from f32 once.
@@ -299,6 +313,7 @@ impl Op {
             Op::Gather { .. } => "gather",
             Op::Scan { kind, .. } => kind.name(),
             Op::ArgSort { .. } => "argsort",
+            Op::MergeRuns { .. } => "merge_runs",
             Op::Scatter(kind) => kind.name(),
             Op::Dequantize(_) => "dequantize",
             Op::Quantize(_) => "quantize",
@@ -339,6 +354,7 @@ impl Op {
             | Op::Gather { .. }
             | Op::Scan { .. }
             | Op::ArgSort { .. }
+            | Op::MergeRuns { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
             | Op::Quantize(_)
@@ -372,6 +388,7 @@ impl Op {
             | Op::Gather { .. }
             | Op::Scan { .. }
             | Op::ArgSort { .. }
+            | Op::MergeRuns { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
             | Op::Quantize(_)
@@ -408,6 +425,7 @@ impl Op {
             | Op::Gather { .. }
             | Op::Scan { .. }
             | Op::ArgSort { .. }
+            | Op::MergeRuns { .. }
             | Op::Scatter(_)
             | Op::Dequantize(_)
             | Op::Quantize(_)

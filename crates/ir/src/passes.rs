@@ -6,6 +6,7 @@ pub mod fold_views;
 pub mod fuse;
 pub mod simplify;
 pub mod split_concats;
+pub mod split_sorts;
 
 use crate::caps::DeviceCaps;
 use crate::graph::{Graph, GraphError};
@@ -40,6 +41,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold_views", run: fold_views::run, explain: None },
     // After all that may join concatenations.
     Pass { name: "split_concats", run: split_concats::run, explain: None },
+    // After views are folded: a selection is a slice of a sort.
+    Pass { name: "split_sorts", run: split_sorts::run, explain: None },
     // Last: everything after it sees kernels.
     Pass { name: "fuse", run: fuse::run, explain: Some(fuse::explain) },
 ];

@@ -194,7 +194,12 @@ impl Interpretation<'_> {
             Op::Concat { axis } => shape::concat(&operands, *axis, extents),
             Op::Reduce { kind, axes } => Ok(reduce::reduce(*kind, axes, dtype, &operands[0])),
             Op::Scan { kind, axis } => Ok(order::scan(*kind, *axis, &operands[0])),
-            Op::ArgSort { axis, descending } => Ok(order::argsort(*axis, *descending, &operands[0])),
+            Op::ArgSort { axis, descending, span } => {
+                Ok(order::argsort(*axis, *descending, *span, &operands[0]))
+            }
+            Op::MergeRuns { axis, descending, run } => {
+                Ok(order::merge_runs(*axis, *descending, *run, &operands[0], &operands[1]))
+            }
             Op::Scatter(kind) => Ok(index::scatter(*kind, &operands[0], &operands[1], &operands[2])),
             Op::Matmul => Ok(matmul::matmul(dtype, &operands[0], &operands[1], extents)),
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use tallow::{DType, Device, Tensor};
-use tallow_ir::{ElementwiseOp, Node, Op, ReduceKind, Scalar, ScanKind, ScatterKind, TensorType};
+use tallow_ir::{ElementwiseOp, Node, Op, ReduceKind, Scalar, ScanKind, ScatterKind, SortSpan, TensorType};
 
 use crate::random_inputs::Leaf;
 
@@ -34,8 +34,10 @@ pub fn is_supported(node: &Node) -> bool {
             | Op::Matmul
             | Op::Gather { .. }
             | Op::Scan { .. }
-            | Op::ArgSort { .. } => true,
+            | Op::ArgSort { span: SortSpan::All, .. } => true,
             Op::Weight { .. }
+            | Op::ArgSort { .. }
+            | Op::MergeRuns { .. }
             | Op::State { .. }
             | Op::Param { .. }
             | Op::Scalar { .. }
@@ -80,7 +82,7 @@ pub fn build(
         Op::Reduce { kind, axes } => reduce(*kind, axes, &operands[0]),
         Op::Scan { kind: ScanKind::Sum, axis } => operands[0].cumsum(*axis),
         Op::Scan { kind: ScanKind::Prod, axis } => operands[0].cumprod(*axis),
-        Op::ArgSort { axis, descending } => {
+        Op::ArgSort { axis, descending, span: SortSpan::All } => {
             let last = operands[0].rank() - 1;
             operands[0].transpose(*axis, last)?.arg_sort_last_dim(!descending)?.transpose(*axis, last)
         }
@@ -93,6 +95,8 @@ pub fn build(
         | Op::Window { .. }
         | Op::Pad { .. } => view(&node.op, &operands[0]),
         Op::Scatter(ScatterKind::Max)
+        | Op::ArgSort { .. }
+        | Op::MergeRuns { .. }
         | Op::Weight { .. }
         | Op::State { .. }
         | Op::Param { .. }

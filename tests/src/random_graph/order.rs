@@ -1,6 +1,6 @@
 //! Steps whose elements depend on their order or place: scans, sorting, scatters.
 
-use tallow_ir::{DType, Op, ScanKind, ScatterKind, Shape};
+use tallow_ir::{DType, Op, ScanKind, ScatterKind, Shape, SortSpan};
 
 use super::builder::{Builder, wrapped};
 use super::item::Item;
@@ -36,7 +36,7 @@ pub fn argsort(b: &mut Builder) -> Option<Item> {
     let dims = b.dims(a.value);
     let axis = b.rng.below(dims.len());
     let descending = b.rng.chance(50);
-    let value = b.add(Op::ArgSort { axis, descending }, &[a.value]);
+    let value = b.add(Op::ArgSort { axis, descending, span: SortSpan::All }, &[a.value]);
     Some(b.push(Item { value, low: 0.0, high: dims[axis].max_value() as f64, exact: true }))
 }
 

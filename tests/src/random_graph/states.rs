@@ -1,6 +1,6 @@
 //! Steps with states: updates of boxes and of rows chosen by index, chains of them, and a key-value cache.
 
-use tallow_ir::{DType, Dim, ElementwiseOp, Op, Value};
+use tallow_ir::{DType, Dim, ElementwiseOp, Op, SortSpan, Value};
 
 use super::builder::Builder;
 use super::contractions::attend;
@@ -70,7 +70,7 @@ fn positions(b: &mut Builder, rows: Dim) -> Value {
     let sorted = b.rng.chance(50) && !rows.is(1);
     let at = if sorted {
         let key = b.input(DType::U32, [rows]);
-        b.add(Op::ArgSort { axis: 0, descending: false }, &[key.value])
+        b.add(Op::ArgSort { axis: 0, descending: false, span: SortSpan::All }, &[key.value])
     } else {
         let count = b.add(Op::Iota { len: rows.clone(), dtype: DType::U32 }, &[]);
         let start = b.input(DType::U32, [Dim::one()]);

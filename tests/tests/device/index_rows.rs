@@ -2,7 +2,8 @@
 //! the kernel computes, some of them beyond the state.
 
 use tallow_ir::{
-    Attention, DType, ElementwiseOp as E, Format, FusionKind, Graph, GraphError, Op, ReduceKind, Value, caps,
+    Attention, DType, ElementwiseOp as E, Format, FusionKind, Graph, GraphError, Op, ReduceKind, SortSpan,
+    Value, caps,
 };
 use tallow_tests::random_inputs;
 
@@ -37,7 +38,7 @@ fn indices(g: &mut Graph, case: &Case) -> Result<Value, GraphError> {
     let rows = [case.rows];
     if !case.counted {
         let keys = g.input("keys", DType::U32, rows)?;
-        return g.add(Op::ArgSort { axis: 0, descending: true }, &[keys]);
+        return g.add(Op::ArgSort { axis: 0, descending: true, span: SortSpan::All }, &[keys]);
     }
     let count = g.add(Op::Iota { len: case.rows.into(), dtype: DType::U32 }, &[])?;
     let twice = g.elementwise(E::Add, &[count, count])?;

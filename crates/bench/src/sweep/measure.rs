@@ -33,8 +33,6 @@ const WORKING_SET: u64 = 512 << 20;
 const MOST_INSTANCES: u64 = 32;
 /// Floating-point operations of all instances together.
 const MOST_FLOPS: u64 = 150_000_000_000;
-/// Comparisons of a quadratic sort that no instance may exceed: about half a second of a large GPU.
-const MOST_COMPARISONS: u64 = 1_500_000_000_000;
 
 /// Measures the selected points, writes each to `out` and a summary last, and says how many failed.
 ///
@@ -143,13 +141,12 @@ fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> R
     let network = point.network(&point.sizes());
     let shares_weights = point.bytes_read.is_some();
     let one = graph(&network, 1, shares_weights)?;
-    let comparisons = comparisons(&one)?;
     let inputs = inputs(&network)?;
     let all = inputs.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
     let written: u64 = one.outputs().iter().map(|output| one.ty(output.value).max_bytes()).sum();
     let bytes = [point.bytes_read.unwrap_or(all), written];
     let each = if point.bytes_read.is_some() { bytes.iter().sum() } else { all + written };
-    let by_flops = MOST_FLOPS.checked_div(point.flops.max(comparisons)).unwrap_or(MOST_INSTANCES).max(2);
+    let by_flops = MOST_FLOPS.checked_div(point.flops).unwrap_or(MOST_INSTANCES).max(2);
     let most = if options.quick { 2 } else { MOST_INSTANCES };
     let instances = WORKING_SET.div_ceil(each.max(1)).min(by_flops).clamp(1, most) as usize;
     let graph = graph(&network, instances, shares_weights)?;
@@ -268,22 +265,4 @@ fn upload(
         }
     }
     Ok(weights)
-}
-
-/// Comparisons of a quadratic sort.
-///
-/// # Errors
-/// When they would take minutes.
-fn comparisons(graph: &Graph) -> Result<u64> {
-    let mut most = 0;
-    for (_, node) in graph.nodes() {
-        if let Op::ArgSort { axis, .. } = node.op {
-            let shape = &graph.ty(node.operands[0]).shape;
-            most = shape.max_numel() * shape.dims()[axis].max_value().unsigned_abs();
-        }
-    }
-    match most > MOST_COMPARISONS {
-        true => Err(BenchError::Build(format!("{:.0e} comparisons would take minutes", most as f64))),
-        false => Ok(most),
-    }
 }

@@ -82,6 +82,7 @@ impl Emitter<'_> {
             | Op::Matmul
             | Op::Scan { .. }
             | Op::ArgSort { .. }
+            | Op::MergeRuns { .. }
             | Op::Quantize(_)
             | Op::Scatter(_)
             | Op::Attention(_)

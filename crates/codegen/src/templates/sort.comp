@@ -1,39 +1,34 @@
 ${ head }
-shared ${ key } tile[${ workgroup }];
 // ${ comment }
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     ${ prelude | indent(4) }
-    for (uint row = gl_WorkGroupID.y; row < ${ rows }; row += gl_NumWorkGroups.y) {
-        ${ row_lines | indent(8) }
-        for (uint first = gl_WorkGroupID.x * ${ workgroup }u; first < ${ len }; first += gl_NumWorkGroups.x * ${ workgroup }u) {
-            const uint i = first + lane;
-            ${ key } own = ${ zero };
-            if (i < ${ len }) {
-                ${ own_lines | indent(16) }
-                own = ${ own };
+    const uint segments = ${ rows } * ${ runs };
+    for (uint first = gl_WorkGroupID.x * ${ side_by_side }u; first < segments; first += gl_NumWorkGroups.x * ${ side_by_side }u) {
+        ${ key } x[${ elements }];
+        uint at[${ elements }];
+        [[unroll]] for (uint e = 0u; e < ${ elements }u; ++e) {
+            const uint s = ${ elements }u * lane + e, segment = first + s / ${ span }u;
+            const uint row = segment / ${ runs }, start = segment % ${ runs } * ${ run };
+            const uint i = start + s % ${ span }u;
+            x[e] = ${ last };
+            at[e] = 0xffffffffu;
+            if (segment < segments && s % ${ span }u < ${ run } && i < ${ len }) {
+                ${ load | indent(16) }
+                x[e] = ${ x };
+                at[e] = i;
             }
-            uint place = 0u;
-            for (uint start = 0u; start < ${ len }; start += ${ workgroup }u) {
-                const uint j = start + lane;
-                // Beyond the end nothing is smaller than any element, or before it.
-                tile[lane] = ${ most };
-                if (j < ${ len }) {
-                    ${ other_lines | indent(20) }
-                    tile[lane] = ${ other };
-                }
-                barrier();
-                for (uint k0 = 0u; k0 < ${ workgroup }u; k0 += ${ step }u) {
-                    [[unroll]] for (uint c = 0u; c < ${ step }u; ++c) {
-                        const uint k = k0 + c;
-                        place += tile[k] < own || (tile[k] == own && start + k < i) ? 1u : 0u;
-                    }
-                }
-                barrier();
-            }
-            if (i < ${ len }) {
+        }
+        sort_tile(${ span }u, x, at);
+        for (uint s = lane; s < ${ span * side_by_side }u; s += ${ workgroup }u) {
+            const uint segment = first + s / ${ span }u;
+            const uint row = segment / ${ runs }, start = segment % ${ runs } * ${ run };
+            const uint place = start + s % ${ span }u;
+            if (segment < segments && s % ${ span }u < ${ run } && place < ${ stored }) {
+                const uint i = places[slot(s)];
                 ${ store | indent(16) }
             }
         }
+        barrier();
     }
 }

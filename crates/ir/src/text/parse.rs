@@ -13,6 +13,7 @@ use crate::graph::{Graph, NodeId, Value};
 use crate::op::{Op, ReduceKind, ScanKind, ScatterKind};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
+use crate::sort::SortSpan;
 
 /// Why a text is not a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -254,6 +255,25 @@ impl Words {
     }
 }
 
+fn positive(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("expected a positive number, got '{text}'"))
+}
+
+fn sort(name: &str, words: &mut Words) -> Result<Op, String> {
+    let axis = number(&words.key("axis")?)?;
+    let descending = words.key("descending")?.parse().map_err(|_| "descending is true or false")?;
+    if name == "merge_runs" {
+        return Ok(Op::MergeRuns { axis, descending, run: positive(&words.key("run")?)? });
+    }
+    let span = match (words.optional("first"), words.optional("run")) {
+        (Some(count), _) => SortSpan::First(positive(&count)?),
+        (None, Some(run)) => SortSpan::Runs(positive(&run)?),
+        (None, None) => SortSpan::All,
+    };
+    Ok(Op::ArgSort { axis, descending, span })
+}
+
 fn list(text: &str) -> Result<Vec<&str>, String> {
     let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
     let inner = inner.ok_or_else(|| format!("'{text}' is not a list"))?;
@@ -339,14 +359,9 @@ fn op(
             value: scalar(dtype, &words.key("value")?)?,
         },
         "concat" => Op::Concat { axis: number(&words.key("axis")?)? },
-        "matmul" => Op::Matmul,
         "gather" => Op::Gather { axis: number(&words.key("axis")?)? },
         "scan_sum" => Op::Scan { kind: ScanKind::Sum, axis: number(&words.key("axis")?)? },
         "scan_prod" => Op::Scan { kind: ScanKind::Prod, axis: number(&words.key("axis")?)? },
-        "argsort" => Op::ArgSort {
-            axis: number(&words.key("axis")?)?,
-            descending: words.key("descending")?.parse().map_err(|_| "descending is true or false")?,
-        },
         "scatter_add" => Op::Scatter(ScatterKind::Add),
         "scatter_max" => Op::Scatter(ScatterKind::Max),
         "dequantize" => Op::Dequantize(dtype),
@@ -354,6 +369,8 @@ fn op(
             DType::Block(format) => Op::Quantize(format),
             other => return Err(format!("{other} is no format of blocks")),
         },
+        "argsort" | "merge_runs" => sort(name, words)?,
+        "matmul" => Op::Matmul,
         "attention" => Op::Attention(attention(words)?),
         "state_update" | "state_update_rows" => {
             let rows = (name == "state_update_rows").then(|| number(&words.key("axis")?)).transpose()?;

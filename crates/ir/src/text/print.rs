@@ -6,6 +6,7 @@ use crate::custom::{Custom, CustomCode};
 use crate::graph::{Graph, Node, Value};
 use crate::op::Op;
 use crate::scalar::Scalar;
+use crate::sort::SortSpan;
 
 /// Prints operands, with `.result` only where a node has several.
 fn value(graph: &Graph, v: Value) -> String {
@@ -76,7 +77,17 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             words.push(format!("axis={axis} before={before} after={after} value={}", scalar(*value)));
         }
         Op::Scan { axis, .. } => words.push(format!("axis={axis}")),
-        Op::ArgSort { axis, descending } => words.push(format!("axis={axis} descending={descending}")),
+        Op::ArgSort { axis, descending, span } => {
+            words.push(format!("axis={axis} descending={descending}"));
+            match span {
+                SortSpan::All => {}
+                SortSpan::First(count) => words.push(format!("first={count}")),
+                SortSpan::Runs(run) => words.push(format!("run={run}")),
+            }
+        }
+        Op::MergeRuns { axis, descending, run } => {
+            words.push(format!("axis={axis} descending={descending} run={run}"));
+        }
         Op::Attention(a) => {
             words.push(format!("scale={} causal={}", scalar(a.scale), a.causal));
             words.extend(a.window.map(|w| format!("window={w}")));

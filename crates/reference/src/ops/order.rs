@@ -1,9 +1,9 @@
-//! Ops along one axis whose result has the operand's shape: scans and sorting.
+//! Ops along one axis: scans and sorting.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use tallow_ir::{DType, ScanKind};
+use tallow_ir::{DType, ScanKind, SortSpan};
 
 use crate::array::Data;
 use crate::view::View;
@@ -51,30 +51,59 @@ pub fn scan(kind: ScanKind, axis: usize, a: &View) -> View {
 }
 
 /// Positions along `axis` in the order of the elements: stable, NaN above every number.
-pub fn argsort(axis: usize, descending: bool, a: &View) -> View {
+pub fn argsort(axis: usize, descending: bool, span: SortSpan, a: &View) -> View {
     let (rows, len) = last(axis, a);
-    let mut order: Vec<i64> = Vec::with_capacity(rows.layout.len());
-    if a.dtype.is_float() {
-        for row in rows.to_f64s().chunks(len.max(1)) {
-            order.extend(sorted(row, descending, |x, y| {
-                x.partial_cmp(y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
-            }));
-        }
-    } else {
-        for row in to_i64s(&rows).chunks(len.max(1)) {
-            order.extend(sorted(row, descending, i64::cmp));
-        }
+    let (run, first) = match span {
+        SortSpan::All => (len, len),
+        SortSpan::First(count) => (len, len.min(count as usize)),
+        SortSpan::Runs(run) => (run as usize, len),
+    };
+    let positions: Vec<i64> = (0..rows.layout.len()).map(|i| (i % len.max(1)) as i64).collect();
+    let sorted = sorted_runs(&rows, len, run, descending, positions);
+    let order = sorted.chunks(len.max(1)).flat_map(|row| row[..first].iter().copied()).collect();
+    let mut shape = rows.shape().to_vec();
+    if let Some(extent) = shape.last_mut() {
+        *extent = first;
     }
-    back(axis, View::packed(DType::U32, rows.shape(), Data::Int(Arc::new(order))))
+    back(axis, View::packed(DType::U32, &shape, Data::Int(Arc::new(order))))
 }
 
-fn sorted<T>(row: &[T], descending: bool, compare: impl Fn(&T, &T) -> Ordering) -> Vec<i64> {
-    let mut order: Vec<usize> = (0..row.len()).collect();
-    order.sort_by(|i, j| {
-        let forward = compare(&row[*i], &row[*j]);
-        if descending { forward.reverse() } else { forward }
-    });
-    order.into_iter().map(|i| i as i64).collect()
+/// Positions along `axis` in sorted runs of `2 run`, from those in sorted runs of `run`. Sorting each pair of runs
+/// merges it.
+pub fn merge_runs(axis: usize, descending: bool, run: u32, a: &View, order: &View) -> View {
+    let (rows, len) = last(axis, a);
+    let positions = to_i64s(&last(axis, order).0);
+    let merged = sorted_runs(&rows, len, 2 * run as usize, descending, positions);
+    back(axis, View::packed(DType::U32, rows.shape(), Data::Int(Arc::new(merged))))
+}
+
+/// `positions` into rows of `len` elements, each run of them sorted by its elements; equal ones by position.
+fn sorted_runs(rows: &View, len: usize, run: usize, descending: bool, mut positions: Vec<i64>) -> Vec<i64> {
+    fn sort<T>(positions: &mut [i64], row: &[T], descending: bool, compare: impl Fn(&T, &T) -> Ordering) {
+        let element = |i: i64| &row[usize::try_from(i).unwrap_or(0).min(row.len() - 1)];
+        positions.sort_by(|i, j| {
+            let forward = compare(element(*i), element(*j));
+            let by_element = if descending { forward.reverse() } else { forward };
+            by_element.then(i.cmp(j))
+        });
+    }
+    let (len, run) = (len.max(1), run.max(1));
+    if rows.dtype.is_float() {
+        let all = rows.to_f64s();
+        for (row, positions) in all.chunks(len).zip(positions.chunks_mut(len)) {
+            for run in positions.chunks_mut(run) {
+                sort(run, row, descending, |x, y| {
+                    x.partial_cmp(y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
+                });
+            }
+        }
+    } else {
+        let all = to_i64s(rows);
+        for (row, positions) in all.chunks(len).zip(positions.chunks_mut(len)) {
+            positions.chunks_mut(run).for_each(|run| sort(run, row, descending, i64::cmp));
+        }
+    }
+    positions
 }
 
 /// The tensor with `axis` as its last, and the extent of that axis.

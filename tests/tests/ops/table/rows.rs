@@ -1,7 +1,7 @@
 //! What combines or orders the elements along axes.
 
 use candle_core as candle;
-use tallow_ir::{DType, Op, ReduceKind, ScanKind, ScatterKind};
+use tallow_ir::{DType, Op, ReduceKind, ScanKind, ScatterKind, SortSpan};
 
 use super::{add, dims, last};
 use crate::row::{Bound, Fill, Operand, Row};
@@ -118,7 +118,7 @@ fn argsort(descending: bool) -> Row {
         |d, dtype| vec![Operand::new(d, dtype)],
         move |g, v| {
             let axis = last(g, v[0]);
-            add(g, Op::ArgSort { axis, descending }, v)
+            add(g, Op::ArgSort { axis, descending, span: SortSpan::All }, v)
         },
     )
     // The order of equal elements is Candle's own, so positions cannot be compared.

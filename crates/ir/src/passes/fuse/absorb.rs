@@ -98,8 +98,10 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Custom) {
         return Some("a custom kernel reads whole buffers".into());
     }
-    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Sort) {
-        return Some("a sort reads each element many times".into());
+    let merges =
+        |k: &usize| c.get(*k).nodes.iter().any(|n| matches!(c.graph.node(*n).op, Op::MergeRuns { .. }));
+    if consumers.iter().any(merges) {
+        return Some("each merge reads every element again".into());
     }
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul) && points > MATMUL_PROLOGUE_POINTS {
         return Some(format!("{points} points for each tile"));

@@ -579,7 +579,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             Op::Reduce { .. } => Class::Anchor(FusionKind::Row),
             Op::Attention(_) => Class::Anchor(FusionKind::Attention),
             Op::Scan { .. } => Class::Anchor(FusionKind::Scan),
-            Op::ArgSort { .. } => Class::Anchor(FusionKind::Sort),
+            Op::ArgSort { .. } | Op::MergeRuns { .. } => Class::Anchor(FusionKind::Sort),
             Op::Quantize(_) => Class::Anchor(FusionKind::Quantize),
             Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),
             Op::Custom(_) => Class::Anchor(FusionKind::Custom),
