@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Cluster, Clusters, sources};
+use crate::cost;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
 use crate::op::Op;
@@ -106,6 +107,9 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
     if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul) && points > MATMUL_PROLOGUE_POINTS {
         return Some(format!("{points} points for each tile"));
     }
+    if let Some(why) = too_expensive_for_matmuls(c, map, consumers) {
+        return Some(why);
+    }
     if consumers.len() == 1 {
         return None;
     }
@@ -123,24 +127,77 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
     (n * read > (n + 1) * written + read).then(|| format!("it reads {read} bytes to make {written}"))
 }
 
+/// Whether nodes of a kernel compute `operands` from results of `map`.
+fn reads(c: &Clusters<'_>, map: &Cluster, nodes: &BTreeSet<NodeId>, operands: &[Value]) -> bool {
+    let mut todo = sources(c.graph, &c.class, operands.iter().copied());
+    let mut seen = BTreeSet::new();
+    while let Some(v) = todo.pop() {
+        if map.nodes.contains(&v.node) {
+            return true;
+        }
+        if nodes.contains(&v.node) && seen.insert(v.node) {
+            todo.extend(c.sources[v.node.index()].iter().copied());
+        }
+    }
+    false
+}
+
+/// Whether views with windows lie between a matmul's operand and what computes it. Such an operand has no wide loads
+/// that a prologue could prevent.
+fn has_window(c: &Clusters<'_>, operand: Value) -> bool {
+    let mut todo = vec![operand];
+    while let Some(v) = todo.pop() {
+        if c.class[v.node.index()] == Class::Inline {
+            if matches!(c.graph.op(v), Op::Window { .. }) {
+                return true;
+            }
+            todo.extend(&c.graph.node(v.node).operands);
+        }
+    }
+    false
+}
+
+/// Why matmuls would lose more time by computing `map` for each of their tiles than it takes to write and read its
+/// results, see [`cost::prologue_us`].
+fn too_expensive_for_matmuls(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> {
+    let mut evaluations = 0u64;
+    for consumer in consumers.iter().map(|k| c.get(*k)).filter(|k| k.kind == FusionKind::Matmul) {
+        let matmuls = consumer.nodes.iter().map(|n| c.graph.node(*n)).filter(|n| n.op == Op::Matmul);
+        for matmul in matmuls {
+            let dims = matmul.types[0].shape.dims();
+            let [.., rows, columns] = dims else { continue };
+            let elements = |v: Value| c.graph.ty(v).shape.max_numel();
+            for (operand, across) in [(matmul.operands[0], columns), (matmul.operands[1], rows)] {
+                if reads(c, map, &consumer.nodes, &[operand]) && !has_window(c, operand) {
+                    let tiles = cost::matmul_tiles(across.max_value());
+                    evaluations = evaluations.saturating_add(elements(operand).saturating_mul(tiles));
+                }
+            }
+        }
+    }
+    if evaluations == 0 {
+        return None;
+    }
+    let inputs: BTreeSet<Value> = map.nodes.iter().flat_map(|n| c.sources[n.index()].clone()).collect();
+    let inputs = inputs.iter().filter(|v| !map.nodes.contains(&v.node)).map(|v| c.graph.ty(*v));
+    let results = c.escapes(&map.nodes);
+    let elements = results.iter().map(|n| c.graph.ty((*n).into()).shape.max_numel()).min().unwrap_or(0);
+    // Smaller operands, such as a bias or indices of rows, are read again and again from caches.
+    let whole = inputs.clone().filter(|ty| ty.shape.max_numel() >= elements);
+    let width = whole.filter_map(|ty| ty.dtype.size()).max().unwrap_or(1) as u64;
+    let written: u64 = results.iter().map(|n| c.bytes(*n)).sum();
+    let read: u64 = inputs.map(|ty| ty.max_bytes().min(written.saturating_mul(4))).sum();
+    let inside = cost::prologue_us(c.caps, evaluations, width);
+    let apart = cost::map_us(c.caps, read + written);
+    (inside > apart).then(|| format!("{inside:.1} us in tiles, {apart:.1} us in a kernel of its own"))
+}
+
 /// Why attention would recompute elements of `map` too often. Each workgroup reads a query and a bias once, but a key
 /// and a value once per query. Elements that broadcast over heads or queries are recomputed for each.
 fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option<String> {
     let nodes = &c.get(consumer).nodes;
     let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| matches!(n.op, Op::Attention(_)))?;
-    let reads = |operands: &[Value]| {
-        let mut todo = sources(c.graph, &c.class, operands.iter().copied());
-        let mut seen = BTreeSet::new();
-        while let Some(v) = todo.pop() {
-            if map.nodes.contains(&v.node) {
-                return true;
-            }
-            if nodes.contains(&v.node) && seen.insert(v.node) {
-                todo.extend(c.sources[v.node.index()].iter().copied());
-            }
-        }
-        false
-    };
+    let reads = |operands: &[Value]| reads(c, map, nodes, operands);
     if reads(&node.operands[1..3]) {
         return Some("attention reads each key and value many times".into());
     }
