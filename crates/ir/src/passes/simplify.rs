@@ -1,6 +1,7 @@
 //! Algebraic simplification. Each rule is exact bit for bit, also for NaN, infinities and signed zeros.
 
 use crate::caps::DeviceCaps;
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp as E;
 use crate::graph::{Graph, GraphError, Node, Value};
@@ -8,6 +9,7 @@ use crate::op::Op;
 use crate::passes::fold_constants::uniform;
 use crate::rewrite::rebuild;
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
@@ -24,8 +26,45 @@ pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
         }
         Op::Elementwise(op) => elementwise(new, *op, operands),
         Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
+        Op::Matmul => fold_batch(new, operands[0], operands[1], &node.types[0].shape),
         _ => Ok(None),
     })
+}
+
+/// `matmul(a: [.., b, m, k], w: [.., 1, k, n])` -> `matmul(a as [.., 1, b m, k], w)` as `[.., b, m, n]`: one right
+/// operand serves the rows of all its batches, so that it is read once. Each result stays the same sum. Broadcasts of the
+/// right operand along leading axes are looked through.
+fn fold_batch(g: &mut Graph, a: Value, right: Value, result: &Shape) -> Result<Option<Value>, GraphError> {
+    let dims = g.ty(a).shape.dims().to_vec();
+    let batch = dims.len() - 2;
+    let (source, inner) = before_batches(g, right, dims.len());
+    // The axes next to the rows.
+    let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
+    let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
+    if folded.is(1) {
+        return Ok(None);
+    }
+    let ones = vec![Dim::one(); batch - first];
+    let rows = &folded * &dims[batch];
+    let left = [&dims[..first], &ones, &[rows, dims[batch + 1].clone()]].concat();
+    let left = g.reshape(a, Shape::new(left))?;
+    let right = g.reshape(source, Shape::new(inner))?;
+    let product = g.add(Op::Matmul, &[left, right])?;
+    g.reshape(product, result.clone()).map(Some)
+}
+
+/// What a matmul's right operand is before it is broadcast along batches, and its extents, of `rank` axes.
+fn before_batches(g: &Graph, right: Value, rank: usize) -> (Value, Vec<Dim>) {
+    let node = g.node(right.node);
+    let dims = g.ty(right).shape.dims();
+    if let Op::Broadcast(_) = node.op {
+        let source = g.ty(node.operands[0]).shape.dims();
+        if source.len() >= 2 && source[source.len() - 2..] == dims[rank - 2..] {
+            let missing = vec![Dim::one(); rank - source.len()];
+            return (node.operands[0], [&missing, source].concat());
+        }
+    }
+    (right, dims.to_vec())
 }
 
 fn is_empty(node: &Node) -> bool {
