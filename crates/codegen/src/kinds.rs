@@ -75,7 +75,7 @@ impl<'f> Kind<'f> {
             Kind::DecodeAttention(f) => decode::schedules(e, f),
             Kind::FlashAttention(f) => flash::schedules(e, f),
             Kind::Attention(f) => vec![per_query::schedule(e, f)],
-            Kind::Map(_) => vec![map::schedule(e.caps)],
+            Kind::Map(_) => map::schedules(e),
             Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
             Kind::Scatter(_) => vec![scatter::schedule(e.caps)],
             Kind::Scan(f) => vec![scan::schedule(e, f)],

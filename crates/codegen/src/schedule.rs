@@ -84,7 +84,7 @@ pub enum Algorithm {
 pub struct Tile {
     /// Rows. Matvecs: rows of activations. [`Algorithm::Sort`]: runs. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
     pub m: u32,
-    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements.
+    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed maps: outputs.
     pub n: u32,
     /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,

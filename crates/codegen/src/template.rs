@@ -110,6 +110,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_decode.comp", include_str!("templates/attention_decode.comp")),
     ("attention_subgroups.comp", include_str!("templates/attention_subgroups.comp")),
+    ("map_transposed.comp", include_str!("templates/map_transposed.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("sort_tile.glsl", include_str!("templates/sort_tile.glsl")),

@@ -35,4 +35,5 @@ mod structure;
 mod threads;
 mod ties;
 mod tiles;
+mod transposes;
 mod windows;

@@ -1,25 +1,36 @@
 //! Elementwise kernels: one invocation per element of the outputs, or per group of adjacent elements. Invocations loop
 //! if the grid is smaller.
 
-use minijinja::context;
-use tallow_ir::form::{MapForm, output_root};
-use tallow_ir::{DeviceCaps, Dim};
+mod transposed;
 
+use minijinja::context;
+use tallow_ir::Dim;
+use tallow_ir::form::{MapForm, output_root};
+
+use self::transposed::Transposed;
 use crate::assemble::finish;
 use crate::blocks::vector_group::{self, Root};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel};
-use crate::schedule::{Algorithm, Schedule};
+use crate::schedule::{Algorithm, Schedule, Tile};
 
 const WORKGROUP: u32 = 256;
 
-/// The schedule; the only candidate.
-pub(crate) fn schedule(caps: &DeviceCaps) -> Schedule {
-    Schedule::new(Algorithm::Map, WORKGROUP.min(caps.max_workgroup_invocations))
+/// The schedules, the cost model's default first: tiles, if an operand is transposed, and one invocation per element.
+pub(crate) fn schedules(e: &Emitter<'_>) -> Vec<Schedule> {
+    let tiles = Transposed::of(e.body, e.caps).map(|transposed| transposed.schedule(e.caps));
+    let plain = Schedule::new(Algorithm::Map, WORKGROUP.min(e.caps.max_workgroup_invocations));
+    tiles.into_iter().chain([plain]).collect()
 }
 
+/// The kernel for one of [`schedules`].
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
+    if schedule.tile != Tile::default()
+        && let Some(transposed) = Transposed::of(e.body, e.caps)
+    {
+        return transposed::kernel(e, &transposed, schedule);
+    }
     let size = group_size(&e, form);
     let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
     let count = e.dim(&groups);
