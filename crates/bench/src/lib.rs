@@ -80,6 +80,10 @@ pub struct Options {
     pub shape: Option<String>,
     /// Formats of its matrices.
     pub types: Vec<String>,
+    /// Positions that are in the cache before decode is measured; an empty context if there are none.
+    pub depths: Vec<usize>,
+    /// Tokens of the prompts that prefill is measured with; those of one step if there are none.
+    pub prompts: Vec<usize>,
     /// Number or part of the name of the Vulkan device; the best one if it is not given.
     pub device: Option<String>,
     /// A file of JSON lines to append to.
@@ -102,6 +106,8 @@ impl Default for Options {
             quick: false,
             shape: None,
             types: vec!["Q4_0".into()],
+            depths: vec![],
+            prompts: vec![],
             device: None,
             json: None,
             compare: None,

@@ -32,6 +32,8 @@ const INTERPRETED: u64 = 1 << 23;
 pub(crate) struct Model {
     pub(crate) shape: &'static Shape,
     format: Format,
+    /// Bytes of keys and values of one position.
+    position_bytes: u64,
     weights: HashMap<String, DeviceWeight>,
     states: HashMap<String, DeviceState>,
     prefill: Compiled,
@@ -42,13 +44,16 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
-        let ModelPlan { shape, format, .. } = *planned;
+        let (shape, format, context_size) = (planned.shape, planned.format, planned.context());
         let llama = shape.llama(format);
-        let prefill = llama.step(Rows::UpTo(shape.prefill), shape.context())?;
-        let decode = llama.step(Rows::One, shape.context())?;
-        let greedy = planned.greedy.then(|| llama.greedy(shape.context())).transpose()?;
+        let prefill = llama.step(Rows::UpTo(shape.prefill), context_size)?;
+        let decode = llama.step(Rows::One, context_size)?;
+        let greedy = planned.greedy.then(|| llama.greedy(context_size)).transpose()?;
+        let cache = llama.cache(context_size).into_iter();
+        let cache_bytes =
+            cache.map(|(_, dtype, extents)| TensorType::new(dtype, extents).max_bytes()).sum::<u64>();
         let mut states = HashMap::new();
-        for (name, dtype, extents) in llama.states(shape.context()) {
+        for (name, dtype, extents) in llama.states(context_size) {
             let state = DeviceState::zeroed(context, &name, &TensorType::new(dtype, extents))?;
             states.insert(name, state);
         }
@@ -56,6 +61,7 @@ impl Model {
         Ok(Model {
             shape,
             format,
+            position_bytes: cache_bytes / context_size as u64,
             weights,
             states,
             prefill: Compiled::new(context, &reduce_precision(context, prefill, options)?)?,
@@ -154,46 +160,64 @@ impl Model {
         all.map(|(_, [out, columns])| (out * columns) as u64).sum()
     }
 
-    /// Tokens one by one from an empty context, several times: times of one token.
-    pub(crate) fn decode(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    /// Fills the cache with the keys and values of the tokens `from .. to`, as a prompt does.
+    pub(crate) fn fill(&self, from: usize, to: usize) -> Result<()> {
+        let executable = self.instance(&self.prefill, Timing::Off)?;
+        let tokens = self.tokens(to);
+        self.feed(&executable, &tokens, from).map(|_| ())
+    }
+
+    /// The tokens from position `from` on, as many in one step as it takes.
+    fn feed(&self, executable: &Executable, tokens: &[u8], from: usize) -> Result<Took> {
+        let (mut took, mut logits) = (Took { device: 0.0, wall: 0.0 }, vec![]);
+        let mut pos = from;
+        for step in tokens[4 * from..].chunks(4 * self.shape.prefill) {
+            let count = step.len() / 4;
+            let symbols = [(POS, pos as u64), (SEQ, count as u64)];
+            let (device, wall) = run(executable, &symbols, step, &mut logits)?;
+            took = Took { device: took.device + device, wall: took.wall + wall };
+            pos += count;
+        }
+        Ok(took)
+    }
+
+    /// Tokens one by one after `depth` positions, several times: times of one token.
+    pub(crate) fn decode(&self, options: &Options, depth: usize, row: &mut Row) -> Result<Dispatches> {
         let executable = self.instance(&self.decode, Timing::Run)?;
         let tokens = self.tokens(self.shape.decode);
         let per_token = 1.0 / self.shape.decode as f64;
         let mut logits = vec![];
         let times = repeat(options.seconds, || {
             let mut took = Took { device: 0.0, wall: 0.0 };
-            for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
-                let (device, wall) = run(&executable, &[(POS, pos as u64)], token, &mut logits)?;
+            for (i, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
+                let symbols = [(POS, (depth + i) as u64)];
+                let (device, wall) = run(&executable, &symbols, token, &mut logits)?;
                 took = Took { device: took.device + device, wall: took.wall + wall };
             }
             Ok(Took { device: took.device * per_token, wall: took.wall * per_token })
         })?;
-        row.bytes = self.matrix_bytes();
+        row.bytes = self.matrix_bytes() + depth as u64 * self.position_bytes;
         row.timed(times.device);
         row.wall_us = Some(times.wall.median);
         row.tokens_per_s = Some(1e6 / times.wall.median);
         self.counts(&executable, row);
         let last = tokens.as_chunks::<4>().0.last().map_or(&[][..], |token| token);
-        self.dispatches(options, &self.decode, &[(POS, self.shape.decode as u64 - 1)], last)
+        let position = depth + self.shape.decode - 1;
+        self.dispatches(options, &self.decode, &[(POS, position as u64)], last)
     }
 
-    /// A prompt at once, several times: times of the whole prompt.
-    pub(crate) fn prefill(&self, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    /// A prompt of `count` tokens, several times: times of the whole prompt.
+    pub(crate) fn prefill(&self, options: &Options, count: usize, row: &mut Row) -> Result<Dispatches> {
         let executable = self.instance(&self.prefill, Timing::Run)?;
-        let count = self.shape.prefill;
         let tokens = self.tokens(count);
-        let symbols = [(POS, 0), (SEQ, count as u64)];
-        let mut logits = vec![];
-        let times = repeat(options.seconds, || {
-            let (device, wall) = run(&executable, &symbols, &tokens, &mut logits)?;
-            Ok(Took { device, wall })
-        })?;
+        let times = repeat(options.seconds, || self.feed(&executable, &tokens, 0))?;
         row.flops = 2 * self.multiply_adds() * count as u64;
         row.timed(times.device);
         row.wall_us = Some(times.wall.median);
         row.tokens_per_s = Some(count as f64 * 1e6 / times.wall.median);
         self.counts(&executable, row);
-        self.dispatches(options, &self.prefill, &symbols, &tokens)
+        let first = &tokens[..4 * count.min(self.shape.prefill)];
+        self.dispatches(options, &self.prefill, &[(POS, 0), (SEQ, first.len() as u64 / 4)], first)
     }
 
     pub(crate) fn counts(&self, executable: &Executable, row: &mut Row) {

@@ -37,9 +37,9 @@ pub fn start(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> 
 }
 
 fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<(f64, Dispatches)> {
-    let ModelPlan { shape, format, .. } = *planned;
+    let ModelPlan { shape, format, .. } = planned;
     let begin = Instant::now();
-    let llama = shape.llama(format);
+    let (shape, llama) = (*shape, shape.llama(*format));
     let prefill =
         reduce_precision(context, llama.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
     let decode = reduce_precision(context, llama.greedy(shape.context())?, options)?;

@@ -9,6 +9,9 @@ use crate::report::{Row, read};
 use crate::shapes::{SHAPES, Shape};
 use crate::{LLM, Options, cases, select};
 
+/// Most positions of a cache: one of an 8B model then takes 128 GiB.
+const MOST_POSITIONS: usize = 1 << 20;
+
 /// Cases, models and files of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -25,7 +28,7 @@ pub struct Plan {
 }
 
 /// A language model that is to be measured, and which of its steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelPlan {
     /// Its shape.
     pub shape: &'static Shape,
@@ -39,12 +42,23 @@ pub struct ModelPlan {
     pub greedy: bool,
     /// Whether compiling is measured.
     pub start: bool,
+    /// Positions in the cache before decode is measured, ascending.
+    pub depths: Vec<usize>,
+    /// Tokens of the prompts of prefill, ascending; `None` stands for those of one step.
+    pub prompts: Vec<Option<usize>>,
 }
 
 impl ModelPlan {
     /// The name of a step's row.
     pub fn name(&self, step: &str) -> String {
         format!("llm/{step}/{}/{}", self.shape.name, self.format.name())
+    }
+
+    /// Positions of the cache that all measurements need.
+    pub fn context(&self) -> usize {
+        let decode = self.depths.last().map_or(0, |depth| depth + self.shape.decode);
+        let prefill = self.prompts.last().copied().flatten().unwrap_or(0);
+        self.shape.context().max(decode).max(prefill)
     }
 }
 
@@ -85,6 +99,14 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
         let known: Vec<&str> = SHAPES.iter().map(|s| s.name).collect();
         wrong("--shape", name, format!("there are {}", known.join(", ")))
     })?;
+    if let Some(zero) = options.prompts.iter().find(|tokens| **tokens == 0) {
+        return Err(wrong("--prompt", &zero.to_string(), "a prompt has at least one token".into()));
+    }
+    if let Some(much) =
+        [&options.depths, &options.prompts].into_iter().flatten().find(|n| **n > MOST_POSITIONS)
+    {
+        return Err(wrong("--depth or --prompt", &much.to_string(), format!("at most {MOST_POSITIONS}")));
+    }
     let one = |name: &String| {
         let format = Format::from_name(name)
             .filter(|f| cases::weight_formats().any(|w| w == *f))
@@ -95,7 +117,15 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
             let why = format!("{matrix} has rows of {columns}, which are no whole blocks of {block}");
             return Err(wrong("--type", name, why));
         }
-        Ok(ModelPlan { shape, format, decode, prefill, greedy, start })
+        let sorted = |all: &[usize]| -> Vec<usize> {
+            all.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+        };
+        let depths = if options.depths.is_empty() { vec![0] } else { sorted(&options.depths) };
+        let prompts = match sorted(&options.prompts) {
+            none if none.is_empty() => vec![None],
+            all => all.into_iter().map(Some).collect(),
+        };
+        Ok(ModelPlan { shape, format, decode, prefill, greedy, start, depths, prompts })
     };
     options.types.iter().map(one).collect()
 }
@@ -112,6 +142,8 @@ mod tests {
             (Options { types: vec!["Q9_9".into()], ..llm() }, "--type \"Q9_9\""),
             (Options { types: vec!["Q8_K".into()], ..llm() }, "no format of weights"),
             (Options { seconds: f64::NAN, ..llm() }, "--seconds"),
+            (Options { prompts: vec![8, 0], ..llm() }, "--prompt \"0\""),
+            (Options { depths: vec![usize::MAX], ..llm() }, "--depth"),
         ] {
             let error = Plan::new(&options).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
@@ -119,5 +151,10 @@ mod tests {
         let plan = Plan::new(&Options { types: vec!["Q4_0".into(), "f16".into()], ..llm() }).unwrap();
         assert_eq!((plan.models.len(), plan.cases.len()), (2, 0));
         assert_eq!(plan.models[1].name("decode"), "llm/decode/llama3-8b/f16");
+        assert_eq!(plan.models[0].context(), 512);
+        let long = Options { depths: vec![4096, 0], prompts: vec![8, 1], ..llm() };
+        let long = &Plan::new(&long).unwrap().models[0];
+        assert_eq!((&long.depths[..], &long.prompts[..]), (&[0, 4096][..], &[Some(1), Some(8)][..]));
+        assert_eq!(long.context(), 4096 + 128);
     }
 }

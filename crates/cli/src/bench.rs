@@ -32,6 +32,12 @@ pub struct BenchArgs {
     /// Shape of the language model [default: llama3-8b].
     #[arg(long, value_name = "SHAPE")]
     pub shape: Option<String>,
+    /// Positions in the language model's cache before decode is measured, separated by commas [default: 0].
+    #[arg(long, value_name = "POSITIONS", value_delimiter = ',')]
+    pub depth: Vec<usize>,
+    /// Tokens of the prompts that prefill is measured with, separated by commas [default: one step of 512].
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',')]
+    pub prompt: Vec<usize>,
     /// Formats of the language model's matrices, separated by commas.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "Q4_0")]
     pub types: Vec<String>,
@@ -81,6 +87,8 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         seconds: args.seconds,
         quick: args.quick,
         shape: args.shape.clone(),
+        depths: args.depth.clone(),
+        prompts: args.prompt.clone(),
         types: args.types.clone(),
         device: args.device.clone(),
         json: args.json.clone(),

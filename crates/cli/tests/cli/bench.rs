@@ -41,6 +41,22 @@ fn without_a_device_it_says_that_it_needs_one() {
     );
 }
 
+/// Decode with positions in the cache, and prompts that take several steps.
+const LENGTHS: [&str; 12] = [
+    "bench",
+    "llm/decode",
+    "llm/prefill",
+    "--quick",
+    "--seconds",
+    "0",
+    "--depth",
+    "40,0",
+    "--prompt",
+    "50,1",
+    "--json",
+    "JSON",
+];
+
 /// Every case in its small shape, with its results checked; times mean nothing here.
 #[test]
 fn every_case_matches_the_interpreter() {
@@ -51,6 +67,7 @@ fn every_case_matches_the_interpreter() {
     for args in [
         &["bench", "--quick", "--seconds", "0", "--json", json][..],
         &["bench", "llm", "--quick", "--seconds", "0", "--type", "Q4_0,Q4_K,F16", "--json", json],
+        &LENGTHS.map(|arg| if arg == "JSON" { json } else { arg }),
     ] {
         let output = tallow(args);
         if !required && stderr(&output).contains("there is none to use") {
@@ -77,7 +94,14 @@ fn every_case_matches_the_interpreter() {
     assert_eq!(counts(named("matvec/q4_0/96x512")), (Some(3), Some(0)));
     assert_eq!(counts(named("matvec-chained/q4_0/96x512")), (Some(3), Some(2)));
     assert!(named("llm/greedy/tiny/q4_0")["cpu_us"].as_f64().unwrap() > 0.0);
-    for name in ["llm/decode/tiny/q4_0", "llm/prefill/tiny/q4_k", "llm/greedy/tiny/f16"] {
+    for name in [
+        "llm/decode/tiny/q4_0",
+        "llm/prefill/tiny/q4_k",
+        "llm/greedy/tiny/f16",
+        "llm/decode/tiny/q4_0/depth-40",
+        "llm/prefill/tiny/q4_0/prompt-1",
+        "llm/prefill/tiny/q4_0/prompt-50",
+    ] {
         assert!(named(name)["tokens_per_s"].as_f64().unwrap() > 0.0);
     }
 
