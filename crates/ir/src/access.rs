@@ -110,10 +110,45 @@ pub fn vectors_along_k(graph: &Graph, rhs: Value, multiple: i64) -> Option<Value
     neighbours_along(graph, rhs, rank - 2, multiple)
 }
 
-/// Whether adjacent columns of a matmul's right operand are adjacent in memory, and elements of one column are not.
+/// Fewest adjacent columns that a subgroup reads with few wide accesses.
+const COALESCED: i64 = 16;
+
+/// Whether adjacent columns of a matmul's right operand are adjacent in memory, at least in runs, and elements of one
+/// column are not. Runs are those of a convolution's windows: the columns of one line of the image.
 pub fn is_contiguous_along_n(graph: &Graph, rhs: Value) -> bool {
     let rank = graph.ty(rhs).shape.rank();
-    neighbours_along(graph, rhs, rank - 1, 1).is_some() && neighbours_along(graph, rhs, rank - 2, 1).is_none()
+    let run = |axis| run_along(graph, rhs, axis);
+    run(rank - 1).is_some_and(|run| run >= COALESCED) && run(rank - 2).is_some_and(|run| run < COALESCED)
+}
+
+/// How many adjacent elements along an axis are adjacent in the buffer that a value reads through views. `None` if it is
+/// computed. Padding counts as a buffer: it selects elements, but their order stays.
+fn run_along(graph: &Graph, value: Value, axis: usize) -> Option<i64> {
+    let shape = graph.ty(value).shape.clone();
+    let mut atoms = Atoms::default();
+    let along = atoms.fresh(&shape.dims()[axis], AtomDef::Free);
+    let one = |(i, d): (usize, &Dim)| if i == axis { atoms.index(along) } else { atoms.free(d) };
+    let mut at: Vec<Index> = shape.dims().iter().enumerate().map(one).collect();
+    let mut value = value;
+    loop {
+        let node = graph.node(value.node);
+        match &node.op {
+            Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Pad { .. } => {
+                let linear = atoms.flatten(&at, &graph.ty(value).shape);
+                return Some(atoms.run(&linear, along));
+            }
+            Op::Cast(_)
+            | Op::Dequantize(_)
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Window { .. }
+            | Op::Slice { .. } => {}
+            _ => return None,
+        }
+        at = operand_indices(graph, value.node, &at, &mut atoms)?.into_iter().next()?;
+        value = node.operands[0];
+    }
 }
 
 /// The buffer from which a value reads runs of `multiple` neighbours along an axis, if it does.

@@ -329,6 +329,18 @@ impl Atoms {
         (aligned && !self.roots(&base).contains(&k)).then_some(base)
     }
 
+    /// How many steps of `k` from a multiple of that number on move `index` by one element each: its extent if `index` is
+    /// `base + k`, the modulus of its lowest digit if that counts single elements, else 1.
+    pub fn run(&self, index: &Index, k: AtomId) -> i64 {
+        let steps = |(digit, step): &(Digit, Dim)| {
+            (digit.atom == k && digit.div.is(1) && step.is(1)).then(|| match &digit.modulo {
+                Some(modulo) => modulo.max_value(),
+                None => self.get(k).extent.max_value(),
+            })
+        };
+        self.expand(index).terms.iter().filter_map(steps).max().unwrap_or(1)
+    }
+
     /// `index` with the sums in place of the atoms that were defined as equal to them.
     fn expand(&self, index: &Index) -> Index {
         let mut sum = Index::constant(index.constant.clone());
