@@ -159,7 +159,11 @@ fn has_window(c: &Clusters<'_>, operand: Value) -> bool {
 
 /// Why matmuls would lose more time by computing `map` for each of their tiles than it takes to write and read its
 /// results, see [`cost::prologue_us`].
-fn too_expensive_for_matmuls(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option<String> {
+pub(super) fn too_expensive_for_matmuls(
+    c: &Clusters<'_>,
+    map: &Cluster,
+    consumers: &[usize],
+) -> Option<String> {
     let mut evaluations = 0u64;
     for consumer in consumers.iter().map(|k| c.get(*k)).filter(|k| k.kind == FusionKind::Matmul) {
         let matmuls = consumer.nodes.iter().map(|n| c.graph.node(*n)).filter(|n| n.op == Op::Matmul);

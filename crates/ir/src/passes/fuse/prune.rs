@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::cluster::{Class, Clusters};
+use super::absorb;
+use super::cluster::{Class, Cluster, Clusters};
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId};
 use crate::op::Op;
@@ -156,6 +157,12 @@ fn unprofitable(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, escapes: &[NodeId]) 
         let newly = c.sources[node.index()].iter().map(|v| v.node).collect::<BTreeSet<_>>();
         let newly = newly.iter().filter(|n| nodes.contains(n) && !escapes.contains(n));
         let cost: u64 = newly.map(|n| c.bytes(*n)).sum();
-        (cost < c.bytes(node)).then(|| BTreeSet::from([node]))
+        let alone = Cluster { kind: FusionKind::Map, nodes: BTreeSet::from([node]) };
+        let users = c.users[node.index()].iter().filter(|user| !nodes.contains(user));
+        let consumers: BTreeSet<usize> = users.flat_map(|user| c.member[user.index()].clone()).collect();
+        let consumers: Vec<usize> = consumers.into_iter().collect();
+        let cheaper =
+            cost < c.bytes(node) && absorb::too_expensive_for_matmuls(c, &alone, &consumers).is_none();
+        cheaper.then_some(alone.nodes)
     })
 }
