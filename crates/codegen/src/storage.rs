@@ -7,6 +7,7 @@
 //! A tensor larger than one binding is bound as several *windows*, one binding each. Accesses then go through functions
 //! that select the window by the element's position.
 
+mod atomic;
 mod group;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use tallow_ir::{DType, DeviceCaps, Format};
 
 use crate::library::{self as lib, Uses};
 
+pub(crate) use self::atomic::{Atomic, FLOAT_ATOMICS};
 pub(crate) use self::group::bytes;
 
 /// One declared buffer.
@@ -65,13 +67,6 @@ pub(crate) fn plain(dtype: DType) -> DType {
     }
 }
 
-/// How a store combines with the existing value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Atomic {
-    Add,
-    Max,
-}
-
 /// Extensions a shader enables.
 pub(crate) type Extensions = BTreeSet<&'static str>;
 
@@ -103,11 +98,15 @@ impl Buffer {
 }
 
 impl Buffer {
+    /// Whether stores are compare-and-swap loops on the bits, as sums of floats are where the device cannot add them.
+    fn swaps(&self, caps: &DeviceCaps) -> bool {
+        self.atomic.is_some_and(|atomic| atomic.swaps(self.dtype, caps.atomic_float_add))
+    }
+
     fn element(&self, caps: &DeviceCaps, ext: &mut Extensions) -> &'static str {
         match self.dtype {
-            // Float atomics are compare-and-swap loops on the bits.
-            DType::F32 if self.atomic.is_some() => "uint",
-            DType::F64 if self.atomic.is_some() => {
+            DType::F32 if self.swaps(caps) => "uint",
+            DType::F64 if self.swaps(caps) => {
                 ext.insert("GL_EXT_shader_explicit_arithmetic_types_int64");
                 "uint64_t"
             }
@@ -152,8 +151,14 @@ impl Buffer {
         };
         let element = self.element(caps, ext);
         ext.extend(self.arithmetic(caps));
-        if self.atomic.is_some() && matches!(self.dtype, DType::I64 | DType::F64) {
-            ext.insert("GL_EXT_shader_atomic_int64");
+        match self.dtype {
+            DType::I64 | DType::F64 if self.atomic.is_some() => {
+                ext.insert("GL_EXT_shader_atomic_int64");
+            }
+            DType::F32 if self.atomic.is_some() && !self.swaps(caps) => {
+                ext.insert(FLOAT_ATOMICS);
+            }
+            _ => {}
         }
         let mut text = String::new();
         let vectors = self.group_vector();
@@ -386,16 +391,9 @@ impl Buffer {
         let (b, ty) = (self.binding, self.value_type());
         if let Some(atomic) = self.atomic {
             let bytes = self.array_bytes(caps);
-            let body = self.by_window("b", bytes, |array, at| match (atomic, self.dtype) {
-                // Atomic float addition is an optional feature; compare-and-swap is always available.
-                (Atomic::Add, DType::F32) => format!(
-                    "for (uint want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, floatBitsToUint(uintBitsToFloat(want) + x)); if (seen == want) break; }}"
-                ),
-                (Atomic::Add, DType::F64) => format!(
-                    "for (uint64_t want, seen = {array}[{at}];;) {{ want = seen; seen = atomicCompSwap({array}[{at}], want, doubleBitsToUint64(uint64BitsToDouble(want) + x)); if (seen == want) break; }}"
-                ),
-                (Atomic::Add, _) => format!("atomicAdd({array}[{at}], x);"),
-                (Atomic::Max, _) => format!("atomicMax({array}[{at}], x);"),
+            let native = caps.atomic_float_add;
+            let body = self.by_window("b", bytes, |array, at| {
+                atomic.update(self.dtype, native, &format!("{array}[{at}]"))
             });
             return format!("void store{b}(uint i, {ty} x) {{\n{body}}}\n");
         }

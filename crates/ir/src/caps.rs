@@ -77,8 +77,10 @@ pub struct DeviceCaps {
     pub int_dot_accelerated: bool,
     /// The bfloat16 type in shaders (`VK_KHR_shader_bfloat16`).
     pub bf16: bool,
-    /// Atomic add on 32-bit floats in storage buffers.
+    /// Atomic add on 32-bit floats in storage buffers (`VK_EXT_shader_atomic_float`).
     pub atomic_float_add: bool,
+    /// Atomic add on 32-bit floats in shared memory (the same extension).
+    pub atomic_float_add_shared: bool,
     /// Atomics on 64-bit integers in storage buffers.
     pub atomic_int64: bool,
     /// Shaders may require that NaN, infinities and the sign of zero are preserved (`SignedZeroInfNanPreserve`, for
@@ -273,7 +275,7 @@ pub enum OptionalFeature {
     IntDot,
     /// `bf16`: the bfloat16 type.
     Bf16,
-    /// `atomic_float`: atomic add on 32-bit floats.
+    /// `atomic_float`: atomic add on 32-bit floats, in buffers and in shared memory.
     AtomicFloat,
     /// `atomic_int64`: atomics on 64-bit integers.
     AtomicInt64,
@@ -427,7 +429,10 @@ impl DeviceCaps {
                 self.bf16 = false;
                 self.drop_matrices_of(&[MatrixElement::Bf16]);
             }
-            OptionalFeature::AtomicFloat => self.atomic_float_add = false,
+            OptionalFeature::AtomicFloat => {
+                self.atomic_float_add = false;
+                self.atomic_float_add_shared = false;
+            }
             OptionalFeature::AtomicInt64 => self.atomic_int64 = false,
             OptionalFeature::FloatControls => self.float_controls = false,
             OptionalFeature::Subgroup => {
@@ -481,7 +486,7 @@ impl DeviceCaps {
             OptionalFeature::Storage8 => self.storage_8bit,
             OptionalFeature::IntDot => self.int_dot,
             OptionalFeature::Bf16 => self.bf16,
-            OptionalFeature::AtomicFloat => self.atomic_float_add,
+            OptionalFeature::AtomicFloat => self.atomic_float_add || self.atomic_float_add_shared,
             OptionalFeature::AtomicInt64 => self.atomic_int64,
             OptionalFeature::FloatControls => self.float_controls,
             OptionalFeature::Subgroup => self.subgroup_arithmetic || self.subgroup_shuffle,

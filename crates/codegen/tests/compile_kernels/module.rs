@@ -14,6 +14,8 @@ const OP_TYPE_ARRAY: u32 = 28;
 const OP_TYPE_POINTER: u32 = 32;
 const OP_CONSTANT: u32 = 43;
 const OP_VARIABLE: u32 = 59;
+const OP_ACCESS_CHAIN: u32 = 65;
+const OP_ATOMIC_FADD: u32 = 6035;
 const LOCAL_SIZE: u32 = 17;
 const WORKGROUP: u32 = 4;
 
@@ -35,6 +37,7 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         9 => caps.f16,
         10 => caps.float64,
         11 => caps.int64,
+        12 => caps.atomic_int64, // Int64Atomics
         22 => caps.int16,
         39 => caps.int8,
         // Required of every Vulkan 1.1 device in compute shaders.
@@ -50,6 +53,8 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         4448 => caps.storage_8bit,          // StorageBuffer8BitAccess
         4466 => caps.float_controls,        // SignedZeroInfNanPreserve
         6018 | 6019 => caps.int_dot,        // DotProductInput4x8BitPacked, DotProduct
+        // AtomicFloat32AddEXT, for either memory; `violations` looks at the memory of each sum.
+        6033 => caps.atomic_float_add || caps.atomic_float_add_shared,
         other => return Err(format!("unexpected SPIR-V capability {other}")),
     })
 }
@@ -60,6 +65,8 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
     let mut bytes: HashMap<u32, u64> = HashMap::new();
     let mut constants: HashMap<u32, u64> = HashMap::new();
     let mut pointees: HashMap<u32, u32> = HashMap::new();
+    // Storage classes of pointer types, and of pointers.
+    let mut classes: HashMap<u32, u32> = HashMap::new();
     let mut local_size = [0; 3];
     let mut shared = 0;
     for (op, x) in instructions(words) {
@@ -82,7 +89,17 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
                     bytes.insert(x[0], size * length);
                 }
             }
-            OP_TYPE_POINTER => drop(pointees.insert(x[0], x[2])),
+            OP_TYPE_POINTER => {
+                pointees.insert(x[0], x[2]);
+                classes.insert(x[0], x[1]);
+            }
+            OP_ACCESS_CHAIN => drop(classes.get(&x[0]).copied().map(|class| classes.insert(x[1], class))),
+            OP_ATOMIC_FADD => {
+                let is_shared = classes.get(&x[2]) == Some(&WORKGROUP);
+                if !(if is_shared { caps.atomic_float_add_shared } else { caps.atomic_float_add }) {
+                    wrong.push(format!("an atomic sum of floats that the device lacks, shared: {is_shared}"));
+                }
+            }
             OP_VARIABLE if x[2] == WORKGROUP => match pointees.get(&x[0]).and_then(|p| bytes.get(p)) {
                 Some(size) => shared += size,
                 None => wrong.push("a shared variable of unknown size".into()),

@@ -64,6 +64,7 @@ pub fn minimum() -> DeviceCaps {
         int_dot_accelerated: false,
         bf16: false,
         atomic_float_add: false,
+        atomic_float_add_shared: false,
         atomic_int64: false,
         float_controls: false,
         cooperative_matrix: Vec::new(),
@@ -128,7 +129,9 @@ pub fn lavapipe() -> DeviceCaps {
         max_workgroup_subgroups: 32,
         float64: true,
         int_dot_accelerated: false,
+        // `VkPhysicalDeviceShaderAtomicFloatFeaturesEXT` as reported (`lvp_device.c`).
         atomic_float_add: true,
+        atomic_float_add_shared: true,
         atomic_int64: true,
         float_controls: true,
         shared_memory_bytes: 32 * KIB,
@@ -165,7 +168,9 @@ pub fn h200() -> DeviceCaps {
         subgroup_size_max: 32,
         float64: true,
         bf16: true,
+        // NVIDIA's driver reports both since Maxwell.
         atomic_float_add: true,
+        atomic_float_add_shared: true,
         atomic_int64: true,
         float_controls: true,
         cooperative_matrix: shapes,
@@ -197,7 +202,9 @@ pub fn rdna3() -> DeviceCaps {
         subgroup_size_max: 64,
         float64: true,
         bf16: true,
+        // `radv_physical_device.c`: in buffers from GFX11 on, in shared memory from GFX8 on.
         atomic_float_add: true,
+        atomic_float_add_shared: true,
         atomic_int64: true,
         float_controls: true,
         cooperative_matrix: vec![
@@ -236,6 +243,7 @@ pub fn intel() -> DeviceCaps {
         subgroup_size_max: 32,
         // Mesa's ANV reports the threads of a workgroup, 64 on DG2 (`max_cs_workgroup_threads`).
         max_workgroup_subgroups: 64,
+        // `anv_physical_device.c`: in buffers where `has_lsc` (DG2 and later), in shared memory on no device.
         atomic_float_add: true,
         atomic_int64: true,
         float_controls: true,

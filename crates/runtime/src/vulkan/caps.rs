@@ -189,7 +189,9 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
             .shader_integer_dot_product(caps.int_dot),
         atomic_float: vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT::default()
             .shader_buffer_float32_atomics(caps.atomic_float_add)
-            .shader_buffer_float32_atomic_add(caps.atomic_float_add),
+            .shader_buffer_float32_atomic_add(caps.atomic_float_add)
+            .shader_shared_float32_atomics(caps.atomic_float_add_shared)
+            .shader_shared_float32_atomic_add(caps.atomic_float_add_shared),
         coopmat: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(matrices),
         coopmat2: CooperativeMatrix2Features {
             features: [flag(caps.cooperative_matrix2); 7],
@@ -208,7 +210,7 @@ pub(super) fn enable(queried: &Queried, caps: &DeviceCaps) -> Enabled {
         sync2: caps.synchronization2,
         subgroup_size: caps.subgroup_size_control,
         int_dot: caps.int_dot,
-        atomic_float: caps.atomic_float_add,
+        atomic_float: caps.atomic_float_add || caps.atomic_float_add_shared,
         coopmat: matrices,
         coopmat2: caps.cooperative_matrix2,
         bf16: caps.bf16,

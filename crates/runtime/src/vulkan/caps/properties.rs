@@ -78,6 +78,7 @@ impl Properties {
             float_controls: on(self.v12.shader_signed_zero_inf_nan_preserve_float32)
                 && (on(self.v12.shader_signed_zero_inf_nan_preserve_float64) || !on(core.shader_float64)),
             atomic_float_add: on(features.atomic_float.shader_buffer_float32_atomic_add),
+            atomic_float_add_shared: on(features.atomic_float.shader_shared_float32_atomic_add),
             atomic_int64: on(core.shader_int64) && on(features.v12.shader_buffer_int64_atomics),
             cooperative_matrix2: false,
             cooperative_matrix: Vec::new(),
