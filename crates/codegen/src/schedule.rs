@@ -82,16 +82,19 @@ pub enum Algorithm {
 /// The output tile of a workgroup. An extent of 0 means that the axis is not tiled or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// Rows. Matvecs: rows of activations. [`Algorithm::Sort`]: runs. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
+    /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
+    /// [`Algorithm::Sort`]: runs.
     pub m: u32,
-    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed maps: outputs.
+    /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed
+    /// maps: outputs. Scatters: elements of the target that a workgroup has a copy of, 0 without copies.
     pub n: u32,
     /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,
 }
 
 /// How the reduced extent is divided. The last workgroup to finish combines the partials, or they are combined in
-/// shared memory if subgroups of one workgroup hold them.
+/// shared memory if subgroups of one workgroup hold them. Scatters with copies: how the source is divided among
+/// workgroups, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
     /// Number of slices; 1 means no split.

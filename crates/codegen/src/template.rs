@@ -112,6 +112,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_subgroups.comp", include_str!("templates/attention_subgroups.comp")),
     ("map_transposed.comp", include_str!("templates/map_transposed.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
+    ("scatter_copies.comp", include_str!("templates/scatter_copies.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("sort_tile.glsl", include_str!("templates/sort_tile.glsl")),
     ("top_k.comp", include_str!("templates/top_k.comp")),

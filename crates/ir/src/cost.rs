@@ -82,6 +82,70 @@ pub fn map_us(caps: &DeviceCaps, bytes: u64) -> f64 {
     KERNEL_US + bytes as f64 / (f64::from(bandwidth) * 1e3)
 }
 
+/// Elements of a scatter's source for each element of its target from which atomics wait for one another. On one
+/// address they are executed one after another, about 4 ns each (L2 of an H100). 32 of them take less than what avoids
+/// them, which is a microsecond at least.
+const CONTENDED: u64 = 32;
+
+/// Positions that are read and compared at the cost of one atomic in global memory: that occupies a sector of 32 bytes
+/// in L2, and a position has 4 bytes.
+const POSITIONS_PER_ATOMIC: u64 = 8;
+
+/// Invocations of one core that hide the latency of atomics in shared memory.
+const SCATTERING_INVOCATIONS: u32 = 1024;
+
+/// Whether so many elements of a scatter's source go to each element of its target that atomics wait for one another.
+pub fn is_contended(source: u64, target: u64) -> bool {
+    source >= CONTENDED.saturating_mul(target)
+}
+
+/// How a scatter combines its source in copies of the target. See [`scatter_copies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScatterCopies {
+    /// Elements of the target that a copy holds. All ranges but the last have as many.
+    pub range: u32,
+    /// Workgroups for each range, at most.
+    pub workgroups: u32,
+}
+
+/// The copies of the target, in shared memory, in which a scatter combines its source; `None` if it should combine with
+/// the target directly.
+///
+/// `capacity` elements of the target fit into a copy, so it is divided into `R = ceil(target / capacity)` ranges. For
+/// each range, `W` workgroups of `workgroup` invocations read all positions of the source, and the elements whose
+/// position is in the range. A workgroup reads `step` elements at once, and 1024 invocations fill a core:
+///
+/// `W = min(workgroups that fill the device / R, ceil(source / step))`.
+///
+/// Costs in atomics of global memory:
+///
+/// - directly: `source`
+/// - with copies: `W * target` for the copies, `(R - 1) * source / 8` for positions that are read again
+///
+/// Copies are chosen where atomics wait for one another ([`is_contended`]) and copies cost at most half. Hence
+/// there are at most 4 ranges. Atomics in shared memory do not count: each core executes its own.
+pub fn scatter_copies(
+    caps: &DeviceCaps,
+    source: u64,
+    target: u64,
+    capacity: u32,
+    workgroup: u32,
+    step: u32,
+) -> Option<ScatterCopies> {
+    if target == 0 || !is_contended(source, target) {
+        return None;
+    }
+    let ranges = target.div_ceil(u64::from(capacity.max(1)));
+    let waves = (SCATTERING_INVOCATIONS / workgroup.max(1)).max(1);
+    let fill = (u64::from(workgroups_of_waves(caps, waves)) / ranges).max(1);
+    let workgroups = fill.min(source.div_ceil(u64::from(step.max(1))));
+    let again = (ranges - 1).saturating_mul(source) / POSITIONS_PER_ATOMIC;
+    let cost = workgroups.saturating_mul(target).saturating_add(again);
+    // Both fit: a range is at most `capacity`, and there are at most as many workgroups as fill the device.
+    (cost <= source / 2)
+        .then_some(ScatterCopies { range: target.div_ceil(ranges) as u32, workgroups: workgroups as u32 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +206,31 @@ mod tests {
             ("adreno", 6),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn copies_are_for_few_targets_of_many_elements() {
+        let h200 = caps::h200();
+        let capacity = h200.shared_memory_bytes / 4;
+        let of = |source: u64, target: u64| {
+            scatter_copies(&h200, source, target, capacity, 1024, 4096).map(|c| (c.range, c.workgroups))
+        };
+        let (row, million) = (64 << 18, 1 << 20);
+        assert_eq!(of(row, 16 * 64), Some((1024, 128)));
+        // 64 KiB in two ranges, each of half the workgroups.
+        assert_eq!(of(row, 256 * 64), Some((8192, 64)));
+        // Four ranges: 1.6 M atomics for the copies and 6.3 M for positions, less than half of 16.8 M.
+        assert_eq!(of(row, 49_152), Some((12_288, 32)));
+        assert_eq!(of(row, 49_153), None);
+        assert_eq!(of(million, 256), Some((256, 128)));
+        // Few steps for workgroups to take.
+        assert_eq!(of(5000, 100), Some((100, 2)));
+        // Many targets, and too few elements for each.
+        assert_eq!(of(128 << 16, 4096 * 128), None);
+        assert_eq!(of(million, million), None);
+        assert_eq!(of(32 * 100 - 1, 100), None);
+        assert_eq!((of(0, 0), of(0, 5), of(1, 0)), (None, None, None));
+        assert_eq!(of(u64::MAX, u64::MAX), None);
     }
 
     #[test]

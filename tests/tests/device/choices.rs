@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tallow::RuntimeOptions;
 use tallow_codegen::{Instruction, Kernel, Schedule, Schedules, Table, kernel, kernel_with, schedules};
 use tallow_ir::{
-    Attention, DType, Dim, ElementwiseOp as E, Format, Fusion, Graph, GraphError, Op, ReduceKind, Symbol,
+    Attention, DType, Dim, ElementwiseOp as E, Format, Fusion, Graph, GraphError, Op, ReduceKind,
+    ScatterKind, Symbol,
 };
 use tallow_ir::{caps, dot, matrix, passes};
 use tallow_reference::Array;
@@ -19,6 +20,7 @@ use tallow_tests::{Inputs, random_inputs};
 use crate::differential::Expected;
 use crate::harness::device;
 use crate::layouts;
+use crate::scatters;
 
 /// A context of the test's own that tunes, or not; `None` after saying that the test skips.
 fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
@@ -248,8 +250,15 @@ fn graphs() -> Vec<Graph> {
         attention_of_many(130, true),
         batched(70, false),
         batched(200, true),
+        scatter(0),
+        scatter(300),
     ];
     products.chain(others).map(|graph| graph.expect("a graph of this test")).collect()
+}
+
+/// Sums into few targets.
+fn scatter(run: u32) -> Result<Graph, GraphError> {
+    scatters::graph(&scatters::case(ScatterKind::Add, DType::F32, [3000, 5, 11], run))
 }
 
 /// Products in f16, of what lies in memory as matrices are loaded: batches, the right operand along its columns and rows.

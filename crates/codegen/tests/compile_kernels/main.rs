@@ -11,6 +11,7 @@ mod contraction;
 mod map;
 mod module;
 mod row;
+mod scatter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
