@@ -83,10 +83,10 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
-    /// [`Algorithm::Sort`]: runs.
+    /// [`Algorithm::Sort`]: runs. Scatters: copies of a workgroup.
     pub m: u32,
     /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed
-    /// maps: outputs. Scatters: elements of the target that a workgroup has a copy of, 0 without copies.
+    /// maps: outputs. Scatters: elements of the target that a copy holds, 0 without copies.
     pub n: u32,
     /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,

@@ -91,6 +91,12 @@ const CONTENDED: u64 = 32;
 /// in L2, and a position has 4 bytes.
 const POSITIONS_PER_ATOMIC: u64 = 8;
 
+/// Copies of a workgroup at which every lane of a subgroup has its own: the first odd number above 32 lanes.
+const COPY_FOR_EACH_LANE: u64 = 33;
+
+/// Elements that a workgroup combines for each element of its copies, so that filling and adding the copies is cheap.
+const ELEMENTS_PER_COPIED: u64 = 8;
+
 /// Invocations of one core that hide the latency of atomics in shared memory.
 const SCATTERING_INVOCATIONS: u32 = 1024;
 
@@ -102,6 +108,8 @@ pub fn is_contended(source: u64, target: u64) -> bool {
 /// How a scatter combines its source in copies of the target. See [`scatter_copies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScatterCopies {
+    /// Copies of each workgroup, an odd number. Invocation `i` combines in copy `i % copies`.
+    pub copies: u32,
     /// Elements of the target that a copy holds. All ranges but the last have as many.
     pub range: u32,
     /// Workgroups for each range, at most.
@@ -111,7 +119,7 @@ pub struct ScatterCopies {
 /// The copies of the target, in shared memory, in which a scatter combines its source; `None` if it should combine with
 /// the target directly.
 ///
-/// `capacity` elements of the target fit into a copy, so it is divided into `R = ceil(target / capacity)` ranges. For
+/// `capacity` elements fit into the shared memory of a workgroup, so the target is divided into `R = ceil(target / capacity)` ranges. For
 /// each range, `W` workgroups of `workgroup` invocations read all positions of the source, and the elements whose
 /// position is in the range. A workgroup reads `step` elements at once, and 1024 invocations fill a core:
 ///
@@ -124,6 +132,10 @@ pub struct ScatterCopies {
 ///
 /// Copies are chosen where atomics wait for one another ([`is_contended`]) and copies cost at most half. Hence
 /// there are at most 4 ranges. Atomics in shared memory do not count: each core executes its own.
+///
+/// Copies of small ranges are repeated, up to 33 for a workgroup: invocations that meet at one position then use
+/// different copies. Their number is odd, so that invocations a power of two apart do, too. A workgroup combines at
+/// least 8 elements for each element of its copies.
 pub fn scatter_copies(
     caps: &DeviceCaps,
     source: u64,
@@ -141,9 +153,17 @@ pub fn scatter_copies(
     let workgroups = fill.min(source.div_ceil(u64::from(step.max(1))));
     let again = (ranges - 1).saturating_mul(source) / POSITIONS_PER_ATOMIC;
     let cost = workgroups.saturating_mul(target).saturating_add(again);
-    // Both fit: a range is at most `capacity`, and there are at most as many workgroups as fill the device.
-    (cost <= source / 2)
-        .then_some(ScatterCopies { range: target.div_ceil(ranges) as u32, workgroups: workgroups as u32 })
+    let range = target.div_ceil(ranges);
+    let elements = source / ranges / workgroups;
+    let room = u64::from(capacity) / range;
+    let copies = COPY_FOR_EACH_LANE.min(room).min(elements / range / ELEMENTS_PER_COPIED);
+    let odd = copies.saturating_sub(1) | 1;
+    // All fit: a range is at most `capacity`, and there are at most as many workgroups as fill the device.
+    (cost <= source / 2).then_some(ScatterCopies {
+        copies: odd as u32,
+        range: range as u32,
+        workgroups: workgroups as u32,
+    })
 }
 
 #[cfg(test)]
@@ -213,18 +233,20 @@ mod tests {
         let h200 = caps::h200();
         let capacity = h200.shared_memory_bytes / 4;
         let of = |source: u64, target: u64| {
-            scatter_copies(&h200, source, target, capacity, 1024, 4096).map(|c| (c.range, c.workgroups))
+            scatter_copies(&h200, source, target, capacity, 1024, 4096)
+                .map(|c| (c.copies, c.range, c.workgroups))
         };
         let (row, million) = (64 << 18, 1 << 20);
-        assert_eq!(of(row, 16 * 64), Some((1024, 128)));
+        assert_eq!(of(row, 16 * 64), Some((11, 1024, 128)));
         // 64 KiB in two ranges, each of half the workgroups.
-        assert_eq!(of(row, 256 * 64), Some((8192, 64)));
+        assert_eq!(of(row, 256 * 64), Some((1, 8192, 64)));
         // Four ranges: 1.6 M atomics for the copies and 6.3 M for positions, less than half of 16.8 M.
-        assert_eq!(of(row, 49_152), Some((12_288, 32)));
+        assert_eq!(of(row, 49_152), Some((1, 12_288, 32)));
         assert_eq!(of(row, 49_153), None);
-        assert_eq!(of(million, 256), Some((256, 128)));
+        assert_eq!(of(million, 256), Some((3, 256, 128)));
+        assert_eq!(of(million, 1), Some((33, 1, 128)));
         // Few steps for workgroups to take.
-        assert_eq!(of(5000, 100), Some((100, 2)));
+        assert_eq!(of(5000, 100), Some((3, 100, 2)));
         // Many targets, and too few elements for each.
         assert_eq!(of(128 << 16, 4096 * 128), None);
         assert_eq!(of(million, million), None);

@@ -40,7 +40,7 @@ fn with_copies(e: &Emitter<'_>, form: &SingleForm) -> Option<Schedule> {
     let capacity = caps.shared_memory_bytes / 4;
     let found = cost::scatter_copies(caps, source, target, capacity, workgroup, copies::AT_ONCE * workgroup)?;
     Some(Schedule {
-        tile: Tile { n: found.range, ..Tile::default() },
+        tile: Tile { m: found.copies, n: found.range, k: 0 },
         split: Split { slices: found.workgroups, above: 0 },
         ..Schedule::new(Algorithm::Scatter, workgroup)
     })

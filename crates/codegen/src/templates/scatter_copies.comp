@@ -1,6 +1,7 @@
 ${ head }
-shared ${ part } part[${ range }];
-void combine(uint at, ${ type } x) {
+shared ${ part } part[${ copies * range }];
+// `x` with element `at` of the copy from `own` on.
+void combine(uint own, uint at, ${ type } x) {
     ${ update | indent(4) }
 }
 // ${ comment }
@@ -9,7 +10,8 @@ void main() {
     ${ prelude | indent(4) }
     const uint low = gl_WorkGroupID.y * ${ range }u;
     const uint size = min(${ target } - low, ${ range }u);
-    for (uint k = lane; k < size; k += ${ workgroup }u) part[k] = ${ neutral };
+    const uint own = ${ own };
+    for (uint k = lane; k < ${ copies * range }u; k += ${ workgroup }u) part[k] = ${ neutral };
     barrier();
     // What the invocation has combined for one position, of which there is none yet.
     uint current = ~0u;
@@ -41,17 +43,21 @@ void main() {
                 if (places[k] == current) {
                     total = ${ both };
                 } else {
-                    if (current < size) combine(current, total);
+                    if (current < size) combine(own, current, total);
                     current = places[k];
                     total = values[k];
                 }
             }
         }
     }
-    if (current < size) combine(current, total);
+    if (current < size) combine(own, current, total);
     barrier();
     for (uint k = lane; k < size; k += ${ workgroup }u) {
-        if (${ touched }) {
+        ${ type } x = ${ first };
+        //% if copies > 1
+        for (uint c = k + ${ range }u; c < ${ copies * range }u; c += ${ range }u) x = ${ next };
+        //% endif
+        if (${ changes }) {
             ${ store }
         }
     }

@@ -1,5 +1,6 @@
-//! Scatter with copies: each workgroup combines a part of the source into its own copy of the target, or of a range of
-//! it, in shared memory, and then combines the copy with the target.
+//! Scatter with copies: each workgroup combines a part of the source in its own copies of the target, or of a range of
+//! it, in shared memory, and then combines the copies with the target. Small ranges have several copies, so that
+//! invocations seldom wait for one another.
 //!
 //! An invocation combines in a register while the position stays the same, as in sorted indices: the elements of a
 //! workgroup are contiguous, so runs of equal positions are longer than its stride.
@@ -14,7 +15,7 @@ use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::kernel::{Count, Kernel};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Tile};
 use crate::storage::{Atomic, FLOAT_ATOMICS};
 
 /// Invocations per workgroup, at most. Fewer and larger workgroups have fewer copies.
@@ -24,33 +25,40 @@ pub(super) const WORKGROUP: u32 = 1024;
 /// 600 ns, 132 cores); 1024 invocations have 16 KB.
 pub(super) const AT_ONCE: u32 = 4;
 
-/// The elements of a copy in shared memory.
+/// The elements of copies in shared memory.
 struct Elements {
     ty: &'static str,
     /// What combines with any value to that value.
     neutral: &'static str,
-    /// Whether element `k` is no longer neutral. Only then it can change the target.
-    touched: String,
-    /// The value of element `k`.
-    value: &'static str,
+    /// Whether they are the bits of floats.
+    bits: bool,
 }
 
 impl Elements {
     fn of(atomic: Atomic, dtype: DType, caps: &DeviceCaps) -> Elements {
-        let swaps = atomic.swaps(dtype, caps.atomic_float_add_shared);
-        let (ty, neutral, value) = match (atomic, dtype) {
+        let bits = atomic.swaps(dtype, caps.atomic_float_add_shared);
+        let (ty, neutral) = match (atomic, dtype) {
             // Negative zero: 0 + -0 is 0, and -0 + -0 is -0.
-            (_, DType::F32) if swaps => ("uint", "0x80000000u", "uintBitsToFloat(part[k])"),
-            (_, DType::F32) => ("float", "uintBitsToFloat(0x80000000u)", "part[k]"),
-            (Atomic::Add, DType::I32) => ("int", "0", "part[k]"),
-            (Atomic::Max, DType::I32) => ("int", "int(0x80000000u)", "part[k]"),
-            (Atomic::Add | Atomic::Max, _) => ("uint", "0u", "part[k]"),
+            (_, DType::F32) if bits => ("uint", "0x80000000u"),
+            (_, DType::F32) => ("float", "uintBitsToFloat(0x80000000u)"),
+            (Atomic::Add, DType::I32) => ("int", "0"),
+            (Atomic::Max, DType::I32) => ("int", "int(0x80000000u)"),
+            (Atomic::Add | Atomic::Max, _) => ("uint", "0u"),
         };
-        let touched = match ty {
-            "float" => "floatBitsToUint(part[k]) != 0x80000000u".into(),
-            _ => format!("part[k] != {neutral}"),
-        };
-        Elements { ty, neutral, touched, value }
+        Elements { ty, neutral, bits }
+    }
+
+    /// The value of element `k`.
+    fn value(&self, k: &str) -> String {
+        if self.bits { format!("uintBitsToFloat(part[{k}])") } else { format!("part[{k}]") }
+    }
+
+    /// Whether `x` is not neutral. Only then it can change the target.
+    fn changes(&self, dtype: DType) -> String {
+        match dtype {
+            DType::F32 => "floatBitsToUint(x) != 0x80000000u".into(),
+            _ => format!("x != {}", self.neutral),
+        }
     }
 }
 
@@ -79,22 +87,25 @@ pub(super) fn kernel(
     let ((place, place_lines), (x, x_lines)) = (element(1)?, element(2)?);
     let result = e.result(0);
     e.buffers[result].atomic = Some(atomic);
-    let store = e.store_element(result, "low + k", elements.value);
-    let update = atomic.update(dtype, native, "part[at]");
+    let store = e.store_element(result, "low + k", "x");
+    let update = atomic.update(dtype, native, "part[own + at]");
     let update = match e.caps.subgroup_arithmetic {
         true => merged(&mut e, atomic, "at", &update).join("\n"),
         false => update,
     };
-    let both = match atomic {
-        Atomic::Add => "total + values[k]",
-        Atomic::Max => "max(total, values[k])",
+    let both = |a: &str, b: &str| match atomic {
+        Atomic::Add => format!("{a} + {b}"),
+        Atomic::Max => format!("max({a}, {b})"),
     };
+    let Tile { m: copies, n: range, .. } = schedule.tile;
+    let own = if copies > 1 { format!("lane % {copies}u * {range}u") } else { "0u".into() };
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
-    let Elements { ty: part, neutral, touched, .. } = elements;
     let [place_lines, x_lines] = [place_lines, x_lines].map(|lines| lines.join("\n"));
     let holes = context! {
-        range => schedule.tile.n, at_once => AT_ONCE, step => AT_ONCE * schedule.workgroup, type => ty, part, neutral,
-        touched, target => target_text, count, place, place_lines, x, x_lines, both, update, store, comment,
+        copies, range, at_once => AT_ONCE, step => AT_ONCE * schedule.workgroup, type => ty, part => elements.ty,
+        neutral => elements.neutral, first => elements.value("k"), next => both("x", &elements.value("c")),
+        changes => elements.changes(dtype), both => both("total", "values[k]"), own, target => target_text, count, place,
+        place_lines, x, x_lines, update, store, comment,
     };
     let slices = schedule.split.slices.min(e.caps.max_workgroup_count[0]);
     let grid = [
