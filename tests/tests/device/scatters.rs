@@ -4,7 +4,9 @@ use tallow_ir::{
     DType, Dim, ElementwiseOp as E, Fusion, Graph, GraphError, Op, ScatterKind, Symbol, Value, cost, passes,
 };
 
-use crate::differential::check;
+use tallow_tests::random_inputs::with_symbols;
+
+use crate::differential::{check, check_on};
 use crate::harness::device;
 
 /// Elements of `[rows, columns]`, each combined with that of `[targets, columns]` which the index of its row selects.
@@ -146,6 +148,13 @@ fn symbolic_extents_match_the_interpreter() {
         add(3000.into(), 2, targets(), 0),
     ];
     check_all(&cases, true);
+    // No elements, and no targets.
+    let Some(device) = device() else { return };
+    for case in &cases {
+        let graph = graph(case).unwrap();
+        let none = graph.symbols().map(|s| (s.name().to_string(), 0)).collect();
+        check_on(&device, &graph, &with_symbols(&graph, 1, none)).unwrap();
+    }
 }
 
 /// More targets than copies are for. Where neighbours have one position, a subgroup updates it once.
