@@ -6,6 +6,7 @@ pub mod fold_views;
 pub mod fuse;
 pub mod simplify;
 pub mod split_concats;
+pub mod split_products;
 pub mod split_sorts;
 
 use crate::caps::DeviceCaps;
@@ -39,6 +40,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", run: simplify::run, explain: None },
     // After the rules, which leave views of views behind.
     Pass { name: "fold_views", run: fold_views::run, explain: None },
+    // After views are folded, so that slices are next to what they slice.
+    Pass { name: "split_products", run: split_products::run, explain: None },
     // After all that may join concatenations.
     Pass { name: "split_concats", run: split_concats::run, explain: None },
     // After views are folded: a selection is a slice of a sort.
