@@ -3,13 +3,14 @@
 
 Needs the PyPI packages gguf (0.19) and numpy; writes to tests/fixtures/quant unless told otherwise:
   <format>.blocks     blocks as a GGUF file holds them: random ones, then adversarial ones
-  <format>.values     their values, f32, by gguf.quants.dequantize
+  <format>.values.gz  their values, f32, by gguf.quants.dequantize
   source_blocks.f32   values to quantize to block formats (finite)
   source_floats.f32   values to round to float formats (with NaN, infinities, subnormals, ties)
   <format>.codebook   for the formats that have one, its points: 16-bit words
   <format>.quantized  the source quantized by gguf.quants.quantize, for the formats that it can do
 All files are little endian. The seed is fixed, so the files come out equal on every run."""
 
+import gzip
 import sys
 from pathlib import Path
 
@@ -238,7 +239,8 @@ def main():
             blocks = np.concatenate([random, adversarial_blocks(rng, size, scales)])
         values = values_of(name, blocks, kind)
         (out / f"{name}.blocks").write_bytes(blocks.tobytes())
-        (out / f"{name}.values").write_bytes(values.astype("<f4").tobytes())
+        packed = gzip.compress(values.astype("<f4").tobytes(), 9, mtime=0)
+        (out / f"{name}.values.gz").write_bytes(packed)
         if name in CODEBOOKS:
             (out / f"{name}.codebook").write_bytes(codebook(kind, CODEBOOKS[name]).tobytes())
         if name in QUANTIZED:

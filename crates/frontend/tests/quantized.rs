@@ -1,6 +1,7 @@
 //! Tensors of blocks: what they mean, that kernels read them, and that nothing else does.
 #![allow(clippy::unwrap_used)]
 
+use std::io::Read;
 use std::sync::Arc;
 
 use tallow::quantized::{QMatMul, QTensor};
@@ -70,6 +71,14 @@ fn fixture(format: Format, what: &str) -> Vec<u8> {
     std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
+/// The values of a fixture's blocks.
+fn fixture_values(format: Format) -> Vec<f32> {
+    let packed = fixture(format, "values.gz");
+    let mut bytes = vec![];
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    bytes.as_chunks::<4>().0.iter().map(|c| f32::from_le_bytes(*c)).collect()
+}
+
 /// Blocks with extreme fields become the very values of the fixtures wherever those are normal: whole tensors,
 /// and in a product with the unit matrix, which loads eight elements at once.
 #[test]
@@ -77,8 +86,7 @@ fn odd_blocks_mean_the_same_on_every_device() -> Result<()> {
     for device in devices() {
         for format in loadable(&device) {
             let blocks = fixture(format, "blocks");
-            let want = fixture(format, "values");
-            let want: Vec<f32> = want.as_chunks::<4>().0.iter().map(|c| f32::from_le_bytes(*c)).collect();
+            let want = fixture_values(format);
             let per = format.block_elements().max(32);
             let rows = want.len() / per;
             let bytes = rows * per / format.block_elements() * format.block_bytes();
