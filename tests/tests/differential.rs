@@ -15,7 +15,8 @@ use tallow_tests::{
 
 /// What every pass promises. Rewrites rule by rule hold bit for bit, a fusion keeps the rounding of each node
 /// inside it, and a matrix product's bits depend on its extents alone. A pass that reorders sums must say so
-/// here, with its bound.
+/// here, with its bound: `split_scans` does, in rows of floats longer than any here. Kernels of them keep the bound of
+/// the whole scan (`tests/tests/device/scans.rs`).
 const PROMISE: Tolerance = Tolerance::Bits;
 
 /// Devices that differ in what the fuser may do.

@@ -9,4 +9,5 @@ pub(crate) mod reduction;
 pub(crate) mod register_cache;
 pub(crate) mod row_loop;
 pub(crate) mod split_rows;
+pub(crate) mod tiles;
 pub(crate) mod vector_group;

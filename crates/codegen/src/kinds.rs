@@ -78,7 +78,7 @@ impl<'f> Kind<'f> {
             Kind::Map(_) => map::schedules(e),
             Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
             Kind::Scatter(f) => scatter::schedules(e, f),
-            Kind::Scan(f) => vec![scan::schedule(e, f)],
+            Kind::Scan(f) => vec![scan::schedule(e, f)?],
             Kind::Sort(f) => vec![sort::schedule(e, f)],
             Kind::Custom(f) => vec![custom::schedule(e, f)],
         };

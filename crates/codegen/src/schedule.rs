@@ -83,10 +83,11 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
-    /// [`Algorithm::Sort`]: runs. Scatters: copies of a workgroup.
+    /// [`Algorithm::Sort`]: runs. Scatters: copies of a workgroup. Scans: rows of a workgroup if several.
     pub m: u32,
     /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed
-    /// maps: outputs. Scatters: elements of the target that a copy holds, 0 without copies.
+    /// maps: outputs. Scatters: elements of the target that a copy holds, 0 without copies. Scans: elements of an
+    /// invocation.
     pub n: u32,
     /// The K tile: elements of the reduced extent that are staged per iteration.
     pub k: u32,
@@ -198,14 +199,14 @@ impl Schedule {
                 | Algorithm::StagedMatvec
                 | Algorithm::Attention
                 | Algorithm::DecodeAttention
-                | Algorithm::FlashAttention,
+                | Algorithm::FlashAttention
+                | Algorithm::Scan,
                 _,
             ) => true,
             (
                 Algorithm::Map
                 | Algorithm::ShortRows
                 | Algorithm::Quantize
-                | Algorithm::Scan
                 | Algorithm::Sort
                 | Algorithm::TopK
                 | Algorithm::Merge

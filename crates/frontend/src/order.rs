@@ -14,7 +14,7 @@ impl Tensor {
     /// When the axis does not exist.
     pub fn cumsum(&self, axis: impl Axis) -> Result<Tensor> {
         let axis = axis.of(self.sym_shape(), "cumsum")?;
-        self.unary(Op::Scan { kind: ScanKind::Sum, axis })
+        self.unary(Op::Scan { kind: ScanKind::Sum, axis, part: None })
     }
 
     /// Running products along an axis.
@@ -23,7 +23,7 @@ impl Tensor {
     /// When the axis does not exist.
     pub fn cumprod(&self, axis: impl Axis) -> Result<Tensor> {
         let axis = axis.of(self.sym_shape(), "cumprod")?;
-        self.unary(Op::Scan { kind: ScanKind::Prod, axis })
+        self.unary(Op::Scan { kind: ScanKind::Prod, axis, part: None })
     }
 
     /// The positions (`u32`) along the last axis in the order of the elements there, smallest first if `asc`.

@@ -4,9 +4,11 @@
 //! same workgroup computes. For reductions this is the same row; for matmuls the same row and column tile; for
 //! attention the same head and query. Index maps decide this, not patterns.
 
+mod scan;
 mod segments;
 mod split;
 
+pub use self::scan::{SCAN_ELEMENTS, STRIDED_SCAN_ELEMENTS, ScanExtents, ScanTile};
 pub use self::segments::{reductions_fit_shared_memory, spare_bytes};
 pub use self::split::passes;
 use crate::access::anchor_reads;

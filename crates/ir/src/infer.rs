@@ -76,12 +76,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
             let dtype = if kind.is_arg() { DType::U32 } else { a.dtype };
             Ok(vec![TensorType::new(dtype, a.shape.without(axes))])
         }
-        Op::Scan { axis, .. } => {
-            let [a] = exactly(operands)?;
-            computable(a.dtype)?;
-            axis_in(*axis, a)?;
-            Ok(vec![a.clone()])
-        }
+        Op::Scan { axis, part, .. } => one(scan(*axis, *part, operands)),
         Op::ArgSort { axis, span, .. } => one(argsort(*axis, *span, operands)),
         Op::MergeRuns { axis, run, .. } => one(merge_runs(*axis, *run, operands)),
         Op::Scatter(kind) => one(scatter(*kind, operands)),
@@ -119,6 +114,24 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         | Op::Pad { .. }
         | Op::Concat { .. } => one(view(op, operands)),
     }
+}
+
+fn scan(axis: usize, part: Option<usize>, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let a = *operands.first().ok_or("needs an operand")?;
+    computable(a.dtype)?;
+    axis_in(axis, a)?;
+    let Some(part) = part else { return arity(operands, 1).map(|()| a.clone()) };
+    arity(operands, 2)?;
+    let mut dims = a.shape.dims().to_vec();
+    let len = dims[axis].as_const().and_then(|n| usize::try_from(n).ok());
+    let len = len.filter(|_| part > 0).ok_or("parts of no elements, or of an extent that is not known")?;
+    dims[axis] = len.div_ceil(part).into();
+    let wide = if matches!(a.dtype, DType::F16 | DType::BF16) { DType::F32 } else { a.dtype };
+    let before = TensorType::new(wide, Shape::new(dims));
+    if *operands[1] != before {
+        return Err(format!("its parts start from {before}"));
+    }
+    Ok(a.clone())
 }
 
 /// Casts and views: the ops that only say where or as what an element is read.

@@ -226,11 +226,16 @@ pub enum Op {
     },
     /// `(a)`: element `i` along `axis` combines elements `0 ..= i`; sums and products of 16-bit floats are kept
     /// wider and rounded once an element.
+    ///
+    /// `(a, before)` if the axis is divided into parts: each is scanned alone and starts from its element of `before`,
+    /// which is f32 for 16-bit floats.
     Scan {
         /// How.
         kind: ScanKind,
         /// Axis.
         axis: usize,
+        /// Elements of a part; the last part has what is left.
+        part: Option<usize>,
     },
     /// `(a)` -> `u32`: the positions along `axis` in the order of the elements there. Equal elements (0 and -0 too)
     /// keep their order; NaN is above every number.

@@ -7,6 +7,7 @@ pub mod fuse;
 pub mod simplify;
 pub mod split_concats;
 pub mod split_products;
+pub mod split_scans;
 pub mod split_sorts;
 
 use crate::caps::DeviceCaps;
@@ -46,6 +47,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "split_concats", run: split_concats::run, explain: None },
     // After views are folded: a selection is a slice of a sort.
     Pass { name: "split_sorts", run: split_sorts::run, explain: None },
+    // After the rules: the views that divide a row into parts are as simple as they get.
+    Pass { name: "split_scans", run: split_scans::run, explain: None },
     // Last: everything after it sees kernels.
     Pass { name: "fuse", run: fuse::run, explain: Some(fuse::explain) },
 ];

@@ -104,7 +104,7 @@ impl Intervals {
         ty: &TensorType,
         r: Range,
     ) -> Result<Range, GraphError> {
-        let op = Op::Scan { kind, axis };
+        let op = Op::Scan { kind, axis, part: None };
         match kind {
             _ if !ty.dtype.is_float() && r.is_exact() => self.both(&op, &[r]),
             _ if !ty.dtype.is_float() => self.any(ty),

@@ -38,7 +38,7 @@ pub fn chain(rng: &mut Rng, floats: &[DType]) -> Result<Graph, GraphError> {
                 // A kernel of its own, beside the one that makes the next x.
                 DType::F32 | DType::F64 if rng.chance(50) => {
                     let axis = shape.len() - 1;
-                    g.add(Op::Scan { kind: ScanKind::Sum, axis }, &[x])?
+                    g.add(Op::Scan { kind: ScanKind::Sum, axis, part: None }, &[x])?
                 }
                 _ => elementwise(&mut g, rng, x, others)?,
             };

@@ -80,8 +80,8 @@ pub fn build(
         }
         Op::Scatter(ScatterKind::Add) => operands[0].scatter_add(&operands[1], &operands[2], 0),
         Op::Reduce { kind, axes } => reduce(*kind, axes, &operands[0]),
-        Op::Scan { kind: ScanKind::Sum, axis } => operands[0].cumsum(*axis),
-        Op::Scan { kind: ScanKind::Prod, axis } => operands[0].cumprod(*axis),
+        Op::Scan { kind: ScanKind::Sum, axis, .. } => operands[0].cumsum(*axis),
+        Op::Scan { kind: ScanKind::Prod, axis, .. } => operands[0].cumprod(*axis),
         Op::ArgSort { axis, descending, span: SortSpan::All } => {
             let last = operands[0].rank() - 1;
             operands[0].transpose(*axis, last)?.arg_sort_last_dim(!descending)?.transpose(*axis, last)

@@ -24,7 +24,7 @@ pub fn scan_of(b: &mut Builder, kind: ScanKind, a: Item) -> Option<Item> {
     if dtype.is_float() && bound > 1e4 {
         return None;
     }
-    let value = b.add(Op::Scan { kind, axis }, &[a.value]);
+    let value = b.add(Op::Scan { kind, axis, part: None }, &[a.value]);
     let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
     Some(b.push(Item { value, low, high, exact: dtype.is_int() }))
 }

@@ -28,6 +28,7 @@ mod models;
 mod quantize;
 mod quantized_results;
 mod random;
+mod scans;
 mod scatters;
 mod sorts;
 mod split_rows;

@@ -15,6 +15,7 @@ use crate::assemble::{check_grid, finish, floor_pow2};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::{ReduceScope, RowLoop};
 use crate::blocks::split_rows::{self, RowSplit};
+use crate::blocks::tiles::Tiles;
 use crate::blocks::vector_group::{self, Root};
 use crate::blocks::{reduction, register_cache};
 use crate::emit::Emitter;
@@ -279,39 +280,6 @@ fn cache_row(e: &mut Emitter<'_>, form: &RowForm, row_loop: &mut RowLoop) -> Res
     let roots = roots(e, form, &row_loop.row, &row_loop.i, &mut atoms, false);
     e.atoms = atoms;
     register_cache::load(e, row_loop, roots.into_iter().map(|root| (root.value, root.at)).collect())
-}
-
-/// How workgroups and invocations map to rows or column groups.
-struct Tiles {
-    /// Number of tiles of [`Mapping::columns`] column groups, or of rows, as an expression.
-    count: String,
-    /// The line that computes the column group of an invocation, clamped to the last one.
-    r: Vec<String>,
-    /// The condition that the invocation's column group exists; `None` if it always does.
-    inside: Option<String>,
-}
-
-impl Tiles {
-    fn of(rows: &Dim, count: &str, columns: u32) -> Tiles {
-        if columns == 0 {
-            return Tiles { count: count.into(), r: vec![], inside: None };
-        }
-        let group = format!("tile * {columns}u + lane");
-        let line = |r: &str| vec![format!("const uint r = {r};")];
-        let per = i64::from(columns);
-        let Some(n) = rows.as_const().filter(|n| *n > 0) else {
-            return Tiles {
-                count: format!("({count} + {}u) / {columns}u", columns - 1),
-                r: line(&format!("min({group}, {count} - 1u)")),
-                inside: Some(format!("{group} < {count}")),
-            };
-        };
-        let (r, inside) = match n % per {
-            0 => (line(&group), None),
-            _ => (line(&format!("min({group}, {}u)", n - 1)), Some(format!("{group} < {n}u"))),
-        };
-        Tiles { count: format!("{}u", (n + per - 1) / per), r, inside }
-    }
 }
 
 /// Emits the loop that stores the outputs per element, then the stores of the outputs per row. `inside` is the condition

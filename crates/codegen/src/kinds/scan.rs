@@ -1,72 +1,297 @@
-//! Scan (prefix sum and product): one workgroup per row, which carries its running total from chunk to chunk.
+//! Scan (prefix sum and product). The invocations of a row scan several consecutive elements each, then the totals of all
+//! invocations; a row carries its running total from chunk to chunk.
+//!
+//! - A subgroup or a workgroup scans a row. With subgroup arithmetic, a chunk needs one barrier or none.
+//! - One invocation scans a short row.
+//! - Where memory is contiguous across rows, adjacent invocations scan adjacent rows.
 
 use minijinja::context;
-use tallow_ir::form::{Rows, SingleForm};
-use tallow_ir::{Op, ScanKind};
+use tallow_ir::form::{ScanExtents, ScanTile, SingleForm};
+use tallow_ir::index::Index;
+use tallow_ir::{Dim, Op, ScanKind, Shape};
 
-use crate::assemble::{finish, floor_pow2};
+use crate::assemble::finish;
+use crate::blocks::tiles::Tiles;
+use crate::blocks::vector_group::{self, Root};
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::kernel::{Count, Kernel};
-use crate::schedule::{Algorithm, Schedule};
+use crate::lines::{block, unrolled};
+use crate::schedule::{Algorithm, Schedule, Tile};
 
-/// Elements per chunk, one per invocation.
-const WORKGROUP: u32 = 256;
-
-/// The schedule: one invocation per element of a row, up to [`WORKGROUP`].
-pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
-    let node = e.body.node(form.node);
-    let len = match node.op {
-        Op::Scan { axis, .. } => node.types[0].shape.dims()[axis].max_value(),
-        _ => 1,
-    };
-    let wanted = u32::try_from(len).unwrap_or(u32::MAX).clamp(1, WORKGROUP).next_power_of_two();
-    Schedule::new(Algorithm::Scan, wanted.min(floor_pow2(e.caps.max_workgroup_invocations)))
+/// What a scan kernel loops over.
+struct Scan {
+    kind: ScanKind,
+    axis: usize,
+    ty: Glsl,
+    /// Extents of the operand, with the number of parts in place of the axis: one row of the kernel per element.
+    rows: Shape,
+    /// Elements of the axis.
+    all: Dim,
+    /// Elements of a part, which is the whole axis if it is not divided.
+    part: Dim,
+    /// Adjacent elements that are loaded and stored together.
+    group: u32,
+    /// Whether memory is contiguous across rows.
+    across: bool,
+    /// The size of the subgroups that scan a row together, if they do.
+    lanes: Option<u32>,
+    tile: ScanTile,
 }
 
+/// The schedule: rows per workgroup, if several, and elements per invocation.
+pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Result<Schedule, CodegenError> {
+    let ScanTile { rows, slices, elements } = scan(e, form)?.tile;
+    let tile = Tile { m: if rows > 1 { rows } else { 0 }, n: elements, k: 0 };
+    Ok(Schedule { tile, ..Schedule::new(Algorithm::Scan, rows * slices) })
+}
+
+/// The kernel for [`schedule`].
 pub(crate) fn kernel(
     mut e: Emitter<'_>,
     form: &SingleForm,
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
+    let scan = scan(&e, form)?;
+    let ScanTile { rows, slices, elements } = scan.tile;
+    let count = scan.rows.numel();
+    let per_tile = if rows > 1 { rows } else { 0 };
+    let tiles = Tiles::of(&count, &e.dim(&count), per_tile);
+    let ty = e.uses().ty(scan.ty);
+    let ((before, [load, store]), row_lines) = e.scope(|e| {
+        let row = e.atom(&count, if rows > 1 { "r" } else { "row" });
+        let at = e.atoms.unflatten(&row, &scan.rows);
+        let before = match e.body.node(form.node).operands.get(1) {
+            Some(before) => e.value(*before, &at)?.text,
+            None => scan.identity(),
+        };
+        let end = scan.end(e, &at)?;
+        let load = scan.load(e, form, &at, &end)?;
+        let store = scan.store(e, form, &at, &end)?;
+        let store = match &tiles.inside {
+            Some(inside) => block(&format!("if ({inside})"), store),
+            None => store,
+        };
+        Ok((before, [load, store]))
+    })?;
+    let by_subgroup = scan.lanes.is_some();
+    e.uses().subgroups |= by_subgroup;
+    let lanes = scan.lanes.unwrap_or(1);
+    // Totals that meet in shared memory.
+    let slots = match slices / lanes {
+        1 => 0,
+        _ if by_subgroup => slices / lanes,
+        _ => schedule.workgroup,
+    };
+    // The last step may be partial.
+    let steps = match scan.part.as_const() {
+        Some(n) => format!("{}u", n.unsigned_abs().div_ceil(elements.into())),
+        None => format!("({} + {}u) / {elements}u", e.dim(&scan.part), elements - 1),
+    };
+    let holes = context! {
+        type => ty, slots, slices, elements, by_subgroup, lanes, subgroups => slices / lanes,
+        coordinates => scan.coordinates(), name => if rows > 1 { "tile" } else { "row" }, count => tiles.count,
+        row_lines => [tiles.r, row_lines].concat().join("\n"), before, steps, identity => scan.identity(),
+        load => load.join("\n"), store => store.join("\n"), sign => scan.sign(),
+        word => match scan.kind { ScanKind::Sum => "Add", ScanKind::Prod => "Mul" },
+        stride => if scan.across { rows } else { 1 },
+        last => match (scan.across, rows) {
+            (_, 1) => format!("{}u", slices - 1),
+            (true, _) => format!("{}u + lane", (slices - 1) * rows),
+            (false, _) => format!("lane * {slices}u + {}u", slices - 1),
+        },
+    };
+    let grid = Count::along_x(e.caps, count, rows);
+    finish(e, schedule, "scan.comp", grid, String::new(), holes)
+}
+
+fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
     let node = e.body.node(form.node);
-    let Op::Scan { kind, axis } = node.op else {
+    let Op::Scan { kind, axis, part } = node.op else {
         return Err(CodegenError::Node(e.body.node_text(form.node)));
     };
-    let ty = &node.types[0];
-    let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype: ty.dtype };
-    let glsl = Glsl::of(ty.dtype, e.caps).ok_or_else(unknown)?;
-    let rows = Rows { shape: ty.shape.clone(), axes: vec![axis] };
-    let (count, len) = (rows.rows(), rows.inner());
-    let (rows_text, len_text) = (e.dim(&count), e.dim(&len));
-    let ((x, x_lines, store), row_lines) = e.scope(|e| {
-        let row = e.atom(&count, "row");
-        let (x, x_lines) = e.scope(|e| {
-            let i = e.atom(&len, "i");
-            let at = rows.at(&row, &i, &mut e.atoms);
-            Ok(e.value(node.operands[0], &at)?.text)
+    let (dtype, dims) = (node.types[0].dtype, node.types[0].shape.dims());
+    let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype };
+    let ty = Glsl::of(dtype, e.caps).ok_or_else(unknown)?;
+    let all = dims[axis].clone();
+    let parts = match node.operands.get(1) {
+        Some(before) => e.body.ty(*before).shape.dims()[axis].clone(),
+        None => Dim::one(),
+    };
+    let part = part.map_or_else(|| all.clone(), Dim::from);
+    let mut rows = dims.to_vec();
+    rows[axis] = parts.clone();
+    // A row of the kernel is a part of a row.
+    let mut each = dims.to_vec();
+    each[axis] = part.clone();
+    each.insert(0, parts);
+    let extents = ScanExtents::of(&each, axis + 1);
+    let across = extents.inner > 1;
+    // 64-bit subgroup operations need a separate device feature.
+    let able = e.caps.subgroup_arithmetic && e.caps.has_fixed_subgroup_size() && ty.bytes() == 4 && !across;
+    let lanes = able.then(|| e.caps.scheduled_subgroup_size());
+    let mut scan = Scan {
+        kind,
+        axis,
+        ty,
+        rows: Shape::new(rows),
+        all,
+        part,
+        group: 1,
+        across,
+        lanes,
+        tile: extents.tile(e.caps, 1, lanes),
+    };
+    if !across {
+        scan.group = scan.vector_width(e, form);
+        scan.tile = extents.tile(e.caps, scan.group, lanes);
+    }
+    scan.lanes = lanes.filter(|_| scan.tile.slices > 1);
+    Ok(scan)
+}
+
+impl Scan {
+    fn sign(&self) -> &'static str {
+        match self.kind {
+            ScanKind::Sum => "+",
+            ScanKind::Prod => "*",
+        }
+    }
+
+    fn identity(&self) -> String {
+        self.ty.literal(match self.kind {
+            ScanKind::Sum => 0.0,
+            ScanKind::Prod => 1.0,
+        })
+    }
+
+    fn is_grouped(&self) -> bool {
+        self.group > 1
+    }
+
+    /// The coordinates of element `i` of the part that starts the row at `at`.
+    fn at(&self, at: &[Index], i: &Index, atoms: &mut tallow_ir::index::Atoms) -> Vec<Index> {
+        let mut at = at.to_vec();
+        at[self.axis] = atoms.add(&at[self.axis].scale(&self.part), i);
+        at
+    }
+
+    /// The vector width along a contiguous row.
+    fn vector_width(&self, e: &Emitter<'_>, form: &SingleForm) -> u32 {
+        let operand = e.body.node(form.node).operands[0];
+        vector_group::size(e.body, |atoms, j, size| {
+            let size = Dim::constant(size.into());
+            // The last part ends with the axis.
+            self.all.div_exact(&size)?;
+            let groups = self.part.div_exact(&size).filter(|n| !n.is(0))?;
+            let row = atoms.free(&self.rows.numel());
+            let row = atoms.unflatten(&row, &self.rows);
+            let g = atoms.free(&groups);
+            let i = atoms.add(&g.scale(&size), &atoms.index(j));
+            let at = self.at(&row, &i, atoms);
+            Some(vec![
+                Root { value: operand, at: at.clone(), output: None },
+                Root { value: form.node.into(), at, output: Some(0) },
+            ])
+        })
+    }
+
+    /// The number of elements of the row at `at`: of the last part, what is left of the axis.
+    fn end(&self, e: &mut Emitter<'_>, at: &[Index]) -> Result<String, CodegenError> {
+        let part = e.dim(&self.part);
+        let parts = &self.rows.dims()[self.axis];
+        if parts.is(1) || parts * &self.part == self.all {
+            return Ok(part);
+        }
+        let (all, p) = (e.dim(&self.all), e.index(&at[self.axis])?.text);
+        e.line(format!("const uint end = min({part}, {all} - ({p}) * {part});"));
+        Ok("end".into())
+    }
+
+    /// The invocation's place: its row in a tile of several, and its slice of the row.
+    fn coordinates(&self) -> String {
+        let (rows, slices, at) = (self.tile.rows, self.tile.slices, "gl_LocalInvocationIndex");
+        let (lane, slice) = match (self.lanes, self.across) {
+            _ if slices == 1 => (at.to_string(), "0u".to_string()),
+            (Some(lanes), _) if lanes == slices => ("gl_SubgroupID".into(), "gl_SubgroupInvocationID".into()),
+            (Some(lanes), _) => {
+                (String::new(), format!("gl_SubgroupID * {lanes}u + gl_SubgroupInvocationID"))
+            }
+            _ if rows == 1 => (String::new(), at.into()),
+            (None, true) => (format!("{at} % {rows}u"), format!("{at} / {rows}u")),
+            (None, false) => (format!("{at} / {slices}u"), format!("{at} % {slices}u")),
+        };
+        match rows {
+            1 => format!("const uint slice = {slice};"),
+            _ => format!("const uint lane = {lane}, slice = {slice};"),
+        }
+    }
+
+    /// Emits what `body` does at the coordinates of each of the invocation's elements, which is number `j`. `body` returns
+    /// the lines that follow the loop over a group.
+    fn each(
+        &self,
+        e: &mut Emitter<'_>,
+        at: &[Index],
+        end: &str,
+        body: impl FnOnce(&mut Emitter<'_>, &[Index]) -> Result<Vec<String>, CodegenError>,
+    ) -> Result<Vec<String>, CodegenError> {
+        let elements = self.tile.elements;
+        if self.is_grouped() {
+            let size = Dim::constant(self.group.into());
+            let groups = self.part.div_exact(&size).unwrap_or_else(|| self.part.clone());
+            let lines = e.scoped_lines(|e| {
+                let g = e.atom(&groups, "g");
+                e.store_each(g, self.group, |e, i| {
+                    let at = self.at(at, &i, &mut e.atoms);
+                    body(e, &at)
+                })
+            })?;
+            return Ok(block(&format!("if (g * {elements}u < {end})"), lines));
+        }
+        let lines = e.scoped_lines(|e| {
+            let i = e.atom(&self.part, "i");
+            let at = self.at(at, &i, &mut e.atoms);
+            let after = body(e, &at)?;
+            e.lines(after);
+            Ok(())
         })?;
-        let result = e.result(0);
-        let store = e.scoped_lines(|e| {
-            let i = e.atom(&len, "i");
-            let at = rows.at(&row, &i, &mut e.atoms);
+        let lines = block(&format!("if (i < {end})"), lines);
+        Ok(block(
+            &unrolled("j", elements),
+            [vec![format!("const uint i = g * {elements}u + j;")], lines].concat(),
+        ))
+    }
+
+    fn load(
+        &self,
+        e: &mut Emitter<'_>,
+        form: &SingleForm,
+        at: &[Index],
+        end: &str,
+    ) -> Result<Vec<String>, CodegenError> {
+        self.each(e, at, end, |e, at| {
+            let x = e.value(e.body.node(form.node).operands[0], at)?.text;
+            e.line(format!("x[j] = {x};"));
+            Ok(vec![])
+        })
+    }
+
+    fn store(
+        &self,
+        e: &mut Emitter<'_>,
+        form: &SingleForm,
+        at: &[Index],
+        end: &str,
+    ) -> Result<Vec<String>, CodegenError> {
+        let (result, ty) = (e.result(0), e.uses().ty(self.ty));
+        let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
+        self.each(e, at, end, |e, at| {
+            e.line(format!("const {ty} total = first {} x[j];  // {comment}", self.sign()));
             let depth = e.depth();
             e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));
-            e.store(0, result, &at)
-        })?;
-        Ok((x, x_lines.join("\n"), store.join("\n")))
-    })?;
-    let row_lines = row_lines.join("\n");
-    let (sign, identity) = match kind {
-        ScanKind::Sum => ("+", 0.0),
-        ScanKind::Prod => ("*", 1.0),
-    };
-    let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
-    let holes = context! {
-        rows => rows_text, len => len_text, type => glsl.name(), identity => glsl.literal(identity), sign, x, x_lines,
-        row_lines, store, comment,
-    };
-    let grid = Count::along_x(e.caps, count, 1);
-    finish(e, schedule, "scan.comp", grid, String::new(), holes)
+            Ok(Vec::from_iter(e.store_grouped(0, result, at)?))
+        })
+    }
 }

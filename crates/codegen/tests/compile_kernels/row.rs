@@ -235,3 +235,26 @@ fn row_results_into_a_state() {
         return %6 as "y""#,
     )]);
 }
+
+/// Scans along each axis of rows that an invocation, a subgroup or a workgroup scans, and of rows in parts.
+#[test]
+fn scans_in_every_dtype() {
+    let of = |d: DType| {
+        let mut body = String::new();
+        let mut id = 0;
+        let shapes = [(3, 12, 1), (7, 100, 1), (9000, 60, 1), (2, 5000, 1), (1, 1, 20001), (20001, 3, 1)];
+        for (a, b, c) in shapes {
+            let shape = format!("{d}[{a},{b},{c}]");
+            body += &format!("%{id} = input \"x{id}\" : {shape}\n");
+            for axis in 0..3 {
+                let at = id + axis + 1;
+                body += &format!("%{at} = scan_sum %{id} axis={axis} : {shape}\nreturn %{at} as \"y{at}\"\n");
+            }
+            id += 4;
+        }
+        let plain = case(format!("scans {d}"), &[FusionKind::Scan], body);
+        let wide = matches!(d, DType::F64 | DType::I64);
+        if wide { Case { expect: Expect::Wide(&[FusionKind::Scan]), ..plain } } else { plain }
+    };
+    check(&DType::SCALARS.map(of));
+}

@@ -360,8 +360,11 @@ fn op(
         },
         "concat" => Op::Concat { axis: number(&words.key("axis")?)? },
         "gather" => Op::Gather { axis: number(&words.key("axis")?)? },
-        "scan_sum" => Op::Scan { kind: ScanKind::Sum, axis: number(&words.key("axis")?)? },
-        "scan_prod" => Op::Scan { kind: ScanKind::Prod, axis: number(&words.key("axis")?)? },
+        "scan_sum" | "scan_prod" => Op::Scan {
+            kind: if name == "scan_sum" { ScanKind::Sum } else { ScanKind::Prod },
+            axis: number(&words.key("axis")?)?,
+            part: words.optional("part").map(|part| number(&part)).transpose()?,
+        },
         "scatter_add" => Op::Scatter(ScatterKind::Add),
         "scatter_max" => Op::Scatter(ScatterKind::Max),
         "dequantize" => Op::Dequantize(dtype),

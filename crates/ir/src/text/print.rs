@@ -76,7 +76,10 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         Op::Pad { axis, before, after, value } => {
             words.push(format!("axis={axis} before={before} after={after} value={}", scalar(*value)));
         }
-        Op::Scan { axis, .. } => words.push(format!("axis={axis}")),
+        Op::Scan { axis, part, .. } => {
+            words.push(format!("axis={axis}"));
+            words.extend(part.map(|part| format!("part={part}")));
+        }
         Op::ArgSort { axis, descending, span } => {
             words.push(format!("axis={axis} descending={descending}"));
             match span {

@@ -8,45 +8,59 @@ use tallow_ir::{DType, ScanKind, SortSpan};
 use crate::array::Data;
 use crate::view::View;
 
-/// Running sums or products along `axis`, in f64 (rounded once an element) or wrapping in i64.
-pub fn scan(kind: ScanKind, axis: usize, a: &View) -> View {
+/// Running sums or products along `axis`, in f64 (rounded once an element) or wrapping in i64. With parts of a length,
+/// each starts from its element of the second tensor.
+pub fn scan(kind: ScanKind, axis: usize, a: &View, parts: Option<(usize, &View)>) -> View {
     let (rows, len) = last(axis, a);
-    if a.dtype.is_float() {
+    let part = parts.map_or(len, |(part, _)| part).max(1);
+    let (starts, parts) = match parts.map(|(_, before)| last(axis, before)) {
+        Some((starts, parts)) => (Some(starts), parts),
+        None => (None, 1),
+    };
+    let result = if a.dtype.is_float() {
+        let identity = if kind == ScanKind::Sum { 0.0 } else { 1.0 };
+        let combine = match kind {
+            ScanKind::Sum => |x: f64, y: f64| x + y,
+            ScanKind::Prod => |x: f64, y: f64| x * y,
+        };
         let mut all = rows.to_f64s();
-        for row in all.chunks_mut(len.max(1)) {
-            let mut total = if kind == ScanKind::Sum { 0.0 } else { 1.0 };
-            for x in row {
-                match kind {
-                    ScanKind::Sum => total += *x,
-                    ScanKind::Prod => total *= *x,
-                }
-                *x = total;
-            }
-        }
-        back(
-            axis,
-            View::fill_f64(a.dtype, rows.shape(), |start, out| {
-                out.copy_from_slice(&all[start..start + out.len()])
-            }),
-        )
+        let starts = starts.map(|starts| starts.to_f64s());
+        scan_parts(&mut all, [len, part, parts], |at| starts.as_ref().map_or(identity, |s| s[at]), combine);
+        View::fill_f64(a.dtype, rows.shape(), |start, out| {
+            out.copy_from_slice(&all[start..start + out.len()])
+        })
     } else {
+        let identity = if kind == ScanKind::Sum { 0 } else { 1 };
+        let combine = match kind {
+            ScanKind::Sum => i64::wrapping_add,
+            ScanKind::Prod => i64::wrapping_mul,
+        };
         let mut all = to_i64s(&rows);
-        for row in all.chunks_mut(len.max(1)) {
-            let mut total: i64 = if kind == ScanKind::Sum { 0 } else { 1 };
-            for x in row {
-                total = match kind {
-                    ScanKind::Sum => total.wrapping_add(*x),
-                    ScanKind::Prod => total.wrapping_mul(*x),
-                };
+        let starts = starts.map(|starts| to_i64s(&starts));
+        scan_parts(&mut all, [len, part, parts], |at| starts.as_ref().map_or(identity, |s| s[at]), combine);
+        View::fill_i64(a.dtype, rows.shape(), |start, out| {
+            out.copy_from_slice(&all[start..start + out.len()])
+        })
+    };
+    back(axis, result)
+}
+
+/// Scans rows of `len` elements in place. Each has `parts` parts of `part` elements, of which number `i` of all rows starts
+/// from `start(i)`.
+fn scan_parts<T: Copy>(
+    all: &mut [T],
+    [len, part, parts]: [usize; 3],
+    start: impl Fn(usize) -> T,
+    combine: impl Fn(T, T) -> T,
+) {
+    for (r, row) in all.chunks_mut(len.max(1)).enumerate() {
+        for (p, elements) in row.chunks_mut(part).enumerate() {
+            let mut total = start(r * parts + p);
+            for x in elements {
+                total = combine(total, *x);
                 *x = total;
             }
         }
-        back(
-            axis,
-            View::fill_i64(a.dtype, rows.shape(), |start, out| {
-                out.copy_from_slice(&all[start..start + out.len()])
-            }),
-        )
     }
 }
 

@@ -101,7 +101,7 @@ fn scan(kind: ScanKind, along: Along) -> Row {
         move |d, dtype| vec![Operand::new(d, dtype).of(fill)],
         move |g, v| {
             let axis = along.axes(dims(g, v[0]).len())[0];
-            add(g, Op::Scan { kind, axis }, v)
+            add(g, Op::Scan { kind, axis, part: None }, v)
         },
     );
     match kind {

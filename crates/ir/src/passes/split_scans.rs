@@ -1,0 +1,78 @@
+//! Divides few long rows of a scan into parts, so that the scan fills the device.
+//!
+//! With `x` as `[rows, parts, len]` and `+` for the combination, a sum or a product:
+//!
+//! ```text
+//! total[r, p]     = x[r, p, 0] + .. + x[r, p, len-1]
+//! before[r, p]    = 0 + total[r, 0] + .. + total[r, p-1]
+//! scan(x)[r, p, i] = before[r, p] + x[r, p, 0] + .. + x[r, p, i]
+//! ```
+//!
+//! This holds because the combination is associative. The last total is not needed, so only whole parts are reduced; the
+//! last part may be shorter. `before` is an inclusive scan, shifted by one: a subtraction would round, and would make NaN
+//! of infinities. `x` is read twice and the result written once, in three kernels: a reduction, a scan of the totals, and
+//! a scan that starts each part from its element of `before`.
+//!
+//! Integers are exact modulo a power of two. Sums of floats are added in another order, as in the scan of one workgroup;
+//! totals of 16-bit floats are f32. Products of floats stay whole: one that overflows in a part by itself would make NaN
+//! of an earlier zero.
+
+use crate::caps::DeviceCaps;
+use crate::dtype::DType;
+use crate::form::ScanExtents;
+use crate::graph::{Graph, GraphError, Value};
+use crate::op::{Op, ReduceKind, ScanKind};
+use crate::rewrite::rebuild;
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+
+/// The pass.
+pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    rebuild(graph, |new, node, operands| match (&node.op, operands) {
+        (Op::Scan { kind, axis, part: None }, [x]) => match part(new, *kind, *axis, *x, caps) {
+            Some(part) => split(new, *kind, *axis, *x, part).map(Some),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    })
+}
+
+/// Elements of a part, if the scan of `x` is better divided.
+fn part(graph: &Graph, kind: ScanKind, axis: usize, x: Value, caps: &DeviceCaps) -> Option<i64> {
+    let ty = graph.ty(x);
+    let reorders = match (kind, ty.dtype) {
+        (_, DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64) => true,
+        (ScanKind::Sum, DType::F16 | DType::BF16 | DType::F32 | DType::F64) => true,
+        (ScanKind::Prod, DType::F16 | DType::BF16 | DType::F32 | DType::F64) => false,
+        // Rounded at each node, so totals would be too.
+        (_, DType::F8E4M3) | (_, DType::Block(_)) => false,
+    };
+    let dims = ty.shape.dims();
+    // Parts of a symbolic extent would be a symbolic number, rounded up, which no extent can express.
+    dims[axis].as_const().filter(|_| reorders)?;
+    ScanExtents::of(dims, axis).part(caps).and_then(|part| i64::try_from(part).ok())
+}
+
+/// The scan of `x` in parts of `part` elements.
+fn split(graph: &mut Graph, kind: ScanKind, axis: usize, x: Value, part: i64) -> Result<Value, GraphError> {
+    let ty = graph.ty(x).clone();
+    let len = ty.shape.dims()[axis].max_value();
+    let whole = (len + part - 1) / part - 1;
+    let all = graph.add(Op::Slice { axis, start: 0.into(), len: (whole * part).into() }, &[x])?;
+    let mut dims = ty.shape.dims().to_vec();
+    dims.splice(axis..=axis, [whole.into(), part.into()]);
+    let mut all = graph.reshape(all, Shape::new(dims))?;
+    let wide = if matches!(ty.dtype, DType::F16 | DType::BF16) { DType::F32 } else { ty.dtype };
+    if wide != ty.dtype {
+        all = graph.add(Op::Cast(wide), &[all])?;
+    }
+    let (reduce, identity) = match kind {
+        ScanKind::Sum => (ReduceKind::Sum, 0.0),
+        ScanKind::Prod => (ReduceKind::Prod, 1.0),
+    };
+    let totals = graph.add(Op::Reduce { kind: reduce, axes: vec![axis + 1] }, &[all])?;
+    let sums = graph.add(Op::Scan { kind, axis, part: None }, &[totals])?;
+    let value = Scalar::of(wide, identity);
+    let before = graph.add(Op::Pad { axis, before: 1.into(), after: 0.into(), value }, &[sums])?;
+    graph.add(Op::Scan { kind, axis, part: usize::try_from(part).ok() }, &[x, before])
+}
