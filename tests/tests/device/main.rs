@@ -25,6 +25,7 @@ mod matrix;
 mod matvec;
 mod memory;
 mod models;
+mod narrow_rows;
 mod quantize;
 mod quantized_results;
 mod random;

@@ -17,6 +17,8 @@ use crate::template::render;
 pub(crate) struct Used {
     functions: BTreeMap<String, Reduction>,
     args: BTreeMap<String, (ReduceKind, Glsl)>,
+    /// Index reductions over a subgroup.
+    subgroup_args: BTreeMap<String, (ReduceKind, Glsl)>,
     /// Reductions over a subgroup only, by the name of the workgroup function.
     parts: BTreeMap<String, Reduction>,
     types: BTreeSet<Glsl>,
@@ -68,6 +70,16 @@ fn word(kind: ReduceKind) -> &'static str {
         ReduceKind::Min => "min",
         ReduceKind::ArgMax => "largest",
         ReduceKind::ArgMin => "smallest",
+    }
+}
+
+/// The GLSL built-in that reduces over a subgroup.
+fn subgroup_op(kind: ReduceKind) -> &'static str {
+    match kind {
+        ReduceKind::Sum => "subgroupAdd",
+        ReduceKind::Prod => "subgroupMul",
+        ReduceKind::Max | ReduceKind::ArgMax => "subgroupMax",
+        ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
     }
 }
 
@@ -136,10 +148,7 @@ impl Used {
             _ if self.columns > 1 => "",
             // 64-bit subgroup operations need a separate device feature.
             _ if ty.bytes() > 4 => "",
-            ReduceKind::Sum => "subgroupAdd",
-            ReduceKind::Prod => "subgroupMul",
-            ReduceKind::Max | ReduceKind::ArgMax => "subgroupMax",
-            ReduceKind::Min | ReduceKind::ArgMin => "subgroupMin",
+            kind => subgroup_op(kind),
         };
         let nan = ty == Glsl::Float && matches!(kind, ReduceKind::Max | ReduceKind::Min);
         let name = format!("{}_{}_{}", self.prefix(), word(kind), ty.word());
@@ -151,6 +160,13 @@ impl Used {
         let name = format!("{}_arg_{}_{}", self.prefix(), word(kind), ty.word());
         self.types.insert(ty);
         self.args.insert(name.clone(), (kind, ty));
+        name
+    }
+
+    /// The name of the subgroup function of an index reduction. Marks it as used.
+    fn subgroup_arg(&mut self, kind: ReduceKind, ty: Glsl) -> String {
+        let name = format!("subgroup_arg_{}_{}", word(kind), ty.word());
+        self.subgroup_args.insert(name.clone(), (kind, ty));
         name
     }
 
@@ -179,7 +195,15 @@ impl Used {
         let own = |name: &String| !self.functions.contains_key(name);
         let parts = self.parts.iter().filter(|(name, _)| own(name));
         let parts: Vec<Hole> = parts.map(|(name, part)| part.hole(name, (true, false), uses)).collect();
-        let parts = render("reduce_subgroup.glsl", context! { reductions => parts })?;
+        let subgroup_args = self.subgroup_args.iter().map(|(name, &(kind, ty))| {
+            let nan = ty == Glsl::Float;
+            if nan {
+                uses.add(lib::IS_NAN);
+            }
+            context! { name, word => word(kind), type => uses.ty(ty), subgroup => subgroup_op(kind), nan }
+        });
+        let subgroup_args: Vec<Hole> = subgroup_args.collect();
+        let parts = render("reduce_subgroup.glsl", context! { reductions => parts, args => subgroup_args })?;
         if self.functions.is_empty() && self.args.is_empty() {
             return Ok(parts);
         }
@@ -273,7 +297,10 @@ impl Accumulator {
         Ok(match (row_loop.scope, self.kind.is_arg()) {
             (ReduceScope::Invocation, true) => at,
             (ReduceScope::Invocation, false) => value,
-            (ReduceScope::Subgroup, true) => return Err(CodegenError::Node(e.body.node_text(self.id))),
+            (ReduceScope::Subgroup, true) => {
+                e.uses().subgroups = true;
+                format!("{}({value}, {at})", used.subgroup_arg(self.kind, self.ty))
+            }
             (ReduceScope::Subgroup, false) => {
                 e.uses().subgroups = true;
                 format!("{}({value})", used.part(self.kind, self.ty, self.dtype))

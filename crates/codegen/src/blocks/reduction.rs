@@ -134,8 +134,12 @@ pub(crate) fn finish(
 
 /// Whether a subgroup operation can compute this reduction.
 pub(crate) fn has_subgroup_op(e: &Emitter<'_>, id: NodeId) -> bool {
-    e.caps.subgroup_arithmetic
-        && describe(e.body, id, e.caps).is_ok_and(|(kind, ty, _)| !kind.is_arg() && ty.bytes() == 4)
+    is_by_subgroup(e, id) && describe(e.body, id, e.caps).is_ok_and(|(kind, ..)| !kind.is_arg())
+}
+
+/// Whether subgroup operations can compute this reduction, one or several. 64-bit ones need a separate device feature.
+pub(crate) fn is_by_subgroup(e: &Emitter<'_>, id: NodeId) -> bool {
+    e.caps.subgroup_arithmetic && describe(e.body, id, e.caps).is_ok_and(|(_, ty, _)| ty.bytes() == 4)
 }
 
 fn describe(body: &Graph, id: NodeId, caps: &DeviceCaps) -> Result<(ReduceKind, Glsl, DType), CodegenError> {

@@ -22,7 +22,7 @@ pub(crate) fn load(
     row_loop: &mut RowLoop,
     roots: Vec<(Value, Vec<Index>)>,
 ) -> Result<(), CodegenError> {
-    let Some(steps) = row_loop.steps_each() else { return Ok(()) };
+    let Some(steps) = row_loop.steps_each(e.caps) else { return Ok(()) };
     let size = row_loop.group().map_or(1, |(_, size)| size);
     let each = (steps * size) as usize;
     if each == 0 || each > MOST_ELEMENTS as usize {

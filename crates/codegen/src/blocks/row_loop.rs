@@ -1,7 +1,7 @@
 //! Loops of a workgroup's invocations over the elements of a row, or of several adjacent columns.
 
-use tallow_ir::Dim;
 use tallow_ir::index::{AtomDef, AtomId, Index};
+use tallow_ir::{DeviceCaps, Dim};
 
 use crate::emit::{Emitter, Group};
 use crate::error::CodegenError;
@@ -105,7 +105,11 @@ impl RowLoop {
     /// The name of the loop variable.
     fn name(&self) -> &'static str {
         match (self.scope, self.group) {
-            (ReduceScope::Workgroup(_), Some((_, _, false)) | None) if self.steps == Some(1) => "lane",
+            (ReduceScope::Workgroup(_) | ReduceScope::Subgroup, Some((_, _, false)) | None)
+                if self.steps == Some(1) =>
+            {
+                "lane"
+            }
             (_, Some((_, _, false))) => "g",
             (_, Some((_, _, true)) | None) => "i",
         }
@@ -116,11 +120,11 @@ impl RowLoop {
     pub fn cached(&self, ty: &str, name: &str, size: u32, steps: u32) -> (String, String) {
         let group = if size == 1 { String::new() } else { format!("[{size}]") };
         let step = match self.scope {
-            ReduceScope::Workgroup(_) if steps == 1 => {
+            ReduceScope::Workgroup(_) | ReduceScope::Subgroup if steps == 1 => {
                 return (name.to_string(), format!("{ty} {name}{group};"));
             }
-            ReduceScope::Workgroup(_) => "k",
-            ReduceScope::Invocation | ReduceScope::Subgroup | ReduceScope::Slices(_) => self.name(),
+            ReduceScope::Workgroup(_) | ReduceScope::Subgroup => "k",
+            ReduceScope::Invocation | ReduceScope::Slices(_) => self.name(),
         };
         (format!("{name}[{step}]"), format!("{ty} {name}[{steps}]{group};"))
     }
@@ -131,13 +135,13 @@ impl RowLoop {
     }
 
     /// Iterations per invocation, if constant.
-    pub fn steps_each(&self) -> Option<u32> {
+    pub fn steps_each(&self, caps: &DeviceCaps) -> Option<u32> {
         let groups = u32::try_from(self.step.1.as_const()?).ok()?;
         match self.scope {
             ReduceScope::Workgroup(size) => Some(groups.div_ceil(size)),
             ReduceScope::Slices(slices) => Some(groups.div_ceil(slices)),
             ReduceScope::Invocation => Some(groups),
-            ReduceScope::Subgroup => None,
+            ReduceScope::Subgroup => Some(groups.div_ceil(caps.scheduled_subgroup_size().max(1))),
         }
     }
 
@@ -186,7 +190,9 @@ impl RowLoop {
             None => place.to_string(),
         };
         let lines = match (self.scope, self.steps) {
-            (ReduceScope::Workgroup(size), Some(steps)) => self.unrolled(e, lines, &end, [size, steps]),
+            (ReduceScope::Workgroup(_) | ReduceScope::Subgroup, Some(steps)) => {
+                self.unrolled(e, lines, &end, [size, steps])
+            }
             (ReduceScope::Invocation, Some(_)) => {
                 block(&format!("[[unroll]] for (uint {name} = 0u; {name} < {end}; ++{name})"), lines)
             }
@@ -205,7 +211,7 @@ impl RowLoop {
         Ok(result)
     }
 
-    /// The `steps` iterations of a workgroup of `size` invocations over a register-cached row that ends at `end`.
+    /// The `steps` iterations of a workgroup or subgroup of `size` invocations over a register-cached row that ends at `end`.
     fn unrolled(
         &self,
         e: &Emitter<'_>,

@@ -2,6 +2,7 @@
 //!
 //! - One workgroup reduces a row, register-cached if it fits.
 //! - One invocation reduces a short row.
+//! - One subgroup reduces a narrow row, several per workgroup, without shared memory or barriers.
 //! - Where elements of adjacent rows are contiguous, a workgroup reduces several rows ("columns"), each divided among
 //!   slices of the workgroup.
 //! - Few long rows are split among workgroups ([`split_rows`]).
@@ -31,6 +32,10 @@ const SHORT_ROW: i64 = 16;
 /// contiguous, and adjacent invocations read them with coalesced loads.
 const SHORT_STRIDED_ROW: i64 = 64;
 
+/// Most loads per invocation of a row that a subgroup reduces: all are in flight at once. The row has at most
+/// [`ELEMENTS_PER_INVOCATION`] elements per invocation, so that a workgroup of its own would be a single subgroup, too.
+const NARROW_ROW_LOADS: i64 = 4;
+
 /// Invocations per workgroup where each reduces a short row.
 const SHORT_ROWS_WORKGROUP: u32 = 64;
 
@@ -47,14 +52,13 @@ const COLUMNS: (u32, u32) = (8, 32);
 const COLUMNS_WORKGROUP: u32 = 512;
 
 /// The tuning candidates, the cost model's default first: more or fewer invocations per row; for columns, other tile
-/// widths too. Only the default where an invocation reduces a row, or workgroups split one.
+/// widths too. Only the default where an invocation or a subgroup reduces a row, or workgroups split one.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
     let mapping = mapping(e, form);
     let first = mapping.schedule();
     let (w, c) = (mapping.workgroup, mapping.columns);
     let others = match mapping.scope {
         _ if mapping.split.is_some() => vec![],
-        // (No mapping assigns a row to a subgroup.)
         ReduceScope::Invocation | ReduceScope::Subgroup => vec![],
         ReduceScope::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
         ReduceScope::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
@@ -71,7 +75,10 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
 /// The kernel for one of [`schedules`].
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
     let mut mapping = mapping(&e, form);
-    (mapping.workgroup, mapping.columns) = (schedule.workgroup, schedule.tile.m);
+    mapping.workgroup = schedule.workgroup;
+    if mapping.columns > 0 {
+        mapping.columns = schedule.tile.m;
+    }
     mapping.scope = match mapping.scope {
         ReduceScope::Invocation => ReduceScope::Invocation,
         ReduceScope::Subgroup => ReduceScope::Subgroup,
@@ -82,8 +89,11 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let rows = if mapping.columns > 0 { mapping.groups(&form.rows) } else { form.rows.clone() };
     let (tiles, lines) = e.scope(|e| body(e, form, &mapping, &rows, &mut used))?;
     let body = [tiles.r, lines].concat().join("\n");
-    let per =
-        if mapping.scope == ReduceScope::Invocation { mapping.workgroup } else { mapping.columns.max(1) };
+    let per = match mapping.scope {
+        ReduceScope::Invocation => mapping.workgroup,
+        ReduceScope::Subgroup => mapping.rows,
+        ReduceScope::Workgroup(_) | ReduceScope::Slices(_) => mapping.columns.max(1),
+    };
     let (grid, partials) = match mapping.split {
         None => (Count::along_x(e.caps, rows, per), String::new()),
         Some(split) => {
@@ -93,7 +103,6 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
             (grid, split_rows::declare(&mut e, form, split, &used.partials))
         }
     };
-    // (No mapping assigns a row to a subgroup; each subgroup would store the result.)
     let template = match mapping.scope {
         _ if mapping.split.is_some() => "row_split.comp",
         ReduceScope::Invocation => "grid_stride.comp",
@@ -101,7 +110,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     };
     let functions = used.render(mapping.workgroup, &mut e)?;
     let holes = context! {
-        body, count => tiles.count, columns => mapping.columns, partials, comment => "",
+        body, count => tiles.count, columns => mapping.columns, rows => mapping.rows, partials, comment => "",
         parts => mapping.split.map(|split| split.parts), name => if mapping.columns > 0 { "tile" } else { "row" },
     };
     finish(e, schedule, template, grid, functions, holes)
@@ -141,8 +150,10 @@ struct Mapping {
     workgroup: u32,
     /// Adjacent elements of a row, or adjacent columns, that an invocation loads as one vector.
     group: u32,
-    /// Column groups per workgroup; 0 if a workgroup reduces one row at a time.
+    /// Column groups per workgroup; 0 if a workgroup reduces rows.
     columns: u32,
+    /// Rows per workgroup, one subgroup each; 0 if a workgroup reduces one row at a time, or columns.
+    rows: u32,
     /// How a row is split among workgroups, if it is.
     split: Option<RowSplit>,
 }
@@ -161,7 +172,7 @@ impl Mapping {
         };
         let slices = self.split.map_or(1, |split| split.parts);
         Schedule {
-            tile: Tile { m: self.columns, n: 0, k: 0 },
+            tile: Tile { m: self.columns.max(self.rows), n: 0, k: 0 },
             split: schedule::Split { slices, above: 0 },
             ..Schedule::new(algorithm, self.workgroup)
         }
@@ -181,6 +192,7 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
             workgroup,
             group: along_row,
             columns: 0,
+            rows: 0,
             split: None,
         };
     }
@@ -199,11 +211,32 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
         let slices = floor_pow2(inner).min(most / columns).max(1);
         let (scope, workgroup) = (ReduceScope::Slices(slices), columns * slices);
         let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), workgroup, slices, group);
-        return Mapping { scope, workgroup, group, columns, split };
+        return Mapping { scope, workgroup, group, columns, rows: 0, split };
+    }
+    if let Some(rows) = rows_per_workgroup(e, form, along_row) {
+        let workgroup = rows * e.caps.scheduled_subgroup_size();
+        let scope = ReduceScope::Subgroup;
+        return Mapping { scope, workgroup, group: along_row, columns: 0, rows, split: None };
     }
     let split = RowSplit::of(e, form);
     let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);
-    Mapping { scope: ReduceScope::Workgroup(workgroup), workgroup, group: along_row, columns: 0, split }
+    let scope = ReduceScope::Workgroup(workgroup);
+    Mapping { scope, workgroup, group: along_row, columns: 0, rows: 0, split }
+}
+
+/// Rows per workgroup if a subgroup reduces each: as many as leave four waves of workgroups. `None` if rows are longer, or
+/// so few that a workgroup reduces one at a time.
+fn rows_per_workgroup(e: &Emitter<'_>, form: &RowForm, group: u32) -> Option<u32> {
+    let lanes = e.caps.scheduled_subgroup_size();
+    let inner = form.inner.max_value();
+    let most_elements = ELEMENTS_PER_INVOCATION.min(NARROW_ROW_LOADS * i64::from(group));
+    let narrow = inner <= most_elements * i64::from(lanes);
+    let able = e.caps.has_fixed_subgroup_size()
+        && form.reduces.iter().all(|(id, _)| reduction::is_by_subgroup(e, *id));
+    let most = WORKGROUP.min(e.caps.max_workgroup_invocations) / lanes;
+    let rows = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX);
+    let rows = floor_pow2(rows / cost::workgroups_of_waves(e.caps, 4)).min(floor_pow2(most));
+    (narrow && able && rows > 1).then_some(rows)
 }
 
 /// Invocations for rows of `inner` elements, at least one subgroup.
@@ -268,10 +301,10 @@ fn roots(
 /// Register-caches the elements that the loops read, if the row fits.
 fn cache_row(e: &mut Emitter<'_>, form: &RowForm, row_loop: &mut RowLoop) -> Result<(), CodegenError> {
     let fits = match row_loop.scope {
-        ReduceScope::Workgroup(_) => true,
+        ReduceScope::Workgroup(_) | ReduceScope::Subgroup => true,
         // Without vector loads, the index arithmetic (of a window, for example) is the cost, not the loads.
         ReduceScope::Invocation => row_loop.group().is_some(),
-        ReduceScope::Subgroup | ReduceScope::Slices(_) => false,
+        ReduceScope::Slices(_) => false,
     };
     if !fits {
         return Ok(());

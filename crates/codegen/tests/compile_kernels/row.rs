@@ -258,3 +258,26 @@ fn scans_in_every_dtype() {
     };
     check(&DType::SCALARS.map(of));
 }
+
+/// Many rows of few elements, one subgroup each, with results per element and per row.
+#[test]
+fn narrow_rows() {
+    let of = |d: DType| {
+        let body = format!(
+            r#"
+        %0 = input "x" : {d}[5000,36]
+        %1 = reduce_max %0 axes=[1] : {d}[5000]
+        %2 = reshape %1 : {d}[5000,1]
+        %3 = broadcast %2 : {d}[5000,36]
+        %4 = sub %0 %3 : {d}[5000,36]
+        %5 = reduce_prod %4 axes=[1] : {d}[5000]
+        %6 = reduce_argmin %0 axes=[1] : u32[5000]
+        return %4 as "a"
+        return %5 as "b"
+        return %6 as "c""#
+        );
+        let plain = case(format!("narrow rows {d}"), ROW, body);
+        if matches!(d, DType::F64 | DType::I64) { Case { expect: Expect::Wide(ROW), ..plain } } else { plain }
+    };
+    check(&DType::SCALARS.map(of));
+}
