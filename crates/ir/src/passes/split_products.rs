@@ -1,8 +1,9 @@
-//! Splits a matmul whose result is read in slices of columns that meet again, so that the meeting becomes its epilogue.
+//! Splits a matmul whose result is read in slices of columns that elementwise ops combine, so that these become its
+//! epilogue.
 //!
 //! In `h = x w; h[..n] * silu(h[n..])`, an epilogue computes each element from one column of `h`, so the product of the
-//! halves would be a kernel of its own. Two matmuls of one left operand share a kernel, and their columns meet in its
-//! epilogue:
+//! halves would be a kernel of its own. Two matmuls of one left operand share a kernel, and its epilogue
+//! combines their columns:
 //!
 //! - `slice(matmul(x, w), columns) = matmul(x, slice(w, columns))`: each result is the same sum.
 //! - `slice(f(a, b), columns) = f(slice(a, columns), slice(b, columns))` for elementwise `f`, such as a bias, and for a
@@ -18,7 +19,7 @@ use crate::op::Op;
 use crate::rewrite::rebuild;
 use crate::shape::Shape;
 
-/// Most elementwise ops between a matmul and its slices, and after them until they meet.
+/// Most elementwise ops between a matmul and its slices, and between the slices and what combines them.
 const LONGEST_CHAIN: usize = 16;
 
 /// The pass.
@@ -73,7 +74,9 @@ fn candidates(graph: &Graph) -> BTreeSet<NodeId> {
             continue;
         }
         let slices: BTreeSet<NodeId> = users[id.index()].iter().copied().collect();
-        if are_apart(graph, id, &slices) && ends_in_product(graph, &users, id) && meet(graph, &users, &slices)
+        if are_apart(graph, id, &slices)
+            && ends_in_product(graph, &users, id)
+            && are_combined(graph, &users, &slices)
         {
             found.insert(id);
         }
@@ -130,7 +133,7 @@ fn has_blocks(graph: &Graph, value: Value) -> bool {
 }
 
 /// Whether elementwise ops combine two of `slices`.
-fn meet(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>) -> bool {
+fn are_combined(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>) -> bool {
     let mut from: HashMap<NodeId, NodeId> = slices.iter().map(|slice| (*slice, *slice)).collect();
     let mut todo: Vec<(NodeId, usize)> = slices.iter().map(|slice| (*slice, 0)).collect();
     while let Some((id, length)) = todo.pop() {
