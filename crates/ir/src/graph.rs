@@ -16,6 +16,7 @@ use crate::infer::infer;
 use crate::op::{Op, ReduceKind};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
+use crate::sort::SortSpan;
 
 /// Position of a node in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -284,6 +285,9 @@ impl Graph {
             match &node.op {
                 Op::Slice { axis, start, len } => {
                     need(start + len, &self.ty(node.operands[0]).shape.dims()[*axis]);
+                }
+                Op::ArgSort { axis, span: SortSpan::First(count), .. } => {
+                    need(Dim::constant((*count).into()), &self.ty(node.operands[0]).shape.dims()[*axis]);
                 }
                 Op::StateUpdate { offsets, rows } => {
                     let (state, src) = (self.ty(node.operands[0]), self.ty(node.operands[1]));

@@ -329,8 +329,8 @@ impl Atoms {
         (aligned && !self.roots(&base).contains(&k)).then_some(base)
     }
 
-    /// How many steps of `k` from a multiple of that number on move `index` by one element each: its extent if `index` is
-    /// `base + k`, the modulus of its lowest digit if that counts single elements, else 1.
+    /// The length of the runs of consecutive `k` whose elements are adjacent: the extent of `k` if `index` is `base + k`,
+    /// the modulus of its lowest digit if that counts single elements, else 1.
     pub fn run(&self, index: &Index, k: AtomId) -> i64 {
         let steps = |(digit, step): &(Digit, Dim)| {
             (digit.atom == k && digit.div.is(1) && step.is(1)).then(|| match &digit.modulo {

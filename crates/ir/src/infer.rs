@@ -299,8 +299,9 @@ fn argsort(axis: usize, span: SortSpan, operands: &[&TensorType]) -> Result<Tens
     axis_in(axis, a)?;
     let mut dims = a.shape.dims().to_vec();
     match span {
-        SortSpan::All | SortSpan::Runs(1..) => {}
-        SortSpan::Runs(0) => return Err("runs of no elements".into()),
+        SortSpan::All => {}
+        SortSpan::Runs(run) if run.is_power_of_two() => {}
+        SortSpan::Runs(run) => return Err(format!("runs of {run} elements: not a power of two")),
         SortSpan::First(count) => {
             let count = Dim::constant(count.into());
             if !may_fit(&count, &dims[axis]) {
@@ -319,8 +320,8 @@ fn merge_runs(axis: usize, run: u32, operands: &[&TensorType]) -> Result<TensorT
     if order.dtype != DType::U32 || order.shape != a.shape {
         return Err("the order must be u32 and of the operand's shape".into());
     }
-    if !run.is_power_of_two() || run < sort::ELEMENTS {
-        return Err(format!("runs of {run} elements: not a power of two from {} on", sort::ELEMENTS));
+    if !run.is_power_of_two() || run < sort::LEAST_RUN {
+        return Err(format!("runs of {run} elements: not a power of two from {} on", sort::LEAST_RUN));
     }
     checked(order.clone())
 }

@@ -255,7 +255,7 @@ pub enum Op {
         axis: usize,
         /// Largest first.
         descending: bool,
-        /// Elements of a run of `order`, a power of two and at least 8; the last run may be shorter.
+        /// Elements of a run of `order`, a power of two and at least 16; the last run may be shorter.
         run: u32,
     },
     /// `(dst: [M], indices: u32[N], src: [N])` -> `[M]`: `dst` with `src[i]` combined into element

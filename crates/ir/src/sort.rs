@@ -6,6 +6,9 @@ use crate::dtype::DType;
 /// Elements of a tile that one invocation holds in registers and merges at a time.
 pub const ELEMENTS: u32 = 8;
 
+/// Shortest runs that a kernel merges: a tile of two of them has more than one invocation for each of its two searches.
+pub const LEAST_RUN: u32 = 2 * ELEMENTS;
+
 /// Most invocations of a workgroup that sorts a tile. More would wait at each barrier for longer, and a tile of 2048
 /// elements lets several workgroups share a core.
 const INVOCATIONS: u32 = 256;
@@ -17,7 +20,7 @@ pub enum SortSpan {
     All,
     /// All elements; only the first positions, so many. The axis is at least as long.
     First(u32),
-    /// Each run of so many elements on its own, the last one perhaps shorter; all positions.
+    /// Each run of so many elements, a power of two, on its own, the last one perhaps shorter; all positions.
     Runs(u32),
 }
 

@@ -133,3 +133,22 @@ fn outer_lengths_of_a_run() {
         }
     }
 }
+
+/// More transposed operands than tiles fit into shared memory.
+#[test]
+fn many_wide_operands() {
+    let Some(device) = device() else { return };
+    let dtype = if computed(&device).contains(&DType::F64) { DType::F64 } else { DType::F32 };
+    let build = || -> Result<Graph, GraphError> {
+        let mut g = Graph::new("many");
+        let mut sum = g.input("x", dtype, [256, 400])?;
+        for i in 0..8 {
+            let y = g.input(&format!("y{i}"), dtype, [400, 256])?;
+            let turned = g.permute(y, &[1, 0])?;
+            sum = g.elementwise(E::Maximum, &[sum, turned])?;
+        }
+        g.output("sum", sum)?;
+        Ok(g)
+    };
+    agrees(&build().unwrap(), "many");
+}

@@ -147,7 +147,14 @@ fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
         scan.group = scan.vector_width(e, form);
         scan.tile = extents.tile(e.caps, scan.group, lanes);
     }
-    scan.lanes = lanes.filter(|_| scan.tile.slices > 1);
+    // A subgroup that has a row alone scans it in one step: no total is carried from one to the next.
+    let ScanTile { slices, elements, .. } = scan.tile;
+    let steps = extents.len.div_ceil(u64::from(slices) * u64::from(elements));
+    if lanes == Some(slices) && steps > 1 {
+        scan.lanes = None;
+        scan.tile = extents.tile(e.caps, scan.group, None);
+    }
+    scan.lanes = scan.lanes.filter(|_| scan.tile.slices > 1);
     Ok(scan)
 }
 
@@ -201,7 +208,7 @@ impl Scan {
     fn end(&self, e: &mut Emitter<'_>, at: &[Index]) -> Result<String, CodegenError> {
         let part = e.dim(&self.part);
         let parts = &self.rows.dims()[self.axis];
-        if parts.is(1) || parts * &self.part == self.all {
+        if parts * &self.part == self.all {
             return Ok(part);
         }
         let (all, p) = (e.dim(&self.all), e.index(&at[self.axis])?.text);
@@ -288,7 +295,11 @@ impl Scan {
         let (result, ty) = (e.result(0), e.uses().ty(self.ty));
         let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
         self.each(e, at, end, |e, at| {
-            e.line(format!("const {ty} total = first {} x[j];  // {comment}", self.sign()));
+            let total = match self.tile.slices {
+                1 => "x[j]".to_string(),
+                _ => format!("first {} x[j]", self.sign()),
+            };
+            e.line(format!("const {ty} total = {total};  // {comment}"));
             let depth = e.depth();
             e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));
             Ok(Vec::from_iter(e.store_grouped(0, result, at)?))

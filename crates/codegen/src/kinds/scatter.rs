@@ -103,7 +103,7 @@ fn atomic(e: &Emitter<'_>, form: &SingleForm, node: &Node) -> Result<Atomic, Cod
 }
 
 /// Lines that run `update`, which combines `x` with the element `at`; once for a subgroup whose active invocations all
-/// have the same `at`, with what they combine to.
+/// have the same `at`, with what they combine to. (Of -0 alone this may be 0, which `subgroupAdd` begins with.)
 fn merged(e: &mut Emitter<'_>, atomic: Atomic, at: &str, update: &str) -> Vec<String> {
     e.uses().subgroups = true;
     let all = match atomic {

@@ -31,7 +31,9 @@ void main() {
             }
             if (lane % ${ probes }u == 0u) splits[side] = low;
             barrier();
-            const uint left = splits[1] - splits[0], count = end - first;
+            const uint count = end - first;
+            // Of runs that are not sorted, the second search may end before the first.
+            const uint left = min(max(splits[1], splits[0]) - splits[0], count);
             for (uint s = lane; s < count; s += ${ workgroup }u) {
                 const uint k = pair + (s < left ? splits[0] + s : m + first - splits[0] + s - left);
                 ${ load | indent(16) }

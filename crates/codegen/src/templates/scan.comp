@@ -17,10 +17,12 @@ void main() {
             ${ type } x[${ elements }];
             [[unroll]] for (uint j = 0u; j < ${ elements }u; ++j) x[j] = ${ identity };
             ${ load | indent(12) }
+//% if slices == 1
+            x[0] = before ${ sign } x[0];
+//% endif
             [[unroll]] for (uint j = 1u; j < ${ elements }u; ++j) x[j] = x[j - 1u] ${ sign } x[j];
 //% if slices == 1
-            const ${ type } first = before;
-            before = before ${ sign } x[${ elements - 1 }];
+            before = x[${ elements - 1 }];
 //% elif by_subgroup
             ${ type } preceding = subgroupExclusive${ word }(x[${ elements - 1 }]);
 //% if subgroups == 1

@@ -1,6 +1,6 @@
 ${ head }
 shared ${ part } part[${ copies * range }];
-// `x` with element `at` of the copy from `own` on.
+// `x` with element `at` of copy `own`.
 void combine(uint own, uint at, ${ type } x) {
     ${ update | indent(4) }
 }
@@ -55,7 +55,7 @@ void main() {
     for (uint k = lane; k < size; k += ${ workgroup }u) {
         ${ type } x = ${ first };
         //% if copies > 1
-        for (uint c = k + ${ range }u; c < ${ copies * range }u; c += ${ range }u) x = ${ next };
+        for (uint c = 1u; c < ${ copies }u; ++c) x = ${ next };
         //% endif
         if (${ changes }) {
             ${ store }

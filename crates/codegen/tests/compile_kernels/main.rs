@@ -12,6 +12,7 @@ mod map;
 mod module;
 mod row;
 mod scatter;
+mod sort;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

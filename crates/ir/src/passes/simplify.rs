@@ -4,6 +4,7 @@ use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp as E;
+use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::passes::fold_constants::uniform;
@@ -37,11 +38,17 @@ pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
 fn fold_batch(g: &mut Graph, a: Value, right: Value, result: &Shape) -> Result<Option<Value>, GraphError> {
     let dims = g.ty(a).shape.dims().to_vec();
     let batch = dims.len() - 2;
+    // A batch that only the right operand has, broadcast, stays.
+    if dims[..batch] != result.dims()[..batch] {
+        return Ok(None);
+    }
     let (source, inner) = before_batches(g, right, dims.len());
     // The axes next to the rows.
     let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
     let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
-    if folded.is(1) {
+    // One row of a symbolic batch is a matvec, symbolic rows are not.
+    let matvecs = folded.as_const().is_none() && dims[batch].as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
+    if folded.is(1) || matvecs {
         return Ok(None);
     }
     let ones = vec![Dim::one(); batch - first];
@@ -59,7 +66,9 @@ fn before_batches(g: &Graph, right: Value, rank: usize) -> (Value, Vec<Dim>) {
     let dims = g.ty(right).shape.dims();
     if let Op::Broadcast(_) = node.op {
         let source = g.ty(node.operands[0]).shape.dims();
-        if source.len() >= 2 && source[source.len() - 2..] == dims[rank - 2..] {
+        // An old version of a state may be overwritten before the matmul, which reads its copy.
+        let state = matches!(g.op(node.operands[0]), Op::State { .. } | Op::StateUpdate { .. });
+        if !state && source.len() >= 2 && source[source.len() - 2..] == dims[rank - 2..] {
             let missing = vec![Dim::one(); rank - source.len()];
             return (node.operands[0], [&missing, source].concat());
         }

@@ -9,11 +9,14 @@
 //! - `slice(f(a, b), columns) = f(slice(a, columns), slice(b, columns))` for elementwise `f`, such as a bias, and for a
 //!   reshape that keeps the columns.
 //!
-//! The slices are equally long and do not overlap, and nothing else reads the result: the work stays the same.
+//! The slices are equally long and do not overlap, and nothing else reads the result: the products stay the same. Narrow
+//! slices stay, since each would be a tile of its own. So do those that are concatenated again, as a rotary embedding
+//! does: an epilogue computes these from a tile of the whole product.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::caps::DeviceCaps;
+use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -21,6 +24,9 @@ use crate::shape::Shape;
 
 /// Most elementwise ops between a matmul and its slices, and between the slices and what combines them.
 const LONGEST_CHAIN: usize = 16;
+
+/// Fewest columns of a slice: half of the smallest tile.
+const LEAST_COLUMNS: i64 = 32;
 
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
@@ -95,18 +101,28 @@ fn are_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> bool {
         return false;
     };
     ranges.sort_unstable();
+    if ranges.iter().any(|(_, len)| *len < LEAST_COLUMNS) {
+        return false;
+    }
     ranges.len() > 1
         && ranges.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].0 + pair[0].1 <= pair[1].0)
 }
 
-/// Whether node `id` is a matmul of plain weights, or computed from one, that nothing else reads, by elementwise ops.
+/// Whether a matmul has so few rows that its kernel depends on the size of the right operand.
+fn is_few_rows(graph: &Graph, node: &Node) -> bool {
+    let dims = graph.ty(node.operands[0]).shape.dims();
+    dims[dims.len() - 2].as_const().is_some_and(|rows| rows <= MATVEC_MAX_ROWS)
+}
+
+/// Whether node `id` is a matmul whose right operand is not read from blocks, or computed from one, that nothing else
+/// reads, by elementwise ops.
 fn ends_in_product(graph: &Graph, users: &[Vec<NodeId>], id: NodeId) -> bool {
     let mut todo = vec![id];
     for _ in 0..LONGEST_CHAIN {
         let Some(id) = todo.pop() else { return false };
         let node = graph.node(id);
         match &node.op {
-            Op::Matmul => return !has_blocks(graph, node.operands[1]),
+            Op::Matmul => return !has_blocks(graph, node.operands[1]) && !is_few_rows(graph, node),
             op if matches!(op, Op::Elementwise(_) | Op::Cast(_))
                 || (matches!(op, Op::Reshape(_)) && keeps_columns(graph, node)) =>
             {
@@ -132,20 +148,23 @@ fn has_blocks(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// Whether elementwise ops combine two of `slices`.
+/// Whether elementwise ops combine two of `slices`, and nothing concatenates what they make of them.
 fn are_combined(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>) -> bool {
     let mut from: HashMap<NodeId, NodeId> = slices.iter().map(|slice| (*slice, *slice)).collect();
     let mut todo: Vec<(NodeId, usize)> = slices.iter().map(|slice| (*slice, 0)).collect();
+    let mut combined = false;
     while let Some((id, length)) = todo.pop() {
         let slice = from[&id];
         for user in &users[id.index()] {
+            if matches!(graph.node(*user).op, Op::Concat { .. }) {
+                return false;
+            }
             let passes = matches!(graph.node(*user).op, Op::Elementwise(_) | Op::Cast(_) | Op::Reshape(_));
             if length >= LONGEST_CHAIN || !passes {
                 continue;
             }
             match from.get(user) {
-                Some(other) if *other != slice => return true,
-                Some(_) => {}
+                Some(other) => combined |= *other != slice,
                 None => {
                     from.insert(*user, slice);
                     todo.push((*user, length + 1));
@@ -153,5 +172,5 @@ fn are_combined(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>)
             }
         }
     }
-    false
+    combined
 }

@@ -14,8 +14,8 @@
 //! a scan that starts each part from its element of `before`.
 //!
 //! Integers are exact modulo a power of two. Sums of floats are added in another order, as in the scan of one workgroup;
-//! totals of 16-bit floats are f32. Products of floats stay whole: one that overflows in a part by itself would make NaN
-//! of an earlier zero.
+//! totals of 16-bit floats are f32. Products of floats stay whole: a part overflows sooner than the
+//! slices of a workgroup do, and makes NaN of an earlier zero.
 
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
@@ -50,7 +50,11 @@ fn part(graph: &Graph, kind: ScanKind, axis: usize, x: Value, caps: &DeviceCaps)
     let dims = ty.shape.dims();
     // Parts of a symbolic extent would be a symbolic number, rounded up, which no extent can express.
     dims[axis].as_const().filter(|_| reorders)?;
-    ScanExtents::of(dims, axis).part(caps).and_then(|part| i64::try_from(part).ok())
+    let part = ScanExtents::of(dims, axis).part(caps)?;
+    // The last kernel binds the operand, the result, what precedes each part, and perhaps a table of symbols.
+    let before = ty.max_bytes().div_ceil(part).saturating_mul(2);
+    let bindings = 2 * caps.windows(ty.max_bytes()) + caps.windows(before) + 1;
+    i64::try_from(part).ok().filter(|_| bindings <= u64::from(caps.max_storage_buffers))
 }
 
 /// The scan of `x` in parts of `part` elements.

@@ -17,13 +17,13 @@ use crate::sort::{self, SortSpan};
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     let first = first_positions(graph);
-    let span_of = |node: &Node| {
+    let span_of = |node: &Node, span: SortSpan| {
         let found = first.iter().find(|(id, _)| std::ptr::eq(graph.node(*id), node));
-        found.map_or(SortSpan::All, |(_, count)| SortSpan::First(*count))
+        found.map_or(span, |(_, count)| SortSpan::First(*count))
     };
     rebuild(graph, |new, node, operands| match &node.op {
-        Op::ArgSort { axis, descending, span: SortSpan::All } => {
-            split(new, *axis, *descending, span_of(node), operands[0], caps).map(Some)
+        Op::ArgSort { axis, descending, span } => {
+            split(new, *axis, *descending, span_of(node, *span), operands[0], caps).map(Some)
         }
         Op::Slice { axis, start, len } if start.is(0) && new.ty(operands[0]).shape.dims()[*axis] == *len => {
             Ok(Some(operands[0]))
@@ -63,16 +63,17 @@ fn split(
 ) -> Result<Value, GraphError> {
     let (dtype, extent) = (graph.ty(a).dtype, graph.ty(a).shape.dims()[axis].max_value());
     let tile = sort::tile(dtype, caps);
-    let fits = match span {
-        SortSpan::All | SortSpan::Runs(_) => false,
-        SortSpan::First(count) => count <= sort::most_selected(dtype, caps),
+    let (fits, sorted) = match span {
+        SortSpan::All => (false, extent),
+        SortSpan::Runs(run) => (run <= tile, extent.min(run.into())),
+        SortSpan::First(count) => (count <= sort::most_selected(dtype, caps), extent),
     };
     if fits || extent <= i64::from(tile) {
         return graph.add(Op::ArgSort { axis, descending, span }, &[a]);
     }
     let mut order = graph.add(Op::ArgSort { axis, descending, span: SortSpan::Runs(tile) }, &[a])?;
     let runs = std::iter::successors(Some(tile), |run| run.checked_mul(2));
-    for run in runs.take_while(|run| i64::from(*run) < extent) {
+    for run in runs.take_while(|run| i64::from(*run) < sorted) {
         order = graph.add(Op::MergeRuns { axis, descending, run }, &[a, order])?;
     }
     match span {

@@ -20,8 +20,12 @@ use crate::schedule::{Algorithm, Schedule, Tile};
 /// Extents of a tile: 32 elements of 4 bytes are a cache line.
 const TILE: u32 = 32;
 
-/// Fewest elements along both axes. A tile that is half empty along both still reads whole sectors.
+/// Fewest elements along both axes. A tile that is half empty along both still reads whole sectors of 32 bytes, those of
+/// 8-bit types excepted.
 const LEAST_EXTENT: i64 = 16;
+
+/// Fewest bytes of an operand. A smaller one stays in the first cache of each core, and its reads cost no traffic.
+const LEAST_BYTES: u64 = 1 << 16;
 
 /// Most invocations of a workgroup: four elements each.
 const WORKGROUP: u32 = 256;
@@ -49,10 +53,8 @@ impl Transposed {
         if !same || !extent(&shape, last) {
             return None;
         }
-        let most = usize::try_from(caps.shared_memory_bytes / (4 * TILE * LINE)).unwrap_or(0);
         let found = (0..last).filter(|axis| extent(&shape, *axis)).map(|axis| {
-            let mut params = strided(body, &roots, &shape, axis);
-            params.truncate(most);
+            let params = in_shared_memory(body, caps, strided(body, &roots, &shape, axis));
             Transposed { shape: shape.clone(), axis, params }
         });
         let best = found.max_by_key(|found| found.params.len())?;
@@ -76,6 +78,16 @@ impl Transposed {
         let [down, across] = self.counts();
         &outer(&self.shape, self.axis).numel() * &Dim::constant(down * across)
     }
+}
+
+/// The first operands whose tiles fit into shared memory.
+fn in_shared_memory(body: &Graph, caps: &DeviceCaps, params: Vec<Value>) -> Vec<Value> {
+    let mut bytes = 0;
+    let fits = |param: &Value| {
+        bytes += Glsl::of(body.ty(*param).dtype, caps).map_or(8, Glsl::bytes) * TILE * LINE;
+        bytes <= caps.shared_memory_bytes
+    };
+    params.into_iter().take_while(fits).collect()
 }
 
 /// Whether an axis has an extent for tiles.
@@ -116,7 +128,9 @@ fn strided(body: &Graph, roots: &[Value], shape: &Shape, axis: usize) -> Vec<Val
         }
     }
     let once = |param: Value| reads.iter().filter(|(other, _)| *other == param).count() == 1;
-    let plain = |param: Value| !matches!(body.ty(param).dtype, DType::Block(_));
+    let plain = |param: Value| {
+        !matches!(body.ty(param).dtype, DType::Block(_)) && body.ty(param).max_bytes() >= LEAST_BYTES
+    };
     let gains = |index: &Index| {
         reads_only(index, &[left, y, x], &atoms)
             && atoms.base(index, y, 1).is_some()

@@ -2,8 +2,8 @@
 //! it, in shared memory, and then combines the copies with the target. Small ranges have several copies, so that
 //! invocations seldom wait for one another.
 //!
-//! An invocation combines in a register while the position stays the same, as in sorted indices: the elements of a
-//! workgroup are contiguous, so runs of equal positions are longer than its stride.
+//! An invocation combines in a register while the position stays the same. With sorted indices that is so for runs of
+//! equal positions that are longer than a workgroup.
 
 use minijinja::context;
 use tallow_ir::form::SingleForm;
@@ -48,9 +48,9 @@ impl Elements {
         Elements { ty, neutral, bits }
     }
 
-    /// The value of element `k`.
-    fn value(&self, k: &str) -> String {
-        if self.bits { format!("uintBitsToFloat(part[{k}])") } else { format!("part[{k}]") }
+    /// The value of an element of the copies.
+    fn value(&self, element: &str) -> String {
+        if self.bits { format!("uintBitsToFloat({element})") } else { element.into() }
     }
 
     /// Whether `x` is not neutral. Only then it can change the target.
@@ -88,7 +88,13 @@ pub(super) fn kernel(
     let result = e.result(0);
     e.buffers[result].atomic = Some(atomic);
     let store = e.store_element(result, "low + k", "x");
-    let update = atomic.update(dtype, native, "part[own + at]");
+    let Tile { m: copies, n: range, .. } = schedule.tile;
+    // Copies lie side by side, an odd number of them: equal positions of different copies are in different banks.
+    let element_of = |at: &str, copy: &str| match copies {
+        0 | 1 => format!("part[{at}]"),
+        copies => format!("part[{at} * {copies}u + {copy}]"),
+    };
+    let update = atomic.update(dtype, native, &element_of("at", "own"));
     let update = match e.caps.subgroup_arithmetic {
         true => merged(&mut e, atomic, "at", &update).join("\n"),
         false => update,
@@ -97,13 +103,13 @@ pub(super) fn kernel(
         Atomic::Add => format!("{a} + {b}"),
         Atomic::Max => format!("max({a}, {b})"),
     };
-    let Tile { m: copies, n: range, .. } = schedule.tile;
-    let own = if copies > 1 { format!("lane % {copies}u * {range}u") } else { "0u".into() };
+    let own = if copies > 1 { format!("lane % {copies}u") } else { "0u".into() };
     let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
     let [place_lines, x_lines] = [place_lines, x_lines].map(|lines| lines.join("\n"));
     let holes = context! {
         copies, range, at_once => AT_ONCE, step => AT_ONCE * schedule.workgroup, type => ty, part => elements.ty,
-        neutral => elements.neutral, first => elements.value("k"), next => both("x", &elements.value("c")),
+        neutral => elements.neutral, first => elements.value(&element_of("k", "0u")),
+        next => both("x", &elements.value(&element_of("k", "c"))),
         changes => elements.changes(dtype), both => both("total", "values[k]"), own, target => target_text, count, place,
         place_lines, x, x_lines, update, store, comment,
     };

@@ -3,10 +3,10 @@
 //!
 //! The tile's first elements are the best so far; what precedes the last of them is appended. The tile is sorted and cut
 //! after the first block, when it is full, and at the end. On random data few elements pass after the first tile (about `k / i` of element `i`), so that the
-//! kernel runs at the speed of memory; ascending data make it sort every tile.
+//! kernel runs at the speed of memory. Data in the opposite order make it sort every block.
 
 use minijinja::context;
-use tallow_ir::form::SingleForm;
+use tallow_ir::form::{SingleForm, bindings};
 use tallow_ir::sort::{ELEMENTS, tile};
 use tallow_ir::{Op, cost};
 
@@ -37,7 +37,11 @@ pub(super) fn schedule(e: &Emitter<'_>, form: &SingleForm, count: u32) -> Schedu
     let rows = i64::try_from(ty.shape.max_numel()).unwrap_or(i64::MAX) / len.max(1);
     let parts = i64::from(cost::workgroups_of_waves(e.caps, 4)) / rows.max(1);
     let most = i64::from(MOST_CANDIDATES * tile / count.max(1));
-    let parts = parts.min(most).min(len / (LEAST_TILES * i64::from(tile))).max(1);
+    let parts = parts.min(most).min(len / (LEAST_TILES * i64::from(tile)));
+    // Mesa's software device leaves loops after 65535 iterations of an invocation in all. A block takes up to 80.
+    let least = if e.caps.is_software() { len / (512 * i64::from(tile / 2)) + 1 } else { 1 };
+    let room = bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers);
+    let parts = if room { parts.max(least) } else { 1 };
     Schedule {
         tile: Tile { m: 0, n: tile, k: 0 },
         split: Split { slices: u32::try_from(parts).unwrap_or(1), above: 0 },

@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::cost;
+use crate::dim::Dim;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
+use crate::matrix::rounded_to_f16;
 use crate::op::Op;
 
 /// The most points per element that a matmul prologue may recompute for each tile.
@@ -170,11 +172,16 @@ pub(super) fn too_expensive_for_matmuls(
         for matmul in matmuls {
             let dims = matmul.types[0].shape.dims();
             let [.., rows, columns] = dims else { continue };
-            let elements = |v: Value| c.graph.ty(v).shape.max_numel();
+            let k = c.graph.ty(matmul.operands[0]).shape.dims().last().map_or(1, Dim::max_value);
+            let results = matmul.types[0].shape.max_numel();
             for (operand, across) in [(matmul.operands[0], columns), (matmul.operands[1], rows)] {
-                if reads(c, map, &consumer.nodes, &[operand]) && !has_window(c, operand) {
+                // A K tile of f16 reads what is only rounded to f16 as it is, in wide loads.
+                let rounded = map.nodes.len() == 1 && rounded_to_f16(c.graph, operand).is_some();
+                if !rounded && reads(c, map, &consumer.nodes, &[operand]) && !has_window(c, operand) {
                     let tiles = cost::matmul_tiles(across.max_value());
-                    evaluations = evaluations.saturating_add(elements(operand).saturating_mul(tiles));
+                    // Of all batches, also where the operand is repeated for them.
+                    let elements = results / across.max_value().max(1).unsigned_abs() * k.unsigned_abs();
+                    evaluations = evaluations.saturating_add(elements.saturating_mul(tiles));
                 }
             }
         }
@@ -188,7 +195,7 @@ pub(super) fn too_expensive_for_matmuls(
     let elements = results.iter().map(|n| c.graph.ty((*n).into()).shape.max_numel()).min().unwrap_or(0);
     // Smaller operands, such as a bias or indices of rows, are read again and again from caches.
     let whole = inputs.clone().filter(|ty| ty.shape.max_numel() >= elements);
-    let width = whole.filter_map(|ty| ty.dtype.size()).max().unwrap_or(1) as u64;
+    let width = whole.filter_map(|ty| ty.dtype.size()).sum::<usize>().max(1) as u64;
     let written: u64 = results.iter().map(|n| c.bytes(*n)).sum();
     let read: u64 = inputs.map(|ty| ty.max_bytes().min(written.saturating_mul(4))).sum();
     let inside = cost::prologue_us(c.caps, evaluations, width);

@@ -144,7 +144,7 @@ fn downstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: NodeId) -> BTree
 }
 
 /// An output point that is cheaper to compute in its consumers: leaving it out writes fewer bytes, because its operands
-/// are written anyway.
+/// are written anyway. Not so if the tiles of a matmul would compute it for too long.
 fn unprofitable(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, escapes: &[NodeId]) -> Option<BTreeSet<NodeId>> {
     escapes.iter().rev().copied().find_map(|node| {
         let fixed = c.is_output[node.index()]
