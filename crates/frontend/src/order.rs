@@ -17,7 +17,8 @@ impl Tensor {
         self.unary(Op::Scan { kind: ScanKind::Sum, axis, part: None })
     }
 
-    /// Running products along an axis.
+    /// Running products along an axis. A device multiplies in groups: where the product of a group overflows, it is NaN
+    /// after a zero.
     ///
     /// # Errors
     /// When the axis does not exist.
