@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 
 /// The pass.
-pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
+pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match &node.op {
         // All tensors without elements are equal. (There are no block constants.)
         op if is_empty(node)
@@ -27,15 +27,23 @@ pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
         }
         Op::Elementwise(op) => elementwise(new, *op, operands),
         Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
-        Op::Matmul => fold_batch(new, operands[0], operands[1], &node.types[0].shape),
+        Op::Matmul => fold_batch(new, [operands[0], operands[1]], &node.types[0].shape, caps),
         _ => Ok(None),
     })
 }
 
+/// Rows of the smallest tile of a matmul.
+const LEAST_ROWS: i64 = 32;
+
 /// `matmul(a: [.., b, m, k], w: [.., 1, k, n])` -> `matmul(a as [.., 1, b m, k], w)` as `[.., b, m, n]`: one right
 /// operand serves the rows of all its batches, so that it is read once. Each result stays the same sum. Broadcasts of the
 /// right operand along leading axes are looked through.
-fn fold_batch(g: &mut Graph, a: Value, right: Value, result: &Shape) -> Result<Option<Value>, GraphError> {
+fn fold_batch(
+    g: &mut Graph,
+    [a, right]: [Value; 2],
+    result: &Shape,
+    caps: &DeviceCaps,
+) -> Result<Option<Value>, GraphError> {
     let dims = g.ty(a).shape.dims().to_vec();
     let batch = dims.len() - 2;
     // A batch that only the right operand has, broadcast, stays.
@@ -48,11 +56,13 @@ fn fold_batch(g: &mut Graph, a: Value, right: Value, result: &Shape) -> Result<O
     let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
     // One row of a symbolic batch is a matvec, symbolic rows are not.
     let matvecs = folded.as_const().is_none() && dims[batch].as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
-    if folded.is(1) || matvecs {
+    let rows = &folded * &dims[batch];
+    // Tiles of rows lie along one axis of the grid, batches along another.
+    let fits = rows.max_value() <= LEAST_ROWS * i64::from(caps.max_workgroup_count[1]);
+    if folded.is(1) || matvecs || !fits {
         return Ok(None);
     }
     let ones = vec![Dim::one(); batch - first];
-    let rows = &folded * &dims[batch];
     let left = [&dims[..first], &ones, &[rows, dims[batch + 1].clone()]].concat();
     let left = g.reshape(a, Shape::new(left))?;
     let right = g.reshape(source, Shape::new(inner))?;
