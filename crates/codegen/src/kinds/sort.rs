@@ -171,8 +171,12 @@ fn slots_of(run: u32) -> u32 {
 fn tiles(e: &Emitter<'_>, form: &SingleForm, run: u32, most: u32) -> Schedule {
     let (slots, all) = (slots_of(run), e.body.ty(e.body.node(form.node).operands[0]).shape.max_numel());
     let runs = u32::try_from(all / u64::from(run)).unwrap_or(u32::MAX).max(1);
-    let wanted = (runs / cost::workgroups_to_fill(e.caps)).max(1).ilog2();
     let least = (LEAST_TILE / slots).max(1);
+    // A larger workgroup adds no parallelism where one thread runs it.
+    let wanted = match cost::runs_workgroups_on_one_thread(e.caps) {
+        true => 0,
+        false => (runs / cost::workgroups_to_fill(e.caps)).max(1).ilog2(),
+    };
     let side_by_side = (1u32 << wanted).clamp(least, (most / slots).max(least));
     let workgroup = slots.saturating_mul(side_by_side) / ELEMENTS;
     Schedule {
