@@ -124,11 +124,7 @@ pub fn is_contiguous_along_n(graph: &Graph, rhs: Value) -> bool {
 /// How many adjacent elements along an axis are adjacent in the buffer that a value reads through views. `None` if it is
 /// computed. Padding counts as a buffer: it selects elements, but their order stays.
 fn run_along(graph: &Graph, value: Value, axis: usize) -> Option<i64> {
-    let shape = graph.ty(value).shape.clone();
-    let mut atoms = Atoms::default();
-    let along = atoms.fresh(&shape.dims()[axis], AtomDef::Free);
-    let one = |(i, d): (usize, &Dim)| if i == axis { atoms.index(along) } else { atoms.free(d) };
-    let mut at: Vec<Index> = shape.dims().iter().enumerate().map(one).collect();
+    let (mut atoms, along, mut at) = coordinates_along(graph, value, axis);
     let mut value = value;
     loop {
         let node = graph.node(value.node);
@@ -151,13 +147,19 @@ fn run_along(graph: &Graph, value: Value, axis: usize) -> Option<i64> {
     }
 }
 
+/// Coordinates of an element of a value, and the atom of the one along `axis`.
+fn coordinates_along(graph: &Graph, value: Value, axis: usize) -> (Atoms, AtomId, Vec<Index>) {
+    let dims = graph.ty(value).shape.dims();
+    let mut atoms = Atoms::default();
+    let along = atoms.fresh(&dims[axis], AtomDef::Free);
+    let one = |(i, d): (usize, &Dim)| if i == axis { atoms.index(along) } else { atoms.free(d) };
+    let at = dims.iter().enumerate().map(one).collect();
+    (atoms, along, at)
+}
+
 /// The buffer from which a value reads runs of `multiple` neighbours along an axis, if it does.
 fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> Option<Value> {
-    let shape = graph.ty(value).shape.clone();
-    let mut atoms = Atoms::default();
-    let along = atoms.fresh(&shape.dims()[axis], AtomDef::Free);
-    let one = |(i, d): (usize, &Dim)| if i == axis { atoms.index(along) } else { atoms.free(d) };
-    let at: Vec<Index> = shape.dims().iter().enumerate().map(one).collect();
+    let (mut atoms, along, at) = coordinates_along(graph, value, axis);
     neighbours(graph, value, &at, along, multiple, &mut atoms).map(|(leaf, _)| leaf)
 }
 
