@@ -59,4 +59,14 @@ mod tests {
             }
         }
     }
+
+    /// How long the axis is, only a run knows.
+    #[test]
+    fn first_positions_of_a_symbolic_axis_are_a_constraint() {
+        let text = "graph \"g\" {\nsymbol n <= 9\n%0 = input \"x\" : f32[3,n]\n\
+            %1 = argsort %0 axis=1 descending=false first=5 : u32[3,5]\nreturn %1 as \"y\"\n}";
+        let constraints = crate::text::parse(text).unwrap().constraints();
+        assert_eq!(constraints.len(), 1);
+        assert!(constraints[0].0.is(5), "{constraints:?}");
+    }
 }
