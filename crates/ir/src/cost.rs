@@ -134,7 +134,7 @@ pub struct ScatterCopies {
 /// Copies are chosen where atomics wait for one another ([`is_contended`]) and copies cost at most half. Hence
 /// there are at most 4 ranges. Atomics in shared memory do not count: each core executes its own.
 ///
-/// Copies of small ranges are repeated, up to 33 for a workgroup: invocations that meet at one position then use
+/// Copies of small ranges are repeated, up to 33 for a workgroup: invocations with one position then use
 /// different copies. Their number is odd, so that invocations a power of two apart do, too. A workgroup combines at
 /// least 8 elements for each element of its copies.
 pub fn scatter_copies(

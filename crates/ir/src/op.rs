@@ -234,7 +234,7 @@ pub enum Op {
         kind: ScanKind,
         /// Axis.
         axis: usize,
-        /// Elements of a part; the last part has what is left.
+        /// Elements of a part; the last part may be shorter.
         part: Option<usize>,
     },
     /// `(a)` -> `u32`: the positions along `axis` in the order of the elements there. Equal elements (0 and -0 too)

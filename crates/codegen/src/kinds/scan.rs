@@ -78,7 +78,7 @@ pub(crate) fn kernel(
     let by_subgroup = scan.lanes.is_some();
     e.uses().subgroups |= by_subgroup;
     let lanes = scan.lanes.unwrap_or(1);
-    // Totals that meet in shared memory.
+    // Totals that are combined in shared memory.
     let slots = match slices / lanes {
         1 => 0,
         _ if by_subgroup => slices / lanes,
@@ -204,7 +204,7 @@ impl Scan {
         })
     }
 
-    /// The number of elements of the row at `at`: of the last part, what is left of the axis.
+    /// The number of elements of the row at `at`. The last part ends with the axis.
     fn end(&self, e: &mut Emitter<'_>, at: &[Index]) -> Result<String, CodegenError> {
         let part = e.dim(&self.part);
         let parts = &self.rows.dims()[self.axis];

@@ -1,6 +1,6 @@
 //! Scatter: atomically combines values into computed positions of a buffer that already holds the target.
 //!
-//! Directly, each element of the source is one atomic in global memory. Where many elements meet in few targets, the
+//! Directly, each element of the source is one atomic in global memory. Where many elements have few targets, the
 //! workgroups combine them in [`copies`] of the target first.
 
 mod copies;

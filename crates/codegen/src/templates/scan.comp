@@ -1,6 +1,6 @@
 ${ head }
 //% if slots > 0
-// Totals of invocations or subgroups. Two arrays in turn, so that a step has one barrier.
+// Totals of invocations or subgroups, double-buffered: each step needs one barrier.
 shared ${ type } part[2][${ slots }];
 //% endif
 void main() {

@@ -23,7 +23,7 @@ fn scatter(kind: ScatterKind, dtype: DType, [target, source]: [&str; 2]) -> Case
     )
 }
 
-/// Targets that fit into a copy, that are divided into ranges, and that no copies are for, of elements that meet there
+/// Targets that fit into a copy, that are divided into ranges, and that no copies are for, of elements that go there
 /// or not. (Scatters of 64 bits need atomics that not every device with such types has.)
 #[test]
 fn scatters_in_every_dtype() {

@@ -90,7 +90,7 @@ impl ScanExtents {
         // Fewer rows in a workgroup where that leaves cores idle.
         let filling = floor_pow2(self.rows() / u64::from(cost::workgroups_of_waves(caps, WAVES)));
         let fewest = (MIN_WORKGROUP.min(most) / slices).max(1);
-        // A row whose slices are several subgroups has the workgroup to itself: they meet in shared memory.
+        // A row whose slices are several subgroups has the workgroup to itself: shared memory combines them.
         let alone = lanes.is_some_and(|lanes| slices > lanes);
         let rows = if alone { 1 } else { filling.clamp(fewest, (most / slices).max(1)) };
         ScanTile { rows, slices, elements }

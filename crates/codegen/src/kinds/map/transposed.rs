@@ -100,7 +100,8 @@ fn outer(shape: &Shape, axis: usize) -> Shape {
     shape.without(&[axis, shape.rank() - 1])
 }
 
-/// The coordinates of the outputs: what is left of them, an index along `axis` and one along the last axis.
+/// The coordinates of an output element, from an index into the axes outside of tiles, one along `axis`, and one along the
+/// last axis.
 fn coordinates(shape: &Shape, axis: usize, [left, y, x]: [&Index; 3], atoms: &mut Atoms) -> Vec<Index> {
     let mut left = atoms.unflatten(left, &outer(shape, axis)).into_iter();
     let of = |i: usize| match i {
