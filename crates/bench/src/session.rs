@@ -65,6 +65,14 @@ impl Report<'_> {
         }
         Ok(row)
     }
+
+    /// Writes what each kind of dispatch of a run takes.
+    pub fn list(&mut self, dispatches: &[(String, usize, f64)]) -> Result<()> {
+        for (name, count, micros) in dispatches {
+            writeln!(self.out, "    {micros:>10.2} us  {count:>4} x  {name}")?;
+        }
+        Ok(self.out.flush()?)
+    }
 }
 
 /// The device that the options and the environment name.
@@ -100,12 +108,12 @@ pub fn run(options: &Options, plan: &Plan, out: &mut dyn Write) -> Result<usize>
     for case in &plan.cases {
         let (row, dispatches) = run_case::measure(&context, case, options, &ceilings);
         report.add(row)?;
-        list_dispatches(report.out, &dispatches)?;
+        report.list(&dispatches)?;
     }
     for model in &plan.models {
         for (row, dispatches) in llm_steps::measure(&context, model, options, &ceilings) {
             report.add(row)?;
-            list_dispatches(report.out, &dispatches)?;
+            report.list(&dispatches)?;
         }
     }
     Ok(report.failed)
@@ -123,12 +131,4 @@ fn wanted_ceilings(plan: &Plan) -> BTreeSet<&str> {
         }
     }
     wanted
-}
-
-/// Writes what each kind of dispatch of a run takes.
-fn list_dispatches(out: &mut dyn Write, dispatches: &[(String, usize, f64)]) -> Result<()> {
-    for (name, count, micros) in dispatches {
-        writeln!(out, "    {micros:>10.2} us  {count:>4} x  {name}")?;
-    }
-    Ok(out.flush()?)
 }

@@ -34,6 +34,9 @@ pub struct NetworksArgs {
     /// Print the times of another program beside ours: a file of JSON lines.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
+    /// Print what each kind of dispatch takes too.
+    #[arg(long)]
+    pub dispatches: bool,
 }
 
 /// Runs the command.
@@ -55,6 +58,7 @@ pub fn bench_networks(args: &NetworksArgs) -> Result<()> {
         device: args.device.clone(),
         json: args.json.clone(),
         compare: args.compare.clone(),
+        dispatches: args.dispatches,
         ..Options::default()
     };
     let mut out = std::io::stdout().lock();

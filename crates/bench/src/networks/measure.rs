@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tallow_ir::{Bindings, Graph};
-use tallow_runtime::executable::Compiled;
+use tallow_runtime::executable::{Compiled, Executable};
+use tallow_runtime::record::Timing;
 use tallow_runtime::vulkan::Context;
 
 use super::check::{elements, interpret, operands};
@@ -15,6 +16,7 @@ use crate::Options;
 use crate::error::Result;
 use crate::measure::{Took, micros_since, repeat};
 use crate::report::{Row, Table, read};
+use crate::run::{Dispatches, by_kernel};
 use crate::session::{Report, open};
 
 /// Bytes that all bindings take together: more than the largest last-level caches.
@@ -38,21 +40,26 @@ pub fn run(seeds: &[u64], options: &Options, out: &mut dyn Write) -> Result<usiz
     let width = networks.iter().map(|network| network.name.len()).max().unwrap_or(0);
     let mut report = Report::new(&context, options, Table::new(width, peer), out)?;
     for network in &networks {
-        report.add(measure(&context, network, options))?;
+        let (row, dispatches) = measure(&context, network, options);
+        report.add(row)?;
+        report.list(&dispatches)?;
     }
     Ok(report.failed())
 }
 
 /// The figures of a network; if it fails, the row says why.
-fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> Row {
+fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> (Row, Dispatches) {
     let mut row = Row { name: network.name.clone(), instances: 1, ..Row::default() };
-    if let Err(error) = fill(context, network, options, &mut row) {
-        row.failed = Some(error.to_string());
+    match fill(context, network, options, &mut row) {
+        Ok(dispatches) => (row, dispatches),
+        Err(error) => {
+            row.failed = Some(error.to_string());
+            (row, vec![])
+        }
     }
-    row
 }
 
-fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut Row) -> Result<()> {
+fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut Row) -> Result<Dispatches> {
     let graph = graph(network)?;
     let operands = operands(network)?;
     let results: u64 = graph.outputs().iter().map(|output| graph.ty(output.value).max_bytes()).sum();
@@ -62,8 +69,10 @@ fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut 
     let each = row.bytes + compiled.module().plan.arena.bytes;
     let count = if options.quick { 2 } else { WORKING_SET.div_ceil(each).clamp(2, MOST_BINDINGS) };
     row.working_set = count * each;
-    let bindings =
-        (0..count).map(|_| bind(context, &compiled, network, &operands)).collect::<Result<Vec<_>>>()?;
+    let bind_all = |timing| -> Result<Vec<Executable>> {
+        (0..count).map(|_| bind(context, &compiled, network, &operands, timing)).collect()
+    };
+    let bindings = bind_all(Timing::Run)?;
     if let Some(first) = bindings.first() {
         row.dispatches = first.counts().dispatches;
         row.barriers = first.counts().barriers_between;
@@ -85,7 +94,17 @@ fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut 
     })?;
     row.timed(times.device);
     row.wall_us = Some(times.wall.median);
-    Ok(())
+    drop(bindings);
+    if !options.dispatches {
+        return Ok(vec![]);
+    }
+    let mut runs = vec![];
+    for binding in bind_all(Timing::Dispatches)? {
+        binding.start(&Bindings::new(), &[])?;
+        binding.wait()?;
+        runs.push(binding.timings()?);
+    }
+    Ok(by_kernel(&runs))
 }
 
 /// Whether the interpreter computes a graph in a few seconds.

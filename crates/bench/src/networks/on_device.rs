@@ -29,6 +29,7 @@ pub fn bind(
     compiled: &Compiled,
     network: &Network,
     operands: &[Vec<u8>],
+    timing: Timing,
 ) -> Result<Executable> {
     let mut weights = HashMap::new();
     for (spec, bytes) in network.inputs.iter().zip(operands) {
@@ -36,7 +37,7 @@ pub fn bind(
         let weight = DeviceWeight::upload(context, &spec.name, &ty, bytes, &mut |_, _| {})?;
         weights.insert(spec.name.clone(), weight);
     }
-    let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
+    let record = RecordOptions { timing, outputs_on_device: true, ..RecordOptions::default() };
     Ok(compiled.instance(&weights, &HashMap::new(), record)?)
 }
 
@@ -71,6 +72,6 @@ pub fn compare(context: &Arc<Context>, network: &Network) -> Result<Comparison> 
     let graph = graph(network)?;
     let operands = operands(network)?;
     let compiled = Compiled::new(context, &graph)?;
-    let executable = bind(context, &compiled, network, &operands)?;
+    let executable = bind(context, &compiled, network, &operands, Timing::Run)?;
     compare_run(&executable, network, &interpret(network, &graph, &operands)?)
 }
