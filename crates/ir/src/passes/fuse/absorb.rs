@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::cost;
 use crate::dim::Dim;
+use crate::form::MATVEC_MAX_ROWS;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
 use crate::matrix::rounded_to_f16;
@@ -166,7 +167,8 @@ pub(super) fn too_expensive_for_matmuls(
     map: &Cluster,
     consumers: &[usize],
 ) -> Option<String> {
-    let mut evaluations = 0u64;
+    let (mut evaluations, mut waits) = (0u64, 0.0);
+    let branches = map.nodes.iter().any(|n| matches!(c.graph.node(*n).op, Op::Concat { .. }));
     for consumer in consumers.iter().map(|k| c.get(*k)).filter(|k| k.kind == FusionKind::Matmul) {
         let matmuls = consumer.nodes.iter().map(|n| c.graph.node(*n)).filter(|n| n.op == Op::Matmul);
         for matmul in matmuls {
@@ -182,6 +184,9 @@ pub(super) fn too_expensive_for_matmuls(
                     // Of all batches, also where the operand is repeated for them.
                     let elements = results / across.max_value().max(1).unsigned_abs() * k.unsigned_abs();
                     evaluations = evaluations.saturating_add(elements.saturating_mul(tiles));
+                    if branches && rows.max_value() > MATVEC_MAX_ROWS {
+                        waits += cost::branching_prologue_us(k);
+                    }
                 }
             }
         }
@@ -198,7 +203,7 @@ pub(super) fn too_expensive_for_matmuls(
     let width = whole.filter_map(|ty| ty.dtype.size()).sum::<usize>().max(1) as u64;
     let written: u64 = results.iter().map(|n| c.bytes(*n)).sum();
     let read: u64 = inputs.map(|ty| ty.max_bytes().min(written.saturating_mul(4))).sum();
-    let inside = cost::prologue_us(c.caps, evaluations, width);
+    let inside = cost::prologue_us(c.caps, evaluations, width) + waits;
     let apart = cost::map_us(c.caps, read + written);
     (inside > apart).then(|| format!("{inside:.1} us in tiles, {apart:.1} us in a kernel of its own"))
 }
