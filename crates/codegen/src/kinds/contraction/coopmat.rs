@@ -24,94 +24,150 @@ use crate::template::render;
 /// The K tile, in elements.
 const BK: u32 = 32;
 
-/// Subgroups along each side of a tile: a workgroup has a 2 x 2 grid of subgroups.
+/// Subgroups along each side of a square tile: a workgroup has a 2 x 2 grid of subgroups.
 const GRID: u32 = 2;
 
+/// Subgroups side by side in a flat tile, each with all of its rows.
+const FLAT_GRID: u32 = GRID * GRID;
+
+/// Rows, in fragments, of the tallest flat tile.
+const FLAT_MATRICES: u32 = 4;
+
 /// The output tile of a workgroup, and the fragments that its subgroups multiply.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragments {
-    /// Rows, and columns of all anchors together. The tile is square.
-    side: u32,
+    /// Rows, and columns of all anchors together.
+    rows: u32,
+    columns: u32,
+    /// Subgroups along the rows and along the columns.
+    grid: [u32; 2],
     /// Rows and columns of a fragment (one cooperative matrix).
     matrix: u32,
     workgroup: u32,
 }
 
 impl Fragments {
-    /// Fragments of a subgroup along each side.
+    /// The tile of these extents on this device. Subgroups of a flat tile are side by side: the left operand is small, and
+    /// each element of the right one is loaded from shared memory once.
+    fn new(rows: u32, columns: u32, caps: &DeviceCaps) -> Fragments {
+        let grid = if rows == columns { [GRID, GRID] } else { [1, FLAT_GRID] };
+        // The default is never used: without cooperative matrices, this kind is not selected.
+        let matrix = matrix::coopmat_size(caps).unwrap_or(16);
+        Fragments { rows, columns, grid, matrix, workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
+    }
+
+    /// Rows of fragments of a subgroup.
     fn matrices(self) -> u32 {
-        self.side / GRID / self.matrix
+        self.rows / self.grid[0] / self.matrix
+    }
+
+    fn output(self) -> Tile {
+        Tile { m: self.rows, n: self.columns, k: BK }
     }
 }
 
-/// The tile that the cost model selects.
-fn tile(form: &ContractionForm, caps: &DeviceCaps) -> Fragments {
+/// The tiles that fit, the cost model's choice first.
+fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
+    let caps = e.caps;
+    let square = square_tiles(e, form);
+    let all = flat_tile(e, form).into_iter().chain(square);
+    all.filter(|tile| has_room(*tile, form, caps)).collect()
+}
+
+/// Square tiles, the cost model's choice first: subgroups of 4 x 4 or 2 x 2 fragments.
+fn square_tiles(e: &Emitter<'_>, form: &ContractionForm) -> [Fragments; 2] {
+    let caps = e.caps;
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
-    let count = |side: u64| {
-        (form.m.max_value() as u64).div_ceil(side) * columns.div_ceil(side) * form.batch.max_numel()
+    let matrix = Fragments::new(1, 1, caps).matrix;
+    let [large, small] =
+        [4, 2].map(|matrices| GRID * matrices * matrix).map(|side| Fragments::new(side, side, caps));
+    let tiles = |tile: Fragments| {
+        let [rows, columns] = [form.m.max_value() as u64, columns].map(|n| n.div_ceil(tile.rows.into()));
+        rows * columns * form.batch.max_numel()
     };
-    let [large, small] = sides(caps);
-    // Tiles of twice the side read half as much per product, but fewer tiles may leave cores idle. Software that
+    let workgroups = tiles(large) * u64::from(SplitK::slices(e, form, large.output(), tiles(large)));
+    // Tiles of twice the side read half as much per product, but fewer workgroups may leave cores idle. Software that
     // emulates cooperative matrices is slow to compile unrolled loops: 2 s for the small tile, 7 s for the large one.
+    // (H200, 128 x 4096 x 4096, us: 22.6 with the large tile in four slices of K, 28.9 with the small one in two.)
     let enough = !cost::runs_workgroups_on_one_thread(caps)
-        && form.m.max_value() > small.into()
-        && count(large.into()) >= cost::workgroups_to_mostly_fill(caps).into();
-    of_side(if enough { large } else { small }, caps)
+        && form.m.max_value() > small.rows.into()
+        && workgroups >= cost::workgroups_to_mostly_fill(caps).into();
+    if enough { [large, small] } else { [small, large] }
 }
 
-fn of_side(side: u32, caps: &DeviceCaps) -> Fragments {
-    Fragments { side, matrix: matrix_side(caps), workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
+/// The tile for few rows, which wait for the right operand: no more rows than needed, so that partials of split-K are
+/// small, and many workgroups have loads in flight. `None` if there are more rows.
+fn flat_tile(e: &Emitter<'_>, form: &ContractionForm) -> Option<Fragments> {
+    let (rows, caps) = (u32::try_from(form.m.max_value()).ok()?, e.caps);
+    let matrix = Fragments::new(1, 1, caps).matrix;
+    let matrices = rows.div_ceil(matrix).max(1).next_power_of_two();
+    let least = FLAT_GRID * matrix;
+    let fills = |columns: &u32| {
+        let tile = Fragments::new(matrices * matrix, *columns, caps);
+        let schedule = schedule(e, form, tile);
+        let widths: Vec<u32> = form.segments.iter().map(|s| columns_of(tile, s)).collect();
+        let across = columns_grid(form, &widths, caps.max_workgroup_count[1]).most();
+        across * form.batch.max_numel() * u64::from(schedule.split.slices)
+            >= cost::workgroups_to_mostly_fill(caps).into()
+    };
+    let wide = form.segments.iter().any(|s| s.anchors.len() as i64 * s.n.max_value() > i64::from(least));
+    let columns = Some(2 * least).filter(|columns| wide && fills(columns)).unwrap_or(least);
+    let tile = Fragments::new(matrices * matrix, columns, caps);
+    (matrices <= FLAT_MATRICES && tile.rows < tile.columns).then_some(tile)
 }
 
-/// The side of a fragment. The default is never used: without cooperative matrices, this kind is not selected.
-fn matrix_side(caps: &DeviceCaps) -> u32 {
-    matrix::coopmat_size(caps).unwrap_or(16)
-}
-
-/// Tile sides, for subgroups of 4 x 4 or 2 x 2 fragments.
-fn sides(caps: &DeviceCaps) -> [u32; 2] {
-    [4, 2].map(|matrices| GRID * matrices * matrix_side(caps))
+/// Columns of each anchor of a segment.
+fn columns_of(tile: Fragments, segment: &Segment) -> u32 {
+    columns(tile.columns, segment)
 }
 
 /// Whether this kind supports the contraction.
 pub(crate) fn supports(e: &Emitter<'_>, form: &ContractionForm) -> bool {
-    matrix::supported(e.body, form, e.caps) && has_room(tile(form, e.caps), form, e.caps)
+    let has_room = |tile| has_room(tile, form, e.caps);
+    let default = [flat_tile(e, form), square_tiles(e, form).first().copied()];
+    matrix::supported(e.body, form, e.caps) && default.into_iter().flatten().any(has_room)
 }
 
 /// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
-    let first = tile(form, e.caps).side;
-    let others = sides(e.caps)
-        .into_iter()
-        .filter(|side| *side != first && has_room(of_side(*side, e.caps), form, e.caps));
-    [first].into_iter().chain(others).map(|side| schedule(e, form, of_side(side, e.caps))).collect()
+    tiles(e, form).into_iter().map(|tile| schedule(e, form, tile)).collect()
 }
 
 /// The default schedule with a longer prefetch, if K is long enough to gain from it.
 pub(crate) fn longer_prefetch(form: &ContractionForm, default: &Schedule) -> Option<Schedule> {
-    let longer = Schedule { prefetch: prefetch::K_TILES + 1, ..*default };
-    let gains = longer.tiles_per_workgroup == 1 && form.k.max_value() >= i64::from(4 * longer.prefetch * BK);
+    let longer = Schedule { prefetch: default.prefetch + 1, ..*default };
+    let gains = longer.tiles_per_workgroup == 1 && is_long(form, longer.split.slices, longer.prefetch);
     gains.then_some(longer)
 }
 
 /// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
-    let tiles: Vec<u32> = form.segments.iter().map(|s| columns(tile.side, s)).collect();
+    let tiles: Vec<u32> = form.segments.iter().map(|s| columns_of(tile, s)).collect();
     let tiles_per_workgroup = tiles_per_workgroup(e.caps, form, tile, &tiles);
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * tiles_per_workgroup).collect();
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
-    let output = Tile { m: tile.side, n: tile.side, k: BK };
-    let rows = (form.m.max_value() as u64).div_ceil(tile.side.into());
+    let rows = (form.m.max_value() as u64).div_ceil(tile.rows.into());
     let slices =
-        if tiles_per_workgroup == 1 { SplitK::slices(e, form, output, rows * grid.most()) } else { 1 };
+        if tiles_per_workgroup == 1 { SplitK::slices(e, form, tile.output(), rows * grid.most()) } else { 1 };
     Schedule {
         instruction: Some(Instruction::Coopmat),
-        tile: output,
+        tile: tile.output(),
         split: Split { slices, above: 0 },
         tiles_per_workgroup,
-        prefetch: if tiles_per_workgroup == 1 { prefetch::K_TILES } else { 1 },
+        prefetch: if tiles_per_workgroup == 1 { prefetch_depth(form, tile, slices) } else { 1 },
         ..Schedule::new(Algorithm::Matmul, tile.workgroup)
     }
+}
+
+/// K tiles in flight: more for the flattest tiles, if a slice of K is long enough.
+fn prefetch_depth(form: &ContractionForm, tile: Fragments, slices: u32) -> u32 {
+    let flat = tile.rows == tile.matrix && is_long(form, slices, prefetch::FLAT_K_TILES);
+    if flat { prefetch::FLAT_K_TILES } else { prefetch::K_TILES }
+}
+
+/// Whether a slice of K has four times as many K tiles as are in flight.
+fn is_long(form: &ContractionForm, slices: u32, depth: u32) -> bool {
+    form.k.max_value() / i64::from(slices) >= i64::from(4 * depth * BK)
 }
 
 /// Whether the tile fits the device's limits, and holds the columns that the epilogue needs together.
@@ -119,8 +175,8 @@ fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool 
     // Split-K uses one more word of shared memory, for the completion count.
     let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
-        let columns = columns(tile.side, s);
-        columns >= (GRID * tile.matrix).max(tile.workgroup / (BK / HALVES)) && columns >= s.tile
+        let columns = columns_of(tile, s);
+        columns >= (tile.grid[1] * tile.matrix).max(tile.workgroup / (BK / HALVES)) && columns >= s.tile
     };
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }
@@ -128,10 +184,11 @@ fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool 
 /// Shared memory in words of 16 bytes: K tiles of both operands, reused as the epilogue staging tiles.
 fn words(tile: Fragments, form: &ContractionForm) -> u32 {
     let staging_words = |s: &Segment| {
-        let (rows, across) = if s.staged { (GRID, 1) } else { (GRID * GRID, GRID) };
-        s.anchors.len() as u32 * rows * tile.matrix * staging_stride(columns(tile.side, s) / across)
+        let [down, across] = tile.grid;
+        let (rows, across) = if s.staged { (down, 1) } else { (down * across, across) };
+        s.anchors.len() as u32 * rows * tile.matrix * staging_stride(columns_of(tile, s) / across)
     };
-    form.segments.iter().map(staging_words).fold(2 * tile.side * halves_stride(BK), u32::max)
+    form.segments.iter().map(staging_words).fold((tile.rows + tile.columns) * halves_stride(BK), u32::max)
 }
 
 /// Row stride of the epilogue staging tile, in words of 16 bytes. Eight floats of padding put the rows that a fragment
@@ -162,7 +219,7 @@ fn tiles_per_workgroup(caps: &DeviceCaps, form: &ContractionForm, tile: Fragment
         return 1;
     }
     let across = (n as u64).div_ceil(u64::from(*bn));
-    let all = (m as u64).div_ceil(tile.side.into()) * across * batch as u64;
+    let all = (m as u64).div_ceil(tile.rows.into()) * across * batch as u64;
     let least = u64::from(cost::workgroups_of_waves(caps, WAVES));
     let fits = |tiles_per_workgroup: &u32| {
         across.is_multiple_of(u64::from(*tiles_per_workgroup))
@@ -175,7 +232,7 @@ impl Fragments {
     /// The code for one of [`schedules`].
     pub fn of(e: &mut Emitter<'_>, schedule: Schedule) -> Fragments {
         e.extensions.extend(matrix_extensions());
-        of_side(schedule.tile.m, e.caps)
+        Fragments::new(schedule.tile.m, schedule.tile.n, e.caps)
     }
 
     /// The GLSL type of a fragment.
@@ -186,7 +243,7 @@ impl Fragments {
 
     /// Fragments of one anchor along the columns of a subgroup.
     fn across(&self, mm: &Matmul<'_>, number: usize) -> u32 {
-        mm.columns[number] / GRID / self.matrix
+        mm.columns[number] / self.grid[1] / self.matrix
     }
 
     /// Accumulators of a subgroup.
@@ -221,14 +278,15 @@ impl Fragments {
         mm: &Matmul<'_>,
         number: usize,
     ) -> Result<Vec<String>, CodegenError> {
-        let (side, matrices, rows) = (self.matrix, self.matrices(), GRID * self.matrix);
+        let (side, matrices, rows) = (self.matrix, self.matrices(), self.grid[0] * self.matrix);
         let (stride, wide) = (staging_stride(mm.columns[number]), self.across(mm, number));
+        let grid = self.grid[1];
         let at = |anchor: u32| {
-            let row = format!("({}u + gl_SubgroupID / {GRID}u * {side}u) * {stride}u", anchor * rows);
-            format!("{row} + (gl_SubgroupID % {GRID}u * {wide}u + j) * {}u", side / 4)
+            let row = format!("({}u + gl_SubgroupID / {grid}u * {side}u) * {stride}u", anchor * rows);
+            format!("{row} + (gl_SubgroupID % {grid}u * {wide}u + j) * {}u", side / 4)
         };
         let write = self.write_row(mm, number, (stride, &at));
-        let half = self.side / GRID;
+        let half = self.rows / self.grid[0];
         let staging = StagingTile {
             passes: format!("for (uint i = 0u; i < {matrices}u; ++i)"),
             write,
@@ -249,7 +307,7 @@ impl Fragments {
         rows: &Results<'_>,
     ) -> Result<Vec<String>, CodegenError> {
         let (segment, side, bn) = (&mm.form.segments[number], self.matrix, mm.columns[number]);
-        let (across, wide) = (bn / GRID, self.across(mm, number));
+        let (across, wide) = (bn / self.grid[1], self.across(mm, number));
         let (group, lanes) = (rows.size(e.body), e.caps.scheduled_subgroup_size());
         let whole = (side * across / HALVES).is_multiple_of(lanes);
         let narrow = group == HALVES && whole && narrow(e, *self, segment);
@@ -269,9 +327,9 @@ impl Fragments {
         let found: Vec<_> =
             anchors.map(|i| context! { name => format!("found{i}"), row => i * side }).collect();
         let holes = context! {
-            narrow, write => write.join("\n"), side, wide, across, group, lanes, stride, found, grid => GRID,
+            narrow, write => write.join("\n"), side, wide, across, group, lanes, stride, found, grid => self.grid[1],
             store => store.join("\n"),
-            matrices => self.matrices(), half_rows => self.side / GRID, rows => segment.anchors.len() as u32 * side,
+            matrices => self.matrices(), half_rows => self.rows / self.grid[0], rows => segment.anchors.len() as u32 * side,
             m => &mm.m, columns => e.dim(&rows.groups(group)), half => self.ty("float16_t", "Accumulator"),
         };
         Ok(render("matmul_coopmat_epilogue.glsl", holes)?.lines().map(String::from).collect())
@@ -288,7 +346,7 @@ impl TileCode for Fragments {
     }
 
     fn right_at(&self) -> u32 {
-        self.side * halves_stride(BK)
+        self.rows * halves_stride(BK)
     }
 
     fn words(&self, form: &ContractionForm) -> u32 {
@@ -296,12 +354,12 @@ impl TileCode for Fragments {
     }
 
     fn start(&self) -> Vec<String> {
-        let half = self.side / GRID * halves_stride(BK);
+        let (half, grid) = (self.rows / self.grid[0] * halves_stride(BK), self.grid[1]);
         vec![
             "// Four invocations load a row. Rows that are stored at a time are four apart, in different banks.".into(),
             "const uint line = lane / 4u, part = lane % 4u;".into(),
             "const uint quad = (line & ~7u) | (line & 1u) << 2 | (line >> 1 & 3u);".into(),
-            format!("const uint left0 = gl_SubgroupID / {GRID}u * {half}u;"),
+            format!("const uint left0 = gl_SubgroupID / {grid}u * {half}u;"),
         ]
     }
 
@@ -319,7 +377,7 @@ impl TileCode for Fragments {
         let holes = context! {
             anchors => by_columns.iter().enumerate().map(anchor).collect::<Vec<_>>(),
             bn, wide, bk => BK, side => self.matrix, matrices => self.matrices(), stride => halves_stride(BK),
-            grid => GRID, a => self.ty("float16_t", "A"), b => self.ty("float16_t", "B"),
+            grid => self.grid[1], a => self.ty("float16_t", "A"), b => self.ty("float16_t", "B"),
         };
         render("matmul_coopmat.glsl", holes)
     }

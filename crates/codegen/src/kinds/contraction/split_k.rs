@@ -3,8 +3,8 @@
 //! order of the slices; no workgroup waits for another.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::cost;
 use tallow_ir::form::{ContractionForm, bindings};
+use tallow_ir::{DeviceCaps, cost};
 
 use crate::assemble::floor_pow2;
 use crate::blocks::last_workgroup;
@@ -12,27 +12,53 @@ use crate::emit::Emitter;
 use crate::glsl::Glsl;
 use crate::schedule::{Schedule, Tile};
 
-/// Maximum waves of workgroups after the split: two workgroups per core. (H200, 512 rows of the 8B shape in F16, us
-/// over all layers. Output and down projections, 128 tiles: 17650 with one workgroup per tile, 13160 with two, 14330
-/// with four. The projections of 192 and of 896 tiles: 21300 without split; 21500 with the 192 tiles split in two,
-/// 21900 in four.)
-const WAVES: u32 = 2;
+/// A limit on the K slices of output tiles.
+struct Limit {
+    /// Maximum waves of workgroups after the split.
+    waves: u32,
+    /// Minimum elements of K per slice.
+    slice: u64,
+    /// Maximum K slices per tile.
+    slices: u64,
+}
 
-/// Minimum elements of K per slice: 32 K tiles of cooperative matrices. A K tile takes about 0.9 us on an H200 if its
-/// workgroup has an SM to itself. A slice then takes several times as long as combining the partials. Other instructions
-/// take longer per element, so that the partials weigh less.
-const MIN_SLICE: u64 = 1024;
+/// Two workgroups per core. (H200, 512 rows of the 8B shape in F16, us over all layers. Output and down projections, 128
+/// tiles: 17650 with one workgroup per tile, 13160 with two, 14330 with four. The projections of 192 and of 896 tiles:
+/// 21300 without split; 21500 with the 192 tiles split in two, 21900 in four.)
+///
+/// A slice has 32 K tiles of cooperative matrices. A K tile takes about 0.9 us on an H200 if its workgroup has an SM to
+/// itself. A slice then takes several times as long as combining the partials. Other instructions take longer per
+/// element, so that the partials weigh less.
+const SQUARE: Limit = Limit { waves: 2, slice: 1024, slices: 8 };
 
-/// Maximum K slices per tile.
-const MAX_SLICES: u64 = 8;
-
-/// The same limits for tiles of few rows, which wait for memory: their partials are small, and it takes many workgroups
-/// to have enough loads in flight. A partial of a slice is written and read once, 8 bytes; 256 elements of an f16 column
-/// are 512 bytes, a 64th of which is the partial of one row.
+/// Rows of a tile whose workgroups are half as large. As many loads are in flight with twice as many.
 const FEW_ROWS: u32 = 8;
-const FEW_ROWS_WAVES: u32 = 8;
-const FEW_ROWS_MIN_SLICE: u64 = 256;
-const FEW_ROWS_MAX_SLICES: u64 = 32;
+
+impl Limit {
+    /// The limits of a tile; each allows as many slices as it says.
+    ///
+    /// Flat tiles, of few rows, wait for memory: it takes more workgroups to have enough loads in flight. Their partials
+    /// are small, too: written and read once, they are 8 bytes for each row of a column, where a slice of an f16 column
+    /// has 2 bytes for each element of K. That is an eighth for slices of 32 elements per row, and a quarter for those of
+    /// 16, as long as cores are idle. (H200, 4096 x 4096 of f16 `[n, k]`, us. 16 rows: 11.9 with slices of 512, 12.5 with
+    /// 256, 15.6 with 128. 64 rows: 17.1 with slices of 1024, 23.6 with 512.)
+    fn of(tile: Tile) -> Vec<Limit> {
+        let slice = |per_row: u64| (per_row * u64::from(tile.m)).min(SQUARE.slice);
+        match tile {
+            Tile { m: ..=FEW_ROWS, .. } => vec![Limit { waves: 8, slice: slice(32), slices: 32 }],
+            Tile { m, n, .. } if 2 * m <= n => vec![
+                Limit { waves: 1, slice: slice(16), slices: 32 },
+                Limit { waves: 4, slice: slice(32), slices: 8 },
+            ],
+            Tile { .. } => vec![SQUARE],
+        }
+    }
+
+    fn slices(&self, caps: &DeviceCaps, k: u64, tiles: u64) -> u64 {
+        let workgroups = u64::from(cost::workgroups_of_waves(caps, self.waves));
+        (workgroups / tiles.max(1)).min(k / self.slice).min(self.slices)
+    }
+}
 
 /// How output tiles are split along K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +79,7 @@ impl SplitK {
     /// if the partials need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, tile: Tile, tiles: u64) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
-        let (waves, each, slices) = match tile.m <= FEW_ROWS {
-            true => (FEW_ROWS_WAVES, FEW_ROWS_MIN_SLICE, FEW_ROWS_MAX_SLICES),
-            false => (WAVES, MIN_SLICE, MAX_SLICES),
-        };
-        let workgroups = u64::from(cost::workgroups_of_waves(e.caps, waves));
-        let most = (workgroups / tiles.max(1)).min(k / each).min(slices);
+        let most = Limit::of(tile).iter().map(|limit| limit.slices(e.caps, k, tiles)).max().unwrap_or(1);
         let slices = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         let bytes = 4 * tiles * u64::from(slices) * u64::from(tile.m) * u64::from(tile.n);
         let possible = tiles > 0
