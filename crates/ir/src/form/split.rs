@@ -1,9 +1,9 @@
 //! Splitting long rows: several workgroups reduce slices of a row and combine their partials.
 
-use super::{RowForm, RowOutput, Rows, output_root};
+use super::{Reason, RowForm, RowOutput, Rows, output_root, rows_of};
 use crate::access::param_reads;
-use crate::graph::{Graph, NodeId};
-use crate::index::{AtomDef, Atoms, Index};
+use crate::graph::{Graph, NodeId, Value};
+use crate::index::{AtomDef, AtomId, Atoms, Index};
 use crate::shape::Shape;
 
 /// Minimum elements of a slice: 16 for each of 256 invocations. Combining partials takes about as long as reading so
@@ -79,11 +79,9 @@ impl RowForm {
         }
         let (mut along_row, mut across) = (0, 0);
         for (value, at) in read {
-            for (_, at) in param_reads(body, value, &at, &mut atoms) {
-                let steps = |atom| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
-                along_row += usize::from(steps(element));
-                across += usize::from(steps(row));
-            }
+            let steps = steps(body, (value, &at), [element, row], &mut atoms);
+            along_row += steps[0];
+            across += steps[1];
         }
         across > along_row
     }
@@ -94,4 +92,39 @@ impl RowForm {
         let linear = atoms.flatten(&at, &self.domain.shape);
         atoms.unflatten(&linear, shape)
     }
+}
+
+/// Params that are read for `value` at `at` in steps of one element along each of two atoms.
+fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms: &mut Atoms) -> [usize; 2] {
+    let reads = param_reads(body, value, at, atoms);
+    along.map(|atom| {
+        let steps = |at: &Index| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
+        reads.iter().filter(|(_, at)| steps(at)).count()
+    })
+}
+
+/// Longest rows that may be read in both directions: one invocation reduces each.
+const SHORT_ROW: i64 = 16;
+
+/// Why the reductions of a kernel should be apart: one is contiguous along its rows and another across them, such as
+/// `max(x)` and `max(transpose(x))` along one axis. One of them would read single elements.
+pub(crate) fn opposite_reductions(body: &Graph) -> Option<Reason> {
+    let mut atoms = Atoms::default();
+    let (mut by_rows, mut by_columns) = (None, None);
+    for (id, node) in body.nodes() {
+        let Some(rows) = rows_of(body, id).filter(|rows| rows.inner().max_value() > SHORT_ROW) else {
+            continue;
+        };
+        let row = atoms.fresh(&rows.rows(), AtomDef::Free);
+        let element = atoms.fresh(&rows.inner(), AtomDef::Free);
+        let (r, i) = (atoms.index(row), atoms.index(element));
+        let at = rows.at(&r, &i, &mut atoms);
+        match steps(body, (node.operands[0], &at), [element, row], &mut atoms) {
+            [along, across] if along > across => by_rows = by_rows.or(Some(id)),
+            [along, across] if along < across => by_columns = by_columns.or(Some(id)),
+            _ => {}
+        }
+    }
+    let [by_rows, by_columns] = [by_rows?, by_columns?].map(|id| body.node_text(id));
+    Some(Reason(format!("{by_rows} reads rows, {by_columns} reads columns")))
 }

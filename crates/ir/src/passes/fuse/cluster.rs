@@ -385,6 +385,11 @@ impl<'a> Clusters<'a> {
         if nodes.len() > 1 && bindings > limit {
             return Ok(Err(Reason(format!("{bindings} bindings exceed the device's {limit}"))));
         }
+        if kind == FusionKind::Row
+            && let Some(why) = form::opposite_reductions(&body)
+        {
+            return Ok(Err(why));
+        }
         match self.forms.of(kind, body, self.caps) {
             Ok(Some(split)) if nodes.len() > 1 && bindings + split.bindings <= limit => {
                 Ok(Err(Reason(format!("{} workgroups share a row", split.slices))))
