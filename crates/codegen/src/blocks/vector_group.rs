@@ -10,7 +10,7 @@ use crate::error::CodegenError;
 use crate::storage::{Buffer, bytes, plain};
 
 /// Most elements of a group: 16 bytes of a 16-bit type, and the number that dequantization functions unpack at once.
-const MOST: u32 = 8;
+pub(crate) const MOST: u32 = 8;
 
 /// A value that a loop computes at coordinates, and the output that stores it, if any.
 pub(crate) struct Root {
@@ -26,12 +26,25 @@ pub(crate) struct Root {
 /// The narrowest type decides: a group is 16 bytes of it, and several accesses of wider types. Elements selected by an
 /// index from memory need not be adjacent.
 pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>) -> u32 {
+    largest(body, roots, |root, atoms| param_reads(body, root.value, &root.at, atoms))
+}
+
+/// The same for the outputs alone: elements of params may be anywhere, and are then loaded one by one.
+pub(crate) fn stored_size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>) -> u32 {
+    largest(body, roots, |_, _| vec![])
+}
+
+fn largest(
+    body: &Graph,
+    roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>,
+    reads: impl Fn(&Root, &mut Atoms) -> Vec<(Value, Index)>,
+) -> u32 {
     let mut size = MOST;
     while size > 1 {
         let mut atoms = Atoms::default();
         let j = atoms.fresh(&Dim::constant(size.into()), AtomDef::Free);
         if let Some(roots) = roots(&mut atoms, j, size)
-            && let Some(narrowest) = narrowest(body, &roots, &mut atoms, j, size)
+            && let Some(narrowest) = narrowest(body, (&roots, &reads), &mut atoms, j, size)
             && (narrowest * size <= 16 || size == 2)
         {
             return size;
@@ -42,13 +55,18 @@ pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Opti
 }
 
 /// Bytes of the narrowest element type accessed in groups of `size`; `None` if some elements are not adjacent.
-fn narrowest(body: &Graph, roots: &[Root], atoms: &mut Atoms, j: AtomId, size: u32) -> Option<u32> {
+fn narrowest(
+    body: &Graph,
+    (roots, reads): (&[Root], &impl Fn(&Root, &mut Atoms) -> Vec<(Value, Index)>),
+    atoms: &mut Atoms,
+    j: AtomId,
+    size: u32,
+) -> Option<u32> {
     let access =
         |(param, index): (Value, Index)| (body.ty(param).dtype, body.ty(param).shape.max_numel(), index);
     let mut narrowest = 16;
     for root in roots {
-        let mut accesses: Vec<(DType, u64, Index)> =
-            param_reads(body, root.value, &root.at, atoms).into_iter().map(access).collect();
+        let mut accesses: Vec<(DType, u64, Index)> = reads(root, atoms).into_iter().map(access).collect();
         if let Some(output) = root.output {
             if let Some((axis, indices)) = index_rows(body, output) {
                 let read = param_reads(body, indices, &root.at[axis..=axis], atoms).into_iter();

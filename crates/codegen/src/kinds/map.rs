@@ -4,8 +4,9 @@
 mod transposed;
 
 use minijinja::context;
-use tallow_ir::Dim;
 use tallow_ir::form::{MapForm, output_root};
+use tallow_ir::index::{AtomId, Atoms};
+use tallow_ir::{Dim, cost};
 
 use self::transposed::Transposed;
 use crate::assemble::finish;
@@ -31,40 +32,104 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     {
         return transposed::kernel(e, &transposed, schedule);
     }
-    let size = group_size(&e, form);
-    let groups = form.numel.div_exact(&Dim::constant(size.into())).unwrap_or_else(|| form.numel.clone());
-    let count = e.dim(&groups);
-    let name = if size > 1 { "g" } else { "i" };
-    let lines = e.scoped_lines(|e| {
-        let g = e.atom(&groups, name);
+    let groups = Groups::of(&e, form, schedule.workgroup);
+    let count = e.dim(&groups.count);
+    let name = if groups.size > 1 { "g" } else { "i" };
+    let mut buffers = vec![None; e.body.outputs().len()];
+    let body = store(&mut e, &mut buffers, (&groups.count, name), groups.size)?.join("\n");
+    let tail = match groups.rest {
+        0 => None,
+        rest => {
+            let first = e.dim(&(&groups.count * &Dim::constant(groups.size.into())));
+            let body = store(&mut e, &mut buffers, (&form.numel, "i"), 1)?.join("\n");
+            Some(context! { first, rest, body })
+        }
+    };
+    let grid = Count::along_x(e.caps, groups.count, schedule.workgroup);
+    let holes = context! { body, count, name, tail, comment => "" };
+    finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
+}
+
+/// Emits the stores of all outputs, each to its buffer, which is bound at the first store, for `size` adjacent elements. The variable `name` counts `count`
+/// such groups.
+fn store(
+    e: &mut Emitter<'_>,
+    buffers: &mut [Option<usize>],
+    (count, name): (&Dim, &str),
+    size: u32,
+) -> Result<Vec<String>, CodegenError> {
+    e.scoped_lines(|e| {
+        let g = e.atom(count, name);
         e.store_each(g, size, |e, i| {
             let mut after = vec![];
-            for output in 0..e.body.outputs().len() {
+            for (output, buffer) in buffers.iter_mut().enumerate() {
                 let at = e.atoms.unflatten(&i, &e.body.ty(output_root(e.body, output)).shape);
-                let buffer = e.result(output as u32);
+                let buffer = *buffer.get_or_insert_with(|| e.result(output as u32));
                 after.extend(e.store_grouped(output as u32, buffer, &at)?);
             }
             Ok(after)
         })
-    })?;
-    let body = lines.join("\n");
-    let grid = Count::along_x(e.caps, groups, schedule.workgroup);
-    let holes = context! { body, count, name, comment => "" };
-    finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
+    })
 }
 
-/// The vector width of the map.
-fn group_size(e: &Emitter<'_>, form: &MapForm) -> u32 {
-    vector_group::size(e.body, |atoms, j, size| {
-        let size = Dim::constant(size.into());
-        let groups = form.numel.div_exact(&size).filter(|n| !n.is(0))?;
-        let g = atoms.free(&groups);
-        let i = atoms.add(&g.scale(&size), &atoms.index(j));
-        let root = |output| {
-            let value = output_root(e.body, output);
-            let at = atoms.unflatten(&i, &e.body.ty(value).shape.clone());
-            Root { value, at, output: Some(output) }
-        };
-        Some((0..e.body.outputs().len()).map(root).collect())
-    })
+/// The adjacent elements that an invocation computes at a time.
+struct Groups {
+    size: u32,
+    count: Dim,
+    /// Elements after the last group.
+    rest: u32,
+}
+
+impl Groups {
+    fn of(e: &Emitter<'_>, form: &MapForm, workgroup: u32) -> Groups {
+        let many = has_waves(e, form, workgroup, 1);
+        let roots = |atoms: &mut Atoms, j, size| roots(e, form, atoms, (j, size, many));
+        let wide = vector_group::size(e.body, roots);
+        // Elements that are not read together are loaded one by one, several in flight: those of slices that begin
+        // anywhere, of padding, of strides. They are still stored together.
+        let apart = wide == 1 && has_waves(e, form, workgroup, WAVES);
+        let size = if apart { vector_group::stored_size(e.body, roots) } else { wide };
+        match groups(&form.numel, size) {
+            Some((count, rest)) => Groups { size, count, rest },
+            None => Groups { size: 1, count: form.numel.clone(), rest: 0 },
+        }
+    }
+}
+
+/// Groups of `size` among `n` elements, and the elements after the last one. `None` if there is no group, or if the number
+/// of elements is symbolic and not a multiple.
+fn groups(n: &Dim, size: u32) -> Option<(Dim, u32)> {
+    if let Some(groups) = n.div_exact(&Dim::constant(size.into())) {
+        return (!n.is(0)).then_some((groups, 0));
+    }
+    let n = n.as_const()?;
+    let (groups, rest) = (n / i64::from(size), n % i64::from(size));
+    Some((Dim::constant(groups), u32::try_from(rest).ok()?)).filter(|_| groups > 0)
+}
+
+/// Waves of workgroups that fill a device, if they compute single elements: 2048 invocations per core.
+const WAVES: u32 = 8;
+
+/// Whether groups of the most elements leave so many waves of workgroups.
+fn has_waves(e: &Emitter<'_>, form: &MapForm, workgroup: u32, waves: u32) -> bool {
+    let wanted = u64::from(workgroup) * u64::from(cost::workgroups_of_waves(e.caps, waves));
+    form.numel.as_const().is_some_and(|n| n as u64 / u64::from(vector_group::MOST) >= wanted)
+}
+
+/// What the kernel computes at element `j` of a group of `size`. Only with `rest` elements may remain after the last group.
+fn roots(
+    e: &Emitter<'_>,
+    form: &MapForm,
+    atoms: &mut Atoms,
+    (j, size, rest): (AtomId, u32, bool),
+) -> Option<Vec<Root>> {
+    let (count, _) = groups(&form.numel, size).filter(|(_, after)| rest || *after == 0)?;
+    let g = atoms.free(&count);
+    let i = atoms.add(&g.scale(&Dim::constant(size.into())), &atoms.index(j));
+    let root = |output| {
+        let value = output_root(e.body, output);
+        let at = atoms.unflatten(&i, &e.body.ty(value).shape.clone());
+        Root { value, at, output: Some(output) }
+    };
+    Some((0..e.body.outputs().len()).map(root).collect())
 }

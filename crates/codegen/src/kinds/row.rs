@@ -110,7 +110,7 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     };
     let functions = used.render(mapping.workgroup, &mut e)?;
     let holes = context! {
-        body, count => tiles.count, columns => mapping.columns, rows => mapping.rows, partials, comment => "",
+        body, count => tiles.count, columns => mapping.columns, rows => mapping.rows, partials, comment => "", tail => (),
         parts => mapping.split.map(|split| split.parts), name => if mapping.columns > 0 { "tile" } else { "row" },
     };
     finish(e, schedule, template, grid, functions, holes)

@@ -82,7 +82,7 @@ pub(crate) fn kernel(
     let body = lines.join("\n");
     let comment = format!("// %{} = {}", form.node.0, e.body.node_text(form.node));
     let grid = Count::along_x(e.caps, source, schedule.workgroup);
-    let holes = context! { body, count, name => "i", comment };
+    let holes = context! { body, count, name => "i", comment, tail => () };
     finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
 }
 

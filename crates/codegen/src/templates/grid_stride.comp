@@ -6,4 +6,11 @@ void main() {
     for (uint ${ name } = gl_GlobalInvocationID.x; ${ name } < ${ count }; ${ name } += stride) {
         ${ body | indent(8) }
     }
+//% if tail
+    // The elements after the last group.
+    if (gl_GlobalInvocationID.x < ${ tail.rest }u) {
+        const uint i = ${ tail.first } + gl_GlobalInvocationID.x;
+        ${ tail.body | indent(8) }
+    }
+//% endif
 }
