@@ -191,7 +191,8 @@ pub fn h200() -> DeviceCaps {
 /// AMD RDNA 3 under RADV (Radeon RX 7900 XTX): subgroups of 32 or 64, 64 KiB of shared memory.
 ///
 /// Its matrix instructions (WMMA) exist for both sizes, and RADV reports 16x16x16 whatever size a pipeline requires
-/// (AMD's RDNA 3 ISA document; Mesa's `radv_nir_lower_cooperative_matrix.c`).
+/// (AMD's RDNA 3 ISA document; Mesa's `radv_nir_lower_cooperative_matrix.c`). RADV has bf16 from GFX12 (RDNA 4) on, as
+/// GFX11 has "precision issues" (`radv_bfloat16_enabled` in `radv_physical_device.c`).
 pub fn rdna3() -> DeviceCaps {
     let cube = |a, c| MatrixShape { m: 16, n: 16, k: 16, a, b: a, c };
     DeviceCaps {
@@ -201,19 +202,12 @@ pub fn rdna3() -> DeviceCaps {
         subgroup_size_min: 32,
         subgroup_size_max: 64,
         float64: true,
-        bf16: true,
         // `radv_physical_device.c`: in buffers from GFX11 on, in shared memory from GFX8 on.
         atomic_float_add: true,
         atomic_float_add_shared: true,
         atomic_int64: true,
         float_controls: true,
-        cooperative_matrix: vec![
-            cube(F16, F16),
-            cube(F16, F32),
-            cube(U8, U32),
-            cube(I8, I32),
-            cube(Bf16, F32),
-        ],
+        cooperative_matrix: vec![cube(F16, F16), cube(F16, F32), cube(U8, U32), cube(I8, I32)],
         shared_memory_bytes: 64 * KIB,
         max_workgroup_size: [1024; 3],
         max_workgroup_count: [u32::MAX, 65535, 65535],
