@@ -279,7 +279,7 @@ impl Intervals {
             Op::Attention(attention) => {
                 let wide = (0..operands.len()).any(|i| operand(i).dtype == DType::F64);
                 let dtype = if wide { DType::F64 } else { DType::F32 };
-                let found = self.attention(attention, dtype, operands)?;
+                let found = self.attention(attention, [dtype, operand(2).dtype], operands)?;
                 self.narrowed(ty.dtype, found)
             }
             Op::Param { .. } | Op::Custom(_) | Op::Fusion(_) => self.any(ty),

@@ -32,7 +32,7 @@ mod spirv;
 mod storage;
 mod template;
 
-pub use blocks::coopmat::COOPMAT_FRAGMENT_LAYOUT_KERNEL;
+pub use blocks::coopmat::coopmat_fragment_layout_kernel;
 pub use donation::Donation;
 pub use error::CodegenError;
 pub use glsl::Glsl;

@@ -10,6 +10,7 @@ use tallow_ir::Format;
 use crate::error::CodegenError;
 
 const TEMPLATES: &[(&str, &str)] = &[
+    ("coopmat_fragment_layout.comp", include_str!("templates/coopmat_fragment_layout.comp")),
     ("math.glsl", include_str!("templates/math.glsl")),
     ("math64.glsl", include_str!("templates/math64.glsl")),
     ("reduce.glsl", include_str!("templates/reduce.glsl")),

@@ -13,9 +13,10 @@ use crate::scalar::Scalar;
 ///    infinity are hidden: their weight is 0;
 /// 5. weights are the softmax of the scores of what is left. A query that sees no key gives zeros, not NaN.
 ///
-/// With `round_weights` kernels may round the numerators of the softmax to f16, scaled as suits them, before they meet the
-/// values: each by a relative error of at most 2^-11, or by [`Attention::LEAST_WEIGHT`] of the largest where that is more. The
-/// sum that they are divided by is of numerators that are not rounded.
+/// With `round_weights` kernels may round the numerators of the softmax, scaled as suits them, before they meet the
+/// values: to bf16 if the values are bf16, else to f16. Each has a relative error of at most
+/// [`Attention::weight_rounding`], or of [`Attention::LEAST_WEIGHT`] of the largest where that is more. The sum that they
+/// are divided by is of numerators that are not rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// Factor on the products.
@@ -26,13 +27,19 @@ pub struct Attention {
     pub window: Option<u32>,
     /// Bound on the magnitude of scores before the bias; finite and above 0.
     pub softcap: Option<Scalar>,
-    /// Weights may be rounded to f16 before they meet the values.
+    /// Weights may be rounded to f16, or to bf16 for such values, before they meet the values.
     pub round_weights: bool,
 }
 
 impl Attention {
     /// What rounding may lose of a weight that is too small for 11 bits of f16, as a part of the largest.
     pub const LEAST_WEIGHT: f64 = 1.0 / (1u64 << 32) as f64;
+
+    /// The largest relative error of a rounded weight that meets values of this type: half a unit in the last of 8
+    /// significant bits of bf16, or of 11 of f16.
+    pub fn weight_rounding(values: DType) -> f64 {
+        if values == DType::BF16 { 1.0 / 512.0 } else { 1.0 / 2048.0 }
+    }
 
     /// Plain attention: every query sees every key.
     pub fn new(scale: f64) -> Self {
@@ -60,7 +67,7 @@ impl Attention {
         Attention { softcap: cap.map(|c| Scalar::float(DType::F64, c)), ..self }
     }
 
-    /// With weights that may be rounded to f16, or not.
+    /// With weights that may be rounded, or not.
     pub fn round_weights(self, round_weights: bool) -> Self {
         Attention { round_weights, ..self }
     }

@@ -75,7 +75,7 @@ pub struct DeviceCaps {
     pub int_dot: bool,
     /// The dot product of four packed signed 8-bit values is faster than its emulation.
     pub int_dot_accelerated: bool,
-    /// The bfloat16 type in shaders (`VK_KHR_shader_bfloat16`).
+    /// The bfloat16 type in shaders (`VK_KHR_shader_bfloat16`). `cooperative_matrix` lists the shapes of its matrices.
     pub bf16: bool,
     /// Atomic add on 32-bit floats in storage buffers (`VK_EXT_shader_atomic_float`).
     pub atomic_float_add: bool,
@@ -93,8 +93,9 @@ pub struct DeviceCaps {
     /// [`COOPMAT2_GRANULARITY`] up to [`COOPMAT2_MAX_EXTENT`]. Requires `f16`, `storage_16bit` and
     /// `buffer_device_address`.
     pub cooperative_matrix2: bool,
-    /// 16x16 accumulator and A fragments have the lane layout that `attention_flash_registers.comp` assumes (32-wide
-    /// subgroups). No extension reports it; the runtime runs a kernel that checks it.
+    /// 16x16 accumulator and A fragments, of each type that the device multiplies, have the lane layout that
+    /// `attention_flash_registers.comp` assumes (32-wide subgroups), and conversions to bf16 round to nearest even. No
+    /// extension reports it; the runtime runs a kernel that checks it.
     pub coopmat_fragment_layout: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,
@@ -273,7 +274,7 @@ pub enum OptionalFeature {
     Storage8,
     /// `int_dot`: integer dot products.
     IntDot,
-    /// `bf16`: the bfloat16 type.
+    /// `bf16`: the bfloat16 type and its cooperative matrices.
     Bf16,
     /// `atomic_float`: atomic add on 32-bit floats, in buffers and in shared memory.
     AtomicFloat,

@@ -1,9 +1,9 @@
-//! Cooperative matrices (tensor cores): which matmuls can multiply f16 tiles at subgroup scope.
+//! Cooperative matrices (tensor cores): which matmuls can multiply f16 or bf16 tiles at subgroup scope.
 //!
-//! The product of two f16 is exact in f32, and the accumulators are f32. Such a kernel therefore computes what an f32
-//! FMA kernel would, provided that every element of both operands *is* an f16: it has that type, was cast from it, or
-//! is a weight stored in it. The graph decides this ([`is_exact`]), so kernels never round silently. Where callers
-//! accept the rounding, [`round_operands`] writes it into the graph as casts.
+//! The product of two f16 or of two bf16 is exact in f32, and the accumulators are f32. Such a kernel therefore computes
+//! what an f32 FMA kernel would, provided that every element of both operands *is* of that type: it has it, was cast
+//! from it, or is a weight stored in it. The graph decides this ([`is_exact`]), so kernels never round silently. Where
+//! callers accept rounding to f16, [`round_operands`] writes it into the graph as casts.
 
 use crate::access::vectors_along_k;
 use crate::attention::Attention;
@@ -22,40 +22,83 @@ const COOPMAT_SIZES: [u32; 2] = [16, 8];
 /// Elements along K that kernels load as one vector.
 const K_VECTOR: i64 = 8;
 
-/// The m = n = k of the device's f16 x f16 -> f32 cooperative matrices. `None` if the device lacks them, or other
-/// features that the kernels need.
-pub fn coopmat_size(caps: &DeviceCaps) -> Option<u32> {
+/// The element type of the operands of cooperative matrices. Accumulators are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixOperand {
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl MatrixOperand {
+    /// Both types, preferred first: values of 8 bits are exact in either.
+    pub const ALL: [MatrixOperand; 2] = [MatrixOperand::F16, MatrixOperand::Bf16];
+
+    /// The element type of tensors.
+    pub fn dtype(self) -> DType {
+        match self {
+            MatrixOperand::F16 => DType::F16,
+            MatrixOperand::Bf16 => DType::BF16,
+        }
+    }
+
+    /// The format of weights.
+    fn format(self) -> Format {
+        match self {
+            MatrixOperand::F16 => Format::F16,
+            MatrixOperand::Bf16 => Format::BF16,
+        }
+    }
+
+    /// The element type of matrix shapes.
+    fn element(self) -> MatrixElement {
+        match self {
+            MatrixOperand::F16 => MatrixElement::F16,
+            MatrixOperand::Bf16 => MatrixElement::Bf16,
+        }
+    }
+}
+
+/// The m = n = k of the device's cooperative matrices with operands of this type and f32 accumulators. `None` if the
+/// device lacks them, or other features that the kernels need. (glslang declares the capability `Float16` for bf16, too.)
+pub fn coopmat_size(caps: &DeviceCaps, operand: MatrixOperand) -> Option<u32> {
+    let element = operand.element();
     let has = |size: &u32| {
-        let is_f16_square = |s: &MatrixShape| {
+        let is_square = |s: &MatrixShape| {
             (s.m, s.n, s.k) == (*size, *size, *size)
-                && (s.a, s.b, s.c) == (MatrixElement::F16, MatrixElement::F16, MatrixElement::F32)
+                && (s.a, s.b, s.c) == (element, element, MatrixElement::F32)
         };
-        caps.cooperative_matrix.iter().any(is_f16_square)
+        caps.cooperative_matrix.iter().any(is_square)
     };
-    let has_features = caps.f16 && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
+    let has_type = match operand {
+        MatrixOperand::F16 => caps.f16,
+        MatrixOperand::Bf16 => caps.f16 && caps.bf16,
+    };
+    let has_features = has_type && caps.storage_16bit && caps.memory_model && caps.has_fixed_subgroup_size();
     COOPMAT_SIZES.into_iter().find(|size| has_features && has(size))
 }
 
-/// Whether the device supports the f16 x f16 -> f32 cooperative matrix kernels.
-pub fn has_instructions(caps: &DeviceCaps) -> bool {
-    coopmat_size(caps).is_some()
+/// Whether the device multiplies cooperative matrices with operands of this type.
+pub fn has_instructions(caps: &DeviceCaps, operand: MatrixOperand) -> bool {
+    coopmat_size(caps, operand).is_some()
 }
 
-/// Whether every element of `value` is exact in f16.
-pub fn is_exact(graph: &Graph, value: Value) -> bool {
+/// Whether every element of `value` is exact in the type of `operand`.
+pub fn is_exact(graph: &Graph, value: Value, operand: MatrixOperand) -> bool {
     let mut value = value;
     loop {
-        if graph.ty(value).dtype == DType::F16 {
+        if graph.ty(value).dtype == operand.dtype() {
             return true;
         }
         let node = graph.node(value.node);
         value = match &node.op {
-            // Both have fewer bits than an f16 and no wider range.
+            // Both have at most 8 significant bits, as many as a bf16, and no wider range than an f16.
             Op::Cast(DType::F32) if matches!(graph.ty(node.operands[0]).dtype, DType::F8E4M3 | DType::U8) => {
                 return true;
             }
-            Op::Cast(DType::F32) if graph.ty(node.operands[0]).dtype == DType::F16 => return true,
-            Op::Dequantize(_) => return graph.ty(node.operands[0]).dtype == DType::Block(Format::F16),
+            Op::Cast(DType::F32) if graph.ty(node.operands[0]).dtype == operand.dtype() => return true,
+            Op::Dequantize(_) => return graph.ty(node.operands[0]).dtype == DType::Block(operand.format()),
             Op::Reshape(_)
             | Op::Broadcast(_)
             | Op::Permute(_)
@@ -68,26 +111,57 @@ pub fn is_exact(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// Whether cooperative matrices can compute a contraction: its operands are exact in f16, its results f32 or f16.
-pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
-    let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
-    has_instructions(caps)
-        && form.prologue.is_empty()
-        && is_exact(body, form.lhs)
-        && anchors.all(|id| {
-            let node = body.node(*id);
-            matches!(node.types[0].dtype, DType::F32 | DType::F16) && is_exact(body, node.operands[1])
-        })
+/// Whether kernels read the elements of `value` from memory and compute nothing: what they read is exact in the type of
+/// `operand`. (A computed value of that type is rounded only when it is stored.)
+pub fn is_read(graph: &Graph, value: Value, operand: MatrixOperand) -> bool {
+    let mut value = value;
+    loop {
+        let node = graph.node(value.node);
+        value = match &node.op {
+            Op::Param { ty, .. } => {
+                return ty.dtype == operand.dtype() || matches!(ty.dtype, DType::F8E4M3 | DType::U8);
+            }
+            Op::Cast(to) if *to == DType::F32 || *to == operand.dtype() => node.operands[0],
+            Op::Dequantize(_) => return graph.ty(node.operands[0]).dtype == DType::Block(operand.format()),
+            Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Flip { .. }
+            | Op::Window { .. }
+            | Op::Gather { .. } => node.operands[0],
+            // The padding is a value of the type.
+            Op::Pad { .. } if node.types[0].dtype == operand.dtype() => node.operands[0],
+            _ => return false,
+        };
+    }
 }
 
-/// The value that `value` rounds, if it does nothing else: `cast(cast(x, f16), f32)` is `x` rounded to f16.
-pub fn rounded_to_f16(graph: &Graph, value: Value) -> Option<Value> {
+/// The type of operands with which the device's cooperative matrices compute a contraction: all operands are exact in it,
+/// and results have it or are f32. `None` if there is none.
+pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> Option<MatrixOperand> {
+    let anchors = || form.segments.iter().flat_map(|s| &s.anchors).map(|id| body.node(*id));
+    let fits = |operand: &MatrixOperand| {
+        has_instructions(caps, *operand)
+            && is_exact(body, form.lhs, *operand)
+            && anchors().all(|node| {
+                let result = node.types[0].dtype;
+                (result == DType::F32 || result == operand.dtype())
+                    && is_exact(body, node.operands[1], *operand)
+            })
+    };
+    MatrixOperand::ALL.into_iter().find(|operand| form.prologue.is_empty() && fits(operand))
+}
+
+/// The value that `value` rounds to the type of `operand`, if it does nothing else: `cast(cast(x, f16), f32)` is `x`
+/// rounded to f16.
+pub fn rounded(graph: &Graph, value: Value, operand: MatrixOperand) -> Option<Value> {
     let outer = graph.node(value.node);
     let narrow = *outer.operands.first()?;
     let inner = graph.node(narrow.node);
     let wide = *inner.operands.first()?;
     let casts = matches!(outer.op, Op::Cast(DType::F32))
-        && matches!(inner.op, Op::Cast(DType::F16))
+        && inner.op == Op::Cast(operand.dtype())
         && graph.ty(wide).dtype == DType::F32;
     casts.then_some(wide)
 }
@@ -129,8 +203,8 @@ fn round_attention(
 ) -> Result<Option<Value>, GraphError> {
     let ty = graph.ty(operands[0]);
     let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
-    let narrow = operands[1..3].iter().all(|v| is_exact(graph, *v));
-    let exact = is_exact(graph, operands[0]);
+    let narrow = operands[1..3].iter().all(|v| is_exact(graph, *v, MatrixOperand::F16));
+    let exact = is_exact(graph, operands[0], MatrixOperand::F16);
     if few || !narrow || !(exact || ty.dtype == DType::F32) {
         return Ok(None);
     }
@@ -153,7 +227,7 @@ fn round_attention(
 /// # Errors
 /// If the graph is invalid.
 pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    if !has_instructions(caps) || !cost::matrices_are_faster(caps) {
+    if !has_instructions(caps, MatrixOperand::F16) || !cost::matrices_are_faster(caps) {
         return Ok(graph.clone());
     }
     rebuild(graph, |new, node, operands| {
@@ -171,8 +245,9 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
             return Ok(None);
         }
         let [left, right] = [operands[0], operands[1]];
-        let left = if is_exact(new, left) { left } else { round_activations(new, left)? };
-        let right = if is_exact(new, right) { right } else { round(new, right)? };
+        let is_f16 = |graph: &Graph, value| is_exact(graph, value, MatrixOperand::F16);
+        let left = if is_f16(new, left) { left } else { round_activations(new, left)? };
+        let right = if is_f16(new, right) { right } else { round(new, right)? };
         new.add(Op::Matmul, &[left, right]).map(Some)
     })
 }
@@ -180,7 +255,8 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps;
+    use crate::TensorType;
+    use crate::caps::{self, OptionalFeature};
 
     /// A matmul of `rows` rows with a weight in `format`.
     fn linear(rows: i64, format: Format) -> Graph {
@@ -230,15 +306,58 @@ mod tests {
     }
 
     #[test]
-    fn exact_values_are_those_that_were_f16() {
-        let mut graph = Graph::new("exact");
-        let x = graph.input("x", DType::F32, [4, 8]).expect("a type");
-        let narrow = graph.add(Op::Cast(DType::F16), &[x]).expect("a float");
-        let wide = graph.add(Op::Cast(DType::F32), &[narrow]).expect("a float");
-        let view = graph.permute(wide, &[1, 0]).expect("a matrix");
-        let sum = graph.elementwise(crate::ElementwiseOp::Add, &[wide, wide]).expect("same shapes");
-        assert!(is_exact(&graph, narrow) && is_exact(&graph, wide) && is_exact(&graph, view));
-        assert!(!is_exact(&graph, x) && !is_exact(&graph, sum));
-        assert_eq!((rounded_to_f16(&graph, wide), rounded_to_f16(&graph, view)), (Some(x), None));
+    fn exact_values_are_those_that_had_the_type() {
+        for operand in MatrixOperand::ALL {
+            let mut graph = Graph::new("exact");
+            let x = graph.input("x", DType::F32, [4, 8]).expect("a type");
+            let narrow = graph.add(Op::Cast(operand.dtype()), &[x]).expect("a float");
+            let wide = graph.add(Op::Cast(DType::F32), &[narrow]).expect("a float");
+            let view = graph.permute(wide, &[1, 0]).expect("a matrix");
+            let sum = graph.elementwise(crate::ElementwiseOp::Add, &[wide, wide]).expect("same shapes");
+            let exact = |value| MatrixOperand::ALL.map(|operand| is_exact(&graph, value, operand));
+            let only = MatrixOperand::ALL.map(|other| other == operand);
+            assert_eq!([narrow, wide, view].map(exact), [only; 3]);
+            assert_eq!([x, sum].map(exact), [[false; 2]; 2]);
+            assert_eq!((rounded(&graph, wide, operand), rounded(&graph, view, operand)), (Some(x), None));
+            let other = MatrixOperand::ALL.into_iter().find(|other| *other != operand).expect("two types");
+            assert_eq!(rounded(&graph, wide, other), None);
+        }
+    }
+
+    #[test]
+    fn only_values_in_memory_are_read() {
+        let mut body = Graph::new("read");
+        let bf16 = MatrixOperand::Bf16;
+        let mut param = |dtype| {
+            let index = body.params().len() as u32;
+            let ty = TensorType::new(dtype, [4, 8]);
+            body.add(Op::Param { index, ty }, &[]).expect("a type")
+        };
+        let [x, wide, bytes] = [DType::BF16, DType::F32, DType::U8].map(&mut param);
+        let rounded = body.add(Op::Cast(DType::BF16), &[wide]).expect("a float");
+        let computed = body.elementwise(crate::ElementwiseOp::Tanh, &[x]).expect("a float");
+        let view = body.permute(x, &[1, 0]).expect("a matrix");
+        let cast = body.add(Op::Cast(DType::F32), &[view]).expect("a float");
+        let widened = body.add(Op::Cast(DType::F32), &[bytes]).expect("a number");
+        assert_eq!([x, view, cast, widened].map(|v| is_read(&body, v, bf16)), [true; 4]);
+        // Each is of type bf16 or f32, but kernels have more bits of it.
+        assert_eq!([wide, rounded, computed].map(|v| is_read(&body, v, bf16)), [false; 3]);
+        assert!(is_exact(&body, rounded, bf16) && is_exact(&body, computed, bf16));
+    }
+
+    #[test]
+    fn devices_multiply_the_types_that_they_list() {
+        let sizes = |caps: &DeviceCaps| MatrixOperand::ALL.map(|operand| coopmat_size(caps, operand));
+        assert_eq!(sizes(&caps::h200()), [Some(16); 2]);
+        assert_eq!(sizes(&caps::rdna3()), [Some(16), None]);
+        assert_eq!(sizes(&caps::lavapipe()), [None; 2]);
+        let without = |feature| {
+            let mut caps = caps::h200();
+            caps.without(feature);
+            sizes(&caps)
+        };
+        assert_eq!(without(OptionalFeature::Bf16), [Some(16), None]);
+        assert_eq!(without(OptionalFeature::F16), [None; 2]);
+        assert_eq!(without(OptionalFeature::Coopmat), [None; 2]);
     }
 }

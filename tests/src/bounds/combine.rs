@@ -235,14 +235,14 @@ impl Intervals {
     /// cap moves none further apart, as the slope of tanh is at most 1; the error of `cap * tanh(x / cap)` is 32 units of
     /// the cap at most ([`super::functions`]).
     ///
-    /// Weights that may be rounded to f16 are off by a factor of 2^-11, or by [`Attention::LEAST_WEIGHT`] of a sum that is 1 at
-    /// least.
+    /// Weights that may be rounded are off by a factor of [`Attention::weight_rounding`] for the type of the values, or by
+    /// [`Attention::LEAST_WEIGHT`] of a sum that is 1 at least.
     ///
     /// All of it is computed in `dtype`.
     pub fn attention(
         &mut self,
         attention: &Attention,
-        dtype: DType,
+        [dtype, values]: [DType; 2],
         operands: &[Range],
     ) -> Result<Range, GraphError> {
         let (op, scale) = (Op::Attention(*attention), attention.scale.as_f64());
@@ -292,8 +292,9 @@ impl Intervals {
         let twice = self.times(moved, 2.0)?;
         let mut factor = self.e(E::Expm1, &[twice])?;
         if attention.round_weights {
-            factor = self.times(factor, 1.0 + 2f64.powi(-11))?;
-            factor = self.plus(factor, 2f64.powi(-11))?;
+            let rounding = Attention::weight_rounding(values);
+            factor = self.times(factor, 1.0 + rounding)?;
+            factor = self.plus(factor, rounding)?;
         }
         let mut of = |v: Value| {
             let all = [q.middle, k.middle, v].into_iter().chain(bias.as_ref().map(|b| b.middle));

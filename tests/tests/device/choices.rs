@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tallow::RuntimeOptions;
 use tallow_codegen::{Instruction, Kernel, Schedule, Schedules, Table, kernel, kernel_with, schedules};
+use tallow_ir::matrix::{self, MatrixOperand};
 use tallow_ir::{
     Attention, DType, Dim, ElementwiseOp as E, Format, Fusion, Graph, GraphError, Op, ReduceKind,
     ScatterKind, Symbol,
 };
-use tallow_ir::{caps, dot, matrix, passes};
+use tallow_ir::{caps, dot, passes};
 use tallow_reference::Array;
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight};
 use tallow_runtime::record::RecordOptions;
@@ -285,7 +286,8 @@ const OF_THE_WORKGROUP: &str = "matmul coopmat2";
 fn kernels_of_every_schedule_match_the_interpreter() {
     let Some(context) = context(false, None) else { return };
     let (mut tried, mut without) = (BTreeMap::<String, usize>::new(), 0);
-    let has_them = context.caps().cooperative_matrix2 && matrix::has_instructions(context.caps());
+    let has_them =
+        context.caps().cooperative_matrix2 && matrix::has_instructions(context.caps(), MatrixOperand::F16);
     // Layouts are there for those matrices.
     let of_layouts = layouts::products().into_iter().map(|graph| (graph, has_them));
     let drawn = graphs().into_iter().map(|graph| (graph, false)).chain(of_layouts);

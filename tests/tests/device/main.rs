@@ -22,6 +22,7 @@ mod layouts;
 mod lazy;
 mod lazy_programs;
 mod matrix;
+mod matrix_bf16;
 mod matvec;
 mod memory;
 mod models;

@@ -1,10 +1,11 @@
-//! Matmuls of f16 operands against the interpreter: with cooperative matrices where the device has them, by multiply-adds
-//! elsewhere. Extents lie around those of tiles, slices and pieces.
+//! Matmuls of f16 and bf16 operands against the interpreter: with cooperative matrices where the device has them, by
+//! multiply-adds elsewhere. [`matrix_bf16`](super::matrix_bf16) has the cases of bf16. Extents lie around those of tiles, slices and pieces.
 
 use std::collections::HashMap;
 
+use tallow_ir::matrix::{self, MatrixOperand};
 use tallow_ir::{
-    Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps, matrix,
+    Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphError, Op, Symbol, Value, caps,
 };
 use tallow_reference::Array;
 use tallow_tests::random_inputs;
@@ -15,10 +16,11 @@ use crate::harness::{device, device_with_range, is_software, run};
 /// Rows: few more than a matvec takes, and around the sides of tiles.
 const ROWS: [i64; 8] = [9, 31, 64, 65, 127, 128, 129, 200];
 
-/// Operand `[rows, k]` of f32 that was rounded to f16.
-fn activations(g: &mut Graph, rows: Dim, k: i64) -> Result<Value, GraphError> {
+/// Operand `[rows, k]` of f32 that was rounded to bf16 for such weights, to f16 for others.
+fn activations(g: &mut Graph, rows: Dim, k: i64, weights: Format) -> Result<Value, GraphError> {
     let x = g.input("x", DType::F32, [rows, k.into()])?;
-    let x = g.add(Op::Cast(DType::F16), &[x])?;
+    let narrow = if weights == Format::BF16 { DType::BF16 } else { DType::F16 };
+    let x = g.add(Op::Cast(narrow), &[x])?;
     g.add(Op::Cast(DType::F32), &[x])
 }
 
@@ -31,7 +33,7 @@ fn transposed(g: &mut Graph, name: &str, format: Format, n: i64, k: i64) -> Resu
 
 pub fn linear(rows: Dim, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
     let mut g = Graph::new("linear");
-    let x = activations(&mut g, rows.clone(), k)?;
+    let x = activations(&mut g, rows.clone(), k, format)?;
     let w = transposed(&mut g, "w", format, n, k)?;
     let y = g.add(Op::Matmul, &[x, w])?;
     let bias = g.weight("bias", DType::F32, [n])?;
@@ -46,7 +48,8 @@ fn checked(graphs: impl IntoIterator<Item = Result<Graph, GraphError>>) {
     let Some(device) = device() else { return };
     // A device without cooperative matrices takes kernels that other tests know, and software that stands for it takes seconds to
     // compile one: a quarter of the cases keeps this file running.
-    let hardware = device.caps().is_some_and(matrix::has_instructions) && !is_software(&device);
+    let hardware = device.caps().is_some_and(|caps| matrix::has_instructions(caps, MatrixOperand::F16))
+        && !is_software(&device);
     let step = if hardware || std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1") { 1 } else { 4 };
     let mut of = 0;
     let found = graphs.into_iter().enumerate().step_by(step).filter_map(|(i, graph)| {
@@ -78,12 +81,12 @@ fn quantized_weights_match_the_interpreter() {
 }
 
 /// Several products of one left operand, and an epilogue that reads other columns than its own.
-fn several(count: i64, k: i64, n: i64) -> Result<Graph, GraphError> {
+pub fn several(count: i64, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
     let mut g = Graph::new("several");
-    let x = activations(&mut g, 70.into(), k)?;
+    let x = activations(&mut g, 70.into(), k, format)?;
     let mut y = None;
     for i in 0..count {
-        let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, k)?;
+        let w = transposed(&mut g, &format!("w{i}"), format, n, k)?;
         let product = g.add(Op::Matmul, &[x, w])?;
         y = Some(match y {
             None => product,
@@ -101,11 +104,11 @@ fn several(count: i64, k: i64, n: i64) -> Result<Graph, GraphError> {
 }
 
 /// Products side by side: segments of different widths.
-fn siblings(k: i64) -> Result<Graph, GraphError> {
+pub fn siblings(k: i64, format: Format) -> Result<Graph, GraphError> {
     let mut g = Graph::new("siblings");
-    let x = activations(&mut g, 200.into(), k)?;
+    let x = activations(&mut g, 200.into(), k, format)?;
     for (i, n) in [128, 32, 40].into_iter().enumerate() {
-        let w = transposed(&mut g, &format!("w{i}"), Format::F16, n, k)?;
+        let w = transposed(&mut g, &format!("w{i}"), format, n, k)?;
         let y = g.add(Op::Matmul, &[x, w])?;
         g.output(&format!("y{i}"), y)?;
     }
@@ -114,8 +117,9 @@ fn siblings(k: i64) -> Result<Graph, GraphError> {
 
 #[test]
 fn products_that_share_a_kernel_match_the_interpreter() {
-    let several = (1..=5).flat_map(|count| [several(count, 64, 64), several(count, 64, 132)]);
-    checked(several.chain([siblings(96)]));
+    let several =
+        (1..=5).flat_map(|count| [several(count, 64, 64, Format::F16), several(count, 64, 132, Format::F16)]);
+    checked(several.chain([siblings(96, Format::F16)]));
 }
 
 /// Few tiles and long inner extents, of which several workgroups take a part each: two, four and eight, the last part shorter than the others, or ending
@@ -126,12 +130,12 @@ fn tiles_that_workgroups_share_match_the_interpreter() {
     checked([
         linear(70.into(), 2048, 130, Format::F16),
         linear(seq(), 4096, 72, Format::Q4_K),
-        several(2, 2048, 132),
-        siblings(4192),
+        several(2, 2048, 132, Format::F16),
+        siblings(4192, Format::F16),
         linear(9.into(), 9000, 40, Format::F16),
         linear(257.into(), 4128, 64, Format::Q4_0),
         linear(65.into(), 2047, 65, Format::F16),
-        several(1, 2080, 64),
+        several(1, 2080, 64, Format::F16),
         linear(seq(), 12_288, 33, Format::Q6_K),
     ]);
 }
@@ -162,16 +166,16 @@ fn tiles_that_workgroups_share_are_replayed() {
     }
 }
 
-#[test]
-fn f16_tensors_in_either_order_match_the_interpreter() {
+/// `a b` for batches, rows, inner extent and columns, stored in every order: `[m, k]` or `[k, m]`, `[k, n]` or `[n, k]`.
+pub fn products(dtype: DType, extents: &[[i64; 3]]) -> Vec<Result<Graph, GraphError>> {
     let product = |b: [i64; 2], m: i64, k: i64, n: i64, orders: [bool; 2]| -> Result<Graph, GraphError> {
         let mut g = Graph::new("product");
         let mut operand = |name: &str, b: i64, rows: i64, columns: i64, turned: bool| {
             if turned {
-                let x = g.input(name, DType::F16, [b, columns, rows])?;
+                let x = g.input(name, dtype, [b, columns, rows])?;
                 g.permute(x, &[0, 2, 1])
             } else {
-                g.input(name, DType::F16, [b, rows, columns])
+                g.input(name, dtype, [b, rows, columns])
             }
         };
         let x = operand("a", b[0], m, k, orders[0])?;
@@ -180,28 +184,37 @@ fn f16_tensors_in_either_order_match_the_interpreter() {
         g.output("y", y)?;
         Ok(g)
     };
-    let extents = [(9, 16, 8), (64, 40, 136), (130, 33, 72), (70, 64, 33), (129, 7, 5), (257, 96, 264)];
     let mut graphs = vec![];
-    for (m, k, n) in extents {
+    for [m, k, n] in extents.iter().copied() {
         for orders in [[false, false], [false, true], [true, false], [true, true]] {
             graphs.push(product([1, 1], m, k, n, orders));
             graphs.push(product([3, 1], m, k, n, orders));
             graphs.push(product([2, 2], m, k, n, orders));
         }
     }
-    checked(graphs);
+    graphs
 }
 
-/// `a b` of 132 batches of 70 rows, so many tiles that workgroups take several in turn: stored in f16 as it is, or computed with.
-fn batches(narrow: bool, k: i64, n: i64, turned: bool) -> Result<Graph, GraphError> {
+/// Rows, inner extents and columns around those of tiles, slices and pieces.
+pub const EXTENTS: [[i64; 3]; 6] =
+    [[9, 16, 8], [64, 40, 136], [130, 33, 72], [70, 64, 33], [129, 7, 5], [257, 96, 264]];
+
+#[test]
+fn f16_tensors_in_either_order_match_the_interpreter() {
+    checked(products(DType::F16, &EXTENTS));
+}
+
+/// `a b` of 132 batches of 70 rows, so many tiles that workgroups take several in turn: stored as it is, or
+/// computed with.
+pub fn batches(dtype: DType, narrow: bool, [k, n]: [i64; 2], turned: bool) -> Result<Graph, GraphError> {
     let mut g = Graph::new("turns");
-    let a = g.input("a", DType::F16, [132, 70, k])?;
+    let a = g.input("a", dtype, [132, 70, k])?;
     let b = match turned {
         true => {
-            let b = g.input("b", DType::F16, [132, n, k])?;
+            let b = g.input("b", dtype, [132, n, k])?;
             g.permute(b, &[0, 2, 1])?
         }
-        false => g.input("b", DType::F16, [132, k, n])?,
+        false => g.input("b", dtype, [132, k, n])?,
     };
     let y = if narrow {
         g.add(Op::Matmul, &[a, b])?
@@ -218,15 +231,15 @@ fn batches(narrow: bool, k: i64, n: i64, turned: bool) -> Result<Graph, GraphErr
 #[test]
 fn tiles_in_turn_match_the_interpreter() {
     checked([
-        batches(true, 64, 512, false),
-        batches(false, 32, 512, false),
-        batches(true, 32, 504, true),
+        batches(DType::F16, true, [64, 512], false),
+        batches(DType::F16, false, [32, 512], false),
+        batches(DType::F16, true, [32, 504], true),
         linear(16896.into(), 64, 504, Format::Q4_0),
-        batches(false, 64, 504, false),
-        batches(true, 96, 488, false),
-        batches(false, 96, 512, true),
+        batches(DType::F16, false, [64, 504], false),
+        batches(DType::F16, true, [96, 488], false),
+        batches(DType::F16, false, [96, 512], true),
         linear(16900.into(), 32, 512, Format::F16),
-        batches(true, 64, 510, false),
+        batches(DType::F16, true, [64, 510], false),
     ]);
 }
 
@@ -235,33 +248,37 @@ fn tiles_in_turn_match_the_interpreter() {
 fn tiles_in_windows_match_the_interpreter() {
     let Some(device) = device_with_range(1 << 20) else { return };
     for (n, seed) in [(512, 1), (504, 2)] {
-        let graph = batches(true, 32, n, false).expect("a graph of this test");
+        let graph = batches(DType::F16, true, [32, n], false).expect("a graph of this test");
         check_on(&device, &graph, &random_inputs(&graph, seed)).unwrap();
     }
 }
 
 /// Convolutions as products: the inner extent is read through windows, so that no neighbours can be loaded at once.
-#[test]
-fn operands_read_through_index_maps_match_the_interpreter() {
+pub fn mixed(dtype: DType) -> Vec<Result<Graph, GraphError>> {
     let mixed = |m: i64, parts: [i64; 3], n: i64| -> Result<Graph, GraphError> {
         let mut g = Graph::new("mixed");
         let k: i64 = parts.iter().product();
-        let x = g.input("x", DType::F16, [parts[2], m, parts[0], parts[1]])?;
+        let x = g.input("x", dtype, [parts[2], m, parts[0], parts[1]])?;
         let x = g.permute(x, &[1, 3, 0, 2])?;
         let x = g.reshape(x, [m, k])?;
-        let w = g.weight("w", DType::F16, [parts[1], n, parts[0], parts[2]])?;
+        let w = g.weight("w", dtype, [parts[1], n, parts[0], parts[2]])?;
         let w = g.permute(w, &[0, 3, 2, 1])?;
         let w = g.reshape(w, [k, n])?;
         let y = g.add(Op::Matmul, &[x, w])?;
         g.output("y", y)?;
         Ok(g)
     };
-    checked([mixed(40, [3, 3, 16], 24), mixed(130, [5, 2, 7], 66), mixed(64, [4, 8, 8], 128)]);
+    vec![mixed(40, [3, 3, 16], 24), mixed(130, [5, 2, 7], 66), mixed(64, [4, 8, 8], 128)]
 }
 
-/// Attention over f16 keys and values, causal and windowed, capped, with a bias, and with scores that rise, for each of
+#[test]
+fn operands_read_through_index_maps_match_the_interpreter() {
+    checked(mixed(DType::F16));
+}
+
+/// Attention over f16 or bf16 keys and values, causal and windowed, capped, with a bias, and with scores that rise, for each of
 /// `shapes`: heads, key heads, queries, keys, depth, width.
-fn attentions(shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
+pub fn attentions(dtype: DType, shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
     let kinds = [
         Attention::new(0.25),
         Attention::new(0.25).causal(true),
@@ -273,7 +290,7 @@ fn attentions(shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
     ];
     let graph = |[heads, key_heads, s, t, d, e]: [i64; 6], i: usize, round_weights: bool| {
         let mut g = Graph::new("attention");
-        let narrow = |g: &mut Graph, name: &str, dims: [i64; 3]| g.input(name, DType::F16, dims);
+        let narrow = |g: &mut Graph, name: &str, dims: [i64; 3]| g.input(name, dtype, dims);
         let k = narrow(&mut g, "k", [key_heads, t, d])?;
         // As a cache holds them: positions before heads.
         let v = narrow(&mut g, "v", [t, key_heads, e])?;
@@ -282,7 +299,7 @@ fn attentions(shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
             vec![narrow(&mut g, "q", [heads, s, d])?, k, v]
         } else {
             let q = g.input("q", DType::F32, [heads, s, d])?;
-            let q = g.add(Op::Cast(DType::F16), &[q])?;
+            let q = g.add(Op::Cast(dtype), &[q])?;
             vec![g.add(Op::Cast(DType::F32), &[q])?, k, v]
         };
         if i == 3 || i == 4 {
@@ -310,37 +327,42 @@ fn attentions(shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
 }
 
 /// As a model computes it: causal, of `seq` queries over 60 keys more.
-fn prefill(heads: i64) -> Result<Graph, GraphError> {
+pub fn prefill(dtype: DType, heads: i64) -> Result<Graph, GraphError> {
     let seq = Dim::from(Symbol::new("seq", 150));
     let mut g = Graph::new("prefill");
-    let q = g.input("q", DType::F16, [heads.into(), seq.clone(), 64.into()])?;
-    let k = g.input("k", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
-    let v = g.input("v", DType::F16, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+    let q = g.input("q", dtype, [heads.into(), seq.clone(), 64.into()])?;
+    let k = g.input("k", dtype, [2.into(), &seq + &Dim::from(60), 64.into()])?;
+    let v = g.input("v", dtype, [2.into(), &seq + &Dim::from(60), 64.into()])?;
     let y = g.add(Op::Attention(Attention::new(0.125).causal(true).round_weights(true)), &[q, k, v])?;
     g.output("y", y)?;
     Ok(g)
 }
 
 /// Around the sides of tiles; and queries that see nothing.
+pub const MANY_QUERIES: [[i64; 6]; 6] = [
+    [4, 2, 16, 32, 16, 16],
+    [2, 1, 130, 130, 64, 32],
+    [6, 2, 33, 97, 128, 128],
+    [1, 1, 200, 40, 32, 48],
+    [3, 3, 17, 150, 16, 112],
+    [2, 2, 128, 0, 16, 16],
+];
+
 #[test]
 fn attention_of_many_queries_matches_the_interpreter() {
-    let shapes = [
-        [4, 2, 16, 32, 16, 16],
-        [2, 1, 130, 130, 64, 32],
-        [6, 2, 33, 97, 128, 128],
-        [1, 1, 200, 40, 32, 48],
-        [3, 3, 17, 150, 16, 112],
-        [2, 2, 128, 0, 16, 16],
-    ];
-    checked(attentions(&shapes).into_iter().chain([prefill(8)]));
+    checked(attentions(DType::F16, &MANY_QUERIES).into_iter().chain([prefill(DType::F16, 8)]));
 }
 
-/// So many heads and queries that subgroups take 32 queries each. Other devices would take minutes.
+/// So many heads and queries that subgroups take 32 queries each.
+pub const VERY_MANY_QUERIES: [[i64; 6]; 3] =
+    [[128, 2, 200, 70, 64, 32], [64, 64, 400, 48, 16, 96], [32, 8, 801, 50, 128, 128]];
+
+/// Devices without the instructions would take minutes.
 #[test]
 fn attention_of_very_many_queries_matches_the_interpreter() {
     let Some(device) = device() else { return };
-    if device.caps().is_some_and(|caps| matrix::coopmat_size(caps) == Some(16)) && !is_software(&device) {
-        let shapes = [[128, 2, 200, 70, 64, 32], [64, 64, 400, 48, 16, 96], [32, 8, 801, 50, 128, 128]];
-        checked(attentions(&shapes).into_iter().chain([prefill(256)]));
+    let has_them = |caps| matrix::coopmat_size(caps, MatrixOperand::F16) == Some(16);
+    if device.caps().is_some_and(has_them) && !is_software(&device) {
+        checked(attentions(DType::F16, &VERY_MANY_QUERIES).into_iter().chain([prefill(DType::F16, 256)]));
     }
 }

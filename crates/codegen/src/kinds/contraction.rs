@@ -13,6 +13,7 @@ mod k_tile;
 pub(crate) mod matmul;
 pub(crate) mod matmul_coopmat2;
 pub(crate) mod matvec;
+mod narrow;
 mod operands;
 mod parts;
 mod plan;

@@ -1,8 +1,8 @@
 ${ head }
 //% set sums_type = "coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>"
-//% set left_type = "coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>"
-//% set right_type = "coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>"
-// Words of 16 bytes: two tiles of ${ keys } keys and as many values in f16, rows with eight elements more so that neighbours lie in
+//% set left_type = "coopmat<" ~ element.ty ~ ", gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>"
+//% set right_type = "coopmat<" ~ element.ty ~ ", gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>"
+// Words of 16 bytes: two tiles of ${ keys } keys and as many values in ${ element.name }, rows with eight elements more so that neighbours lie in
 // different banks. Before and after, the same holds the queries and the results of each subgroup.
 shared uvec4 words[${ words }];
 // One head and ${ subgroups * blocks * 16 } queries a workgroup, ${ blocks * 16 } a subgroup. The softmax is kept online (Milakov and Gimelshein, arXiv 1805.02867;
@@ -62,7 +62,11 @@ void main() {
     const uint end = ${ "last > " ~ s_extent ~ " ? last - " ~ s_extent ~ " : 0u" if causal else "keys" };
     const float hidden = ${ hidden };
     // Exponents are relative to a score that was the largest when it was chosen, and another is chosen once a score is above the
+//% if element.name == "f16"
     // limit: weights of up to 2^15 are still f16, and of the largest, 2^9 or more, no rounding loses more than 2^-34.
+//% else
+    // limit.
+//% endif
     float limit[${ 2 * blocks }], base[${ 2 * blocks }], sum[${ 2 * blocks }];
     [[unroll]] for (uint y = 0u; y < ${ 2 * blocks }u; ++y) {
         limit[y] = hidden;
@@ -154,7 +158,7 @@ void main() {
                 const float weight = exp2(fma(score[b][j][x], ${ to_exponent }, -base[2u * b + x / 4u]));
                 sum[2u * b + x / 4u] += weight;
 //% if rounds
-                weights[b][j][x] = float16_t(weight);
+                weights[b][j][x] = ${ element.ty }(weight);
 //% else
                 // Cut off in bits: drivers take a cast to f16 and back for nothing.
                 const float cut = uintBitsToFloat(floatBitsToUint(weight) & 0xffffe000u);

@@ -1,10 +1,14 @@
 ${ head }
-// Words of 16 bytes: ${ keys } keys and as many values in f16, rows with eight elements more so that neighbours lie in
+// Words of 16 bytes: ${ keys } keys and as many values in ${ element.name }, rows with eight elements more so that neighbours lie in
 // different banks; then for each subgroup 16 rows of scores, and a matrix of factors.
 shared uvec4 words[${ words }];
 // One head and ${ subgroups * 16 } queries a workgroup, 16 a subgroup, two invocations a query. The softmax is kept online: a new
 // maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).
+//% if element.name == "f16"
 // Weights meet values as the sum of two f16, which holds 22 bits of each, times 4096 to keep the second of them normal.
+//% else
+// Weights are rounded to ${ element.name } when they meet values.
+//% endif
 void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 2u, side = gl_SubgroupInvocationID % 2u;
     const uint s0 = gl_WorkGroupID.x * ${ subgroups * 16 }u, h = gl_WorkGroupID.y, g = h / ${ group }u;
@@ -12,7 +16,7 @@ void main() {
     ${ prelude | indent(4) }
     const uint keys = ${ t };
     const uint query = min(s0 + gl_SubgroupID * 16u + r, ${ s_extent } - 1u);
-    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> q[${ d // 16 }];
+    coopmat<${ element.ty }, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> q[${ d // 16 }];
     [[unroll]] for (uint i = 0u; i < ${ d // 16 }u; ++i) {
         const uint s = query, part = i * 2u + side;
         ${ q_lines | indent(8) }
@@ -49,7 +53,7 @@ void main() {
         [[unroll]] for (uint j = 0u; j < ${ keys // 16 }u; ++j) {
             coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
             [[unroll]] for (uint i = 0u; i < ${ d // 16 }u; ++i) {
-                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> k;
+                coopmat<${ element.ty }, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> k;
                 coopMatLoad(k, words, j * ${ 16 * (d // 8 + 1) }u + i * 2u, ${ d // 8 + 1 }u, gl_CooperativeMatrixLayoutColumnMajor);
                 products = coopMatMulAdd(q[i], k, products);
             }
@@ -79,7 +83,7 @@ void main() {
         sum *= rescale;
         subgroupBarrier();
         [[unroll]] for (uint i = 0u; i < ${ keys // 16 }u; ++i) {
-            uvec4 high, low;
+            uvec4 high${ ", low" if element.name == "f16" };
             [[unroll]] for (uint j = 0u; j < 4u; ++j) {
                 vec2 p;
                 [[unroll]] for (uint x = 0u; x < 2u; ++x) {
@@ -87,13 +91,19 @@ void main() {
                     p[x] = score[c] == hidden ? 0.0 : 4096.0 * ${ exp_score };
                     sum += p[x];
                 }
+//% if element.name == "f16"
                 // Cut off in bits: drivers take a cast to f16 and back for nothing.
                 const vec2 cut = uintBitsToFloat(floatBitsToUint(p) & 0xffffe000u);
                 high[j] = packFloat2x16(f16vec2(cut));
                 low[j] = packFloat2x16(f16vec2(p - cut));
+//% else
+                high[j] = bits_bf16(p.x) | bits_bf16(p.y) << 16;
+//% endif
             }
             words[own + r * ${ stride }u + side * ${ keys // 16 }u + i] = high;
+//% if element.name == "f16"
             words[own + r * ${ stride }u + ${ keys // 8 }u + side * ${ keys // 16 }u + i] = low;
+//% endif
         }
         if (moved) {
             const uvec4 factor = uvec4(floatBitsToUint(rescale));
@@ -107,14 +117,18 @@ void main() {
             [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) sums[i] = sums[i] * factor;
         }
         [[unroll]] for (uint j = 0u; j < ${ keys // 16 }u; ++j) {
-            coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> high, low;
+            coopmat<${ element.ty }, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> high${ ", low" if element.name == "f16" };
             coopMatLoad(high, words, own + j * 2u, ${ stride }u, gl_CooperativeMatrixLayoutRowMajor);
+//% if element.name == "f16"
             coopMatLoad(low, words, own + ${ keys // 8 }u + j * 2u, ${ stride }u, gl_CooperativeMatrixLayoutRowMajor);
+//% endif
             [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) {
-                coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> v;
+                coopmat<${ element.ty }, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> v;
                 coopMatLoad(v, words, ${ values0 }u + j * ${ 16 * (e // 8 + 1) }u + i * 2u, ${ e // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
                 sums[i] = coopMatMulAdd(high, v, sums[i]);
+//% if element.name == "f16"
                 sums[i] = coopMatMulAdd(low, v, sums[i]);
+//% endif
             }
         }
         top = now;

@@ -3,7 +3,7 @@ ${ extensions }
 ${ header }
 layout(local_size_x = ${ workgroup }) in;
 ${ declarations }
-//% if halves
+//% if halves == "f16"
 uvec4 packed(float w[8]) {
     uvec4 p;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = packFloat2x16(f16vec2(w[2u * i], w[2u * i + 1u]));
@@ -11,6 +11,19 @@ uvec4 packed(float w[8]) {
 }
 //% endif
 ${ functions }
+//% if halves == "bf16"
+uvec4 packed(float w[8]) {
+    uvec4 p;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = bits_bf16(w[2u * i]) | bits_bf16(w[2u * i + 1u]) << 16;
+    return p;
+}
+// The same for values that are exact in bf16.
+uvec4 joined(float w[8]) {
+    uvec4 p;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) p[i] = floatBitsToUint(w[2u * i]) >> 16 | floatBitsToUint(w[2u * i + 1u]) & 0xffff0000u;
+    return p;
+}
+//% endif
 // The K tiles of both operands. The epilogue reuses them as staging tiles.
 shared ${ word } slices[${ words }];
 //% if split

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use tallow_codegen::{Algorithm, CodegenError, Schedule, Table, class_of, kernel, kernel_with, schedules};
-use tallow_ir::{DeviceCaps, Fusion, Op, dot, matrix, passes, text};
+use tallow_ir::caps::{MatrixElement, MatrixShape, OptionalFeature};
+use tallow_ir::matrix::{self, MatrixOperand};
+use tallow_ir::{DeviceCaps, Fusion, Op, dot, passes, text};
 
 use crate::{CaseKernel, PROFILES, judge};
 
@@ -136,8 +138,11 @@ fn cases() -> Vec<String> {
 fn fusions(case: &str, caps: &DeviceCaps) -> Vec<Fusion> {
     let graph = text::parse(case).unwrap_or_else(|e| panic!("{e}\n{case}"));
     let graph = dot::quantize_activations(&graph, caps).unwrap();
-    let graph =
-        if matrix::has_instructions(caps) { matrix::round_operands(&graph, caps).unwrap() } else { graph };
+    let graph = if matrix::has_instructions(caps, MatrixOperand::F16) {
+        matrix::round_operands(&graph, caps).unwrap()
+    } else {
+        graph
+    };
     let fused = passes::run(&graph, caps, &mut |_, _| {}).unwrap();
     let fusion = |op: &Op| if let Op::Fusion(f) = op { Some((**f).clone()) } else { None };
     fused.graph().nodes().filter_map(|(_, node)| fusion(&node.op)).collect()
@@ -229,6 +234,48 @@ fn classes_tell_kernels_apart_but_not_near_extents() {
     newer.driver += ".1";
     let fusion = &fusions(&linear("1", 4096, &[("q4_0", 12288)], true), &caps)[0];
     assert_ne!(first, class_of(fusion, &schedules(fusion, &caps).unwrap()[0], &newer));
+}
+
+/// On devices that multiply matrices of both, bf16 products have the schedules of f16 products, except for the NVIDIA
+/// extension, which is for f16 only; and so has attention whose weights may be rounded.
+#[test]
+fn schedules_of_bf16_are_those_of_f16() {
+    let product = |ty: &str, [m, k, n]: [u32; 3], turned: bool| {
+        let (b, view) = match turned {
+            true => {
+                ("%2", format!("%1 = input \"b\" : {ty}[{n},{k}]\n%2 = permute %1 [1,0] : {ty}[{k},{n}]"))
+            }
+            false => ("%1", format!("%1 = input \"b\" : {ty}[{k},{n}]")),
+        };
+        let head = format!("graph \"product\" {{\n%0 = input \"a\" : {ty}[{m},{k}]\n{view}");
+        format!("{head}\n%3 = matmul %0 {b} : {ty}[{m},{n}]\nreturn %3 as \"y\"\n}}\n")
+    };
+    let of = |case: &str, caps: &DeviceCaps| -> Vec<String> {
+        let all = fusions(case, caps).iter().flat_map(|f| schedules(f, caps).unwrap()).collect::<Vec<_>>();
+        all.iter().map(|choice| choice.to_string()).filter(|choice| !choice.contains("coopmat2")).collect()
+    };
+    let many = |ty: &str| {
+        attention_of_many(32, 2048, "causal=true round_weights=true").replace("f16[", &format!("{ty}["))
+    };
+    // RDNA 4 is an RDNA 3 with bf16, for what matters here.
+    let mut rdna4 = tallow_ir::caps::rdna3();
+    rdna4.bf16 = true;
+    let (a, c) = (MatrixElement::Bf16, MatrixElement::F32);
+    rdna4.cooperative_matrix.push(MatrixShape { m: 16, n: 16, k: 16, a, b: a, c });
+    for caps in [tallow_ir::caps::h200(), rdna4] {
+        let mut found = String::new();
+        for (m, turned) in [1, 8, 9, 64, 128, 512, 2048].into_iter().flat_map(|m| [(m, false), (m, true)]) {
+            let [f16, bf16] = ["f16", "bf16"].map(|ty| of(&product(ty, [m, 4096, 4096], turned), &caps));
+            assert_eq!(f16, bf16, "{m} {turned}");
+            found += &bf16.join("\n");
+        }
+        assert!(found.contains("matmul coopmat 128x128x32") && found.contains("matmul coopmat 64x64x32"));
+        assert_eq!(of(&many("bf16"), &caps), of(&many("f16"), &caps));
+        assert!(of(&many("bf16"), &caps)[0].starts_with("flash_attention coopmat"));
+    }
+    let mut without = tallow_ir::caps::h200();
+    without.without(OptionalFeature::Bf16);
+    assert!(of(&product("bf16", [512, 4096, 4096], true), &without)[0].starts_with("matmul fma"));
 }
 
 /// Split-K of coopmat matmuls: workgroups per output tile, and the scratch memory for partials.

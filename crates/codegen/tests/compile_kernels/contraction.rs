@@ -536,50 +536,78 @@ fn no_rows_or_columns() {
     check(&extents.map(|(rows, k, n)| Case { expect: expect(), ..linear("f32", rows, k, n) }));
 }
 
-/// `x` and the transpose of a weight, both rounded to f16: with cooperative matrices where a device has them.
-fn f16_operands(w: &str, rows: &str, k: u32, n: u32) -> Case {
+/// `x` and the transpose of a weight, both rounded to a type: with cooperative matrices where a device has them.
+fn rounded_operands(narrow: &str, w: &str, rows: &str, k: u32, n: u32) -> Case {
     let Case { name, text, expect } = linear(w, rows, k, n);
     let text = text
         .replace("matmul %0 %3", "matmul %6 %8")
-        .replace("%4 =", "%5 = cast %0 : f16[ROWS,K]\n%6 = cast %5 : f32[ROWS,K]\n%7 = cast %3 : f16[K,N]\n%8 = cast %7 : f32[K,N]\n%4 =")
+        .replace("%4 =", "%5 = cast %0 : NARROW[ROWS,K]\n%6 = cast %5 : f32[ROWS,K]\n%7 = cast %3 : NARROW[K,N]\n%8 = cast %7 : f32[K,N]\n%4 =")
         .replace("ROWS", rows)
+        .replace("NARROW", narrow)
         .replace("[K,N]", &format!("[{k},{n}]"))
         .replace(",K]", &format!(",{k}]"));
-    Case { name: format!("rounded {name}"), text, expect }
+    Case { name: format!("{narrow} of {name}"), text, expect }
 }
 
 #[test]
-fn f16_operands_of_matmuls() {
+fn rounded_operands_of_matmuls() {
     let mut cases = vec![];
     for format in blocks() {
-        cases.push(f16_operands(format.spec().name, "seq", 512, 100));
+        cases.push(rounded_operands("f16", format.spec().name, "seq", 512, 100));
     }
+    cases.push(rounded_operands("bf16", "q4_k", "seq", 512, 100));
     for (rows, k, n) in [("9", 40, 1), ("64", 36, 130), ("33", 7, 512), ("seq", 4096, 4096)] {
-        cases.extend([f16_operands("f16", rows, k, n), f16_operands("f32", rows, k, n)]);
+        for narrow in ["f16", "bf16"] {
+            cases.extend([narrow, "f32"].map(|w| rounded_operands(narrow, w, rows, k, n)));
+        }
     }
     check(&cases);
 }
 
-/// Operands stored as f16, in rows of the inner extent or of columns, with several results in one kernel.
+/// Operands stored as f16 or bf16, in rows of the inner extent or of columns, with several results in one kernel.
 #[test]
-fn f16_operands_in_either_order() {
+fn operands_of_16_bits_in_either_order() {
     let mut cases = vec![];
-    for (m, k, n) in [(9, 24, 64), (512, 4096, 2048), (100, 33, 40), (65, 16, 7)] {
+    let extents = [(9, 24, 64), (512, 4096, 2048), (100, 33, 40), (65, 16, 7)];
+    for (ty, (m, k, n)) in ["f16", "bf16"].into_iter().flat_map(|ty| extents.map(|extents| (ty, extents))) {
         cases.push(case(
-            format!("{m} x {k} x {n}"),
+            format!("{ty} {m} x {k} x {n}"),
             MATMUL,
             format!(
                 r#"
-        %0 = input "a" : f16[3,{m},{k}]
-        %1 = input "b" : f16[3,{k},{n}]
-        %2 = matmul %0 %1 : f16[3,{m},{n}]
-        %3 = weight "c" : f16[1,{n},{k}]
-        %4 = permute %3 [0,2,1] : f16[1,{k},{n}]
-        %5 = matmul %0 %4 : f16[3,{m},{n}]
-        %6 = mul %2 %5 : f16[3,{m},{n}]
+        %0 = input "a" : {ty}[3,{m},{k}]
+        %1 = input "b" : {ty}[3,{k},{n}]
+        %2 = matmul %0 %1 : {ty}[3,{m},{n}]
+        %3 = weight "c" : {ty}[1,{n},{k}]
+        %4 = permute %3 [0,2,1] : {ty}[1,{k},{n}]
+        %5 = matmul %0 %4 : {ty}[3,{m},{n}]
+        %6 = mul %2 %5 : {ty}[3,{m},{n}]
         return %6 as "y""#
             ),
         ));
     }
     check(&cases);
+}
+
+/// Convolutions: the inner extent is read through a permute of several axes, one element at a time.
+#[test]
+fn operands_of_16_bits_through_index_maps() {
+    let mixed = |ty: &str| {
+        case(
+            format!("mixed {ty}"),
+            MATMUL,
+            format!(
+                r#"
+        %0 = input "x" : {ty}[16,40,3,3]
+        %1 = permute %0 [1,3,0,2] : {ty}[40,3,16,3]
+        %2 = reshape %1 : {ty}[40,144]
+        %3 = tanh %2 : {ty}[40,144]
+        %4 = weight "w" : {ty}[144,24]
+        %5 = matmul %3 %4 : {ty}[40,24]
+        %6 = tanh %5 : {ty}[40,24]
+        return %6 as "y""#
+            ),
+        )
+    };
+    check(&["f16", "bf16"].map(mixed));
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tallow_codegen::{Kernel, Source};
 use tallow_ir::DeviceCaps;
+use tallow_ir::caps::MatrixElement;
 
 const OP_EXECUTION_MODE: u32 = 16;
 const OP_CAPABILITY: u32 = 17;
@@ -47,6 +48,9 @@ fn allowed(capability: u32, caps: &DeviceCaps) -> Result<bool, String> {
         4433 => caps.storage_16bit,                  // StorageBuffer16BitAccess
         5345 => caps.memory_model,                   // VulkanMemoryModel
         6022 => !caps.cooperative_matrix.is_empty(), // CooperativeMatrixKHR
+        5116 => caps.bf16,                           // BFloat16TypeKHR
+        // BFloat16CooperativeMatrixKHR
+        5118 => caps.cooperative_matrix.iter().any(|shape| shape.a == MatrixElement::Bf16),
         // CooperativeMatrix: reductions, conversions, operations on elements, tensors, blocks; TensorAddressing (all NV)
         5430..=5434 | 5439 => caps.cooperative_matrix2,
         5347 => caps.buffer_device_address, // PhysicalStorageBufferAddresses

@@ -185,7 +185,7 @@ fn attend(
         return Err(fail(format!("scores cannot be capped at {cap}")));
     }
     let attrs = attrs.causal(options.causal).window(window).softcap(options.softcap);
-    let attrs = attrs.round_weights(q.dtype() == DType::F16);
+    let attrs = attrs.round_weights(matches!(q.dtype(), DType::F16 | DType::BF16));
     let operands: Vec<&Tensor> = operands.iter().collect();
     Tensor::of_op(Op::Attention(attrs), &operands, q.device())?.reshape(&out)
 }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use tallow_codegen::{COOPMAT_FRAGMENT_LAYOUT_KERNEL, compile_spirv};
+use tallow_codegen::{compile_spirv, coopmat_fragment_layout_kernel};
 use tallow_ir::caps::DeviceCaps;
-use tallow_ir::matrix;
+use tallow_ir::matrix::{self, MatrixOperand};
 
 use super::buffer::MemoryUse;
 use super::device::Device;
@@ -23,27 +23,31 @@ const NAME: &str = "coopmat_fragment_layout";
 /// Lanes of the subgroup that checks.
 const LANES: usize = 32;
 
-/// Whether the device has 16x16 matrices and 32-wide subgroups, for which kernels assume a layout.
-fn wanted(caps: &DeviceCaps) -> bool {
-    matrix::coopmat_size(caps) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
+/// The element types of the device's 16x16 matrices, if it has 32-wide subgroups: kernels assume a layout for them.
+fn wanted(caps: &DeviceCaps) -> Vec<MatrixOperand> {
+    let has = |operand: &MatrixOperand| {
+        matrix::coopmat_size(caps, *operand) == Some(16) && caps.scheduled_subgroup_size() == LANES as u32
+    };
+    MatrixOperand::ALL.into_iter().filter(has).collect()
 }
 
 /// The value of [`DeviceCaps::coopmat_fragment_layout`]; false if the check fails to run.
 pub(super) fn known(pool: &Pool, cache: &PipelineCache) -> bool {
     let caps = &pool.queue().device.caps;
-    if !wanted(caps) {
-        return false;
-    }
-    let answer = ask(pool, cache);
-    if let Err(error) = &answer {
-        tracing::warn!("{} does not tell how its matrices lie: {error}", caps.name);
-    }
-    answer.unwrap_or(false)
+    let operands = wanted(caps);
+    let holds = |operand: &MatrixOperand| {
+        let answer = ask(pool, cache, *operand);
+        if let Err(error) = &answer {
+            tracing::warn!("{} does not tell how its matrices lie: {error}", caps.name);
+        }
+        answer.unwrap_or(false)
+    };
+    !operands.is_empty() && operands.iter().all(holds)
 }
 
 /// Runs the check: each lane loads matrices whose elements are their positions, and compares them with the expected
 /// layout.
-fn ask(pool: &Pool, cache: &PipelineCache) -> Result<bool> {
+fn ask(pool: &Pool, cache: &PipelineCache, operand: MatrixOperand) -> Result<bool> {
     let bytes = 4 * LANES as u64;
     let buffer = pool.buffer(NAME, bytes, MemoryUse::Readback)?;
     let dispatch = RecordCommand::Dispatch {
@@ -55,7 +59,7 @@ fn ask(pool: &Pool, cache: &PipelineCache) -> Result<bool> {
     };
     let barrier = RecordCommand::Barrier;
     let commands = vec![barrier(BarrierKind::Head), dispatch, barrier(BarrierKind::Tail)];
-    let (pipelines, buffers) = ([pipeline(&pool.queue().device, cache)?], [buffer.clone()]);
+    let (pipelines, buffers) = ([pipeline(&pool.queue().device, cache, operand)?], [buffer.clone()]);
     let spec = RecordSpec { commands };
     let recording =
         Recording::of_transfer(pool.queue(), &spec, &pipelines, &buffers, RecordOptions::default())?;
@@ -65,11 +69,12 @@ fn ask(pool: &Pool, cache: &PipelineCache) -> Result<bool> {
     Ok(found.as_chunks::<4>().0.iter().all(|word| *word == 1u32.to_ne_bytes()))
 }
 
-fn pipeline(device: &Arc<Device>, cache: &PipelineCache) -> Result<Arc<Pipeline>> {
+fn pipeline(device: &Arc<Device>, cache: &PipelineCache, operand: MatrixOperand) -> Result<Arc<Pipeline>> {
     let fail = |reason: String| Error::BadPipeline { name: NAME.to_string(), reason };
+    let glsl = coopmat_fragment_layout_kernel(operand).map_err(|e| fail(e.to_string()))?;
     let dir = crate::cache_dir::cache_dir();
-    let (modules, _) = compile_spirv(&[(NAME, COOPMAT_FRAGMENT_LAYOUT_KERNEL)], dir.as_deref())
-        .map_err(|e| fail(e.to_string()))?;
+    let (modules, _) =
+        compile_spirv(&[(NAME, glsl.as_str())], dir.as_deref()).map_err(|e| fail(e.to_string()))?;
     let spirv = modules.first().ok_or_else(|| fail("it was not compiled".to_string()))?;
     let required_subgroup_size = device.caps.subgroup_size_control.then_some(LANES as u32);
     let desc = PipelineDesc { name: NAME, spirv, bindings: 1, push_bytes: 0, required_subgroup_size };

@@ -10,11 +10,12 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::access::neighbours;
 use tallow_ir::form::AttentionForm;
 use tallow_ir::index::{AtomDef, Atoms};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, Op, Value, cost, matrix};
+use tallow_ir::matrix::{self, MatrixOperand};
+use tallow_ir::{DType, DeviceCaps, Dim, Graph, Op, Value, cost};
 
 use super::operands::{Attention, number, row};
 use crate::assemble::finish;
-use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::coopmat::{element_type, matrix_extensions};
 use crate::blocks::{operand, vector_group};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -45,17 +46,28 @@ const WIDEST: i64 = 128;
 /// bank conflicts.
 const STRIDE: u32 = KEYS / 4 + 1;
 
-/// Whether `value [heads, rows, width]` is an f16 buffer whose rows are contiguous.
-fn rows_of_f16(body: &Graph, value: Value) -> bool {
+/// The element type of the buffer whose contiguous rows `value [heads, rows, width]` is, if it is one of these.
+fn rows(body: &Graph, value: Value) -> Option<MatrixOperand> {
     let dims = body.ty(value).shape.dims();
     let mut atoms = Atoms::default();
     let (head, row) = (atoms.free(&dims[0]), atoms.free(&dims[1]));
     let probe = atoms.fresh(&dims[2], AtomDef::Free);
     let at = [head, row, atoms.index(probe)];
-    let leaf = neighbours(body, value, &at, probe, operand::WIDE, &mut atoms);
-    leaf.is_some_and(|(leaf, _)| {
-        body.ty(leaf).dtype == DType::F16 && matches!(body.op(leaf), Op::Param { .. })
-    })
+    let (leaf, _) = neighbours(body, value, &at, probe, operand::WIDE, &mut atoms)?;
+    let is_of = |operand: &MatrixOperand| body.ty(leaf).dtype == operand.dtype();
+    matches!(body.op(leaf), Op::Param { .. }).then(|| MatrixOperand::ALL.into_iter().find(is_of))?
+}
+
+/// The element type of queries, keys and values, and of softmax weights when they meet the values. Weights that must
+/// not be rounded are two f16, which hold 22 bits. Two bf16 hold 16, so weights of bf16 must be allowed to be rounded.
+fn operand_type(e: &Emitter<'_>, a: &Attention<'_>) -> Option<MatrixOperand> {
+    let [q, k, v] = [a.q, a.k, a.v].map(|value| rows(e.body, value));
+    let operand = q.filter(|_| q == k && k == v)?;
+    let holds_weights = match operand {
+        MatrixOperand::F16 => true,
+        MatrixOperand::Bf16 => a.attrs.round_weights && e.body.ty(a.v).dtype == DType::BF16,
+    };
+    (holds_weights && matrix::coopmat_size(e.caps, operand) == Some(SIDE)).then_some(operand)
 }
 
 /// The tile of a workgroup.
@@ -93,7 +105,7 @@ impl FlashTile {
         (self.keys * width / 8).is_multiple_of(self.subgroups * LANES)
     }
 
-    /// The holes of the loads of a tile with rows of `width` f16 elements. Counts of 16-byte words: `all` of the tile,
+    /// The holes of the loads of a tile with rows of `width` elements. Counts of 16-byte words: `all` of the tile,
     /// `each` of an invocation, `across` of a row. For load `i` of an invocation: `row`, and the word `part` of that row.
     fn loads(self, width: u32) -> Hole {
         let (lanes, across, all) = (self.subgroups * LANES, width / 8, self.keys * width / 8);
@@ -110,7 +122,7 @@ impl FlashTile {
     }
 
     /// Shared memory in 16-byte words: a tile of keys, and tiles of keys and values together. Rows have `d` and `width`
-    /// f16 elements and one word of padding.
+    /// elements and one word of padding.
     fn tiles(self, d: u32, width: u32) -> [u32; 2] {
         [self.keys * (d / 8 + 1), self.keys * (d / 8 + 1) + self.keys * (width / 8 + 1)]
     }
@@ -163,16 +175,16 @@ pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let (Some(d), Some(width)) = (width(a.d), width(a.width)) else { return false };
     let caps = e.caps;
     let [_, words] = FlashTile::SMALL.words(Epilogue::Shared, d as u32, width as u32);
-    matrix::coopmat_size(caps) == Some(SIDE)
-        && caps.subgroup_shuffle
+    let Some(operand) = operand_type(e, &a) else { return false };
+    let result = e.body.node(form.node).types[0].dtype;
+    caps.subgroup_shuffle
         && caps.scheduled_subgroup_size() == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
         && 16 * words <= caps.shared_memory_bytes
         && a.s.max_value() >= side
         && a.s.as_const().is_none_or(|s| s >= side)
-        && matches!(e.body.node(form.node).types[0].dtype, DType::F32 | DType::F16)
+        && (result == DType::F32 || result == operand.dtype())
         && a.bias.is_none_or(|b| Glsl::of(e.body.ty(b).dtype, caps) == Some(Glsl::Float))
-        && [a.q, a.k, a.v].iter().all(|v| rows_of_f16(e.body, *v))
 }
 
 /// The tuning candidates, the cost model's default first. If the fragment layout is known, the default keeps scores in
@@ -204,6 +216,8 @@ pub(crate) fn kernel(
     let mut a = Attention::of(&e, form)?;
     // A wider window masks nothing, and could overflow 32 bits.
     a.attrs.window = a.attrs.window.map(|w| w.min(1 << 30));
+    let refused = || CodegenError::NoSuchSchedule { kind: "attention", schedule: schedule.to_string() };
+    let operand = operand_type(&e, &a).ok_or_else(refused)?;
     let registers = schedule.epilogue == Epilogue::Registers;
     let (tile, score) = match registers {
         true => (FlashTile::of(e.caps, &a), "value"),
@@ -215,14 +229,18 @@ pub(crate) fn kernel(
     let size = results.size(e.body);
     let statements = loads_and_stores(&mut e, &a, tile, registers.then_some(&results))?;
     if !registers {
-        // The template itself calls it.
+        // The template itself calls them.
         e.uses().add(lib::MAX_OF);
+        if operand == MatrixOperand::Bf16 {
+            e.uses().add(lib::BITS_BF16);
+        }
     }
     let grid = a.grid(&e, QUERIES)?;
-    e.extensions.extend(matrix_extensions());
+    e.extensions.extend(matrix_extensions(operand));
     e.extensions.extend(["GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]);
     let template = if registers { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" };
-    let holes = context! { size, ..context! { ..tile.holes(&a, schedule.epilogue), ..statements, ..common } };
+    let element = context! { name => operand.dtype().name(), ty => element_type(operand) };
+    let holes = context! { size, element, ..context! { ..tile.holes(&a, schedule.epilogue), ..statements, ..common } };
     finish(e, schedule, template, grid, String::new(), holes)
 }
 

@@ -1,22 +1,23 @@
-//! Matmul with subgroup-scope cooperative matrices of f16 operands: each subgroup accumulates a grid of fragments.
+//! Matmul with subgroup-scope cooperative matrices of f16 or bf16 operands: each subgroup accumulates a grid of fragments.
 
 use minijinja::{Value as Hole, context};
-use tallow_ir::caps::{MatrixElement, MatrixShape};
-use tallow_ir::form::{ContractionForm, Segment, output_root};
-use tallow_ir::index::Index;
-use tallow_ir::{DType, DeviceCaps, Dim, NodeId, Shape, cost, matrix};
+use tallow_ir::form::{ContractionForm, Segment};
+use tallow_ir::matrix::{self, MatrixOperand};
+use tallow_ir::{DeviceCaps, Dim, NodeId, Shape, cost};
 
 use super::grid::columns_grid;
 use super::k_tile::{HALVES, Layout, halves_stride};
+use super::narrow;
 use super::prefetch;
 use super::split_k::SplitK;
 use super::staging_tile::{self, StagingTile};
 use super::tile_code::{Accumulators, Epilogue, Matmul, TileCode, columns};
-use crate::blocks::coopmat::matrix_extensions;
+use crate::blocks::coopmat::{element_type, matrix_extensions};
 use crate::blocks::vector_group::Results;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
+use crate::library as lib;
 use crate::lines::{block, unrolled};
 use crate::schedule::{Algorithm, Schedule, Split, Tile};
 use crate::template::render;
@@ -43,19 +44,12 @@ pub(crate) struct Fragments {
     grid: [u32; 2],
     /// Rows and columns of a fragment (one cooperative matrix).
     matrix: u32,
+    /// The element type of A and B.
+    operand: MatrixOperand,
     workgroup: u32,
 }
 
 impl Fragments {
-    /// The tile of these extents on this device. Subgroups of a flat tile are side by side: the left operand is small, and
-    /// each element of the right one is loaded from shared memory once.
-    fn new(rows: u32, columns: u32, caps: &DeviceCaps) -> Fragments {
-        let grid = if rows == columns { [GRID, GRID] } else { [1, FLAT_GRID] };
-        // The default is never used: without cooperative matrices, this kind is not selected.
-        let matrix = matrix::coopmat_size(caps).unwrap_or(16);
-        Fragments { rows, columns, grid, matrix, workgroup: GRID * GRID * caps.scheduled_subgroup_size() }
-    }
-
     /// Rows of fragments of a subgroup.
     fn matrices(self) -> u32 {
         self.rows / self.grid[0] / self.matrix
@@ -66,21 +60,41 @@ impl Fragments {
     }
 }
 
+/// The fragments that the device multiplies: their element type, and their sides.
+#[derive(Clone, Copy)]
+struct Matrices {
+    operand: MatrixOperand,
+    side: u32,
+}
+
+impl Matrices {
+    /// For this contraction; `None` if the device has none for it.
+    fn of(e: &Emitter<'_>, form: &ContractionForm) -> Option<Matrices> {
+        let operand = matrix::supported(e.body, form, e.caps)?;
+        Some(Matrices { operand, side: matrix::coopmat_size(e.caps, operand)? })
+    }
+
+    /// The tile of these extents. Subgroups of a flat tile are side by side: the left operand is small, and each element
+    /// of the right one is loaded from shared memory once.
+    fn tile(self, rows: u32, columns: u32, caps: &DeviceCaps) -> Fragments {
+        let grid = if rows == columns { [GRID, GRID] } else { [1, FLAT_GRID] };
+        let workgroup = GRID * GRID * caps.scheduled_subgroup_size();
+        Fragments { rows, columns, grid, matrix: self.side, operand: self.operand, workgroup }
+    }
+}
+
 /// The tiles that fit, the cost model's choice first.
-fn tiles(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
-    let caps = e.caps;
-    let square = square_tiles(e, form);
-    let all = flat_tile(e, form).into_iter().chain(square);
-    all.filter(|tile| has_room(*tile, form, caps)).collect()
+fn tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
+    let all = flat_tile(matrices, e, form).into_iter().chain(square_tiles(matrices, e, form));
+    all.filter(|tile| has_room(*tile, form, e.caps)).collect()
 }
 
 /// Square tiles, the cost model's choice first: subgroups of 4 x 4 or 2 x 2 fragments.
-fn square_tiles(e: &Emitter<'_>, form: &ContractionForm) -> [Fragments; 2] {
+fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> [Fragments; 2] {
     let caps = e.caps;
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
-    let matrix = Fragments::new(1, 1, caps).matrix;
     let [large, small] =
-        [4, 2].map(|matrices| GRID * matrices * matrix).map(|side| Fragments::new(side, side, caps));
+        [4, 2].map(|count| GRID * count * matrices.side).map(|side| matrices.tile(side, side, caps));
     let tiles = |tile: Fragments| {
         let [rows, columns] = [form.m.max_value() as u64, columns].map(|n| n.div_ceil(tile.rows.into()));
         rows * columns * form.batch.max_numel()
@@ -97,13 +111,13 @@ fn square_tiles(e: &Emitter<'_>, form: &ContractionForm) -> [Fragments; 2] {
 
 /// The tile for few rows, which wait for the right operand: no more rows than needed, so that partials of split-K are
 /// small, and many workgroups have loads in flight. `None` if there are more rows.
-fn flat_tile(e: &Emitter<'_>, form: &ContractionForm) -> Option<Fragments> {
+fn flat_tile(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Option<Fragments> {
     let (rows, caps) = (u32::try_from(form.m.max_value()).ok()?, e.caps);
-    let matrix = Fragments::new(1, 1, caps).matrix;
-    let matrices = rows.div_ceil(matrix).max(1).next_power_of_two();
-    let least = FLAT_GRID * matrix;
+    let side = matrices.side;
+    let count = rows.div_ceil(side).max(1).next_power_of_two();
+    let least = FLAT_GRID * side;
     let fills = |columns: &u32| {
-        let tile = Fragments::new(matrices * matrix, *columns, caps);
+        let tile = matrices.tile(count * side, *columns, caps);
         let schedule = schedule(e, form, tile);
         let widths: Vec<u32> = form.segments.iter().map(|s| columns_of(tile, s)).collect();
         let across = columns_grid(form, &widths, caps.max_workgroup_count[1]).most();
@@ -112,8 +126,8 @@ fn flat_tile(e: &Emitter<'_>, form: &ContractionForm) -> Option<Fragments> {
     };
     let wide = form.segments.iter().any(|s| s.anchors.len() as i64 * s.n.max_value() > i64::from(least));
     let columns = Some(2 * least).filter(|columns| wide && fills(columns)).unwrap_or(least);
-    let tile = Fragments::new(matrices * matrix, columns, caps);
-    (matrices <= FLAT_MATRICES && tile.rows < tile.columns).then_some(tile)
+    let tile = matrices.tile(count * side, columns, caps);
+    (count <= FLAT_MATRICES && tile.rows < tile.columns).then_some(tile)
 }
 
 /// Columns of each anchor of a segment.
@@ -123,14 +137,15 @@ fn columns_of(tile: Fragments, segment: &Segment) -> u32 {
 
 /// Whether this kind supports the contraction.
 pub(crate) fn supports(e: &Emitter<'_>, form: &ContractionForm) -> bool {
-    let has_room = |tile| has_room(tile, form, e.caps);
-    let default = [flat_tile(e, form), square_tiles(e, form).first().copied()];
-    matrix::supported(e.body, form, e.caps) && default.into_iter().flatten().any(has_room)
+    let Some(matrices) = Matrices::of(e, form) else { return false };
+    let default = [flat_tile(matrices, e, form), square_tiles(matrices, e, form).first().copied()];
+    default.into_iter().flatten().any(|tile| has_room(tile, form, e.caps))
 }
 
 /// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
-    tiles(e, form).into_iter().map(|tile| schedule(e, form, tile)).collect()
+    let Some(matrices) = Matrices::of(e, form) else { return vec![] };
+    tiles(matrices, e, form).into_iter().map(|tile| schedule(e, form, tile)).collect()
 }
 
 /// The default schedule with a longer prefetch, if K is long enough to gain from it.
@@ -230,9 +245,19 @@ fn tiles_per_workgroup(caps: &DeviceCaps, form: &ContractionForm, tile: Fragment
 
 impl Fragments {
     /// The code for one of [`schedules`].
-    pub fn of(e: &mut Emitter<'_>, schedule: Schedule) -> Fragments {
-        e.extensions.extend(matrix_extensions());
-        Fragments::new(schedule.tile.m, schedule.tile.n, e.caps)
+    pub fn of(
+        e: &mut Emitter<'_>,
+        form: &ContractionForm,
+        schedule: Schedule,
+    ) -> Result<Fragments, CodegenError> {
+        let refused = || CodegenError::NoSuchSchedule { kind: "matmul", schedule: schedule.to_string() };
+        let matrices = Matrices::of(e, form).ok_or_else(refused)?;
+        e.extensions.extend(matrix_extensions(matrices.operand));
+        if matrices.operand == MatrixOperand::Bf16 {
+            // The template itself calls it.
+            e.uses().add(lib::BITS_BF16);
+        }
+        Ok(matrices.tile(schedule.tile.m, schedule.tile.n, e.caps))
     }
 
     /// The GLSL type of a fragment.
@@ -310,11 +335,11 @@ impl Fragments {
         let (across, wide) = (bn / self.grid[1], self.across(mm, number));
         let (group, lanes) = (rows.size(e.body), e.caps.scheduled_subgroup_size());
         let whole = (side * across / HALVES).is_multiple_of(lanes);
-        let narrow = group == HALVES && whole && narrow(e, *self, segment);
+        let narrow = group == HALVES && whole && narrow::converts(e, self.matrix, segment);
         let store = e.scoped_lines(|e| {
             let at = [mm.batch.clone(), e.atom(&mm.form.m, "m")];
             if narrow {
-                return store_halves(e, rows, at, &mm.buffers);
+                return narrow::store(e, rows, at, &mm.buffers);
             }
             let name = |(i, id): (usize, &NodeId)| (*id, format!("found{i}"));
             let found: Vec<_> = segment.anchors.iter().enumerate().map(name).collect();
@@ -342,7 +367,7 @@ fn access(call: &str, fragment: &str, array: &str, at: &str, stride: u32) -> Str
 
 impl TileCode for Fragments {
     fn layout(&self) -> Layout {
-        Layout::Halves
+        Layout::Halves(self.operand)
     }
 
     fn right_at(&self) -> u32 {
@@ -377,7 +402,7 @@ impl TileCode for Fragments {
         let holes = context! {
             anchors => by_columns.iter().enumerate().map(anchor).collect::<Vec<_>>(),
             bn, wide, bk => BK, side => self.matrix, matrices => self.matrices(), stride => halves_stride(BK),
-            grid => self.grid[1], a => self.ty("float16_t", "A"), b => self.ty("float16_t", "B"),
+            grid => self.grid[1], a => self.ty(element_type(self.operand), "A"), b => self.ty(element_type(self.operand), "B"),
         };
         render("matmul_coopmat.glsl", holes)
     }
@@ -407,40 +432,4 @@ impl TileCode for Fragments {
         let lines = self.by_subgroups(e, mm, number, &results)?;
         Ok(Epilogue { lines, staged: !results.size(e.body).is_multiple_of(4) })
     }
-}
-
-/// Whether the segment stores exactly one product, in f16, and the device has f16 accumulators. Then the accumulators
-/// are converted to f16 as cooperative matrices.
-fn narrow(e: &Emitter<'_>, tile: Fragments, segment: &Segment) -> bool {
-    let of_f16 = |s: &MatrixShape| {
-        s.c == MatrixElement::F16 && [s.m, s.n, s.k].into_iter().all(|side| side == tile.matrix)
-    };
-    if !e.caps.cooperative_matrix.iter().any(of_f16) {
-        return false;
-    }
-    let ([anchor], [output]) = (segment.anchors.as_slice(), segment.outputs.as_slice()) else { return false };
-    let stored = e.body.ty(e.body.outputs()[*output].value).dtype;
-    output_root(e.body, *output).node == *anchor
-        && e.body.node(*anchor).types[0].dtype == DType::F16
-        && stored == DType::F16
-        && e.caps.storage_16bit
-}
-
-/// Emits the stores of the 16 bytes in `found0`, the results of column group `g` at this batch and row.
-fn store_halves(
-    e: &mut Emitter<'_>,
-    rows: &Results<'_>,
-    [batch, row]: [Index; 2],
-    buffers: &[usize],
-) -> Result<(), CodegenError> {
-    let column = e.atom(&rows.groups(HALVES), "g").scale(&Dim::constant(HALVES.into()));
-    let linear = e.atoms.flatten(&[batch, row, column], rows.shape);
-    for output in rows.outputs {
-        let at = e.atoms.unflatten(&linear, &e.body.ty(output_root(e.body, *output)).shape.clone());
-        let written = e.written(*output as u32, &at)?;
-        let to = e.index(&written.to)?.text;
-        let line = e.buffers[buffers[*output]].store_words(&to, "found0");
-        e.line(written.guarded(&line));
-    }
-    Ok(())
 }

@@ -2,7 +2,8 @@
 
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
-use tallow_ir::{DType, Dim, Value, matrix};
+use tallow_ir::matrix::{self, MatrixOperand};
+use tallow_ir::{Dim, Graph, Value};
 
 use super::operands::is_multiple;
 use crate::blocks::operand;
@@ -16,9 +17,18 @@ use crate::lines::{block, unrolled};
 pub(crate) enum Layout {
     /// Vectors of four rows (or columns) of one K position: `[k][row / 4]`.
     Vectors(Glsl),
-    /// Words of eight f16 elements: `[row][k / 8]`, or `[k][column / 8]` if the operand is contiguous along its columns.
-    /// Rows are padded by one word, so that eight adjacent rows are in different banks.
-    Halves,
+    /// Words of eight f16 or bf16 elements: `[row][k / 8]`, or `[k][column / 8]` if the operand is contiguous along its
+    /// columns. Rows are padded by one word, so that eight adjacent rows are in different banks.
+    Halves(MatrixOperand),
+}
+
+impl Layout {
+    fn is_halves(self) -> bool {
+        match self {
+            Layout::Vectors(_) => false,
+            Layout::Halves(_) => true,
+        }
+    }
 }
 
 /// Elements of a word of [`Layout::Halves`].
@@ -105,17 +115,17 @@ impl KTile<'_> {
         let u = if passes == 1 { "lane" } else { "u" };
         let per_row = self.bk / length;
         let per_column = self.size / length;
-        // The chunk's row, column or K position, and its number along the other axis. Words of f16 are spelled without `u`:
+        // The chunk's row, column or K position, and its number along the other axis. Words of eight are spelled without `u`:
         // compilers do not see that a multiple of the workgroup drops out of its remainder.
         let per_pass = |chunks: u32| self.workgroup / chunks;
         let (line, number) = match (along_k, self.layout) {
-            (false, Layout::Halves) => (
+            (false, Layout::Halves(_)) => (
                 format!("t * {}u + lane / {per_column}u", per_pass(per_column)),
                 remainder("lane", per_column),
             ),
             (false, Layout::Vectors(_)) => (format!("{u} / {per_column}u"), remainder(u, per_column)),
             // The invocations of `quad` load one row. Rows that are stored at a time are four apart, in different banks.
-            (true, Layout::Halves) => (format!("t * {}u + quad", per_pass(per_row)), "part".into()),
+            (true, Layout::Halves(_)) => (format!("t * {}u + quad", per_pass(per_row)), "part".into()),
             (true, Layout::Vectors(_)) if adjacent => (format!("{u} / {per_row}u"), remainder(u, per_row)),
             (true, Layout::Vectors(_)) => (format!("{u} % {}u", self.size), format!("{u} / {}u", self.size)),
         };
@@ -133,12 +143,12 @@ impl KTile<'_> {
             let (axis, k) = (e.atoms.index(axis), e.atoms.index(k));
             at(e, axis, k)
         };
-        // The left operand of f16 is read by rows.
-        let by_columns = self.layout != Layout::Halves || self.axis.0 == "n";
+        // The left operand of a matrix instruction is read by rows.
+        let by_columns = !self.layout.is_halves() || self.axis.0 == "n";
         for (id, along_k, extent) in [(k, true, self.k), (axis, false, self.axis.1)] {
             let length = match self.layout {
                 Layout::Vectors(_) => operand::vector(e, value, &coordinates, id),
-                Layout::Halves => operand::wide(e, value, &coordinates, id).map(|_| HALVES),
+                Layout::Halves(_) => operand::wide(e, value, &coordinates, id).map(|_| HALVES),
             };
             let found =
                 length.filter(|n| is_multiple(extent, *n) && (along_k || (by_columns && *n <= self.size)));
@@ -148,18 +158,18 @@ impl KTile<'_> {
         }
         let run = match self.layout {
             Layout::Vectors(_) => (self.bk * self.size / self.workgroup).clamp(1, self.bk),
-            Layout::Halves => HALVES,
+            Layout::Halves(_) => HALVES,
         };
-        let adjacent = self.layout == Layout::Halves
-            || neighbours(e.body, value, &coordinates, k, 1, &mut e.atoms).is_some();
+        let adjacent =
+            self.layout.is_halves() || neighbours(e.body, value, &coordinates, k, 1, &mut e.atoms).is_some();
         let along_k = Chunk { length: run, along_k: true, vector: false, adjacent };
-        let length = if self.layout == Layout::Halves { HALVES } else { RUN };
+        let length = if self.layout.is_halves() { HALVES } else { RUN };
         let across = Chunk { length, along_k: false, vector: false, adjacent };
         let able = by_columns
             && is_multiple(self.axis.1, length)
             && !self.axis.1.is(0)
             && self.size >= length
-            && (self.layout == Layout::Halves || !adjacent);
+            && (self.layout.is_halves() || !adjacent);
         if able { vec![along_k, across] } else { vec![along_k] }
     }
 }
@@ -171,9 +181,9 @@ pub(crate) fn text(
     tile: &KTile<'_>,
     at: At<'_>,
 ) -> Result<Text, CodegenError> {
-    // The conversion to f16 already does this rounding.
+    // The conversion to the type of the operands already does this rounding.
     let value = match tile.layout {
-        Layout::Halves => matrix::rounded_to_f16(e.body, value).unwrap_or(value),
+        Layout::Halves(operand) => matrix::rounded(e.body, value, operand).unwrap_or(value),
         Layout::Vectors(_) => value,
     };
     let chunks = tile.chunks(e, value, at);
@@ -193,7 +203,7 @@ fn text_of(
     let KTile { name, axis: (axis, extent, base), .. } = tile;
     let place = tile.place(chunk);
     let Place { row, k, passes, guard, .. } = &place;
-    let indexed = *passes > 1 || tile.layout == Layout::Halves;
+    let indexed = *passes > 1 || tile.layout.is_halves();
     let (slot, slots) =
         if tile.depth > 1 { ("[s]", format!("[{}]", tile.depth)) } else { ("", String::new()) };
     let item = format!("{name}{slot}{}", if indexed { "[t]" } else { "" });
@@ -219,7 +229,7 @@ fn text_of(
             Some(guard) => block(guard, lines),
             None => lines,
         };
-        if *passes > 1 && tile.layout != Layout::Halves {
+        if *passes > 1 && !tile.layout.is_halves() {
             lines.insert(0, format!("const uint u = t * {}u + lane;", tile.workgroup));
         }
         match indexed {
@@ -230,8 +240,8 @@ fn text_of(
     };
     let (ty, length) = match (tile.layout, &raw) {
         (Layout::Vectors(ty), _) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
-        (Layout::Halves, Some(raw)) => (format!("Raw{}", raw.binding), String::new()),
-        (Layout::Halves, None) => ("uvec4".into(), String::new()),
+        (Layout::Halves(_), Some(raw)) => (format!("Raw{}", raw.binding), String::new()),
+        (Layout::Halves(_), None) => ("uvec4".into(), String::new()),
     };
     let count = if indexed { format!("[{passes}]") } else { String::new() };
     let start = if *axis == "n" { "column0" } else { "row0" };
@@ -291,18 +301,20 @@ impl Site<'_> {
         let x = e.value(self.value, &coordinates)?.text;
         e.line(match self.tile.layout {
             Layout::Vectors(_) => format!("{}[j] = {x};", self.item),
-            Layout::Halves => format!("w[j] = float({x});"),
+            Layout::Halves(_) => format!("w[j] = float({x});"),
         });
         Ok(())
     }
 
-    /// Lines that load the elements of `item`: for f16, through an array of floats that is packed after them.
-    fn packed(&self, lines: Vec<String>) -> Vec<String> {
+    /// Lines that load the elements of `item`: for words of eight, through an array of floats that is packed after them.
+    fn packed(&self, body: &Graph, lines: Vec<String>) -> Vec<String> {
         match self.tile.layout {
             Layout::Vectors(_) => lines,
-            Layout::Halves => {
+            Layout::Halves(operand) => {
                 let declaration = vec![format!("float w[{HALVES}];")];
-                [declaration, lines, vec![format!("{} = packed(w);", self.item)]].concat()
+                let exact = operand == MatrixOperand::Bf16 && matrix::is_read(body, self.value, operand);
+                let call = if exact { "joined" } else { "packed" };
+                [declaration, lines, vec![format!("{} = {call}(w);", self.item)]].concat()
             }
         }
     }
@@ -322,7 +334,7 @@ fn load(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, Code
     if !site.tile.is_multiple_of_k_tile() {
         let zeros = match site.tile.layout {
             Layout::Vectors(ty) => format!("{} {}[j] = {};", site.each(), site.item, ty.int_literal(0)),
-            Layout::Halves => format!("{} = uvec4(0u);", site.item),
+            Layout::Halves(_) => format!("{} = uvec4(0u);", site.item),
         };
         let guarded = block(&format!("if (k < {})", e.dim(site.tile.k)), loaded.lines);
         loaded.lines = [vec![zeros], guarded].concat();
@@ -345,12 +357,12 @@ fn load_along_k(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Load
             0,
             match tile.layout {
                 Layout::Vectors(ty) => format!("{}[j] = {};", site.item, ty.int_literal(0)),
-                Layout::Halves => "w[j] = 0.0;".into(),
+                Layout::Halves(_) => "w[j] = 0.0;".into(),
             },
         );
     }
     lines.insert(0, "const uint at = k + j;".into());
-    Ok(Loaded { each: lines.len(), lines: site.packed(block(&site.each(), lines)), raw: None })
+    Ok(Loaded { each: lines.len(), lines: site.packed(e.body, block(&site.each(), lines)), raw: None })
 }
 
 /// Loads elements along the M or N axis one at a time. They start at a multiple of the length.
@@ -369,10 +381,14 @@ fn load_across(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loade
         })
     })?;
     let each = elements.len();
-    Ok(Loaded { lines: site.packed([lines, block(&site.each(), elements)].concat()), each, raw: None })
+    Ok(Loaded {
+        lines: site.packed(e.body, [lines, block(&site.each(), elements)].concat()),
+        each,
+        raw: None,
+    })
 }
 
-/// Loads the chunk as a vector: as f16, as packed words that are unpacked before the store, or converted at once.
+/// Loads the chunk as a vector: as it is, as packed words that are unpacked before the store, or converted at once.
 fn load_vector(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
     let (tile, item, length) = (site.tile, site.item, site.chunk.length);
     let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
@@ -394,20 +410,22 @@ fn load_vector(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loade
             format!("{item} = float[4](p.x, p.y, p.z, p.w);"),
         ],
         Layout::Vectors(_) => vec![e.buffers[buffer].load_eight(&position, item)],
-        Layout::Halves if tile.is_multiple_of_k_tile() && operand::dequantizes_to_f16(e, buffer) => {
+        Layout::Halves(MatrixOperand::F16)
+            if tile.is_multiple_of_k_tile() && operand::dequantizes_to_f16(e, buffer) =>
+        {
             let load = format!("{item} = raw{b}({position});");
             raw = Some(Raw { binding: b, position, lines: lines.clone() });
             vec![load]
         }
-        Layout::Halves if e.buffers[buffer].dtype == DType::F16 => {
+        Layout::Halves(operand) if e.buffers[buffer].dtype == operand.dtype() => {
             vec![format!("{item} = wide{b}(({position}) >> 3);")]
         }
-        Layout::Halves => site.packed(vec![e.buffers[buffer].load_eight(&position, "w")]),
+        Layout::Halves(_) => site.packed(e.body, vec![e.buffers[buffer].load_eight(&position, "w")]),
     });
     Ok(Loaded { lines, each: 0, raw })
 }
 
-/// Lines that store a chunk to shared memory: the elements of `item` as vectors of four, or a `word` of eight f16.
+/// Lines that store a chunk to shared memory: the elements of `item` as vectors of four, or a `word` of eight.
 fn store(tile: &KTile<'_>, chunk: Chunk, place: &Place, item: &str, word: &str) -> Vec<String> {
     let (axis, stride, length) = (tile.axis.0, tile.stride, chunk.length);
     let Place { row, k, number, .. } = place;

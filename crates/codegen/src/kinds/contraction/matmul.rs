@@ -28,7 +28,7 @@ pub(crate) fn kernel(
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
     let code: Box<dyn TileCode> = match schedule.instruction {
-        Some(Instruction::Coopmat) => Box::new(Fragments::of(&mut e, schedule)),
+        Some(Instruction::Coopmat) => Box::new(Fragments::of(&mut e, form, schedule)?),
         _ => Box::new(Fma::of(&mut e, form, schedule)?),
     };
     let batch = e.atom(&form.batch.numel(), "batch");
@@ -61,12 +61,12 @@ pub(crate) fn kernel(
         segments.push(context! { test => &range.test, body });
         staged |= reads;
     }
-    let (word, ty) = match code.layout() {
-        Layout::Vectors(ty) => (ty.vector(), ty.name()),
-        Layout::Halves => ("uvec4", "float"),
+    let (word, ty, halves) = match code.layout() {
+        Layout::Vectors(ty) => (ty.vector(), ty.name(), None),
+        Layout::Halves(operand) => ("uvec4", "float", Some(operand.dtype().name())),
     };
     let holes = context! {
-        segments, staged, word, type => ty, halves => code.layout() == Layout::Halves, words => code.words(form), swapped,
+        segments, staged, word, type => ty, halves, words => code.words(form), swapped,
         bm => schedule.tile.m, start => code.start().join("\n"), k => mm.k,
         split => split.map(|split| split.holes(&mut e)),
     };
@@ -106,7 +106,7 @@ fn operands(
         let comment = format!("// %{} = {}", id.0, e.body.node_text(*id));
         let at = match layout {
             Layout::Vectors(_) => i as u32 * bn / 4,
-            Layout::Halves => i as u32 * bn * k_tile::halves_stride(tile.k),
+            Layout::Halves(_) => i as u32 * bn * k_tile::halves_stride(tile.k),
         };
         let place = (bn, code.right_at() + at, tile.n / 4);
         let right = k_tile(format!("right{i}"), Some(comment), ("n", &segment.n, base), place);

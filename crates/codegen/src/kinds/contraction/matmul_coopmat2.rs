@@ -9,7 +9,8 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::caps::{ApiVersion, COOPMAT2_GRANULARITY, COOPMAT2_MAX_EXTENT, COOPMAT2_WORKGROUP};
 use tallow_ir::form::{ContractionForm, Segment, quantized_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
-use tallow_ir::{DType, Dim, NodeId, Op, Value, matrix};
+use tallow_ir::matrix::{self, MatrixOperand};
+use tallow_ir::{DType, Dim, NodeId, Op, Value};
 
 use super::grid::{columns_grid, segment_groups};
 use super::operands::{is_multiple, left_at, right_at};
@@ -51,7 +52,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
         && caps.buffer_device_address
         && caps.api_version >= VULKAN_1_3
         && caps.max_workgroup_invocations >= WORKGROUP
-        && matrix::supported(e.body, form, caps)
+        && matrix::supported(e.body, form, caps) == Some(MatrixOperand::F16)
         && form.segments.iter().all(plain);
     let wide = |side: &u32| form.segments.iter().all(|s| columns(*side, s) >= COOPMAT2_GRANULARITY);
     let schedule = |side| Schedule {
@@ -92,7 +93,7 @@ pub(crate) fn kernel(
         segments.push(holes);
         computed |= calls;
     }
-    e.extensions.extend(matrix_extensions());
+    e.extensions.extend(matrix_extensions(MatrixOperand::F16));
     e.extensions.insert(TENSORS);
     e.extensions.extend(computed.then_some("GL_EXT_buffer_reference"));
     let holes = context! { segments, m => mm.m, k => mm.k, side, computed, bk => BK };
@@ -169,7 +170,7 @@ fn load(
 ) -> Result<Operand, CodegenError> {
     let Axis { name, extent, first, tile } = *axis;
     // The load converts to f16, which already does this rounding.
-    let value = matrix::rounded_to_f16(e.body, value).unwrap_or(value);
+    let value = matrix::rounded(e.body, value, MatrixOperand::F16).unwrap_or(value);
     let [own, k] = [extent, &form.k].map(|extent| e.atoms.fresh(extent, AtomDef::Free));
     let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
     let mut direct = None;

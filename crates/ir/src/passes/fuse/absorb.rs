@@ -8,7 +8,7 @@ use crate::dim::Dim;
 use crate::form::MATVEC_MAX_ROWS;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
-use crate::matrix::rounded_to_f16;
+use crate::matrix::{self, MatrixOperand};
 use crate::op::Op;
 
 /// The most points per element that a matmul prologue may recompute for each tile.
@@ -177,8 +177,11 @@ pub(super) fn too_expensive_for_matmuls(
             let k = c.graph.ty(matmul.operands[0]).shape.dims().last().map_or(1, Dim::max_value);
             let results = matmul.types[0].shape.max_numel();
             for (operand, across) in [(matmul.operands[0], columns), (matmul.operands[1], rows)] {
-                // A K tile of f16 reads what is only rounded to f16 as it is, in wide loads.
-                let rounded = map.nodes.len() == 1 && rounded_to_f16(c.graph, operand).is_some();
+                // A K tile of f16 or bf16 reads what is only rounded to its type as it is, in wide loads.
+                let is_rounded = |of: MatrixOperand| {
+                    matrix::has_instructions(c.caps, of) && matrix::rounded(c.graph, operand, of).is_some()
+                };
+                let rounded = map.nodes.len() == 1 && MatrixOperand::ALL.into_iter().any(is_rounded);
                 if !rounded && reads(c, map, &consumer.nodes, &[operand]) && !has_window(c, operand) {
                     let tiles = cost::matmul_tiles(across.max_value());
                     // Of all batches, also where the operand is repeated for them.
