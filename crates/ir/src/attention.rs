@@ -36,9 +36,10 @@ impl Attention {
     pub const LEAST_WEIGHT: f64 = 1.0 / (1u64 << 32) as f64;
 
     /// The largest relative error of a rounded weight that meets values of this type: half a unit in the last of 8
-    /// significant bits of bf16, or of 11 of f16.
+    /// significant bits of bf16, or of 11 of f16. A unit in the last of `p` bits is `2^(1-p)` of the lowest number with the
+    /// same exponent.
     pub fn weight_rounding(values: DType) -> f64 {
-        if values == DType::BF16 { 1.0 / 512.0 } else { 1.0 / 2048.0 }
+        if values == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 }
     }
 
     /// Plain attention: every query sees every key.

@@ -94,8 +94,8 @@ pub struct DeviceCaps {
     /// `buffer_device_address`.
     pub cooperative_matrix2: bool,
     /// 16x16 accumulator and A fragments, of each type that the device multiplies, have the lane layout that
-    /// `attention_flash_registers.comp` assumes (32-wide subgroups), and conversions to bf16 round to nearest even. No
-    /// extension reports it; the runtime runs a kernel that checks it.
+    /// `attention_flash_registers.comp` assumes (32-wide subgroups). No extension reports it; the runtime runs a kernel
+    /// that checks it.
     pub coopmat_fragment_layout: bool,
     /// The Vulkan memory model, with device scope.
     pub memory_model: bool,

@@ -7,8 +7,7 @@ use crate::error::CodegenError;
 use crate::template::render;
 
 /// A kernel of 32 invocations that writes 32 words to binding 0. A word is 1 if the device does what
-/// `attention_flash_registers.comp` assumes, else 0: fragments with operands of this type have the expected layout, and
-/// conversions to bf16 round to nearest even.
+/// `attention_flash_registers.comp` assumes, else 0: fragments with operands of this type have the expected layout.
 ///
 /// # Errors
 /// None but a bug in the template.

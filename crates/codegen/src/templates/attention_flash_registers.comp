@@ -157,8 +157,12 @@ void main() {
             [[unroll]] for (uint x = 0u; x < 8u; ++x) {
                 const float weight = exp2(fma(score[b][j][x], ${ to_exponent }, -base[2u * b + x / 4u]));
                 sum[2u * b + x / 4u] += weight;
-//% if rounds
+//% if rounds and element.name == "f16"
                 weights[b][j][x] = ${ element.ty }(weight);
+//% elif rounds
+                // Rounded in bits to the nearest: Vulkan leaves open how conversions to bf16 round.
+                const uint bits = floatBitsToUint(weight);
+                weights[b][j][x] = ${ element.ty }(uintBitsToFloat((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u));
 //% else
                 // Cut off in bits: drivers take a cast to f16 and back for nothing.
                 const float cut = uintBitsToFloat(floatBitsToUint(weight) & 0xffffe000u);
