@@ -157,7 +157,7 @@ impl Atoms {
     }
 
     /// Number of values that a digit takes (an upper bound).
-    fn digit_extent(&self, digit: &Digit) -> Dim {
+    pub fn digit_extent(&self, digit: &Digit) -> Dim {
         if let Some(m) = &digit.modulo {
             return m.clone();
         }
@@ -375,6 +375,23 @@ impl Atoms {
         found
     }
 
+    /// The digits of an atom on which an index depends, through definitions.
+    pub fn digits(&self, index: &Index, atom: AtomId) -> Vec<Digit> {
+        let (mut found, mut todo) = (vec![], vec![index]);
+        while let Some(index) = todo.pop() {
+            for (digit, _) in &index.terms {
+                match &self.get(digit.atom).def {
+                    AtomDef::Free | AtomDef::Data if digit.atom == atom => found.push(digit.clone()),
+                    AtomDef::Free | AtomDef::Data => {}
+                    AtomDef::Equal(index) | AtomDef::Window { index, .. } => todo.push(index),
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
     /// The value for given iteration variables; `None` if it depends on memory or an unbound symbol.
     pub fn eval(
         &self,
@@ -506,6 +523,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn digits_are_found_through_definitions() {
+        let mut a = Atoms::default();
+        let (row, k) = (a.fresh(&60.into(), AtomDef::Free), a.fresh(&3.into(), AtomDef::Free));
+        let linear = a.index(row);
+        let at = a.unflatten(&linear, &Shape::from([3, 4, 5]));
+        let moved = a.add(&at[2], &a.index(k));
+        let padded = a.window(&moved, &1.into(), &5.into());
+        let read = a.add(&padded, &at[0].scale(&5.into()));
+        let of = |atom| -> Vec<(i64, i64)> {
+            let value = |d: &Dim| d.as_const().unwrap();
+            let digits = a.digits(&read, atom);
+            digits.iter().map(|d| (value(&d.div), value(&a.digit_extent(d)))).collect()
+        };
+        assert_eq!((of(row), of(k)), (vec![(1, 5), (20, 3)], vec![(1, 3)]));
     }
 
     #[test]
