@@ -7,6 +7,7 @@ pub(crate) mod quantize_results;
 pub(crate) mod reduce_functions;
 pub(crate) mod reduction;
 pub(crate) mod register_cache;
+pub(crate) mod row_group;
 pub(crate) mod row_loop;
 pub(crate) mod split_rows;
 pub(crate) mod tiles;

@@ -42,8 +42,8 @@ pub(crate) enum Anchor {
     Rows { array: String },
     /// A shared-memory array with one element per row and column group of the tile.
     Run(Box<Place>),
-    /// An array with the results of adjacent columns, those of the group's loop.
-    Group { array: String },
+    /// An array with the results of several rows, and the variable of the loop over them.
+    Group { array: String, row: AtomId },
 }
 
 /// Location of the results of a reduction over column groups.

@@ -46,7 +46,7 @@ pub enum Algorithm {
     Map,
     /// One workgroup per row.
     Row,
-    /// One invocation per row.
+    /// One invocation per row, or per several rows.
     ShortRows,
     /// Several rows per workgroup, where memory is contiguous across rows instead of along them.
     Columns,
@@ -84,6 +84,7 @@ pub enum Algorithm {
 pub struct Tile {
     /// Rows. Matvecs: rows of activations. [`Algorithm::Columns`]: vectors of contiguous rows. Attention: queries.
     /// [`Algorithm::Sort`]: runs. Scatters: copies of a workgroup. Scans: rows of a workgroup if several.
+    /// [`Algorithm::ShortRows`]: rows of an invocation if several.
     pub m: u32,
     /// Columns, summed over all matrices if sibling matmuls share a tile. Attention: keys. Sorts: elements. Transposed
     /// maps: outputs. Scatters: elements of the target that a copy holds, 0 without copies. Scans: elements of an

@@ -24,17 +24,17 @@ use crate::layouts;
 use crate::scatters;
 
 /// A context of the test's own that tunes, or not; `None` after saying that the test skips.
-fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
+pub fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
     device()?;
     let options = RuntimeOptions::from_env().unwrap();
     let cache_dir = cache.map(Into::into);
     Some(Context::new(&RuntimeOptions { tune, cache_dir, ..options }).unwrap())
 }
 
-type Results = Vec<(String, Array)>;
+pub type Results = Vec<(String, Array)>;
 
 /// Compiles with what `choose` takes, and runs once.
-fn run_with(
+pub fn run_with(
     context: &Arc<Context>,
     graph: &Graph,
     inputs: &Inputs,
@@ -84,12 +84,12 @@ fn run_with(
 }
 
 /// The fusions of a fused graph.
-fn fusions(graph: &Graph) -> impl Iterator<Item = &Fusion> {
+pub fn fusions(graph: &Graph) -> impl Iterator<Item = &Fusion> {
     graph.nodes().filter_map(|(_, n)| if let Op::Fusion(f) = &n.op { Some(&**f) } else { None })
 }
 
 /// The schedules of a fusion for which the device has room, one for each kernel that they give.
-fn possible(fusion: &Fusion, context: &Context) -> Vec<Schedule> {
+pub fn possible(fusion: &Fusion, context: &Context) -> Vec<Schedule> {
     let mut kernels: BTreeMap<String, Schedule> = BTreeMap::new();
     for schedule in schedules(fusion, context.caps()).unwrap() {
         if let Ok(kernel) = kernel_with(fusion, schedule, context.caps(), &mut Table::default()) {

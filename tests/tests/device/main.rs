@@ -30,6 +30,7 @@ mod narrow_rows;
 mod quantize;
 mod quantized_results;
 mod random;
+mod row_groups;
 mod scans;
 mod scatters;
 mod sorts;

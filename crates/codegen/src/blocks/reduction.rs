@@ -114,14 +114,14 @@ pub(crate) fn finish(
         // The position in an empty row is 0.
         let nothing = (kind.is_arg() && row_loop.inner.min_value() < 1)
             .then(|| format!("{0} = {0} == 0xffffffffu ? 0u : {0};", row_loop.column(&name)));
-        if let Some(columns) = row_loop.columns_at_once() {
+        if let (Some(columns), Some(row)) = (row_loop.columns_at_once(), row_loop.column_variable()) {
             e.line(format!("{result} {name}[{columns}];  // {comment}"));
             row_loop.each_column(e, |e| {
                 e.line(format!("{} = {text};", row_loop.column(&name)));
                 e.lines(nothing);
                 Ok(())
             })?;
-            e.anchors.insert(id, Anchor::Group { array: name });
+            e.anchors.insert(id, Anchor::Group { array: name, row });
         } else {
             e.line(format!("{result} {name} = {text};  // {comment}"));
             e.lines(nothing);

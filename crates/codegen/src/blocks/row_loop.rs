@@ -3,6 +3,7 @@
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DeviceCaps, Dim};
 
+use super::row_group::RowGroup;
 use crate::emit::{Emitter, Group};
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -40,7 +41,8 @@ pub(crate) struct RowLoop {
     pub inside: Option<String>,
     /// The loop variable and its extent.
     step: (AtomId, Dim),
-    /// The variable of the loop over a group's elements, the group's size, and whether its elements are columns.
+    /// The variable of the loop over a group's elements, the group's size, and whether its elements are rows, of which
+    /// each has accumulators, or columns.
     group: Option<(AtomId, u32, bool)>,
 }
 
@@ -80,9 +82,27 @@ impl RowLoop {
         RowLoop { row, group: Some((j, size, true)), ..plain }
     }
 
-    /// Columns per invocation, if more than one.
+    /// A loop of one invocation over the elements of several rows, those of group `g`.
+    pub fn rows(e: &mut Emitter<'_>, g: &Index, inner: &Dim, rows: RowGroup) -> RowLoop {
+        let plain = RowLoop::each(e, g, inner, ReduceScope::Invocation);
+        if rows.size == 1 {
+            return plain;
+        }
+        let j = e.atoms.fresh(&Dim::constant(rows.size.into()), AtomDef::Free);
+        e.group = rows.is_vector().then_some(Group { atom: j, size: rows.size });
+        let each = e.atoms.index(j);
+        let row = rows.row(g, &each, &mut e.atoms);
+        RowLoop { row, group: Some((j, rows.size, true)), ..plain }
+    }
+
+    /// Columns or rows per invocation, if more than one.
     pub fn columns_at_once(&self) -> Option<u32> {
         self.group.filter(|(_, _, columns)| *columns).map(|(_, size, _)| size)
+    }
+
+    /// The variable of the loop over an invocation's columns or rows, if it has several.
+    pub fn column_variable(&self) -> Option<AtomId> {
+        self.group.filter(|(_, _, columns)| *columns).map(|(j, _, _)| j)
     }
 
     /// Declares a variable, or an array with one element per column.

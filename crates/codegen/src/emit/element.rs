@@ -263,8 +263,8 @@ impl Emitter<'_> {
                 let at = if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") };
                 Ok(Expr { text: format!("{array}[{at}]"), depth })
             }
-            Anchor::Group { array } => {
-                let j = self.group.and_then(|g| self.names.get(&g.atom)).cloned();
+            Anchor::Group { array, row } => {
+                let j = self.names.get(&row).cloned();
                 let j = j.ok_or_else(|| CodegenError::Node(self.body.node_text(value.node)))?;
                 Ok(Expr { text: format!("{array}[{}]", j.text), depth: j.depth })
             }

@@ -1,19 +1,22 @@
 //! Row kernels: reductions over rows and what is computed from them, as passes that reduce and then a loop that stores.
 //!
 //! - One workgroup reduces a row, register-cached if it fits.
-//! - One invocation reduces a short row.
+//! - One invocation reduces a short row, or several whose elements overlap ([`RowGroup`]).
 //! - One subgroup reduces a narrow row, several per workgroup, without shared memory or barriers.
 //! - Where elements of adjacent rows are contiguous, a workgroup reduces several rows ("columns"), each divided among
 //!   slices of the workgroup.
 //! - Few long rows are split among workgroups ([`split_rows`]).
 
+mod short;
+
 use minijinja::context;
-use tallow_ir::form::{RowForm, RowOutput, Rows, output_root};
+use tallow_ir::form::{RowForm, RowOutput, output_root};
 use tallow_ir::index::{AtomId, Atoms, Index};
 use tallow_ir::{Dim, cost};
 
 use crate::assemble::{check_grid, finish, floor_pow2};
 use crate::blocks::reduce_functions::Used;
+use crate::blocks::row_group::{RowGroup, RowGroups};
 use crate::blocks::row_loop::{ReduceScope, RowLoop};
 use crate::blocks::split_rows::{self, RowSplit};
 use crate::blocks::tiles::Tiles;
@@ -24,20 +27,9 @@ use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel};
 use crate::schedule::{self, Algorithm, Schedule, Tile};
 
-/// Longest row (elements) that one invocation reduces. A workgroup per row would leave most invocations idle, and add
-/// the reduction across them.
-const SHORT_ROW: i64 = 16;
-
-/// The same for rows with strided elements, such as columns and pooling windows. Elements of adjacent rows are then
-/// contiguous, and adjacent invocations read them with coalesced loads.
-const SHORT_STRIDED_ROW: i64 = 64;
-
 /// Most loads per invocation of a row that a subgroup reduces: all are in flight at once. The row has at most
 /// [`ELEMENTS_PER_INVOCATION`] elements per invocation, so that a workgroup of its own would be a single subgroup, too.
 const NARROW_ROW_LOADS: i64 = 4;
-
-/// Invocations per workgroup where each reduces a short row.
-const SHORT_ROWS_WORKGROUP: u32 = 64;
 
 /// Elements of a row per invocation, as long as the workgroup size is within its limits.
 const ELEMENTS_PER_INVOCATION: i64 = 16;
@@ -52,14 +44,16 @@ const COLUMNS: (u32, u32) = (8, 32);
 const COLUMNS_WORKGROUP: u32 = 512;
 
 /// The tuning candidates, the cost model's default first: more or fewer invocations per row; for columns, other tile
-/// widths too. Only the default where an invocation or a subgroup reduces a row, or workgroups split one.
+/// widths too. Short rows: one row per invocation, and as many as share most. Only the default where a subgroup reduces
+/// a row, or workgroups split one.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &RowForm) -> Vec<Schedule> {
     let mapping = mapping(e, form);
     let first = mapping.schedule();
     let (w, c) = (mapping.workgroup, mapping.columns);
     let others = match mapping.scope {
         _ if mapping.split.is_some() => vec![],
-        ReduceScope::Invocation | ReduceScope::Subgroup => vec![],
+        ReduceScope::Invocation => return short::schedules(e, form, &mapping),
+        ReduceScope::Subgroup => vec![],
         ReduceScope::Workgroup(_) => vec![(2 * w, 0), (w / 2, 0), (4 * w, 0), (w / 4, 0)],
         ReduceScope::Slices(_) => vec![(2 * w, c), (w / 2, c), (w, 2 * c), (w, c / 2), (w / 2, c / 2)],
     };
@@ -79,6 +73,9 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     if mapping.columns > 0 {
         mapping.columns = schedule.tile.m;
     }
+    if mapping.scope == ReduceScope::Invocation {
+        mapping.row_group = mapping.row_groups.of_size(schedule.tile.m);
+    }
     mapping.scope = match mapping.scope {
         ReduceScope::Invocation => ReduceScope::Invocation,
         ReduceScope::Subgroup => ReduceScope::Subgroup,
@@ -86,11 +83,14 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
         ReduceScope::Slices(_) => ReduceScope::Slices(mapping.workgroup / mapping.columns.max(1)),
     };
     let mut used = Used::of_columns(mapping.columns);
-    let rows = if mapping.columns > 0 { mapping.groups(&form.rows) } else { form.rows.clone() };
+    let rows = match mapping.columns {
+        0 => mapping.row_group.groups(&form.rows).unwrap_or_else(|| form.rows.clone()),
+        _ => mapping.groups(&form.rows),
+    };
     let (tiles, lines) = e.scope(|e| body(e, form, &mapping, &rows, &mut used))?;
     let body = [tiles.r, lines].concat().join("\n");
     let per = match mapping.scope {
-        ReduceScope::Invocation => mapping.workgroup,
+        ReduceScope::Invocation => mapping.workgroup * schedule.tiles_per_workgroup,
         ReduceScope::Subgroup => mapping.rows,
         ReduceScope::Workgroup(_) | ReduceScope::Slices(_) => mapping.columns.max(1),
     };
@@ -111,7 +111,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &RowForm, schedule: Schedule) -> 
     let functions = used.render(mapping.workgroup, &mut e)?;
     let holes = context! {
         body, count => tiles.count, columns => mapping.columns, rows => mapping.rows, partials, comment => "", tail => (),
-        parts => mapping.split.map(|split| split.parts), name => if mapping.columns > 0 { "tile" } else { "row" },
+        parts => mapping.split.map(|split| split.parts),
+        name => if mapping.columns > 0 { "tile" } else { mapping.row_name() },
     };
     finish(e, schedule, template, grid, functions, holes)
 }
@@ -124,8 +125,11 @@ fn body(
     rows: &Dim,
     used: &mut Used,
 ) -> Result<Tiles, CodegenError> {
-    let row = e.atom(rows, if mapping.columns > 0 { "r" } else { "row" });
+    let row = e.atom(rows, if mapping.columns > 0 { "r" } else { mapping.row_name() });
     let mut row_loop = match (mapping.columns, mapping.group) {
+        (0, 1) if mapping.scope == ReduceScope::Invocation => {
+            short::row_loop(e, &row, &form.inner, mapping.row_group)
+        }
         (0, 1) => RowLoop::each(e, &row, &form.inner, mapping.scope),
         (0, size) => RowLoop::groups(e, &row, &mapping.groups(&form.inner), size, mapping.scope),
         (columns, size) => RowLoop::columns(e, &row, &form.inner, size, mapping.workgroup / columns),
@@ -156,9 +160,32 @@ struct Mapping {
     rows: u32,
     /// How a row is split among workgroups, if it is.
     split: Option<RowSplit>,
+    /// The rows that an invocation reduces by itself.
+    row_group: RowGroup,
+    /// The choices of `row_group`.
+    row_groups: RowGroups,
 }
 
 impl Mapping {
+    /// One row at a time, without a split.
+    fn new(scope: ReduceScope, workgroup: u32, group: u32) -> Mapping {
+        Mapping {
+            scope,
+            workgroup,
+            group,
+            columns: 0,
+            rows: 0,
+            split: None,
+            row_group: RowGroup::ONE,
+            row_groups: RowGroups::default(),
+        }
+    }
+
+    /// The name of the variable that counts rows, or groups of them.
+    fn row_name(&self) -> &'static str {
+        if self.row_group.size > 1 { "g" } else { "row" }
+    }
+
     /// Groups along an extent of `n` elements; `n` if they do not divide it.
     fn groups(&self, n: &Dim) -> Dim {
         n.div_exact(&Dim::constant(self.group.into())).unwrap_or_else(|| n.clone())
@@ -171,8 +198,9 @@ impl Mapping {
             ReduceScope::Slices(_) => Algorithm::Columns,
         };
         let slices = self.split.map_or(1, |split| split.parts);
+        let rows_each = if self.row_group.size > 1 { self.row_group.size } else { 0 };
         Schedule {
-            tile: Tile { m: self.columns.max(self.rows), n: 0, k: 0 },
+            tile: Tile { m: self.columns.max(self.rows).max(rows_each), n: 0, k: 0 },
             split: schedule::Split { slices, above: 0 },
             ..Schedule::new(algorithm, self.workgroup)
         }
@@ -185,16 +213,8 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
         let row = atoms.free(&form.rows);
         Some(roots(e, form, &row, &i, atoms, false))
     });
-    if is_short(form) {
-        let workgroup = SHORT_ROWS_WORKGROUP.min(e.caps.max_workgroup_invocations);
-        return Mapping {
-            scope: ReduceScope::Invocation,
-            workgroup,
-            group: along_row,
-            columns: 0,
-            rows: 0,
-            split: None,
-        };
+    if short::is_short(form) {
+        return short::mapping(e, form, along_row);
     }
     if along_row == 1 && form.is_contiguous_across_rows(e.body) {
         let group = vector_group::size(e.body, |atoms, j, size| {
@@ -211,17 +231,15 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
         let slices = floor_pow2(inner).min(most / columns).max(1);
         let (scope, workgroup) = (ReduceScope::Slices(slices), columns * slices);
         let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), workgroup, slices, group);
-        return Mapping { scope, workgroup, group, columns, rows: 0, split };
+        return Mapping { columns, split, ..Mapping::new(scope, workgroup, group) };
     }
     if let Some(rows) = rows_per_workgroup(e, form, along_row) {
         let workgroup = rows * e.caps.scheduled_subgroup_size();
-        let scope = ReduceScope::Subgroup;
-        return Mapping { scope, workgroup, group: along_row, columns: 0, rows, split: None };
+        return Mapping { rows, ..Mapping::new(ReduceScope::Subgroup, workgroup, along_row) };
     }
     let split = RowSplit::of(e, form);
     let workgroup = split.map_or_else(|| workgroup_size(e, form.inner.max_value()), |split| split.workgroup);
-    let scope = ReduceScope::Workgroup(workgroup);
-    Mapping { scope, workgroup, group: along_row, columns: 0, rows: 0, split }
+    Mapping { split, ..Mapping::new(ReduceScope::Workgroup(workgroup), workgroup, along_row) }
 }
 
 /// Rows per workgroup if a subgroup reduces each: as many as leave four waves of workgroups. `None` if rows are longer, or
@@ -247,16 +265,6 @@ fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     let wanted =
         u32::try_from(inner / ELEMENTS_PER_INVOCATION).unwrap_or(u32::MAX).clamp(1, most).next_power_of_two();
     wanted.clamp(floor_pow2(e.caps.scheduled_subgroup_size().max(8)).min(most), most)
-}
-
-/// Whether one invocation reduces a whole row.
-fn is_short(form: &RowForm) -> bool {
-    let limit = |rows: &Rows| {
-        let first = rows.shape.rank() - rows.axes.len();
-        if rows.axes.iter().copied().eq(first..rows.shape.rank()) { SHORT_ROW } else { SHORT_STRIDED_ROW }
-    };
-    let limit = form.reduces.iter().map(|(_, rows)| limit(rows)).min().unwrap_or(0);
-    form.inner.as_const().is_some_and(|n| (1..=limit).contains(&n))
 }
 
 /// An axis index of extent `n`, written as a group of `size` and element `j` of the group.
@@ -303,7 +311,7 @@ fn cache_row(e: &mut Emitter<'_>, form: &RowForm, row_loop: &mut RowLoop) -> Res
     let fits = match row_loop.scope {
         ReduceScope::Workgroup(_) | ReduceScope::Subgroup => true,
         // Without vector loads, the index arithmetic (of a window, for example) is the cost, not the loads.
-        ReduceScope::Invocation => row_loop.group().is_some(),
+        ReduceScope::Invocation => row_loop.group().is_some() && row_loop.columns_at_once().is_none(),
         ReduceScope::Slices(_) => false,
     };
     if !fits {
