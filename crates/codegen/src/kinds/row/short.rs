@@ -75,8 +75,8 @@ pub(super) fn row_loop(e: &mut Emitter<'_>, row: &Index, inner: &Dim, row_group:
     row_loop
 }
 
-/// Rows that an invocation may reduce: as many as leave four waves of the largest workgroups, which then keep half of
-/// the device's registers in use (H200: 131072 of 270336 invocations).
+/// Rows that an invocation may reduce: as many as leave four waves of the largest workgroups. These are half of the
+/// invocations that an H200 holds at once (131072 of 270336); loads of several rows are in flight in each.
 fn most_rows(e: &Emitter<'_>, form: &RowForm) -> u32 {
     let rows = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX);
     rows / cost::workgroups_of_waves(e.caps, 4).saturating_mul(WORKGROUP.1)
