@@ -29,6 +29,19 @@ pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Opti
     largest(body, roots, |root, atoms| param_reads(body, root.value, &root.at, atoms))
 }
 
+/// The same where only what `is_loaded` is read at adjacent elements. Other roots are computed once per group or row, from
+/// elements that are loaded one by one.
+pub(crate) fn size_of(
+    body: &Graph,
+    roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>,
+    is_loaded: impl Fn(&Root) -> bool,
+) -> u32 {
+    largest(body, roots, |root, atoms| match is_loaded(root) {
+        true => param_reads(body, root.value, &root.at, atoms),
+        false => vec![],
+    })
+}
+
 /// The same for the outputs alone: elements of params may be anywhere, and are then loaded one by one.
 pub(crate) fn stored_size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Option<Vec<Root>>) -> u32 {
     largest(body, roots, |_, _| vec![])

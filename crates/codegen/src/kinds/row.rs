@@ -217,11 +217,14 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
         return short::mapping(e, form, along_row);
     }
     if along_row == 1 && form.is_contiguous_across_rows(e.body) {
-        let group = vector_group::size(e.body, |atoms, j, size| {
+        let columns = |atoms: &mut Atoms, j, size| {
             let row = grouped(atoms, &form.rows, size, j)?;
             let i = atoms.free(&form.inner);
             Some(roots(e, form, &row, &i, atoms, true))
-        });
+        };
+        // The outputs per row are computed once, and may gather.
+        let in_loop = |root: &Root| root.output.is_none_or(|output| form.outputs[output] == RowOutput::Inner);
+        let group = vector_group::size_of(e.body, columns, in_loop);
         let groups = u32::try_from(form.rows.max_value()).unwrap_or(u32::MAX).div_ceil(group);
         // Enough workgroups to fill the device; beyond that, more adjacent column groups per workgroup.
         let columns = floor_pow2(groups / cost::workgroups_to_fill(e.caps)).clamp(COLUMNS.0, COLUMNS.1);
