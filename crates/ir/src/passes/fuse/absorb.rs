@@ -167,7 +167,7 @@ pub(super) fn too_expensive_for_matmuls(
     map: &Cluster,
     consumers: &[usize],
 ) -> Option<String> {
-    let (mut evaluations, mut waits) = (0u64, 0.0);
+    let (mut evaluations, mut waits) = (0u64, 0.0_f64);
     let branches = map.nodes.iter().any(|n| matches!(c.graph.node(*n).op, Op::Concat { .. }));
     for consumer in consumers.iter().map(|k| c.get(*k)).filter(|k| k.kind == FusionKind::Matmul) {
         let matmuls = consumer.nodes.iter().map(|n| c.graph.node(*n)).filter(|n| n.op == Op::Matmul);
@@ -187,8 +187,9 @@ pub(super) fn too_expensive_for_matmuls(
                     // Of all batches, also where the operand is repeated for them.
                     let elements = results / across.max_value().max(1).unsigned_abs() * k.unsigned_abs();
                     evaluations = evaluations.saturating_add(elements.saturating_mul(tiles));
-                    if branches && rows.max_value() > MATVEC_MAX_ROWS {
-                        waits += cost::branching_prologue_us(k);
+                    if rows.max_value() > MATVEC_MAX_ROWS {
+                        let branching = if branches { cost::branching_prologue_us(k) } else { 0.0 };
+                        waits = waits.max(branching + cost::waiting_prologue_us(k, map.nodes.len()));
                     }
                 }
             }
@@ -206,7 +207,7 @@ pub(super) fn too_expensive_for_matmuls(
     let width = whole.filter_map(|ty| ty.dtype.size()).sum::<usize>().max(1) as u64;
     let written: u64 = results.iter().map(|n| c.bytes(*n)).sum();
     let read: u64 = inputs.map(|ty| ty.max_bytes().min(written.saturating_mul(4))).sum();
-    let inside = cost::prologue_us(c.caps, evaluations, width) + waits;
+    let inside = cost::prologue_us(c.caps, evaluations, width).max(waits);
     let apart = cost::map_us(c.caps, read + written);
     (inside > apart).then(|| format!("{inside:.1} us in tiles, {apart:.1} us in a kernel of its own"))
 }
