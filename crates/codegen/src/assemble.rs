@@ -89,7 +89,8 @@ fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
         | Algorithm::StagedMatvec
         | Algorithm::Attention
         | Algorithm::DecodeAttention
-        | Algorithm::FlashAttention => true,
+        | Algorithm::FlashAttention
+        | Algorithm::TiledAttention => true,
         Algorithm::Map
         | Algorithm::Row
         | Algorithm::ShortRows

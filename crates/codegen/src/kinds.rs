@@ -13,7 +13,7 @@ pub(crate) mod sort;
 use tallow_ir::form::{self, Form, MATVEC_MAX_ROWS};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
-use self::attention::{decode, flash, per_query};
+use self::attention::{decode, flash, per_query, tiled};
 use self::contraction::{coopmat, fma, matmul, matmul_coopmat2, matvec};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -30,6 +30,7 @@ enum Kind<'f> {
     MatmulFma(&'f form::ContractionForm),
     FlashAttention(&'f form::AttentionForm),
     DecodeAttention(&'f form::AttentionForm),
+    TiledAttention(&'f form::AttentionForm),
     Attention(&'f form::AttentionForm),
     Quantize(&'f form::SingleForm),
     Scan(&'f form::SingleForm),
@@ -48,6 +49,7 @@ impl<'f> Kind<'f> {
             Form::Contraction(f) => Kind::MatmulFma(f),
             Form::Attention(f) if flash::supports(e, f) => Kind::FlashAttention(f),
             Form::Attention(f) if decode::supports(e, f) => Kind::DecodeAttention(f),
+            Form::Attention(f) if tiled::supports(e, f) => Kind::TiledAttention(f),
             Form::Attention(f) => Kind::Attention(f),
             Form::Single(f) if fusion.kind == FusionKind::Quantize => Kind::Quantize(f),
             Form::Single(f) if fusion.kind == FusionKind::Scan => Kind::Scan(f),
@@ -73,6 +75,7 @@ impl<'f> Kind<'f> {
             Kind::MatmulFma(f) => fma::schedules(e, f)?,
             Kind::Row(f) => row::schedules(e, f),
             Kind::DecodeAttention(f) => decode::schedules(e, f),
+            Kind::TiledAttention(f) => tiled::schedules(e, f),
             Kind::FlashAttention(f) => flash::schedules(e, f),
             Kind::Attention(f) => vec![per_query::schedule(e, f)],
             Kind::Map(_) => map::schedules(e),
@@ -97,6 +100,7 @@ impl<'f> Kind<'f> {
             Kind::MatmulCoopmat(f) | Kind::MatmulFma(f) => matmul::kernel(e, f, schedule),
             Kind::FlashAttention(f) => flash::kernel(e, f, schedule),
             Kind::DecodeAttention(f) => decode::kernel(e, f, schedule),
+            Kind::TiledAttention(f) => tiled::kernel(e, f, schedule),
             Kind::Attention(f) => per_query::kernel(e, f, schedule),
             Kind::Quantize(f) => quantize::kernel(e, f, schedule),
             Kind::Scan(f) => scan::kernel(e, f, schedule),

@@ -63,6 +63,9 @@ pub enum Algorithm {
     DecodeAttention,
     /// Attention of many queries. A workgroup handles one tile of queries (FlashAttention).
     FlashAttention,
+    /// Attention of several queries by multiply-adds. A workgroup handles one tile of the queries of heads that share
+    /// keys, and all keys or one slice of them.
+    TiledAttention,
     /// Quantization to block formats.
     Quantize,
     /// Prefix sums and products.
@@ -130,6 +133,7 @@ impl Algorithm {
             Algorithm::Attention => "attention",
             Algorithm::DecodeAttention => "decode_attention",
             Algorithm::FlashAttention => "flash_attention",
+            Algorithm::TiledAttention => "tiled_attention",
             Algorithm::Quantize => "quantize",
             Algorithm::Scan => "scan",
             Algorithm::Sort => "sort",
@@ -147,7 +151,8 @@ impl Algorithm {
             | Algorithm::StagedMatvec
             | Algorithm::Matmul
             | Algorithm::Attention
-            | Algorithm::DecodeAttention => Some(Instruction::Fma),
+            | Algorithm::DecodeAttention
+            | Algorithm::TiledAttention => Some(Instruction::Fma),
             Algorithm::FlashAttention => Some(Instruction::Coopmat),
             Algorithm::Map
             | Algorithm::Row
@@ -207,6 +212,7 @@ impl Schedule {
             (
                 Algorithm::Map
                 | Algorithm::ShortRows
+                | Algorithm::TiledAttention
                 | Algorithm::Quantize
                 | Algorithm::Sort
                 | Algorithm::TopK

@@ -110,6 +110,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_prologue.glsl", include_str!("templates/attention_prologue.glsl")),
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_decode.comp", include_str!("templates/attention_decode.comp")),
+    ("attention_tiled.comp", include_str!("templates/attention_tiled.comp")),
     ("attention_subgroups.comp", include_str!("templates/attention_subgroups.comp")),
     ("map_transposed.comp", include_str!("templates/map_transposed.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),

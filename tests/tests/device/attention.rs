@@ -184,6 +184,112 @@ fn attention_of_one_query_is_replayed() {
     }
 }
 
+/// Heads, key heads, queries, keys, depth, width of several queries: fewer and more rows than a tile has, keys for one tile, for
+/// slices of several tiles and for none, widths that no vector load divides and the largest ones.
+const SEVERAL_QUERIES: [[i64; 6]; 12] = [
+    [1, 1, 4, 1, 1, 1],
+    [4, 2, 2, 67, 8, 8],
+    [3, 3, 5, 3, 7, 5],
+    [8, 2, 4, 300, 64, 128],
+    [2, 1, 33, 41, 80, 24],
+    [5, 1, 9, 131, 33, 67],
+    [2, 2, 37, 37, 96, 48],
+    [2, 1, 3, 50, 256, 256],
+    [2, 2, 6, 0, 16, 8],
+    [6, 2, 16, 9, 40, 200],
+    [1, 1, 70, 23, 16, 31],
+    [12, 12, 11, 64, 24, 16],
+];
+
+/// Queries of `asked` over keys and values of `stored`.
+fn several_queries(
+    [heads, groups, _, _, d, e]: [i64; 6],
+    [queries, keys]: [&Dim; 2],
+    [asked, stored]: [DType; 2],
+    attention: Attention,
+    biased: bool,
+) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("several queries");
+    let q = g.input("q", asked, [heads.into(), queries.clone(), d.into()])?;
+    let mut cache = |name: &str, width: i64| -> Result<Value, GraphError> {
+        let all = g.input(name, stored, [keys.clone(), (groups * width).into()])?;
+        let split = g.reshape(all, [keys.clone(), groups.into(), width.into()])?;
+        g.permute(split, &[1, 0, 2])
+    };
+    let mut operands = vec![q, cache("k", d)?, cache("v", e)?];
+    if biased {
+        operands.push(g.input("bias", DType::F32, [1.into(), queries.clone(), keys.clone()])?);
+    }
+    let y = g.add(Op::Attention(attention), &operands)?;
+    g.output("y", y)?;
+    let z = g.elementwise(ElementwiseOp::Abs, &[y])?;
+    g.output("z", z)?;
+    Ok(g)
+}
+
+#[test]
+fn attention_of_several_queries_matches_the_interpreter() {
+    let Some(_) = device() else { return };
+    let kinds = [
+        Attention::new(0.3),
+        Attention::new(0.3).causal(true),
+        Attention::new(0.3).causal(true).window(Some(7)),
+        Attention::new(0.3).window(Some(20)).softcap(Some(2.0)),
+    ];
+    let types = [DType::F32, DType::F16, DType::BF16];
+    let (mut failures, mut of) = (vec![], 0);
+    for (i, shape) in SEVERAL_QUERIES.into_iter().enumerate() {
+        for j in 0..2 {
+            let kind = kinds[(i + j) % 4];
+            let [queries, keys] = if (i + j) % 2 == 0 && shape[3] > 0 {
+                ["queries", "keys"]
+                    .map(|name| Dim::from(Symbol::new(name, shape[2 + usize::from(name == "keys")] as u32)))
+            } else {
+                [shape[2].into(), shape[3].into()]
+            };
+            let types = [types[(i + j / 2) % 3], types[(i + j) % 3]];
+            let graph = several_queries(shape, [&queries, &keys], types, kind, (i + j) % 3 == 0);
+            let graph = graph.expect("a graph of this test");
+            for seed in 0..2 {
+                of += 1;
+                failures.extend(check(&graph, 800 + seed).map(|why| format!("{shape:?} {kind:?}: {why}")));
+            }
+        }
+    }
+    report(failures, of);
+}
+
+/// What a query does not see may be no number, also where other queries of its tile see it.
+#[test]
+fn hidden_values_do_not_matter() {
+    let Some(device) = device() else { return };
+    let (queries, keys, width) = (21, 40, 8);
+    for kind in [Attention::new(0.3).causal(true), Attention::new(0.3).causal(true).window(Some(5))] {
+        let mut g = Graph::new("hidden");
+        let q = g.input("q", DType::F32, [2, queries, width]).unwrap();
+        let k = g.input("k", DType::F32, [1, keys, width]).unwrap();
+        let v = g.input("v", DType::F32, [1, keys, width]).unwrap();
+        let y = g.add(Op::Attention(kind), &[q, k, v]).unwrap();
+        g.output("y", y).unwrap();
+        let executable = device.compile(&g, &HashMap::new(), &HashMap::new()).unwrap();
+        let ones = |n: usize| vec![1.0f32; n];
+        let mut values = ones(keys * width);
+        // The key of query 10.
+        let hidden = keys - queries + 10;
+        values[hidden * width..][..width].fill(f32::NAN);
+        let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let (q, k, v) = (bytes(&ones(2 * queries * width)), bytes(&ones(keys * width)), bytes(&values));
+        let found = executable.run(&[], &[("q", &q), ("k", &k), ("v", &v)]).unwrap();
+        let found = Array::from_bytes(found[0].dtype, &found[0].shape, &found[0].bytes).unwrap().to_f64s();
+        let window = kind.window.map_or(usize::MAX, |w| w as usize);
+        for (at, x) in found.into_iter().enumerate() {
+            let query = at / width % queries;
+            let sees = query >= 10 && query - 10 < window;
+            assert!(if sees { x.is_nan() } else { (x - 1.0).abs() < 1e-5 }, "{kind:?} {query}: {x}");
+        }
+    }
+}
+
 /// Mesa's software device leaves all loops of an invocation after 65535 iterations in all, without a word.
 #[test]
 fn attention_over_many_keys_matches_the_interpreter() {

@@ -4,3 +4,4 @@ pub(crate) mod decode;
 pub(crate) mod flash;
 mod operands;
 pub(crate) mod per_query;
+pub(crate) mod tiled;

@@ -66,8 +66,16 @@ fn shapes_and_types() {
         cases.push(long.case("long"));
         let narrow = Attention { heads: [3, 1], rows: ["1", "700"], widths: [8, 24], ..token };
         cases.push(Attention { types: ["f16", "bf16"], ..narrow }.case("long, narrow"));
+        // Tiles of queries: with and without slices of keys, the widest, and one tile of few keys.
+        let tiled = Attention { heads: [8, 2], rows: ["4", "1000"], widths: [128, 128], ..small };
+        cases.push(tiled.case("slices of keys"));
+        cases.push(Attention { rows: ["200", "197"], widths: [256, 256], ..tiled }.case("tiles, wide"));
+        let odd = Attention { rows: ["100", "3"], widths: [80, 33], types: ["f16", "bf16"], ..tiled };
+        cases.push(odd.case("tiles, few keys"));
+        cases
+            .push(Attention { heads: [32, 32], rows: ["seq", "pos+seq"], ..tiled }.case("tiles, many heads"));
         // Heads lie along y, except those of a single query.
-        let many = Attention { heads: [70000, 2], widths: [8, 8], ..small }.case("many heads");
+        let many = Attention { heads: [70000, 70000], widths: [8, 8], ..small }.case("many heads");
         cases.push(Case { expect: Expect::NoGrid, ..many });
         cases.push(Attention { heads: [2, 1], widths: [256, 512], ..token }.case("wide"));
     }

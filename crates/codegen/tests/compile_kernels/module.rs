@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallow_codegen::{Kernel, Source};
+use tallow_codegen::{Algorithm, Kernel, Source};
 use tallow_ir::DeviceCaps;
 use tallow_ir::caps::MatrixElement;
 
@@ -127,7 +127,8 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
     // table. Neither can one product or gather, which over a symbolic number of rows of a format with a codebook needs
     // two operands, the codebooks, the result and the table. No device is known to have as few as four.
     let codebooks = kernel.bindings.iter().any(|binding| binding.source == Source::Codebooks);
-    let needed = match (kernel.name.starts_with("attention"), codebooks) {
+    let whole = matches!(kernel.schedule.algorithm, Algorithm::Attention | Algorithm::TiledAttention);
+    let needed = match (whole, codebooks) {
         (true, _) => 6,
         (false, true) => 5,
         (false, false) => 0,
