@@ -19,7 +19,7 @@ use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::instruction::Instruction;
 use crate::kernel::{Kernel, Table};
-use crate::schedule::Schedule;
+use crate::schedule::{Algorithm, Schedule};
 
 /// The kernel generator for a form. Each variant has its own module.
 enum Kind<'f> {
@@ -75,7 +75,10 @@ impl<'f> Kind<'f> {
             Kind::MatmulFma(f) => fma::schedules(e, f)?,
             Kind::Row(f) => row::schedules(e, f),
             Kind::DecodeAttention(f) => decode::schedules(e, f),
-            Kind::TiledAttention(f) => tiled::schedules(e, f),
+            Kind::TiledAttention(f) => {
+                let (tiled, per_query) = (tiled::schedules(e, f), vec![per_query::schedule(e, f)]);
+                if tiled::is_default(e, f) { tiled } else { [per_query, tiled].concat() }
+            }
             Kind::FlashAttention(f) => flash::schedules(e, f),
             Kind::Attention(f) => vec![per_query::schedule(e, f)],
             Kind::Map(_) => map::schedules(e),
@@ -100,7 +103,10 @@ impl<'f> Kind<'f> {
             Kind::MatmulCoopmat(f) | Kind::MatmulFma(f) => matmul::kernel(e, f, schedule),
             Kind::FlashAttention(f) => flash::kernel(e, f, schedule),
             Kind::DecodeAttention(f) => decode::kernel(e, f, schedule),
-            Kind::TiledAttention(f) => tiled::kernel(e, f, schedule),
+            Kind::TiledAttention(f) if schedule.algorithm == Algorithm::TiledAttention => {
+                tiled::kernel(e, f, schedule)
+            }
+            Kind::TiledAttention(f) => per_query::kernel(e, f, schedule),
             Kind::Attention(f) => per_query::kernel(e, f, schedule),
             Kind::Quantize(f) => quantize::kernel(e, f, schedule),
             Kind::Scan(f) => scan::kernel(e, f, schedule),

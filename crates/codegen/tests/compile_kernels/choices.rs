@@ -179,7 +179,7 @@ fn every_schedule_is_a_kernel() {
             *counts.entry(first.family()).or_default() += texts.len() - 1;
         }
     }
-    assert_eq!(counts.len(), 9, "{counts:?}");
+    assert_eq!(counts.len(), 10, "{counts:?}");
     assert!(counts.values().all(|n| *n > 0), "{counts:?}");
     judge(&found, failures);
 }

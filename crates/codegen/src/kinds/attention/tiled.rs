@@ -174,8 +174,27 @@ fn all(caps: &DeviceCaps, x: &Extents) -> Vec<Schedule> {
     found
 }
 
-/// Whether this kernel supports an attention and is faster than one workgroup per query: if a tile is at least half
-/// full, it computes at most twice as much, but reads keys and values once for all of its rows.
+/// Most keys for which tiles are the default, whatever else. A workgroup per query then has less work than its start and
+/// end take. With more keys, the largest tiles are, if no keys are hidden. (H200, f32, us, per query and tiled: 12 heads of
+/// 197 queries and keys of 64 20.0 and 15.1; 32 heads of 1197 queries and 16 keys of 128 93 and 58; the attention of
+/// `network/vit/52` 135 and 80; but 7 queries and 586 keys 10.5 and 25.2, and causal 16 x 1024 x 64 302 and 450.)
+const FEW_KEYS: i64 = 256;
+
+/// Whether tiles are the default: where they were measured to be faster, where a query per workgroup exceeds the grid, and
+/// on software devices, so that tests without a GPU cover them. Elsewhere they are candidates of the tuner.
+pub(crate) fn is_default(e: &Emitter<'_>, form: &AttentionForm) -> bool {
+    Attention::of(e, form).is_ok_and(|a| {
+        let large = schedules(e, form).first().is_some_and(|first| first.tile.m == TILES[0][0]);
+        let all_seen = !a.attrs.causal && a.attrs.window.is_none();
+        a.t.max_value() <= FEW_KEYS
+            || (large && all_seen)
+            || a.h.max_value() > i64::from(e.caps.max_workgroup_count[1])
+            || cost::runs_workgroups_on_one_thread(e.caps)
+    })
+}
+
+/// Whether this kernel supports an attention: if a tile is at least half full, it computes at most twice as much as one
+/// workgroup per query, but reads keys and values once for all of its rows.
 pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let Ok(a) = Attention::of(e, form) else { return false };
     let Some(x) = Extents::of(&a) else { return false };
