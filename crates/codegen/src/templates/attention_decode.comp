@@ -43,7 +43,7 @@ void main() {
     const uint first = ${ "keys > " ~ window ~ "u ? keys - " ~ window ~ "u : 0u" if window else "0u" };
 //% if splits > 1
     // Few keys are one workgroup's: to bring parts together takes longer than to read them.
-    const uint seen = keys - first, each = seen <= ${ least }u ? ${ least }u : ${ each };
+    const uint seen = keys - first, each = seen <= ${ least }u ? ${ least }u : max((seen + ${ splits - 1 }u) / ${ splits }u, ${ stride }u);
     const uint from = first + split * each, end = min(from + each, keys);
     if (split > 0u && from >= end) return;
 //% else
@@ -223,31 +223,6 @@ void main() {
     ${ elect | indent(4) }
     for (uint i = tid; i < ${ heads * e }u; i += ${ workgroup }u) {
         const uint h = h0 + i / ${ e }u, e = i % ${ e }u;
-//% if splits > usual
-        // Parts in groups, whose loads are in flight together. A new maximum rescales what was summed before.
-        float now = hidden, total = 0.0, value = 0.0;
-        for (uint n0 = 0u; n0 < parts_of_keys; n0 += ${ usual }u) {
-            float tops[${ usual }], sums[${ usual }], values[${ usual }];
-            const float before = now;
-            [[unroll]] for (uint n = 0u; n < ${ usual }u; ++n) {
-                const uint from = (h * ${ splits }u + min(n0 + n, parts_of_keys - 1u)) * ${ e + 2 }u;
-                values[n] = found[from + e];
-                tops[n] = n0 + n < parts_of_keys ? found[from + ${ e }u] : hidden;
-                sums[n] = found[from + ${ e + 1 }u];
-                now = max_of(now, tops[n]);
-            }
-            {
-                const float top = before, rescale = top == hidden ? 0.0 : ${ exp_top };
-                total *= rescale;
-                value *= rescale;
-            }
-            [[unroll]] for (uint n = 0u; n < ${ usual }u; ++n) {
-                const float top = tops[n], weight = top == hidden ? 0.0 : ${ exp_top };
-                total = fma(sums[n], weight, total);
-                value = fma(values[n], weight, value);
-            }
-        }
-//% else
         float tops[${ splits }], sums[${ splits }], values[${ splits }];
         float now = hidden;
         [[unroll]] for (uint n = 0u; n < ${ splits }u; ++n) {
@@ -263,7 +238,6 @@ void main() {
             total = fma(sums[n], weight, total);
             value = fma(values[n], weight, value);
         }
-//% endif
         const float result = total == 0.0 ? 0.0 : value / total;
         ${ store | indent(8) }
     }

@@ -30,37 +30,20 @@ const HELD: u32 = 32;
 /// Keys that a team (the lanes that read one key together) processes per iteration; their loads are in flight together.
 const KEYS: u32 = 4;
 
-/// Parts of the keys, and the keys of a part above which there are more parts, up to [`MOST_PARTS`]. (H200, 32 heads of
-/// 128 that share 8, f16: 4096 keys in 16 parts take 6.0 us, two thirds of the bandwidth. 131072 keys in 16 parts took
-/// 645 us, a fifth: 256 workgroups do not have enough loads in flight.)
-const PARTS: u32 = 16;
-const LONG_PART: u32 = 256;
-const MOST_PARTS: u32 = 64;
-
-/// The same for software devices: few parts, so that tests without a GPU cover every case.
-const SOFTWARE_PARTS: [u32; 3] = [3, 64, 6];
-
-/// The parts of few keys, the keys of a long part, and the most parts.
-fn parts(caps: &DeviceCaps) -> [u32; 3] {
-    if cost::runs_workgroups_on_one_thread(caps) { SOFTWARE_PARTS } else { [PARTS, LONG_PART, MOST_PARTS] }
-}
-
-/// The cost model's default for at most so many keys.
-pub(crate) fn first(caps: &DeviceCaps, keys: i64) -> Schedule {
-    let [few, long, most] = parts(caps);
-    let (workgroup, above) = match cost::runs_workgroups_on_one_thread(caps) {
-        true => (2 * caps.scheduled_subgroup_size(), 16),
-        false => (256, 512),
+/// The cost model's default.
+pub(crate) fn first(caps: &DeviceCaps) -> Schedule {
+    let (workgroup, slices, above) = match cost::runs_workgroups_on_one_thread(caps) {
+        // Small workgroups and few parts, so that tests without a GPU cover every case.
+        true => (2 * caps.scheduled_subgroup_size(), 3, 16),
+        false => (256, 16, 512),
     };
-    let slices = u32::try_from(keys / i64::from(long)).unwrap_or(u32::MAX).clamp(few, most);
     let schedule = Schedule::new(Algorithm::DecodeAttention, workgroup);
     Schedule { split: Split { slices, above }, ..schedule }
 }
 
 /// The tuning candidates: more and shorter parts of the keys or fewer, and smaller workgroups.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
-    let keys = Attention::of(e, form).map_or(0, |a| a.t.max_value());
-    let first = first(e.caps, keys);
+    let first = first(e.caps);
     let (workgroup, Split { slices, above }) = (first.workgroup, first.split);
     let others = [
         (workgroup, 2 * slices, above / 2),
@@ -125,17 +108,6 @@ impl Sizes {
         (workgroup >= size && 4 * floats <= u64::from(caps.shared_memory_bytes)).then_some(sizes)
     }
 
-    /// The keys of a part, of those that are `seen`: at least one step of the workgroup.
-    fn each(&self, caps: &DeviceCaps) -> String {
-        let ([few, long, _], splits) = (parts(caps), self.splits);
-        let of = |parts: u32| format!("(seen + {}u) / {parts}u", parts - 1);
-        let stride = KEYS * self.teams;
-        match splits > few {
-            true => format!("max(max(min({}, {long}u), {}), {stride}u)", of(few), of(splits)),
-            false => format!("max({}, {stride}u)", of(splits)),
-        }
-    }
-
     /// Pieces of [`STEP`] elements that a lane holds of a value of `width` elements, or of a query.
     fn pieces(&self, width: u32) -> u32 {
         width.div_ceil(self.team * STEP)
@@ -196,7 +168,7 @@ fn masks(from: u32, to: u32) -> Vec<u32> {
 /// Whether this kernel supports an attention.
 pub(crate) fn supports(e: &mut Emitter<'_>, form: &AttentionForm) -> bool {
     Attention::of(e, form).is_ok_and(|a| {
-        let first = Sizes::of(e.caps, &a, first(e.caps, a.t.max_value()));
+        let first = Sizes::of(e.caps, &a, first(e.caps));
         first.is_some() && a.wide == DType::F32 && has_eights(e, a.k) && has_eights(e, a.v)
     })
 }
@@ -237,7 +209,6 @@ pub(crate) fn kernel(
     let split = Split { slices: sizes.splits, above };
     let schedule = Schedule { workgroup: sizes.workgroup, split, ..schedule };
     let holes = context! {
-            usual => parts(e.caps)[0], each => sizes.each(e.caps),
             all_heads => heads, heads => sizes.heads, splits => sizes.splits, least => sizes.least, partials,
             elect => last_workgroup::elect("tid == 0u", "gl_WorkGroupID.x", "parts_of_keys").join("\n"),
             subgroups => sizes.subgroups, team => sizes.team, teams => sizes.teams, keys => KEYS, step => STEP,
