@@ -107,10 +107,15 @@ fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms
 const SHORT_ROW: i64 = 16;
 
 /// Why the reductions of a kernel should be apart: one is contiguous along its rows and another across them, such as
-/// `max(x)` and `max(transpose(x))` along one axis. One of them would read single elements.
+/// `max(x)` and `max(transpose(x))` along one axis. One of them would read single elements. Not so if the kernel also
+/// writes whole rows: apart, one of them would write single elements.
 pub(crate) fn opposite_reductions(body: &Graph) -> Option<Reason> {
     let mut atoms = Atoms::default();
     let (mut by_rows, mut by_columns) = (None, None);
+    let elements = body.nodes().find_map(|(id, _)| rows_of(body, id)).map(|rows| rows.shape.numel())?;
+    if (0..body.outputs().len()).any(|o| body.ty(output_root(body, o)).shape.numel() == elements) {
+        return None;
+    }
     for (id, node) in body.nodes() {
         let Some(rows) = rows_of(body, id).filter(|rows| rows.inner().max_value() > SHORT_ROW) else {
             continue;

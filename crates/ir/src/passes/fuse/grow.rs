@@ -94,8 +94,7 @@ fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<Fus
     if a.kind == b.kind && kind != FusionKind::Map {
         let nodes: BTreeSet<NodeId> = a.nodes.union(&b.nodes).copied().collect();
         let (body, _) = c.body(&nodes, &[])?;
-        let opposite = if kind == FusionKind::Row { form::opposite_reductions(&body) } else { None };
-        if let Some(why) = form::anchors_fit(kind, &body).err().or(opposite) {
+        if let Err(why) = form::anchors_fit(kind, &body) {
             let line = format!("{} and {} stay apart: {why}", c.name(id), c.name(other));
             c.log.push(line);
             return Ok(None);
