@@ -183,7 +183,8 @@ fn slopes_of_the_paper() -> Result<()> {
     Ok(())
 }
 
-/// Whatever is added to the scores, they are never in memory: one kernel, and no arena.
+/// Whatever is added to the scores, they are never in memory: one kernel, and an arena that would not hold them. (Workgroups
+/// that share the keys of a query have partial results there.)
 #[cfg(feature = "vulkan")]
 #[test]
 fn scores_are_never_in_memory() -> Result<()> {
@@ -195,7 +196,10 @@ fn scores_are_never_in_memory() -> Result<()> {
     let options =
         AttentionOptions::default().causal(true).window(20).softcap(30.0).mask(&mask).alibi(&slopes);
     let text = nn::attention(&q?, &k?, &v?, &options)?.explain()?;
-    assert!(text.contains("plan: 1 dispatch,") && text.contains("arena: 0 bytes"), "{text}");
+    let arena = text.split("arena: ").nth(1).and_then(|rest| rest.split(' ').next());
+    let arena: usize =
+        arena.and_then(|bytes| bytes.parse().ok()).ok_or_else(|| tallow::Error::msg(text.clone()))?;
+    assert!(text.contains("plan: 1 dispatch,") && arena < 4 * (3 * 4 * 33 * 70), "{text}");
     Ok(())
 }
 

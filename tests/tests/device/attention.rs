@@ -290,6 +290,30 @@ fn hidden_values_do_not_matter() {
     }
 }
 
+/// What pads the last tile of keys must not meet an infinite value: 0 times infinity is no number.
+#[test]
+fn an_infinite_last_value_stays_infinite() {
+    let Some(device) = device() else { return };
+    let (queries, keys, width) = (8, 5, 8);
+    let mut g = Graph::new("infinite");
+    let q = g.input("q", DType::F32, [1, queries, width]).unwrap();
+    let k = g.input("k", DType::F32, [1, keys, width]).unwrap();
+    let v = g.input("v", DType::F32, [1, keys, width]).unwrap();
+    let y = g.add(Op::Attention(Attention::new(0.3)), &[q, k, v]).unwrap();
+    g.output("y", y).unwrap();
+    let executable = device.compile(&g, &HashMap::new(), &HashMap::new()).unwrap();
+    let mut values = vec![1.0f32; keys * width];
+    values[(keys - 1) * width] = f32::INFINITY;
+    let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let [q, k] = [queries, keys].map(|n| bytes(&vec![0.0; n * width]));
+    let found = executable.run(&[], &[("q", &q), ("k", &k), ("v", &bytes(&values))]).unwrap();
+    let found = Array::from_bytes(found[0].dtype, &found[0].shape, &found[0].bytes).unwrap().to_f64s();
+    for (at, x) in found.into_iter().enumerate() {
+        let wanted = if at % width == 0 { f64::INFINITY } else { 1.0 };
+        assert!(x == wanted || (x - wanted).abs() < 1e-5, "{at}: {x}");
+    }
+}
+
 /// Mesa's software device leaves all loops of an invocation after 65535 iterations in all, without a word.
 #[test]
 fn attention_over_many_keys_matches_the_interpreter() {

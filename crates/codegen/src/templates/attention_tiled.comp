@@ -41,6 +41,9 @@ ${ parts }
     ${ o.row_lines | indent(4) }
     ${ o.load }
 //% endif
+//% if o.beyond
+    if (${ o.beyond }) w = float[8](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+//% endif
     const uint to = ${ o.to };
     ${ o.array }[to] = vec4(w[0], w[1], w[2], w[3])${ o.factor };
     ${ o.array }[to + 1u] = vec4(w[4], w[5], w[6], w[7])${ o.factor };
@@ -59,13 +62,13 @@ ${ parts }
     }
 }
 //% endmacro
-// A tile of ${ m } rows a workgroup: the queries of all heads that share keys are rows, those of one position side by side. Tiles of
-// ${ n } keys meet it in turn. An invocation has ${ rows } rows, of which it computes 4 scores a tile and ${ 4 * values } columns of the result. The softmax is
+// A tile of ${ m } rows a workgroup: the queries of all heads that share keys are rows, those of one position side by side. It loops over
+// tiles of ${ n } keys. An invocation has ${ rows } rows, of which it computes 4 scores a tile and ${ 4 * values } columns of the result. The softmax is
 // kept online: a new maximum rescales what was summed before (Milakov and Gimelshein, arXiv 1805.02867).
 void main() {
     const uint lane = gl_LocalInvocationIndex, column = lane % ${ columns }u, row0 = lane / ${ columns }u * ${ rows }u;
 //% if causal
-    // What has most keys first, so that the last to finish are short.
+    // Tiles with the most keys start first, so that short ones finish last.
     const uint tile = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x;
 //% else
     const uint tile = gl_WorkGroupID.x;

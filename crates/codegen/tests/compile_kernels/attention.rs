@@ -74,6 +74,7 @@ fn shapes_and_types() {
         cases.push(odd.case("tiles, few keys"));
         cases
             .push(Attention { heads: [32, 32], rows: ["seq", "pos+seq"], ..tiled }.case("tiles, many heads"));
+        cases.push(Attention { heads: [1, 1], rows: ["70000", "300"], ..tiled }.case("tiles, many queries"));
         // Heads lie along y, except those of a single query.
         let many = Attention { heads: [70000, 70000], widths: [8, 8], ..small }.case("many heads");
         cases.push(Case { expect: Expect::NoGrid, ..many });

@@ -27,7 +27,7 @@ const VECTOR: u32 = 4;
 const STEP: u32 = 8;
 
 /// Elements of queries and values, at most. An invocation holds `rows * width / columns` results in registers, 64 at
-/// this width.
+/// this width on GPUs with tiles of 16 keys or more.
 const WIDEST: u32 = 256;
 
 /// Largest part of a key that is staged at once, in elements.
@@ -42,6 +42,9 @@ const KEYS: [u32; 2] = [64, 32];
 /// The same for software devices, where each invocation and barrier costs time.
 const SOFTWARE_TILES: [[u32; 2]; 2] = [[16, 16], [8, 16]];
 const SOFTWARE_KEYS: [u32; 2] = [16, 8];
+
+/// Most keys of a loop on software devices.
+const SOFTWARE_MOST_KEYS: u32 = 65_535;
 
 /// Fewest keys of a tile.
 const FEWEST_KEYS: u32 = 8;
@@ -138,11 +141,12 @@ impl Sizes {
 }
 
 /// Slices of the keys for so many workgroups without slices: two workgroups per core, and at least one tile of `n` keys
-/// per slice. All slices but the last have equally many tiles.
+/// per slice. All slices but the last have equally many tiles. Partials take no more memory than the scores would.
 fn slices(caps: &DeviceCaps, x: &Extents, workgroups: u32, n: u32) -> u32 {
     let tiles = x.keys.div_ceil(n).max(1);
     let wanted = cost::workgroups_of_waves(caps, 2) / workgroups.max(1);
-    let slices = wanted.clamp(1, MOST_SLICES).min(tiles);
+    let partials = x.width + 2;
+    let slices = wanted.min(MOST_SLICES).min(tiles).min(x.keys / partials).max(1);
     tiles.div_ceil(tiles.div_ceil(slices))
 }
 
@@ -185,10 +189,11 @@ const FEW_KEYS: i64 = 256;
 pub(crate) fn is_default(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     Attention::of(e, form).is_ok_and(|a| {
         let large = schedules(e, form).first().is_some_and(|first| first.tile.m == TILES[0][0]);
-        let all_seen = !a.attrs.causal && a.attrs.window.is_none();
+        // The tiles of a symbolic number of queries are those of the most.
+        let all_seen = !a.attrs.causal && a.attrs.window.is_none() && a.s.as_const().is_some();
         a.t.max_value() <= FEW_KEYS
             || (large && all_seen)
-            || a.h.max_value() > i64::from(e.caps.max_workgroup_count[1])
+            || a.grid(e, 1).is_err()
             || cost::runs_workgroups_on_one_thread(e.caps)
     })
 }
@@ -199,7 +204,10 @@ pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let Ok(a) = Attention::of(e, form) else { return false };
     let Some(x) = Extents::of(&a) else { return false };
     let smallest = all(e.caps, &x).iter().map(|schedule| schedule.tile.m).min();
-    smallest.is_some_and(|m| 2 * x.rows >= m && grid(e, &a, &x, (m, 1)).is_ok())
+    // Mesa's software devices end a loop after 65535 iterations of all loops in it, without a word: up to 13 for a tile of
+    // 16 keys.
+    let ends = cost::runs_workgroups_on_one_thread(e.caps) && x.keys > SOFTWARE_MOST_KEYS;
+    !ends && smallest.is_some_and(|m| 2 * x.rows >= m && grid(e, &a, &x, (m, 1)).is_ok())
 }
 
 /// The tuning candidates, the cost model's default first: the largest tiles that leave few cores idle, else the
@@ -282,7 +290,7 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
     let [query_stride, _] = sizes.strides();
     let head = "const uint r = min(first_row + place, last_row)";
     let q = context! {
-        array => "queries", count => m, across => depth / STEP, first => "",
+        beyond => "", array => "queries", count => m, across => depth / STEP, first => "",
         row => format!("{head}, s = r / {group}u, h = g * {group}u + r % {group}u;"),
         to => format!("place * {query_stride}u + d / 4u"), factor => format!(" * {}", a.ty.literal(a.attrs.scale.as_f64())),
         ..operand(e, a, a.q, &[(a.h, "h"), (a.s, "s")], ("d", depth))?
@@ -290,13 +298,15 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
     // Vector `j` of an invocation's keys is in row `j * columns + column`, so neighbours read neighbouring rows.
     let key = format!("place % {columns}u * {VECTOR}u + place / {columns}u");
     let k = context! {
-        array => "staged", count => n, across => chunk / STEP, first => "d0 + ",
+        array => "staged", count => n, across => chunk / STEP, first => "d0 + ", beyond => "",
         row => format!("const uint t = min(t0 + {key}, end - 1u);"),
         to => format!("place * {}u + (d - d0) / 4u", chunk / VECTOR + 1), factor => "",
         ..operand(e, a, a.k, &[(a.g, "g"), (a.t, "t")], ("d", depth))?
     };
     let width = number(a.width).next_multiple_of(STEP);
     let v = context! {
+        // Their weights are 0, but 0 times an infinite value would be no number.
+        beyond => "t0 + j0 + place >= end",
         array => "staged", count => chunk_v, across => width / STEP, first => "",
         row => "const uint t = min(t0 + j0 + place, end - 1u);",
         to => format!("place * {}u + e / 4u", columns * values), factor => "",
