@@ -114,6 +114,9 @@ fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> 
 fn flat_tile(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Option<Fragments> {
     let (rows, caps) = (u32::try_from(form.m.max_value()).ok()?, e.caps);
     let side = matrices.side;
+    if rows > FLAT_MATRICES * side {
+        return None;
+    }
     let count = rows.div_ceil(side).max(1).next_power_of_two();
     let least = FLAT_GRID * side;
     let fills = |columns: &u32| {
@@ -130,7 +133,7 @@ fn flat_tile(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Opt
     // The tallest wait for memory only if K is long enough to be split. (H200, convolution of 7 channels to 43: 8.8 us,
     // with square tiles 6.0.)
     let waits = count < FLAT_MATRICES || schedule(e, form, tile).split.slices > 1;
-    (count <= FLAT_MATRICES && tile.rows < tile.columns && waits).then_some(tile)
+    (tile.rows < tile.columns && waits).then_some(tile)
 }
 
 /// Columns of each anchor of a segment.

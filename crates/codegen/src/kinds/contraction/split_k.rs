@@ -31,16 +31,16 @@ struct Limit {
 /// element, so that the partials weigh less.
 const SQUARE: Limit = Limit { waves: 2, slice: 1024, slices: 8 };
 
-/// Rows of a tile whose workgroups are half as large. As many loads are in flight with twice as many.
+/// Most rows of a tile with 64 invocations; it takes twice as many workgroups for as many loads in flight.
 const FEW_ROWS: u32 = 8;
 
 impl Limit {
-    /// The limits of a tile; each allows as many slices as it says.
+    /// The limits of a tile; the largest of them counts.
     ///
     /// Flat tiles, of few rows, wait for memory: it takes more workgroups to have enough loads in flight. Their partials
     /// are small, too: written and read once, they are 8 bytes for each row of a column, where a slice of an f16 column
     /// has 2 bytes for each element of K. That is an eighth for slices of 32 elements per row, and a quarter for those of
-    /// 16, as long as cores are idle. (H200, 4096 x 4096 of f16 `[n, k]`, us. 16 rows: 11.9 with slices of 512, 12.5 with
+    /// 16, as long as cores are idle or where the maximum of square tiles is less. (H200, 4096 x 4096 of f16 `[n, k]`, us. 16 rows: 11.9 with slices of 512, 12.5 with
     /// 256, 15.6 with 128. 64 rows: 17.1 with slices of 1024, 23.6 with 512.)
     fn of(tile: Tile) -> Vec<Limit> {
         let slice = |per_row: u64| (per_row * u64::from(tile.m)).min(SQUARE.slice);
@@ -81,6 +81,9 @@ impl SplitK {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let most = Limit::of(tile).iter().map(|limit| limit.slices(e.caps, k, tiles)).max().unwrap_or(1);
         let slices = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
+        // Of whole K tiles. No slice is empty: its first loads would be beyond K.
+        let all = u32::try_from(k.div_ceil(tile.k.into())).unwrap_or(u32::MAX).max(1);
+        let slices = all.div_ceil(all.div_ceil(slices));
         let bytes = 4 * tiles * u64::from(slices) * u64::from(tile.m) * u64::from(tile.n);
         let possible = tiles > 0
             && form.batch.numel().is(1)
