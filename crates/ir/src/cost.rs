@@ -85,13 +85,16 @@ pub fn branching_prologue_us(k: i64) -> f64 {
 
 /// Microseconds for each element of K and node of a prologue that a workgroup of a matmul computes it, if nothing hides
 /// that. H200, tiles of 64 rows and 128 invocations, so that each computes half as many elements: 145 us for a gate of 9
-/// nodes before 64 x 1536 x 768, in 12 workgroups; 4 us for one addition before 16 x 4096 x 4096 in slices of 1024. That is
-/// 21 and 8 ns for an element and node.
+/// nodes before 64 x 1536 x 768, in 12 workgroups; 4 us for one addition before 16 x 4096 x 4096 in slices of 1024, also in
+/// tiles of 64 rows then. That is 21 and 8 ns for an element and node.
 const NODE_US: f64 = 0.01 * 64.0 / 128.0;
+
+/// Elements of K that a workgroup of a matmul of few rows has, at most: the rest is in other slices.
+const MOST_OF_K: i64 = 1024;
 
 /// Microseconds that a matmul of few workgroups spends on a prologue of so many `nodes`, along `k` elements.
 pub fn waiting_prologue_us(k: i64, nodes: usize) -> f64 {
-    NODE_US * k as f64 * nodes as f64
+    NODE_US * k.min(MOST_OF_K) as f64 * nodes as f64
 }
 
 /// Microseconds of a kernel that reads and writes so many bytes once.

@@ -1,7 +1,7 @@
 //! Cooperative matrices (tensor cores): which matmuls can multiply f16 or bf16 tiles at subgroup scope.
 //!
-//! The product of two f16 or of two bf16 is exact in f32, and the accumulators are f32. Such a kernel therefore computes
-//! what an f32 FMA kernel would, provided that every element of both operands *is* of that type: it has it, was cast
+//! The product of two f16 or of two bf16 is exact in f32, unless that of bf16 is beyond its range, and the accumulators
+//! are f32. Such a kernel therefore computes what an f32 FMA kernel would, provided that every element of both operands *is* of that type: it has it, was cast
 //! from it, or is a weight stored in it. The graph decides this ([`is_exact`]), so kernels never round silently. Where
 //! callers accept rounding to f16, [`round_operands`] writes it into the graph as casts.
 

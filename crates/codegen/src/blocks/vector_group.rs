@@ -29,7 +29,7 @@ pub(crate) fn size(body: &Graph, roots: impl Fn(&mut Atoms, AtomId, u32) -> Opti
     largest(body, roots, |root, atoms| param_reads(body, root.value, &root.at, atoms))
 }
 
-/// The same where only what `is_loaded` is read at adjacent elements. Other roots are computed once per group or row, from
+/// The same where only roots for which `is_loaded` holds are read at adjacent elements. Others are computed once per group or row, from
 /// elements that are loaded one by one.
 pub(crate) fn size_of(
     body: &Graph,

@@ -112,7 +112,7 @@ fn groups(n: &Dim, size: u32) -> Option<(Dim, u32)> {
 /// Waves of workgroups that fill a device, if they compute single elements: 2048 invocations per core.
 const WAVES: u32 = 8;
 
-/// Whether groups of the most elements leave so many waves of workgroups.
+/// Whether at least so many waves of workgroups remain with groups of the most elements.
 fn has_waves(e: &Emitter<'_>, form: &MapForm, workgroup: u32, waves: u32) -> bool {
     let wanted = u64::from(workgroup) * u64::from(cost::workgroups_of_waves(e.caps, waves));
     form.numel.as_const().is_some_and(|n| n as u64 / u64::from(vector_group::MOST) >= wanted)

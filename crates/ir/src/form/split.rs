@@ -103,7 +103,7 @@ fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms
     })
 }
 
-/// Longest rows that may be read in both directions: one invocation reduces each.
+/// Longest rows that may be read in both directions: one invocation reduces each contiguous row of so many elements.
 const SHORT_ROW: i64 = 16;
 
 /// Why the reductions of a kernel should be apart: one is contiguous along its rows and another across them, such as

@@ -189,7 +189,7 @@ pub(super) fn too_expensive_for_matmuls(
                     evaluations = evaluations.saturating_add(elements.saturating_mul(tiles));
                     if rows.max_value() > MATVEC_MAX_ROWS {
                         let branching = if branches { cost::branching_prologue_us(k) } else { 0.0 };
-                        waits = waits.max(branching + cost::waiting_prologue_us(k, map.nodes.len()));
+                        waits += branching + cost::waiting_prologue_us(k, map.nodes.len());
                     }
                 }
             }
