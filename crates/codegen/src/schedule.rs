@@ -226,9 +226,12 @@ impl Schedule {
 
     /// The tuning family; all candidates of one fusion share it.
     pub fn family(&self) -> String {
+        // Tiles are candidates for what a workgroup per query computes.
+        let tiled = self.algorithm == Algorithm::TiledAttention;
+        let name = if tiled { Algorithm::Attention } else { self.algorithm }.name();
         match self.instruction {
-            None => self.algorithm.name().into(),
-            Some(instruction) => format!("{} {}", self.algorithm.name(), instruction.family()),
+            None => name.into(),
+            Some(instruction) => format!("{name} {}", instruction.family()),
         }
     }
 }
