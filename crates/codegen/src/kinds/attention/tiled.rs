@@ -253,21 +253,19 @@ pub(crate) fn kernel(
     let mut sizes = Sizes::of(&schedule, &x);
     let common = a.holes(&mut e, "score");
     let statements = statements(&mut e, &a, &sizes)?;
-    // The partials of slices need two more bindings, which a device may not have.
-    if e.bindings.len() as u64 + 2 > u64::from(e.caps.max_storage_buffers) {
+    let tiles = x.rows.div_ceil(sizes.m);
+    let results = u64::from(tiles) * u64::from(x.heads);
+    let partials =
+        results.saturating_mul(u64::from(sizes.slices * sizes.m)).saturating_mul(sizes.found_stride().into());
+    // The partials of slices need two more bindings and a buffer of their size, which a device may not have.
+    if e.bindings.len() as u64 + 2 > u64::from(e.caps.max_storage_buffers)
+        || partials.saturating_mul(4) > e.caps.max_storage_buffer_range
+    {
         (sizes.slices, schedule.split.slices) = (1, 1);
     }
-    let tiles = x.rows.div_ceil(sizes.m);
     let mut parts = String::new();
     if sizes.slices > 1 {
-        let results = u64::from(tiles) * u64::from(x.heads);
-        let rows = results * u64::from(sizes.slices * sizes.m);
-        parts = last_workgroup::partials(
-            &mut e,
-            "found",
-            Glsl::Float,
-            rows.saturating_mul(sizes.found_stride().into()),
-        ) + "\n";
+        parts = last_workgroup::partials(&mut e, "found", Glsl::Float, partials) + "\n";
         parts += &last_workgroup::counters(&mut e, results);
     }
     e.uses().add(lib::MAX_OF);
