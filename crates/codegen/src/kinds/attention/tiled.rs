@@ -175,6 +175,12 @@ fn all(caps: &DeviceCaps, x: &Extents) -> Vec<Schedule> {
             }
         }
     }
+    // One thread runs a workgroup after the other there: slices are candidates alone.
+    if cost::runs_workgroups_on_one_thread(caps) {
+        let whole = found.iter().map(|s: &Schedule| Schedule { split: Split { slices: 1, above: 0 }, ..*s });
+        let sliced = found.iter().copied().filter(|s| s.split.slices > 1);
+        return whole.chain(sliced).collect();
+    }
     found
 }
 
@@ -219,6 +225,7 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let workgroups = |s: &Schedule| x.rows.div_ceil(s.tile.m).saturating_mul(x.heads * s.split.slices);
     let fills = |s: &Schedule| workgroups(s) >= cost::workgroups_to_mostly_fill(e.caps);
     let smallest = all.iter().map(|s| s.tile.m).min();
+    let fills = |s: &Schedule| cost::runs_workgroups_on_one_thread(e.caps) || fills(s);
     let default = all.iter().position(fills).or_else(|| all.iter().position(|s| Some(s.tile.m) == smallest));
     if let Some(default) = default {
         all[..=default].rotate_right(1);
