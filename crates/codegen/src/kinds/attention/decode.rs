@@ -243,14 +243,8 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
         k_lines.push(k_row.load(e, "d"));
         v_lines.push(v_row.load(e, "e"));
     }
-    let (bias, t_lines) = e.scope(|e| {
-        let [h, s, t] = [(a.h, "h"), (a.s, "s"), (a.t, "t")].map(|(extent, name)| e.atom(extent, name));
-        a.bias(e, [&h, &s, &t])
-    })?;
-    let store = e.scoped_lines(|e| {
-        let at = [(a.h, "h"), (a.s, "s"), (a.width, "e")].map(|(extent, name)| e.atom(extent, name));
-        a.store(e, at)
-    })?;
+    let (bias, t_lines) = a.bias_at(e)?;
+    let store = a.store_at(e)?;
     let [q_lines, k_lines, t_lines, v_lines, store] =
         [q_lines, k_lines, t_lines, v_lines, store].map(|lines| lines.join("\n"));
     Ok(context! { q_lines, q, k_lines, k, k_widen, t_lines, bias, v_lines, v, v_widen, store, prefetch })

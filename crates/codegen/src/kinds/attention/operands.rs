@@ -72,6 +72,24 @@ impl<'a> Attention<'a> {
         Ok(grid)
     }
 
+    /// The bias of the score of head `h`, query `s` and key `t`, and the lines that compute it.
+    pub fn bias_at(&self, e: &mut Emitter<'_>) -> Result<(String, Vec<String>), CodegenError> {
+        e.scope(|e| {
+            let [h, s, t] =
+                [(self.h, "h"), (self.s, "s"), (self.t, "t")].map(|(extent, name)| e.atom(extent, name));
+            self.bias(e, [&h, &s, &t])
+        })
+    }
+
+    /// The lines that store element `e` of the result of head `h` and query `s`.
+    pub fn store_at(&self, e: &mut Emitter<'_>) -> Result<Vec<String>, CodegenError> {
+        e.scoped_lines(|e| {
+            let at =
+                [(self.h, "h"), (self.s, "s"), (self.width, "e")].map(|(extent, name)| e.atom(extent, name));
+            self.store(e, at)
+        })
+    }
+
     /// The holes of all templates. `score` is the variable that a template bounds and exponentiates.
     pub fn holes(&self, e: &mut Emitter<'_>, score: &str) -> Hole {
         let (t, s_extent) = (e.dim(self.t), e.dim(self.s));

@@ -317,14 +317,8 @@ fn statements(e: &mut Emitter<'_>, a: &Attention<'_>, sizes: &Sizes) -> Result<H
         to => format!("place * {}u + e / 4u", columns * values), factor => "",
         ..operand(e, a, a.v, &[(a.g, "g"), (a.t, "t")], ("e", width))?
     };
-    let (bias, t_lines) = e.scope(|e| {
-        let [h, s, t] = [(a.h, "h"), (a.s, "s"), (a.t, "t")].map(|(extent, name)| e.atom(extent, name));
-        a.bias(e, [&h, &s, &t])
-    })?;
-    let store = e.scoped_lines(|e| {
-        let at = [(a.h, "h"), (a.s, "s"), (a.width, "e")].map(|(extent, name)| e.atom(extent, name));
-        a.store(e, at)
-    })?;
+    let (bias, t_lines) = a.bias_at(e)?;
+    let store = a.store_at(e)?;
     let [t_lines, store] = [t_lines, store].map(|lines| lines.join("\n"));
     Ok(context! { q, k, v, t_lines, bias, store })
 }
