@@ -50,8 +50,8 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     finish(e, schedule, "grid_stride.comp", grid, String::new(), holes)
 }
 
-/// Emits the stores of all outputs, each to its buffer, which is bound at the first store, for `size` adjacent elements. The variable `name` counts `count`
-/// such groups.
+/// Emits the stores of all outputs for `size` adjacent elements. The variable `name` counts `count` such groups. The buffer
+/// of an output is bound at its first store.
 fn store(
     e: &mut Emitter<'_>,
     buffers: &mut [Option<usize>],

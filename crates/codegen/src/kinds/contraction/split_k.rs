@@ -40,8 +40,8 @@ impl Limit {
     /// Flat tiles, of few rows, wait for memory: it takes more workgroups to have enough loads in flight. Their partials
     /// are small, too: written and read once, they are 8 bytes for each row of a column, where a slice of an f16 column
     /// has 2 bytes for each element of K. That is an eighth for slices of 32 elements per row, and a quarter for those of
-    /// 16, as long as cores are idle or where the maximum of square tiles is less. (H200, 4096 x 4096 of f16 `[n, k]`, us. 16 rows: 11.9 with slices of 512, 12.5 with
-    /// 256, 15.6 with 128. 64 rows: 17.1 with slices of 1024, 23.6 with 512.)
+    /// 16, as long as cores are idle or where the maximum of square tiles is less. (H200, 4096 x 4096 of f16 `[n, k]`, us.
+    /// 16 rows: 11.9 with slices of 512, 12.5 with 256, 15.6 with 128. 64 rows: 17.1 with slices of 1024, 23.6 with 512.)
     fn of(tile: Tile) -> Vec<Limit> {
         let slice = |per_row: u64| (per_row * u64::from(tile.m)).min(SQUARE.slice);
         match tile {

@@ -27,7 +27,7 @@ const WORKGROUP: (u32, u32) = (64, 256);
 /// instructions in a convolution with padding. These take 64 KiB of the 128 KiB of an instruction cache (H200).
 const MOST_UNROLLED: usize = 8192;
 
-/// Rows or groups that an invocation reduces in turn, as a tuning candidate.
+/// Rows or groups that an invocation reduces one after the other, as a tuning candidate.
 const IN_TURN: u32 = 4;
 
 /// Whether one invocation reduces a whole row.
@@ -49,7 +49,7 @@ pub(super) fn mapping(e: &Emitter<'_>, form: &RowForm, along_row: u32) -> Mappin
 }
 
 /// The tuning candidates, the cost model's default first: one row per invocation, the group that shares most, and fewer
-/// workgroups, whose invocations reduce several rows or groups in turn.
+/// workgroups, whose invocations reduce several rows or groups one after the other.
 pub(super) fn schedules(e: &Emitter<'_>, form: &RowForm, mapping: &Mapping) -> Vec<Schedule> {
     let first = mapping.schedule();
     let mut all = vec![first];
