@@ -31,12 +31,20 @@ const MOST_RUNS: usize = 20_000;
 /// Seconds that a device is kept busy before anything is timed: while operands are made it idles, and its clocks need so long
 /// to rise again. (On an H200, after a warm-up of a few hundredths, kernels took up to 6 times as long.)
 const WARM_UP: f64 = 0.2;
+/// The same after a long pause, such as one in which the host computes what results must be: its clocks fall lower.
+const LONG_WARM_UP: f64 = 1.0;
 
 /// Runs `once` to warm up (clocks rise, pages are touched) and then for `seconds`; for 0, where times mean nothing, once and
 /// [`LEAST_RUNS`] times.
-pub fn repeat(seconds: f64, mut once: impl FnMut() -> Result<Took>) -> Result<Times> {
+pub fn repeat(seconds: f64, once: impl FnMut() -> Result<Took>) -> Result<Times> {
+    repeat_after(Instant::now(), seconds, once)
+}
+
+/// Like [`repeat`], for a device that has been idle since `idle`: warms up as long as it was, within limits.
+pub fn repeat_after(idle: Instant, seconds: f64, mut once: impl FnMut() -> Result<Took>) -> Result<Times> {
     let warm = Instant::now();
-    let warm_up = if seconds > 0.0 { WARM_UP } else { 0.0 };
+    let idled = warm.duration_since(idle).as_secs_f64();
+    let warm_up = if seconds > 0.0 { idled.clamp(WARM_UP, LONG_WARM_UP) } else { 0.0 };
     once()?;
     while warm.elapsed().as_secs_f64() < warm_up {
         once()?;

@@ -14,7 +14,7 @@ use super::on_device::{Comparison, bind, compare, compare_run};
 use super::{Network, Scale, flops, generate, graph};
 use crate::Options;
 use crate::error::Result;
-use crate::measure::{Took, micros_since, repeat};
+use crate::measure::{Took, micros_since, repeat_after};
 use crate::report::{Row, Table, read};
 use crate::run::{Dispatches, by_kernel};
 use crate::session::{Report, open};
@@ -60,6 +60,7 @@ fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> (Row
 }
 
 fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut Row) -> Result<Dispatches> {
+    let idle = Instant::now();
     let graph = graph(network)?;
     let operands = operands(network)?;
     let results: u64 = graph.outputs().iter().map(|output| graph.ty(output.value).max_bytes()).sum();
@@ -84,7 +85,7 @@ fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut 
     }
     // Each run reads operands that the runs before it have not left in a cache.
     let mut in_turn = bindings.iter().cycle();
-    let times = repeat(options.seconds, || {
+    let times = repeat_after(idle, options.seconds, || {
         let start = Instant::now();
         let Some(binding) = in_turn.next() else { return Ok(Took { device: 0.0, wall: 0.0 }) };
         binding.start(&Bindings::new(), &[])?;

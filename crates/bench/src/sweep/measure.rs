@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
@@ -56,14 +56,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
     writeln!(out, "{ceilings:.2?}")?;
     let mut rows = vec![];
     measure_all(&context, &points, &general, |point, prepared| {
-        let row = measure(&context, point, prepared, options.seconds, &ceilings);
+        let (row, executable) = measure(&context, point, prepared, options.seconds, &ceilings);
         writeln!(out, "{}", text(&row))?;
         out.flush()?;
         if let Some(json) = &mut json {
             json.add(&row)?;
         }
         rows.push(row);
-        Ok(())
+        Ok(executable)
     })?;
     write!(out, "{}", summary(&rows, options.threshold, &peer))?;
     Ok(rows.iter().filter(|row| row.failed.is_some()).count())
@@ -112,17 +112,33 @@ struct Prepared {
     graph: Graph,
     inputs: Vec<Vec<u8>>,
     compiled: Compiled,
-    /// `None` if the point is checked at other sizes.
-    expected: Option<Expected>,
+    checked: Checked,
     bytes: [u64; 2],
 }
 
-/// Prepares points in a thread of its own while the device is busy with the one before, so that its clocks stay up.
+/// What a point's results are compared with.
+enum Checked {
+    /// Its own results at the positions that are picked.
+    Whole(Expected),
+    /// Results of the same program at other sizes.
+    Resized(Resized),
+}
+
+/// A point at the sizes at which it is checked.
+struct Resized {
+    network: Network,
+    graph: Graph,
+    inputs: Vec<Vec<u8>>,
+    expected: Expected,
+}
+
+/// Prepares points in a thread of its own. Meanwhile the device runs the point before, so that its clocks stay up: an H200
+/// that idled for a second ran kernels at a fifth of its speed for longer than they are warmed up.
 fn measure_all(
     context: &Arc<Context>,
     points: &[Point],
     options: &crate::Options,
-    mut each: impl FnMut(&Point, Result<Prepared>) -> Result<()>,
+    mut each: impl FnMut(&Point, Result<Prepared>) -> Result<Option<Executable>>,
 ) -> Result<()> {
     let (send, receive) = sync_channel(1);
     thread::scope(|scope| {
@@ -133,8 +149,28 @@ fn measure_all(
                 }
             }
         });
-        points.iter().zip(receive).try_for_each(|(point, prepared)| each(point, prepared))
+        let mut before = None;
+        for point in points {
+            let Some(prepared) = busy_until_received(&receive, before.take())? else { break };
+            before = each(point, prepared)?;
+        }
+        Ok(())
     })
+}
+
+/// The next item; `None` if no more are sent. The device repeats `executable` until the item is there.
+fn busy_until_received<T>(receive: &Receiver<T>, executable: Option<Executable>) -> Result<Option<T>> {
+    let Some(executable) = executable else { return Ok(receive.recv().ok()) };
+    loop {
+        match receive.try_recv() {
+            Ok(item) => return Ok(Some(item)),
+            Err(TryRecvError::Disconnected) => return Ok(None),
+            Err(TryRecvError::Empty) => {
+                executable.start(&Bindings::new(), &[])?;
+                executable.wait()?;
+            }
+        }
+    }
 }
 
 fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> Result<Prepared> {
@@ -168,11 +204,19 @@ fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> R
             .collect(),
         ..Row::default()
     };
-    let expected = match point.checked_at {
-        Some(_) => None,
-        None => Some(expected(point, &one, &inputs)?),
+    let checked = match &point.checked_at {
+        Some(sizes) => Checked::Resized(resized(&point.resized(sizes))?),
+        None => Checked::Whole(expected(point, &one, &inputs)?),
     };
-    Ok(Prepared { row, network, graph, inputs, compiled, expected, bytes })
+    Ok(Prepared { row, network, graph, inputs, compiled, checked, bytes })
+}
+
+fn resized(point: &Point) -> Result<Resized> {
+    let network = point.network(&point.sizes());
+    let graph = graph(&network, 1, false)?;
+    let inputs = inputs(&network)?;
+    let expected = expected(point, &graph, &inputs)?;
+    Ok(Resized { network, graph, inputs, expected })
 }
 
 fn measure(
@@ -181,10 +225,13 @@ fn measure(
     prepared: Result<Prepared>,
     seconds: f64,
     ceilings: &Ceilings,
-) -> Row {
-    let row = prepared.and_then(|prepared| time(context, point, prepared, seconds, ceilings));
-    let row = row.unwrap_or_else(|error| Row { failed: Some(error.to_string()), ..Row::default() });
-    Row { name: point.name.clone(), device: context.caps().name.clone(), ..row }
+) -> (Row, Option<Executable>) {
+    let timed = prepared.and_then(|prepared| time(context, point, prepared, seconds, ceilings));
+    let (row, executable) = match timed {
+        Ok((row, executable)) => (row, Some(executable)),
+        Err(error) => (Row { failed: Some(error.to_string()), ..Row::default() }, None),
+    };
+    (Row { name: point.name.clone(), device: context.caps().name.clone(), ..row }, executable)
 }
 
 fn time(
@@ -193,14 +240,14 @@ fn time(
     prepared: Prepared,
     seconds: f64,
     ceilings: &Ceilings,
-) -> Result<Row> {
-    let Prepared { mut row, network, graph, inputs, compiled, expected, bytes } = prepared;
+) -> Result<(Row, Executable)> {
+    let Prepared { mut row, network, graph, inputs, compiled, checked, bytes } = prepared;
     let weights = upload(context, (&network, &graph), &inputs, row.instances)?;
     let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
-    (row.nmse, row.checked) = match (&expected, &point.checked_at) {
-        (Some(expected), _) => expected.compare(&first_outputs(&executable)?)?,
-        (None, sizes) => check_resized(context, &point.resized(sizes.as_deref().unwrap_or_default()))?,
+    (row.nmse, row.checked) = match &checked {
+        Checked::Whole(expected) => expected.compare(&first_outputs(&executable)?)?,
+        Checked::Resized(resized) => check_resized(context, resized)?,
     };
     let times = repeat(seconds, || {
         let start = Instant::now();
@@ -212,7 +259,7 @@ fn time(
     let (us, bound) = roofline(point, ceilings, bytes);
     (row.roofline_us, row.bound) = (us, bound.name().into());
     row.share = if row.median_us > 0.0 { us / row.median_us } else { 0.0 };
-    Ok(row)
+    Ok((row, executable))
 }
 
 /// The bytes of the outputs of the first instance.
@@ -223,15 +270,13 @@ fn first_outputs(executable: &Executable) -> Result<Vec<Vec<u8>>> {
     Ok(first.map(|(_, _, _, bytes)| bytes).collect())
 }
 
-/// Compares a point of small sizes.
-fn check_resized(context: &Arc<Context>, point: &Point) -> Result<(f64, usize)> {
-    let network = point.network(&point.sizes());
-    let graph = graph(&network, 1, false)?;
-    let inputs = inputs(&network)?;
-    let weights = upload(context, (&network, &graph), &inputs, 1)?;
+/// Compares the results of a point at other sizes.
+fn check_resized(context: &Arc<Context>, resized: &Resized) -> Result<(f64, usize)> {
+    let Resized { network, graph, inputs, expected } = resized;
+    let weights = upload(context, (network, graph), inputs, 1)?;
     let executable =
-        Compiled::new(context, &graph)?.instance(&weights, &HashMap::new(), RecordOptions::default())?;
-    expected(point, &graph, &inputs)?.compare(&first_outputs(&executable)?)
+        Compiled::new(context, graph)?.instance(&weights, &HashMap::new(), RecordOptions::default())?;
+    expected.compare(&first_outputs(&executable)?)
 }
 
 fn inputs(network: &Network) -> Result<Vec<Vec<u8>>> {
