@@ -9,6 +9,7 @@ use crate::access::vectors_along_k;
 use crate::attention::Attention;
 use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
 use crate::cost;
+use crate::dim::Dim;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, Value};
@@ -153,16 +154,17 @@ pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> Opt
     MatrixOperand::ALL.into_iter().find(|operand| form.prologue.is_empty() && fits(operand))
 }
 
-/// The value that `value` rounds to the type of `operand`, if it does nothing else: `cast(cast(x, f16), f32)` is `x`
-/// rounded to f16.
+/// The value that `value` rounds to the type of `operand`, if it does nothing else: `cast(x, f16)` and
+/// `cast(cast(x, f16), f32)` are `x` rounded to f16.
 pub fn rounded(graph: &Graph, value: Value, operand: MatrixOperand) -> Option<Value> {
     let outer = graph.node(value.node);
-    let narrow = *outer.operands.first()?;
+    let narrow = match outer.op {
+        Op::Cast(DType::F32) => *outer.operands.first()?,
+        _ => value,
+    };
     let inner = graph.node(narrow.node);
     let wide = *inner.operands.first()?;
-    let casts = matches!(outer.op, Op::Cast(DType::F32))
-        && inner.op == Op::Cast(operand.dtype())
-        && graph.ty(wide).dtype == DType::F32;
+    let casts = inner.op == Op::Cast(operand.dtype()) && graph.ty(wide).dtype == DType::F32;
     casts.then_some(wide)
 }
 
@@ -183,9 +185,9 @@ fn round(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
     graph.add(Op::Cast(DType::F32), &[narrow])
 }
 
-/// Activations rounded to f16. The casts move above reshapes and permutes, into the kernel that produces the
-/// activations.
-fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
+/// A value rounded to f16. The casts move above reshapes and permutes: into the kernel that produces activations, or into
+/// one that unpacks a weight in the order in which it is stored.
+fn round_at_source(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
     let (mut source, mut views) = (value, vec![]);
     while let op @ (Op::Reshape(_) | Op::Permute(_)) = graph.op(source) {
         views.push(op.clone());
@@ -193,6 +195,20 @@ fn round_activations(graph: &mut Graph, value: Value) -> Result<Value, GraphErro
     }
     let rounded = round(graph, source)?;
     views.into_iter().rev().try_fold(rounded, |value, view| graph.add(view, &[value]))
+}
+
+/// Whether a weight is unpacked to f16 once, by a kernel of its own, instead of by each tile of `rows` rows of a matmul. Both
+/// compute the same. Only for a number of rows that is known: where there may be few of them, tiles unpack.
+fn unpacks_once(graph: &Graph, weight: Value, rows: &Dim, caps: &DeviceCaps) -> bool {
+    let Some(leaf) = vectors_along_k(graph, weight, K_VECTOR) else { return false };
+    let (Some(rows), DType::Block(format)) = (rows.as_const(), graph.ty(leaf).dtype) else { return false };
+    if format.is_plain() {
+        return false;
+    }
+    let (weights, halves) = (graph.ty(weight).shape.max_numel(), DType::F16.size().unwrap_or(2) as u64);
+    let inside = cost::unpacking_us(caps, weights.saturating_mul(cost::matmul_tiles(rows)));
+    let bytes = graph.ty(leaf).max_bytes() + weights.saturating_mul(halves);
+    inside > cost::map_us(caps, bytes) + cost::unpacking_us(caps, weights)
 }
 
 /// Rounds the softmax weights of a prefill attention over f16 keys and values, and its f32 queries. `None` elsewhere.
@@ -210,7 +226,7 @@ fn round_attention(
     }
     let mut operands = operands.to_vec();
     if !exact {
-        operands[0] = round_activations(graph, operands[0])?;
+        operands[0] = round_at_source(graph, operands[0])?;
     }
     graph.add(Op::Attention(attention.round_weights(true)), &operands).map(Some)
 }
@@ -246,8 +262,12 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         }
         let [left, right] = [operands[0], operands[1]];
         let is_f16 = |graph: &Graph, value| is_exact(graph, value, MatrixOperand::F16);
-        let left = if is_f16(new, left) { left } else { round_activations(new, left)? };
-        let right = if is_f16(new, right) { right } else { round(new, right)? };
+        let left = if is_f16(new, left) { left } else { round_at_source(new, left)? };
+        let right = match is_f16(new, right) {
+            true => right,
+            false if unpacks_once(new, right, m, caps) => round_at_source(new, right)?,
+            false => round(new, right)?,
+        };
         new.add(Op::Matmul, &[left, right]).map(Some)
     })
 }
@@ -257,6 +277,7 @@ mod tests {
     use super::*;
     use crate::TensorType;
     use crate::caps::{self, OptionalFeature};
+    use crate::graph::Node;
 
     /// A matmul of `rows` rows with a weight in `format`.
     fn linear(rows: i64, format: Format) -> Graph {
@@ -285,6 +306,32 @@ mod tests {
         assert_eq!(casts(&linear(512, Format::F32), &h200), 0);
         assert_eq!(casts(&linear(512, Format::BF16), &h200), 0);
         assert_eq!(casts(&linear(512, Format::Q4_0), &caps::lavapipe()), 0);
+    }
+
+    /// Weights are rounded above their transposition if a kernel of its own unpacks them in the order of their memory.
+    #[test]
+    fn blocks_are_unpacked_once_for_many_rows() {
+        let unpacks_once = |rows: Dim, format| {
+            let mut graph = Graph::new("many");
+            let x = graph.input("x", DType::F32, [rows, Dim::constant(4096)]).expect("a type");
+            let w = graph.weight("w", DType::Block(format), [4096, 4096]).expect("whole blocks");
+            let w = graph.add(Op::Dequantize(DType::F32), &[w]).expect("blocks");
+            let w = graph.permute(w, &[1, 0]).expect("a matrix");
+            let y = graph.add(Op::Matmul, &[x, w]).expect("fits");
+            graph.output("y", y).expect("new");
+            let found = round_operands(&graph, &caps::h200()).expect("valid");
+            let rounds = |n: &Node| {
+                n.op == Op::Cast(DType::F16) && matches!(found.op(n.operands[0]), Op::Dequantize(_))
+            };
+            found.nodes().any(|(_, n)| rounds(n))
+        };
+        let rows = Dim::constant;
+        assert!(unpacks_once(rows(2048), Format::Q4_K));
+        assert!(!unpacks_once(rows(64), Format::Q4_K));
+        // A row is read as it is.
+        assert!(!unpacks_once(rows(2048), Format::F16));
+        // There may be one row.
+        assert!(!unpacks_once(crate::Symbol::new("seq", 2048).into(), Format::Q4_K));
     }
 
     #[test]
@@ -318,7 +365,7 @@ mod tests {
             let only = MatrixOperand::ALL.map(|other| other == operand);
             assert_eq!([narrow, wide, view].map(exact), [only; 3]);
             assert_eq!([x, sum].map(exact), [[false; 2]; 2]);
-            assert_eq!((rounded(&graph, wide, operand), rounded(&graph, view, operand)), (Some(x), None));
+            assert_eq!([narrow, wide, view].map(|v| rounded(&graph, v, operand)), [Some(x), Some(x), None]);
             let other = MatrixOperand::ALL.into_iter().find(|other| *other != operand).expect("two types");
             assert_eq!(rounded(&graph, wide, other), None);
         }

@@ -3,7 +3,7 @@
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::matrix::{self, MatrixOperand};
-use tallow_ir::{Dim, Graph, Value};
+use tallow_ir::{DType, Dim, Graph, Value};
 
 use super::operands::is_multiple;
 use crate::blocks::operand;
@@ -11,6 +11,7 @@ use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::lines::{block, unrolled};
+use crate::storage::plain;
 
 /// The element type of K tiles in shared memory, and the layout there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -240,17 +241,24 @@ fn text_of(
     };
     let (ty, length) = match (tile.layout, &raw) {
         (Layout::Vectors(ty), _) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
-        (Layout::Halves(_), Some(raw)) => (format!("Raw{}", raw.binding), String::new()),
+        (Layout::Halves(_), Some(Raw::Blocks { binding, .. })) => (format!("Raw{binding}"), String::new()),
+        (Layout::Halves(_), Some(Raw::Floats)) => ("uvec4".into(), "[2]".into()),
         (Layout::Halves(_), None) => ("uvec4".into(), String::new()),
     };
     let count = if indexed { format!("[{passes}]") } else { String::new() };
     let start = if *axis == "n" { "column0" } else { "row0" };
     let store = match raw {
         None => store(tile, chunk, &place, &item, &item),
-        Some(Raw { binding, position: at, lines }) => {
+        Some(Raw::Blocks { binding, position: at, lines }) => {
             let word = format!("halves{binding}({item}, {at})");
             let position = vec![format!("{}, k = k0 + {k};", position(start))];
             [position, lines, store(tile, chunk, &place, &item, &word)].concat()
+        }
+        Some(Raw::Floats) => {
+            let first = format!("{} w[i] = uintBitsToFloat({item}[0][i]);", unrolled("i", 4));
+            let last = format!("{} w[i + 4u] = uintBitsToFloat({item}[1][i]);", unrolled("i", 4));
+            let widened = vec![format!("float w[{HALVES}];"), first, last];
+            [widened, store(tile, chunk, &place, &item, "packed(w)")].concat()
         }
     };
     let text = Text {
@@ -270,12 +278,14 @@ struct Loaded {
     raw: Option<Raw>,
 }
 
-/// A packed word that is unpacked before the store: the binding of its buffer, its position there as an expression, and
-/// lines that compute it.
-struct Raw {
-    binding: u32,
-    position: String,
-    lines: Vec<String>,
+/// What is converted to the type of the operands before the store, when the loads have completed: a conversion at the
+/// load would wait for it in front of the products.
+enum Raw {
+    /// Packed words of a block format: the binding of their buffer, their position there as an expression, and lines that
+    /// compute it.
+    Blocks { binding: u32, position: String, lines: Vec<String> },
+    /// Eight f32, as two vectors.
+    Floats,
 }
 
 /// Where an invocation loads a chunk of an operand: into `item`, from K position `k` and the row or column in
@@ -332,9 +342,10 @@ fn load(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, Code
         (false, false) => load_across(e, site, at)?,
     };
     if !site.tile.is_multiple_of_k_tile() {
-        let zeros = match site.tile.layout {
-            Layout::Vectors(ty) => format!("{} {}[j] = {};", site.each(), site.item, ty.int_literal(0)),
-            Layout::Halves(_) => format!("{} = uvec4(0u);", site.item),
+        let zeros = match (site.tile.layout, &loaded.raw) {
+            (Layout::Vectors(ty), _) => format!("{} {}[j] = {};", site.each(), site.item, ty.int_literal(0)),
+            (Layout::Halves(_), Some(Raw::Floats)) => format!("{0}[0] = {0}[1] = uvec4(0u);", site.item),
+            (Layout::Halves(_), Some(Raw::Blocks { .. }) | None) => format!("{} = uvec4(0u);", site.item),
         };
         let guarded = block(&format!("if (k < {})", e.dim(site.tile.k)), loaded.lines);
         loaded.lines = [vec![zeros], guarded].concat();
@@ -414,8 +425,13 @@ fn load_vector(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loade
             if tile.is_multiple_of_k_tile() && operand::dequantizes_to_f16(e, buffer) =>
         {
             let load = format!("{item} = raw{b}({position});");
-            raw = Some(Raw { binding: b, position, lines: lines.clone() });
+            raw = Some(Raw::Blocks { binding: b, position, lines: lines.clone() });
             vec![load]
+        }
+        Layout::Halves(_) if plain(e.buffers[buffer].dtype) == DType::F32 => {
+            raw = Some(Raw::Floats);
+            let first = format!("({position}) >> 2");
+            vec![format!("{item}[0] = wide{b}({first});"), format!("{item}[1] = wide{b}(({first}) + 1u);")]
         }
         Layout::Halves(operand) if e.buffers[buffer].dtype == operand.dtype() => {
             vec![format!("{item} = wide{b}(({position}) >> 3);")]

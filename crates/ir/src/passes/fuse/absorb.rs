@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::cost;
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::form::MATVEC_MAX_ROWS;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
@@ -160,6 +161,12 @@ fn has_window(c: &Clusters<'_>, operand: Value) -> bool {
     false
 }
 
+/// Whether a kernel reads weights that are stored in blocks of several elements.
+fn unpacks_blocks(c: &Clusters<'_>, map: &Cluster) -> bool {
+    let sources = map.nodes.iter().flat_map(|n| &c.sources[n.index()]);
+    sources.into_iter().any(|v| matches!(c.graph.ty(*v).dtype, DType::Block(format) if !format.is_plain()))
+}
+
 /// Why matmuls would lose more time by computing `map` for each of their tiles than it takes to write and read its
 /// results, see [`cost::prologue_us`].
 pub(super) fn too_expensive_for_matmuls(
@@ -167,7 +174,7 @@ pub(super) fn too_expensive_for_matmuls(
     map: &Cluster,
     consumers: &[usize],
 ) -> Option<String> {
-    let (mut evaluations, mut waits) = (0u64, 0.0_f64);
+    let (mut evaluations, mut roundings, mut waits) = (0u64, 0u64, 0.0_f64);
     let branches = map.nodes.iter().any(|n| matches!(c.graph.node(*n).op, Op::Concat { .. }));
     for consumer in consumers.iter().map(|k| c.get(*k)).filter(|k| k.kind == FusionKind::Matmul) {
         let matmuls = consumer.nodes.iter().map(|n| c.graph.node(*n)).filter(|n| n.op == Op::Matmul);
@@ -177,25 +184,35 @@ pub(super) fn too_expensive_for_matmuls(
             let k = c.graph.ty(matmul.operands[0]).shape.dims().last().map_or(1, Dim::max_value);
             let results = matmul.types[0].shape.max_numel();
             for (operand, across) in [(matmul.operands[0], columns), (matmul.operands[1], rows)] {
-                // A K tile of f16 or bf16 reads what is only rounded to its type as it is, in wide loads.
+                // A K tile of f16 or bf16 reads what is only rounded to its type as it is, in wide loads. (What unpacks
+                // blocks there has been decided before, see `matrix::round_operands`.)
                 let is_rounded = |of: MatrixOperand| {
-                    matrix::has_instructions(c.caps, of) && matrix::rounded(c.graph, operand, of).is_some()
+                    matrix::has_instructions(c.caps, of)
+                        && matmul.operands.iter().all(|v| matrix::is_exact(c.graph, *v, of))
+                        && matrix::rounded(c.graph, operand, of).is_some()
                 };
                 let rounded = map.nodes.len() == 1 && MatrixOperand::ALL.into_iter().any(is_rounded);
-                if !rounded && reads(c, map, &consumer.nodes, &[operand]) && !has_window(c, operand) {
-                    let tiles = cost::matmul_tiles(across.max_value());
-                    // Of all batches, also where the operand is repeated for them.
-                    let elements = results / across.max_value().max(1).unsigned_abs() * k.unsigned_abs();
-                    evaluations = evaluations.saturating_add(elements.saturating_mul(tiles));
-                    if rows.max_value() > MATVEC_MAX_ROWS {
-                        let branching = if branches { cost::branching_prologue_us(k) } else { 0.0 };
-                        waits += branching + cost::waiting_prologue_us(k, map.nodes.len());
-                    }
+                if !reads(c, map, &consumer.nodes, &[operand]) || has_window(c, operand) {
+                    continue;
+                }
+                let tiles = cost::matmul_tiles(across.max_value());
+                // Of all batches, also where the operand is repeated for them.
+                let elements = results / across.max_value().max(1).unsigned_abs() * k.unsigned_abs();
+                let here = elements.saturating_mul(tiles);
+                if rounded {
+                    let blocks = unpacks_blocks(c, map);
+                    roundings = roundings.saturating_add(if blocks { 0 } else { here });
+                    continue;
+                }
+                evaluations = evaluations.saturating_add(here);
+                if rows.max_value() > MATVEC_MAX_ROWS {
+                    let branching = if branches { cost::branching_prologue_us(k) } else { 0.0 };
+                    waits += branching + cost::waiting_prologue_us(k, map.nodes.len());
                 }
             }
         }
     }
-    if evaluations == 0 {
+    if evaluations == 0 && roundings == 0 {
         return None;
     }
     let inputs: BTreeSet<Value> = map.nodes.iter().flat_map(|n| c.sources[n.index()].clone()).collect();
@@ -207,7 +224,8 @@ pub(super) fn too_expensive_for_matmuls(
     let width = whole.filter_map(|ty| ty.dtype.size()).sum::<usize>().max(1) as u64;
     let written: u64 = results.iter().map(|n| c.bytes(*n)).sum();
     let read: u64 = inputs.map(|ty| ty.max_bytes().min(written.saturating_mul(4))).sum();
-    let inside = cost::prologue_us(c.caps, evaluations, width).max(waits);
+    let computing = cost::prologue_us(c.caps, evaluations, width).max(waits);
+    let inside = computing + cost::rounding_us(c.caps, roundings);
     let apart = cost::map_us(c.caps, read + written);
     (inside > apart).then(|| format!("{inside:.1} us in tiles, {apart:.1} us in a kernel of its own"))
 }

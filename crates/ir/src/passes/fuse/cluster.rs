@@ -552,7 +552,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
     // By inline node: the overwritten state versions that it reads.
     let mut old: Vec<Vec<Value>> = vec![];
     for (id, node) in graph.nodes() {
-        // A cast of a weight reads the weight directly.
+        // A cast of a weight reads the weight directly. One that narrows may be computed once instead of for each tile.
         let of_weight = |class: &[Class]| {
             let all = sources(graph, class, node.operands.iter().copied());
             all.iter().all(|v| matches!(graph.op(*v), Op::Weight { .. }))
@@ -572,7 +572,9 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Flip { .. }
             | Op::Window { .. }
             | Op::Dequantize(_) => Class::Inline,
-            Op::Cast(_) if of_weight(&class) => Class::Inline,
+            Op::Cast(to) if of_weight(&class) && !widens(*to, graph.ty(node.operands[0]).dtype) => {
+                Class::Inline
+            }
             // Reading the narrow source moves fewer bytes.
             Op::Cast(to) if widens(graph.ty(node.operands[0]).dtype, *to) => Class::Inline,
             Op::Elementwise(_)
