@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeId, Value};
+use crate::graph::{Graph, Node, NodeId, Value};
 use crate::index::{AtomDef, AtomId, Atoms, Index};
 use crate::op::Op;
 
@@ -163,8 +163,8 @@ fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> 
     neighbours(graph, value, &at, along, multiple, &mut atoms).map(|(leaf, _)| leaf)
 }
 
-/// If element `k` of `value` at `at` is element `base + k` of a leaf, with `base` a multiple of `multiple`: the leaf
-/// and `base`. Then whole groups of neighbours can be loaded (and dequantized) at once.
+/// If element `k` of `value` at `at` is element `base + k` of a leaf (or of a copy, which will be in memory), with `base` a
+/// multiple of `multiple`: the leaf and `base`. Then whole groups of neighbours can be loaded (and dequantized) at once.
 ///
 /// Looks through views, dequantization to f32 and casts that widen, by their index maps.
 pub fn neighbours(
@@ -175,31 +175,102 @@ pub fn neighbours(
     multiple: i64,
     atoms: &mut Atoms,
 ) -> Option<(Value, Index)> {
-    let (mut value, mut at) = (value, at.to_vec());
+    let run = padded_neighbours(graph, value, at, (k, multiple), atoms)?;
+    (run.inside.is_empty() && !run.has_windows).then_some((run.leaf, run.base))
+}
+
+/// Neighbours in memory, or the zeros of a padding. See [`padded_neighbours`].
+pub struct Run {
+    /// What they are read from.
+    pub leaf: Value,
+    /// The position of the first.
+    pub base: Index,
+    /// They are read if all of these hold; otherwise all are zero.
+    pub inside: Vec<Inside>,
+    /// Whether they are read through windows.
+    pub has_windows: bool,
+}
+
+/// Whether `index - start` is below `len`, as unsigned numbers.
+pub struct Inside {
+    /// A coordinate along a padded axis.
+    pub index: Index,
+    /// Elements of the padding in front.
+    pub start: Dim,
+    /// Elements between the paddings.
+    pub len: Dim,
+}
+
+/// Like [`neighbours`], through windows as well, and through paddings with zeros if all elements `k` are in the padding or
+/// none is.
+pub fn padded_neighbours(
+    graph: &Graph,
+    value: Value,
+    at: &[Index],
+    (k, multiple): (AtomId, i64),
+    atoms: &mut Atoms,
+) -> Option<Run> {
+    let (mut value, mut at, mut inside, mut has_windows) = (value, at.to_vec(), vec![], false);
     loop {
         let node = graph.node(value.node);
+        let is_leaf =
+            matches!(node.op, Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. });
+        if is_leaf || is_copy(graph, node) {
+            let linear = atoms.flatten(&at, &graph.ty(value).shape);
+            let base = atoms.base(&linear, k, multiple)?;
+            return Some(Run { leaf: value, base, inside, has_windows });
+        }
         match &node.op {
-            Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. } => {
-                let linear = atoms.flatten(&at, &graph.ty(value).shape);
-                return Some((value, atoms.base(&linear, k, multiple)?));
-            }
             Op::Cast(to) => {
                 let from = graph.ty(node.operands[0]).dtype;
-                let widens = matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) || from == *to;
-                if !widens {
+                if !matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) {
                     return None;
                 }
+            }
+            Op::Pad { axis, before, value: filler, .. } => {
+                let index = at[*axis].clone();
+                let zero = filler.as_f64() == 0.0 && filler.as_f64().is_sign_positive();
+                if !zero || atoms.roots(&index).contains(&k) {
+                    return None;
+                }
+                let len = graph.ty(node.operands[0]).shape.dims()[*axis].clone();
+                inside.push(Inside { index, start: before.clone(), len });
             }
             Op::Dequantize(DType::F32)
             | Op::Reshape(_)
             | Op::Broadcast(_)
             | Op::Permute(_)
             | Op::Slice { .. } => {}
+            Op::Window { .. } => has_windows = true,
             _ => return None,
         }
         at = operand_indices(graph, value.node, &at, atoms)?.into_iter().next()?;
         value = node.operands[0];
     }
+}
+
+/// Whether a node copies its operand: a cast to the type that it has. Rules fold the casts of callers; passes add this one
+/// where elements are to be written in the order of its axes.
+pub fn is_copy(graph: &Graph, node: &Node) -> bool {
+    match node.op {
+        Op::Cast(to) => graph.ty(node.operands[0]).dtype == to,
+        _ => false,
+    }
+}
+
+/// Whether each group of `size` elements along an axis is adjacent in the buffer from which a value is read, and starts
+/// at a multiple of `size`, or is padding. The groups themselves may be anywhere.
+pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> bool {
+    let dims = graph.ty(value).shape.dims();
+    let by = Dim::constant(size);
+    let Some(groups) = dims[axis].div_exact(&by) else { return false };
+    let mut atoms = Atoms::default();
+    let j = atoms.fresh(&by, AtomDef::Free);
+    let (group, element) = (atoms.free(&groups), atoms.index(j));
+    let along = atoms.add(&group.scale(&by), &element);
+    let one = |(i, d): (usize, &Dim)| if i == axis { along.clone() } else { atoms.free(d) };
+    let at: Vec<Index> = dims.iter().enumerate().map(one).collect();
+    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some()
 }
 
 /// The elements that `root` at `at` reads: params with the position of the element in each. Stops at anchors, like

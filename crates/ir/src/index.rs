@@ -329,6 +329,12 @@ impl Atoms {
         (aligned && !self.roots(&base).contains(&k)).then_some(base)
     }
 
+    /// What `index` grows by from one `k` to the next, if it has a term of `k` alone.
+    pub fn step(&self, index: &Index, k: AtomId) -> Option<Dim> {
+        let is_k = |(d, _): &&(Digit, Dim)| d.atom == k && d.div.is(1) && d.modulo.is_none();
+        self.expand(index).terms.iter().find(is_k).map(|(_, step)| step.clone())
+    }
+
     /// The length of the runs of consecutive `k` whose elements are adjacent: the extent of `k` if `index` is `base + k`,
     /// the modulus of its lowest digit if that counts single elements, else 1.
     pub fn run(&self, index: &Index, k: AtomId) -> i64 {

@@ -1,5 +1,6 @@
 //! The ordered list of passes and the driver that verifies between them.
 
+pub mod channels_last;
 pub mod dead_code;
 pub mod fold_constants;
 pub mod fold_views;
@@ -41,6 +42,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", run: simplify::run, explain: None },
     // After the rules, which leave views of views behind.
     Pass { name: "fold_views", run: fold_views::run, explain: None },
+    // After views are folded, so that windows are next to the matmul that reads them.
+    Pass { name: "channels_last", run: channels_last::run, explain: None },
     // After views are folded, so that slices are next to what they slice.
     Pass { name: "split_products", run: split_products::run, explain: None },
     // After all that may join concatenations.

@@ -2,7 +2,7 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::{neighbours, vectors_along_k};
+use tallow_ir::access::{Run, neighbours, padded_neighbours, vectors_along_k};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
@@ -80,6 +80,23 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
     let buffer = e.param(*index);
     e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
     Some((buffer, base))
+}
+
+/// Like [`wide`], for eight elements that may be padding instead, and only if they have this type in memory.
+pub(crate) fn wide_or_padding(
+    e: &mut Emitter<'_>,
+    value: Value,
+    (at, k): (&[Index], AtomId),
+    dtype: DType,
+) -> Option<(usize, Run)> {
+    let run = padded_neighbours(e.body, value, at, (k, WIDE), &mut e.atoms)?;
+    let Op::Param { index, ty } = e.body.op(run.leaf) else { return None };
+    if plain(ty.dtype) != dtype {
+        return None;
+    }
+    let buffer = e.param(*index);
+    e.buffers[buffer].wide = true;
+    Some((buffer, run))
 }
 
 /// Like [`wide`], but only if the eight elements are one 16-byte load, which `widen8_` converts to f32.

@@ -178,7 +178,7 @@ impl Emitter<'_> {
         self.value(source, &src)
     }
 
-    fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {
+    pub fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {
         let at = self.position(index, start)?;
         let len = self.dim(len);
         Ok(Expr { text: format!("{} < {len}", at.text), depth: at.depth })

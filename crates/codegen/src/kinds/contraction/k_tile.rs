@@ -1,17 +1,19 @@
 //! K tiles of a matmul's operands: loads from memory to registers, and stores from registers to shared memory.
 
+mod load;
+
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Index};
 use tallow_ir::matrix::{self, MatrixOperand};
-use tallow_ir::{DType, Dim, Graph, Value};
+use tallow_ir::{Dim, Value};
 
+use self::load::{Loaded, Raw, Site, element, groups, inside, load};
 use super::operands::is_multiple;
 use crate::blocks::operand;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
 use crate::lines::{block, unrolled};
-use crate::storage::plain;
 
 /// The element type of K tiles in shared memory, and the layout there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +89,9 @@ struct Chunk {
     along_k: bool,
     /// Whether it is loaded as a vector, not element by element.
     vector: bool,
+    /// Whether only the elements of one chunk are adjacent, as channels are in a convolution's windows: the position of a
+    /// chunk depends on its number in ways other than a stride of one element.
+    apart: bool,
     /// Whether adjacent invocations load adjacent chunks of a row, since they are contiguous in memory.
     adjacent: bool,
 }
@@ -137,6 +142,15 @@ impl KTile<'_> {
         Place { row, k, number, passes, guard }
     }
 
+    /// Whether each chunk along K is a vector in memory, wherever the next one is.
+    fn has_vectors_apart(&self, e: &mut Emitter<'_>, value: Value, at: At<'_>) -> bool {
+        let (Layout::Halves(operand), Some(groups)) = (self.layout, groups(self.k)) else { return false };
+        let (axis, group) = (e.atoms.free(self.axis.1), e.atoms.free(&groups));
+        let (k, j) = element(e, &group);
+        let coordinates = at(e, axis, k);
+        operand::wide_or_padding(e, value, (&coordinates, j), operand.dtype()).is_some()
+    }
+
     /// Candidate chunks, the preferred first. All that follow a chunk of scalar loads are alternatives to it.
     fn chunks(&self, e: &mut Emitter<'_>, value: Value, at: At<'_>) -> Vec<Chunk> {
         let (axis, k) = (e.atoms.fresh(self.axis.1, AtomDef::Free), e.atoms.fresh(self.k, AtomDef::Free));
@@ -154,8 +168,11 @@ impl KTile<'_> {
             let found =
                 length.filter(|n| is_multiple(extent, *n) && (along_k || (by_columns && *n <= self.size)));
             if let Some(length) = found {
-                return vec![Chunk { length, along_k, vector: true, adjacent: true }];
+                return vec![Chunk { length, along_k, vector: true, apart: false, adjacent: true }];
             }
+        }
+        if self.has_vectors_apart(e, value, at) {
+            return vec![Chunk { length: HALVES, along_k: true, vector: true, apart: true, adjacent: true }];
         }
         let run = match self.layout {
             Layout::Vectors(_) => (self.bk * self.size / self.workgroup).clamp(1, self.bk),
@@ -163,9 +180,9 @@ impl KTile<'_> {
         };
         let adjacent =
             self.layout.is_halves() || neighbours(e.body, value, &coordinates, k, 1, &mut e.atoms).is_some();
-        let along_k = Chunk { length: run, along_k: true, vector: false, adjacent };
+        let along_k = Chunk { length: run, along_k: true, vector: false, apart: false, adjacent };
         let length = if self.layout.is_halves() { HALVES } else { RUN };
-        let across = Chunk { length, along_k: false, vector: false, adjacent };
+        let across = Chunk { length, along_k: false, vector: false, apart: false, adjacent };
         let able = by_columns
             && is_multiple(self.axis.1, length)
             && !self.axis.1.is(0)
@@ -243,26 +260,17 @@ fn text_of(
         (Layout::Vectors(ty), _) => (e.uses().ty(ty).to_string(), format!("[{}]", chunk.length)),
         (Layout::Halves(_), Some(Raw::Blocks { binding, .. })) => (format!("Raw{binding}"), String::new()),
         (Layout::Halves(_), Some(Raw::Floats)) => ("uvec4".into(), "[2]".into()),
-        (Layout::Halves(_), None) => ("uvec4".into(), String::new()),
+        (Layout::Halves(_), Some(Raw::Padded) | None) => ("uvec4".into(), String::new()),
     };
     let count = if indexed { format!("[{passes}]") } else { String::new() };
+    let mut registers = format!("{ty} {name}{slots}{count}{length};");
+    if matches!(raw, Some(Raw::Padded)) {
+        registers += &format!(" bool {}{slots}{count};", inside(name));
+    }
     let start = if *axis == "n" { "column0" } else { "row0" };
-    let store = match raw {
-        None => store(tile, chunk, &place, &item, &item),
-        Some(Raw::Blocks { binding, position: at, lines }) => {
-            let word = format!("halves{binding}({item}, {at})");
-            let position = vec![format!("{}, k = k0 + {k};", position(start))];
-            [position, lines, store(tile, chunk, &place, &item, &word)].concat()
-        }
-        Some(Raw::Floats) => {
-            let first = format!("{} w[i] = uintBitsToFloat({item}[0][i]);", unrolled("i", 4));
-            let last = format!("{} w[i + 4u] = uintBitsToFloat({item}[1][i]);", unrolled("i", 4));
-            let widened = vec![format!("float w[{HALVES}];"), first, last];
-            [widened, store(tile, chunk, &place, &item, "packed(w)")].concat()
-        }
-    };
+    let store = stored(tile, (chunk, &place), &item, (raw, position(start)));
     let text = Text {
-        registers: format!("{ty} {name}{slots}{count}{length};"),
+        registers,
         load: tile.comment.iter().cloned().chain(each_chunk(lines)).collect(),
         store: each_chunk(store),
         by_columns: !chunk.along_k,
@@ -270,175 +278,27 @@ fn text_of(
     Ok((each, text))
 }
 
-/// What an invocation loads of one chunk.
-struct Loaded {
-    lines: Vec<String>,
-    /// Lines per scalar load; 0 for vector loads.
-    each: usize,
-    raw: Option<Raw>,
-}
-
-/// What is converted to the type of the operands before the store, when the loads have completed: a conversion at the
-/// load would wait for it in front of the products.
-enum Raw {
-    /// Packed words of a block format: the binding of their buffer, their position there as an expression, and lines that
-    /// compute it.
-    Blocks { binding: u32, position: String, lines: Vec<String> },
-    /// Eight f32, as two vectors.
-    Floats,
-}
-
-/// Where an invocation loads a chunk of an operand: into `item`, from K position `k` and the row or column in
-/// `variable`, which is defined at `depth`.
-struct Site<'a> {
-    tile: &'a KTile<'a>,
-    value: Value,
-    chunk: Chunk,
-    item: &'a str,
-    variable: &'a str,
-    depth: usize,
-}
-
-impl Site<'_> {
-    /// The loop over the elements.
-    fn each(&self) -> String {
-        unrolled("j", self.chunk.length)
-    }
-
-    /// Emits the line that sets element `j` to the one at a row or column and a K position.
-    fn element(&self, e: &mut Emitter<'_>, axis: Index, k: Index, at: At<'_>) -> Result<(), CodegenError> {
-        let coordinates = at(e, axis, k);
-        let x = e.value(self.value, &coordinates)?.text;
-        e.line(match self.tile.layout {
-            Layout::Vectors(_) => format!("{}[j] = {x};", self.item),
-            Layout::Halves(_) => format!("w[j] = float({x});"),
-        });
-        Ok(())
-    }
-
-    /// Lines that load the elements of `item`: for words of eight, through an array of floats that is packed after them.
-    fn packed(&self, body: &Graph, lines: Vec<String>) -> Vec<String> {
-        match self.tile.layout {
-            Layout::Vectors(_) => lines,
-            Layout::Halves(operand) => {
-                let declaration = vec![format!("float w[{HALVES}];")];
-                let exact = operand == MatrixOperand::Bf16 && matrix::is_read(body, self.value, operand);
-                let call = if exact { "joined" } else { "packed" };
-                [declaration, lines, vec![format!("{} = {call}(w);", self.item)]].concat()
-            }
+/// Lines that convert an item, if that is left to do, and store it. `position` defines the item's row or column.
+fn stored(
+    tile: &KTile<'_>,
+    (chunk, place): (Chunk, &Place),
+    item: &str,
+    (raw, position): (Option<Raw>, String),
+) -> Vec<String> {
+    let store = |word: &str| store(tile, chunk, place, item, word);
+    match raw {
+        None => store(item),
+        Some(Raw::Blocks { binding, position: at, lines }) => {
+            let position = vec![format!("{position}, k = k0 + {};", place.k)];
+            [position, lines, store(&format!("halves{binding}({item}, {at})"))].concat()
+        }
+        Some(Raw::Padded) => store(&format!("{} ? {item} : uvec4(0u)", inside(item))),
+        Some(Raw::Floats) => {
+            let first = format!("{} w[i] = uintBitsToFloat({item}[0][i]);", unrolled("i", 4));
+            let last = format!("{} w[i + 4u] = uintBitsToFloat({item}[1][i]);", unrolled("i", 4));
+            [vec![format!("float w[{HALVES}];"), first, last], store("packed(w)")].concat()
         }
     }
-
-    fn refused(&self, e: &Emitter<'_>) -> CodegenError {
-        CodegenError::Node(e.body.node_text(self.value.node))
-    }
-}
-
-/// Loads a chunk. Elements past the end of K are zero.
-fn load(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
-    let mut loaded = match (site.chunk.vector, site.chunk.along_k) {
-        (true, _) => load_vector(e, site, at)?,
-        (false, true) => return load_along_k(e, site, at),
-        (false, false) => load_across(e, site, at)?,
-    };
-    if !site.tile.is_multiple_of_k_tile() {
-        let zeros = match (site.tile.layout, &loaded.raw) {
-            (Layout::Vectors(ty), _) => format!("{} {}[j] = {};", site.each(), site.item, ty.int_literal(0)),
-            (Layout::Halves(_), Some(Raw::Floats)) => format!("{0}[0] = {0}[1] = uvec4(0u);", site.item),
-            (Layout::Halves(_), Some(Raw::Blocks { .. }) | None) => format!("{} = uvec4(0u);", site.item),
-        };
-        let guarded = block(&format!("if (k < {})", e.dim(site.tile.k)), loaded.lines);
-        loaded.lines = [vec![zeros], guarded].concat();
-    }
-    Ok(loaded)
-}
-
-/// Loads elements along K one at a time.
-fn load_along_k(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
-    let tile = site.tile;
-    let axis = e.atoms.fresh(tile.axis.1, AtomDef::Free);
-    let axis = e.bind_atom_at(axis, site.variable, site.depth);
-    let mut lines = e.scoped_lines(|e| {
-        let k = e.atom(tile.k, "at");
-        site.element(e, axis, k, at)
-    })?;
-    if !tile.is_multiple_of_k_tile() {
-        lines = block(&format!("if (at < {})", e.dim(tile.k)), lines);
-        lines.insert(
-            0,
-            match tile.layout {
-                Layout::Vectors(ty) => format!("{}[j] = {};", site.item, ty.int_literal(0)),
-                Layout::Halves(_) => "w[j] = 0.0;".into(),
-            },
-        );
-    }
-    lines.insert(0, "const uint at = k + j;".into());
-    Ok(Loaded { each: lines.len(), lines: site.packed(e.body, block(&site.each(), lines)), raw: None })
-}
-
-/// Loads elements along the M or N axis one at a time. They start at a multiple of the length.
-fn load_across(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
-    let (length, extent) = (site.chunk.length, site.tile.axis.1);
-    let by = Dim::constant(length.into());
-    let groups = extent.div_exact(&by).ok_or_else(|| site.refused(e))?;
-    let (elements, lines) = e.scope(|e| {
-        e.line(format!("const uint g = {} / {length}u;", site.variable));
-        let k = e.atom(site.tile.k, "k");
-        let g = e.atom(&groups, "g");
-        e.scoped_lines(|e| {
-            let j = e.atom(&by, "j");
-            let axis = e.atoms.add(&g.scale(&by), &j);
-            site.element(e, axis, k, at)
-        })
-    })?;
-    let each = elements.len();
-    Ok(Loaded {
-        lines: site.packed(e.body, [lines, block(&site.each(), elements)].concat()),
-        each,
-        raw: None,
-    })
-}
-
-/// Loads the chunk as a vector: as it is, as packed words that are unpacked before the store, or converted at once.
-fn load_vector(e: &mut Emitter<'_>, site: &Site<'_>, at: At<'_>) -> Result<Loaded, CodegenError> {
-    let (tile, item, length) = (site.tile, site.item, site.chunk.length);
-    let (axis, k) = (e.atoms.fresh(tile.axis.1, AtomDef::Free), e.atoms.fresh(tile.k, AtomDef::Free));
-    // Along the vector, the variable is only its start, so it must not be bound as a coordinate.
-    let (axis_at, k_at) = match site.chunk.along_k {
-        true => (e.bind_atom_at(axis, site.variable, site.depth), e.atoms.index(k)),
-        false => (e.atoms.index(axis), e.bind_atom(k, "k")),
-    };
-    let coordinates = at(e, axis_at, k_at);
-    let (along, first) = if site.chunk.along_k { (k, "k") } else { (axis, site.variable) };
-    let found = operand::load_vector(e, site.value, &coordinates, along, length);
-    let (buffer, base) = found.ok_or_else(|| site.refused(e))?;
-    let (base, mut lines) = e.scope(|e| Ok(e.index(&base)?.text))?;
-    let position = if base == "0u" { first.to_string() } else { format!("{base} + {first}") };
-    let (b, mut raw) = (e.buffers[buffer].binding, None);
-    lines.extend(match tile.layout {
-        Layout::Vectors(_) if length == 4 => vec![
-            format!("const vec4 p = uintBitsToFloat(wide{b}(({position}) >> 2));"),
-            format!("{item} = float[4](p.x, p.y, p.z, p.w);"),
-        ],
-        Layout::Vectors(_) => vec![e.buffers[buffer].load_eight(&position, item)],
-        Layout::Halves(MatrixOperand::F16)
-            if tile.is_multiple_of_k_tile() && operand::dequantizes_to_f16(e, buffer) =>
-        {
-            let load = format!("{item} = raw{b}({position});");
-            raw = Some(Raw::Blocks { binding: b, position, lines: lines.clone() });
-            vec![load]
-        }
-        Layout::Halves(_) if plain(e.buffers[buffer].dtype) == DType::F32 => {
-            raw = Some(Raw::Floats);
-            let first = format!("({position}) >> 2");
-            vec![format!("{item}[0] = wide{b}({first});"), format!("{item}[1] = wide{b}(({first}) + 1u);")]
-        }
-        Layout::Halves(operand) if e.buffers[buffer].dtype == operand.dtype() => {
-            vec![format!("{item} = wide{b}(({position}) >> 3);")]
-        }
-        Layout::Halves(_) => site.packed(e.body, vec![e.buffers[buffer].load_eight(&position, "w")]),
-    });
-    Ok(Loaded { lines, each: 0, raw })
 }
 
 /// Lines that store a chunk to shared memory: the elements of `item` as vectors of four, or a `word` of eight.

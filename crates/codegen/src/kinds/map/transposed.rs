@@ -24,6 +24,10 @@ const TILE: u32 = 32;
 /// 8-bit types excepted.
 const LEAST_EXTENT: i64 = 16;
 
+/// Fewest elements along the axis of an operand whose lines have no gaps: what a tile does not use of a sector, the same
+/// tile uses.
+const LEAST_OF_DENSE: i64 = 8;
+
 /// Fewest bytes of an operand. A smaller one stays in the first cache of each core, and its reads cost no traffic.
 const LEAST_BYTES: u64 = 1 << 16;
 
@@ -50,10 +54,10 @@ impl Transposed {
         let shape = body.ty(*roots.first()?).shape.clone();
         let same = roots.iter().all(|root| body.ty(*root).shape == shape);
         let last = shape.rank().checked_sub(1)?;
-        if !same || !extent(&shape, last) {
+        if !same || !has_extent(&shape, last, LEAST_EXTENT) {
             return None;
         }
-        let found = (0..last).filter(|axis| extent(&shape, *axis)).map(|axis| {
+        let found = (0..last).filter(|axis| has_extent(&shape, *axis, LEAST_OF_DENSE)).map(|axis| {
             let params = in_shared_memory(body, caps, strided(body, &roots, &shape, axis));
             Transposed { shape: shape.clone(), axis, params }
         });
@@ -90,9 +94,9 @@ fn in_shared_memory(body: &Graph, caps: &DeviceCaps, params: Vec<Value>) -> Vec<
     params.into_iter().take_while(fits).collect()
 }
 
-/// Whether an axis has an extent for tiles.
-fn extent(shape: &Shape, axis: usize) -> bool {
-    shape.dims()[axis].as_const().is_some_and(|n| n >= LEAST_EXTENT)
+/// Whether an axis has at least so many elements.
+fn has_extent(shape: &Shape, axis: usize, least: i64) -> bool {
+    shape.dims()[axis].as_const().is_some_and(|n| n >= least)
 }
 
 /// The extents that tiles do not cover.
@@ -132,8 +136,11 @@ fn strided(body: &Graph, roots: &[Value], shape: &Shape, axis: usize) -> Vec<Val
     let plain = |param: Value| {
         !matches!(body.ty(param).dtype, DType::Block(_)) && body.ty(param).max_bytes() >= LEAST_BYTES
     };
+    let is_long = has_extent(shape, axis, LEAST_EXTENT);
+    let is_dense = |index: &Index| atoms.step(index, x).is_some_and(|step| step == dims[axis]);
     let gains = |index: &Index| {
-        reads_only(index, &[left, y, x], &atoms)
+        (is_long || is_dense(index))
+            && reads_only(index, &[left, y, x], &atoms)
             && atoms.base(index, y, 1).is_some()
             && atoms.base(index, x, 1).is_none()
             && atoms.roots(index).contains(&x)

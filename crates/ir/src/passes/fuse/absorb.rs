@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Cluster, Clusters, sources};
+use crate::access;
 use crate::cost;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -108,7 +109,11 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
     if consumers.iter().any(merges) {
         return Some("each merge reads every element again".into());
     }
-    if consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul) && points > MATMUL_PROLOGUE_POINTS {
+    let of_matmul = consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul);
+    if of_matmul && map.nodes.iter().any(|n| access::is_copy(c.graph, c.graph.node(*n))) {
+        return Some("it is a copy in another order".into());
+    }
+    if of_matmul && points > MATMUL_PROLOGUE_POINTS {
         return Some(format!("{points} points for each tile"));
     }
     if let Some(why) = too_expensive_for_matmuls(c, map, consumers) {

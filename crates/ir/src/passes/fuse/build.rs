@@ -54,8 +54,6 @@ pub(super) fn copy_scatter_targets(graph: &Graph) -> Result<Graph, GraphError> {
             let all = new.add(Op::Scatter(*kind), &[target, operands[1], source])?;
             new.add(Op::Cast(narrow), &[all]).map(Some)
         }
-        // Folded, as it would look like such a copy.
-        Op::Cast(to) if new.ty(operands[0]).dtype == *to => Ok(Some(operands[0])),
         _ => Ok(None),
     })
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 use super::forms::Forms;
-use crate::access::is_contiguous_along_n;
+use crate::access::{is_contiguous_along_n, is_copy};
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
 use crate::form::{self, MATVEC_MAX_ROWS, Reason};
@@ -572,6 +572,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             | Op::Flip { .. }
             | Op::Window { .. }
             | Op::Dequantize(_) => Class::Inline,
+            Op::Cast(_) if is_copy(graph, node) => Class::Point,
             Op::Cast(to) if of_weight(&class) && !widens(*to, graph.ty(node.operands[0]).dtype) => {
                 Class::Inline
             }

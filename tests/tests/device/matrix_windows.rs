@@ -1,0 +1,105 @@
+//! Convolutions of many channels by cooperative matrices against the interpreter: images and weights are copied with their
+//! channels last, if single elements would take longer. Other devices compute them in the order that they have.
+
+use tallow_ir::{DType, Graph, GraphError, Op, Scalar};
+
+use crate::differential::{check, report};
+use crate::harness::device;
+
+/// A convolution of two axes.
+struct Convolution {
+    images: i64,
+    groups: i64,
+    /// Input and output channels of a group.
+    channels: [i64; 2],
+    size: [i64; 2],
+    /// Extents of a window.
+    window: [usize; 2],
+    stride: usize,
+    dilation: usize,
+    /// Zeros before and after each axis.
+    padding: [usize; 2],
+}
+
+const SAME: Convolution = Convolution {
+    images: 1,
+    groups: 1,
+    channels: [16, 12],
+    size: [61, 130],
+    window: [3, 3],
+    stride: 1,
+    dilation: 1,
+    padding: [1, 1],
+};
+
+/// The positions of a window along an axis.
+fn windows(size: i64, window: usize, c: &Convolution) -> i64 {
+    let padded = size + (c.padding[0] + c.padding[1]) as i64;
+    (padded - (c.dilation * (window - 1)) as i64 - 1) / c.stride as i64 + 1
+}
+
+fn graph(c: &Convolution, dtype: DType) -> Result<Graph, GraphError> {
+    let mut g = Graph::new("convolution");
+    let ([inner, outer], [height, width]) = (c.channels, c.size);
+    let x = g.input("x", dtype, [c.images, c.groups, inner, height, width])?;
+    let [before, after] = c.padding;
+    let mut image = x;
+    for axis in [3, 4] {
+        if before + after > 0 {
+            let value = Scalar::float(dtype, 0.0);
+            let pad = Op::Pad { axis, before: before.into(), after: after.into(), value };
+            image = g.add(pad, &[image])?;
+        }
+    }
+    for (axis, size) in [(4, c.window[1]), (3, c.window[0])] {
+        let op = Op::Window { axis, size, stride: c.stride, dilation: c.dilation };
+        image = g.add(op, &[image])?;
+    }
+    let columns = g.permute(image, &[0, 1, 2, 4, 6, 3, 5])?;
+    let k = inner * (c.window[0] * c.window[1]) as i64;
+    let n = windows(height, c.window[0], c) * windows(width, c.window[1], c);
+    let columns = g.reshape(columns, [c.images, c.groups, k, n])?;
+    let w = g.weight("w", dtype, [c.groups, outer, inner, c.window[0] as i64, c.window[1] as i64])?;
+    let w = g.reshape(w, [1, c.groups, outer, k])?;
+    let y = g.add(Op::Matmul, &[w, columns])?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn checked(dtype: DType) {
+    if device().is_none() {
+        return;
+    }
+    let cases = [
+        SAME,
+        Convolution { channels: [40, 9], size: [37, 71], padding: [2, 0], ..SAME },
+        Convolution { channels: [8, 17], size: [300, 50], window: [5, 3], stride: 2, ..SAME },
+        Convolution { channels: [24, 130], size: [31, 29], dilation: 2, padding: [2, 2], ..SAME },
+        Convolution { images: 2, groups: 2, channels: [8, 16], size: [70, 70], padding: [0, 0], ..SAME },
+        Convolution {
+            images: 3,
+            channels: [16, 33],
+            size: [1, 3000],
+            window: [1, 7],
+            padding: [0, 1],
+            ..SAME
+        },
+        // Channels that are no vectors.
+        Convolution { channels: [12, 12], ..SAME },
+    ];
+    let failing = |(i, c): (usize, &Convolution)| {
+        let graph = graph(c, dtype).expect("a graph of this test");
+        check(&graph, 4900 + i as u64).map(|why| format!("{graph}\n{why}"))
+    };
+    report(cases.iter().enumerate().filter_map(failing).collect(), cases.len());
+}
+
+#[test]
+fn f16_convolutions_match_the_interpreter() {
+    checked(DType::F16);
+}
+
+#[test]
+fn bf16_convolutions_match_the_interpreter() {
+    checked(DType::BF16);
+}
