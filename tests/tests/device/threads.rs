@@ -65,7 +65,7 @@ fn threads_that_share_a_device_get_their_own_results() {
     let cases = computed_alone(&shared);
     let (threads, rounds) = match is_software(&shared) {
         true => (3, 2),
-        false if std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1") => (16, 1000),
+        false if crate::harness::is_full() => (16, 1000),
         false => (16, 100),
     };
     let one_thread = |thread: usize| {
