@@ -176,7 +176,7 @@ pub fn neighbours(
     atoms: &mut Atoms,
 ) -> Option<(Value, Index)> {
     let run = padded_neighbours(graph, value, at, (k, multiple), atoms)?;
-    (run.inside.is_empty() && !run.has_windows).then_some((run.leaf, run.base))
+    (run.is_read && run.inside.is_empty() && !run.has_windows).then_some((run.leaf, run.base))
 }
 
 /// Neighbours in memory, or the zeros of a padding. See [`padded_neighbours`].
@@ -189,6 +189,9 @@ pub struct Run {
     pub inside: Vec<Inside>,
     /// Whether they are read through windows.
     pub has_windows: bool,
+    /// Whether they are read from memory: `leaf` is a leaf or a copy. Other nodes are, too, unless they are computed in the
+    /// kernel that reads them.
+    pub is_read: bool,
 }
 
 /// Whether `index - start` is below `len`, as unsigned numbers.
@@ -211,22 +214,12 @@ pub fn padded_neighbours(
     atoms: &mut Atoms,
 ) -> Option<Run> {
     let (mut value, mut at, mut inside, mut has_windows) = (value, at.to_vec(), vec![], false);
-    loop {
+    let is_read = loop {
         let node = graph.node(value.node);
-        let is_leaf =
-            matches!(node.op, Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. });
-        if is_leaf || is_copy(graph, node) {
-            let linear = atoms.flatten(&at, &graph.ty(value).shape);
-            let base = atoms.base(&linear, k, multiple)?;
-            return Some(Run { leaf: value, base, inside, has_windows });
-        }
         match &node.op {
-            Op::Cast(to) => {
-                let from = graph.ty(node.operands[0]).dtype;
-                if !matches!((from, to), (DType::F16 | DType::BF16, DType::F32)) {
-                    return None;
-                }
-            }
+            Op::Param { .. } | Op::Input { .. } | Op::Weight { .. } | Op::State { .. } => break true,
+            Op::Cast(_) if is_copy(graph, node) => break true,
+            Op::Cast(DType::F32) if matches!(graph.ty(node.operands[0]).dtype, DType::F16 | DType::BF16) => {}
             Op::Pad { axis, before, value: filler, .. } => {
                 let index = at[*axis].clone();
                 let zero = filler.as_f64() == 0.0 && filler.as_f64().is_sign_positive();
@@ -242,11 +235,15 @@ pub fn padded_neighbours(
             | Op::Permute(_)
             | Op::Slice { .. } => {}
             Op::Window { .. } => has_windows = true,
-            _ => return None,
+            Op::Flip { .. } | Op::Concat { .. } => return None,
+            _ => break false,
         }
         at = operand_indices(graph, value.node, &at, atoms)?.into_iter().next()?;
         value = node.operands[0];
-    }
+    };
+    let linear = atoms.flatten(&at, &graph.ty(value).shape);
+    let base = atoms.base(&linear, k, multiple)?;
+    Some(Run { leaf: value, base, inside, has_windows, is_read })
 }
 
 /// Whether a node copies its operand: a cast to the type that it has. Rules fold the casts of callers; passes add this one
@@ -258,8 +255,8 @@ pub fn is_copy(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether each group of `size` elements along an axis is adjacent in the buffer from which a value is read, and starts
-/// at a multiple of `size`, or is padding. The groups themselves may be anywhere.
+/// Whether each group of `size` elements along an axis is adjacent in what a value is read from, and starts at a multiple
+/// of `size`, or is padding. The groups themselves may be anywhere.
 pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> bool {
     let dims = graph.ty(value).shape.dims();
     let by = Dim::constant(size);

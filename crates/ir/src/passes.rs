@@ -1,5 +1,6 @@
 //! The ordered list of passes and the driver that verifies between them.
 
+pub mod align_operands;
 pub mod channels_last;
 pub mod dead_code;
 pub mod fold_constants;
@@ -44,6 +45,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold_views", run: fold_views::run, explain: None },
     // After views are folded, so that windows are next to the matmul that reads them.
     Pass { name: "channels_last", run: channels_last::run, explain: None },
+    // After convolutions have what vectors they can have.
+    Pass { name: "align_operands", run: align_operands::run, explain: None },
     // After views are folded, so that slices are next to what they slice.
     Pass { name: "split_products", run: split_products::run, explain: None },
     // After all that may join concatenations.

@@ -23,6 +23,7 @@ mod lazy;
 mod lazy_programs;
 mod matrix;
 mod matrix_bf16;
+mod matrix_copies;
 mod matrix_windows;
 mod matvec;
 mod memory;

@@ -152,12 +152,13 @@ fn strided(body: &Graph, roots: &[Value], shape: &Shape, axis: usize) -> Vec<Val
         .collect()
 }
 
-/// Whether an index is made of these atoms alone: nothing that is read from memory or guarded.
+/// Whether an index is made of these atoms alone, guarded or not: nothing that is read from memory.
 fn reads_only(index: &Index, all: &[AtomId], atoms: &Atoms) -> bool {
     index.terms.iter().all(|(digit, _)| match &atoms.get(digit.atom).def {
         AtomDef::Free => all.contains(&digit.atom),
         AtomDef::Equal(definition) => reads_only(definition, all, atoms),
-        AtomDef::Window { .. } | AtomDef::Data => false,
+        AtomDef::Window { index, .. } => reads_only(index, all, atoms),
+        AtomDef::Data => false,
     })
 }
 
