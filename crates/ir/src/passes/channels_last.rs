@@ -15,7 +15,6 @@ use crate::access::has_groups_along;
 use crate::caps::DeviceCaps;
 use crate::cost;
 use crate::dim::Dim;
-use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Value};
 use crate::matrix::{self, MatrixOperand};
 use crate::op::Op;
@@ -89,8 +88,7 @@ impl Windows {
             matrix::has_instructions(caps, *of)
                 && [self.left, self.right].iter().all(|v| graph.ty(*v).dtype == of.dtype())
         };
-        let rows = self.rows(graph);
-        MatrixOperand::ALL.iter().any(multiplies) && rows.is_some_and(|rows| rows > MATVEC_MAX_ROWS)
+        MatrixOperand::ALL.iter().any(multiplies) && self.rows(graph).is_some()
     }
 
     fn rows(&self, graph: &Graph) -> Option<i64> {
