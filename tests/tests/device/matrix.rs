@@ -140,6 +140,13 @@ fn tiles_that_workgroups_share_match_the_interpreter() {
     ]);
 }
 
+/// The same of several batches, also with an operand that all share.
+#[test]
+fn batches_of_tiles_that_workgroups_share_match_the_interpreter() {
+    let extents = [[33, 2100, 70], [130, 4096, 40]];
+    checked([DType::F16, DType::F32].into_iter().flat_map(|dtype| products(dtype, &extents)));
+}
+
 /// Runs of one recording: what workgroups count is as it was when the next begins, for many rows and for few.
 #[test]
 fn tiles_that_workgroups_share_are_replayed() {

@@ -35,7 +35,11 @@ ${ type } result(uint i) { return ${ "uintBitsToFloat(slices[i >> 2][i & 3u])" i
 //% endif
 void main() {
 //% if split
+//% if split.batches == 1
     const uint lane = gl_LocalInvocationIndex, batch = 0u, slice = gl_WorkGroupID.z;
+//% else
+    const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z / ${ split.slices }u, slice = gl_WorkGroupID.z % ${ split.slices }u;
+//% endif
     const uint first = slice * ${ split.each }u, end = min(first + ${ split.each }u, ${ k });
 //% else
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;

@@ -32,7 +32,11 @@ ${ type } sums[${ accumulators }];
 //% endif
 //% if split
 // The last K slice that is done sums the partials of all slices.
+//% if split.batches == 1
 const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+//% else
+const uint tile = (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+//% endif
 const uint partial0 = tile * ${ split.slices * split.floats }u + ${ partials.first };
 const uint to = partial0 + slice * ${ split.floats }u;
 [[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) ${ partials.store }

@@ -105,6 +105,7 @@ fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> 
     // (H200, 128 x 4096 x 4096, us: 22.6 with the large tile in four slices of K, 28.9 with the small one in two.)
     let enough = !cost::runs_workgroups_on_one_thread(caps)
         && form.m.max_value() > small.rows.into()
+        && columns > small.columns.into()
         && workgroups >= cost::workgroups_to_mostly_fill(caps).into();
     if enough { [large, small] } else { [small, large] }
 }
@@ -168,8 +169,8 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedul
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * tiles_per_workgroup).collect();
     let grid = columns_grid(form, &widths, e.caps.max_workgroup_count[1]);
     let rows = (form.m.max_value() as u64).div_ceil(tile.rows.into());
-    let slices =
-        if tiles_per_workgroup == 1 { SplitK::slices(e, form, tile.output(), rows * grid.most()) } else { 1 };
+    let count = rows * grid.most() * form.batch.max_numel();
+    let slices = if tiles_per_workgroup == 1 { SplitK::slices(e, form, tile.output(), count) } else { 1 };
     Schedule {
         instruction: Some(Instruction::Coopmat),
         tile: tile.output(),

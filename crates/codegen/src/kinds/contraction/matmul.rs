@@ -47,7 +47,7 @@ pub(crate) fn kernel(
     };
     let split = SplitK::of(form, schedule, x.most() * y.most());
     let z = match split {
-        Some(split) => Count::constant(split.slices),
+        Some(split) => Count::constant(split.count()),
         None => Count { value: form.batch.numel(), per: 1, limit: limits[2] },
     };
     let grid = [x, y, z];

@@ -67,16 +67,17 @@ pub(crate) struct SplitK {
     pub slices: u32,
     /// Elements of K per slice; the last slice may have fewer.
     each: u32,
-    /// Output tiles, and floats in each.
+    /// Output tiles of all batches, and floats in each.
     tiles: u64,
     floats: u64,
+    batches: u32,
 }
 
 impl SplitK {
-    /// The cost model's number of K slices for `tiles` output tiles.
+    /// The cost model's number of K slices for `tiles` output tiles of all batches.
     ///
-    /// Returns 1 if there are enough tiles or none, if K is short or symbolic, or if there are batches. Also returns 1
-    /// if the partials need more bindings or larger buffers than the device has.
+    /// Returns 1 if there are enough tiles or none, or if K is short or symbolic, or the number of batches is symbolic.
+    /// Also returns 1 if the partials need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, tile: Tile, tiles: u64) -> u32 {
         let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
         let most = Limit::of(tile).iter().map(|limit| limit.slices(e.caps, k, tiles)).max().unwrap_or(1);
@@ -85,21 +86,28 @@ impl SplitK {
         let all = u32::try_from(k.div_ceil(tile.k.into())).unwrap_or(u32::MAX).max(1);
         let slices = all.div_ceil(all.div_ceil(slices));
         let bytes = 4 * tiles * u64::from(slices) * u64::from(tile.m) * u64::from(tile.n);
+        let batches = form.batch.numel().as_const().map_or(u64::MAX, |n| n.max(0).unsigned_abs());
         let possible = tiles > 0
-            && form.batch.numel().is(1)
+            && batches.saturating_mul(slices.into()) <= e.caps.max_workgroup_count[2].into()
             && bindings(e.body, e.caps) + 2 <= u64::from(e.caps.max_storage_buffers)
-            && bytes <= e.caps.max_storage_buffer_range
-            && slices <= e.caps.max_workgroup_count[2];
+            && bytes <= e.caps.max_storage_buffer_range;
         if possible { slices } else { 1 }
     }
 
-    /// The split of a schedule's `tiles` output tiles; `None` for one slice.
+    /// The split of a schedule's `tiles` output tiles of each batch; `None` for one slice.
     pub fn of(form: &ContractionForm, schedule: Schedule, tiles: u64) -> Option<SplitK> {
         let (slices, tile) = (schedule.split.slices, schedule.tile);
         let k = u32::try_from(form.k.as_const()?).ok()?;
         let each = k.div_ceil(tile.k).div_ceil(slices) * tile.k;
         let floats = u64::from(tile.m) * u64::from(tile.n);
-        (slices > 1).then_some(SplitK { slices, each, tiles, floats })
+        let batches = u32::try_from(form.batch.numel().as_const()?).ok()?;
+        let tiles = tiles * u64::from(batches);
+        (slices > 1).then_some(SplitK { slices, each, tiles, floats, batches })
+    }
+
+    /// Workgroups along z: the slices of each batch.
+    pub fn count(&self) -> u32 {
+        self.slices * self.batches
     }
 
     /// Allocates the partials and completion counters, and returns the template's holes.
@@ -107,12 +115,13 @@ impl SplitK {
         let floats = self.tiles * u64::from(self.slices) * self.floats;
         let partials = last_workgroup::partials(e, "partial", Glsl::Float, floats);
         let counters = last_workgroup::counters(e, self.tiles);
-        context! { declarations => format!("{partials}\n{counters}"), each => self.each }
+        let (slices, batches) = (self.slices, self.batches);
+        context! { declarations => format!("{partials}\n{counters}"), each => self.each, slices, batches }
     }
 
     /// The holes of the combination of partials.
     pub fn combination(&self) -> Hole {
         let elect = last_workgroup::elect("lane == 0u", "tile", &format!("{}u", self.slices)).join("\n");
-        context! { slices => self.slices, floats => self.floats, elect }
+        context! { slices => self.slices, floats => self.floats, batches => self.batches, elect }
     }
 }
