@@ -8,9 +8,9 @@ float load${ b }(uint e) {
 void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 5, j = e & 31u, at = ${ qs }u + block * 4u + ((j & 15u) >> 2);
     float d = scale${ b }(block);
-    uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
+    ivec4 levels = iq4_bytes(uvec2(at${ b }(at), at${ b }(at + 1u)) >> ((j & 16u) / 4u));
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        w[i] = d * float(iq4_level(bitfieldExtract(lo, int(8u * i), 4)));
-        w[i + 4u] = d * float(iq4_level(bitfieldExtract(hi, int(8u * i), 4)));
+        w[i] = d * float(bitfieldExtract(levels.x, int(8u * i), 8));
+        w[i + 4u] = d * float(bitfieldExtract(levels.y, int(8u * i), 8));
     }
 }

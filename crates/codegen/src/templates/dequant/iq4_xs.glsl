@@ -14,9 +14,9 @@ void load8_${ b }(uint e, out float w[8]) {
     uint block = e >> 8, group = (e & 255u) >> 5, j = e & 31u;
     uint at = ${ qs }u + block * 32u + group * 4u + ((j & 15u) >> 2);
     float s = scale${ b }(block, group);
-    uint lo = at${ b }(at) >> ((j & 16u) / 4u), hi = at${ b }(at + 1u) >> ((j & 16u) / 4u);
+    ivec4 levels = iq4_bytes(uvec2(at${ b }(at), at${ b }(at + 1u)) >> ((j & 16u) / 4u));
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        w[i] = s * float(iq4_level(bitfieldExtract(lo, int(8u * i), 4)));
-        w[i + 4u] = s * float(iq4_level(bitfieldExtract(hi, int(8u * i), 4)));
+        w[i] = s * float(bitfieldExtract(levels.x, int(8u * i), 8));
+        w[i + 4u] = s * float(bitfieldExtract(levels.y, int(8u * i), 8));
     }
 }

@@ -5,9 +5,8 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     raw[4] = at${ b }(${ d }u + (e >> 6));
 }
 float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[0][i] = iq4_bytes(raw[i]);
-        q[1][i] = iq4_bytes(raw[i] >> 4);
-    }
+    ivec4 first = iq4_bytes(uvec2(raw[0], raw[1])), second = iq4_bytes(uvec2(raw[2], raw[3]));
+    q[0] = ivec4(first.xy, second.xy);
+    q[1] = ivec4(first.zw, second.zw);
     return unpackHalf2x16(raw[4] >> (16u * ((e >> 5) & 1u))).x;
 }

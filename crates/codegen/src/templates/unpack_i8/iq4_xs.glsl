@@ -6,10 +6,9 @@ void fetch${ b }(uint e, out uint raw[${ words }]) {
     raw[5] = at${ b }(${ head }u + (e >> 8) * 2u + 1u);
 }
 float packed${ b }(uint e, uint raw[${ words }], out ivec4 q[2]) {
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        q[0][i] = iq4_bytes(raw[i]);
-        q[1][i] = iq4_bytes(raw[i] >> 4);
-    }
+    ivec4 first = iq4_bytes(uvec2(raw[0], raw[1])), second = iq4_bytes(uvec2(raw[2], raw[3]));
+    q[0] = ivec4(first.xy, second.xy);
+    q[1] = ivec4(first.zw, second.zw);
     uint group = (e >> 5) & 7u;
     uint sc = bitfieldExtract(raw[5], int(4u * group), 4) | (bitfieldExtract(raw[4], int(16u + 2u * group), 2) << 4);
     return unpackHalf2x16(raw[4]).x * (float(sc) - 32.0);
