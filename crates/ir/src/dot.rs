@@ -102,23 +102,33 @@ pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
     param_through_reshapes(body, blocks).filter(|_| rows)
 }
 
-/// Bytes of shared memory for `rows` quantized rows of `k` elements: the bytes, and per block a scale and the sums of
-/// its halves.
+/// Bytes of shared memory for `rows` quantized rows of `k` elements: the bytes and a scale per block. A single row also
+/// has the sums of the halves of each block; each of several rows is read for several columns, which share the sums.
 pub fn shared_bytes(rows: i64, k: i64) -> u64 {
-    let blocks = rows.max(0) * k / BLOCK;
-    ((upper(rows.max(0), k / BLOCK) + blocks) * (BLOCK / 2) + blocks * 12) as u64
+    let (rows, blocks) = (rows.max(0), k / BLOCK);
+    let scales = if rows > 1 { 4 } else { 12 };
+    let places = places(rows, blocks);
+    ((upper(rows, blocks) + places) * (BLOCK / 2) + places * scales) as u64
+}
+
+/// Blocks for which `rows` rows of `blocks` blocks have room: for those of several rows, whose places are exchanged in
+/// groups of four, whole groups.
+pub fn places(rows: i64, blocks: i64) -> i64 {
+    let all = rows * blocks;
+    if rows > 1 { (all + 3) / 4 * 4 } else { all }
 }
 
 /// Start of the upper half-blocks of `rows` rows of `blocks` blocks, in half-blocks (16 bytes). They follow the lower
 /// ones. The offset is odd, so that the two halves of a block, written at once, fall into different banks.
 pub fn upper(rows: i64, blocks: i64) -> i64 {
-    (rows * blocks) | 1
+    places(rows, blocks) | 1
 }
 
 /// Whether `rows` quantized rows of `k` elements fit into a workgroup's shared memory.
 fn fits_shared_memory(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
-    // The rest is for the results and for reductions.
-    shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4
+    // The rest is for the results and for reductions. Eight rows of 4096 elements need all of 36 KiB, and the half-block
+    // before the upper halves.
+    shared_bytes(rows, k) <= u64::from(caps.shared_memory_bytes) * 3 / 4 + BLOCK as u64 / 2
 }
 
 /// Whether integer dot products can compute a contraction whose left operand is quantized, in this kernel or before it.
@@ -198,6 +208,7 @@ mod tests {
         let h200 = caps::h200();
         assert!(quantizes(&linear(1, 4096, Format::Q4_0), &h200));
         assert!(quantizes(&linear(8, 256, Format::Q6_K), &h200));
+        assert!(quantizes(&linear(8, 4096, Format::Q4_0), &h200));
         // Too many rows; no packing; rows too long for shared memory; no instructions.
         assert!(!quantizes(&linear(9, 256, Format::Q4_0), &h200));
         assert!(!quantizes(&linear(1, 256, Format::IQ1_S), &h200));

@@ -10,7 +10,7 @@ use crate::harness::device;
 const COLUMNS: [i64; 5] = [1, 5, 130, 1030, 3000];
 
 /// Formats that are unpacked in each way that there is, and whose blocks have each size.
-const FORMATS: [Format; 10] = [
+const FORMATS: [Format; 12] = [
     Format::Q4_0,
     Format::Q5_1,
     Format::Q8_0,
@@ -21,6 +21,8 @@ const FORMATS: [Format; 10] = [
     Format::Q6_K,
     Format::NVFP4,
     Format::TQ2_0,
+    Format::IQ4_XS,
+    Format::MXFP4,
 ];
 
 /// Each row of `x` over the root of the sum of the squares of `of`'s.
@@ -221,6 +223,27 @@ fn odd_numbers_of_passes_match_the_interpreter() {
         case(Format::Q3_K, 4096, 13_000),
         case(Format::Q2_K, 2048, 12_345),
     ]);
+}
+
+/// Several rows are multiplied with one, two or four columns at a time: formats of few and of many words, one weight and two
+/// in a kernel, steps along K that fill subgroups and that do not, as many rows as fit in shared memory.
+#[test]
+fn several_rows_with_several_columns_match_the_interpreter() {
+    let mut cases = vec![];
+    let formats = [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q6_K, Format::IQ4_NL, Format::NVFP4];
+    for (i, format) in formats.into_iter().enumerate() {
+        for (j, (rows, k, n)) in
+            [(2, 4096, 257), (3, 1280, 1030), (4, 2048, 64), (5, 768, 5), (7, 512, 4100), (8, 4096, 33)]
+                .into_iter()
+                .enumerate()
+        {
+            let paired = (i + j) % 4 == 0;
+            let weights = if paired { vec![(format, n), (Format::Q4_0, n)] } else { vec![(format, n)] };
+            let norm = if (i + j) % 3 == 0 { Norm::OfInput } else { Norm::None };
+            cases.push(Case { rows, k, weights, norm, paired, quantized: true });
+        }
+    }
+    checked(cases);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod parts;
 mod plan;
 mod prefetch;
 mod prologue;
+mod rows;
 mod schedules_memory;
 mod schedules_staged;
 mod split_k;

@@ -1,7 +1,9 @@
 //% macro store(to_byte)
 const float inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-const uint half_at = (word0 < 4u ? 0u : ${ upper }u) + block;
+const uint half_at = (word0 < 4u ? 0u : ${ upper }u) + ${ place };
+//% if not several
 int sum = 0;
+//% endif
 [[unroll]] for (uint j = 0u; j < ${ words }u; ++j) {
     uint q[4];
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
@@ -14,15 +16,21 @@ int sum = 0;
 //% endif
     }
     const int word = int((q[0] & 255u) | (q[1] & 255u) << 8 | (q[2] & 255u) << 16 | q[3] << 24);
+//% if not several
     sum += dotPacked4x8EXT(word, 0x01010101);
+//% endif
     x_bytes[half_at][(word0 + j) & 3u] = word;
 }
+//% if not several
 //% for mask in sum_masks
 sum += subgroupShuffleXor(sum, ${ mask }u);
 //% endfor
+//% endif
 const float d = round_f16(scale);
-if (word0 == 0u) x_scale[block] = d;
+if (word0 == 0u) x_scale[${ place }] = d;
+//% if not several
 if ((word0 & 3u) == 0u) x_sum[block][word0 / 4u] = d * float(sum);
+//% endif
 //% endmacro
 //% macro store_exact()
 // Magnitudes are compared as bits, which shows infinity and NaN. NaN counts as 0; next to infinity all else is 0.

@@ -293,9 +293,11 @@ impl Walk<'_> {
 }
 
 /// Bytes of shared memory that are left for results where activations are quantized into
-/// [three quarters](crate::dot::supported) of it: reductions before the matmul take four for each invocation.
+/// [three quarters and half a block](crate::dot::supported) of it: reductions before the matmul take four for each
+/// invocation.
 pub fn spare_bytes(caps: &DeviceCaps) -> u32 {
-    (caps.shared_memory_bytes / 4).saturating_sub(4 * caps.max_workgroup_invocations.min(1024))
+    (caps.shared_memory_bytes / 4)
+        .saturating_sub(4 * caps.max_workgroup_invocations.min(1024) + BLOCK as u32 / 2)
 }
 
 /// Whether the shared memory has room for the tiles of results that reductions are over.

@@ -87,7 +87,7 @@ pub(crate) fn stage(
         Source::Bytes(lhs) => stage_bytes(e, mv, lhs, (cached, more_registers)),
         Source::Blocks(param) => {
             let b = operand::activations(e, param);
-            let declarations = render("matvec_dot4.glsl", context! { b })?;
+            let declarations = render("matvec_dot4.glsl", context! { b, several => false })?;
             Ok(Staging { declarations, ..Staging::default() })
         }
     }
@@ -127,11 +127,15 @@ fn stage_bytes(
     let (blocks, lanes) = (mv.k / dot::BLOCK as u32, dot::BLOCK as u32 / size);
     let upper = dot::upper(mv.m.into(), blocks.into());
     let group_count = mv.m * blocks * lanes;
-    let declarations = render("matvec_dot4.glsl", context! { upper, blocks => mv.m * blocks, b => () })?;
+    let declarations = render(
+        "matvec_dot4.glsl",
+        context! { upper, blocks => dot::places(mv.m.into(), blocks.into()), several => mv.m > 1, b => () },
+    )?;
     let lines = render(
         "matvec_stage_i8.glsl",
         context! {
-            row, group, group_count, upper, more_registers, elements => size, words => size / 4, lanes,
+            row, group, group_count, upper, more_registers, several => mv.m > 1,
+            place => if mv.m > 1 { "place(block)" } else { "block" }, elements => size, words => size / 4, lanes,
             of_row => blocks * lanes, cached => cached.is_some(), rounds => group_count.div_ceil(mv.workgroup),
             workgroup => mv.workgroup, masks => masks(lanes), sum_masks => masks(lanes / 2),
         },

@@ -159,7 +159,7 @@ impl ColumnLoop {
     }
 
     /// The loop variable over the columns that are accumulated at once; `None` if there is one column.
-    fn index(&self) -> Option<&'static str> {
+    pub fn index(&self) -> Option<&'static str> {
         match (self.at_once, self.all_at_once()) {
             (1, _) => None,
             (_, true) => Some("pass"),
@@ -222,18 +222,21 @@ impl ColumnLoop {
     }
 
     /// The whole loop nest. `holes` are those of `matvec_columns.glsl` that the loop does not know. There are `accs`
-    /// accumulators per column.
-    pub fn nest(&self, accs: u32, holes: Hole) -> Result<String, CodegenError> {
-        let (slices, lanes, end, stride) = match &self.team {
-            Team::Subgroup { slices, subgroups, .. } => (*slices, subgroups / slices, None, 0),
-            Team::Workgroup { size, end } => (1, 1, Some(end), self.elements * size),
+    /// accumulators per column. `by_rows` says that each row is multiplied with several columns.
+    pub fn nest(&self, accs: u32, by_rows: bool, holes: Hole) -> Result<String, CodegenError> {
+        let (slices, lanes, end, stride, subgroup) = match &self.team {
+            Team::Subgroup { slices, subgroups, size } => (*slices, subgroups / slices, None, 0, *size),
+            Team::Workgroup { size, end } => (1, 1, Some(end), self.elements * size, 0),
         };
+        // Sums that the invocations of a subgroup add at once.
+        let sums = if by_rows { (self.at_once * accs).next_power_of_two().min(subgroup) } else { 0 };
+        let halves: Vec<u32> = (0..sums.max(1).ilog2()).rev().map(|bit| 1 << bit).collect();
         let even = self.tile.is_multiple_of(lanes) && self.passes.is_multiple_of(self.at_once);
         let own = context! {
             item => self.item("along"), column => self.column("pass"), prefetches_steps => self.prefetches_steps(),
             all_at_once => self.all_at_once(), u => self.index(), tile => self.tile,
             elements => self.elements, at_once => self.at_once, passes => self.passes, unrolled => self.unrolled,
-            steps => self.steps, depth => self.depth, accs, slices, end, stride,
+            steps => self.steps, depth => self.depth, accs, slices, end, stride, sums, halves, subgroup,
             inside => if even { String::new() } else { format!(" && c < {}u", self.tile) },
         };
         render("matvec_columns.glsl", context! { ..own, ..holes })

@@ -46,6 +46,10 @@ pub(crate) fn read_blocks(mv: &Matvec<'_>, column_loop: &ColumnLoop, parts: &[Pa
     let upper = dot::upper(mv.m.into(), (mv.k / dot::BLOCK as u32).into());
     let mut lines = vec![];
     for Set { name: s, first, stride } in sets(mv, column_loop, parts) {
+        if mv.m > 1 && !matches!(mv.source, Source::Blocks(_)) {
+            lines.extend(read_shared_row(Set { name: s, first, stride }, upper));
+            continue;
+        }
         lines.push(format!("const uint at{s} = {first};"));
         match (mv.source, stride) {
             (Source::Blocks(_), 0) => lines.extend([
@@ -78,6 +82,28 @@ pub(crate) fn read_blocks(mv: &Matvec<'_>, column_loop: &ColumnLoop, parts: &[Pa
         }
     }
     lines
+}
+
+/// Lines that read the blocks of a set from one of several rows in shared memory. The second block of a set differs from
+/// the first in one bit of its number, also in its place.
+fn read_shared_row(Set { name: s, first, stride }: Set, upper: i64) -> Vec<String> {
+    let at = format!("const uint at{s} = place({first});");
+    if stride == 0 {
+        let x = format!("const ivec4 x[2] = ivec4[2](x_bytes[at], x_bytes[at + {upper}u]);");
+        let scale = "const float scale = x_scale[at];".into();
+        return vec![at, x, scale, "const vec2 sums = scale * sums_of_halves(x[0], x[1]);".into()];
+    }
+    let halves =
+        [format!("at{s}"), format!("next{s}")].map(|at| format!("x_bytes[{at}], x_bytes[{at} + {upper}u]"));
+    let sums = [(0, "x"), (2, "y")]
+        .map(|(i, c)| format!("scale{s}.{c} * sums_of_halves(x{s}[{i}], x{s}[{}])", i + 1));
+    vec![
+        at,
+        format!("const uint next{s} = at{s} ^ {stride}u;"),
+        format!("const ivec4 x{s}[4] = ivec4[4]({});", halves.join(", ")),
+        format!("const vec2 scale{s} = vec2(x_scale[at{s}], x_scale[next{s}]);"),
+        format!("const vec4 sums{s} = vec4({});", sums.join(", ")),
+    ]
 }
 
 /// Whether an invocation multiplies the same blocks for all columns of all segments.

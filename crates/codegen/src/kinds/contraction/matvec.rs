@@ -16,7 +16,7 @@ use super::parts::{Part, parts};
 use super::plan::{Matvec, Source};
 use super::prologue::{cache_row, prologue};
 use super::schedules_staged::{self, Products};
-use super::{column_groups, prefetch, schedules_memory, weights};
+use super::{column_groups, prefetch, rows, schedules_memory, weights};
 use crate::assemble::{check_grid, finish};
 use crate::blocks::reduce_functions::Used;
 use crate::blocks::row_loop::RowLoop;
@@ -72,8 +72,13 @@ fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     4 * floats + reduced + schedule.workgroup * scratch <= e.caps.shared_memory_bytes
 }
 
+/// Maximum loads of activations that an invocation has in flight if there are several rows: eight elements each, of the 128
+/// registers with which a workgroup of 512 fits on a core. Eight rows of 4096 elements arrive in one latency of memory.
+const ROUNDS_IN_FLIGHT: u32 = 8;
+
 /// How activations staged as floats are multiplied: in vectors of eight.
-const FLOATS: Products = Products { instruction: Instruction::Fma, elements: operand::WIDE, prefetch: 0 };
+const FLOATS: Products =
+    Products { instruction: Instruction::Fma, elements: operand::WIDE, prefetch: 0, combined: None };
 
 /// The candidate schedules, the cost model's default first.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule> {
@@ -84,12 +89,12 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
             // The segment with the most columns decides.
             let widest = form.segments.iter().max_by_key(|s| s.n.max_value());
             let elements = widest.map_or(dot::BLOCK as u32, |s| weights::elements(e, s));
-            let (instruction, prefetch) = (Instruction::Dot4, prefetch::columns(elements));
-            schedules_staged::schedules(
-                e,
-                form,
-                Products { instruction, elements: elements.into(), prefetch },
-            )
+            let rows = form.m.max_value() as u32;
+            let combined = widest.filter(|_| rows > 1).map(|s| weights::columns_combined(e, s, rows));
+            let prefetch = combined.unwrap_or(prefetch::columns(elements));
+            let instruction = Instruction::Dot4;
+            let products = Products { instruction, elements: elements.into(), prefetch, combined };
+            schedules_staged::schedules(e, form, products)
         }
     }
 }
@@ -218,7 +223,9 @@ pub(crate) fn kernel(
     // and more registers do not reduce occupancy. Without the prefetch, two workgroups fit, and overlap if no barrier is
     // between kernels. H200, Q4_0: 4096 x 14336 back to back takes 8.1 us with few registers and 9.4 with more; a greedy
     // step of the 8B shape is 17 us faster with more. The quantized bytes are the same.
-    let more_registers = prefetched.is_some() && (mv.m * mv.k / group).div_ceil(mv.workgroup) <= 2;
+    let rounds = (mv.m * mv.k / group).div_ceil(mv.workgroup);
+    let several = mv.m > 1 && cached.is_none() && rounds <= ROUNDS_IN_FLIGHT;
+    let more_registers = (prefetched.is_some() && rounds <= 2) || several;
     let staging = activations::stage(&mut e, &mv, cached.as_ref(), more_registers)?;
     let rounded = quantize_results::waiting(&e, form, mv.m, &mv.tiles);
     let (reduced, reduced_bytes) = column_groups::declarations(&e, form, &mv.tiles)?;
@@ -303,6 +310,7 @@ fn segment(
     let (column_loop, parts) = columns;
     let ((columns, epilogue), prelude) = e.scope(|e| {
         let last = e.dim(&(&segment.n - &Dim::one()));
+        let mut by_rows = vec![];
         let (item, column) = match mv.source {
             Source::Memory => (
                 items::read_memory(e, mv, (mv.ty.name(), column_loop.elements))?,
@@ -313,16 +321,20 @@ fn segment(
                 let row = (mv.m == 1).then(|| items::read_floats(mv, column_loop));
                 ([k0].into_iter().chain(row).collect(), weights::float_column(e, mv, segment, column_loop)?)
             }
+            Source::Bytes(_) | Source::Blocks(_) if mv.m > 1 => {
+                by_rows = rows::packed_columns(e, mv, segment, columns, &last)?;
+                (vec![], vec![])
+            }
             Source::Bytes(_) | Source::Blocks(_) => {
-                let item = if mv.m == 1 { read_blocks(mv, column_loop, parts) } else { vec![] };
-                (item, weights::packed_column(e, mv, segment, columns, &last)?)
+                (read_blocks(mv, column_loop, parts), weights::packed_column(e, mv, segment, columns, &last)?)
             }
         };
+        let several = !by_rows.is_empty();
         let holes = context! {
             type => mv.ty.name(), zero => mv.ty.int_literal(0), read_item => item.join("\n"), item_known => mv.item_first,
-            product => column.join("\n"), last, ..mv.reduce(e, used)?
+            product => column.join("\n"), by_rows, last, ..mv.reduce(e, used)?
         };
-        let nest = column_loop.nest(segment.anchors.len() as u32 * mv.m, holes)?;
+        let nest = column_loop.nest(segment.anchors.len() as u32 * mv.m, several, holes)?;
         Ok((nest, epilogue::emit(e, used, mv, number, inputs)?))
     })?;
     Ok(context! { prelude => prelude.join("\n"), columns, epilogue })

@@ -35,6 +35,16 @@ impl Part {
         }
     }
 
+    /// The type of the scales of the unpacked weights.
+    pub fn scales(&self) -> &'static str {
+        match self.packing {
+            Packing::Quarters => "mat2x4",
+            Packing::Pairs | Packing::Halves => "vec4",
+            Packing::Offset => "vec2",
+            Packing::Scale => "float",
+        }
+    }
+
     /// The lines that add the products of the unpacked weights `q` and `w` with a row of activations to `acc`.
     /// `mixed` says that the segment has weights of other packings, too.
     pub fn product(&self, acc: &str, mixed: bool) -> Vec<String> {

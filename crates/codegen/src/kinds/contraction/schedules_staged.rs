@@ -29,6 +29,10 @@ const PRODUCTS: u32 = 20;
 const SUM: u32 = 5;
 const READ: u32 = 4;
 
+/// The reduction of a column and row over the lanes, if there are several rows. Each of the sums of a lane takes part in
+/// one exchange with another lane (two selections, a shuffle, an addition), where a single sum takes part in five.
+const SUM_OF_SEVERAL: u32 = 2;
+
 /// Maximum and minimum workgroup size, in invocations.
 const MAX_WORKGROUP: u32 = 1024;
 pub(crate) const MIN_WORKGROUP: u32 = 128;
@@ -49,9 +53,11 @@ const MAX_WORKGROUP_OF_WIDE: u32 = 512;
 /// H200, us, for one workgroup of 1024 invocations per SM, two of 512, and one of 512. With a barrier: 14336 columns of
 /// 4096 in Q4_K 12.4, 12.3 and 16.0; 4096 columns of 14336 in Q4_K 14.0, 14.1 and 14.1, in Q4_0 14.7, 15.8 and 16.0.
 /// Back to back: the first 9.1, 8.5 and 9.4, the second 10.6, 10.3 and 8.5.
-fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
+fn sizes(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> [u32; 2] {
+    let (elements, several) = (products.elements, products.combined.is_some());
     let size = e.caps.scheduled_subgroup_size();
-    let (long, many) = (form.k.max_value() > LONG_ROW, elements > MANY_ELEMENTS);
+    // Several rows take as long to stage as a long one. An invocation then has the weights of several columns in flight.
+    let (long, many) = (several || form.k.max_value() > LONG_ROW, several || elements > MANY_ELEMENTS);
     let (wave, software) = (cost::workgroups_to_fill(e.caps), cost::runs_workgroups_on_one_thread(e.caps));
     // With one workgroup per core, target a full wave (H200, 14336 columns of Q4_0 with a barrier: 112 workgroups 13.6
     // us, 128 workgroups 12.5).
@@ -72,7 +78,8 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, elements: i64) -> [u32; 2] {
         let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
         (wanted(e, form, workgroups) * parts * size).min(most)
     };
-    let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, MAX_WORKGROUP));
+    let largest = if several && !software { MAX_WORKGROUP / 2 } else { MAX_WORKGROUP };
+    let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, largest));
     let wide = e.caps.subgroup_size_min >= 64;
     let most = if wide { MAX_WORKGROUP_OF_WIDE } else { MAX_WORKGROUP }.min(e.caps.max_workgroup_invocations);
     [workgroup.min(floor_pow2(most)).max(size), workgroups]
@@ -99,13 +106,14 @@ fn sums(form: &ContractionForm) -> u32 {
 /// Smallest workgroup among the candidates.
 const LEAST_TRIED: u32 = 64;
 
-/// How a staged matvec multiplies: the instruction, the elements of a row per invocation and step, and the prefetch
-/// distance in columns.
+/// How a staged matvec multiplies: the instruction, the elements of a row per invocation and step, the prefetch distance
+/// in columns, and the columns that share each read of a row if there are several rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Products {
     pub instruction: Instruction,
     pub elements: i64,
     pub prefetch: u32,
+    pub combined: Option<u32>,
 }
 
 /// Schedules with this workgroup size and about this number of workgroups: one per possible number of K slices, the
@@ -130,10 +138,15 @@ fn by_cost(
     let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
     // With more slices, a pass covers fewer columns, so that passes fit the wanted tile more closely.
     let steps = |parts: u32| items.div_ceil(size * parts);
+    let rows = form.m.max_value() as u32;
     let cost = |parts: u32| {
         let passes = wanted.next_multiple_of(widest).div_ceil(subgroups / parts);
-        let reads = if steps(parts) == 1 { 1 } else { passes * steps(parts) };
-        PRODUCTS * passes * steps(parts) + SUM * passes + READ * reads
+        let (sum, reads) = match products.combined {
+            Some(columns) => (SUM_OF_SEVERAL, passes.div_ceil(columns) * steps(parts)),
+            None if steps(parts) == 1 => (SUM, 1),
+            None => (SUM, passes * steps(parts)),
+        };
+        rows * (PRODUCTS * passes * steps(parts) + sum * passes + READ * reads)
     };
     let spare = spare_bytes(e.caps) / (4 * sums(form) * widest);
     let most = subgroups.min(steps(1)).min(room(e, form) / wanted).min(spare).clamp(1, MAX_PARTS);
@@ -144,13 +157,13 @@ fn by_cost(
 
 /// The cost model's default. Never `None`, as one slice is always possible.
 pub(crate) fn first(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Option<Schedule> {
-    by_cost(e, form, products, sizes(e, form, products.elements)).first().copied()
+    by_cost(e, form, products, sizes(e, form, products)).first().copied()
 }
 
 /// The candidate schedules, the cost model's default first: smaller workgroups, of which several fit on a core,
 /// narrower tiles, and other numbers of slices. Small kernels may yield duplicates.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> Vec<Schedule> {
-    let [workgroup, workgroups] = sizes(e, form, products.elements);
+    let [workgroup, workgroups] = sizes(e, form, products);
     let sizes =
         [[1, 1], [2, 2], [4, 4], [1, 2], [2, 1], [2, 4], [1, 4]].into_iter().filter_map(|[smaller, more]| {
             let least = if smaller == 1 { 0 } else { LEAST_TRIED.max(e.caps.scheduled_subgroup_size()) };

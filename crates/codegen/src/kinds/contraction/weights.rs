@@ -7,7 +7,7 @@ use tallow_ir::{Dim, NodeId};
 
 use super::columns::{ColumnLoop, Unroll};
 use super::grid::Range;
-use super::items::{read_blocks, read_floats};
+use super::items::read_floats;
 use super::operands::{column, right, right_at};
 use super::parts::Part;
 use super::plan::{Matvec, Source};
@@ -36,6 +36,9 @@ const SHORT_WORDS: u32 = 10;
 /// from the columns that an invocation computes together, while its part of the activations stays in registers.
 const LOADS: u32 = 8;
 
+/// Maximum registers for weights, activations and sums, of the 128 with which a workgroup of 512 fits on an SM.
+const MOST_REGISTERS: u32 = 96;
+
 /// Elements that an invocation multiplies at a time: the most that any of the segment's formats unpacks at once.
 pub(crate) fn elements(e: &Emitter<'_>, segment: &Segment) -> u32 {
     let packing = |id: &NodeId| dot::packing(dot::weights(e.body, *id)?.1);
@@ -52,15 +55,27 @@ fn words(e: &Emitter<'_>, segment: &Segment) -> u32 {
     segment.anchors.iter().filter_map(words).sum()
 }
 
+/// Columns that an invocation multiplies with each of `rows` rows together. For each column it has the packed words of
+/// the next weights, the unpacked bytes of one anchor, and the sums of all rows; besides, the bytes of one row.
+pub(crate) fn columns_combined(e: &Emitter<'_>, segment: &Segment, rows: u32) -> u32 {
+    let bytes = elements(e, segment) / 4;
+    let column = bytes + words(e, segment) + rows * segment.anchors.len() as u32;
+    [4, 2].into_iter().find(|columns| columns * column + bytes <= MOST_REGISTERS).unwrap_or(1)
+}
+
 /// How many columns are computed together, prefetched and unrolled.
 pub(crate) fn unroll(e: &Emitter<'_>, mv: &Matvec<'_>, segment: &Segment) -> Unroll {
     let sums = (segment.anchors.len() as u32 * mv.m).max(1);
     if !mv.source.is_packed() {
         return Unroll { at_once: (LOADS / sums).max(1), depth: 0, passes: 0 };
     }
+    if mv.m > 1 {
+        let at_once = columns_combined(e, segment, mv.m);
+        return Unroll { at_once, depth: mv.prefetch.min(at_once), passes: 0 };
+    }
     let (elements, words) = (elements(e, segment), words(e, segment));
     // Two columns at a time need registers for the weights of both.
-    let fits = mv.m == 1 && 2 * words <= MOST_WORDS;
+    let fits = 2 * words <= MOST_WORDS;
     let at_once = if fits { AT_ONCE } else { (AT_ONCE / sums).max(1) };
     let short = sums == 1 && i64::from(elements) > dot::BLOCK && words <= SHORT_WORDS;
     let passes = if short { UNROLLED_PASSES } else { 0 };
@@ -136,18 +151,13 @@ fn fetch(
 }
 
 /// Lines that unpack the prefetched words of a part to the bytes `q` and the scales `w`.
-fn unpack(
+pub(crate) fn unpack(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     part: &Part,
     buffer: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    let ty = match part.packing {
-        Packing::Quarters => "mat2x4",
-        Packing::Pairs | Packing::Halves => "vec4",
-        Packing::Offset => "vec2",
-        Packing::Scale => "float",
-    };
+    let ty = part.scales();
     let declaration = vec![format!("ivec4 q[{}];", part.packing.elements() / 16)];
     let unpack =
         packed(e, mv, part, |b, base| format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"))?;
@@ -155,7 +165,7 @@ fn unpack(
 }
 
 /// Lines that issue the loads of the next weights of a part, in place of those in `buffer`.
-fn prefetch_next(
+pub(crate) fn prefetch_next(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     (column_loop, part): (&ColumnLoop, &Part),
@@ -177,7 +187,7 @@ fn prefetch_next(
     Ok([position, block(&format!("if ({guard})"), lines)].concat())
 }
 
-/// Lines that multiply one column's packed weights.
+/// Lines that multiply one column's packed weights with a single row.
 pub(crate) fn packed_column(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
@@ -192,15 +202,11 @@ pub(crate) fn packed_column(
         let next = prefetch_next(e, mv, (column_loop, part), last)?;
         let unpack = unpack(e, mv, part, &part.buffer(column_loop.counter(), column_loop.slots))?;
         let product = part.product(&column_loop.acc(accs, mv.m, part.number), mixed);
-        let products = match mv.m {
-            1 => product,
-            m => block(&unrolled("m", m), [read_blocks(mv, column_loop, parts), product].concat()),
-        };
         let loads =
             if column_loop.depth < column_loop.slots { [next, unpack] } else { [unpack, next] }.concat();
         let k0 = vec![format!("const uint k0 = {};", part.k0)];
         lines.push(format!("// %{} = {}", part.anchor.0, e.body.node_text(part.anchor)));
-        lines.extend(block("", [k0, loads, column_loop.within_row(products)].concat()));
+        lines.extend(block("", [k0, loads, column_loop.within_row(product)].concat()));
     }
     Ok(lines)
 }
