@@ -57,13 +57,11 @@ impl Packing {
 pub fn packing(format: Format) -> Option<Packing> {
     match format {
         Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 => Some(Packing::Scale),
-        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Some(Packing::Offset),
+        Format::IQ1_S | Format::IQ2_XXS | Format::IQ3_XXS | Format::IQ3_S => Some(Packing::Scale),
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::TQ1_0 => Some(Packing::Offset),
         Format::Q4_K | Format::Q5_K | Format::TQ2_0 => Some(Packing::Pairs),
         Format::Q2_K | Format::Q3_K | Format::Q6_K => Some(Packing::Quarters),
-        Format::NVFP4 => Some(Packing::Halves),
-        // Codebooks in memory and powers of 3: looking up each value costs more than the products.
-        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => None,
-        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 => None,
+        Format::NVFP4 | Format::IQ1_M | Format::IQ2_XS | Format::IQ2_S => Some(Packing::Halves),
         Format::Q8_1 | Format::Q8_K => None,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => None,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => None,
@@ -208,10 +206,11 @@ mod tests {
         let h200 = caps::h200();
         assert!(quantizes(&linear(1, 4096, Format::Q4_0), &h200));
         assert!(quantizes(&linear(8, 256, Format::Q6_K), &h200));
+        assert!(quantizes(&linear(1, 256, Format::IQ1_S), &h200));
         assert!(quantizes(&linear(8, 4096, Format::Q4_0), &h200));
         // Too many rows; no packing; rows too long for shared memory; no instructions.
         assert!(!quantizes(&linear(9, 256, Format::Q4_0), &h200));
-        assert!(!quantizes(&linear(1, 256, Format::IQ1_S), &h200));
+        assert!(!quantizes(&linear(1, 256, Format::F16), &h200));
         assert!(!quantizes(&linear(1, 1 << 16, Format::Q4_0), &h200));
         assert!(!quantizes(&linear(1, 4096, Format::Q4_0), &caps::minimum()));
     }

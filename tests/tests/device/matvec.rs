@@ -10,7 +10,7 @@ use crate::harness::device;
 const COLUMNS: [i64; 5] = [1, 5, 130, 1030, 3000];
 
 /// Formats that are unpacked in each way that there is, and whose blocks have each size.
-const FORMATS: [Format; 12] = [
+const FORMATS: [Format; 20] = [
     Format::Q4_0,
     Format::Q5_1,
     Format::Q8_0,
@@ -23,6 +23,14 @@ const FORMATS: [Format; 12] = [
     Format::TQ2_0,
     Format::IQ4_XS,
     Format::MXFP4,
+    Format::IQ1_S,
+    Format::IQ1_M,
+    Format::IQ2_XXS,
+    Format::IQ2_XS,
+    Format::IQ2_S,
+    Format::IQ3_XXS,
+    Format::IQ3_S,
+    Format::TQ1_0,
 ];
 
 /// Each row of `x` over the root of the sum of the squares of `of`'s.

@@ -28,8 +28,13 @@ const UNPACK_I8: &str = "unpack_i8";
 /// pairs are multiplied in f16, which rounds once. Sums of two terms are computed in f32.
 const DEQUANT_F16: &str = "dequant_f16";
 
-/// Templates that several formats share: the folder of the functions that call them, and the formats.
-const SHARED: [(&str, &str, &[Format]); 15] = [
+/// Formats whose codebooks have digits of 2 bits, and those whose elements have signs of their own.
+const DIGITS_OF_2: &[Format] =
+    &[Format::IQ1_S, Format::IQ1_M, Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S];
+const SIGNED: &[Format] = &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S, Format::IQ3_XXS, Format::IQ3_S];
+
+/// Templates that several formats share, in the order in which they call each other: the folder of the functions that call them, and the formats.
+const SHARED: [(&str, &str, &[Format]); 24] = [
     (DEQUANT, "dequant/powers_of_3.glsl", &[Format::TQ1_0]),
     (DEQUANT, "dequant/iq2_value.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S]),
     (DEQUANT, "dequant/iq3_xxs_value.glsl", &[Format::IQ3_XXS]),
@@ -41,6 +46,15 @@ const SHARED: [(&str, &str, &[Format]); 15] = [
     (UNPACK_I8, "dequant/iq4_bytes.glsl", &[Format::IQ4_NL, Format::IQ4_XS]),
     (UNPACK_I8, "unpack_i8/fp4_bytes.glsl", &[Format::MXFP4, Format::NVFP4]),
     (UNPACK_I8, "unpack_i8/pair_scales.glsl", &[Format::Q4_K, Format::Q5_K]),
+    (UNPACK_I8, "unpack_i8/signed_bytes.glsl", SIGNED),
+    (UNPACK_I8, "unpack_i8/even_signs.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ3_XXS]),
+    (UNPACK_I8, "unpack_i8/digits_of_2.glsl", DIGITS_OF_2),
+    (UNPACK_I8, "unpack_i8/digits_of_3.glsl", &[Format::IQ3_XXS, Format::IQ3_S]),
+    (UNPACK_I8, "unpack_i8/iq1_bytes.glsl", &[Format::IQ1_S, Format::IQ1_M]),
+    (UNPACK_I8, "unpack_i8/iq2_bytes.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S]),
+    (UNPACK_I8, "unpack_i8/iq3_xxs_bytes.glsl", &[Format::IQ3_XXS]),
+    (UNPACK_I8, "unpack_i8/iq3_s_bytes.glsl", &[Format::IQ3_S]),
+    (UNPACK_I8, "unpack_i8/tq1_bytes.glsl", &[Format::TQ1_0]),
     (DEQUANT_F16, "dequant_f16/scaled.glsl", &[Format::Q4_0, Format::Q5_0, Format::Q8_0]),
     (DEQUANT_F16, "dequant_f16/shifted.glsl", &[Format::Q4_1, Format::Q5_1, Format::Q4_K, Format::Q5_K]),
     (DEQUANT_F16, "dequant_f16/fifth_bits.glsl", &[Format::Q5_0, Format::Q5_1]),
@@ -151,8 +165,10 @@ pub(crate) fn packed(
     let buffer = e.param(*index);
     e.buffers[buffer].packed = true;
     e.buffers[buffer].wide = true;
-    // The others fetch words in fours only.
-    e.buffers[buffer].pairs = matches!(format, Format::Q2_K | Format::Q3_K | Format::Q5_K | Format::Q6_K);
+    // The others fetch single words and fours.
+    let regrouped = matches!(format, Format::Q2_K | Format::Q3_K | Format::Q5_K | Format::Q6_K);
+    let points = matches!(format, Format::IQ2_XXS | Format::IQ2_XS | Format::IQ3_XXS | Format::IQ3_S);
+    e.buffers[buffer].pairs = regrouped || points;
     Some((buffer, base))
 }
 
@@ -202,7 +218,7 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
                     own.push(of_format(folder, format).ok_or_else(unknown)?);
                     let of_this = SHARED.iter().filter(|row| row.0 == folder && row.2.contains(&format));
                     needs.extend(of_this.map(|row| row.1));
-                    if folder == DEQUANT
+                    if folder != DEQUANT_F16
                         && let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
                         && shared.insert(codebook.name)
                     {
@@ -247,16 +263,18 @@ pub(crate) fn packed_words(e: &Emitter<'_>) -> u32 {
 /// Words that hold one packed group of a format; 0 if it is not unpacked to bytes or never prefetched, like activations.
 pub(crate) fn words_of(format: Format) -> u32 {
     match format {
+        Format::IQ1_S | Format::IQ2_XXS => 3,
+        Format::IQ1_M | Format::IQ2_XS | Format::IQ3_XXS => 4,
         Format::Q4_0 | Format::Q4_1 | Format::TQ2_0 | Format::IQ4_NL | Format::MXFP4 | Format::NVFP4 => 5,
-        Format::Q5_0 | Format::Q5_1 | Format::IQ4_XS => 6,
+        Format::IQ2_S => 5,
+        Format::Q5_0 | Format::Q5_1 | Format::IQ4_XS | Format::IQ3_S => 6,
         Format::Q2_K => 7,
         Format::Q8_0 => 9,
-        Format::Q3_K => 10,
+        Format::Q3_K | Format::TQ1_0 => 10,
         Format::Q4_K => 12,
         Format::Q5_K => 14,
         Format::Q6_K => 15,
-        Format::IQ1_S | Format::IQ1_M | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 0,
-        Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 | Format::Q8_1 | Format::Q8_K => 0,
+        Format::Q8_1 | Format::Q8_K => 0,
         Format::F16 | Format::BF16 | Format::F32 | Format::F64 => 0,
         Format::I8 | Format::I16 | Format::I32 | Format::I64 => 0,
     }
