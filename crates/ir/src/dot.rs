@@ -11,7 +11,7 @@ pub use crate::activations::{ACTIVATIONS, BLOCK, quantize_node};
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS, param_through_reshapes};
-use crate::graph::{Graph, GraphError, NodeId, Value};
+use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
@@ -98,6 +98,12 @@ pub fn blocks(body: &Graph, lhs: Value) -> Option<u32> {
     let blocks = body.node(lhs.node).operands[0];
     let rows = body.ty(blocks).dtype == DType::Block(ACTIVATIONS);
     param_through_reshapes(body, blocks).filter(|_| rows)
+}
+
+/// Whether a matmul's left operand is quantized to [`ACTIVATIONS`] blocks.
+pub fn is_quantized(graph: &Graph, lhs: Value) -> bool {
+    let blocks = |node: &Node| graph.ty(node.operands[0]).dtype == DType::Block(ACTIVATIONS);
+    matches!(graph.op(lhs), Op::Dequantize(_)) && blocks(graph.node(lhs.node))
 }
 
 /// Bytes of shared memory for `rows` quantized rows of `k` elements: the bytes and a scale per block. A single row also

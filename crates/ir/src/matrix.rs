@@ -10,6 +10,7 @@ use crate::attention::Attention;
 use crate::caps::{DeviceCaps, MatrixElement, MatrixShape};
 use crate::cost;
 use crate::dim::Dim;
+use crate::dot;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
 use crate::graph::{Graph, GraphError, Value};
@@ -179,6 +180,27 @@ fn reads_weight(graph: &Graph, rhs: Value) -> bool {
     narrow && matches!(graph.op(leaf), Op::Weight { .. } | Op::Param { .. })
 }
 
+/// Maximum rows of a matvec that unpacks its weights to f32. More rows take the tile of 16 rows instead, if both operands may be
+/// rounded. (H200, 4096 x 4096, us, 8 rows and a tile of 16: Q4_0 14.0 and 11.0, Q4_K 17.1 and 11.8, Q8_0 13.9 and 11.7.)
+const UNPACKING_MATVEC_ROWS: i64 = 4;
+
+/// Whether the right operand of a matmul is a weight in blocks that kernels unpack.
+fn unpacks(graph: &Graph, rhs: Value) -> bool {
+    let leaf = vectors_along_k(graph, rhs, K_VECTOR).map(|leaf| graph.ty(leaf).dtype);
+    matches!(leaf, Some(DType::Block(format)) if !format.is_plain())
+}
+
+/// Whether a matmul of so many rows is faster with a tile of cooperative matrices than as a matvec of f32.
+fn gains_from_tiles(graph: &Graph, rows: i64, rhs: Value) -> bool {
+    rows > UNPACKING_MATVEC_ROWS && unpacks(graph, rhs)
+}
+
+/// Whether [`round_operands`] rounded the operands of a matmul although it has so few rows that a matvec could compute it.
+pub fn rounds_few_rows(graph: &Graph, rows: i64, rhs: Value) -> bool {
+    let source = rounded(graph, rhs, MatrixOperand::F16);
+    rows <= MATVEC_MAX_ROWS && source.is_some_and(|source| gains_from_tiles(graph, rows, source))
+}
+
 /// An f32 value rounded to f16 and cast back to f32.
 fn round(graph: &mut Graph, value: Value) -> Result<Value, GraphError> {
     let narrow = graph.add(Op::Cast(DType::F16), &[value])?;
@@ -233,7 +255,8 @@ fn round_attention(
 
 /// Rounds operands of f32 matmuls to f16, so that cooperative matrices can multiply them.
 ///
-/// Rounds both operands of matmuls with more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight. For attention
+/// Rounds both operands of matmuls with more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight, and of those with
+/// five rows or more whose weight is quantized and whose activations are not. For attention
 /// over f16 keys and values, rounds the queries and the softmax weights. The graph stays unchanged on devices without
 /// f16 cooperative matrices, or where these are no faster than f32 FMAs.
 ///
@@ -256,8 +279,15 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         let ty = new.ty(operands[0]).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
         let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
+        // Those whose activations are quantized are multiplied as integers.
+        let tiled = m.as_const().is_some_and(|m| gains_from_tiles(new, m, operands[1]));
+        let integers = dot::is_quantized(new, operands[0]);
         let is_multiple_of_vector = k.as_const().is_some_and(|k| k > 0 && k % K_VECTOR == 0);
-        if few || !is_multiple_of_vector || ty.dtype != DType::F32 || !reads_weight(new, operands[1]) {
+        if few && (!tiled || integers)
+            || !is_multiple_of_vector
+            || ty.dtype != DType::F32
+            || !reads_weight(new, operands[1])
+        {
             return Ok(None);
         }
         let [left, right] = [operands[0], operands[1]];
@@ -301,8 +331,13 @@ mod tests {
         assert_eq!(casts(&linear(9, Format::Q4_0), &h200), 2);
         // Weights that are f16 need no rounding.
         assert_eq!(casts(&linear(512, Format::F16), &h200), 1);
-        // Few rows; weights with more bits or range; no cooperative matrices.
-        assert_eq!(casts(&linear(8, Format::Q4_0), &h200), 0);
+        // Some rows, unless integers are multiplied.
+        assert_eq!(casts(&linear(8, Format::Q4_0), &h200), 2);
+        let integers = dot::quantize_activations(&linear(8, Format::Q4_0), &h200).expect("valid");
+        assert_eq!(casts(&integers, &h200), 0);
+        // Few rows, or weights that need no unpacking; weights with more bits or range; no cooperative matrices.
+        assert_eq!(casts(&linear(4, Format::Q4_0), &h200), 0);
+        assert_eq!(casts(&linear(8, Format::F16), &h200), 0);
         assert_eq!(casts(&linear(512, Format::F32), &h200), 0);
         assert_eq!(casts(&linear(512, Format::BF16), &h200), 0);
         assert_eq!(casts(&linear(512, Format::Q4_0), &caps::lavapipe()), 0);

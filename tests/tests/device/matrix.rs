@@ -80,6 +80,20 @@ fn quantized_weights_match_the_interpreter() {
     }));
 }
 
+/// Rows that a matvec could compute, but slower than a tile where it has to unpack the weights: activations too long to
+/// be quantized, or exact ones.
+#[test]
+fn some_rows_of_quantized_weights_match_the_interpreter() {
+    checked([
+        linear(5.into(), 256, 33, Format::Q4_K),
+        linear(8.into(), 4096, 130, Format::IQ4_NL),
+        linear(7.into(), 768, 72, Format::Q3_K),
+        linear(6.into(), 96, 1, Format::Q8_0),
+        linear(8.into(), 14336, 40, Format::Q6_K),
+        linear(4.into(), 256, 40, Format::Q4_0),
+    ]);
+}
+
 /// Several products of one left operand, and an epilogue that reads other columns than its own.
 pub fn several(count: i64, k: i64, n: i64, format: Format) -> Result<Graph, GraphError> {
     let mut g = Graph::new("several");

@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::form::{self, MATVEC_MAX_ROWS, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
+use crate::matrix;
 use crate::op::Op;
 use crate::verify::updates;
 
@@ -528,7 +529,8 @@ const MIN_TILED_ELEMENTS: u64 = 1 << 17;
 
 /// The kind of a matmul's kernel. A matvec reduces columns of the right operand, each contiguous along K. It reads a
 /// right operand `[k, n]` with a stride, one element per sector: for that the tiles of a matmul are faster also for few
-/// rows, although most of their rows are empty. (H100, f16 4096 x 4096, us: 1 row 218, 8 rows 77; a tile of 64 rows 17.)
+/// rows, although most of their rows are empty. (H100, f16 4096 x 4096, us: 1 row 218, 8 rows 77; a tile of 64 rows 17.) So
+/// are they for some rows whose right operand was rounded for them ([`matrix::rounds_few_rows`]).
 fn contraction(graph: &Graph, node: &Node) -> FusionKind {
     let dims = node.types[0].shape.dims();
     let [.., rows, columns] = dims else { return FusionKind::Matmul };
@@ -537,7 +539,8 @@ fn contraction(graph: &Graph, node: &Node) -> FusionKind {
     let large =
         columns.max_value() >= MIN_TILED_COLUMNS && graph.ty(right).shape.max_numel() >= MIN_TILED_ELEMENTS;
     let tiled = large && is_contiguous_along_n(graph, right);
-    if few && !tiled { FusionKind::Matvec } else { FusionKind::Matmul }
+    let rounded = rows.as_const().is_some_and(|m| matrix::rounds_few_rows(graph, m, right));
+    if few && !tiled && !rounded { FusionKind::Matvec } else { FusionKind::Matmul }
 }
 
 fn classes(graph: &Graph) -> Vec<Class> {
