@@ -33,8 +33,24 @@ const DIGITS_OF_2: &[Format] =
     &[Format::IQ1_S, Format::IQ1_M, Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S];
 const SIGNED: &[Format] = &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S, Format::IQ3_XXS, Format::IQ3_S];
 
+/// Formats whose bytes are multiplied in f16 by a scale that is an f16, and those with signed bytes and a scale in f32.
+const SCALED_F16: &[Format] = &[Format::Q4_0, Format::Q5_0, Format::Q8_0, Format::IQ4_NL, Format::TQ1_0];
+const SIGNED_BYTES: &[Format] = &[
+    Format::Q3_K,
+    Format::IQ4_XS,
+    Format::MXFP4,
+    Format::NVFP4,
+    Format::IQ1_S,
+    Format::IQ1_M,
+    Format::IQ2_XXS,
+    Format::IQ2_XS,
+    Format::IQ2_S,
+    Format::IQ3_XXS,
+    Format::IQ3_S,
+];
+
 /// Templates that several formats share, in the order in which they call each other: the folder of the functions that call them, and the formats.
-const SHARED: [(&str, &str, &[Format]); 24] = [
+const SHARED: [(&str, &str, &[Format]); 37] = [
     (DEQUANT, "dequant/powers_of_3.glsl", &[Format::TQ1_0]),
     (DEQUANT, "dequant/iq2_value.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S]),
     (DEQUANT, "dequant/iq3_xxs_value.glsl", &[Format::IQ3_XXS]),
@@ -55,7 +71,20 @@ const SHARED: [(&str, &str, &[Format]); 24] = [
     (UNPACK_I8, "unpack_i8/iq3_xxs_bytes.glsl", &[Format::IQ3_XXS]),
     (UNPACK_I8, "unpack_i8/iq3_s_bytes.glsl", &[Format::IQ3_S]),
     (UNPACK_I8, "unpack_i8/tq1_bytes.glsl", &[Format::TQ1_0]),
-    (DEQUANT_F16, "dequant_f16/scaled.glsl", &[Format::Q4_0, Format::Q5_0, Format::Q8_0]),
+    (DEQUANT_F16, "dequant/iq4_bytes.glsl", &[Format::IQ4_NL, Format::IQ4_XS]),
+    (DEQUANT_F16, "unpack_i8/fp4_bytes.glsl", &[Format::MXFP4, Format::NVFP4]),
+    (DEQUANT_F16, "unpack_i8/signed_bytes.glsl", SIGNED),
+    (DEQUANT_F16, "unpack_i8/even_signs.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ3_XXS]),
+    (DEQUANT_F16, "unpack_i8/digits_of_2.glsl", DIGITS_OF_2),
+    (DEQUANT_F16, "unpack_i8/digits_of_3.glsl", &[Format::IQ3_XXS, Format::IQ3_S]),
+    (DEQUANT_F16, "unpack_i8/iq1_bytes.glsl", &[Format::IQ1_S, Format::IQ1_M]),
+    (DEQUANT_F16, "unpack_i8/iq2_bytes.glsl", &[Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S]),
+    (DEQUANT_F16, "unpack_i8/iq3_xxs_bytes.glsl", &[Format::IQ3_XXS]),
+    (DEQUANT_F16, "unpack_i8/iq3_s_bytes.glsl", &[Format::IQ3_S]),
+    (DEQUANT_F16, "unpack_i8/tq1_bytes.glsl", &[Format::TQ1_0]),
+    (DEQUANT_F16, "dequant_f16/signed.glsl", SIGNED_BYTES),
+    (DEQUANT_F16, "dequant_f16/nvfp4_scale.glsl", &[Format::NVFP4]),
+    (DEQUANT_F16, "dequant_f16/scaled.glsl", SCALED_F16),
     (DEQUANT_F16, "dequant_f16/shifted.glsl", &[Format::Q4_1, Format::Q5_1, Format::Q4_K, Format::Q5_K]),
     (DEQUANT_F16, "dequant_f16/fifth_bits.glsl", &[Format::Q5_0, Format::Q5_1]),
     (DEQUANT_F16, "dequant_f16/scales_k.glsl", &[Format::Q4_K, Format::Q5_K]),
@@ -218,8 +247,7 @@ pub(crate) fn functions(e: &Emitter<'_>) -> Result<String, CodegenError> {
                     own.push(of_format(folder, format).ok_or_else(unknown)?);
                     let of_this = SHARED.iter().filter(|row| row.0 == folder && row.2.contains(&format));
                     needs.extend(of_this.map(|row| row.1));
-                    if folder != DEQUANT_F16
-                        && let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
+                    if let (Some(codebook), Some(all)) = (format.codebook(), e.codebooks)
                         && shared.insert(codebook.name)
                     {
                         let word = format!("{}u + (i >> 1)", codebook.offset() / 4);
