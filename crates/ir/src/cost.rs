@@ -37,6 +37,14 @@ pub fn workgroups_to_mostly_fill(caps: &DeviceCaps) -> u32 {
     (u64::from(workgroups_to_fill(caps)) * 3 / 4).max(1) as u32
 }
 
+/// Registers that an instruction can address, less one that NVIDIA reserves: its operands have 8 bits, as AMD's.
+const MOST_REGISTERS: u32 = 255;
+
+/// Registers of an invocation if a core runs one workgroup of so many invocations.
+pub fn registers_per_invocation(caps: &DeviceCaps, workgroup: u32) -> u32 {
+    (caps.hardware.registers_per_core / workgroup.max(1)).min(MOST_REGISTERS)
+}
+
 /// Whether one host thread runs all invocations of a workgroup, as software devices do. Then more invocations add no
 /// parallelism, a barrier costs a switch between subgroups, few results fit in registers, and cooperative matrices are
 /// emulated.

@@ -40,15 +40,19 @@ void main() {
     ${ prelude | indent(4) }
     const uint keys = ${ t }, own = gl_SubgroupID * ${ per_subgroup }u;
     ${ left_type } q[${ blocks }][${ d // 16 }];
+//% if d > piece
+    [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) [[unroll]] for (uint p = 0u; p < ${ d // piece }u; ++p) {
+//% else
     [[unroll]] for (uint b = 0u; b < ${ blocks }u; ++b) {
-        for (uint i = gl_SubgroupInvocationID; i < ${ 2 * d }u; i += 32u) {
-            const uint s = min(first + b * 16u + i / ${ d // 8 }u, ${ s_extent } - 1u), part = i % ${ d // 8 }u;
+//% endif
+        for (uint i = gl_SubgroupInvocationID; i < ${ 2 * piece }u; i += 32u) {
+            const uint s = min(first + b * 16u + i / ${ piece // 8 }u, ${ s_extent } - 1u), part = ${ "p * " ~ piece // 8 ~ "u + " if d > piece }i % ${ piece // 8 }u;
             ${ q_lines | indent(12) }
-            words[own + i / ${ d // 8 }u * ${ d // 8 + 1 }u + part] = ${ q };
+            words[own + i / ${ piece // 8 }u * ${ piece // 8 + 1 }u + ${ "i % " ~ piece // 8 ~ "u" if d > piece else "part" }] = ${ q };
         }
         subgroupBarrier();
-        [[unroll]] for (uint i = 0u; i < ${ d // 16 }u; ++i) {
-            coopMatLoad(q[b][i], words, own + i * 2u, ${ d // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint i = 0u; i < ${ piece // 16 }u; ++i) {
+            coopMatLoad(q[b][${ "p * " ~ piece // 16 ~ "u + " if d > piece }i], words, own + i * 2u, ${ piece // 8 + 1 }u, gl_CooperativeMatrixLayoutRowMajor);
         }
         subgroupBarrier();
     }

@@ -39,8 +39,14 @@ const SIDE: u32 = 16;
 /// Keys per tile.
 const KEYS: u32 = 32;
 
-/// Maximum elements of a query and of a value, because a subgroup keeps queries and accumulators in registers.
-const WIDEST: i64 = 128;
+/// Most elements of a query and of a value with scores in shared memory. At this width RADV spills 50 of 256 registers.
+const WIDEST_SHARED: u32 = 128;
+
+/// Registers of an invocation for addresses, counters and fragments of keys and values.
+const OTHER_REGISTERS: u32 = 8;
+
+/// Most columns of queries that are staged in shared memory at once.
+const STAGED_QUERIES: u32 = 128;
 
 /// Stride between rows of scores in shared memory, in 16-byte words: 32 f32 scores, and one word of padding against
 /// bank conflicts.
@@ -90,14 +96,32 @@ impl FlashTile {
     /// For few workgroups, and for scores in shared memory: more subgroups for the same queries.
     const SMALL: FlashTile = FlashTile { subgroups: SUBGROUPS, blocks: 1, keys: KEYS };
 
-    /// Large if most cores get two workgroups and softmax weights are rounded.
-    fn of(caps: &DeviceCaps, a: &Attention<'_>) -> FlashTile {
+    /// For wide rows: half as many keys, for fewer registers and less shared memory.
+    const WIDE: FlashTile = FlashTile { subgroups: SUBGROUPS, blocks: 1, keys: 16 };
+
+    /// The tile with scores in registers. Large if most cores get two workgroups and softmax weights are rounded. `None`
+    /// if none fits the device.
+    fn of(caps: &DeviceCaps, a: &Attention<'_>) -> Option<FlashTile> {
         let workgroups = a.h.max_value().saturating_mul(a.s.max_value()) / i64::from(QUERIES);
-        if a.attrs.round_weights && workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps)) {
-            FlashTile::LARGE
-        } else {
-            FlashTile::SMALL
-        }
+        let many = workgroups >= 2 * i64::from(cost::workgroups_to_mostly_fill(caps));
+        let large = (a.attrs.round_weights && many).then_some(FlashTile::LARGE);
+        let tiles = large.into_iter().chain([FlashTile::SMALL, FlashTile::WIDE]);
+        let fits = |tile: &FlashTile| {
+            let [_, words] = tile.words(Epilogue::Registers, number(a.d), number(a.width));
+            16 * words <= caps.shared_memory_bytes
+                && tile.registers(a) <= cost::registers_per_invocation(caps, tile.subgroups * LANES)
+        };
+        tiles.into_iter().find(fits).filter(|_| caps.coopmat_fragment_layout)
+    }
+
+    /// Registers of an invocation with scores in registers. A lane has 8 of the 256 elements of a matrix: 4 registers of
+    /// 16-bit elements, 8 of sums. Weights that are not rounded are two matrices. A row has a limit, a base and a sum.
+    fn registers(self, a: &Attention<'_>) -> u32 {
+        let (d, width, keys) = (number(a.d) / SIDE, number(a.width) / SIDE, self.keys / SIDE);
+        let weights = if a.attrs.round_weights { 4 } else { 8 };
+        let loads = |across: u32| 4 * (2 * self.keys * across).div_ceil(self.subgroups * LANES);
+        let per_block = 4 * d + 8 * width + (8 + weights) * keys + 6;
+        self.blocks * per_block + loads(d) + loads(width) + OTHER_REGISTERS
     }
 
     /// Whether the 16-byte loads of a tile with rows of `width` elements divide evenly among the invocations.
@@ -121,6 +145,12 @@ impl FlashTile {
         [64, 48, 32].into_iter().find(|columns| width.is_multiple_of(*columns)).unwrap_or(SIDE)
     }
 
+    /// Columns of queries that are staged in shared memory at once, a divisor of `d`.
+    fn staged_queries(d: u32) -> u32 {
+        let pieces = (1..=STAGED_QUERIES / SIDE).rev().map(|matrices| matrices * SIDE);
+        pieces.into_iter().find(|columns| d.is_multiple_of(*columns)).unwrap_or(SIDE)
+    }
+
     /// Shared memory in 16-byte words: a tile of keys, and tiles of keys and values together. Rows have `d` and `width`
     /// elements and one word of padding.
     fn tiles(self, d: u32, width: u32) -> [u32; 2] {
@@ -133,7 +163,8 @@ impl FlashTile {
     fn words(self, scores: Epilogue, d: u32, width: u32) -> [u32; 2] {
         let [_, tile] = self.tiles(d, width);
         if scores == Epilogue::Registers {
-            let per_subgroup = SIDE * (d / 8 + 1).max(FlashTile::staged_columns(width) / 4 + 1);
+            let [queries, columns] = [FlashTile::staged_queries(d), FlashTile::staged_columns(width)];
+            let per_subgroup = SIDE * (queries / 8 + 1).max(columns / 4 + 1);
             return [per_subgroup, (2 * tile).max(self.subgroups * per_subgroup)];
         }
         let per_subgroup = SIDE * STRIDE + 64;
@@ -162,25 +193,32 @@ impl FlashTile {
             clamped => ragged || window.is_some() || !self.divides_into_loads(d) || !self.divides_into_loads(width),
             rounds => a.attrs.round_weights, plain, to_exponent => Glsl::Float.literal(to_exponent),
             head_room => Glsl::Float.literal(6.0 / to_exponent), columns => FlashTile::staged_columns(width),
-            stride => STRIDE,
+            piece => FlashTile::staged_queries(d), stride => STRIDE,
         }
     }
+}
+
+/// Whether the tile with scores in shared memory fits the device.
+fn fits_shared(caps: &DeviceCaps, a: &Attention<'_>) -> bool {
+    let (d, width) = (number(a.d), number(a.width));
+    let [_, words] = FlashTile::SMALL.words(Epilogue::Shared, d, width);
+    d.max(width) <= WIDEST_SHARED && 16 * words <= caps.shared_memory_bytes
 }
 
 /// Whether this kernel supports an attention.
 pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
     let Ok(a) = Attention::of(e, form) else { return false };
     let side = i64::from(SIDE);
-    let width = |dim: &Dim| dim.as_const().filter(|d| *d > 0 && d % side == 0 && *d <= WIDEST);
-    let (Some(d), Some(width)) = (width(a.d), width(a.width)) else { return false };
+    let divides = |dim: &Dim| dim.as_const().is_some_and(|d| d > 0 && d % side == 0 && d < 1 << 16);
     let caps = e.caps;
-    let [_, words] = FlashTile::SMALL.words(Epilogue::Shared, d as u32, width as u32);
     let Some(operand) = operand_type(e, &a) else { return false };
     let result = e.body.node(form.node).types[0].dtype;
     caps.subgroup_shuffle
         && caps.scheduled_subgroup_size() == LANES
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
-        && 16 * words <= caps.shared_memory_bytes
+        && divides(a.d)
+        && divides(a.width)
+        && (fits_shared(caps, &a) || FlashTile::of(caps, &a).is_some())
         && a.s.max_value() >= side
         && a.s.as_const().is_none_or(|s| s >= side)
         && (result == DType::F32 || result == operand.dtype())
@@ -197,14 +235,9 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
         epilogue,
         ..Schedule::new(Algorithm::FlashAttention, subgroups * LANES)
     };
-    let shared = schedule(Epilogue::Shared, FlashTile::SMALL);
-    let registers = schedule(Epilogue::Registers, FlashTile::of(e.caps, &a));
-    let words = |tile: FlashTile| tile.words(Epilogue::Registers, number(a.d), number(a.width))[1];
-    let words = words(FlashTile::LARGE).max(words(FlashTile::SMALL));
-    match e.caps.coopmat_fragment_layout && 16 * words <= e.caps.shared_memory_bytes {
-        true => vec![registers, shared],
-        false => vec![shared],
-    }
+    let registers = FlashTile::of(e.caps, &a).map(|tile| schedule(Epilogue::Registers, tile));
+    let shared = fits_shared(e.caps, &a).then(|| schedule(Epilogue::Shared, FlashTile::SMALL));
+    registers.into_iter().chain(shared).collect()
 }
 
 /// Generates the kernel for one of [`schedules`].
@@ -220,7 +253,7 @@ pub(crate) fn kernel(
     let operand = operand_type(&e, &a).ok_or_else(refused)?;
     let registers = schedule.epilogue == Epilogue::Registers;
     let (tile, score) = match registers {
-        true => (FlashTile::of(e.caps, &a), "value"),
+        true => (FlashTile::of(e.caps, &a).ok_or_else(refused)?, "value"),
         false => (FlashTile::SMALL, "score[c]"),
     };
     let common = a.holes(&mut e, score);
