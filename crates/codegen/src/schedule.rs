@@ -61,7 +61,8 @@ pub enum Algorithm {
     Attention,
     /// Attention of one query. A workgroup handles several heads and one slice of the keys (split-KV).
     DecodeAttention,
-    /// Attention of many queries. A workgroup handles one tile of queries (FlashAttention).
+    /// Attention of several queries by cooperative matrices (FlashAttention). A workgroup handles one tile of the queries of
+    /// a head, or of heads that share keys, and all keys or one slice of them.
     FlashAttention,
     /// Attention of several queries by multiply-adds. A workgroup handles one tile of the queries of heads that share
     /// keys, and all keys or one slice of them.

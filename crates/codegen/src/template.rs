@@ -138,6 +138,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("matmul_coopmat_epilogue.glsl", include_str!("templates/matmul_coopmat_epilogue.glsl")),
     ("attention_flash_shared.comp", include_str!("templates/attention_flash_shared.comp")),
     ("attention_flash_registers.comp", include_str!("templates/attention_flash_registers.comp")),
+    ("attention_flash_rows.comp", include_str!("templates/attention_flash_rows.comp")),
     ("matmul_coopmat2.comp", include_str!("templates/matmul_coopmat2.comp")),
     ("attention_prologue.glsl", include_str!("templates/attention_prologue.glsl")),
     ("attention.comp", include_str!("templates/attention.comp")),

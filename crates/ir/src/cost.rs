@@ -45,6 +45,23 @@ pub fn registers_per_invocation(caps: &DeviceCaps, workgroup: u32) -> u32 {
     (caps.hardware.registers_per_core / workgroup.max(1)).min(MOST_REGISTERS)
 }
 
+/// Workgroups of so many invocations with so many registers that a core holds at once, at least one.
+pub fn resident_workgroups(caps: &DeviceCaps, workgroup: u32, registers: u32) -> u32 {
+    (caps.hardware.registers_per_core / workgroup.saturating_mul(registers).max(1)).max(1)
+}
+
+/// How much faster the last workgroup reads partials than a slice reads and multiplies its operands, an estimate: partials
+/// are in L2, which gives one core of an H200 64 bytes a clock (110 GB/s), and 132 cores share 4.1 TB/s of memory (31 GB/s
+/// each) or wait for products.
+const PARTIALS_ARE_FASTER: u64 = 2;
+
+/// Slices of an extent whose partials the last workgroup combines. A slice reads `bytes / n`, then the last workgroup reads
+/// `n * partial` bytes at twice the rate: `bytes / n + n * partial / 2` is least for `n = sqrt(2 * bytes / partial)`.
+pub fn balanced_slices(bytes: u64, partial: u64) -> u32 {
+    let ratio = bytes.saturating_mul(PARTIALS_ARE_FASTER) / partial.max(1);
+    ratio.isqrt().clamp(1, u64::from(u32::MAX)) as u32
+}
+
 /// Whether one host thread runs all invocations of a workgroup, as software devices do. Then more invocations add no
 /// parallelism, a barrier costs a switch between subgroups, few results fit in registers, and cooperative matrices are
 /// emulated.
@@ -249,6 +266,17 @@ mod tests {
         assert_eq!(workgroups_of_waves(&h200, 2), 256);
         assert_eq!(workgroups_of_waves(&h200, 4), 512);
         assert_eq!(workgroups_to_mostly_fill(&h200), 96);
+    }
+
+    #[test]
+    fn slices_balance_reads_and_partials() {
+        // 4096 keys and values of 128 f16, and partials of 16 and 64 rows of 130 f32.
+        let of = |rows: u64| balanced_slices(4096 * 512, rows * 130 * 4);
+        assert_eq!([of(16), of(64), balanced_slices(0, 8), balanced_slices(8, 0)], [22, 11, 1, 4]);
+        let h200 = caps::h200();
+        assert_eq!([256, 257].map(|workgroup| registers_per_invocation(&h200, workgroup)), [255, 255]);
+        assert_eq!([128, 256, 2048].map(|workgroup| resident_workgroups(&h200, workgroup, 160)), [3, 1, 1]);
+        assert_eq!(registers_per_invocation(&h200, 512), 128);
     }
 
     /// Measured on an H100: `x + z` as a prologue adds 468 us for 4096 rows, 65 for 512 and 4 for 16. (A tile of 16 rows has

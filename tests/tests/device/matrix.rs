@@ -387,3 +387,58 @@ fn attention_of_very_many_queries_matches_the_interpreter() {
         checked(attentions(DType::F16, &VERY_MANY_QUERIES).into_iter().chain([prefill(DType::F16, 256)]));
     }
 }
+
+/// Few queries of heads that share keys, over keys for one workgroup and for slices, for a part of a tile and for none; and
+/// wide rows.
+pub const FEW_QUERIES: [[i64; 6]; 9] = [
+    [8, 2, 2, 333, 64, 128],
+    [4, 1, 4, 150, 32, 32],
+    [3, 3, 5, 97, 16, 48],
+    [6, 2, 17, 600, 128, 128],
+    [4, 4, 9, 0, 16, 16],
+    [16, 1, 3, 1, 16, 16],
+    [3, 1, 30, 20, 48, 80],
+    [2, 1, 40, 70, 256, 256],
+    [1, 1, 66, 130, 192, 144],
+];
+
+/// Attention whose queries are tiles of matrices, of each kind for each of [`FEW_QUERIES`]. Every other one has symbolic
+/// queries and keys.
+pub fn attentions_of_few(dtype: DType) -> Vec<Result<Graph, GraphError>> {
+    let kinds = [
+        Attention::new(0.25),
+        Attention::new(0.25).causal(true),
+        Attention::new(0.5).causal(true).window(Some(7)),
+        Attention::new(0.25).window(Some(70)).softcap(Some(3.0)),
+    ];
+    let graph = |[heads, key_heads, s, t, d, e]: [i64; 6], i: usize, symbolic: bool| {
+        let mut g = Graph::new("few queries");
+        let dim = |name: &str, n: i64| match symbolic && n > 0 {
+            true => Dim::from(Symbol::new(name, n as u32)),
+            false => n.into(),
+        };
+        let (s, t) = (dim("queries", s), dim("keys", t));
+        let q = g.input("q", dtype, [s.clone(), heads.into(), d.into()])?;
+        let q = g.permute(q, &[1, 0, 2])?;
+        let k = g.input("k", dtype, [key_heads.into(), t.clone(), d.into()])?;
+        let v = g.input("v", dtype, [t.clone(), key_heads.into(), e.into()])?;
+        let mut operands = vec![q, k, g.permute(v, &[1, 0, 2])?];
+        if i % 2 == 1 {
+            operands.push(g.input("bias", DType::F32, [heads.into(), s, t])?);
+        }
+        // Weights that must not be rounded do not meet values of bf16.
+        let rounds = dtype == DType::BF16 || i < 2;
+        let y = g.add(Op::Attention(kinds[i].round_weights(rounds)), &operands)?;
+        g.output("y", y)?;
+        Ok(g)
+    };
+    let all = FEW_QUERIES.into_iter().enumerate();
+    all.flat_map(|(n, shape)| (0..kinds.len()).map(move |i| (n, shape, i)))
+        .map(|(n, shape, i)| graph(shape, i, (n + i) % 2 == 1))
+        .collect()
+}
+
+#[test]
+fn attention_of_few_queries_matches_the_interpreter() {
+    checked(attentions_of_few(DType::F16));
+}

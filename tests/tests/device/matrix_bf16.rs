@@ -9,8 +9,8 @@ use tallow_ir::{Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphE
 use crate::differential::{check, report};
 use crate::harness::device;
 use crate::matrix::{
-    EXTENTS, MANY_QUERIES, VERY_MANY_QUERIES, attentions, batches, linear, mixed, prefill, products, several,
-    siblings,
+    EXTENTS, MANY_QUERIES, VERY_MANY_QUERIES, attentions, attentions_of_few, batches, linear, mixed, prefill,
+    products, several, siblings,
 };
 
 /// The device, if it multiplies bf16 matrices.
@@ -122,6 +122,11 @@ fn prologues_and_epilogues_match_the_interpreter() {
 #[test]
 fn attention_of_many_queries_matches_the_interpreter() {
     checked(attentions(DType::BF16, &MANY_QUERIES).into_iter().chain([prefill(DType::BF16, 8)]));
+}
+
+#[test]
+fn attention_of_few_queries_matches_the_interpreter() {
+    checked(attentions_of_few(DType::BF16));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 pub(crate) mod decode;
 pub(crate) mod flash;
+mod flash_rows;
+mod fragments;
 mod operands;
 pub(crate) mod per_query;
 pub(crate) mod tiled;

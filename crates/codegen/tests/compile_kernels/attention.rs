@@ -1,9 +1,9 @@
 //! Attention: heads, groups, causal masks, symbolic keys, element types.
 
-use tallow_codegen::{Epilogue, Table, kernel_with, schedules};
+use tallow_codegen::{Schedule, Table, kernel_with, schedules};
 use tallow_ir::{DeviceCaps, FusionKind, Op, passes, text};
 
-use crate::{Case, CaseKernel, Expect, case, check, compile_each, kernels};
+use crate::{Case, CaseKernel, Expect, case, check, compile_each};
 
 const ATTENTION: &[FusionKind] = &[FusionKind::Attention];
 
@@ -187,20 +187,22 @@ fn doubles() {
     check(&types.map(one));
 }
 
-/// The kernel of a case that keeps scores there.
-fn with_scores(case: &Case, scores: Epilogue, caps: &DeviceCaps) -> CaseKernel {
+/// The kernels of all candidates of a case.
+fn candidates(case: &Case, caps: &DeviceCaps) -> Vec<CaseKernel> {
     let graph = text::parse(&case.text).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let fused = passes::run(&graph, caps, &mut |_, _| {}).unwrap();
     let fusion = |op: &Op| if let Op::Fusion(f) = op { Some((**f).clone()) } else { None };
     let fusion = fused.graph().nodes().find_map(|(_, node)| fusion(&node.op)).unwrap();
-    let all = schedules(&fusion, caps).unwrap();
-    let schedule = *all.iter().find(|schedule| schedule.epilogue == scores).unwrap();
-    let kernel = kernel_with(&fusion, schedule, caps, &mut Table::default()).unwrap();
-    CaseKernel { label: case.name.clone(), kind: fusion.kind, caps: caps.clone(), kernel }
+    let kernel = |schedule: Schedule| {
+        let kernel = kernel_with(&fusion, schedule, caps, &mut Table::default()).unwrap();
+        let label = format!("{}: {schedule}", case.name);
+        CaseKernel { label, kind: fusion.kind, caps: caps.clone(), kernel }
+    };
+    schedules(&fusion, caps).unwrap().into_iter().map(kernel).collect()
 }
 
-/// With cooperative matrices, 16 and 32 queries a subgroup, with what may be done to scores, and keys that fill tiles or do not,
-/// scores in registers and in shared memory.
+/// With cooperative matrices: few queries, 16 and 32 a subgroup, wide rows, with what may be done to scores, and keys that
+/// fill tiles or do not, scores in registers and in shared memory.
 #[test]
 fn many_queries_by_matrices() {
     let caps = tallow_ir::caps::h200();
@@ -208,7 +210,7 @@ fn many_queries_by_matrices() {
     let mut found = vec![];
     for (dtype, heads, queries) in [("f16", 2, 100), ("f16", 32, 2048), ("bf16", 2, 100), ("bf16", 32, 2048)]
     {
-        for (keys, d, e) in [("256", 128, 128), ("250", 16, 112), ("seq", 64, 48)] {
+        for (keys, d, e) in [("256", 128, 128), ("250", 16, 112), ("seq", 64, 48), ("300", 256, 192)] {
             for (bias, attributes) in [
                 ("", "scale=0.125 causal=false round_weights=true"),
                 ("", "scale=0.125 causal=true round_weights=true"),
@@ -238,13 +240,13 @@ fn many_queries_by_matrices() {
                 );
                 let body = body.lines().filter(|l| !l.trim().is_empty()).collect::<Vec<_>>().join("\n");
                 let case = case(format!("{dtype} {heads} {queries} {keys} {attributes}"), ATTENTION, body);
-                let kernels = kernels(&case, "h200", &caps, &mut failures);
-                let first = kernels.iter().any(|k| k.kernel.glsl.contains("two tiles of"));
-                assert!(first, "{}", case.name);
-                found.extend(kernels);
-                let kernel = with_scores(&case, Epilogue::Shared, &caps);
-                assert!(kernel.kernel.glsl.contains("a matrix of factors"), "{}", case.name);
-                found.push(kernel);
+                let all = candidates(&case, &caps);
+                // Tiles of few rows are candidates where queries are few, and tiles of many in any case.
+                let has = |text: &str| all.iter().any(|k| k.kernel.glsl.contains(text));
+                assert!(has("One head and 128 queries a workgroup"), "{}", case.name);
+                assert_eq!(has("A tile of 64 rows a workgroup"), heads == 2, "{}", case.name);
+                assert_eq!(has("a matrix of factors"), d.max(e) <= 128, "{}", case.name);
+                found.extend(all);
             }
         }
     }

@@ -4,19 +4,17 @@
 //! `attention_flash_shared.comp` passes scores through shared memory. Where the fragment layout is known,
 //! `attention_flash_registers.comp` leaves them in registers.
 
-use std::f64::consts::LOG2_E;
-
 use minijinja::{Value as Hole, context};
-use tallow_ir::access::neighbours;
 use tallow_ir::form::AttentionForm;
-use tallow_ir::index::{AtomDef, Atoms};
-use tallow_ir::matrix::{self, MatrixOperand};
-use tallow_ir::{DType, DeviceCaps, Dim, Graph, Op, Value, cost};
+use tallow_ir::matrix::MatrixOperand;
+use tallow_ir::{DType, DeviceCaps, Dim, cost};
 
+use super::flash_rows;
+use super::fragments::{LANES, SIDE, Staging, operand_type, register_count, score_holes};
 use super::operands::{Attention, number, row};
 use crate::assemble::finish;
 use crate::blocks::coopmat::{element_type, matrix_extensions};
-use crate::blocks::{operand, vector_group};
+use crate::blocks::vector_group;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 use crate::glsl::Glsl;
@@ -30,20 +28,11 @@ const QUERIES: u32 = SUBGROUPS * SIDE;
 /// Subgroups per workgroup at 16 queries each; all share the tiles of keys and values.
 const SUBGROUPS: u32 = 8;
 
-/// Invocations per subgroup: two for each of 16 queries.
-const LANES: u32 = 2 * SIDE;
-
-/// Rows and columns of a cooperative matrix.
-const SIDE: u32 = 16;
-
 /// Keys per tile.
 const KEYS: u32 = 32;
 
 /// Most elements of a query and of a value with scores in shared memory. At this width RADV spills 50 of 256 registers.
 const WIDEST_SHARED: u32 = 128;
-
-/// Registers of an invocation for addresses, counters and fragments of keys and values.
-const OTHER_REGISTERS: u32 = 8;
 
 /// Most columns of queries that are staged in shared memory at once.
 const STAGED_QUERIES: u32 = 128;
@@ -51,30 +40,6 @@ const STAGED_QUERIES: u32 = 128;
 /// Stride between rows of scores in shared memory, in 16-byte words: 32 f32 scores, and one word of padding against
 /// bank conflicts.
 const STRIDE: u32 = KEYS / 4 + 1;
-
-/// The element type of the buffer whose contiguous rows `value [heads, rows, width]` is, if it is one of these.
-fn rows(body: &Graph, value: Value) -> Option<MatrixOperand> {
-    let dims = body.ty(value).shape.dims();
-    let mut atoms = Atoms::default();
-    let (head, row) = (atoms.free(&dims[0]), atoms.free(&dims[1]));
-    let probe = atoms.fresh(&dims[2], AtomDef::Free);
-    let at = [head, row, atoms.index(probe)];
-    let (leaf, _) = neighbours(body, value, &at, probe, operand::WIDE, &mut atoms)?;
-    let is_of = |operand: &MatrixOperand| body.ty(leaf).dtype == operand.dtype();
-    matches!(body.op(leaf), Op::Param { .. }).then(|| MatrixOperand::ALL.into_iter().find(is_of))?
-}
-
-/// The element type of queries, keys and values, and of softmax weights when they meet the values. Weights that must
-/// not be rounded are two f16, which hold 22 bits. Two bf16 hold 16, so weights of bf16 must be allowed to be rounded.
-fn operand_type(e: &Emitter<'_>, a: &Attention<'_>) -> Option<MatrixOperand> {
-    let [q, k, v] = [a.q, a.k, a.v].map(|value| rows(e.body, value));
-    let operand = q.filter(|_| q == k && k == v)?;
-    let holds_weights = match operand {
-        MatrixOperand::F16 => true,
-        MatrixOperand::Bf16 => a.attrs.round_weights && e.body.ty(a.v).dtype == DType::BF16,
-    };
-    (holds_weights && matrix::coopmat_size(e.caps, operand) == Some(SIDE)).then_some(operand)
-}
 
 /// The tile of a workgroup.
 #[derive(Clone, Copy)]
@@ -109,35 +74,14 @@ impl FlashTile {
         let fits = |tile: &FlashTile| {
             let [_, words] = tile.words(Epilogue::Registers, number(a.d), number(a.width));
             16 * words <= caps.shared_memory_bytes
-                && tile.registers(a) <= cost::registers_per_invocation(caps, tile.subgroups * LANES)
+                && register_count(a, (tile.blocks, tile.keys / SIDE), tile.staging())
+                    <= cost::registers_per_invocation(caps, tile.subgroups * LANES)
         };
         tiles.into_iter().find(fits).filter(|_| caps.coopmat_fragment_layout)
     }
 
-    /// Registers of an invocation with scores in registers. A lane has 8 of the 256 elements of a matrix: 4 registers of
-    /// 16-bit elements, 8 of sums. Weights that are not rounded are two matrices. A row has a limit, a base and a sum.
-    fn registers(self, a: &Attention<'_>) -> u32 {
-        let (d, width, keys) = (number(a.d) / SIDE, number(a.width) / SIDE, self.keys / SIDE);
-        let weights = if a.attrs.round_weights { 4 } else { 8 };
-        let loads = |across: u32| 4 * (2 * self.keys * across).div_ceil(self.subgroups * LANES);
-        let per_block = 4 * d + 8 * width + (8 + weights) * keys + 6;
-        self.blocks * per_block + loads(d) + loads(width) + OTHER_REGISTERS
-    }
-
-    /// Whether the 16-byte loads of a tile with rows of `width` elements divide evenly among the invocations.
-    fn divides_into_loads(self, width: u32) -> bool {
-        (self.keys * width / 8).is_multiple_of(self.subgroups * LANES)
-    }
-
-    /// The holes of the loads of a tile with rows of `width` elements. Counts of 16-byte words: `all` of the tile,
-    /// `each` of an invocation, `across` of a row. For load `i` of an invocation: `row`, and the word `part` of that row.
-    fn loads(self, width: u32) -> Hole {
-        let (lanes, across, all) = (self.subgroups * LANES, width / 8, self.keys * width / 8);
-        let [row, part] = match lanes.is_multiple_of(across) {
-            true => [format!("i * {}u + lane / {across}u", lanes / across), format!("lane % {across}u")],
-            false => ["/", "%"].map(|op| format!("(i * {lanes}u + lane) {op} {across}u")),
-        };
-        context! { all, each => all.div_ceil(lanes), across, row, part }
+    fn staging(self) -> Staging {
+        Staging { lanes: self.subgroups * LANES, keys: self.keys }
     }
 
     /// Columns of results that are staged in shared memory at once, a divisor of `width`.
@@ -151,17 +95,11 @@ impl FlashTile {
         pieces.into_iter().find(|columns| d.is_multiple_of(*columns)).unwrap_or(SIDE)
     }
 
-    /// Shared memory in 16-byte words: a tile of keys, and tiles of keys and values together. Rows have `d` and `width`
-    /// elements and one word of padding.
-    fn tiles(self, d: u32, width: u32) -> [u32; 2] {
-        [self.keys * (d / 8 + 1), self.keys * (d / 8 + 1) + self.keys * (width / 8 + 1)]
-    }
-
     /// Shared memory in 16-byte words: of one subgroup, and in total. With scores in registers, two tiles of keys and
     /// values alias the subgroups' queries and results. Otherwise there is one tile, and each subgroup's scores and
     /// rescaling factors.
     fn words(self, scores: Epilogue, d: u32, width: u32) -> [u32; 2] {
-        let [_, tile] = self.tiles(d, width);
+        let [_, tile] = self.staging().tiles(d, width);
         if scores == Epilogue::Registers {
             let [queries, columns] = [FlashTile::staged_queries(d), FlashTile::staged_columns(width)];
             let per_subgroup = SIDE * (queries / 8 + 1).max(columns / 4 + 1);
@@ -174,6 +112,7 @@ impl FlashTile {
     /// The holes that depend on the tile.
     fn holes(self, a: &Attention<'_>, scores: Epilogue) -> Hole {
         let (d, width, window) = (number(a.d), number(a.width), a.attrs.window);
+        let divides = [d, width].into_iter().all(|n| self.staging().divides_into_loads(n));
         let ragged = a.t.as_const().is_none_or(|t| t % i64::from(self.keys) != 0);
         // Loops over tiles of keys, one after the other, and whether each masks keys.
         let phases: &[bool] = match (window.is_some(), a.attrs.causal || ragged) {
@@ -181,19 +120,15 @@ impl FlashTile {
             (false, true) => &[false, true],
             (false, false) => &[false],
         };
-        let scale = a.attrs.scale.as_f64();
-        // A scale of ordinary magnitude is folded into the exponent.
-        let plain = a.attrs.softcap.is_none() && a.bias.is_none() && (1e-6..1e6).contains(&scale);
-        let to_exponent = if plain { scale * LOG2_E } else { LOG2_E };
-        let ([values0, tile], [per_subgroup, words]) = (self.tiles(d, width), self.words(scores, d, width));
+        let ([values0, tile], [per_subgroup, words]) =
+            (self.staging().tiles(d, width), self.words(scores, d, width));
         context! {
             subgroups => self.subgroups, blocks => self.blocks, keys => self.keys, phases => phases.to_vec(), tile,
             per_subgroup, words, values0,
             // Whether loads are clamped to the last key.
-            clamped => ragged || window.is_some() || !self.divides_into_loads(d) || !self.divides_into_loads(width),
-            rounds => a.attrs.round_weights, plain, to_exponent => Glsl::Float.literal(to_exponent),
-            head_room => Glsl::Float.literal(6.0 / to_exponent), columns => FlashTile::staged_columns(width),
-            piece => FlashTile::staged_queries(d), stride => STRIDE,
+            clamped => ragged || window.is_some() || !divides,
+            columns => FlashTile::staged_columns(width),
+            piece => FlashTile::staged_queries(d), stride => STRIDE, ..score_holes(a),
         }
     }
 }
@@ -218,25 +153,39 @@ pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && caps.max_workgroup_invocations >= SUBGROUPS * LANES
         && divides(a.d)
         && divides(a.width)
-        && (fits_shared(caps, &a) || FlashTile::of(caps, &a).is_some())
-        && a.s.max_value() >= side
-        && a.s.as_const().is_none_or(|s| s >= side)
         && (result == DType::F32 || result == operand.dtype())
         && a.bias.is_none_or(|b| Glsl::of(e.body.ty(b).dtype, caps) == Some(Glsl::Float))
+        && !schedules(e, form).is_empty()
 }
 
-/// The tuning candidates, the cost model's default first. If the fragment layout is known, the default keeps scores in
-/// registers. Scores in shared memory remain a candidate, because the default needs all registers and its speed depends
-/// on the driver.
+/// The tuning candidates, the cost model's default first: tiles of few rows and slices of the keys where tiles of 128
+/// queries leave cores idle or do not support the attention, else these.
 pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> {
     let Ok(a) = Attention::of(e, form) else { return vec![] };
+    let many = of_many_queries(e.caps, &a);
+    let workgroups =
+        a.h.max_value()
+            .saturating_mul(a.s.max_value().saturating_add(i64::from(QUERIES) - 1) / i64::from(QUERIES));
+    if many.is_empty() || flash_rows::is_default(e.caps, workgroups) {
+        return [flash_rows::schedules(e, &a), many].concat();
+    }
+    many
+}
+
+/// The schedules of tiles of 128 queries. If the fragment layout is known, the default keeps scores in registers. Scores
+/// in shared memory remain a candidate, because the default needs all registers and its speed depends on the driver.
+fn of_many_queries(caps: &DeviceCaps, a: &Attention<'_>) -> Vec<Schedule> {
+    let side = i64::from(SIDE);
+    if a.s.max_value() < side || a.s.as_const().is_some_and(|s| s < side) {
+        return vec![];
+    }
     let schedule = |epilogue, FlashTile { subgroups, keys, .. }| Schedule {
         tile: Tile { m: QUERIES, n: keys, k: 0 },
         epilogue,
         ..Schedule::new(Algorithm::FlashAttention, subgroups * LANES)
     };
-    let registers = FlashTile::of(e.caps, &a).map(|tile| schedule(Epilogue::Registers, tile));
-    let shared = fits_shared(e.caps, &a).then(|| schedule(Epilogue::Shared, FlashTile::SMALL));
+    let registers = FlashTile::of(caps, a).map(|tile| schedule(Epilogue::Registers, tile));
+    let shared = fits_shared(caps, a).then(|| schedule(Epilogue::Shared, FlashTile::SMALL));
     registers.into_iter().chain(shared).collect()
 }
 
@@ -246,6 +195,9 @@ pub(crate) fn kernel(
     form: &AttentionForm,
     schedule: Schedule,
 ) -> Result<Kernel, CodegenError> {
+    if flash_rows::is_of(&schedule) {
+        return flash_rows::kernel(e, form, schedule);
+    }
     let mut a = Attention::of(&e, form)?;
     // A wider window masks nothing, and could overflow 32 bits.
     a.attrs.window = a.attrs.window.map(|w| w.min(1 << 30));
@@ -287,9 +239,8 @@ fn loads_and_stores(
 ) -> Result<Hole, CodegenError> {
     let (h, g) = (e.atom(a.h, "h"), e.atom(a.g, "g"));
     let (q, q_lines) = row(e, a.q, &h, "s")?;
-    let (k, k_lines) = row(e, a.k, &g, "t")?;
-    let (v, v_lines) = row(e, a.v, &g, "t")?;
-    let [q, k, v] = [q, k, v].map(|row| row.word(e, "part * 8u"));
+    let q = q.word(e, "part * 8u");
+    let staged = tile.staging().holes(e, a, &g)?;
     let (bias, t_lines) = e.scope(|e| {
         let (s, t) = (e.atom(a.s, "s"), e.atom(a.t, "t"));
         a.bias(e, [&h, &s, &t])
@@ -303,15 +254,6 @@ fn loads_and_stores(
         let buffers: Vec<usize> = results.outputs.iter().map(|output| e.result(*output as u32)).collect();
         results.emit(e, "piece", [h, s], &[(a.id, "found".into())], &buffers)
     })?;
-    let [q_lines, k_lines, t_lines, v_lines, store] =
-        [q_lines, k_lines, t_lines, v_lines, store].map(|lines| lines.join("\n"));
-    // The tiles staged in shared memory.
-    let (d, width) = (number(a.d), number(a.width));
-    let staged = [
-        context! { name => "keys", at => 0, lines => k_lines, load => k, ..tile.loads(d) },
-        context! {
-            name => "values", at => tile.tiles(d, width)[0], lines => v_lines, load => v, ..tile.loads(width)
-        },
-    ];
-    Ok(context! { q_lines, q, t_lines, bias, store, staged => staged.to_vec() })
+    let [q_lines, t_lines, store] = [q_lines, t_lines, store].map(|lines| lines.join("\n"));
+    Ok(context! { q_lines, q, t_lines, bias, store, staged })
 }
