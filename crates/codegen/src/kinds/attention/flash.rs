@@ -166,10 +166,14 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
     let workgroups =
         a.h.max_value()
             .saturating_mul(a.s.max_value().saturating_add(i64::from(QUERIES) - 1) / i64::from(QUERIES));
-    if many.is_empty() || flash_rows::is_default(e.caps, workgroups) {
-        return [flash_rows::schedules(e, &a), many].concat();
+    if many.is_empty() {
+        return flash_rows::schedules(e, &a);
     }
-    many
+    if workgroups >= i64::from(cost::workgroups_to_mostly_fill(e.caps)) {
+        return many;
+    }
+    let rows = flash_rows::schedules(e, &a);
+    if flash_rows::is_default(&a) { [rows, many].concat() } else { [many, rows].concat() }
 }
 
 /// The schedules of tiles of 128 queries. If the fragment layout is known, the default keeps scores in registers. Scores

@@ -164,10 +164,13 @@ impl RowTile {
     }
 }
 
-/// Whether this kernel is the default where the kernel for many queries supports the attention, too: if that leaves cores
-/// idle with its `workgroups`.
-pub(crate) fn is_default(caps: &DeviceCaps, workgroups: i64) -> bool {
-    workgroups < i64::from(cost::workgroups_to_mostly_fill(caps))
+/// Whether this kernel is the default where the kernel for many queries supports the attention, too, and leaves cores idle:
+/// if one tile has all rows, and heads share their keys or the tile has at most 32 rows. (H100, f16, us, this kernel and
+/// that one: 32 heads of 16 queries on 8 key heads, 4096 keys 12.8 and 30.0; of 256 queries 90.5 and 60.7; 8 heads of 45
+/// queries, 1210 keys 5.4 and 2.9; bf16, 12 heads of 197 queries and keys 6.1 and 1.8.)
+pub(crate) fn is_default(a: &Attention<'_>) -> bool {
+    let [most, half] = [ROWS[2], ROWS[1]];
+    Extents::of(a).is_some_and(|x| x.rows <= half || (x.group > 1 && x.rows <= most))
 }
 
 /// Whether a schedule of flash attention is one of this kernel.
