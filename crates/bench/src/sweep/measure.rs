@@ -121,7 +121,7 @@ enum Checked {
     /// Its own results at the positions that are picked.
     Whole(Expected),
     /// Results of the same program at other sizes.
-    Resized(Resized),
+    Resized(Box<Resized>),
 }
 
 /// A point at the sizes at which it is checked.
@@ -205,7 +205,7 @@ fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> R
         ..Row::default()
     };
     let checked = match &point.checked_at {
-        Some(sizes) => Checked::Resized(resized(&point.resized(sizes))?),
+        Some(sizes) => Checked::Resized(Box::new(resized(&point.resized(sizes))?)),
         None => Checked::Whole(expected(point, &one, &inputs)?),
     };
     Ok(Prepared { row, network, graph, inputs, compiled, checked, bytes })
