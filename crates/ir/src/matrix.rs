@@ -86,6 +86,14 @@ pub fn has_instructions(caps: &DeviceCaps, operand: MatrixOperand) -> bool {
     coopmat_size(caps, operand).is_some()
 }
 
+/// Whether the device multiplies cooperative matrices with operands of the type that both tensors have.
+pub fn multiplies_tensors(graph: &Graph, caps: &DeviceCaps, operands: [Value; 2]) -> bool {
+    let has = |operand: &MatrixOperand| {
+        has_instructions(caps, *operand) && operands.iter().all(|v| graph.ty(*v).dtype == operand.dtype())
+    };
+    MatrixOperand::ALL.iter().any(has)
+}
+
 /// Whether every element of `value` is exact in the type of `operand`.
 pub fn is_exact(graph: &Graph, value: Value, operand: MatrixOperand) -> bool {
     let mut value = value;

@@ -15,7 +15,7 @@ use crate::cost;
 use crate::dim::Dim;
 use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Value};
-use crate::matrix::{self, MatrixOperand};
+use crate::matrix;
 use crate::op::Op;
 use crate::rewrite::rebuild;
 use crate::scalar::Scalar;
@@ -50,16 +50,12 @@ struct Product {
 
 impl Product {
     fn of(graph: &Graph, left: Value, right: Value, caps: &DeviceCaps) -> Option<Product> {
-        let multiplies = |of: &MatrixOperand| {
-            matrix::has_instructions(caps, *of)
-                && [left, right].iter().all(|v| graph.ty(*v).dtype == of.dtype())
-        };
         let extent = |v: Value, from_end: usize| {
             let dims = graph.ty(v).shape.dims();
             dims[dims.len() - from_end].as_const()
         };
         let (rows, k, columns) = (extent(left, 2)?, extent(left, 1)?, extent(right, 1)?);
-        let able = MatrixOperand::ALL.iter().any(multiplies) && rows > MATVEC_MAX_ROWS && k > 0;
+        let able = matrix::multiplies_tensors(graph, caps, [left, right]) && rows > MATVEC_MAX_ROWS && k > 0;
         if !able || has_window(graph, left) || has_window(graph, right) {
             return None;
         }
@@ -87,9 +83,10 @@ impl Product {
     fn copies_cost_less(&self, graph: &Graph, caps: &DeviceCaps) -> bool {
         let each = |v: Value, fits: bool, copies: bool, across: i64| {
             let ty = graph.ty(v);
-            let loads = if fits { 0 } else { ty.shape.max_numel() * cost::matmul_tiles(across) };
+            let loads =
+                if fits { 0 } else { ty.shape.max_numel().saturating_mul(cost::matmul_tiles(across)) };
             let single = cost::prologue_us(caps, loads, ty.dtype.size().unwrap_or(1) as u64);
-            let copied = if copies { cost::map_us(caps, 2 * ty.max_bytes()) } else { 0.0 };
+            let copied = if copies { cost::map_us(caps, ty.max_bytes().saturating_mul(2)) } else { 0.0 };
             [single, copied]
         };
         let left = each(self.left, self.left_fits, self.copies_left(), self.columns);
@@ -135,7 +132,7 @@ fn has_window(graph: &Graph, value: Value) -> bool {
         let node = graph.node(value.node);
         match node.op {
             Op::Window { .. } => return true,
-            _ if node.op.is_view() || matches!(node.op, Op::Pad { .. }) => value = node.operands[0],
+            _ if node.op.is_view() => value = node.operands[0],
             _ => return false,
         }
     }

@@ -16,7 +16,7 @@ use crate::caps::DeviceCaps;
 use crate::cost;
 use crate::dim::Dim;
 use crate::graph::{Graph, GraphError, Value};
-use crate::matrix::{self, MatrixOperand};
+use crate::matrix;
 use crate::op::Op;
 use crate::rewrite::rebuild;
 use crate::shape::Shape;
@@ -58,7 +58,7 @@ impl Windows {
         let reshape = graph.node(right.node);
         let permute = graph.node(reshape.operands.first()?.node);
         let (Op::Reshape(shape), Op::Permute(axes)) = (&reshape.op, &permute.op) else { return None };
-        let inner = inner_axes(&permute.types[0].shape, shape)?;
+        let inner = inner_axes(&permute.types[0].shape, shape).filter(|inner| inner.len() > 1)?;
         let dims = &permute.types[0].shape.dims()[inner.clone()];
         let extents: Vec<i64> = dims.iter().map(Dim::as_const).collect::<Option<_>>()?;
         let (mut image, mut windows) = (*permute.operands.first()?, vec![]);
@@ -76,19 +76,15 @@ impl Windows {
             windows.insert(0, op.clone());
             image = *graph.node(image.node).operands.first()?;
         }
-        let has_vectors = extents.len() > 1 && extents[0] % VECTOR == 0 && extents[0] > 0;
+        let has_vectors = extents[0] % VECTOR == 0 && extents[0] > 0;
         let has_windows = windows.iter().any(|op| matches!(op, Op::Window { .. }));
         let found = Windows { left, right, image, windows, axes: axes.clone(), inner, channels, extents };
         (has_vectors && has_windows).then_some(found)
     }
 
-    /// Whether cooperative matrices multiplies the operands, in tiles.
+    /// Whether cooperative matrices multiply the operands.
     fn is_matrix(&self, graph: &Graph, caps: &DeviceCaps) -> bool {
-        let multiplies = |of: &MatrixOperand| {
-            matrix::has_instructions(caps, *of)
-                && [self.left, self.right].iter().all(|v| graph.ty(*v).dtype == of.dtype())
-        };
-        MatrixOperand::ALL.iter().any(multiplies) && self.rows(graph).is_some()
+        matrix::multiplies_tensors(graph, caps, [self.left, self.right]) && self.rows(graph).is_some()
     }
 
     fn rows(&self, graph: &Graph) -> Option<i64> {
