@@ -23,7 +23,7 @@ struct Case {
     logits: Vec<f64>,
 }
 
-/// Prompts, tokens, continuations and logits of one model. The `.npy` is version 1, little-endian f32.
+/// Prompts, tokens, continuations and logits of one model. The `.npy` is version 1, little-endian f16.
 fn cases(model: &str) -> Vec<Case> {
     let dir = folder().join("expected");
     let json = std::fs::read_to_string(dir.join(format!("{model}.json"))).unwrap();
@@ -31,7 +31,7 @@ fn cases(model: &str) -> Vec<Case> {
     let npy = std::fs::read(dir.join(format!("{model}.logits.npy"))).unwrap();
     let start = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
     let floats: Vec<f64> =
-        npy[start..].as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect();
+        npy[start..].as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f64()).collect();
     let rows = rows.as_array().unwrap();
     let width = floats.len() / rows.len();
     let ids =

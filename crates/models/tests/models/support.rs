@@ -8,8 +8,8 @@ use tallow::Device;
 use tallow_models::generate::{GenerateOptions, generate};
 use tallow_models::{LoadOptions, ModelFile, SamplingOptions};
 
-/// What the normalized mean squared error of logits may be. Activations are f32 and the cache is f16, whose
-/// rounding alone gives a few 1e-8.
+/// What the normalized mean squared error of logits may be. Activations are f32. The cache and the expected logits
+/// are f16, whose rounding gives a few 1e-8 each.
 pub const MAX_NMSE: f64 = 1e-6;
 
 pub fn models() -> PathBuf {
@@ -32,9 +32,13 @@ pub fn expected(name: &str) -> Vec<Expected> {
     let rows = json.as_array().unwrap();
     assert_eq!(&npy[..8], b"\x93NUMPY\x01\x00");
     let data = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
-    assert!(String::from_utf8_lossy(&npy[10..data]).contains("'<f4'"));
-    let values: Vec<f32> =
-        npy[data..].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    assert!(String::from_utf8_lossy(&npy[10..data]).contains("'<f2'"));
+    let values: Vec<f32> = npy[data..]
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|bytes| half::f16::from_le_bytes(*bytes).to_f32())
+        .collect();
     assert_eq!(values.len() % rows.len(), 0);
     let ids = |value: &Value| -> Vec<u32> {
         value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
