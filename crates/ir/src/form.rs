@@ -162,8 +162,19 @@ pub struct Segment {
     pub staged: bool,
     /// Indices of the outputs that it writes.
     pub outputs: Vec<usize>,
+    /// Those of them whose elements are in the order of batch, column and row (matvec only). All others are in the order of
+    /// batch, row and column.
+    pub transposed: Vec<usize>,
     /// Reductions over the columns of a tile (matvec only).
     pub column_groups: Option<ColumnGroups>,
+}
+
+impl ContractionForm {
+    /// The number of the element of output `output` of `segment` at a batch, row and column.
+    pub fn element(&self, segment: &Segment, output: usize, at: [Index; 3], atoms: &mut Atoms) -> Index {
+        let extents = [&self.batch.numel(), &self.m, &segment.n];
+        segments::linear(atoms, at, extents, segment.transposed.contains(&output))
+    }
 }
 
 /// Matmuls `[batch.., m, k] x [batch.., k, n]` with the same left operand.

@@ -63,6 +63,7 @@ fn merge(
     all.tile = common_tile(all.tile.into(), segment.tile.into())? as u32;
     all.staged |= segment.staged;
     all.outputs.extend(segment.outputs);
+    all.transposed.extend(segment.transposed);
     all.column_groups = match (all.column_groups, segment.column_groups) {
         (Some(mut column_groups), Some(more)) => {
             if column_groups.columns != more.columns {
@@ -79,6 +80,21 @@ fn merge(
         (one, other) => one.or(other),
     };
     Ok((set, all))
+}
+
+/// The number of an element of an output at a batch, row and column, of so many of each, that is enumerated by batch, row
+/// and column, or with rows innermost.
+pub(super) fn linear(
+    atoms: &mut Atoms,
+    [batch, row, column]: [Index; 3],
+    [batches, m, n]: [&Dim; 3],
+    transposed: bool,
+) -> Index {
+    let (at, extents) = match transposed {
+        false => ([batch, row, column], [batches, m, n]),
+        true => ([batch, column, row], [batches, n, m]),
+    };
+    atoms.flatten(&at, &Shape::new(extents.map(Dim::clone).to_vec()))
 }
 
 /// Least common multiple of two tile widths, if it is at most [`MAX_TILE`].
@@ -128,9 +144,28 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// What output `output` needs, in the order of its matmul, or else transposed.
     fn output(&mut self, output: usize) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
         let quantized = quantized_root(self.body, output);
         let root = quantized.unwrap_or_else(|| output_root(self.body, output));
+        let in_order = self.elements(output, root, false);
+        // Blocks are of adjacent columns, and only few rows are stored one element at a time.
+        if in_order.is_ok() || !self.few || quantized.is_some() {
+            return in_order;
+        }
+        match self.elements(output, root, true) {
+            Ok((members, segment)) if segment.column_groups.is_none() => Ok((members, segment)),
+            Ok(_) | Err(_) => in_order,
+        }
+    }
+
+    /// What the elements of an output need, enumerated by batch, row and column, or by batch, column and row.
+    fn elements(
+        &mut self,
+        output: usize,
+        root: Value,
+        transposed: bool,
+    ) -> Result<(BTreeSet<NodeId>, Segment), Reason> {
         let shape = self.body.ty(root).shape.clone();
         let n = match shape.numel().div_exact(&(&self.batch.numel() * self.m)) {
             Some(n) => n,
@@ -138,12 +173,12 @@ impl Walk<'_> {
         };
         let id = self.atoms.fresh(&n, AtomDef::Free);
         let column = self.atoms.index(id);
-        let all = Shape::new(vec![self.batch.numel(), self.m.clone(), n.clone()]);
-        let linear = self.atoms.flatten(&[self.b.clone(), self.row.clone(), column.clone()], &all);
+        let position = [self.b.clone(), self.row.clone(), column.clone()];
+        let linear = linear(&mut self.atoms, position, [&self.batch.numel(), self.m, &n], transposed);
         let at = self.atoms.unflatten(&linear, &shape);
         let mut need =
             Need { n: n.clone(), members: BTreeSet::new(), tile: 1, staged: false, column_groups: None };
-        if quantized.is_some() {
+        if quantized_root(self.body, output).is_some() {
             // Neighbours in memory are neighbours in a row only where rows are whole blocks.
             if n.div_exact(&BLOCK.into()).is_none() {
                 return no(format!("rows of {n} columns are no whole blocks"));
@@ -156,9 +191,9 @@ impl Walk<'_> {
             return no("an output that does not depend on the matmul");
         }
         let Need { members, tile, staged, column_groups, .. } = need;
-        let part =
-            Segment { anchors: vec![], n, tile: tile as u32, staged, outputs: vec![output], column_groups };
-        Ok((members, part))
+        let (anchors, outputs, tile) = (vec![], vec![output], tile as u32);
+        let transposed = if transposed { vec![output] } else { vec![] };
+        Ok((members, Segment { anchors, n, tile, staged, outputs, transposed, column_groups }))
     }
 
     /// Checks what `root` at `at` reads, for the columns `from`.

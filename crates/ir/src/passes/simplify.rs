@@ -1,5 +1,7 @@
 //! Algebraic simplification. Each rule is exact bit for bit, also for NaN, infinities and signed zeros.
 
+use std::collections::HashSet;
+
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -14,6 +16,7 @@ use crate::shape::Shape;
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
+    let shared = lefts_of_many_columns(graph);
     rebuild(graph, |new, node, operands| match &node.op {
         // All tensors without elements are equal. (There are no block constants.)
         op if is_empty(node)
@@ -27,9 +30,67 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
         }
         Op::Elementwise(op) => elementwise(new, *op, operands),
         Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
-        Op::Matmul => fold_batch(new, [operands[0], operands[1]], &node.types[0].shape, caps),
+        Op::Matmul => {
+            let alone = !shared.contains(&node.operands[0]);
+            matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)
+        }
         _ => Ok(None),
     })
+}
+
+/// `matmul(a: [.., m, k], b: [.., k, n])` -> `transpose(matmul(transpose(b), transpose(a)))` for few columns and many
+/// rows: the matmul on the right is a matvec. Each result is the same sum of the same products in the same order. A tile
+/// of columns would be nearly empty. All others, and the matvec too: see [`fold_batch`].
+fn matmul(
+    g: &mut Graph,
+    [a, b]: [Value; 2],
+    result: &Shape,
+    alone: bool,
+    caps: &DeviceCaps,
+) -> Result<Option<Value>, GraphError> {
+    let dims = result.dims();
+    let [rows, columns] = [2, 1].map(|from_end| dims[dims.len() - from_end].as_const());
+    let few = columns.is_some_and(|n| n <= MATVEC_MAX_ROWS) && rows.is_none_or(|m| m > MATVEC_MAX_ROWS);
+    if !few || !alone {
+        return fold_batch(g, [a, b], result, caps);
+    }
+    let [left, right] = [exchange_rows(g, b)?, exchange_rows(g, a)?];
+    let product = g.add(Op::Matmul, &[left, right])?;
+    let exchanged = g.ty(product).shape.clone();
+    let folded = fold_batch(g, [left, right], &exchanged, caps)?;
+    exchange_rows(g, folded.unwrap_or(product)).map(Some)
+}
+
+/// Left operands of matmuls with more columns than a matvec has rows. Another matmul of such an operand may share their
+/// kernel.
+fn lefts_of_many_columns(graph: &Graph) -> HashSet<Value> {
+    let many = |v: Value| {
+        let columns = graph.ty(v).shape.dims().last().map_or(0, Dim::max_value);
+        columns > MATVEC_MAX_ROWS
+    };
+    let products = graph.nodes().filter(|(_, node)| node.op == Op::Matmul && many(node.operands[1]));
+    products.map(|(_, node)| node.operands[0]).collect()
+}
+
+/// The last two axes exchanged: in front of a broadcast along other axes, and by a reshape where one of them has extent 1.
+fn exchange_rows(g: &mut Graph, v: Value) -> Result<Value, GraphError> {
+    let dims = g.ty(v).shape.dims().to_vec();
+    let (rows, columns) = (dims.len() - 2, dims.len() - 1);
+    let (source, _) = before_batches(g, v, dims.len());
+    if source != v {
+        let source = exchange_rows(g, source)?;
+        let mut dims = dims;
+        dims.swap(rows, columns);
+        return g.add(Op::Broadcast(Shape::new(dims)), &[source]);
+    }
+    if dims[rows].is(1) || dims[columns].is(1) {
+        let mut dims = dims;
+        dims.swap(rows, columns);
+        return g.reshape(v, Shape::new(dims));
+    }
+    let mut axes: Vec<usize> = (0..dims.len()).collect();
+    axes.swap(rows, columns);
+    g.permute(v, &axes)
 }
 
 /// Rows of the smallest tile of a matmul.

@@ -4,7 +4,7 @@
 use tallow_ir::access::param_reads;
 use tallow_ir::form::{Segment, output_root, quantized_root};
 use tallow_ir::index::{AtomDef, AtomId, Index};
-use tallow_ir::{DType, Dim, Op, Shape, Value};
+use tallow_ir::{DType, Dim, Op, Value};
 
 use super::plan::Matvec;
 use crate::emit::Emitter;
@@ -81,11 +81,11 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
 /// The elements that the epilogue reads at the row and column. Empty if any of its reads depends on other coordinates,
 /// or is not f32, f16 or bf16.
 fn reads(e: &mut Emitter<'_>, mv: &Matvec<'_>, segment: &Segment, own: [AtomId; 2]) -> Vec<(Value, Index)> {
-    let all = Shape::new(vec![mv.form.batch.numel(), mv.form.m.clone(), segment.n.clone()]);
     let [row, column] = own.map(|id| e.atoms.index(id));
-    let linear = e.atoms.flatten(&[mv.batch.clone(), row, column], &all);
     let mut found = vec![];
     for output in &segment.outputs {
+        let at = [mv.batch.clone(), row.clone(), column.clone()];
+        let linear = mv.form.element(segment, *output, at, &mut e.atoms);
         let root = quantized_root(e.body, *output).unwrap_or_else(|| output_root(e.body, *output));
         let at = e.atoms.unflatten(&linear, &e.body.ty(root).shape);
         for read in param_reads(e.body, root, &at, &mut e.atoms) {

@@ -1,6 +1,5 @@
 //! Stores of a contraction's results.
 
-use tallow_ir::Shape;
 use tallow_ir::form::{ContractionForm, Segment, output_root, quantized_root};
 use tallow_ir::index::Index;
 
@@ -17,10 +16,9 @@ pub(crate) fn stores(
     at: [&Index; 3],
     buffers: &[usize],
 ) -> Result<(), CodegenError> {
-    let all = Shape::new(vec![form.batch.numel(), form.m.clone(), segment.n.clone()]);
-    let linear = e.atoms.flatten(&[at[0].clone(), at[1].clone(), at[2].clone()], &all);
     let mut waiting = 0;
     for output in &segment.outputs {
+        let linear = form.element(segment, *output, at.map(Index::clone), &mut e.atoms);
         if let Some(rounded) = quantized_root(e.body, *output) {
             let at = e.atoms.unflatten(&linear, &e.body.ty(rounded).shape);
             let x = e.value(rounded, &at)?;
