@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
 use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use tallow_models::prefill_limit;
 use tallow_models::weights::dtype;
 use tallow_quant::Format;
 use tallow_reference::{Array, Env, evaluate};
@@ -32,6 +33,8 @@ const INTERPRETED: u64 = 1 << 23;
 pub(crate) struct Model {
     pub(crate) shape: &'static Shape,
     format: Format,
+    /// Positions of the cache.
+    positions: usize,
     /// Bytes of keys and values of one position.
     position_bytes: u64,
     weights: HashMap<String, DeviceWeight>,
@@ -61,6 +64,7 @@ impl Model {
         Ok(Model {
             shape,
             format,
+            positions: context_size,
             position_bytes: cache_bytes / context_size as u64,
             weights,
             states,
@@ -206,9 +210,27 @@ impl Model {
         self.dispatches(options, &self.decode, &[(POS, position as u64)], last)
     }
 
+    /// The step of up to `limit` tokens of a short prompt.
+    fn prefill_step(&self, context: &Arc<Context>, options: &Options, limit: usize) -> Result<Compiled> {
+        let step = self.shape.llama(self.format).step(Rows::UpTo(limit), self.positions)?;
+        Ok(Compiled::new(context, &reduce_precision(context, step, options)?)?)
+    }
+
     /// A prompt of `count` tokens, several times: times of the whole prompt.
-    pub(crate) fn prefill(&self, options: &Options, count: usize, row: &mut Row) -> Result<Dispatches> {
-        let executable = self.instance(&self.prefill, Timing::Run)?;
+    pub(crate) fn prefill(
+        &self,
+        context: &Arc<Context>,
+        options: &Options,
+        count: usize,
+        row: &mut Row,
+    ) -> Result<Dispatches> {
+        let limit = prefill_limit(count, self.shape.prefill);
+        let short = match limit < self.shape.prefill {
+            true => Some(self.prefill_step(context, options, limit)?),
+            false => None,
+        };
+        let compiled = short.as_ref().unwrap_or(&self.prefill);
+        let executable = self.instance(compiled, Timing::Run)?;
         let tokens = self.tokens(count);
         let times = repeat(options.seconds, || self.feed(&executable, &tokens, 0))?;
         row.flops = 2 * self.multiply_adds() * count as u64;
@@ -217,7 +239,7 @@ impl Model {
         row.tokens_per_s = Some(count as f64 * 1e6 / times.wall.median);
         self.counts(&executable, row);
         let first = &tokens[..4 * count.min(self.shape.prefill)];
-        self.dispatches(options, &self.prefill, &[(POS, 0), (SEQ, first.len() as u64 / 4)], first)
+        self.dispatches(options, compiled, &[(POS, 0), (SEQ, first.len() as u64 / 4)], first)
     }
 
     pub(crate) fn counts(&self, executable: &Executable, row: &mut Row) {

@@ -86,7 +86,7 @@ pub fn measure(
                         model.fill(after, depth).and_then(|()| model.decode(options, depth, &mut row))
                     }
                     Step::Prefill(count) => {
-                        model.prefill(options, count.unwrap_or(planned.shape.prefill), &mut row)
+                        model.prefill(context, options, count.unwrap_or(planned.shape.prefill), &mut row)
                     }
                     Step::Greedy => llm_host::greedy(context, &model, options, &mut row),
                 }

@@ -1,4 +1,4 @@
-//! A model ready to run, without its tokenizer: resident weights, two compiled graphs and a KV cache.
+//! A model ready to run, without its tokenizer: resident weights, compiled steps and a KV cache.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::greedy::DecodeStep;
 use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
+use crate::prefill::Prefill;
 use crate::tokens::{check_tokens, f32s};
 
 /// A model on a device: tokens in, logits out. The KV cache stays on the device.
@@ -21,7 +22,7 @@ pub struct Decoder {
     layers: usize,
     context: usize,
     chunk: usize,
-    prefill: Executable,
+    prefill: Prefill,
     /// The decode step that was compiled with the model.
     decode: (Decode, DecodeStep),
     /// The other decode step, once it was needed.
@@ -46,7 +47,7 @@ impl Decoder {
         let context = context(llama, options)?;
         let llama = &with_cache(llama, options)?;
         let chunk = options.chunk_within(context);
-        let prefill = prefill_step(llama, device.caps(), options, context)?;
+        let prefill = prefill_step(llama, device.caps(), options.activations, context, chunk)?;
         let step = decode_step(llama, device.caps(), options.activations, context, options.decode)?;
         // Kernels compile while weights upload.
         let (prefill, step, weights) = std::thread::scope(|scope| {
@@ -61,7 +62,7 @@ impl Decoder {
             (done(prefill_kernels, "prefill"), done(step_kernels, name(options.decode)), weights)
         });
         let (weights, states) = (weights?, states(llama, device, context)?);
-        let prefill = prefill?.bind(&weights, &states)?;
+        let prefill = Prefill::new(prefill?.bind(&weights, &states)?, chunk);
         let decode = (options.decode, DecodeStep::new(&step?, options.decode, &weights, &states)?);
         device.release_staging();
         let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
@@ -145,7 +146,10 @@ impl Decoder {
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position() > 0);
             let (executable, symbols) = match decodes {
                 true => (self.step(Decode::Logits)?.executable(), &symbols[..1]),
-                false => (&self.prefill, &symbols[..]),
+                false => {
+                    let parts = &self.parts;
+                    (self.prefill.step(part.len(), |limit| parts.prefill(limit))?, &symbols[..])
+                }
             };
             // Tokens are the only input.
             let mut write = |_: &str, bytes: &mut [u8]| {
@@ -234,9 +238,9 @@ impl Decoder {
         self.decode.1.executable()
     }
 
-    /// The compiled prefill step.
+    /// The prefill step for chunks of long prompts.
     pub fn prefill(&self) -> &Executable {
-        &self.prefill
+        self.prefill.longest()
     }
 }
 
@@ -275,22 +279,27 @@ struct Parts {
 }
 
 impl Parts {
+    /// The prefill step of up to `limit` tokens.
+    fn prefill(&self, limit: usize) -> Result<Executable> {
+        let step = prefill_step(&self.llama, self.device.caps(), self.activations, self.context, limit)?;
+        Ok(self.device.prepare(&step)?.bind(&self.weights, &self.states)?)
+    }
+
     fn compile(&self, decode: Decode) -> Result<DecodeStep> {
         let step = decode_step(&self.llama, self.device.caps(), self.activations, self.context, decode)?;
         DecodeStep::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
 }
 
-/// The graph of the prefill step.
+/// The graph of the prefill step of up to `limit` tokens.
 pub(crate) fn prefill_step(
     llama: &Llama,
     caps: Option<&DeviceCaps>,
-    options: &LoadOptions,
+    activations: Activations,
     context: usize,
+    limit: usize,
 ) -> Result<Graph> {
-    graph(llama, caps, options.activations, "prefill", |llama| {
-        llama.step(Rows::UpTo(options.chunk_within(context)), context)
-    })
+    graph(llama, caps, activations, "prefill", |llama| llama.step(Rows::UpTo(limit), context))
 }
 
 /// The graph of a decode step.

@@ -17,5 +17,9 @@ pub fn graphs(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -
     let context = context(llama, options)?;
     let llama = &with_cache(llama, options)?;
     let decode = |kind| decode_step(llama, caps, options.activations, context, kind);
-    Ok(vec![decode(Decode::Logits)?, decode(Decode::Token)?, prefill_step(llama, caps, options, context)?])
+    Ok(vec![
+        decode(Decode::Logits)?,
+        decode(Decode::Token)?,
+        prefill_step(llama, caps, options.activations, context, options.chunk_within(context))?,
+    ])
 }

@@ -28,7 +28,7 @@ pub struct Memory {
 /// Memory for the intermediate values of each step, in bytes: `arena_bytes` of the loaded model's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arenas {
-    /// Of the prefill step (many tokens).
+    /// Of the prefill step (many tokens). Steps for short prompts, which are compiled when one comes, have smaller ones.
     pub prefill: u64,
     /// Of the decode step (one token). Where the device chooses tokens (greedy decoding), each step in flight has such
     /// an arena: at most [`MAX_IN_FLIGHT`](crate::in_flight::MAX_IN_FLIGHT), fewer where memory is short.
@@ -46,7 +46,7 @@ impl Memory {
     pub fn of(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
         let context = context(llama, options)?;
         let llama = &with_cache(llama, options)?;
-        let prefill = prefill_step(llama, caps, options, context)?;
+        let prefill = prefill_step(llama, caps, options.activations, context, options.chunk_within(context))?;
         let decode = decode_step(llama, caps, options.activations, context, options.decode)?;
         let types = |(_, dtype, shape): (String, DType, Vec<usize>)| TensorType::new(dtype, shape);
         let cache = llama.cache(context).into_iter().map(types);

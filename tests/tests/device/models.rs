@@ -133,6 +133,34 @@ fn quantized_activations() {
     }
 }
 
+/// Prompts around the limits of the steps for short ones, and a text that goes on in such a step, give the logits of a
+/// model that takes seven tokens a run.
+#[test]
+fn prompts_of_all_lengths() {
+    let Some(device) = device() else { return };
+    let load = |chunk: Option<usize>| {
+        let activations = Activations::Exact;
+        let options = LoadOptions { context: Some(400), chunk, activations, ..LoadOptions::default() };
+        open("storyteller-nano-Q4_K_M").load(&device, &options, &mut |_| {}).unwrap()
+    };
+    let (mut model, mut other) = (load(None), load(Some(7)));
+    let text: Vec<u32> = (0..400).map(|i| (i * 997 + 11) % 8000).collect();
+    let compare = |what: String, got: Vec<f32>, expected: Vec<f32>| {
+        let [got, expected] = [got, expected].map(|v| v.into_iter().map(f64::from).collect::<Vec<_>>());
+        let error = nmse(&expected, &got);
+        println!("{what}: NMSE {error:e}");
+        assert!(error < 1e-6, "{what}: NMSE {error:e}");
+    };
+    for count in [1, 2, 16, 17, 64, 65, 256, 257] {
+        model.reset();
+        other.reset();
+        let got = model.feed(&text[..count]).unwrap();
+        compare(format!("{count} tokens"), got, other.feed(&text[..count]).unwrap());
+    }
+    let (got, expected) = (model.feed(&text[257..290]).unwrap(), other.feed(&text[257..290]).unwrap());
+    compare("33 more tokens".into(), got, expected);
+}
+
 /// Weights, caches and logits that exceed what one binding spans: a range of 1 MiB stands for the 128 MiB of
 /// plain Vulkan and models a hundred times larger.
 #[test]
