@@ -27,7 +27,7 @@ pub use builder::{Builder, Var};
 pub use check::{expected, flops, graph, limit};
 pub use describe::describe;
 pub use draw::{Draw, Scale};
-pub use generate::{FAMILIES, Family, generate, generate_family};
+pub use generate::{FAMILIES, Family, PROGRAMS, Source, generate, generate_family};
 #[cfg(feature = "vulkan")]
 pub use measure::run;
 #[cfg(feature = "vulkan")]
@@ -38,9 +38,9 @@ pub use seeds::parse_seeds;
 /// A straight-line program in SSA form. Values are numbered: the inputs first, then the result of each step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Network {
-    /// `network/<family>/<seed>`.
+    /// `network/<family>/<seed>` or `program/<name>`.
     pub name: String,
-    /// The seed that drew it.
+    /// The seed that drew it; 0 for programs, which draw nothing.
     pub seed: u64,
     /// What it reads.
     pub inputs: Vec<TensorSpec>,
@@ -364,7 +364,11 @@ pub enum Reduction {
 /// # Errors
 /// Always.
 #[cfg(not(feature = "vulkan"))]
-pub fn run(_seeds: &[u64], _options: &crate::Options, _out: &mut dyn std::io::Write) -> crate::Result<usize> {
+pub fn run(
+    _sources: &[Source],
+    _options: &crate::Options,
+    _out: &mut dyn std::io::Write,
+) -> crate::Result<usize> {
     Err(crate::BenchError::NoDevice("this build has no Vulkan".into()))
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tallow_bench::networks::{FAMILIES, Scale, describe, flops, generate, graph, parse_seeds};
+use tallow_bench::networks::{
+    FAMILIES, PROGRAMS, Scale, Source, describe, flops, generate, graph, parse_seeds,
+};
 
 #[test]
 fn two_hundred_seeds_trace_at_either_scale() {
@@ -38,14 +40,29 @@ fn a_tiny_network_has_the_structure_of_the_full_one() {
 }
 
 #[test]
+fn programs_have_one_structure_at_either_scale() {
+    let mut names = BTreeSet::new();
+    for program in PROGRAMS {
+        let [full, tiny] = [Scale::Full, Scale::Tiny].map(|scale| Source::Program(program).network(scale));
+        graph(&full).unwrap_or_else(|error| panic!("{}: {error}", full.name));
+        let args = |network: &tallow_bench::networks::Network| {
+            network.steps.iter().map(|step| step.args.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(args(&full), args(&tiny), "{}", full.name);
+        names.insert(full.name);
+    }
+    assert_eq!(names.len(), PROGRAMS.len());
+}
+
+#[test]
 fn descriptions_have_attributes_by_name_and_results_at_the_tiny_scale() {
-    let text = describe(&[20], Scale::Tiny).unwrap();
+    let text = describe(&[Source::Seed(20)], Scale::Tiny).unwrap();
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
     let network = &all[0];
     assert_eq!(network["name"], "network/softmax-regression/20");
     assert_eq!(network["steps"][0], serde_json::json!({"op": "softmax", "axis": 1, "args": [1]}));
     assert_eq!(network["expected"].as_array().unwrap().len(), network["outputs"].as_array().unwrap().len());
-    assert!(!describe(&[20], Scale::Full).unwrap().contains("expected"));
+    assert!(!describe(&[Source::Seed(20)], Scale::Full).unwrap().contains("expected"));
 }
 
 #[test]
@@ -73,8 +90,9 @@ fn a_device_computes_what_the_interpreter_does() {
     };
     let seeds = std::env::var("TALLOW_SEEDS").unwrap_or_else(|_| "0..39".into());
     let mut wrong = vec![];
-    for seed in parse_seeds(&seeds).unwrap() {
-        let network = generate(seed, Scale::Tiny);
+    let seeds = parse_seeds(&seeds).unwrap().into_iter().map(Source::Seed);
+    for source in seeds.chain(PROGRAMS.iter().map(Source::Program)) {
+        let network = source.network(Scale::Tiny);
         match tallow_bench::networks::compare(&context, &network) {
             Ok(found) => assert!(found.elements > 0, "{}", network.name),
             Err(error) => wrong.push(format!("{}: {error}", network.name)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tallow_bench::networks::{FAMILIES, Scale, describe, parse_seeds};
+use tallow_bench::networks::{FAMILIES, PROGRAMS, Scale, Source, describe, parse_seeds};
 use tallow_bench::{BenchError, Options};
 
 use crate::error::{Error, Result};
@@ -13,6 +13,9 @@ pub struct NetworksArgs {
     /// Seeds such as 1,2,5 or 1..10; one network of each family if not given.
     #[arg(long, value_name = "SEEDS")]
     pub seeds: Option<String>,
+    /// Fixed programs instead of drawn networks: those of a table of cases that were once slow.
+    #[arg(long, conflicts_with = "seeds")]
+    pub programs: bool,
     /// Write the networks as JSON to this file, for `scripts/sweep_torch.py`, and measure nothing.
     #[arg(long, value_name = "FILE")]
     pub describe: Option<PathBuf>,
@@ -41,15 +44,16 @@ pub struct NetworksArgs {
 
 /// Runs the command.
 pub fn bench_networks(args: &NetworksArgs) -> Result<()> {
-    let seeds = match &args.seeds {
-        Some(text) => parse_seeds(text)?,
-        None => (0..FAMILIES.len() as u64).collect(),
+    let sources: Vec<Source> = match &args.seeds {
+        _ if args.programs => PROGRAMS.iter().map(Source::Program).collect(),
+        Some(text) => parse_seeds(text)?.into_iter().map(Source::Seed).collect(),
+        None => (0..FAMILIES.len() as u64).map(Source::Seed).collect(),
     };
     if let Some(path) = &args.describe {
         let scale = if args.quick { Scale::Tiny } else { Scale::Full };
         let fail =
             |e: std::io::Error| BenchError::File { path: path.display().to_string(), why: e.to_string() };
-        return Ok(std::fs::write(path, describe(&seeds, scale)?).map_err(fail)?);
+        return Ok(std::fs::write(path, describe(&sources, scale)?).map_err(fail)?);
     }
     let options = Options {
         tune: args.tune,
@@ -62,7 +66,7 @@ pub fn bench_networks(args: &NetworksArgs) -> Result<()> {
         ..Options::default()
     };
     let mut out = std::io::stdout().lock();
-    match tallow_bench::networks::run(&seeds, &options, &mut out) {
+    match tallow_bench::networks::run(&sources, &options, &mut out) {
         Ok(0) => Ok(()),
         Ok(failed) => Err(Error::CasesFailed(failed)),
         Err(BenchError::Output(source)) => Err(Error::Output(source)),

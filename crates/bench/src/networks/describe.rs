@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Network, Scale, expected, generate};
+use super::{Network, Scale, Source, expected};
 use crate::error::{BenchError, Result};
 
 /// A network, and its results for the values of [`super::operand`].
@@ -14,14 +14,14 @@ struct Description {
     expected: Option<Vec<Vec<f64>>>,
 }
 
-/// A JSON array of the networks of these seeds. At the tiny scale, results of the interpreter are included, against which
+/// A JSON array of these networks. At the tiny scale, results of the interpreter are included, against which
 /// another implementation can be checked.
 ///
 /// # Errors
 /// When the interpreter or serde fails.
-pub fn describe(seeds: &[u64], scale: Scale) -> Result<String> {
-    let one = |seed: &u64| {
-        let network = generate(*seed, scale);
+pub fn describe(sources: &[Source], scale: Scale) -> Result<String> {
+    let one = |source: &Source| {
+        let network = source.network(scale);
         let expected = match scale {
             Scale::Full => None,
             Scale::Tiny => Some(expected(&network)?),
@@ -29,6 +29,6 @@ pub fn describe(seeds: &[u64], scale: Scale) -> Result<String> {
         let fail = |e: serde_json::Error| BenchError::File { path: "json".into(), why: e.to_string() };
         serde_json::to_string(&Description { network, expected }).map_err(fail)
     };
-    let lines = seeds.iter().map(one).collect::<Result<Vec<_>>>()?;
+    let lines = sources.iter().map(one).collect::<Result<Vec<_>>>()?;
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))
 }

@@ -4,6 +4,7 @@ pub mod classic;
 pub mod convolution;
 pub mod images;
 pub mod losses;
+pub mod programs;
 pub mod recurrent;
 pub mod sparse;
 pub mod state_space;

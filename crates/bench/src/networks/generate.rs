@@ -1,9 +1,11 @@
-//! The families of networks, and what a seed draws of them.
+//! The families of networks, what a seed draws of them, and fixed programs.
 
 use super::Network;
 use super::builder::{Builder, Var};
 use super::draw::Scale;
-use super::families::{classic, convolution, images, losses, recurrent, sparse, state_space, transformer};
+use super::families::{
+    classic, convolution, images, losses, programs, recurrent, sparse, state_space, transformer,
+};
 
 /// Networks of one structure, whose sizes and variants a seed draws.
 pub struct Family {
@@ -44,6 +46,52 @@ pub const FAMILIES: &[Family] = &[
     family("pagerank", classic::pagerank),
     family("power-iteration", classic::power_iteration),
 ];
+
+/// Programs of fixed extents: rows of a table of cases that were once far from the limit.
+pub const PROGRAMS: &[Family] = &[
+    family("matmul", programs::matmul),
+    family("matmul-of-sum", programs::matmul_of_sum),
+    family("rows-512-of-sum", programs::rows_512_of_sum),
+    family("rows-16", programs::rows_16),
+    family("rows-64", programs::rows_64),
+    family("vector", programs::vector),
+    family("vector-transposed", programs::vector_transposed),
+    family("rows-4", programs::rows_4),
+    family("rows-4-transposed", programs::rows_4_transposed),
+    family("vector-f32", programs::vector_f32),
+    family("vector-f32-transposed", programs::vector_f32_transposed),
+    family("column", programs::column),
+    family("feed-forward", programs::feed_forward),
+    family("kmeans", programs::kmeans),
+    family("encoder", programs::encoder),
+    family("diffusion", programs::diffusion),
+    family("cross-entropy", programs::cross_entropy),
+    family("gated-conv", programs::gated_conv),
+    family("top-8", programs::top_8),
+];
+
+/// What names a network.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// A seed.
+    Seed(u64),
+    /// One of [`PROGRAMS`].
+    Program(&'static Family),
+}
+
+impl Source {
+    /// The network at a scale.
+    pub fn network(self, scale: Scale) -> Network {
+        match self {
+            Source::Seed(seed) => generate(seed, scale),
+            Source::Program(program) => {
+                let mut builder = Builder::new(0, scale);
+                let outputs = (program.write)(&mut builder);
+                builder.finish(format!("program/{}", program.name), 0, &outputs)
+            }
+        }
+    }
+}
 
 /// The network of a seed.
 pub fn generate(seed: u64, scale: Scale) -> Network {

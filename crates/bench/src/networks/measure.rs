@@ -10,8 +10,8 @@ use tallow_runtime::record::Timing;
 use tallow_runtime::vulkan::Context;
 
 use super::check::{elements, interpret, operands};
-use super::on_device::{Comparison, bind, compare, compare_run};
-use super::{Network, Scale, flops, generate, graph};
+use super::on_device::{bind, compare, compare_run};
+use super::{Network, Scale, Source, flops, graph};
 use crate::Options;
 use crate::error::Result;
 use crate::measure::{Took, micros_since, repeat_after};
@@ -28,19 +28,19 @@ const CHECKED_FLOPS: u64 = 200_000_000;
 /// The same, in elements of all values.
 const CHECKED_ELEMENTS: u64 = 50_000_000;
 
-/// Measures the networks of these seeds, writes a table to `out`, and says how many failed.
+/// Measures networks, writes a table to `out`, and says how many failed.
 ///
 /// # Errors
 /// When there is no device, or a file cannot be used. A network that fails is a row that says so.
-pub fn run(seeds: &[u64], options: &Options, out: &mut dyn Write) -> Result<usize> {
+pub fn run(sources: &[Source], options: &Options, out: &mut dyn Write) -> Result<usize> {
     let scale = if options.quick { Scale::Tiny } else { Scale::Full };
     let peer = options.compare.as_deref().map(read).transpose()?;
-    let networks: Vec<Network> = seeds.iter().map(|seed| generate(*seed, scale)).collect();
+    let networks: Vec<Network> = sources.iter().map(|source| source.network(scale)).collect();
     let context = open(options)?;
     let width = networks.iter().map(|network| network.name.len()).max().unwrap_or(0);
     let mut report = Report::new(&context, options, Table::new(width, peer), out)?;
-    for network in &networks {
-        let (row, dispatches) = measure(&context, network, options);
+    for (source, network) in sources.iter().zip(&networks) {
+        let (row, dispatches) = measure(&context, *source, network, options);
         report.add(row)?;
         report.list(&dispatches)?;
     }
@@ -48,9 +48,14 @@ pub fn run(seeds: &[u64], options: &Options, out: &mut dyn Write) -> Result<usiz
 }
 
 /// The figures of a network; if it fails, the row says why.
-fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> (Row, Dispatches) {
+fn measure(
+    context: &Arc<Context>,
+    source: Source,
+    network: &Network,
+    options: &Options,
+) -> (Row, Dispatches) {
     let mut row = Row { name: network.name.clone(), instances: 1, ..Row::default() };
-    match fill(context, network, options, &mut row) {
+    match fill(context, source, network, options, &mut row) {
         Ok(dispatches) => (row, dispatches),
         Err(error) => {
             row.failed = Some(error.to_string());
@@ -59,7 +64,13 @@ fn measure(context: &Arc<Context>, network: &Network, options: &Options) -> (Row
     }
 }
 
-fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut Row) -> Result<Dispatches> {
+fn fill(
+    context: &Arc<Context>,
+    source: Source,
+    network: &Network,
+    options: &Options,
+    row: &mut Row,
+) -> Result<Dispatches> {
     let idle = Instant::now();
     let graph = graph(network)?;
     let operands = operands(network)?;
@@ -79,20 +90,11 @@ fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut 
         row.barriers = first.counts().barriers_between;
         let checked = match is_affordable(&graph) {
             true => compare_run(first, network, &interpret(network, &graph, &operands)?)?,
-            false => compare_tiny(context, network)?,
+            false => compare(context, &source.network(Scale::Tiny))?,
         };
         (row.nmse, row.checked) = (Some(checked.nmse), checked.elements);
     }
-    // Each run reads operands that the runs before it have not left in a cache.
-    let mut in_turn = bindings.iter().cycle();
-    let times = repeat_after(idle, options.seconds, || {
-        let start = Instant::now();
-        let Some(binding) = in_turn.next() else { return Ok(Took { device: 0.0, wall: 0.0 }) };
-        binding.start(&Bindings::new(), &[])?;
-        binding.wait()?;
-        let wall = micros_since(start);
-        Ok(Took { device: binding.run_time()? as f64 / 1e3, wall })
-    })?;
+    let times = repeat_after(idle, options.seconds, || run_all(&bindings))?;
     row.timed(times.device);
     row.wall_us = Some(times.wall.median);
     drop(bindings);
@@ -108,13 +110,30 @@ fn fill(context: &Arc<Context>, network: &Network, options: &Options, row: &mut 
     Ok(by_kernel(&runs))
 }
 
+/// One run of each binding, queued before the device is done with the first, as a loop of a user does and a CUDA graph of
+/// PyTorch: microseconds of a run by the device, and of one that is waited for by the host. Each run reads operands that
+/// the runs before it have not left in a cache. A timestamp is written when all earlier work is done, so runs do not count
+/// each other's time.
+fn run_all(bindings: &[Executable]) -> Result<Took> {
+    for binding in bindings {
+        binding.start(&Bindings::new(), &[])?;
+    }
+    let mut nanoseconds = 0;
+    for binding in bindings {
+        binding.wait()?;
+        nanoseconds += binding.run_time()?;
+    }
+    let device = nanoseconds as f64 / 1e3 / bindings.len().max(1) as f64;
+    let start = Instant::now();
+    if let Some(first) = bindings.first() {
+        first.start(&Bindings::new(), &[])?;
+        first.wait()?;
+    }
+    Ok(Took { device, wall: micros_since(start) })
+}
+
 /// Whether the interpreter computes a graph in a few seconds.
 fn is_affordable(graph: &Graph) -> bool {
     let all: u64 = graph.nodes().map(|(_, node)| elements(&node.types)).sum();
     flops(graph) <= CHECKED_FLOPS && all <= CHECKED_ELEMENTS
-}
-
-/// Compares the same network with small extents.
-fn compare_tiny(context: &Arc<Context>, network: &Network) -> Result<Comparison> {
-    compare(context, &generate(network.seed, Scale::Tiny))
 }
