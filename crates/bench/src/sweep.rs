@@ -40,6 +40,8 @@ pub struct Options {
     pub points: Vec<String>,
     /// Seconds to measure each point for.
     pub seconds: f64,
+    /// Let each kernel wait for the one before, as in a chain, and add up what they take. Otherwise instances overlap.
+    pub serial: bool,
     /// Points below this share of their roofline are listed.
     pub threshold: f64,
     /// Small instances and few of them, for a test of the sweep itself.

@@ -23,6 +23,9 @@ pub struct SweepArgs {
     /// List points below this share of their roofline, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     pub threshold: f64,
+    /// Let each kernel wait for the one before, as in a chain, instead of overlapping independent instances.
+    #[arg(long)]
+    pub serial: bool,
     /// Seconds to measure each point for, after 0.2 s to warm up.
     #[arg(long, value_name = "S", default_value_t = 0.05)]
     pub seconds: f64,
@@ -59,6 +62,7 @@ pub fn bench_sweep(args: &SweepArgs) -> Result<()> {
     let options = Options {
         points: args.points.clone(),
         seconds: args.seconds,
+        serial: args.serial,
         threshold: args.threshold / 100.0,
         quick: args.quick,
         tune: args.tune,

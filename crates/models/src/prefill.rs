@@ -10,8 +10,8 @@ use tallow::{Device, Executable};
 
 use crate::error::Result;
 
-/// Most tokens of the steps for short prompts: one, four and sixteen rows of the smallest tile.
-const SHORT: [usize; 3] = [16, 64, 256];
+/// Most tokens of the steps for short prompts: from the rows of the smallest tile on, twice as many each.
+const SHORT: [usize; 5] = [16, 32, 64, 128, 256];
 
 /// The most tokens of the step that computes `tokens` tokens, of a model whose longest step takes up to `chunk`.
 pub fn prefill_limit(tokens: usize, chunk: usize) -> usize {

@@ -151,7 +151,7 @@ fn prompts_of_all_lengths() {
         println!("{what}: NMSE {error:e}");
         assert!(error < 1e-6, "{what}: NMSE {error:e}");
     };
-    for count in [1, 2, 16, 17, 64, 65, 256, 257] {
+    for count in [1, 2, 16, 17, 33, 64, 65, 129, 256, 257] {
         model.reset();
         other.reset();
         let got = model.feed(&text[..count]).unwrap();

@@ -56,7 +56,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<usize> {
     writeln!(out, "{ceilings:.2?}")?;
     let mut rows = vec![];
     measure_all(&context, &points, &general, |point, prepared| {
-        let (row, executable) = measure(&context, point, prepared, options.seconds, &ceilings);
+        let (row, executable) = measure(&context, point, prepared, options, &ceilings);
         writeln!(out, "{}", text(&row))?;
         out.flush()?;
         if let Some(json) = &mut json {
@@ -223,10 +223,10 @@ fn measure(
     context: &Arc<Context>,
     point: &Point,
     prepared: Result<Prepared>,
-    seconds: f64,
+    options: &Options,
     ceilings: &Ceilings,
 ) -> (Row, Option<Executable>) {
-    let timed = prepared.and_then(|prepared| time(context, point, prepared, seconds, ceilings));
+    let timed = prepared.and_then(|prepared| time(context, point, prepared, options, ceilings));
     let (row, executable) = match timed {
         Ok((row, executable)) => (row, Some(executable)),
         Err(error) => (Row { failed: Some(error.to_string()), ..Row::default() }, None),
@@ -238,22 +238,27 @@ fn time(
     context: &Arc<Context>,
     point: &Point,
     prepared: Prepared,
-    seconds: f64,
+    options: &Options,
     ceilings: &Ceilings,
 ) -> Result<(Row, Executable)> {
     let Prepared { mut row, network, graph, inputs, compiled, checked, bytes } = prepared;
     let weights = upload(context, (&network, &graph), &inputs, row.instances)?;
-    let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
+    let timing = if options.serial { Timing::Dispatches } else { Timing::Run };
+    let record = RecordOptions { timing, outputs_on_device: true, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
     (row.nmse, row.checked) = match &checked {
         Checked::Whole(expected) => expected.compare(&first_outputs(&executable)?)?,
         Checked::Resized(resized) => check_resized(context, resized)?,
     };
-    let times = repeat(seconds, || {
+    let times = repeat(options.seconds, || {
         let start = Instant::now();
         executable.start(&Bindings::new(), &[])?;
         executable.wait()?;
-        Ok(Took { device: executable.run_time()? as f64 / 1e3, wall: micros_since(start) })
+        let nanoseconds = match options.serial {
+            true => executable.timings()?.iter().map(|(_, each)| each).sum(),
+            false => executable.run_time()?,
+        };
+        Ok(Took { device: nanoseconds as f64 / 1e3, wall: micros_since(start) })
     })?;
     row.median_us = times.device.median / row.instances as f64;
     let (us, bound) = roofline(point, ceilings, bytes);

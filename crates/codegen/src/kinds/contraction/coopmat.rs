@@ -25,8 +25,15 @@ use crate::template::render;
 /// The K tile, in elements.
 const BK: u32 = 32;
 
+/// The K tile of workgroups that wait for memory: twice as many bytes are in flight, for half as many barriers.
+const LONG_BK: u32 = 2 * BK;
+
 /// Subgroups along each side of a square tile: a workgroup has a 2 x 2 grid of subgroups.
 const GRID: u32 = 2;
+
+/// Subgroups of a workgroup that has a core to itself and multiplies several rows of fragments: while some wait for
+/// shared memory or a barrier, others multiply.
+const ALONE_GRID: [u32; 2] = [GRID, 2 * GRID];
 
 /// Subgroups side by side in a flat tile, each with all of its rows.
 const FLAT_GRID: u32 = GRID * GRID;
@@ -44,6 +51,8 @@ pub(crate) struct Fragments {
     grid: [u32; 2],
     /// Rows and columns of a fragment (one cooperative matrix).
     matrix: u32,
+    /// Elements of the K tile.
+    k: u32,
     /// The element type of A and B.
     operand: MatrixOperand,
     workgroup: u32,
@@ -55,8 +64,16 @@ impl Fragments {
         self.rows / self.grid[0] / self.matrix
     }
 
+    /// The same tile with a longer K tile, for workgroups that wait for memory. Only the flattest have no rows for more
+    /// subgroups.
+    fn waiting(self, caps: &DeviceCaps) -> Fragments {
+        let grid = if self.rows == self.matrix { self.grid } else { ALONE_GRID };
+        let workgroup = grid[0] * grid[1] * caps.scheduled_subgroup_size();
+        Fragments { k: LONG_BK, grid, workgroup, ..self }
+    }
+
     fn output(self) -> Tile {
-        Tile { m: self.rows, n: self.columns, k: BK }
+        Tile { m: self.rows, n: self.columns, k: self.k }
     }
 }
 
@@ -78,8 +95,8 @@ impl Matrices {
     /// of the right one is loaded from shared memory once.
     fn tile(self, rows: u32, columns: u32, caps: &DeviceCaps) -> Fragments {
         let grid = if rows == columns { [GRID, GRID] } else { [1, FLAT_GRID] };
-        let workgroup = GRID * GRID * caps.scheduled_subgroup_size();
-        Fragments { rows, columns, grid, matrix: self.side, operand: self.operand, workgroup }
+        let workgroup = grid[0] * grid[1] * caps.scheduled_subgroup_size();
+        Fragments { rows, columns, grid, k: BK, matrix: self.side, operand: self.operand, workgroup }
     }
 }
 
@@ -158,12 +175,39 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &ContractionForm) -> Vec<Schedule
 /// The default schedule with a longer prefetch, if K is long enough to gain from it.
 pub(crate) fn longer_prefetch(form: &ContractionForm, default: &Schedule) -> Option<Schedule> {
     let longer = Schedule { prefetch: default.prefetch + 1, ..*default };
-    let gains = longer.tiles_per_workgroup == 1 && is_long(form, longer.split.slices, longer.prefetch);
+    let gains = longer.tiles_per_workgroup == 1
+        && is_long(form, longer.split.slices, longer.prefetch * longer.tile.k);
     gains.then_some(longer)
 }
 
-/// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects.
+/// The schedule with this tile, and the K tile that the cost model selects.
+///
+/// Where few cores have two workgroups, nothing hides what a workgroup waits for: a K tile takes as long as memory needs to
+/// answer. Longer K tiles and more subgroups have more in flight. (H100, f16 `[k, n]` 4096 x 4096, each kernel after the
+/// one before, us. 64 rows: 32.2 with 64x128x32 and 128 invocations, 26.4 with 64x128x64, 23.7 with 256 invocations too.
+/// 128 rows: 41.3, 38.7, 31.2. With two workgroups for each core 128 rows of 64 x 64 take 35.7, 37.2, 38.6. Q4_K in one
+/// and a half waves: 64 us with 64x128x32, 55 with 64x128x64 and 256 invocations.)
+///
+/// Tiles of one row of fragments always wait. (16 rows: 19.8 with 16x128x32 and two K tiles in flight, 18.6 with one of
+/// 64. Q4_K, 8B shape, all layers, us: 2463 and 2102 for the output and down projections, 2998 and 2599 for gate and up.)
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
+    let (schedule, workgroups) = of_k_tile(e, form, tile);
+    let alone = 2 * workgroups <= cost::workgroups_of_waves(e.caps, 3).into() || tile.rows == tile.matrix;
+    let long = tile.waiting(e.caps);
+    let able = alone
+        && !cost::runs_workgroups_on_one_thread(e.caps)
+        && schedule.tiles_per_workgroup == 1
+        && has_room(long, form, e.caps);
+    if !able {
+        return schedule;
+    }
+    let (longer, _) = of_k_tile(e, form, long);
+    if is_long(form, longer.split.slices, LONG_BK) { longer } else { schedule }
+}
+
+/// The schedule with this tile, and the tiles per workgroup and K slices that the cost model selects; with the number of
+/// its workgroups.
+fn of_k_tile(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> (Schedule, u64) {
     let tiles: Vec<u32> = form.segments.iter().map(|s| columns_of(tile, s)).collect();
     let tiles_per_workgroup = tiles_per_workgroup(e.caps, form, tile, &tiles);
     let widths: Vec<u32> = tiles.iter().map(|bn| bn * tiles_per_workgroup).collect();
@@ -171,25 +215,26 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedul
     let rows = (form.m.max_value() as u64).div_ceil(tile.rows.into());
     let count = rows * grid.most() * form.batch.max_numel();
     let slices = if tiles_per_workgroup == 1 { SplitK::slices(e, form, tile.output(), count) } else { 1 };
-    Schedule {
+    let schedule = Schedule {
         instruction: Some(Instruction::Coopmat),
         tile: tile.output(),
         split: Split { slices, above: 0 },
         tiles_per_workgroup,
         prefetch: if tiles_per_workgroup == 1 { prefetch_depth(form, tile, slices) } else { 1 },
         ..Schedule::new(Algorithm::Matmul, tile.workgroup)
-    }
+    };
+    (schedule, count * u64::from(slices))
 }
 
 /// K tiles in flight: more for the flattest tiles, if a slice of K is long enough.
 fn prefetch_depth(form: &ContractionForm, tile: Fragments, slices: u32) -> u32 {
-    let flat = tile.rows == tile.matrix && is_long(form, slices, prefetch::FLAT_K_TILES);
+    let flat = tile.rows == tile.matrix && tile.k == BK && is_long(form, slices, prefetch::FLAT_K_TILES * BK);
     if flat { prefetch::FLAT_K_TILES } else { prefetch::K_TILES }
 }
 
-/// Whether a slice of K has four times as many K tiles as are in flight.
-fn is_long(form: &ContractionForm, slices: u32, depth: u32) -> bool {
-    form.k.max_value() / i64::from(slices) >= i64::from(4 * depth * BK)
+/// Whether a slice of K is four times as long as the K tiles in flight, which have so many elements.
+fn is_long(form: &ContractionForm, slices: u32, in_flight: u32) -> bool {
+    form.k.max_value() / i64::from(slices) >= i64::from(4 * in_flight)
 }
 
 /// Whether the tile fits the device's limits, and holds the columns that the epilogue needs together.
@@ -198,7 +243,7 @@ fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool 
     let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns_of(tile, s);
-        columns >= (tile.grid[1] * tile.matrix).max(tile.workgroup / (BK / HALVES)) && columns >= s.tile
+        columns >= (tile.grid[1] * tile.matrix).max(tile.workgroup / (tile.k / HALVES)) && columns >= s.tile
     };
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }
@@ -210,7 +255,7 @@ fn words(tile: Fragments, form: &ContractionForm) -> u32 {
         let (rows, across) = if s.staged { (down, 1) } else { (down * across, across) };
         s.anchors.len() as u32 * rows * tile.matrix * staging_stride(columns_of(tile, s) / across)
     };
-    form.segments.iter().map(staging_words).fold((tile.rows + tile.columns) * halves_stride(BK), u32::max)
+    form.segments.iter().map(staging_words).fold((tile.rows + tile.columns) * halves_stride(tile.k), u32::max)
 }
 
 /// Row stride of the epilogue staging tile, in words of 16 bytes. Eight floats of padding put the rows that a fragment
@@ -264,7 +309,8 @@ impl Fragments {
             // The template itself calls it.
             e.uses().add(lib::BITS_BF16);
         }
-        Ok(matrices.tile(schedule.tile.m, schedule.tile.n, e.caps))
+        let tile = matrices.tile(schedule.tile.m, schedule.tile.n, e.caps);
+        Ok(if schedule.tile.k == LONG_BK { tile.waiting(e.caps) } else { tile })
     }
 
     /// The GLSL type of a fragment.
@@ -378,7 +424,7 @@ impl TileCode for Fragments {
     }
 
     fn right_at(&self) -> u32 {
-        self.rows * halves_stride(BK)
+        self.rows * halves_stride(self.k)
     }
 
     fn words(&self, form: &ContractionForm) -> u32 {
@@ -386,12 +432,19 @@ impl TileCode for Fragments {
     }
 
     fn start(&self) -> Vec<String> {
-        let (half, grid) = (self.rows / self.grid[0] * halves_stride(BK), self.grid[1]);
+        let (half, grid) = (self.rows / self.grid[0] * halves_stride(self.k), self.grid[1]);
+        let left0 = format!("const uint left0 = gl_SubgroupID / {grid}u * {half}u;");
+        let per_row = self.k / HALVES;
+        if self.k == LONG_BK {
+            // The words of a row that eight invocations store are in different banks.
+            let quad = format!("const uint quad = lane / {per_row}u, part = lane % {per_row}u;");
+            return vec![format!("// {per_row} invocations load a row."), quad, left0];
+        }
         vec![
             "// Four invocations load a row. Rows that are stored at a time are four apart, in different banks.".into(),
             "const uint line = lane / 4u, part = lane % 4u;".into(),
             "const uint quad = (line & ~7u) | (line & 1u) << 2 | (line >> 1 & 3u);".into(),
-            format!("const uint left0 = gl_SubgroupID / {grid}u * {half}u;"),
+            left0,
         ]
     }
 
@@ -403,12 +456,12 @@ impl TileCode for Fragments {
     fn products(&self, mm: &Matmul<'_>, number: usize, by_columns: &[bool]) -> Result<String, CodegenError> {
         let (bn, wide) = (mm.columns[number], self.across(mm, number));
         let anchor = |(i, by_columns): (usize, &bool)| {
-            let at = self.right_at() + i as u32 * bn * halves_stride(BK);
+            let at = self.right_at() + i as u32 * bn * halves_stride(self.k);
             context! { by_columns, at, sum => i as u32 * wide * self.matrices() }
         };
         let holes = context! {
             anchors => by_columns.iter().enumerate().map(anchor).collect::<Vec<_>>(),
-            bn, wide, bk => BK, side => self.matrix, matrices => self.matrices(), stride => halves_stride(BK),
+            bn, wide, bk => self.k, side => self.matrix, matrices => self.matrices(), stride => halves_stride(self.k),
             grid => self.grid[1], a => self.ty(element_type(self.operand), "A"), b => self.ty(element_type(self.operand), "B"),
         };
         render("matmul_coopmat.glsl", holes)
