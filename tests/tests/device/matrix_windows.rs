@@ -1,7 +1,8 @@
 //! Convolutions of many channels by cooperative matrices against the interpreter: images and weights are copied with their
-//! channels last, if single elements would take longer. Other devices compute them in the order that they have.
+//! channels last, and padded to a multiple of eight, if single elements would take longer. Other devices compute them in the order that they have.
 
-use tallow_ir::{DType, Graph, GraphError, Op, Scalar};
+use tallow_ir::passes::channels_last;
+use tallow_ir::{DType, Graph, GraphError, Op, Scalar, caps};
 
 use crate::differential::{check, report};
 use crate::harness::device;
@@ -66,11 +67,21 @@ fn graph(c: &Convolution, dtype: DType) -> Result<Graph, GraphError> {
     Ok(g)
 }
 
-fn checked(dtype: DType) {
+/// Compares convolutions with the interpreter.
+fn checked(dtype: DType, cases: &[Convolution]) {
     if device().is_none() {
         return;
     }
-    let cases = [
+    let failing = |(i, c): (usize, &Convolution)| {
+        let graph = graph(c, dtype).expect("a graph of this test");
+        check(&graph, 4900 + i as u64).map(|why| format!("{graph}\n{why}"))
+    };
+    report(cases.iter().enumerate().filter_map(failing).collect(), cases.len());
+}
+
+/// Convolutions whose channels are vectors as they are.
+fn even() -> Vec<Convolution> {
+    vec![
         SAME,
         Convolution { channels: [40, 9], size: [37, 71], padding: [2, 0], ..SAME },
         Convolution { channels: [8, 17], size: [300, 50], window: [5, 3], stride: 2, ..SAME },
@@ -84,22 +95,75 @@ fn checked(dtype: DType) {
             padding: [0, 1],
             ..SAME
         },
-        // Channels that are no vectors.
+        // Few channels that are no vectors.
         Convolution { channels: [12, 12], ..SAME },
-    ];
-    let failing = |(i, c): (usize, &Convolution)| {
-        let graph = graph(c, dtype).expect("a graph of this test");
-        check(&graph, 4900 + i as u64).map(|why| format!("{graph}\n{why}"))
+    ]
+}
+
+/// Convolutions whose channels are padded by the copies: few, one more and one less than a vector, in groups and images,
+/// with steps and gaps, in one axis, and in few tiles of a long K axis.
+fn odd() -> Vec<Convolution> {
+    vec![
+        Convolution { channels: [5, 9], size: [250, 300], ..SAME },
+        Convolution {
+            channels: [3, 12],
+            size: [400, 411],
+            window: [7, 7],
+            stride: 2,
+            padding: [3, 3],
+            ..SAME
+        },
+        Convolution {
+            channels: [7, 8],
+            size: [120, 131],
+            window: [5, 5],
+            dilation: 2,
+            padding: [3, 0],
+            ..SAME
+        },
+        Convolution { images: 2, groups: 2, channels: [13, 15], size: [80, 77], padding: [0, 2], ..SAME },
+        Convolution {
+            images: 3,
+            channels: [45, 33],
+            size: [1, 3001],
+            window: [1, 7],
+            padding: [0, 1],
+            ..SAME
+        },
+        Convolution { channels: [205, 58], size: [21, 19], ..SAME },
+        Convolution { channels: [133, 6], size: [18, 18], window: [5, 5], padding: [2, 2], ..SAME },
+    ]
+}
+
+#[test]
+fn odd_channels_are_padded() {
+    let padded = |c: &Convolution| {
+        let before = graph(c, DType::F16).expect("a graph of this test");
+        let after = channels_last::run(&before, &caps::h200()).expect("the pass succeeds");
+        let matmul = after.nodes().filter(|(_, node)| node.op == Op::Matmul).last();
+        let (_, node) = matmul.expect("a convolution is a matmul");
+        after.ty(node.operands[0]).shape.dims().last().and_then(|k| k.as_const())
     };
-    report(cases.iter().enumerate().filter_map(failing).collect(), cases.len());
+    let expected = |c: &Convolution| Some((c.channels[0] + 7) / 8 * 8 * (c.window[0] * c.window[1]) as i64);
+    assert_eq!(odd().iter().map(padded).collect::<Vec<_>>(), odd().iter().map(expected).collect::<Vec<_>>());
 }
 
 #[test]
 fn f16_convolutions_match_the_interpreter() {
-    checked(DType::F16);
+    checked(DType::F16, &even());
 }
 
 #[test]
 fn bf16_convolutions_match_the_interpreter() {
-    checked(DType::BF16);
+    checked(DType::BF16, &even());
+}
+
+#[test]
+fn f16_convolutions_of_odd_channels_match_the_interpreter() {
+    checked(DType::F16, &odd());
+}
+
+#[test]
+fn bf16_convolutions_of_odd_channels_match_the_interpreter() {
+    checked(DType::BF16, &odd());
 }
