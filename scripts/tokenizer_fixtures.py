@@ -2,7 +2,7 @@
 """tokenizer_fixtures.py OUT [NAME=VOCAB.gguf ...] [--local DIR]: fixtures of tokenizers, made by other programs.
 
 Writes into OUT (crates/gguf/tests/fixtures/tokenizers):
-  lines.json          1,000 texts, always the same (tokenizer_lines.py)
+  lines.json.gz       1,000 texts, always the same (tokenizer_lines.py)
   splits.json.gz      how Python's regex module splits 100 of them by each rule of docs/tokenizers.md
   NAME.vocab.json     for each NAME=VOCAB.gguf, the part of its vocabulary that those texts can ever need
   NAME.ids.gz         the ids of each text by llama.cpp: of the text as ordinary text, and after a tab, where it makes a
@@ -282,7 +282,7 @@ def main():
     if folder:
         local(folder, vocabularies, texts)
         return
-    (out / "lines.json").write_text(json.dumps(texts, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    write_gzip(out / "lines.json.gz", json.dumps(texts, ensure_ascii=False, indent=0) + "\n")
     splits(out, texts)
     for name, path in vocabularies.items():
         fixture(out, name, path, texts)

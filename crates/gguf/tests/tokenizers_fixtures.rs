@@ -7,7 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tallow_gguf::{Array, Metadata, Tokenizer, TokenizerOptions, Value};
 
-const LINES: &str = include_str!("fixtures/tokenizers/lines.json");
+/// Compressed by gzip.
+const LINES: &[u8] = include_bytes!("fixtures/tokenizers/lines.json.gz");
 
 struct Fixture {
     name: &'static str,
@@ -95,7 +96,7 @@ fn tokenizer(fixture: &Fixture, pre: Option<&str>) -> Tokenizer {
 }
 
 fn lines() -> Vec<String> {
-    serde_json::from_str(LINES).unwrap()
+    serde_json::from_reader(GzDecoder::new(LINES)).unwrap()
 }
 
 fn ids(column: &str) -> Vec<u32> {
