@@ -8,6 +8,7 @@
 //! ; test pass=simplify              snapshot after one pass; profile= names the device, else minimum
 //! ; test fuse profile=h200          snapshot after all passes, with the decisions of the fuser
 //! ; test plan profile=h200          snapshot of dispatches, barriers and offsets
+//! ; test copies profile=h200        snapshot without copies of weights, and these
 //! ; test glsl profile=h200          snapshot of the generated kernels
 //! ; symbol seq=3                    for `run`; what is not given is random
 //! ; set "x" [1, 2.5, nan]           elements of an input, state or weight
@@ -53,6 +54,11 @@ pub enum Test {
     },
     /// The schedule.
     Plan {
+        /// Device profile.
+        profile: String,
+    },
+    /// The graph without kernels that only copy weights, and these copies.
+    Copies {
         /// Device profile.
         profile: String,
     },
@@ -186,6 +192,7 @@ fn test(line: &str) -> Option<Test> {
         ("run", _, None, tolerance) => Some(Test::Run(tolerance.unwrap_or(Tolerance::Bits))),
         ("fuse", _, Some(profile), None) => Some(Test::Fuse { profile }),
         ("plan", _, Some(profile), None) => Some(Test::Plan { profile }),
+        ("copies", _, Some(profile), None) => Some(Test::Copies { profile }),
         ("glsl", _, Some(profile), None) => Some(Test::Glsl { profile, choice }),
         (_, Some(name), profile, None) => {
             let profile = profile.unwrap_or_else(|| "minimum".into());

@@ -3,11 +3,12 @@
 //! Snapshots lie beside their file; after a change that is meant, `cargo insta review` accepts them.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use tallow_codegen::{Module, Schedule, compile_scheduled, schedules};
+use tallow_codegen::{Copies, Module, Schedule, Schedules, compile_copies, compile_scheduled, schedules};
 use tallow_ir::text::parse;
-use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify};
-use tallow_reference::{Array, evaluate};
+use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify, weight_copies};
+use tallow_reference::{Array, Env, evaluate};
 use tallow_tests::{Case, Test, Tolerance, compare};
 
 #[test]
@@ -25,6 +26,7 @@ fn check(path: &Path) {
             Test::Pass { name, profile } => pass(&case, name, profile),
             Test::Fuse { profile } => fuse(&case, profile),
             Test::Plan { profile } => plan(&case, profile),
+            Test::Copies { profile } => copies(&case, profile),
             Test::Glsl { profile, choice } => glsl(&case, profile, *choice),
         }
     }
@@ -129,6 +131,36 @@ fn fuse(case: &Case, device: &str) {
 fn plan(case: &Case, device: &str) {
     let module = compile(case, device);
     snapshot(case, &format!("plan.{device}"), &module.plan.text(&module.program).to_string());
+}
+
+/// The graph whose copies of weights are made once, and the copies. Together they compute what the graph does.
+fn copies(case: &Case, device: &str) {
+    let (graph, choose) = (graph(case), &mut |_: &Graph| Schedules::default());
+    let module = compile_copies(&graph, &profile(device), Copies::Once, choose, &mut |_, _| {});
+    let module = module.unwrap_or_else(|e| panic!("{e}"));
+    let mut env = case.inputs(&graph).env();
+    let want = evaluate(&graph, &mut env.clone()).unwrap_or_else(|e| panic!("{e}"));
+    let mut text = module.graph.graph().to_string();
+    for copy in &module.weight_copies {
+        let Some(source) = env.weights.get(&copy.source) else { panic!("no weight {:?}", copy.source) };
+        let seen =
+            copy.graph.nodes().find(|(_, node)| node.op.is_leaf()).map(|(_, node)| &node.types[0].shape);
+        let extents = seen.and_then(|shape| shape.eval(&env.symbols)).expect("a constant shape");
+        let source = Array { shape: extents, ..(**source).clone() };
+        let mut alone = Env::default();
+        alone.weights.insert(weight_copies::SOURCE.into(), Arc::new(source));
+        let made = evaluate(&copy.graph, &mut alone).unwrap_or_else(|e| panic!("{e}"));
+        env.weights.insert(copy.name.clone(), Arc::new(made[0].1.clone()));
+        text += &format!(
+            "\n; {:?} : {} is copied from {:?} once\n{}",
+            copy.name, copy.ty, copy.source, copy.graph
+        );
+    }
+    let got = evaluate(module.graph.graph(), &mut env).unwrap_or_else(|e| panic!("{e}"));
+    for ((name, want), (_, got)) in want.iter().zip(&got) {
+        compare(want, got, Tolerance::Values).unwrap_or_else(|why| panic!("{name:?}: {why}"));
+    }
+    snapshot(case, &format!("copies.{device}"), &text);
 }
 
 /// All distinct kernels, one after the other.

@@ -51,6 +51,9 @@ impl Module {
                 name(donation.input)
             )?;
         }
+        for copy in &self.weight_copies {
+            writeln!(out, "\"{}\" : {} is copied from \"{}\" once", copy.name, copy.ty, copy.source)?;
+        }
         if !self.decisions.is_empty() {
             writeln!(out, "where fusion stopped")?;
             for line in &self.decisions {

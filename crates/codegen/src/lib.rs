@@ -40,7 +40,8 @@ pub use instruction::Instruction;
 pub use kernel::{Binding, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{kernel, kernel_with, schedules};
 pub use module::{
-    Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_observed, compile_scheduled, limits,
+    Copies, Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_copies, compile_observed,
+    compile_scheduled, limits,
 };
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use schedule::{Algorithm, Epilogue, Schedule, Schedules, Split, Tile, class_of};

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use tallow_ir::passes;
 use tallow_ir::schedule::{self, Access, Buffer, BufferKind, Dispatch, Limits, Plan, Program};
 use tallow_ir::verify::updated_param;
-use tallow_ir::{DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified};
+use tallow_ir::{
+    DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified, WeightCopy,
+    weight_copies,
+};
 
 use crate::donation::{self, Candidate, Donation};
 use crate::error::CodegenError;
@@ -81,6 +84,17 @@ pub struct Module {
     pub constraints: Vec<(Dim, Dim)>,
     /// The reasons for rejected fusions.
     pub decisions: Vec<String>,
+    /// Weights that are made of others when weights are bound, in an order in which they can be made. See [`Copies`].
+    pub weight_copies: Vec<WeightCopy>,
+}
+
+/// When copies of weights are made that depend on nothing else. See [`weight_copies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// In each run. The weights are those of the graph.
+    EachRun,
+    /// Once, when weights are bound: [`Module::weight_copies`] are weights of the module, and are made by the caller.
+    Once,
 }
 
 /// The schedule's limits on a device.
@@ -123,8 +137,26 @@ pub fn compile_scheduled(
     choose: &mut dyn FnMut(&Graph) -> Schedules,
     observer: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Module, CodegenError> {
+    compile_copies(graph, caps, Copies::EachRun, choose, observer)
+}
+
+/// Like [`compile_scheduled`], with copies of weights made in each run or once.
+///
+/// # Errors
+/// As [`compile_scheduled`].
+pub fn compile_copies(
+    graph: &Graph,
+    caps: &DeviceCaps,
+    copies: Copies,
+    choose: &mut dyn FnMut(&Graph) -> Schedules,
+    observer: &mut dyn FnMut(&str, &Graph),
+) -> Result<Module, CodegenError> {
     let mut decisions = vec![];
     let fused = passes::run_logged(graph, caps, &mut decisions, observer)?;
+    let (fused, weight_copies) = match copies {
+        Copies::EachRun => (fused, vec![]),
+        Copies::Once => weight_copies::split(fused)?,
+    };
     let mut builder = Builder::default();
     builder.build(fused.graph(), caps, &choose(fused.graph()))?;
     builder.size_table();
@@ -155,6 +187,7 @@ pub fn compile_scheduled(
         symbols,
         constraints,
         decisions,
+        weight_copies,
     };
     for symbol in graph.symbols() {
         if !module.symbols.contains(symbol) {

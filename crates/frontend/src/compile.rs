@@ -221,6 +221,8 @@ impl Function {
                 || Error::WrongDevice { what: "weight", name: name.clone(), device: device.name() };
             operands.weights.insert(name, weight.on_vulkan().ok_or_else(elsewhere)?.clone());
         }
+        let copies = plan.copies().iter().map(|(name, weight)| (name.as_str(), weight.clone()));
+        operands.weights.extend(copies);
         let mut cells: Vec<_> = self.program.states.iter().map(|captured| captured.state.lock()).collect();
         let mut versions = vec![];
         for (captured, cell) in self.program.states.iter().zip(&cells) {
@@ -293,7 +295,10 @@ impl Function {
         match self.program.lazy.get() {
             Some(plan) => Ok(plan),
             None => {
-                let made = self.program.prepared.lazy_plan(device)?;
+                let CompiledFunction { prepared, weights, .. } = &self.program;
+                let there = |(name, w): (&String, &Weight)| Some((name.clone(), w.on_vulkan()?.clone()));
+                let weights = weights.iter().filter_map(there).collect();
+                let made = prepared.lazy_plan(device)?.with_copies(&weights)?;
                 // If another thread was faster, its plan serves.
                 Ok(self.program.lazy.get_or_init(|| made))
             }

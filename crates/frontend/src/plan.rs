@@ -1,5 +1,6 @@
 //! Planning a graph without a device: the memory that running it takes, from the device's capabilities alone.
 
+use tallow_codegen::{Copies, compile_copies};
 use tallow_ir::caps::DeviceCaps;
 use tallow_ir::schedule::BufferKind;
 use tallow_ir::{Graph, TensorType};
@@ -13,7 +14,7 @@ pub struct MemoryPlan {
     /// The arena for intermediate values, as [`ExecStats::arena_bytes`](crate::ExecStats::arena_bytes) reports it.
     pub arena: u64,
     /// Weights in the device's layout, as [`ExecStats::weight_bytes`](crate::ExecStats::weight_bytes) reports them.
-    /// Executables that are bound to the same weights share them.
+    /// Executables that are bound to the same weights share them. Weights that kernels read in another order count twice.
     pub weights: u64,
     /// States, which executables may share likewise.
     pub states: u64,
@@ -28,8 +29,9 @@ pub struct MemoryPlan {
 /// # Errors
 /// When the graph is invalid or needs what such a device lacks.
 pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
-    let module =
-        tallow_codegen::compile(&verified(graph)?, caps).map_err(|e| Error::Device(e.to_string()))?;
+    let choose = &mut |_: &Graph| tallow_codegen::Schedules::default();
+    let module = compile_copies(&verified(graph)?, caps, Copies::Once, choose, &mut |_, _| {})
+        .map_err(|e| Error::Device(e.to_string()))?;
     let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
     for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {
         match buffer.kind {
@@ -41,6 +43,14 @@ pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
             }
             BufferKind::Weight(_) => plan.weights += resident_bytes(buffer.bytes),
             BufferKind::State(_) => plan.states += resident_bytes(buffer.bytes),
+        }
+    }
+    // What is copied stays, since whoever binds it has it.
+    let mut counted: Vec<&str> = module.weights.iter().map(|weight| weight.name.as_str()).collect();
+    for copy in &module.weight_copies {
+        if !counted.contains(&copy.source.as_str()) {
+            counted.push(&copy.source);
+            plan.weights += device_bytes(&copy.source_ty);
         }
     }
     Ok(plan)

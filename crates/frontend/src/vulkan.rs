@@ -1,5 +1,6 @@
 //! The Vulkan side of [`crate::Device`], [`crate::Weight`], [`crate::GraphState`] and tensors.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -154,6 +155,11 @@ impl VulkanDevice {
         Compiled::new(&self.context, graph).map_err(device_error)
     }
 
+    /// As [`VulkanDevice::kernels`], for weights that are given to each run.
+    fn kernels_for_any_weights(&self, graph: &Graph) -> Result<Compiled> {
+        Compiled::for_any_weights(&self.context, graph).map_err(device_error)
+    }
+
     pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
@@ -164,12 +170,12 @@ impl VulkanDevice {
 
     /// A plan that is appended to the stream, see [`LazyPlan`].
     pub(crate) fn lazy_plan(&self, graph: &Graph) -> Result<LazyPlan> {
-        self.plan_of(self.kernels(graph)?)
+        self.plan_of(self.kernels_for_any_weights(graph)?)
     }
 
     pub(crate) fn plan_of(&self, kernels: Compiled) -> Result<LazyPlan> {
         let plan = Plan::new(kernels).map_err(device_error)?;
-        Ok(LazyPlan { device: self.clone(), plan })
+        Ok(LazyPlan { device: self.clone(), plan, copies: vec![] })
     }
 
     /// The host's bytes of a tensor as a value on the device. It does not wait for the device.
@@ -294,9 +300,22 @@ impl OnDevice {
 pub(crate) struct LazyPlan {
     device: VulkanDevice,
     plan: Plan,
+    /// Copies of weights, by name.
+    copies: Vec<(String, DeviceWeight)>,
 }
 
 impl LazyPlan {
+    /// Makes the copies of these weights, for runs with all of them.
+    pub fn with_copies(self, weights: &HashMap<String, DeviceWeight>) -> Result<LazyPlan> {
+        let copies = self.plan.compiled().weight_copies(weights).map_err(device_error)?;
+        Ok(LazyPlan { copies, ..self })
+    }
+
+    /// The copies of weights, which each run takes as weights.
+    pub fn copies(&self) -> &[(String, DeviceWeight)] {
+        &self.copies
+    }
+
     /// Computes, now or soon, the outputs of the graph in their order.
     pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<OnDevice>> {
         let values = self.plan.run(bindings, operands).map_err(device_error)?;

@@ -49,6 +49,7 @@ pub mod sort;
 pub mod special;
 pub mod text;
 pub mod verify;
+pub mod weight_copies;
 
 pub use attention::Attention;
 pub use caps::DeviceCaps;
@@ -63,3 +64,4 @@ pub use scalar::Scalar;
 pub use shape::{Shape, TensorType};
 pub use sort::SortSpan;
 pub use verify::{Diagnostic, Verified, verify};
+pub use weight_copies::WeightCopy;

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_kernels,
-    compile_scheduled,
+    Copies, Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_copies,
+    compile_kernels,
 };
 use tallow_ir::schedule::{Access, BufferKind, Command};
 use tallow_ir::{Bindings, DType, Dim, Graph};
@@ -33,6 +33,8 @@ pub struct Compiled {
     context: Arc<Context>,
     module: Arc<Module>,
     pipelines: Arc<Vec<Arc<Pipeline>>>,
+    /// What makes the copies of weights, by the graph of each.
+    copies: Arc<Vec<(Graph, Compiled)>>,
     /// Statistics of shader compilation.
     pub spirv: SpirvStats,
     /// Wall time of passes, shaders and pipelines, in milliseconds.
@@ -68,14 +70,21 @@ impl Compiled {
     /// Runs the passes, generates kernels, plans, compiles SPIR-V (parallel, cached on disk) and creates pipelines.
     /// Where a kernel has several schedules, takes the cost model's, or the fastest if the context tunes.
     ///
+    /// What only copies weights is left out of the runs: [`Compiled::instance`] does it, see
+    /// [`Compiled::weight_copies`].
+    ///
     /// # Errors
     /// When the graph is invalid or the device lacks a required feature.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
-        let tuned = &mut |fused: &Graph| match context.tuner() {
-            Some(tuner) => tuner.choose(context, fused),
-            None => Schedules::default(),
-        };
-        Compiled::with(context, graph, tuned)
+        Compiled::compile(context, graph, Copies::Once, &mut |fused| tuned(context, fused))
+    }
+
+    /// As [`Compiled::new`], for graphs whose weights may be others in each run: all copies are made in each run.
+    ///
+    /// # Errors
+    /// As [`Compiled::new`].
+    pub fn for_any_weights(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
+        Compiled::compile(context, graph, Copies::EachRun, &mut |fused| tuned(context, fused))
     }
 
     /// As [`Compiled::new`], with schedules from `choose`, which receives the fused graph.
@@ -87,10 +96,19 @@ impl Compiled {
         graph: &Graph,
         choose: &mut dyn FnMut(&Graph) -> Schedules,
     ) -> Result<Compiled, ExecError> {
+        Compiled::compile(context, graph, Copies::Once, choose)
+    }
+
+    fn compile(
+        context: &Arc<Context>,
+        graph: &Graph,
+        copies: Copies,
+        choose: &mut dyn FnMut(&Graph) -> Schedules,
+    ) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let mut phases = Phases::default();
         let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
-        let module = compile_scheduled(graph, context.caps(), choose, &mut |stage, _| match stage {
+        let module = compile_copies(graph, context.caps(), copies, choose, &mut |stage, _| match stage {
             KERNELS => phases.glsl = since(start) - phases.passes,
             PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
             _ => phases.passes = since(start),
@@ -107,15 +125,32 @@ impl Compiled {
         let made = Instant::now();
         context.save_pipeline_cache()?;
         phases.cache = since(made);
+        let copies = Compiled::of_copies(context, &module)?;
         let millis = since(start);
         Ok(Compiled {
             context: context.clone(),
             module: Arc::new(module),
             pipelines: Arc::new(pipelines),
+            copies: Arc::new(copies),
             spirv: stats,
             millis,
             phases,
         })
+    }
+
+    /// What makes the copies of weights, once for those of one order and extents.
+    fn of_copies(context: &Arc<Context>, module: &Module) -> Result<Vec<(Graph, Compiled)>, ExecError> {
+        let mut made: Vec<(Graph, Compiled)> = vec![];
+        for copy in &module.weight_copies {
+            if made.iter().all(|(graph, _)| *graph != copy.graph) {
+                made.push((copy.graph.clone(), Compiled::for_any_weights(context, &copy.graph)?));
+            }
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn copies(&self) -> &[(Graph, Compiled)] {
+        &self.copies
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -141,8 +176,36 @@ impl Compiled {
         states: &HashMap<String, DeviceState>,
         options: RecordOptions,
     ) -> Result<Executable, ExecError> {
-        Executable::new(self.clone(), weights, states, options)
+        let copies = self.weight_copies(weights)?;
+        let weights = match copies.is_empty() {
+            true => Cow::Borrowed(weights),
+            false => Cow::Owned(weights.clone().into_iter().chain(copies).collect()),
+        };
+        Executable::new(self.clone(), &weights, states, options)
     }
+}
+
+/// Schedules of a fused graph: the fastest if the context tunes, else the cost model's.
+fn tuned(context: &Arc<Context>, fused: &Graph) -> Schedules {
+    match context.tuner() {
+        Some(tuner) => tuner.choose(context, fused),
+        None => Schedules::default(),
+    }
+}
+
+/// Bytes of weights and of what they are copies of.
+fn bytes_of(weights: &[DeviceWeight]) -> u64 {
+    let mut all: Vec<&DeviceWeight> = weights.iter().collect();
+    let mut at = 0;
+    while let Some(weight) = all.get(at) {
+        if let Some(original) = &weight.original
+            && all.iter().all(|other| !Arc::ptr_eq(other.value.buffer(), original.value.buffer()))
+        {
+            all.push(original);
+        }
+        at += 1;
+    }
+    all.iter().map(|weight| weight.bytes()).sum()
 }
 
 /// One result of a run: name, extents, element type and row-major little-endian elements.
@@ -369,11 +432,17 @@ impl Executable {
             places: placed.places,
             recording,
             last,
-            weight_bytes: placed.weights.iter().map(DeviceWeight::bytes).sum(),
+            weight_bytes: bytes_of(&placed.weights),
             _weights: placed.weights,
             whole_run,
             recordings: 1,
         })
+    }
+
+    /// The device memory of a result.
+    pub(crate) fn output(&self, number: usize) -> Option<Arc<Buffer>> {
+        let output = self.compiled.module.outputs.get(number)?;
+        Some(self.places[output.buffer].0.clone())
     }
 
     /// Runs once and waits.
@@ -528,7 +597,7 @@ impl Executable {
         self.recordings
     }
 
-    /// Bytes of the weights that it reads.
+    /// Bytes of the weights that it reads, and of those that it reads copies of.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
     }

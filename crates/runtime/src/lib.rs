@@ -45,6 +45,8 @@ mod tuner;
 mod value;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
+#[cfg(feature = "vulkan")]
+mod weight_copies;
 
 pub use error::{Error, Result};
 pub use options::{RuntimeOptions, Wait};

@@ -19,6 +19,8 @@ use crate::vulkan::{Buffer, Context, MemoryUse};
 pub struct DeviceWeight {
     pub(crate) ty: TensorType,
     pub(crate) value: DeviceValue,
+    /// What it is a copy of, which stays as it is while the copy is in use.
+    pub(crate) original: Option<Arc<DeviceWeight>>,
 }
 
 /// A mutable tensor on the device that persists across runs.
@@ -45,12 +47,12 @@ impl DeviceWeight {
         check_bytes(ty, bytes).map_err(fail)?;
         let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
         write(context, ty, &buffer, bytes, progress)?;
-        Ok(DeviceWeight { ty: ty.clone(), value: DeviceValue::Buffer(buffer) })
+        Ok(DeviceWeight::of_value(ty, DeviceValue::Buffer(buffer)))
     }
 
     /// Wraps a value that was computed on the device, in its layout.
     pub fn of_value(ty: &TensorType, value: DeviceValue) -> DeviceWeight {
-        DeviceWeight { ty: ty.clone(), value }
+        DeviceWeight { ty: ty.clone(), value, original: None }
     }
 
     /// The device memory.

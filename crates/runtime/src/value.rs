@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::ExecError;
+use crate::vulkan::copies::Origin;
 use crate::vulkan::stream::Bound;
 use crate::vulkan::{Block, Buffer, Context};
 
@@ -27,6 +28,14 @@ impl DeviceValue {
         match self {
             DeviceValue::Block(block) => block.bound(0),
             DeviceValue::Buffer(buffer) => Bound::Buffer(buffer),
+        }
+    }
+
+    /// What identifies the elements, while nobody overwrites them.
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            DeviceValue::Block(block) => Origin::Block(Arc::downgrade(block)),
+            DeviceValue::Buffer(buffer) => Origin::Buffer(Arc::downgrade(buffer)),
         }
     }
 

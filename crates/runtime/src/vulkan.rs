@@ -17,6 +17,7 @@ pub mod buffer;
 pub mod caps;
 pub mod compile_only;
 pub mod context;
+pub(crate) mod copies;
 mod descriptor;
 pub mod device;
 mod error;

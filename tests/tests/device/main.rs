@@ -43,4 +43,5 @@ mod threads;
 mod ties;
 mod tiles;
 mod transposes;
+mod weight_copies;
 mod windows;

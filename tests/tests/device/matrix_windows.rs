@@ -3,9 +3,10 @@
 
 use tallow_ir::passes::channels_last;
 use tallow_ir::{DType, Graph, GraphError, Op, Scalar, caps};
+use tallow_tests::{Tolerance, assert_close, random_inputs};
 
 use crate::differential::{check, report};
-use crate::harness::device;
+use crate::harness::{device, interpret};
 
 /// A convolution of two axes.
 struct Convolution {
@@ -140,12 +141,27 @@ fn odd_channels_are_padded() {
     let padded = |c: &Convolution| {
         let before = graph(c, DType::F16).expect("a graph of this test");
         let after = channels_last::run(&before, &caps::h200()).expect("the pass succeeds");
-        let matmul = after.nodes().filter(|(_, node)| node.op == Op::Matmul).last();
+        let matmul = after.nodes().filter(|(_, node)| node.op == Op::Matmul).next_back();
         let (_, node) = matmul.expect("a convolution is a matmul");
         after.ty(node.operands[0]).shape.dims().last().and_then(|k| k.as_const())
     };
     let expected = |c: &Convolution| Some((c.channels[0] + 7) / 8 * 8 * (c.window[0] * c.window[1]) as i64);
     assert_eq!(odd().iter().map(padded).collect::<Vec<_>>(), odd().iter().map(expected).collect::<Vec<_>>());
+}
+
+/// The rewritten convolution computes the same, also where an element is infinite.
+#[test]
+fn padding_changes_no_result() {
+    for (i, c) in odd().iter().enumerate() {
+        let before = graph(c, DType::F16).expect("a graph of this test");
+        let after = channels_last::run(&before, &caps::h200()).expect("the pass succeeds");
+        let mut inputs = random_inputs(&before, 70 + i as u64);
+        let x = inputs.inputs.get_mut("x").expect("the image");
+        let at = x.bytes.len() / 4 * 2;
+        x.bytes[at..at + 2].copy_from_slice(&0x7c00u16.to_le_bytes());
+        let [want, got] = [&before, &after].map(|graph| interpret(graph, &inputs).expect("it computes"));
+        assert_close(&want[0].1, &got[0].1, Tolerance::Values);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use tallow_ir::caps::DeviceCaps;
 use tallow_quant::Format;
 
 use super::buffer::{Buffer, MemoryUse};
+use super::copies::Copies;
 use super::device::{self, Counters, Counts, Device};
 use super::fragment_layout;
 use super::lock;
@@ -34,6 +35,8 @@ pub struct Context {
     repack: Mutex<Option<Arc<Pipeline>>>,
     /// The codebooks of block formats, created for the first kernel that reads them.
     codebooks: Mutex<Option<Arc<Buffer>>>,
+    /// Copies of weights that executables use.
+    copies: Copies,
     cache: PipelineCache,
     /// The autotuner, once tuning was enabled, and whether it is enabled now.
     tuner: OnceLock<Tuner>,
@@ -59,6 +62,7 @@ impl Context {
             staging: Mutex::new(None),
             repack: Mutex::new(None),
             codebooks: Mutex::new(None),
+            copies: Copies::default(),
             cache,
             tuner: OnceLock::new(),
             tuning: AtomicBool::new(false),
@@ -228,6 +232,11 @@ impl Context {
                 Ok(lock(&self.repack).get_or_insert(made).clone())
             }
         }
+    }
+
+    /// The copies of weights that executables use.
+    pub(crate) fn weight_copies(&self) -> &Copies {
+        &self.copies
     }
 
     /// The codebooks of block formats, as in [`tallow_quant::codebooks`]: one buffer shared by all kernels.
