@@ -66,7 +66,7 @@ fn fill(context: &Arc<Context>, case: &Case, options: &Options, row: &mut Row) -
     row.working_set = count as u64 * case.bytes();
     let sizes: HashMap<&str, usize> = case.axes.iter().map(|a| (a.name, a.size)).collect();
     let graph = reduce_precision(context, graph(case, &sizes, count)?, options)?;
-    let compiled = Compiled::new(context, &graph)?;
+    let compiled = Compiled::for_any_weights(context, &graph)?;
     let (weights, samples) = operands(context, case, count)?;
     let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;

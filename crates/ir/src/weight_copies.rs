@@ -10,7 +10,7 @@ use crate::op::Op;
 use crate::passes::PassError;
 use crate::rewrite::rebuild;
 use crate::shape::TensorType;
-use crate::verify::{Verified, verify};
+use crate::verify::{Verified, updated_param, verify};
 
 /// A weight that is made of another one.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,8 @@ const STAGE: &str = "weight_copies";
 
 /// The graph without the kernels that copy weights, and the copies in an order in which they can be made.
 ///
-/// A kernel is taken out if it is a map of one weight through views of constant extents, and if its result is no output.
+/// A kernel is taken out if it is a map of one weight through views of constant extents, and if its result is neither an
+/// output nor overwritten by another kernel.
 ///
 /// # Errors
 /// When the result is not valid, which is a bug.
@@ -51,8 +52,8 @@ pub fn split(fused: Verified) -> Result<(Verified, Vec<WeightCopy>), PassError> 
 }
 
 fn without_copies(fused: &Graph) -> Result<(Graph, Vec<WeightCopy>), GraphError> {
-    let returned: Vec<NodeId> = fused.outputs().iter().map(|o| unshaped(fused, o.value).node).collect();
-    let is_returned = |node: &Node| returned.iter().any(|id| std::ptr::eq(fused.node(*id), node));
+    let changing = changing(fused);
+    let changes = |node: &Node| changing.iter().any(|id| std::ptr::eq(fused.node(*id), node));
     let is_leaf_name = |name: &str| fused.nodes().any(|(_, node)| name_of(&node.op) == Some(name));
     let mut copies: Vec<WeightCopy> = vec![];
     let graph = rebuild(fused, |new, node, operands| {
@@ -60,7 +61,7 @@ fn without_copies(fused: &Graph) -> Result<(Graph, Vec<WeightCopy>), GraphError>
         let Op::Weight { name: source, ty: source_ty } = new.op(unshaped(new, *operand)).clone() else {
             return Ok(None);
         };
-        if is_returned(node) || !is_copy(fusion) {
+        if changes(node) || !is_copy(fusion) {
             return Ok(None);
         }
         let mut name = format!("{source}, copy {}", copies.len());
@@ -75,6 +76,17 @@ fn without_copies(fused: &Graph) -> Result<(Graph, Vec<WeightCopy>), GraphError>
     // Without the weights that only copies read.
     let graph = rebuild(&graph, |_, _, _| Ok(None))?;
     Ok((graph, copies))
+}
+
+/// The nodes whose results are memory of a run: they are returned, or a kernel updates them in place.
+fn changing(fused: &Graph) -> Vec<NodeId> {
+    let mut values: Vec<Value> = fused.outputs().iter().map(|output| output.value).collect();
+    for (_, node) in fused.nodes() {
+        let Op::Fusion(fusion) = &node.op else { continue };
+        let updated = (0..node.types.len() as u32).filter_map(|result| updated_param(fusion, result));
+        values.extend(updated.map(|param| node.operands[param as usize]));
+    }
+    values.into_iter().map(|value| unshaped(fused, value).node).collect()
 }
 
 /// What a value is a reshape of. It has the same elements in memory.

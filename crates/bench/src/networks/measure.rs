@@ -77,7 +77,7 @@ fn fill(
     let results: u64 = graph.outputs().iter().map(|output| graph.ty(output.value).max_bytes()).sum();
     row.bytes = operands.iter().map(|bytes| bytes.len() as u64).sum::<u64>() + results;
     row.flops = flops(&graph);
-    let compiled = Compiled::new(context, &graph)?;
+    let compiled = Compiled::for_any_weights(context, &graph)?;
     let each = row.bytes + compiled.module().plan.arena.bytes;
     let count = if options.quick { 2 } else { WORKING_SET.div_ceil(each).clamp(2, MOST_BINDINGS) };
     row.working_set = count * each;

@@ -71,7 +71,7 @@ pub fn compare_run(executable: &Executable, network: &Network, expected: &[Vec<f
 pub fn compare(context: &Arc<Context>, network: &Network) -> Result<Comparison> {
     let graph = graph(network)?;
     let operands = operands(network)?;
-    let compiled = Compiled::new(context, &graph)?;
+    let compiled = Compiled::for_any_weights(context, &graph)?;
     let executable = bind(context, &compiled, network, &operands, Timing::Run)?;
     compare_run(&executable, network, &interpret(network, &graph, &operands)?)
 }

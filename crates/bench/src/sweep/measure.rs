@@ -186,7 +186,7 @@ fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> R
     let most = if options.quick { 2 } else { MOST_INSTANCES };
     let instances = WORKING_SET.div_ceil(each.max(1)).min(by_flops).clamp(1, most) as usize;
     let graph = graph(&network, instances, shares_weights)?;
-    let compiled = Compiled::new(context, &reduce_precision(context, graph.clone(), options)?)?;
+    let compiled = Compiled::for_any_weights(context, &reduce_precision(context, graph.clone(), options)?)?;
     let module = compiled.module();
     let dispatches = module.launches.len().div_ceil(instances);
     let kernels = module.launches.iter().take(dispatches).map(|launch| &module.kernels[launch.kernel]);
@@ -279,8 +279,11 @@ fn first_outputs(executable: &Executable) -> Result<Vec<Vec<u8>>> {
 fn check_resized(context: &Arc<Context>, resized: &Resized) -> Result<(f64, usize)> {
     let Resized { network, graph, inputs, expected } = resized;
     let weights = upload(context, (network, graph), inputs, 1)?;
-    let executable =
-        Compiled::new(context, graph)?.instance(&weights, &HashMap::new(), RecordOptions::default())?;
+    let executable = Compiled::for_any_weights(context, graph)?.instance(
+        &weights,
+        &HashMap::new(),
+        RecordOptions::default(),
+    )?;
     expected.compare(&first_outputs(&executable)?)
 }
 
