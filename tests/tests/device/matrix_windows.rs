@@ -141,7 +141,7 @@ fn odd_channels_are_padded() {
     let padded = |c: &Convolution| {
         let before = graph(c, DType::F16).expect("a graph of this test");
         let after = channels_last::run(&before, &caps::h200()).expect("the pass succeeds");
-        let matmul = after.nodes().filter(|(_, node)| node.op == Op::Matmul).next_back();
+        let matmul = after.nodes().rfind(|(_, node)| node.op == Op::Matmul);
         let (_, node) = matmul.expect("a convolution is a matmul");
         after.ty(node.operands[0]).shape.dims().last().and_then(|k| k.as_const())
     };
