@@ -182,17 +182,17 @@ pub(crate) fn longer_prefetch(form: &ContractionForm, default: &Schedule) -> Opt
 
 /// The schedule with this tile, and the K tile that the cost model selects.
 ///
-/// Where few cores have two workgroups, nothing hides what a workgroup waits for: a K tile takes as long as memory needs to
+/// Where no core has two workgroups, nothing hides what a workgroup waits for: a K tile takes as long as memory needs to
 /// answer. Longer K tiles and more subgroups have more in flight. (H100, f16 `[k, n]` 4096 x 4096, each kernel after the
 /// one before, us. 64 rows: 32.2 with 64x128x32 and 128 invocations, 26.4 with 64x128x64, 23.7 with 256 invocations too.
-/// 128 rows: 41.3, 38.7, 31.2. With two workgroups for each core 128 rows of 64 x 64 take 35.7, 37.2, 38.6. Q4_K in one
-/// and a half waves: 64 us with 64x128x32, 55 with 64x128x64 and 256 invocations.)
+/// 128 rows: 41.3, 38.7, 31.2. With two workgroups for each core 128 rows of 64 x 64 take 35.7, 37.2, 38.6. The same
+/// for one and a half waves made `network/encoder/24` 6 % slower.)
 ///
 /// Tiles of one row of fragments always wait. (16 rows: 19.8 with 16x128x32 and two K tiles in flight, 18.6 with one of
 /// 64. Q4_K, 8B shape, all layers, us: 2463 and 2102 for the output and down projections, 2998 and 2599 for gate and up.)
 fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedule {
     let (schedule, workgroups) = of_k_tile(e, form, tile);
-    let alone = 2 * workgroups <= cost::workgroups_of_waves(e.caps, 3).into() || tile.rows == tile.matrix;
+    let alone = workgroups <= cost::workgroups_to_fill(e.caps).into() || tile.rows == tile.matrix;
     let long = tile.waiting(e.caps);
     let able = alone
         && !cost::runs_workgroups_on_one_thread(e.caps)
