@@ -30,10 +30,12 @@ impl Module {
                 }
             };
             let d = &self.program.dispatches[i];
+            let predicted = self.predicted_us.get(i).map(|us| format!("predicted {us:>8.1} us  "));
+            let predicted = predicted.unwrap_or_default();
             let bytes = |a: &[tallow_ir::schedule::Access]| a.iter().map(|a| a.end - a.start).sum::<u64>();
             writeln!(
                 out,
-                "  {:<width$} grid {grid:<14} reads {:>10} B  writes {:>9} B  fuses {} ops: {}",
+                "  {:<width$} grid {grid:<14} reads {:>10} B  writes {:>9} B  {predicted}fuses {} ops: {}",
                 d.name,
                 bytes(&d.reads),
                 bytes(&d.writes),

@@ -24,6 +24,7 @@ mod kinds;
 mod library;
 mod lines;
 mod module;
+mod predict;
 mod repack;
 mod scalar;
 mod schedule;
@@ -43,6 +44,7 @@ pub use module::{
     Copies, Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_copies, compile_observed,
     compile_scheduled, limits,
 };
+pub use predict::{Launches, predict_us};
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use schedule::{Algorithm, Epilogue, Schedule, Schedules, Split, Tile, class_of};
 #[cfg(feature = "spirv")]

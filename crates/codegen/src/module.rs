@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tallow_ir::passes;
 use tallow_ir::schedule::{self, Access, Buffer, BufferKind, Dispatch, Limits, Plan, Program};
 use tallow_ir::verify::updated_param;
 use tallow_ir::{
-    DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified, WeightCopy,
+    Bindings, DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified, WeightCopy, cost,
     weight_copies,
 };
 
@@ -14,6 +13,7 @@ use crate::donation::{self, Candidate, Donation};
 use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
+use crate::predict::{Launches, predict_us};
 use crate::schedule::Schedules;
 
 /// A named tensor and its buffer in the program.
@@ -84,6 +84,9 @@ pub struct Module {
     pub constraints: Vec<(Dim, Dim)>,
     /// The reasons for rejected fusions.
     pub decisions: Vec<String>,
+    /// The predicted microseconds of each launch by itself and its barrier, at the maxima of symbols. Empty for software
+    /// devices, for which [`predict_us`](crate::predict_us) was not measured.
+    pub predicted_us: Vec<f64>,
     /// Weights that are made of others when weights are bound, in an order in which they can be made. See [`Copies`].
     pub weight_copies: Vec<WeightCopy>,
 }
@@ -187,6 +190,7 @@ pub fn compile_copies(
         symbols,
         constraints,
         decisions,
+        predicted_us: vec![],
         weight_copies,
     };
     for symbol in graph.symbols() {
@@ -194,7 +198,27 @@ pub fn compile_copies(
             module.symbols.push(symbol.clone());
         }
     }
+    if !cost::runs_workgroups_on_one_thread(caps) {
+        let alone = |launch| module.predict_us(launch, caps, &Bindings::new(), Launches::ONE);
+        module.predicted_us = (0..module.launches.len()).map(alone).collect();
+    }
     Ok(module)
+}
+
+impl Module {
+    /// Predicts the microseconds of one launch. See [`predict_us`]; 0 for a number that is no launch.
+    pub fn predict_us(
+        &self,
+        launch: usize,
+        caps: &DeviceCaps,
+        bindings: &Bindings,
+        launches: Launches,
+    ) -> f64 {
+        let Some(launch) = self.launches.get(launch) else { return 0.0 };
+        // `Builder::build` launches fusions only.
+        let Op::Fusion(fusion) = &self.graph.graph().node(launch.node).op else { return 0.0 };
+        predict_us(fusion, &self.kernels[launch.kernel], caps, bindings, launches)
+    }
 }
 
 #[derive(Default)]

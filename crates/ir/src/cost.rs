@@ -209,7 +209,7 @@ pub fn waiting_prologue_us(k: i64, nodes: usize) -> f64 {
 
 /// Share of the memory's bandwidth that kernels reach which read and write: 2.8 of 3.35 TB/s on an H100, 4.05 of 4.8 on an
 /// H200.
-const REACHED: f64 = 0.84;
+pub const REACHED: f64 = 0.84;
 
 /// Microseconds of a kernel that reads and writes so many bytes once.
 pub fn map_us(caps: &DeviceCaps, bytes: u64) -> f64 {

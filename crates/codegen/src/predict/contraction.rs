@@ -1,0 +1,182 @@
+//! What products and attention do: extents, and how a matmul's tiles load their operands.
+
+use tallow_ir::{DType, Graph, Op, Value};
+
+use super::work::{WIDE, Work, common};
+
+/// The products of a kernel.
+pub(super) struct Product {
+    /// Batch, rows, columns of all products together, and K.
+    pub batch: f64,
+    pub m: f64,
+    pub n: f64,
+    pub k: f64,
+    /// How tiles of the left and of the right operand are loaded.
+    pub loads: [Load; 2],
+    /// Whether an operand is unpacked from blocks, and whether these refer to a codebook.
+    pub blocks: bool,
+    pub codebook: bool,
+}
+
+impl Product {
+    /// `None` for a kernel without products.
+    pub fn of(work: &Work<'_>) -> Option<Product> {
+        let mut all =
+            work.nodes(|op| matches!(op, Op::Matmul)).map(|(_, node)| (node.operands[0], node.operands[1]));
+        let (lhs, rhs) = all.next()?;
+        let last = |value: Value, from_end: usize| {
+            work.extents(value).iter().rev().nth(from_end).copied().unwrap_or(1.0)
+        };
+        let n = last(rhs, 0) + all.map(|(_, rhs)| last(rhs, 0)).sum::<f64>();
+        let (m, k) = (last(lhs, 1), last(lhs, 0));
+        let batch = |value: Value| work.extents(value).iter().rev().skip(2).product::<f64>();
+        let dequantized = work.nodes(|op| matches!(op, Op::Dequantize(_)));
+        let dtypes: Vec<DType> = dequantized.map(|(_, node)| work.body.ty(node.operands[0]).dtype).collect();
+        let has_codebook =
+            |dtype: &DType| matches!(dtype, DType::Block(format) if format.codebook().is_some());
+        Some(Product {
+            batch: batch(lhs).max(batch(rhs)),
+            m,
+            n,
+            k,
+            loads: [lhs, rhs].map(|operand| load(work, operand)),
+            blocks: !dtypes.is_empty(),
+            codebook: dtypes.iter().any(has_codebook),
+        })
+    }
+}
+
+/// How elements of a tile are loaded from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// 16 bytes at a time.
+    Vector,
+    /// One by one.
+    Scalar,
+    /// One by one from sliding windows or padding, where chunks of a tile lie in one row of the operand.
+    Window,
+    /// The same where each element has a row of its own to find.
+    OddWindow,
+}
+
+/// What lies between an operand of a product and memory.
+struct Path {
+    /// Adjacent elements that are adjacent in memory, too, and those of the param itself.
+    adjacent: u64,
+    of_param: u64,
+    /// Whether windows or padding are on the way.
+    windowed: bool,
+    /// Whether anything but casts and views is computed.
+    computed: bool,
+}
+
+fn load(work: &Work<'_>, operand: Value) -> Load {
+    let path = path(work, operand);
+    match (path.adjacent >= WIDE, path.windowed) {
+        (true, true) => Load::Vector,
+        (true, false) if !path.computed => Load::Vector,
+        (_, false) => Load::Scalar,
+        (false, true) if path.of_param < WIDE => Load::OddWindow,
+        (false, true) => Load::Window,
+    }
+}
+
+fn path(work: &Work<'_>, value: Value) -> Path {
+    let node = work.body.node(value.node);
+    if let Op::Param { ty, .. } = &node.op {
+        let adjacent = work.adjacent(ty);
+        return Path { adjacent, of_param: adjacent, windowed: false, computed: false };
+    }
+    // An index table is read once for a row.
+    let read = if matches!(node.op, Op::Gather { .. }) { &node.operands[..1] } else { &node.operands[..] };
+    let below = read.iter().map(|operand| path(work, *operand)).fold(
+        Path { adjacent: WIDE, of_param: WIDE, windowed: false, computed: false },
+        |a, b| Path {
+            adjacent: a.adjacent.min(b.adjacent),
+            of_param: a.of_param.min(b.of_param),
+            windowed: a.windowed || b.windowed,
+            computed: a.computed || b.computed,
+        },
+    );
+    let at = |axis: usize, aligned: u64| match is_innermost(work.body, node.operands[0], axis) {
+        true => below.adjacent.min(aligned),
+        false => below.adjacent,
+    };
+    match &node.op {
+        Op::Cast(_)
+        | Op::Dequantize(_)
+        | Op::Quantize(_)
+        | Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Broadcast(_)
+        | Op::Gather { .. } => below,
+        Op::Slice { axis, start, .. } => {
+            Path { adjacent: at(*axis, common(work.extent(start) as u64)), ..below }
+        }
+        Op::Pad { axis, before, .. } => {
+            Path { adjacent: at(*axis, common(work.extent(before) as u64)), windowed: true, ..below }
+        }
+        Op::Window { axis, .. } => Path { adjacent: at(*axis, 1), windowed: true, ..below },
+        Op::Flip { axis } | Op::Concat { axis } => Path { adjacent: at(*axis, 1), ..below },
+        Op::Const(_) | Op::Iota { .. } | Op::DimValue { .. } | Op::Scalar { .. } => below,
+        Op::Input { .. }
+        | Op::Weight { .. }
+        | Op::State { .. }
+        | Op::Param { .. }
+        | Op::Elementwise(_)
+        | Op::Reduce { .. }
+        | Op::Matmul
+        | Op::Scan { .. }
+        | Op::ArgSort { .. }
+        | Op::MergeRuns { .. }
+        | Op::Scatter(_)
+        | Op::Attention(_)
+        | Op::StateUpdate { .. }
+        | Op::Custom(_)
+        | Op::Fusion(_) => {
+            let adjacent = if below.adjacent < WIDE { 1 } else { WIDE };
+            Path { adjacent, computed: true, ..below }
+        }
+    }
+}
+
+/// Whether axes after this one have a single element.
+fn is_innermost(body: &Graph, value: Value, axis: usize) -> bool {
+    body.ty(value).shape.dims().iter().skip(axis + 1).all(|dim| dim.is(1))
+}
+
+/// The attention of a kernel.
+pub(super) struct Scores {
+    /// Heads and queries.
+    pub heads: f64,
+    pub queries: f64,
+    /// Keys that a query meets in one slice, on average.
+    pub keys: f64,
+    /// Slices of the keys.
+    pub slices: f64,
+    /// Elements of a key and its value.
+    pub width: f64,
+}
+
+impl Scores {
+    /// `None` for a kernel without attention.
+    pub fn of(work: &Work<'_>) -> Option<Scores> {
+        let (_, node) = work.nodes(|op| matches!(op, Op::Attention(_))).next()?;
+        let Op::Attention(attention) = &node.op else { return None };
+        let [q, k, v] = [0, 1, 2].map(|i| work.extents(node.operands[i]));
+        let ([heads, queries, of_key], [_, keys, _], [.., of_value]) = (&q[..], &k[..], &v[..]) else {
+            return None;
+        };
+        let slices = work.slices(*keys);
+        // A tile of queries meets the keys up to its last query: half of all, and half of a tile.
+        let tile = f64::from(work.schedule.tile.m.max(1)) / queries.max(1.0);
+        let seen = if attention.causal { 0.5 + 0.5 * tile.min(1.0) } else { 1.0 };
+        Some(Scores {
+            heads: *heads,
+            queries: *queries,
+            keys: keys / slices * seen,
+            slices,
+            width: of_key + of_value,
+        })
+    }
+}
