@@ -9,6 +9,7 @@ mod check;
 mod families;
 mod graph;
 mod point;
+mod prediction;
 mod roofline;
 mod row;
 mod summary;
@@ -29,6 +30,7 @@ pub use graph::graph;
 #[cfg(feature = "vulkan")]
 pub use measure::run;
 pub use point::{Extent, Point, Rate};
+pub use prediction::{TOLERANCE, is_close, launches, predicted_us};
 pub use roofline::{Bound, Ceilings, roofline};
 pub use row::{Row, read};
 pub use summary::summary;

@@ -16,6 +16,7 @@ use tallow_runtime::vulkan::Context;
 use super::check::{Expected, expected};
 use super::graph::{graph, keys, stored};
 use super::point::Point;
+use super::prediction::{launches, predicted_us};
 use super::roofline::{CEILINGS, Ceilings, roofline};
 use super::row::{Row, read};
 use super::summary::summary;
@@ -94,12 +95,14 @@ fn text(row: &Row) -> String {
     match &row.failed {
         Some(why) => format!("FAILED   {}: {why}", row.name),
         None => format!(
-            "{:5.1} %  {:<58} {:>10.2} us  {:<8} {:>10.2} us  {} dispatches",
+            "{:5.1} %  {:<58} {:>10.2} us  {:<8} {:>10.2} us  predicted {:>10.2} us, {:4.2} x  {} dispatches",
             100.0 * row.share,
             row.name,
             row.median_us,
             row.bound,
             row.roofline_us,
+            row.predicted_us,
+            row.predicted_ratio(),
             row.dispatches
         ),
     }
@@ -190,7 +193,9 @@ fn prepare(context: &Arc<Context>, point: &Point, options: &crate::Options) -> R
     let module = compiled.module();
     let dispatches = module.launches.len().div_ceil(instances);
     let kernels = module.launches.iter().take(dispatches).map(|launch| &module.kernels[launch.kernel]);
+    let launches = launches(&network, instances, shares_weights);
     let row = Row {
+        predicted_us: predicted_us(module, context.caps(), launches),
         bytes: bytes.iter().sum(),
         flops: point.flops,
         instances,

@@ -16,6 +16,8 @@ pub struct Row {
     pub device: String,
     /// Microseconds of one instance by the device's clock: median over runs.
     pub median_us: f64,
+    /// What the cost model predicts; 0 in lines of a peer and of older sweeps.
+    pub predicted_us: f64,
     /// What it could take at best.
     pub roofline_us: f64,
     /// What bounds it: `read`, `copy`, `fma`, `matrix` or `dispatch`.
@@ -42,6 +44,13 @@ pub struct Row {
     /// Why the figures do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+}
+
+impl Row {
+    /// The predicted time over the measured one; 0 without a measurement.
+    pub fn predicted_ratio(&self) -> f64 {
+        if self.median_us > 0.0 { self.predicted_us / self.median_us } else { 0.0 }
+    }
 }
 
 /// Reads JSON lines: ours, or those of a peer.

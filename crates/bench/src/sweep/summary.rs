@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
+use super::prediction::{TOLERANCE, is_close};
 use super::row::Row;
 
 /// The share below which no point of any family should be.
@@ -38,12 +39,14 @@ fn write_points(
         let peer = peers.get(row.name.as_str()).map(|us| format!(", {:.2} x peer", row.median_us / us));
         writeln!(
             out,
-            "{:5.1} %  {}  {:.2} us, {} {:.2} us{}",
+            "{:5.1} %  {}  {:.2} us, {} {:.2} us, predicted {:.2} us ({:.2} x){}",
             100.0 * row.share,
             row.name,
             row.median_us,
             row.bound,
             row.roofline_us,
+            row.predicted_us,
+            row.predicted_ratio(),
             peer.unwrap_or_default()
         )?;
         row.kernels.iter().try_for_each(|kernel| writeln!(out, "         {kernel}"))?;
@@ -57,31 +60,52 @@ fn write_points(
 }
 
 fn write_families(out: &mut String, rows: &[Row], threshold: f64) -> std::fmt::Result {
-    let mut families: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut families: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        let share = if row.failed.is_some() { 0.0 } else { row.share };
-        families.entry(row.name.split('/').next().unwrap_or_default()).or_default().push(share);
+        families.entry(row.name.split('/').next().unwrap_or_default()).or_default().push(row);
     }
     writeln!(
         out,
-        "\n{:18} {:>6} {:>8} {:>8} {:>8} {:>8}",
-        "family", "points", "median", "worst", "reach", "< 15 %"
+        "\n{:18} {:>6} {:>8} {:>8} {:>8} {:>8} {:>9}",
+        "family", "points", "median", "worst", "reach", "< 15 %", "predicted"
     )?;
-    for (family, mut shares) in families {
+    for (family, rows) in families {
+        let share = |row: &&Row| if row.failed.is_some() { 0.0 } else { row.share };
+        let mut shares: Vec<f64> = rows.iter().map(share).collect();
         shares.sort_by(f64::total_cmp);
         let count = |test: &dyn Fn(f64) -> bool| shares.iter().filter(|share| test(**share)).count();
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         writeln!(
             out,
-            "{family:18} {:>6} {:>8} {:>8} {:>8} {:>8}",
+            "{family:18} {:>6} {:>8} {:>8} {:>8} {:>8} {:>9}",
             shares.len(),
             percent(shares[shares.len() / 2]),
             percent(shares[0]),
             percent(count(&|share| share >= threshold) as f64 / shares.len() as f64),
-            count(&|share| share < WORST)
+            count(&|share| share < WORST),
+            predicted(&rows)
         )?;
     }
-    Ok(())
+    let all: Vec<&Row> = rows.iter().collect();
+    writeln!(
+        out,
+        "{} of predictions are within {:.0} % of the measurement",
+        predicted(&all),
+        100.0 * TOLERANCE
+    )
+}
+
+/// The share of measured points whose prediction is close; `-` if none was predicted.
+fn predicted(rows: &[&Row]) -> String {
+    let counted: Vec<bool> = rows
+        .iter()
+        .filter(|row| row.failed.is_none() && row.predicted_us > 0.0)
+        .map(|row| is_close(row.predicted_us, row.median_us))
+        .collect();
+    match counted.len() {
+        0 => "-".into(),
+        all => format!("{:.1} %", 100.0 * counted.iter().filter(|close| **close).count() as f64 / all as f64),
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +114,13 @@ mod tests {
 
     #[test]
     fn points_are_listed_worst_first_and_families_counted() {
-        let row = |name: &str, share| Row { name: name.into(), share, median_us: 2.0, ..Row::default() };
+        let row = |name: &str, share| Row {
+            name: name.into(),
+            share,
+            median_us: 2.0,
+            predicted_us: 2.9 - share,
+            ..Row::default()
+        };
         let failed = Row { failed: Some("wrong".into()), ..row("map/c", 0.0) };
         let rows = [row("map/a", 0.4), row("map/b", 0.9), row("scan/a", 0.1), failed];
         let text = summary(&rows, 0.5, &[Row { median_us: 1.0, ..row("map/a", 0.0) }]);
@@ -98,6 +128,8 @@ mod tests {
         assert!(at("scan/a") < at("map/a") && !text.contains("map/b"));
         at("2.00 x peer");
         at("FAILED   map/c: wrong");
-        at("map                     3   40.0 %    0.0 %   33.3 %        1");
+        at("map                     3   40.0 %    0.0 %   33.3 %        1   100.0 %");
+        at("2.00 us,  0.00 us, predicted 2.50 us (1.25 x), 2.00 x peer");
+        at("66.7 % of predictions are within 30 % of the measurement");
     }
 }
