@@ -4,7 +4,7 @@
 //!
 //! - memory: bytes over the bandwidth that kernels reach;
 //! - cores: instructions and matrix operations over their rates, as if spread evenly;
-//! - latency: rounds of workgroups, as many as the cores hold at once, times what a workgroup waits for its own chain of
+//! - latency: rounds of workgroups, as many as the cores hold at once, times what a workgroup waits for its chain of
 //!   loads and barriers. A launch of few workgroups takes one round, however little it computes;
 //! - the launch itself.
 //!
@@ -61,8 +61,9 @@ impl Demand {
     }
 }
 
-/// Predicts the microseconds of one of `launches` of `kernel`, which computes `fusion`, on a device with `caps`. Symbols
-/// that `bindings` lacks have their maximum. Always finite and above 0. The barrier after a launch counts, shared by all.
+/// Predicts the microseconds of one of `launches` of `kernel`, which computes `fusion`, on a device with `caps`.
+/// Symbols that `bindings` lacks have their maximum. The time to fill and drain the device counts, divided among all
+/// launches. Always finite and above 0.
 ///
 /// Rates are those of [`DeviceCaps::hardware`]. The constants were fitted on one GPU, an H100.
 pub fn predict_us(

@@ -1,8 +1,8 @@
 //! The constants of predictions.
 //!
 //! All were fitted at once to the sweep on an H100 (docs/experiments/0019-predicted-times.md): least squares of the
-//! logarithm of predicted over measured time, on the 406 of 805 points whose names have an even CRC-32, and rounded to two
-//! digits. Each starts from an estimate, to which it stays close unless points say otherwise.
+//! logarithm of predicted over measured time, on the 406 of 805 points whose names have an even CRC-32, and rounded to
+//! two digits. Each starts from an estimate, to which it stays close unless points say otherwise.
 //!
 //! Instructions are counted for one lane, in units of a multiply-add: a device executes half of its
 //! `f32_gflops`. Microseconds are latencies of one workgroup, which an H100 and an H200 share; other devices were not
@@ -19,7 +19,7 @@ pub(super) const LAUNCH_US: f64 = 0.18;
 pub(super) struct Elements {
     /// Instructions of an invocation, for its position.
     pub invocation: f64,
-    /// The same for each further pass over a row: meeting of invocations, and a second loop.
+    /// The same for each further pass over a row: a reduction across invocations, and a second loop.
     pub pass: f64,
     /// Instructions of a loaded element, of an operation, and of a stored element.
     pub load: f64,
@@ -177,7 +177,7 @@ pub(super) struct FewRows {
     pub codebook: f64,
     /// Instructions of an activation that a workgroup stages.
     pub staged: f64,
-    /// Latency of a workgroup, of each weight and of each staged activation of an invocation, and of combining partials.
+    /// Latency of a workgroup, of each weight and staged activation of an invocation, and of combining partials.
     pub start_us: f64,
     pub weight_us: f64,
     pub staged_us: f64,
@@ -282,7 +282,8 @@ pub(super) const MERGE: Compare =
 /// How much longer selection takes when twice as many positions are wanted: more candidates pass.
 pub(super) const TOP_K_DOUBLING: f64 = 0.11;
 
-/// Instructions of an invocation that scatters, and of an element that is combined in memory, or in a copy in shared memory.
+/// Instructions of an invocation that scatters, and of an element that is combined in memory, or in a copy in shared
+/// memory.
 pub(super) const SCATTER_INVOCATION: f64 = 27.0;
 pub(super) const SCATTER_DIRECT: f64 = 66.0;
 pub(super) const SCATTER_COPIED: f64 = 84.0;

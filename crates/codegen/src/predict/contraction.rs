@@ -150,7 +150,7 @@ pub(super) struct Scores {
     /// Heads and queries.
     pub heads: f64,
     pub queries: f64,
-    /// Keys that a query meets in one slice, on average.
+    /// Keys that a query is multiplied with in one slice, on average.
     pub keys: f64,
     /// Slices of the keys.
     pub slices: f64,
@@ -168,7 +168,7 @@ impl Scores {
             return None;
         };
         let slices = work.slices(*keys);
-        // A tile of queries meets the keys up to its last query: half of all, and half of a tile.
+        // A causal tile reads the keys up to its last query: half of all keys on average, and half of a tile.
         let tile = f64::from(work.schedule.tile.m.max(1)) / queries.max(1.0);
         let seen = if attention.causal { 0.5 + 0.5 * tile.min(1.0) } else { 1.0 };
         Some(Scores {

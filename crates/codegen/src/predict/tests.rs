@@ -5,7 +5,7 @@ use tallow_ir::text::parse;
 use tallow_ir::{DeviceCaps, dot, matrix};
 
 use super::*;
-use crate::{Module, compile};
+use crate::{Module, Schedule, compile};
 
 fn module(text: &str, caps: &DeviceCaps) -> Module {
     let graph = parse(text).expect("a test's graph");
@@ -77,18 +77,23 @@ fn predictions_are_finite_on_every_profile() {
     }
 }
 
+/// With one schedule. A larger extent may get a better one: sums along 2048 rows of 256 columns are split among
+/// workgroups, those along 512 are not, and a prediction of 9.2 us follows one of 10.2.
 #[test]
 fn more_elements_take_no_less() {
     let caps = caps::h200();
     for number in 0..programs(1).len() {
-        let (mut least, mut before) = (f64::INFINITY, 0.0);
+        let mut before = (0.0, vec![]);
+        let mut least = f64::INFINITY;
         for n in [8, 64, 128, 512, 2048, 8192, 32768] {
             let text = programs(n).swap_remove(number);
-            let us = of_module(&module(&text, &caps), &caps, &Bindings::new());
-            assert!(us >= before, "{us} after {before} us: {text}");
-            (least, before) = (least.min(us), us);
+            let module = module(&text, &caps);
+            let schedules: Vec<Schedule> = module.kernels.iter().map(|kernel| kernel.schedule).collect();
+            let us = of_module(&module, &caps, &Bindings::new());
+            assert!(schedules != before.1 || us >= before.0, "{us} after {} us: {text}", before.0);
+            (before, least) = ((us, schedules), least.min(us));
         }
-        assert!(before > least, "{least} to {before} us of program {number}");
+        assert!(before.0 > least, "{least} to {} us of program {number}", before.0);
     }
 }
 

@@ -15,8 +15,8 @@ const SECTOR_BYTES: f64 = 32.0;
 /// Loads of 4 bytes or more reach the memory's bandwidth; below that, the loads themselves take longer.
 const NARROW_BYTES: f64 = 4.0;
 
-/// Most elements of a row that an invocation keeps in registers (`blocks/register_cache.rs`). Longer rows are read again
-/// in each pass.
+/// Most elements of a row that an invocation keeps in registers (`blocks/register_cache.rs`). Longer rows are read in
+/// each pass.
 const CACHED_ELEMENTS: f64 = 32.0;
 
 /// Instructions of a special function or a division, for one of an addition.
