@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use tallow_ir::schedule::{self, Access, Buffer, BufferKind, Dispatch, Limits, Plan, Program};
 use tallow_ir::verify::updated_param;
 use tallow_ir::{
-    Bindings, DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified, WeightCopy, cost,
-    weight_copies,
+    Bindings, DeviceCaps, Dim, Fusion, Graph, NodeId, Op, Symbol, TensorType, Value, Verified, WeightCopy,
+    cost, passes, weight_copies,
 };
 
 use crate::donation::{self, Candidate, Donation};
