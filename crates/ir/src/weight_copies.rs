@@ -36,7 +36,7 @@ const STAGE: &str = "weight_copies";
 
 /// The graph without the kernels that copy weights, and the copies in an order in which they can be made.
 ///
-/// A kernel is taken out if it is a map of one weight through views of constant extents, and if its result is neither an
+/// A kernel is taken out if it is a map of one weight through views of constant extents and offsets, and if its result is neither an
 /// output nor overwritten by another kernel.
 ///
 /// # Errors
@@ -112,11 +112,14 @@ fn is_copy(fusion: &Fusion) -> bool {
     let body = &fusion.body;
     let moves = |node: &Node| match &node.op {
         Op::Param { .. } | Op::Reshape(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } => true,
-        Op::Pad { .. } => true,
+        Op::Pad { before, after, .. } => before.as_const().is_some() && after.as_const().is_some(),
         Op::Cast(to) => body.ty(node.operands[0]).dtype == *to,
         _ => false,
     };
-    let is_constant = |node: &Node| node.types[0].shape.dims().iter().all(|dim| dim.as_const().is_some());
+    // Offsets of slices and paddings, too.
+    let is_constant = |node: &Node| {
+        node.op.symbols().is_empty() && node.types[0].shape.dims().iter().all(|dim| dim.as_const().is_some())
+    };
     let is_single = body.params().len() == 1 && body.outputs().len() == 1;
     fusion.kind == FusionKind::Map && is_single && body.nodes().all(|(_, n)| moves(n) && is_constant(n))
 }

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 
 use tallow::{Device, Executable};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Most tokens of the steps for short prompts: from the rows of the smallest tile on, twice as many each.
 const SHORT: [usize; 5] = [16, 32, 64, 128, 256];
@@ -23,8 +23,8 @@ pub fn prefill_limit(tokens: usize, chunk: usize) -> usize {
 pub(crate) struct Prefill {
     /// The step for chunks of long prompts, compiled with the model.
     longest: Executable,
-    /// Steps for fewer tokens, by the most that each takes.
-    shorter: HashMap<usize, Executable>,
+    /// Steps for fewer tokens, by the most that each takes; `None` where memory did not suffice.
+    shorter: HashMap<usize, Option<Executable>>,
     chunk: usize,
 }
 
@@ -39,8 +39,8 @@ impl Prefill {
         &self.longest
     }
 
-    /// The step for `tokens` tokens; `compile` makes the step of up to as many tokens as it is given. The interpreter
-    /// needs no other than the longest: it does the work of the rows that there are.
+    /// The step for `tokens` tokens; `compile` makes the step of up to as many tokens as it is given. Where memory does not
+    /// suffice for it, the longest serves. The interpreter needs no other: it does the work of the rows that there are.
     pub(crate) fn step(
         &mut self,
         tokens: usize,
@@ -50,9 +50,14 @@ impl Prefill {
         if limit == self.chunk || matches!(self.longest.device(), Device::Cpu) {
             return Ok(&self.longest);
         }
-        match self.shorter.entry(limit) {
-            Entry::Occupied(step) => Ok(step.into_mut()),
-            Entry::Vacant(none) => Ok(none.insert(compile(limit)?)),
-        }
+        let step = match self.shorter.entry(limit) {
+            Entry::Occupied(step) => step.into_mut(),
+            Entry::Vacant(none) => none.insert(match compile(limit) {
+                Ok(step) => Some(step),
+                Err(Error::Tensor(tallow::Error::OutOfMemory { .. })) => None,
+                Err(error) => return Err(error),
+            }),
+        };
+        Ok(step.as_ref().unwrap_or(&self.longest))
     }
 }

@@ -10,6 +10,8 @@ use crate::executable::Compiled;
 use crate::record::RecordOptions;
 use crate::resident::DeviceWeight;
 use crate::value::DeviceValue;
+use crate::vulkan::Buffer;
+use crate::vulkan::copies::Original;
 
 impl Compiled {
     /// The copies that kernels read instead of weights, by name ([`tallow_codegen::Module::weight_copies`]). Those that
@@ -30,23 +32,24 @@ impl Compiled {
             if source.ty != copy.source_ty {
                 return Err(fail(format!("is {}, not {}", source.ty, copy.source_ty)));
             }
-            let value = DeviceValue::Buffer(self.weight_copy(copy, source)?);
-            let original = Some(Arc::new(source.clone()));
+            let (buffer, original) = self.weight_copy(copy, source)?;
+            let (value, original) = (DeviceValue::Buffer(buffer), Some(original));
             made.push((copy.name.clone(), DeviceWeight { ty: copy.ty.clone(), value, original }));
         }
         Ok(made)
     }
 
-    /// The memory of a copy, shared or new.
+    /// The memory of a copy, shared or new, and the weight that its owners keep as it is.
     fn weight_copy(
         &self,
         copy: &WeightCopy,
         source: &DeviceWeight,
-    ) -> Result<Arc<crate::vulkan::Buffer>, ExecError> {
+    ) -> Result<(Arc<Buffer>, Arc<DeviceWeight>), ExecError> {
         let known = self.context().weight_copies();
-        let origin = source.value.origin();
-        if let Some(buffer) = known.find(&origin, &copy.graph) {
-            return Ok(buffer);
+        if let Some((buffer, original)) = known.find(&source.value.origin(), &copy.graph)
+            && let Ok(original) = original.downcast::<DeviceWeight>()
+        {
+            return Ok((buffer, original));
         }
         let bug = || ExecError::Leaf { what: "copy", name: copy.name.clone(), why: "has no kernels".into() };
         let kernels = self.copies().iter().find(|(graph, _)| *graph == copy.graph).ok_or_else(bug)?;
@@ -59,7 +62,9 @@ impl Compiled {
         executable.start(&Bindings::new(), &[])?;
         executable.wait()?;
         let buffer = executable.output(0).ok_or_else(bug)?;
-        known.add(origin, &copy.graph, &buffer);
-        Ok(buffer)
+        let original = Arc::new(source.clone());
+        let kept: Arc<Original> = original.clone();
+        known.add(source.value.origin(), &copy.graph, &buffer, &kept);
+        Ok((buffer, original))
     }
 }

@@ -1,5 +1,6 @@
 //! Convolutions of many channels by cooperative matrices against the interpreter: images and weights are copied with their
-//! channels last, and padded to a multiple of eight, if single elements would take longer. Other devices compute them in the order that they have.
+//! channels last, and padded to a multiple of eight, if single elements would take longer. On other devices nothing is
+//! reordered.
 
 use tallow_ir::passes::channels_last;
 use tallow_ir::{DType, Graph, GraphError, Op, Scalar, caps};

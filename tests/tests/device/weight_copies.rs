@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use tallow::{CustomKernel, DType, Device, Input, Tensor, Weight, compile, plan_memory};
-use tallow_ir::{Custom, Graph, Op};
+use tallow::{CustomKernel, DType, Device, Function, Input, Tensor, Weight, compile, plan_memory};
+use tallow_ir::{Custom, Dim, Graph, Op, Symbol};
 use tallow_tests::custom::mix;
 use tallow_tests::device::own_devices;
 use tallow_tests::{Inputs, Tolerance, assert_close, random_inputs};
@@ -52,6 +52,26 @@ fn runs_do_not_copy_weights() {
         dispatches
     };
     assert_eq!([dispatches(true), dispatches(false)], [1, 2]);
+}
+
+/// What depends on a symbol is no copy that could be made before a run.
+#[test]
+fn slices_at_symbols_are_taken_in_each_run() {
+    let Some(device) = device() else { return };
+    let mut g = Graph::new("sliced");
+    let x = g.input("x", DType::F32, [40, 7]).unwrap();
+    let w = g.weight("w", DType::F32, [7, 50]).unwrap();
+    let start = Dim::from(Symbol::new("p", 10));
+    let part = g.add(Op::Slice { axis: 1, start, len: 40.into() }, &[w]).unwrap();
+    let turned = g.permute(part, &[1, 0]).unwrap();
+    let of: Custom = mix(&280.into(), &g.ty(x).shape.clone());
+    let y = g.add(Op::Custom(Box::new(of)), &[x, turned]).unwrap();
+    g.output("y", y).unwrap();
+    for seed in 0..4 {
+        let inputs = random_inputs(&g, seed);
+        let (got, _) = run_counted(&device, &g, &inputs).unwrap();
+        assert_close(&interpret(&g, &inputs).unwrap()[0].1, &got[0].1, Tolerance::Values);
+    }
 }
 
 #[test]
@@ -113,11 +133,9 @@ fn a_missing_weight_is_an_error() {
     assert!(error.contains("\"w\"") || error.contains("'w'"), "{error}");
 }
 
-/// A function keeps what it captured, although the tensor goes on and may be overwritten.
-#[test]
-fn functions_keep_copies_of_what_they_captured() {
-    let Some(device) = device() else { return };
-    let add = CustomKernel::glsl(
+/// A kernel that adds `COUNT` numbers to as many others.
+fn adding() -> CustomKernel {
+    CustomKernel::glsl(
         "add",
         "#version 450
         layout(local_size_x = 8) in;
@@ -126,7 +144,7 @@ fn functions_keep_copies_of_what_they_captured() {
         layout(set = 0, binding = 2) writeonly buffer Y { float y[]; };
         void main() {
             uint i = gl_GlobalInvocationID.x;
-            if (i < 6) { y[i] = x[i] + w[i]; }
+            if (i < 512) { y[i] = x[i] + w[i]; }
         }",
     )
     .input(DType::F32)
@@ -134,31 +152,73 @@ fn functions_keep_copies_of_what_they_captured() {
     .output(DType::F32)
     .workgroup([8, 1, 1])
     .build()
-    .unwrap();
-    let data =
-        |by: f32| Tensor::new([[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &device).unwrap().affine(by.into(), 0.0);
-    let mut w = data(10.0).unwrap();
-    let made = |w: &Tensor| {
-        compile(&device, &[Input::new("x", DType::F32, (3, 2))], |x| {
-            let call = add.call(&[&x[0], &w.t()?]).output(x[0].shape());
-            Ok(vec![call.invocations([8.into(), 1.into(), 1.into()]).one()?])
-        })
-        .unwrap()
-    };
-    let f = made(&w);
+    .unwrap()
+}
+
+/// Rows and columns of captured tensors: large enough to be overwritten in place.
+const CAPTURED: (usize, usize) = (16, 32);
+const COUNT: usize = CAPTURED.0 * CAPTURED.1;
+
+/// `x + w^T` as a custom kernel, which reads a copy of the captured tensor.
+fn added(device: &Device, add: &CustomKernel, w: &Tensor) -> Function {
+    let (rows, columns) = CAPTURED;
+    compile(device, &[Input::new("x", DType::F32, (columns, rows))], |x| {
+        let call = add.call(&[&x[0], &w.t()?]).output(x[0].shape());
+        Ok(vec![call.invocations([COUNT.into(), 1.into(), 1.into()]).one()?])
+    })
+    .unwrap()
+}
+
+/// The numbers from 0 on times a factor, transposed.
+fn transposed(factor: f32) -> Vec<Vec<f32>> {
+    let (rows, columns) = CAPTURED;
+    (0..columns).map(|c| (0..rows).map(|r| factor * (r * columns + c) as f32).collect()).collect()
+}
+
+fn numbers(device: &Device, factor: f64) -> Tensor {
+    let all = Tensor::arange(0f32, COUNT as f32, device).unwrap();
+    let scaled = all.reshape(CAPTURED).unwrap().affine(factor, 0.0).unwrap();
+    tallow::eval(&[&scaled]).unwrap();
+    scaled
+}
+
+/// A function keeps what it captured, although the tensor goes on and may be overwritten.
+#[test]
+fn functions_keep_copies_of_what_they_captured() {
+    let Some(device) = device() else { return };
+    let add = adding();
+    let mut w = numbers(&device, 10.0);
+    let f = added(&device, &add, &w);
     assert!(f.explain().unwrap().contains("is copied from"), "{}", f.explain().unwrap());
-    let x = Tensor::zeros((3, 2), DType::F32, &device).unwrap();
-    let ten = vec![vec![10f32, 40.0], vec![20.0, 50.0], vec![30.0, 60.0]];
+    let x = Tensor::zeros((CAPTURED.1, CAPTURED.0), DType::F32, &device).unwrap();
     for _ in 0..3 {
-        assert_eq!(f.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), ten);
+        assert_eq!(f.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), transposed(10.0));
         w = w.affine(2.0, 0.0).unwrap();
         tallow::eval(&[&w]).unwrap();
     }
     assert_eq!(f.executable().unwrap().stats().dispatches, 1);
-    let g = made(&w);
-    let eighty: Vec<Vec<f32>> = ten.iter().map(|row| row.iter().map(|v| 8.0 * v).collect()).collect();
-    assert_eq!(g.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), eighty);
-    assert_eq!(f.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), ten);
-    let lazy = add.call(&[&x, &w.t().unwrap()]).output(x.shape()).invocations([8.into(), 1.into(), 1.into()]);
-    assert_eq!(lazy.one().unwrap().to_vec2::<f32>().unwrap(), eighty);
+    let g = added(&device, &add, &w);
+    assert_eq!(g.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), transposed(80.0));
+    assert_eq!(f.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), transposed(10.0));
+    let lazy = add.call(&[&x, &w.t().unwrap()]).output(x.shape());
+    let lazy = lazy.invocations([COUNT.into(), 1.into(), 1.into()]).one().unwrap();
+    assert_eq!(lazy.to_vec2::<f32>().unwrap(), transposed(80.0));
+}
+
+/// A tensor that is overwritten in place after the functions that copied it are gone is copied again.
+#[test]
+fn copies_are_not_older_than_what_they_copy() {
+    let Some(device) = device() else { return };
+    let add = adding();
+    let mut w = numbers(&device, 1.0);
+    let x = Tensor::zeros((CAPTURED.1, CAPTURED.0), DType::F32, &device).unwrap();
+    let mut factor = 1.0;
+    for _ in 0..4 {
+        let f = added(&device, &add, &w);
+        assert_eq!(f.run(&[&x]).unwrap()[0].to_vec2::<f32>().unwrap(), transposed(factor));
+        drop(f);
+        w = w.affine(2.0, 0.0).unwrap();
+        tallow::eval(&[&w]).unwrap();
+        factor *= 2.0;
+    }
 }

@@ -39,8 +39,9 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
 }
 
 /// `matmul(a: [.., m, k], b: [.., k, n])` -> `transpose(matmul(transpose(b), transpose(a)))` for few columns and many
-/// rows: the matmul on the right is a matvec. Each result is the same sum of the same products in the same order. A tile
-/// of columns would be nearly empty. All others, and the matvec too: see [`fold_batch`].
+/// rows: the matmul on the right has few rows, as those of a matvec. Each result is the same sum of the same products in
+/// the same order. A tile of columns would be nearly empty. Other products, and the exchanged one, then go to
+/// [`fold_batch`].
 fn matmul(
     g: &mut Graph,
     [a, b]: [Value; 2],

@@ -1,5 +1,6 @@
 //! The copies of weights on a device that are in use, so that executables of one weight share them.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tallow_ir::Graph;
@@ -25,27 +26,40 @@ impl Origin {
     }
 }
 
-/// Copies by what they are made of and how. A copy's owner also owns its origin ([`crate::resident::DeviceWeight`]), so
-/// that nobody overwrites the origin while the copy is in use.
+/// A copy in use.
+struct Entry {
+    origin: Origin,
+    graph: Graph,
+    copy: Weak<Buffer>,
+    /// What all owners of the copy keep. Work of the stream keeps the buffer of a copy longer than its owners, and nothing
+    /// keeps the origin from being overwritten then.
+    original: Weak<Original>,
+}
+
+/// A weight, of whose type this module knows nothing.
+pub(crate) type Original = dyn Any + Send + Sync;
+
+/// Copies by what they are made of and how.
 #[derive(Default)]
-pub(crate) struct Copies(Mutex<Vec<(Origin, Graph, Weak<Buffer>)>>);
+pub(crate) struct Copies(Mutex<Vec<Entry>>);
 
 impl Copies {
-    /// The copy that `graph` makes of the origin, if somebody uses it.
-    pub fn find(&self, origin: &Origin, graph: &Graph) -> Option<Arc<Buffer>> {
+    /// The copy that `graph` makes of the origin, if somebody owns it, and what its owners keep.
+    pub fn find(&self, origin: &Origin, graph: &Graph) -> Option<(Arc<Buffer>, Arc<Original>)> {
         let entries = self.entries();
-        let mut found = entries.iter().filter(|(of, by, _)| of.is(origin) && by == graph);
-        found.find_map(|(_, _, copy)| copy.upgrade())
+        let mut found = entries.iter().filter(|entry| entry.origin.is(origin) && entry.graph == *graph);
+        found.find_map(|entry| Some((entry.copy.upgrade()?, entry.original.upgrade()?)))
     }
 
-    /// Adds a copy, and forgets those that nobody uses any more.
-    pub fn add(&self, origin: Origin, graph: &Graph, copy: &Arc<Buffer>) {
+    /// Adds a copy of an original, whose memory is `origin`, and forgets those that nobody owns any more.
+    pub fn add(&self, origin: Origin, graph: &Graph, copy: &Arc<Buffer>, original: &Arc<Original>) {
         let mut entries = self.entries();
-        entries.retain(|(_, _, copy)| copy.strong_count() > 0);
-        entries.push((origin, graph.clone(), Arc::downgrade(copy)));
+        entries.retain(|entry| entry.original.strong_count() > 0);
+        let (copy, original) = (Arc::downgrade(copy), Arc::downgrade(original));
+        entries.push(Entry { origin, graph: graph.clone(), copy, original });
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<(Origin, Graph, Weak<Buffer>)>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

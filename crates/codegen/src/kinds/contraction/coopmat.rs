@@ -8,6 +8,7 @@ use tallow_ir::{DeviceCaps, Dim, NodeId, Shape, cost};
 use super::grid::columns_grid;
 use super::k_tile::{HALVES, Layout, halves_stride};
 use super::narrow;
+use super::operands::is_multiple;
 use super::prefetch;
 use super::split_k::SplitK;
 use super::staging_tile::{self, StagingTile};
@@ -194,7 +195,10 @@ fn schedule(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Schedul
     let (schedule, workgroups) = of_k_tile(e, form, tile);
     let alone = workgroups <= cost::workgroups_to_fill(e.caps).into() || tile.rows == tile.matrix;
     let long = tile.waiting(e.caps);
+    // Part of a K tile has guarded loads, which unpack blocks at once.
+    let whole = is_multiple(&form.k, LONG_BK) || !is_multiple(&form.k, BK);
     let able = alone
+        && whole
         && !cost::runs_workgroups_on_one_thread(e.caps)
         && schedule.tiles_per_workgroup == 1
         && has_room(long, form, e.caps);
