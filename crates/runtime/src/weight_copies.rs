@@ -63,8 +63,8 @@ impl Compiled {
         executable.wait()?;
         let buffer = executable.output(0).ok_or_else(bug)?;
         let original = Arc::new(source.clone());
-        let kept: Arc<Original> = original.clone();
-        known.add(source.value.origin(), &copy.graph, &buffer, &kept);
+        let any: Arc<Original> = original.clone();
+        known.add(source.value.origin(), &copy.graph, &buffer, &any);
         Ok((buffer, original))
     }
 }
