@@ -48,6 +48,9 @@ impl Device {
 impl Tensor {
     /// Numbers drawn evenly from `low .. up`, of the type of the bounds.
     ///
+    /// A compiled function draws when it is compiled, and has the same numbers in each run. For others, draw outside and
+    /// give the numbers to the function.
+    ///
     /// # Errors
     /// When the bounds are no floats, or the shape is symbolic or has 2^30 elements.
     pub fn rand<T: WithDType>(low: T, up: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
