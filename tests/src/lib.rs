@@ -7,6 +7,7 @@ pub mod compare;
 pub mod custom;
 pub mod device;
 pub mod fuzz;
+pub mod gradients;
 pub mod lazy;
 pub mod random_graph;
 pub mod random_inputs;

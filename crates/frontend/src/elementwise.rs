@@ -86,7 +86,7 @@ macro_rules! method {
 }
 
 macro_rules! methods {
-    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*); )*) => {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*) $slope:ident($($derivative:tt)*); )*) => {
         /// One method a row of the table of elementwise ops.
         impl Tensor {
             $( method!($rule $shape $variant $name $($doc)+); )*
@@ -267,7 +267,7 @@ mod tests {
     }
 
     macro_rules! calls {
-        ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*); )*) => {
+        ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*) $slope:ident($($derivative:tt)*); )*) => {
             fn call(op: ElementwiseOp, operands: &[Tensor]) -> Result<Tensor> {
                 match op { $(ElementwiseOp::$variant => call!(operands $shape $name)),* }
             }

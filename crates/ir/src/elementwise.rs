@@ -1,10 +1,15 @@
-//! The table of elementwise ops: one row says name, type rule, whether it is fast or slow on a device, and scalar meaning.
+//! The table of elementwise ops: one row says name, type rule, whether it is fast or slow on a device, scalar meaning, and
+//! derivative.
 //!
 //! The meaning is given in `f64` for floats and in `i64` for integers (wrapped to the node's type
 //! afterwards); the interpreter, constant folding, documentation and the frontend's methods follow from
-//! the row. Code generation adds one arm (`codegen/src/scalar.rs`), which the compiler demands.
+//! the row. A derivative gives the gradient of each operand from the gradient `g` of the result `y`: `d1(|g, x, y| ..)`,
+//! `d2(|g, a, b, y| [.., ..])`, or `flat()` where it is 0. Code generation adds one arm (`codegen/src/scalar.rs`), which the compiler demands.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
 
 use crate::dtype::DType;
+use crate::gradient::Derivative;
 
 /// Which operand types an op accepts and what it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub enum Meaning {
 }
 
 macro_rules! elementwise_ops {
-    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:expr),*); )*) => {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:expr),*) $slope:ident($($derivative:expr)?); )*) => {
         /// An elementwise op; every operand has the shape of the result.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ElementwiseOp { $( $(#[doc = $doc])+ $variant, )* }
@@ -77,6 +82,11 @@ macro_rules! elementwise_ops {
             pub fn meaning(self) -> Meaning {
                 match self { $(ElementwiseOp::$variant => elementwise_ops!(@meaning $shape $($meaning),*)),* }
             }
+
+            /// What it passes back to its operands.
+            pub fn derivative(self) -> Derivative {
+                match self { $(ElementwiseOp::$variant => elementwise_ops!(@derivative $slope $($derivative)?)),* }
+            }
         }
     };
     (@slow fast) => { false };
@@ -92,6 +102,10 @@ macro_rules! elementwise_ops {
     (@meaning test $i:expr) => { Meaning::Test($i) };
     (@meaning ternary $i:expr) => { Meaning::Ternary($i) };
     (@meaning select) => { Meaning::Select };
+    (@derivative flat) => { Derivative::Zero };
+    (@derivative d1 $f:expr) => { Derivative::Unary($f) };
+    (@derivative d2 $f:expr) => { Derivative::Binary($f) };
+    (@derivative choice) => { Derivative::Select };
 }
 
 /// The table: calls the macro `$callback` with all rows. The frontend makes a method of each.
@@ -100,112 +114,112 @@ macro_rules! elementwise_table {
     ($callback:ident) => {
         $callback! {
             /// `-x`.
-            Neg "neg" Numeric fast unary(|x| -x, |x| x.wrapping_neg());
+            Neg "neg" Numeric fast unary(|x| -x, |x| x.wrapping_neg()) d1(|g, _, _| -g);
             /// `|x|`.
-            Abs "abs" Numeric fast unary(f64::abs, |x| x.wrapping_abs());
+            Abs "abs" Numeric fast unary(f64::abs, |x| x.wrapping_abs()) d1(|g, x, _| g * x.sign());
             /// -1, 0 or 1; NaN stays NaN.
-            Sign "sign" Numeric fast unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum);
+            Sign "sign" Numeric fast unary(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }, i64::signum) flat();
             /// `e^x`.
-            Exp "exp" Float slow float_unary(f64::exp);
+            Exp "exp" Float slow float_unary(f64::exp) d1(|g, _, y| g.times(y));
             /// `2^x`.
-            Exp2 "exp2" Float slow float_unary(f64::exp2);
+            Exp2 "exp2" Float slow float_unary(f64::exp2) d1(|g, _, y| g.times(y * LN_2));
             /// `e^x - 1`, exact to rounding also where `x` is near 0.
-            Expm1 "expm1" Float slow float_unary(f64::exp_m1);
+            Expm1 "expm1" Float slow float_unary(f64::exp_m1) d1(|g, _, y| g.times(y + 1.0));
             /// Natural logarithm.
-            Log "log" Float slow float_unary(f64::ln);
+            Log "log" Float slow float_unary(f64::ln) d1(|g, x, _| g.over(x));
             /// Logarithm to base 2.
-            Log2 "log2" Float slow float_unary(f64::log2);
+            Log2 "log2" Float slow float_unary(f64::log2) d1(|g, x, _| g.over(x * LN_2));
             /// Logarithm to base 10.
-            Log10 "log10" Float slow float_unary(f64::log10);
+            Log10 "log10" Float slow float_unary(f64::log10) d1(|g, x, _| g.over(x * LN_10));
             /// `ln(1 + x)`, exact to rounding also where `x` is near 0.
-            Log1p "log1p" Float slow float_unary(f64::ln_1p);
+            Log1p "log1p" Float slow float_unary(f64::ln_1p) d1(|g, x, _| g.over(x + 1.0));
             /// Square root.
-            Sqrt "sqrt" Float slow float_unary(f64::sqrt);
+            Sqrt "sqrt" Float slow float_unary(f64::sqrt) d1(|g, _, y| g.over(y * 2.0));
             /// `1 / sqrt(x)`.
-            Rsqrt "rsqrt" Float slow float_unary(|x| 1.0 / x.sqrt());
+            Rsqrt "rsqrt" Float slow float_unary(|x| 1.0 / x.sqrt()) d1(|g, _, y| g.times(y * y * y * -0.5));
             /// `1 / x`.
-            Recip "recip" Float slow float_unary(|x| 1.0 / x);
+            Recip "recip" Float slow float_unary(|x| 1.0 / x) d1(|g, _, y| -g.times(y * y));
             /// Sine of radians.
-            Sin "sin" Float slow float_unary(f64::sin);
+            Sin "sin" Float slow float_unary(f64::sin) d1(|g, x, _| g * x.cos());
             /// Cosine of radians.
-            Cos "cos" Float slow float_unary(f64::cos);
+            Cos "cos" Float slow float_unary(f64::cos) d1(|g, x, _| -g * x.sin());
             /// Tangent of radians.
-            Tan "tan" Float slow float_unary(f64::tan);
+            Tan "tan" Float slow float_unary(f64::tan) d1(|g, _, y| g.times(y * y + 1.0));
             /// Arc sine in radians, from -pi/2 to pi/2; NaN beyond -1 and 1.
-            Asin "asin" Float slow float_unary(f64::asin);
+            Asin "asin" Float slow float_unary(f64::asin) d1(|g, x, _| g.over((-(x * x) + 1.0).sqrt()));
             /// Arc cosine in radians, from 0 to pi; NaN beyond -1 and 1.
-            Acos "acos" Float slow float_unary(f64::acos);
+            Acos "acos" Float slow float_unary(f64::acos) d1(|g, x, _| -g.over((-(x * x) + 1.0).sqrt()));
             /// Arc tangent in radians, from -pi/2 to pi/2.
-            Atan "atan" Float slow float_unary(f64::atan);
+            Atan "atan" Float slow float_unary(f64::atan) d1(|g, x, _| g.over(x * x + 1.0));
             /// Hyperbolic sine.
-            Sinh "sinh" Float slow float_unary(f64::sinh);
+            Sinh "sinh" Float slow float_unary(f64::sinh) d1(|g, x, _| g.times(x.cosh()));
             /// Hyperbolic cosine.
-            Cosh "cosh" Float slow float_unary(f64::cosh);
+            Cosh "cosh" Float slow float_unary(f64::cosh) d1(|g, x, _| g.times(x.sinh()));
             /// Hyperbolic tangent.
-            Tanh "tanh" Float slow float_unary(f64::tanh);
+            Tanh "tanh" Float slow float_unary(f64::tanh) d1(|g, _, y| g * (-(y * y) + 1.0));
             /// Gauss error function.
-            Erf "erf" Float slow float_unary($crate::special::erf);
+            Erf "erf" Float slow float_unary($crate::special::erf) d1(|g, x, _| g * (-(x * x)).exp() * FRAC_2_SQRT_PI);
             /// Largest integer not above `x`.
-            Floor "floor" Float fast float_unary(f64::floor);
+            Floor "floor" Float fast float_unary(f64::floor) flat();
             /// Smallest integer not below `x`.
-            Ceil "ceil" Float fast float_unary(f64::ceil);
+            Ceil "ceil" Float fast float_unary(f64::ceil) flat();
             /// Nearest integer, halves away from zero.
-            Round "round" Float fast float_unary(f64::round);
+            Round "round" Float fast float_unary(f64::round) flat();
             /// Nearest integer towards 0.
-            Trunc "trunc" Float fast float_unary(f64::trunc);
+            Trunc "trunc" Float fast float_unary(f64::trunc) flat();
             /// `a + b`.
-            Add "add" Numeric fast binary(|a, b| a + b, |a, b| a.wrapping_add(b));
+            Add "add" Numeric fast binary(|a, b| a + b, |a, b| a.wrapping_add(b)) d2(|g, _, _, _| [g, g]);
             /// `a - b`.
-            Sub "sub" Numeric fast binary(|a, b| a - b, |a, b| a.wrapping_sub(b));
+            Sub "sub" Numeric fast binary(|a, b| a - b, |a, b| a.wrapping_sub(b)) d2(|g, _, _, _| [g, -g]);
             /// `a * b`.
-            Mul "mul" Numeric fast binary(|a, b| a * b, |a, b| a.wrapping_mul(b));
+            Mul "mul" Numeric fast binary(|a, b| a * b, |a, b| a.wrapping_mul(b)) d2(|g, a, b, _| [g * b, g * a]);
             /// `a / b`; integers truncate, and dividing one by zero gives 0.
-            Div "div" Numeric slow binary(|a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) });
+            Div "div" Numeric slow binary(|a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }) d2(|g, _, b, y| [g.over(b), -g.times(y).over(b)]);
             /// Remainder with the sign of `a`; an integer modulo zero gives 0.
-            Rem "rem" Numeric fast binary(|a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) });
+            Rem "rem" Numeric fast binary(|a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }) d2(|g, a, b, _| [g, -g.times((a / b).trunc())]);
             /// `a^b`.
-            Pow "pow" Float slow float_binary(f64::powf);
+            Pow "pow" Float slow float_binary(f64::powf) d2(|g, a, b, y| [g.power_base(a, b), g.power_exponent(a, b, y)]);
             /// The smaller operand; NaN if either is NaN.
-            Minimum "minimum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b));
+            Minimum "minimum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }, |a, b| a.min(b)) d2(|g, a, b, _| g.shared(a.lt(b), b.lt(a)));
             /// The larger operand; NaN if either is NaN.
-            Maximum "maximum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b));
+            Maximum "maximum" Numeric fast extremum(|a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }, |a, b| a.max(b)) d2(|g, a, b, _| g.shared(b.lt(a), a.lt(b)));
             /// The bits that are 1 in both.
-            BitAnd "bit_and" Int fast int_binary(|a, b| a & b);
+            BitAnd "bit_and" Int fast int_binary(|a, b| a & b) flat();
             /// The bits that are 1 in either.
-            BitOr "bit_or" Int fast int_binary(|a, b| a | b);
+            BitOr "bit_or" Int fast int_binary(|a, b| a | b) flat();
             /// The bits that are 1 in one alone.
-            BitXor "bit_xor" Int fast int_binary(|a, b| a ^ b);
+            BitXor "bit_xor" Int fast int_binary(|a, b| a ^ b) flat();
             /// Every bit turned over.
-            BitNot "bit_not" Int fast int_unary(|a| !a);
+            BitNot "bit_not" Int fast int_unary(|a| !a) flat();
             /// `a * 2^b` in the bits that there are: 0 for shifts by the width or more, and for negative `b`.
-            Shl "shl" Int fast int_binary(|a, b| if (0..64).contains(&b) { a << b } else { 0 });
+            Shl "shl" Int fast int_binary(|a, b| if (0..64).contains(&b) { a << b } else { 0 }) flat();
             /// `a / 2^b` rounded down: by the width or more 0, or -1 of negative `a`; 0 for negative `b`.
-            Shr "shr" Int fast int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) });
+            Shr "shr" Int fast int_binary(|a, b| if b < 0 { 0 } else { a >> b.min(63) }) flat();
             /// Random bits that depend on nothing but `(counter, key, stream)`: word `counter % 4` of the
             /// Philox4x32-10 block at `(counter / 4, stream, 0, 0)` under the key `(key, 0)`.
-            Philox "philox" Word slow ternary($crate::philox::word);
+            Philox "philox" Word slow ternary($crate::philox::word) flat();
             /// `a == b`.
-            Eq "eq" Compare fast relation(|a, b| a == b, |a, b| a == b);
+            Eq "eq" Compare fast relation(|a, b| a == b, |a, b| a == b) flat();
             /// `a != b`.
-            Ne "ne" Compare fast relation(|a, b| a != b, |a, b| a != b);
+            Ne "ne" Compare fast relation(|a, b| a != b, |a, b| a != b) flat();
             /// `a < b`.
-            Lt "lt" Compare fast relation(|a, b| a < b, |a, b| a < b);
+            Lt "lt" Compare fast relation(|a, b| a < b, |a, b| a < b) flat();
             /// `a <= b`.
-            Le "le" Compare fast relation(|a, b| a <= b, |a, b| a <= b);
+            Le "le" Compare fast relation(|a, b| a <= b, |a, b| a <= b) flat();
             /// `a > b`.
-            Gt "gt" Compare fast relation(|a, b| a > b, |a, b| a > b);
+            Gt "gt" Compare fast relation(|a, b| a > b, |a, b| a > b) flat();
             /// `a >= b`.
-            Ge "ge" Compare fast relation(|a, b| a >= b, |a, b| a >= b);
+            Ge "ge" Compare fast relation(|a, b| a >= b, |a, b| a >= b) flat();
             /// Both are true.
-            And "logical_and" Logic fast relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0);
+            And "logical_and" Logic fast relation(|a, b| a != 0.0 && b != 0.0, |a, b| a != 0 && b != 0) flat();
             /// Either is true.
-            Or "logical_or" Logic fast relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0);
+            Or "logical_or" Logic fast relation(|a, b| a != 0.0 || b != 0.0, |a, b| a != 0 || b != 0) flat();
             /// One is true and the other is not.
-            Xor "logical_xor" Logic fast relation(|a, b| (a != 0.0) != (b != 0.0), |a, b| (a != 0) != (b != 0));
+            Xor "logical_xor" Logic fast relation(|a, b| (a != 0.0) != (b != 0.0), |a, b| (a != 0) != (b != 0)) flat();
             /// It is not true.
-            Not "logical_not" Logic fast test(|a| a == 0);
+            Not "logical_not" Logic fast test(|a| a == 0) flat();
             /// `condition ? a : b`; the condition is true when not 0.
-            Select "select" Select fast select();
+            Select "select" Select fast select() choice();
         }
     };
 }

@@ -83,6 +83,12 @@ impl<D: Into<Dim>, const N: usize> From<[D; N]> for Shape {
     }
 }
 
+impl From<Vec<Dim>> for Shape {
+    fn from(dims: Vec<Dim>) -> Self {
+        Shape(dims)
+    }
+}
+
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
         dims.into_iter().collect()

@@ -204,7 +204,7 @@ macro_rules! call {
 }
 
 macro_rules! calls {
-    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*); )*) => {
+    ($( $(#[doc = $doc:literal])+ $variant:ident $name:literal $rule:ident $cost:ident $shape:ident($($meaning:tt)*) $slope:ident($($derivative:tt)*); )*) => {
         fn elementwise(op: ElementwiseOp, operands: &[Tensor]) -> tallow::Result<Tensor> {
             match op { $(ElementwiseOp::$variant => call!(operands $shape $name)),* }
         }

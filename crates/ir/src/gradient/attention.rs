@@ -1,0 +1,103 @@
+//! The gradient of attention. Scores are computed again, not stored by the forward pass.
+
+use super::rules::{Passed, wide};
+use super::term::Term;
+use crate::attention::Attention;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::op::ReduceKind;
+use crate::shape::Shape;
+
+/// With `p = softmax(s)`, `o = p v` and the gradient `g` of `o`: `dv = p^T g`, `dp = g v^T`,
+/// `ds = p (dp - sum(p dp))`, and through `s = cap(scale q k^T) + bias` to `q`, `k` and the bias.
+///
+/// Query heads that share a key head are rows of one product, which sums over them.
+pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> Passed<'b> {
+    let dtype = g.dtype();
+    let to_wide = |t: Term<'b>| t.cast(wide(dtype));
+    let (q, k, v) = (to_wide(operands[0]), to_wide(operands[1]), to_wide(operands[2]));
+    let bias = operands.get(3).map(|bias| to_wide(*bias));
+    let rows = Rows::of(&q.shape(), &k.shape());
+    let raw = rows.split(rows.join(q).matmul(k.transposed())) * attrs.scale.as_f64();
+    let capped = attrs.softcap.map(|cap| (raw * (1.0 / cap.as_f64())).tanh());
+    let mut scores = match (capped, attrs.softcap) {
+        (Some(tanh), Some(cap)) => tanh * cap.as_f64(),
+        _ => raw,
+    };
+    if let Some(bias) = bias {
+        scores = scores + bias.broadcast(rows.scores.clone());
+    }
+    let p = weights(scores, attrs);
+    let g_rows = rows.join(to_wide(g));
+    let dv = rows.join(p).transposed().matmul(g_rows);
+    let dp = rows.split(g_rows.matmul(v.transposed()));
+    let mean = (p * dp).sum_keepdim(&[2]).broadcast(rows.scores.clone());
+    let ds = p.is(0.0).select(p.filled(0.0), p * (dp - mean));
+    let d_raw = match capped {
+        Some(tanh) => ds * (-(tanh * tanh) + 1.0),
+        None => ds,
+    } * attrs.scale.as_f64();
+    let dq = rows.join(d_raw).matmul(k).reshape(q.shape());
+    let dk = rows.join(d_raw).transposed().matmul(rows.join(q));
+    let mut passed = vec![dq.cast(dtype), dk.cast(dtype), dv.cast(dtype)];
+    if let (Some(_), Some(bias)) = (bias, operands.get(3)) {
+        passed.push(ds.sum_to(&bias.shape()).cast(bias.dtype()));
+    }
+    passed.into_iter().map(Some).collect()
+}
+
+/// Softmax over the keys that each query sees; 0 for a query that sees none.
+fn weights<'b>(scores: Term<'b>, attrs: &Attention) -> Term<'b> {
+    let shape = scores.shape();
+    let mut is_hidden = scores.is(f64::NEG_INFINITY);
+    if attrs.causal || attrs.window.is_some() {
+        let build = scores.build();
+        let key = build.positions(&shape, 2, DType::I32);
+        let behind = &shape.dims()[2] - &shape.dims()[1];
+        let behind = build.dim(&behind, DType::I32).broadcast(shape.clone());
+        let own = build.positions(&shape, 1, DType::I32) + behind;
+        if attrs.causal {
+            is_hidden = is_hidden.or(own.lt(key));
+        }
+        if let Some(window) = attrs.window {
+            is_hidden = is_hidden.or(key.le(own - f64::from(window)));
+        }
+    }
+    let lowest = scores.filled(f64::NEG_INFINITY);
+    let seen = is_hidden.select(lowest, scores);
+    let largest = seen.reduce_keepdim(ReduceKind::Max, &[2]).broadcast(shape.clone());
+    let exp = is_hidden.select(scores.filled(0.0), (scores - largest).exp());
+    let total = exp.sum_keepdim(&[2]).broadcast(shape);
+    is_hidden.select(scores.filled(0.0), exp / total)
+}
+
+/// Queries of all heads that share a key head, as rows of one matrix.
+struct Rows {
+    /// `[G, H / G * S]`.
+    joined: [Dim; 2],
+    /// `[H, S, T]`.
+    scores: Shape,
+}
+
+impl Rows {
+    fn of(q: &Shape, k: &Shape) -> Rows {
+        let (heads, queries) = (&q.dims()[0], &q.dims()[1]);
+        let (key_heads, keys) = (&k.dims()[0], &k.dims()[1]);
+        let group = heads.div_exact(key_heads).unwrap_or_else(Dim::one);
+        Rows {
+            joined: [key_heads.clone(), &group * queries],
+            scores: Shape::from(vec![heads.clone(), queries.clone(), keys.clone()]),
+        }
+    }
+
+    /// `[H, S, X]` as `[G, H / G * S, X]`.
+    fn join<'b>(&self, x: Term<'b>) -> Term<'b> {
+        let last = x.shape().dims()[2].clone();
+        x.reshape(self.joined.iter().cloned().chain([last]).collect::<Vec<_>>())
+    }
+
+    /// `[G, H / G * S, T]` as `[H, S, T]`.
+    fn split<'b>(&self, x: Term<'b>) -> Term<'b> {
+        x.reshape(self.scores.clone())
+    }
+}

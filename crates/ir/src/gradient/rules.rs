@@ -1,0 +1,96 @@
+//! Which rule is that of which op.
+
+use super::attention::attention;
+use super::indexing::{gather, scatter_add, update, window};
+use super::reduce::{cumulative_product, cumulative_sum, extremum, product};
+use super::term::Term;
+use super::{Derivative, views};
+use crate::dtype::DType;
+use crate::elementwise::ElementwiseOp;
+use crate::op::{Op, ReduceKind, ScanKind, ScatterKind};
+
+/// A gradient for each operand, or none where the result does not depend on it smoothly.
+pub type Passed<'b> = Vec<Option<Term<'b>>>;
+
+/// What the gradient `g` of `result`, which `op` makes of `operands`, passes back to these.
+///
+/// # Errors
+/// What is missing, where the op has no derivative.
+pub fn pass_back<'b>(
+    op: &Op,
+    g: Term<'b>,
+    operands: &[Term<'b>],
+    result: Term<'b>,
+) -> Result<Passed<'b>, String> {
+    let none = || Ok(vec![None; operands.len()]);
+    let Some(x) = operands.first().copied() else { return none() };
+    let one = |term: Term<'b>| Ok(vec![Some(term)]);
+    match op {
+        Op::Elementwise(op) => Ok(elementwise(*op, g, operands, result)),
+        Op::Cast(_) => one(g.cast(x.dtype())),
+        Op::Reshape(_) => one(g.reshape(x.shape())),
+        Op::Broadcast(_) => one(g.sum_to(&x.shape())),
+        Op::Permute(axes) => one(views::permute(g, axes)),
+        Op::Slice { axis, start, len } => one(views::slice(g, &x.shape(), *axis, start, len)),
+        Op::Flip { axis } => one(g.apply(Op::Flip { axis: *axis })),
+        Op::Pad { axis, before, .. } => one(g.slice(*axis, before, &x.shape().dims()[*axis])),
+        Op::Concat { axis } => Ok(views::concat(g, *axis, operands)),
+        Op::Window { axis, size, stride, dilation } => {
+            one(window(g, &x.shape(), *axis, [*size, *stride, *dilation])?)
+        }
+        Op::Reduce { kind: ReduceKind::Sum, axes } => one(views::spread(g, &x.shape(), axes)),
+        Op::Reduce { kind: ReduceKind::Prod, axes } => one(product(g, x, axes)),
+        Op::Reduce { kind: ReduceKind::Max | ReduceKind::Min, axes } => one(extremum(g, x, result, axes)),
+        Op::Reduce { kind: ReduceKind::ArgMax | ReduceKind::ArgMin, .. } => none(),
+        Op::Matmul => Ok(matmul(g, operands)),
+        Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])?), None]),
+        Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
+        Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
+        Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
+        Op::Attention(attrs) => Ok(attention(g, attrs, operands)),
+        Op::StateUpdate { offsets, rows: None } => Ok(update(g, operands[1], offsets)),
+        Op::StateUpdate { rows: Some(_), .. } => Err("rows chosen by an index are written".into()),
+        Op::Scan { part: Some(_), .. } | Op::MergeRuns { .. } | Op::Fusion(_) => {
+            Err("differentiate the graph before its passes".into())
+        }
+        Op::Quantize(_) => Err("rounding to blocks has none".into()),
+        Op::Custom(_) => Err("a user's kernel has none of its own".into()),
+        // Weights of blocks are no floats, so nothing is asked of them; positions and largest integers jump.
+        Op::Dequantize(_) | Op::ArgSort { .. } | Op::Scatter(ScatterKind::Max) => none(),
+        Op::Input { .. }
+        | Op::Weight { .. }
+        | Op::State { .. }
+        | Op::Param { .. }
+        | Op::Const(_)
+        | Op::Iota { .. }
+        | Op::DimValue { .. }
+        | Op::Scalar { .. } => none(),
+    }
+}
+
+fn elementwise<'b>(op: ElementwiseOp, g: Term<'b>, operands: &[Term<'b>], result: Term<'b>) -> Passed<'b> {
+    let zero = || g.filled(0.0);
+    match (op.derivative(), operands) {
+        (Derivative::Unary(slope), [x]) => vec![Some(slope(g, *x, result))],
+        (Derivative::Binary(slopes), [a, b]) => slopes(g, *a, *b, result).map(Some).to_vec(),
+        (Derivative::Select, [condition, ..]) => {
+            vec![None, Some(condition.select(g, zero())), Some(condition.select(zero(), g))]
+        }
+        (Derivative::Zero | Derivative::Unary(_) | Derivative::Binary(_) | Derivative::Select, _) => {
+            vec![None; operands.len()]
+        }
+    }
+}
+
+/// `y = a b`: `da = g b^T`, `db = a^T g`; what a batch axis repeats is summed.
+fn matmul<'b>(g: Term<'b>, operands: &[Term<'b>]) -> Passed<'b> {
+    let (a, b) = (operands[0], operands[1]);
+    let left = g.matmul(b.transposed());
+    let right = a.transposed().matmul(g);
+    vec![Some(left.sum_to(&a.shape())), Some(right.sum_to(&b.shape()))]
+}
+
+/// The type to compute in what 16 bits are too few for.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
