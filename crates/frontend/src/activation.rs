@@ -16,7 +16,11 @@ impl Tensor {
     /// # Errors
     /// Never for a tensor that exists.
     pub fn relu(&self) -> Result<Tensor> {
-        self.maximum(0.0)
+        match self.origin() {
+            None => self.maximum(0.0),
+            // Its gradient at 0 is 0; that of the maximum would be a half.
+            Some(_) => self.le(0.0)?.where_cond(&self.zeros_like()?, self),
+        }
     }
 
     /// `min(max(x, 0), 6)`.
@@ -24,7 +28,16 @@ impl Tensor {
     /// # Errors
     /// Never for a tensor that exists.
     pub fn relu6(&self) -> Result<Tensor> {
-        self.clamp(0.0, 6.0)
+        self.clamp_open(0.0, 6.0)
+    }
+
+    /// The nearest value from `low` to `high`; no gradient passes at these.
+    fn clamp_open(&self, low: f64, high: f64) -> Result<Tensor> {
+        if self.origin().is_none() {
+            return self.clamp(low, high);
+        }
+        let raised = self.le(low)?.where_cond(&self.constant_like(low)?, self)?;
+        raised.ge(high)?.where_cond(&self.constant_like(high)?, &raised)
     }
 
     /// `x` where it is positive, else `slope * x`.
@@ -41,8 +54,13 @@ impl Tensor {
     /// When the elements are no floats.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         // The exponential of the negative part alone: that of a large x would be infinite.
-        let negative = self.minimum(0.0)?.expm1()?.affine(alpha, 0.0)?;
-        self.gt(0.0)?.where_cond(self, &negative)
+        let is_positive = self.gt(0.0)?;
+        let negative = match self.origin() {
+            None => self.minimum(0.0)?,
+            // At 0 the gradient is that of the exponential.
+            Some(_) => is_positive.where_cond(&self.zeros_like()?, self)?,
+        };
+        is_positive.where_cond(self, &negative.expm1()?.affine(alpha, 0.0)?)
     }
 
     /// `gamma * elu(x)` with the constants that keep activations normalized (Klambauer et al., arXiv 1706.02515).
@@ -101,7 +119,7 @@ impl Tensor {
     /// # Errors
     /// When the elements are no floats.
     pub fn hard_sigmoid(&self) -> Result<Tensor> {
-        self.affine(1.0, 3.0)?.affine(1.0 / 6.0, 0.0)?.clamp(0.0, 1.0)
+        self.affine(1.0, 3.0)?.affine(1.0 / 6.0, 0.0)?.clamp_open(0.0, 1.0)
     }
 
     /// `x * hard_sigmoid(x)`.

@@ -73,7 +73,8 @@ pub fn compile(
     let results = build(&arguments);
     // Before its own error, which may follow from the number.
     compiling.check()?;
-    let (results, versions) = (results?, compiling.versions());
+    let results = results?.iter().map(Tensor::current).collect::<Result<Vec<_>>>()?;
+    let versions = compiling.versions();
     if let Some(other) = results.iter().find(|t| t.device() != device) {
         return Err(device.mismatch("compile", other.device()));
     }
@@ -196,7 +197,7 @@ impl Function {
         for ((captured, cell), (_, bytes)) in self.program.states.iter().zip(&mut cells).zip(values) {
             if captured.is_updated {
                 let ty = cell.ty().clone();
-                **cell = Tensor::node(ty, &self.device, Expr::Data(bytes))?;
+                **cell = captured.state.version(Tensor::node(ty, &self.device, Expr::Data(bytes))?);
             }
         }
         Ok(outputs)
@@ -238,7 +239,7 @@ impl Function {
         for ((captured, cell), value) in self.program.states.iter().zip(&mut cells).zip(versions) {
             if captured.is_updated {
                 let ty = cell.ty().clone();
-                **cell = Tensor::node(ty, &self.device, Expr::Device(value))?;
+                **cell = captured.state.version(Tensor::node(ty, &self.device, Expr::Device(value))?);
             }
         }
         let tensor = |(ty, value): (&TensorType, OnDevice)| {

@@ -327,8 +327,9 @@ impl CustomCall {
         let op = Op::Custom(Box::new(custom));
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         let types = Tensor::types_of(&op, &inputs, &device)?;
+        let inputs = inputs.iter().map(|input| input.current()).collect::<Result<Vec<_>>>()?;
         let output =
-            |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), self.inputs.clone(), result));
+            |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), inputs.clone(), result));
         (0..).zip(types).map(output).collect()
     }
 

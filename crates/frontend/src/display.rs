@@ -103,6 +103,7 @@ impl fmt::Debug for Tensor {
             Expr::Op(..) => ", lazy",
             Expr::Input(_) => ", input",
             Expr::State(_) => ", state",
+            Expr::Variable(_) => ", variable",
         };
         let short = match self.const_dims() {
             Ok([]) => true,

@@ -170,7 +170,13 @@ impl Tensor {
     /// # Errors
     /// When shapes, element types or devices differ.
     pub fn clamp(&self, min: impl TensorOrScalar, max: impl TensorOrScalar) -> Result<Tensor> {
-        self.maximum_of(min)?.minimum_of(max)
+        if self.origin().is_none() {
+            return self.maximum_of(min)?.minimum_of(max);
+        }
+        // The bounds belong to the range: a gradient passes there in full, where extrema would share it.
+        let (min, max) = (min.operand(self)?, max.operand(self)?);
+        let raised = self.lt(&min)?.where_cond(&min, self)?;
+        raised.gt(&max)?.where_cond(&max, &raised)
     }
 
     fn maximum_of(&self, rhs: impl TensorOrScalar) -> Result<Tensor> {

@@ -212,6 +212,9 @@ pub enum Error {
     /// A node that the IR does not accept.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// There is no gradient.
+    #[error(transparent)]
+    Gradient(#[from] tallow_ir::GradientError),
     /// A graph that breaks an invariant of the IR.
     #[error("graph {graph:?} is not valid: {why}")]
     Invalid {

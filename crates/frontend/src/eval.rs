@@ -21,6 +21,12 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
 }
 
 pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+    let current = tensors.iter().map(|tensor| tensor.current()).collect::<Result<Vec<_>>>()?;
+    eval_values(op, &current.iter().collect::<Vec<_>>())
+}
+
+/// [`eval_for`] of tensors that are no variables.
+fn eval_values(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     loop {
         let Some(device) = common_device(op, tensors)? else { return Ok(()) };
         let evaluation = device.evaluation();
@@ -69,7 +75,7 @@ impl Tensor {
     /// # Errors
     /// When the value depends on an input of a function being compiled.
     pub(crate) fn check_outside_function(&self, op: &'static str) -> Result<()> {
-        pending(op, &[self]).map(drop)
+        pending(op, &[&self.current()?]).map(drop)
     }
 
     /// The value's bytes, computed if need be.
@@ -99,6 +105,10 @@ impl Tensor {
                 let weight = blocks.weight(self.device(), self.dtype(), self.const_dims()?)?;
                 let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?;
                 Ok(device.value_of(weight))
+            }
+            Expr::Variable(state) => {
+                let value = state.lock().clone();
+                value.on_device()
             }
             Expr::Blocks(_) | Expr::Op(..) | Expr::Input(_) | Expr::State(_) => Err(no_value("eval")),
         }
@@ -136,9 +146,10 @@ impl Tensor {
         if self.is_known() {
             return Ok(format!("{self:?} is known, nothing runs\n"));
         }
+        let tensor = &self.current()?;
         let evaluation = self.device().evaluation();
-        let order = pending("explain", &[self])?;
-        let segments = segments(&order, &[self]);
+        let order = pending("explain", &[tensor])?;
+        let segments = segments(&order, &[tensor]);
         let first = segments.first().map_or(&[][..], Vec::as_slice);
         let mut lowered = lower("explain", "eval", first)?;
         drop(evaluation);

@@ -28,6 +28,7 @@
 //! What this crate never does: write kernels (`tallow-codegen`) or call Vulkan (`tallow-runtime`).
 
 mod activation;
+mod backward;
 mod blocks;
 mod compile;
 mod compile_check;
@@ -61,6 +62,7 @@ pub mod nn;
 pub mod npy;
 mod operators;
 mod order;
+mod origin;
 mod outputs;
 mod plan;
 mod pool;
@@ -81,6 +83,7 @@ mod stats;
 mod tensor;
 mod trace;
 mod values;
+mod variable;
 mod views;
 mod windows;
 
@@ -89,6 +92,7 @@ pub mod vulkan;
 #[cfg(feature = "vulkan")]
 mod vulkan_executable;
 
+pub use backward::GradStore;
 pub use compile::{Function, Input, compile};
 pub use compile_check::CompileOnlyDevice;
 pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
@@ -103,6 +107,7 @@ pub use executable::{Executable, Pending, Prepared};
 pub use extents::Shape;
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
+pub use origin::TensorId;
 pub use outputs::{OutputView, Outputs, RunOutput};
 pub use plan::{MemoryPlan, device_bytes, plan_memory};
 pub use resident::{GraphState, Weight};
@@ -114,4 +119,5 @@ pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 pub use tallow_runtime::RuntimeOptions;
 pub use tallow_runtime::statistics;
 pub use tensor::Tensor;
+pub use variable::Var;
 pub use windows::ToUsize2;

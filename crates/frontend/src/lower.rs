@@ -123,7 +123,7 @@ pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>
             input.get_or_insert_with(|| name.clone());
             false
         }
-        Expr::State(_) => {
+        Expr::State(_) | Expr::Variable(_) => {
             input.get_or_insert_with(|| STATE.into());
             false
         }
@@ -142,7 +142,7 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
     let mut found: ByNode<(bool, bool)> = ByNode::default();
     for tensor in &order {
         let facts = match &*tensor.expr() {
-            Expr::Input(_) | Expr::State(_) => (true, false),
+            Expr::Input(_) | Expr::State(_) | Expr::Variable(_) => (true, false),
             Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => (false, false),
             Expr::Op(op, operands, _) => {
                 let of = |operand: &Tensor| found.get(&address(operand)).copied().unwrap_or_default();
@@ -178,7 +178,8 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
             | Expr::Device(_)
             | Expr::Blocks(_)
             | Expr::Input(_)
-            | Expr::State(_) => vec![],
+            | Expr::State(_)
+            | Expr::Variable(_) => vec![],
         };
         match below.is_empty() {
             true => _ = all.insert(address(&tensor), tensor),
@@ -192,7 +193,12 @@ pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
 fn is_constant(tensor: &Tensor) -> bool {
     match &*tensor.expr() {
         Expr::Op(op, operands, _) => op.is_leaf() || (op.is_view() && operands.iter().all(is_constant)),
-        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => false,
+        Expr::Data(_)
+        | Expr::Device(_)
+        | Expr::Blocks(_)
+        | Expr::Input(_)
+        | Expr::State(_)
+        | Expr::Variable(_) => false,
     }
 }
 
@@ -208,9 +214,12 @@ fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
         } else if seen.insert(address(&tensor)) {
             let operands = match &*tensor.expr() {
                 Expr::Op(_, operands, _) => operands.clone(),
-                Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => {
-                    vec![]
-                }
+                Expr::Data(_)
+                | Expr::Device(_)
+                | Expr::Blocks(_)
+                | Expr::Input(_)
+                | Expr::State(_)
+                | Expr::Variable(_) => vec![],
             };
             todo.push((tensor, true));
             todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
@@ -257,7 +266,7 @@ impl Walk {
                     self.lowered.captured.push((name.clone(), state));
                     self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?
                 }
-                Expr::State(_) => return Err(Error::NoValue { op, input: STATE.into() }),
+                Expr::State(_) | Expr::Variable(_) => return Err(Error::NoValue { op, input: STATE.into() }),
                 Expr::Op(Op::Const(scalar), _, _)
                     if known_as == KnownAs::Input && is_short_float(scalar.dtype()) =>
                 {

@@ -163,7 +163,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         let without = self.sym_shape().without(&axes);
-        let max = self.max_keepdim(axes.as_slice())?;
+        // Whatever is subtracted, the result is the same: it has no part in the gradient.
+        let max = self.max_keepdim(axes.as_slice())?.detach();
         let sum = self.broadcast_sub(&max)?.exp()?.sum(axes)?;
         sum.log()?.add(&max.reshape(without)?)
     }
@@ -184,7 +185,16 @@ impl Tensor {
     /// When the elements are no floats.
     pub fn norm(&self) -> Result<Tensor> {
         self.float_only("norm")?;
-        self.sqr()?.sum_all()?.sqrt()
+        let squares = self.sqr()?.sum_all()?;
+        match self.origin() {
+            None => squares.sqrt(),
+            // The gradient of a norm of 0 is 0, where that of the square root is infinite.
+            Some(_) => {
+                let is_zero = squares.eq(0.0)?;
+                let root = is_zero.where_cond(&squares.ones_like()?, &squares)?.sqrt()?;
+                is_zero.where_cond(&squares.zeros_like()?, &root)
+            }
+        }
     }
 
     /// 1 (u8) where an element over the axes is not 0, else 0. The axes disappear.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use tallow_ir::Op;
 
+use crate::origin::Origin;
 use crate::tensor::{Expr, Node, Tensor, address};
 
 /// Steps of a segment, about.
@@ -36,9 +37,11 @@ pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'
     all
 }
 
-/// Whether a step may overwrite the value that it updates. Then it must be given its own value: nobody could compute it again.
+/// Whether a step must be given its own value. An update may overwrite the value that it updates, and nobody could compute
+/// it again; what a variable holds is read in each step of a training loop.
 fn is_update(tensor: &Tensor) -> bool {
-    matches!(&*tensor.expr(), Expr::Op(Op::StateUpdate { .. }, _, _))
+    matches!(tensor.origin(), Some(Origin::Variable))
+        || matches!(&*tensor.expr(), Expr::Op(Op::StateUpdate { .. }, _, _))
 }
 
 /// What is known of each step of an expression.

@@ -12,8 +12,9 @@ use tallow_ir::{DType, Dim, Op, TensorType};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::origin::{Origin, TensorId};
 use crate::shape::{Axis, Extent, IntoShape};
-use crate::tensor::{Tensor, address};
+use crate::tensor::{Expr, Tensor, address};
 use crate::trace::in_function;
 
 /// A tensor that can be changed. Cheap to clone; clones are the same state.
@@ -41,6 +42,8 @@ struct Cell {
     ty: TensorType,
     device: Device,
     current: Mutex<Tensor>,
+    /// The number of the variable whose value this is.
+    variable: Option<TensorId>,
 }
 
 impl State {
@@ -58,11 +61,13 @@ impl State {
             // It must not belong to a function.
             value.check_outside_function("state")?;
         }
-        let cell = Cell {
-            ty: value.ty().clone(),
-            device: value.device().clone(),
-            current: Mutex::new(value.clone()),
-        };
+        State::of(value, None)
+    }
+
+    /// A state that holds what `value` does now: that of the variable of this number, if one is given.
+    pub(crate) fn of(value: &Tensor, variable: Option<TensorId>) -> Result<State> {
+        let current = Mutex::new(value_of(variable, value)?);
+        let cell = Cell { ty: value.ty().clone(), device: value.device().clone(), current, variable };
         Ok(State(Arc::new(cell)))
     }
 
@@ -78,7 +83,7 @@ impl State {
     pub fn copy(&self) -> State {
         let Cell { ty, device, .. } = &*self.0;
         let current = Mutex::new(self.lock().clone());
-        State(Arc::new(Cell { ty: ty.clone(), device: device.clone(), current }))
+        State(Arc::new(Cell { ty: ty.clone(), device: device.clone(), current, variable: None }))
     }
 
     /// Element type and shape.
@@ -104,6 +109,15 @@ impl State {
     /// Whether both are one state.
     pub(crate) fn is_same(&self, other: &State) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What it holds when a function runs that is being compiled.
+    pub(crate) fn in_runs(&self) -> Result<Tensor> {
+        let tensor = Tensor::node(self.ty().clone(), self.device(), Expr::State(self.clone()))?;
+        Ok(match self.0.variable {
+            Some(id) => tensor.with_origin(Some(Origin::Variable), Some(id)),
+            None => tensor,
+        })
     }
 
     /// Where it is in memory, to lock several states in one order.
@@ -134,13 +148,13 @@ impl State {
         let update = Op::StateUpdate { offsets: vec![Dim::zero(); value.rank()], rows: None };
         self.change(
             |current| {
-                *current = value.clone();
+                *current = value_of(self.0.variable, value)?;
                 Ok(())
             },
             |current| {
                 // What it holds already is no update.
                 if address(current) != address(value) {
-                    *current = Tensor::of_op(update, &[&*current, value], value.device())?;
+                    *current = self.version(Tensor::of_op(update, &[&*current, value], value.device())?);
                 }
                 Ok(())
             },
@@ -190,6 +204,12 @@ impl State {
         self.update(op, vec![Dim::zero(); lhs.rank()], Some(axis), &[src, &chosen])
     }
 
+    /// A new version of the value, just made. That of a variable is where gradients end, that of a state has none.
+    pub(crate) fn version(&self, made: Tensor) -> Tensor {
+        let origin = self.0.variable.map(|_| Origin::Variable);
+        made.with_origin(origin, self.0.variable)
+    }
+
     fn check(&self, op: &'static str, value: &Tensor) -> Result<()> {
         if value.dtype() != self.dtype() {
             return Err(Error::DTypeMismatchBinaryOp { op, lhs: self.dtype(), rhs: value.dtype() });
@@ -212,7 +232,7 @@ impl State {
         let update = Op::StateUpdate { offsets, rows };
         let next = |current: &mut Tensor| {
             let operands = [&[&*current], written].concat();
-            *current = Tensor::of_op(update.clone(), &operands, self.device())?;
+            *current = self.version(Tensor::of_op(update.clone(), &operands, self.device())?);
             Ok(())
         };
         let now = |current: &mut Tensor| {
@@ -244,6 +264,14 @@ impl State {
     /// The value, for a run that replaces it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tensor> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a state holds that is given `value`, or the variable of this number: a tensor of its own, where gradients end.
+fn value_of(variable: Option<TensorId>, value: &Tensor) -> Result<Tensor> {
+    match variable {
+        Some(id) => Ok(value.same_value()?.with_origin(Some(Origin::Variable), Some(id))),
+        None => value.current(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::extents::{Shape, count};
 use crate::shape::Axis;
+use crate::origin::{Origin, TensorId, origin_of};
 use crate::state::State;
 use crate::trace::Trace;
 use crate::values::OnDevice;
@@ -34,6 +35,9 @@ pub(crate) struct Node {
     pub(crate) strides: OnceLock<Vec<usize>>,
     device: Device,
     expr: Mutex<Expr>,
+    id: TensorId,
+    /// What `backward` goes back to, where a variable has a part in the value.
+    origin: Option<Box<Origin>>,
 }
 
 /// Where a value comes from.
@@ -51,6 +55,8 @@ pub(crate) enum Expr {
     Input(String),
     /// It is what a state holds when a compiled graph runs.
     State(State),
+    /// It is what a variable holds: another tensor after each change.
+    Variable(State),
 }
 
 impl Expr {
@@ -86,10 +92,17 @@ impl Drop for Node {
 }
 
 fn take_operands(node: &mut Node) -> Vec<Tensor> {
-    match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
+    let mut all = match node.expr.get_mut().unwrap_or_else(PoisonError::into_inner) {
         Expr::Op(_, operands, _) => std::mem::take(operands),
-        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => Vec::new(),
-    }
+        Expr::Data(_)
+        | Expr::Device(_)
+        | Expr::Blocks(_)
+        | Expr::Input(_)
+        | Expr::State(_)
+        | Expr::Variable(_) => Vec::new(),
+    };
+    all.extend(node.origin.take().into_iter().flat_map(|origin| origin.into_operands()));
+    all
 }
 
 impl Tensor {
@@ -100,7 +113,12 @@ impl Tensor {
     pub(crate) fn node(ty: TensorType, device: &Device, expr: Expr) -> Result<Tensor> {
         let trace = match &expr {
             Expr::Op(_, operands, _) => Trace::join(operands.iter().filter_map(|t| t.0.shape.trace())),
-            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => None,
+            Expr::Data(_)
+            | Expr::Device(_)
+            | Expr::Blocks(_)
+            | Expr::Input(_)
+            | Expr::State(_)
+            | Expr::Variable(_) => None,
         };
         Tensor::traced(ty, device, expr, trace)
     }
@@ -113,8 +131,41 @@ impl Tensor {
         trace: Option<Trace>,
     ) -> Result<Tensor> {
         let shape = Shape::of(&ty.shape, trace)?;
-        let (device, expr) = (device.clone(), Mutex::new(expr));
-        Ok(Tensor(Arc::new(Node { ty, shape, view: None, strides: OnceLock::new(), device, expr })))
+        let origin = origin_of(&ty, &expr);
+        let (device, expr, strides) = (device.clone(), Mutex::new(expr), OnceLock::new());
+        Ok(Tensor(Arc::new(Node { ty, shape, view: None, strides, device, expr, id: TensorId::next(), origin })))
+    }
+
+    /// A tensor that was just made, with another origin, and as the tensor of this number where one is given.
+    pub(crate) fn with_origin(mut self, origin: Option<Origin>, id: Option<TensorId>) -> Tensor {
+        // Nobody else has it.
+        if let Some(node) = Arc::get_mut(&mut self.0) {
+            node.origin = origin.map(Box::new);
+            node.id = id.unwrap_or(node.id);
+        }
+        self
+    }
+
+    /// What `backward` goes back to from here, if there is a variable.
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.0.origin.as_deref()
+    }
+
+    /// The number of this tensor: that of no other, but of what a variable held before and will hold.
+    pub fn id(&self) -> TensorId {
+        self.0.id
+    }
+
+    /// The tensor whose value this one has now: for a variable what it holds, else itself.
+    ///
+    /// # Errors
+    /// Never outside of a function that is being compiled; there as a tensor is made.
+    pub(crate) fn current(&self) -> Result<Tensor> {
+        let expr = self.expr();
+        let Expr::Variable(state) = &*expr else { return Ok(self.clone()) };
+        let state = state.clone();
+        drop(expr);
+        state.read()
     }
 
     /// The result of `op`, whose operands are on one device.
@@ -122,7 +173,7 @@ impl Tensor {
         let mut types = Tensor::types_of(&op, operands, device)?.into_iter();
         let none = || Error::InvalidArgument { op: op.name(), why: "it has no result".into() };
         let ty = types.next().ok_or_else(none)?;
-        let operands = operands.iter().map(|t| (*t).clone()).collect();
+        let operands = operands.iter().map(|t| t.current()).collect::<Result<_>>()?;
         Tensor::node(ty, device, Expr::Op(op, operands, 0))
     }
 
@@ -173,6 +224,7 @@ impl Tensor {
         match &*self.expr() {
             Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => true,
             Expr::Op(..) | Expr::Input(_) | Expr::State(_) => false,
+            Expr::Variable(state) => state.lock().is_known(),
         }
     }
 
@@ -188,6 +240,10 @@ impl Tensor {
             Expr::Device(value) => value.read(self.ty()).map(|bytes| Some(Arc::new(bytes))),
             Expr::Blocks(blocks) => blocks.bytes(self.device()).map(Some),
             Expr::Op(..) | Expr::Input(_) | Expr::State(_) => Ok(None),
+            Expr::Variable(state) => {
+                let value = state.lock().clone();
+                value.host_bytes()
+            }
         }
     }
 
@@ -319,16 +375,14 @@ impl Tensor {
         let bytes = self.bytes("to_device")?;
         let expr = Expr::known(self.dtype(), bytes);
         let copy = Tensor::node(self.ty().clone(), device, expr)?;
+        let moved = self.origin().map(|_| self.current().map(Origin::Moved)).transpose()?;
+        let copy = copy.with_origin(moved, None);
         Ok(match &self.0.view {
             Some(strides) => copy.with_strides(strides.to_vec()),
             None => copy,
         })
     }
 
-    /// The tensor itself: there is nothing to detach it from.
-    pub fn detach(&self) -> Tensor {
-        self.clone()
-    }
 
     /// The tensor itself: its value never changes.
     ///

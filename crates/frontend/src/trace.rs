@@ -11,7 +11,7 @@ use tallow_ir::{Shape, Symbol};
 
 use crate::error::{Error, Result};
 use crate::state::State;
-use crate::tensor::{Expr, Tensor, address};
+use crate::tensor::{Tensor, address};
 
 /// The functions that a symbolic tensor belongs to: nearly always one, several where tensors of nested calls of
 /// [`crate::compile`] met.
@@ -74,6 +74,11 @@ impl Compiling {
     }
 }
 
+/// Whether a function is being compiled on this thread.
+pub(crate) fn is_compiling() -> bool {
+    ACTIVE.with_borrow(|active| !active.is_empty())
+}
+
 /// Calls `change` with what `state` holds at this point of the function that is being compiled on this thread, to be replaced
 /// by what it holds afterwards. `None` where no function is.
 pub(crate) fn in_function<T>(
@@ -86,7 +91,7 @@ pub(crate) fn in_function<T>(
     let at = match known {
         Some(at) => at,
         None => {
-            let first = match Tensor::node(state.ty().clone(), state.device(), Expr::State(state.clone())) {
+            let first = match state.in_runs() {
                 Ok(first) => first,
                 Err(error) => return Some(Err(error)),
             };

@@ -9,7 +9,7 @@
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
 
 use crate::dtype::DType;
-use crate::gradient::Derivative;
+use crate::formula::Formula;
 
 /// Which operand types an op accepts and what it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +83,12 @@ macro_rules! elementwise_ops {
                 match self { $(ElementwiseOp::$variant => elementwise_ops!(@meaning $shape $($meaning),*)),* }
             }
 
-            /// What it passes back to its operands.
-            pub fn derivative(self) -> Derivative {
-                match self { $(ElementwiseOp::$variant => elementwise_ops!(@derivative $slope $($derivative)?)),* }
+            /// What the gradient `g` of the result `y` passes back to each operand; nothing where the result is constant
+            /// between jumps, or of integers.
+            pub fn derivative<F: Formula>(self, g: F, operands: &[F], y: F) -> Vec<Option<F>> {
+                match self {
+                    $(ElementwiseOp::$variant => elementwise_ops!(@derivative $slope (g, operands, y) $($derivative)?)),*
+                }
             }
         }
     };
@@ -102,10 +105,10 @@ macro_rules! elementwise_ops {
     (@meaning test $i:expr) => { Meaning::Test($i) };
     (@meaning ternary $i:expr) => { Meaning::Ternary($i) };
     (@meaning select) => { Meaning::Select };
-    (@derivative flat) => { Derivative::Zero };
-    (@derivative d1 $f:expr) => { Derivative::Unary($f) };
-    (@derivative d2 $f:expr) => { Derivative::Binary($f) };
-    (@derivative choice) => { Derivative::Select };
+    (@derivative flat ($g:ident, $operands:ident, $y:ident)) => { vec![None; $operands.len()] };
+    (@derivative d1 ($g:ident, $operands:ident, $y:ident) $f:expr) => { unary($f, $g, $operands, $y) };
+    (@derivative d2 ($g:ident, $operands:ident, $y:ident) $f:expr) => { binary($f, $g, $operands, $y) };
+    (@derivative choice ($g:ident, $operands:ident, $y:ident)) => { chosen($g, $operands) };
 }
 
 /// The table: calls the macro `$callback` with all rows. The frontend makes a method of each.
@@ -225,6 +228,23 @@ macro_rules! elementwise_table {
 }
 
 elementwise_table!(elementwise_ops);
+
+fn unary<F: Formula>(slope: fn(F, F, F) -> F, g: F, operands: &[F], y: F) -> Vec<Option<F>> {
+    operands.iter().map(|x| Some(slope(g, *x, y))).collect()
+}
+
+fn binary<F: Formula>(slopes: fn(F, F, F, F) -> [F; 2], g: F, operands: &[F], y: F) -> Vec<Option<F>> {
+    match operands {
+        [a, b] => slopes(g, *a, *b, y).map(Some).to_vec(),
+        _ => vec![None; operands.len()],
+    }
+}
+
+fn chosen<F: Formula>(g: F, operands: &[F]) -> Vec<Option<F>> {
+    let zero = g.filled(0.0);
+    let [condition, ..] = operands else { return vec![] };
+    vec![None, Some(condition.select(g, zero)), Some(condition.select(zero, g))]
+}
 
 impl ElementwiseOp {
     /// The op called `name` in the text form.

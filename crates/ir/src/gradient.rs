@@ -23,19 +23,6 @@ use crate::op::Op;
 
 pub use term::{Build, Term};
 
-/// What an elementwise op passes back: the gradients of its operands.
-#[derive(Clone, Copy)]
-pub enum Derivative {
-    /// Nothing: it is constant between jumps, or not of floats.
-    Zero,
-    /// From the gradient, the operand and the result.
-    Unary(for<'b> fn(Term<'b>, Term<'b>, Term<'b>) -> Term<'b>),
-    /// From the gradient, both operands and the result.
-    Binary(for<'b> fn(Term<'b>, Term<'b>, Term<'b>, Term<'b>) -> [Term<'b>; 2]),
-    /// The gradient to the operand that was chosen.
-    Select,
-}
-
 /// Why there is no gradient.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GradientError {

@@ -31,6 +31,7 @@ pub mod dtype;
 pub mod elementwise;
 pub mod float8;
 pub mod form;
+pub mod formula;
 pub mod fusion;
 pub mod gradient;
 pub mod graph;

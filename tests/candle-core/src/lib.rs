@@ -12,6 +12,11 @@ pub mod test_utils {
     include!(concat!(env!("OUT_DIR"), "/test_utils.rs"));
 }
 
+/// Where Candle's gradients lie.
+pub mod backprop {
+    pub use tallow::GradStore;
+}
+
 /// The best Vulkan device. `None` where there is none, unless `REQUIRE_VULKAN=1`.
 ///
 /// # Panics

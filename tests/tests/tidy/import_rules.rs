@@ -6,10 +6,10 @@ use crate::source_rules::untested_code;
 use crate::tree::Tree;
 
 /// Modules that need each other. An op may contain a graph of ops, whose types are inferred from its ops. A tensor may be
-/// what a state holds, and a state is a tensor.
+/// what a state holds, and a state is a tensor; the origin of a tensor are other tensors.
 const RECURSIVE: [(&str, &[&str]); 2] = [
     ("crates/ir", &["fusion", "graph", "infer", "op"]),
-    ("crates/frontend", &["extents", "state", "tensor", "trace"]),
+    ("crates/frontend", &["extents", "origin", "state", "tensor", "trace"]),
 ];
 
 /// Names of a module from the root of its crate.

@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 pub fn softmax(x: &Tensor, axis: impl Axis) -> Result<Tensor> {
     let axis = axis.of(x.sym_shape(), "softmax")?;
     // The largest element is subtracted so that no exponential overflows.
-    let exp = x.broadcast_sub(&x.max_keepdim(axis)?)?.exp()?;
+    let exp = x.broadcast_sub(&x.max_keepdim(axis)?.detach())?.exp()?;
     exp.broadcast_div(&exp.sum_keepdim(axis)?)
 }
 
@@ -35,7 +35,7 @@ pub fn softmax_last_dim(x: &Tensor) -> Result<Tensor> {
 /// When the axis does not exist or the elements are no floats.
 pub fn log_softmax(x: &Tensor, axis: impl Axis) -> Result<Tensor> {
     let axis = axis.of(x.sym_shape(), "log_softmax")?;
-    let shifted = x.broadcast_sub(&x.max_keepdim(axis)?)?;
+    let shifted = x.broadcast_sub(&x.max_keepdim(axis)?.detach())?;
     let sum = shifted.exp()?.sum_keepdim(axis)?;
     shifted.broadcast_sub(&sum.log()?)
 }

@@ -1,10 +1,10 @@
 //! The gradient of attention. Scores are computed again, not stored by the forward pass.
 
-use super::rules::{Passed, wide};
-use super::term::Term;
+use super::term::{Passed, Term, wide};
 use crate::attention::Attention;
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::formula::Formula;
 use crate::op::ReduceKind;
 use crate::shape::Shape;
 

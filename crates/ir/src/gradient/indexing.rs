@@ -1,10 +1,10 @@
 //! Gradients through indices: gathers, scatters, windows and updates of states.
 
-use super::rules::Passed;
-use super::term::Term;
+use super::term::{Passed, Term};
 use super::views::inside;
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::formula::Formula;
 use crate::op::{Op, ScatterKind};
 use crate::shape::Shape;
 

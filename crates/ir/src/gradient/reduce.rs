@@ -1,9 +1,10 @@
 //! Gradients of products and extrema over axes, and of scans.
 
-use super::term::Term;
+use super::term::{Term, wide};
 use super::views::{permute, spread};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::formula::Formula;
 use crate::op::{Op, ScanKind};
 
 /// Of a product over axes: each element is multiplied by the product of the others, which is that of those before it and
@@ -36,7 +37,7 @@ pub fn extremum<'b>(g: Term<'b>, x: Term<'b>, result: Term<'b>, axes: &[usize]) 
     let shape = x.shape();
     let is_it = x.equals(spread(result, &shape, axes));
     // Counted in 32 bits: f16 has no 2049.
-    let count = is_it.cast(super::rules::wide(g.dtype())).sum_keepdim(axes).cast(g.dtype());
+    let count = is_it.cast(wide(g.dtype())).sum_keepdim(axes).cast(g.dtype());
     let share = g.reshape(shape.with_ones(axes)).over(count).broadcast(shape);
     is_it.select(share, share.filled(0.0))
 }

@@ -3,14 +3,9 @@
 use super::attention::attention;
 use super::indexing::{gather, scatter_add, update, window};
 use super::reduce::{cumulative_product, cumulative_sum, extremum, product};
-use super::term::Term;
-use super::{Derivative, views};
-use crate::dtype::DType;
-use crate::elementwise::ElementwiseOp;
+use super::term::{Passed, Term};
+use super::views;
 use crate::op::{Op, ReduceKind, ScanKind, ScatterKind};
-
-/// A gradient for each operand, or none where the result does not depend on it smoothly.
-pub type Passed<'b> = Vec<Option<Term<'b>>>;
 
 /// What the gradient `g` of `result`, which `op` makes of `operands`, passes back to these.
 ///
@@ -26,7 +21,7 @@ pub fn pass_back<'b>(
     let Some(x) = operands.first().copied() else { return none() };
     let one = |term: Term<'b>| Ok(vec![Some(term)]);
     match op {
-        Op::Elementwise(op) => Ok(elementwise(*op, g, operands, result)),
+        Op::Elementwise(op) => Ok(op.derivative(g, operands, result)),
         Op::Cast(_) => one(g.cast(x.dtype())),
         Op::Reshape(_) => one(g.reshape(x.shape())),
         Op::Broadcast(_) => one(g.sum_to(&x.shape())),
@@ -68,29 +63,10 @@ pub fn pass_back<'b>(
     }
 }
 
-fn elementwise<'b>(op: ElementwiseOp, g: Term<'b>, operands: &[Term<'b>], result: Term<'b>) -> Passed<'b> {
-    let zero = || g.filled(0.0);
-    match (op.derivative(), operands) {
-        (Derivative::Unary(slope), [x]) => vec![Some(slope(g, *x, result))],
-        (Derivative::Binary(slopes), [a, b]) => slopes(g, *a, *b, result).map(Some).to_vec(),
-        (Derivative::Select, [condition, ..]) => {
-            vec![None, Some(condition.select(g, zero())), Some(condition.select(zero(), g))]
-        }
-        (Derivative::Zero | Derivative::Unary(_) | Derivative::Binary(_) | Derivative::Select, _) => {
-            vec![None; operands.len()]
-        }
-    }
-}
-
 /// `y = a b`: `da = g b^T`, `db = a^T g`; what a batch axis repeats is summed.
 fn matmul<'b>(g: Term<'b>, operands: &[Term<'b>]) -> Passed<'b> {
     let (a, b) = (operands[0], operands[1]);
     let left = g.matmul(b.transposed());
     let right = a.transposed().matmul(g);
     vec![Some(left.sum_to(&a.shape())), Some(right.sum_to(&b.shape()))]
-}
-
-/// The type to compute in what 16 bits are too few for.
-pub fn wide(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

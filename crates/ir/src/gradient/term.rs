@@ -9,10 +9,19 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp;
+use crate::formula::Formula;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::{Op, ReduceKind};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, TensorType};
+
+/// A gradient for each operand, or none where the result does not depend on it smoothly.
+pub type Passed<'b> = Vec<Option<Term<'b>>>;
+
+/// The type to compute in what 16 bits are too few for.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
 
 /// A graph that terms append to.
 pub struct Build {
@@ -124,11 +133,6 @@ impl<'b> Term<'b> {
         self.apply_with(Op::Elementwise(op), &[other])
     }
 
-    /// The number, of this term's type and shape.
-    pub fn filled(self, value: f64) -> Term<'b> {
-        self.build.number(self.dtype(), value).broadcast(self.shape())
-    }
-
     /// The same elements in another shape.
     pub fn reshape(self, shape: impl Into<Shape>) -> Term<'b> {
         let shape = shape.into();
@@ -202,24 +206,9 @@ impl<'b> Term<'b> {
         self.apply(Op::Pad { axis, before: before.clone(), after: after.clone(), value })
     }
 
-    /// This term, of truth values, chooses: `self ? a : b`.
-    pub fn select(self, a: Term<'b>, b: Term<'b>) -> Term<'b> {
-        self.apply_with(Op::Elementwise(ElementwiseOp::Select), &[a, b])
-    }
-
     /// `self == other`.
     pub fn equals(self, other: Term<'b>) -> Term<'b> {
         self.binary(ElementwiseOp::Eq, other)
-    }
-
-    /// `self == value`.
-    pub fn is(self, value: f64) -> Term<'b> {
-        self.equals(self.filled(value))
-    }
-
-    /// `self < other`.
-    pub fn lt(self, other: Term<'b>) -> Term<'b> {
-        self.binary(ElementwiseOp::Lt, other)
     }
 
     /// `self <= other`.
@@ -237,6 +226,11 @@ impl<'b> Term<'b> {
         self.binary(ElementwiseOp::Or, other)
     }
 
+    /// Hyperbolic tangent.
+    pub fn tanh(self) -> Term<'b> {
+        self.unary(ElementwiseOp::Tanh)
+    }
+
     /// Remainder of a division.
     pub fn rem(self, other: Term<'b>) -> Term<'b> {
         self.binary(ElementwiseOp::Rem, other)
@@ -247,67 +241,63 @@ impl<'b> Term<'b> {
         self.binary(ElementwiseOp::Minimum, other)
     }
 
-    /// `self ^ exponent`.
-    pub fn pow(self, exponent: Term<'b>) -> Term<'b> {
+}
+
+impl Formula for Term<'_> {
+    fn filled(self, value: f64) -> Self {
+        self.build.number(self.dtype(), value).broadcast(self.shape())
+    }
+
+    fn sign(self) -> Self {
+        self.unary(ElementwiseOp::Sign)
+    }
+
+    fn exp(self) -> Self {
+        self.unary(ElementwiseOp::Exp)
+    }
+
+    fn log(self) -> Self {
+        self.unary(ElementwiseOp::Log)
+    }
+
+    fn sqrt(self) -> Self {
+        self.unary(ElementwiseOp::Sqrt)
+    }
+
+    fn sin(self) -> Self {
+        self.unary(ElementwiseOp::Sin)
+    }
+
+    fn cos(self) -> Self {
+        self.unary(ElementwiseOp::Cos)
+    }
+
+    fn sinh(self) -> Self {
+        self.unary(ElementwiseOp::Sinh)
+    }
+
+    fn cosh(self) -> Self {
+        self.unary(ElementwiseOp::Cosh)
+    }
+
+    fn trunc(self) -> Self {
+        self.unary(ElementwiseOp::Trunc)
+    }
+
+    fn pow(self, exponent: Self) -> Self {
         self.binary(ElementwiseOp::Pow, exponent)
     }
-}
 
-macro_rules! unary {
-    ($($name:ident $op:ident $doc:literal)*) => {
-        impl<'b> Term<'b> {
-            $(#[doc = $doc]
-            pub fn $name(self) -> Term<'b> {
-                self.unary(ElementwiseOp::$op)
-            })*
-        }
-    };
-}
-
-unary! {
-    sign Sign "-1, 0 or 1."
-    exp Exp "`e^x`."
-    log Log "Natural logarithm."
-    sqrt Sqrt "Square root."
-    sin Sin "Sine."
-    cos Cos "Cosine."
-    sinh Sinh "Hyperbolic sine."
-    cosh Cosh "Hyperbolic cosine."
-    tanh Tanh "Hyperbolic tangent."
-    trunc Trunc "Nearest integer towards 0."
-}
-
-/// Products and quotients of a gradient.
-///
-/// A gradient of 0 stays 0 whatever it meets: an element that does not contribute to the result has none, though the slope
-/// there be infinite or NaN. PyTorch gives NaN in these cases, where the mathematical gradient is 0.
-impl<'b> Term<'b> {
-    /// `self * slope`, and 0 where this gradient is 0.
-    pub fn times(self, slope: Term<'b>) -> Term<'b> {
-        self.is(0.0).select(self.filled(0.0), self * slope)
+    fn lt(self, other: Self) -> Self {
+        self.binary(ElementwiseOp::Lt, other)
     }
 
-    /// `self / divisor`, and 0 where this gradient is 0.
-    pub fn over(self, divisor: Term<'b>) -> Term<'b> {
-        self.is(0.0).select(self.filled(0.0), self / divisor)
+    fn is(self, value: f64) -> Self {
+        self.equals(self.filled(value))
     }
 
-    /// The gradient of `a` in `a^b`: `g b a^(b-1)`, and 0 where `b` is 0.
-    pub fn power_base(self, a: Term<'b>, b: Term<'b>) -> Term<'b> {
-        b.is(0.0).select(self.filled(0.0), self.times(b * a.pow(b - 1.0)))
-    }
-
-    /// The gradient of `b` in `y = a^b`: `g y ln a`, and 0 where `a` is 0 and `b` is not negative.
-    pub fn power_exponent(self, a: Term<'b>, b: Term<'b>, y: Term<'b>) -> Term<'b> {
-        let is_flat = a.is(0.0).and(b.filled(0.0).le(b));
-        is_flat.select(self.filled(0.0), self.times(y * a.log()))
-    }
-
-    /// The gradients of both operands of a minimum or maximum: to the one that won, half to each if neither did.
-    pub fn shared(self, is_first: Term<'b>, is_second: Term<'b>) -> [Term<'b>; 2] {
-        let half = self * 0.5;
-        let share = |won: Term<'b>, lost: Term<'b>| won.select(self, lost.select(self.filled(0.0), half));
-        [share(is_first, is_second), share(is_second, is_first)]
+    fn select(self, a: Self, b: Self) -> Self {
+        self.apply_with(Op::Elementwise(ElementwiseOp::Select), &[a, b])
     }
 }
 

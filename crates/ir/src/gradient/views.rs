@@ -1,9 +1,9 @@
 //! Gradients through views: each element goes back to where it was read.
 
-use super::rules::Passed;
-use super::term::{Build, Term};
+use super::term::{Build, Passed, Term};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::formula::Formula;
 use crate::op::Op;
 use crate::shape::Shape;
 
