@@ -11,6 +11,7 @@ mod layers;
 pub mod loss;
 mod norms;
 pub mod ops;
+pub mod optim;
 pub mod rotary_emb;
 pub mod sampling;
 
@@ -19,6 +20,7 @@ pub use attention::{AttentionOptions, alibi_slopes, attention};
 pub use dropout::Dropout;
 pub use layers::{Embedding, Linear};
 pub use norms::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
+pub use optim::{AdamW, Optimizer, ParamsAdamW, SGD};
 pub use ops::{
     dropout, hard_sigmoid, layer_norm, leaky_relu, log_softmax, mish, rms_norm, sdpa, selu, sigmoid, silu,
     softmax, softmax_last_dim,
