@@ -11,3 +11,4 @@ mod in_place;
 mod lazy_resources;
 mod replay;
 mod two_devices;
+mod training;
