@@ -85,6 +85,9 @@ pub(crate) struct Emitter<'a> {
     /// What the kernel uses outside the open scopes.
     uses: Uses,
     memo: HashMap<Key, Expr>,
+    /// Loaded elements of states that the kernel updates, by operand and position. Each is loaded once: a second load could
+    /// come after the store.
+    loads: HashMap<(u32, Index), Expr>,
     names: HashMap<AtomId, Expr>,
     /// Atoms whose names have been read since they were bound.
     read: HashSet<AtomId>,
@@ -122,6 +125,7 @@ impl<'a> Emitter<'a> {
             scopes: vec![Scope::default()],
             uses: Uses::default(),
             memo: HashMap::new(),
+            loads: HashMap::new(),
             names: HashMap::new(),
             read: HashSet::new(),
             positions: HashMap::new(),
@@ -172,6 +176,7 @@ impl<'a> Emitter<'a> {
     fn close(&mut self) -> Scope {
         let depth = self.depth();
         self.memo.retain(|_, e| e.depth < depth);
+        self.loads.retain(|_, e| e.depth < depth);
         self.names.retain(|_, e| e.depth < depth);
         self.positions.retain(|_, e| e.depth < depth);
         self.arrays.retain(|_, e| e.depth < depth);

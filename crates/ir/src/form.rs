@@ -7,6 +7,7 @@
 mod scan;
 mod segments;
 mod split;
+mod updates;
 
 pub use self::scan::{SCAN_ELEMENTS, STRIDED_SCAN_ELEMENTS, ScanExtents, ScanTile};
 pub use self::segments::{reductions_fit_shared_memory, spare_bytes};
@@ -24,12 +25,13 @@ use crate::op::Op;
 use crate::shape::{Shape, TensorType};
 
 /// Storage buffer bindings of a kernel of `body`: the windows of its operands and results, the table of extents, and
-/// one buffer for all codebooks. A state that it updates is only written.
+/// one buffer for all codebooks. A state that it updates is only written, unless something else reads it.
 pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
     let only_written: Vec<Value> = body
         .nodes()
         .filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }))
         .map(|(_, n)| n.operands[0])
+        .filter(|state| !updates::is_read(body, *state))
         .collect();
     let params: Vec<&TensorType> = body
         .nodes()
@@ -241,7 +243,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
     let reduces = anchors(|op| matches!(op, Op::Reduce { .. }));
     let matmuls = anchors(|op| matches!(op, Op::Matmul));
     let attentions = anchors(|op| matches!(op, Op::Attention(_)));
-    state_updates_are_outputs(body)?;
+    updates::check(kind, body)?;
     // A matvec quantizes its left operand and its results itself.
     let inside = |op: &Op| kind == FusionKind::Matvec && matches!(op, Op::Quantize(_));
     let singles = |(id, n): (NodeId, &Node)| Some((id, single_kind(&n.op).filter(|_| !inside(&n.op))?));
@@ -298,33 +300,6 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
             left_operand(body, *first, &matmuls, &by_matmuls(body, &reduces).0).map(|_| ())
         }
     }
-}
-
-/// Checks state updates: each is an output of the kernel, nothing else reads its old version, and its row indices
-/// depend on no anchor, because the store reads them.
-fn state_updates_are_outputs(body: &Graph) -> Result<(), Reason> {
-    for (id, node) in body.nodes() {
-        let Op::StateUpdate { .. } = node.op else { continue };
-        if !matches!(body.op(node.operands[0]), Op::Param { .. }) {
-            return no("a state update of something that is not an operand of the kernel");
-        }
-        let read = body.nodes().any(|(other, n)| {
-            n.operands
-                .iter()
-                .enumerate()
-                .any(|(i, v)| v.node == id || (*v == node.operands[0] && !(other == id && i == 0)))
-        });
-        if read || !body.outputs().iter().any(|o| o.value.node == id) {
-            return no("a state is read in the kernel that updates it");
-        }
-        let Some(indices) = node.operands.get(2) else { continue };
-        let mut atoms = Atoms::default();
-        let at: Vec<Index> = body.ty(*indices).shape.dims().iter().map(|d| atoms.free(d)).collect();
-        if let Some((anchor, _)) = anchor_reads(body, *indices, &at, &mut atoms).first() {
-            return no(format!("rows are chosen by {}", body.node_text(*anchor)));
-        }
-    }
-    Ok(())
 }
 
 fn map(body: &Graph) -> Result<MapForm, Reason> {

@@ -10,6 +10,7 @@
 //! gradient is 0 passes back 0, though the slope there be infinite or NaN, where PyTorch gives NaN.
 
 mod attention;
+mod contraction;
 mod indexing;
 mod reduce;
 mod rules;

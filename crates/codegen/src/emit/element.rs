@@ -116,6 +116,14 @@ impl Emitter<'_> {
         self.value(self.body.node(node).operands[0], &reads[0])
     }
 
+    /// Whether the kernel updates this state.
+    fn updates(&self, state: Value) -> bool {
+        let is_it = |node: &tallow_ir::Node| {
+            matches!(node.op, Op::StateUpdate { .. }) && node.operands.first() == Some(&state)
+        };
+        self.body.outputs().iter().any(|output| is_it(self.body.node(output.value.node)))
+    }
+
     fn param_element(&mut self, value: Value, index: u32, at: &[Index]) -> Result<Expr, CodegenError> {
         let ty = self.body.ty(value);
         let read = self.glsl(value.node, ty.dtype)?;
@@ -132,10 +140,17 @@ impl Emitter<'_> {
         if let Some(e) = self.grouped(value.node, index, &linear)? {
             return Ok(Expr { text: as_read(self, e.text, e.depth)?, depth: e.depth });
         }
+        if let Some(loaded) = self.loads.get(&(index, linear.clone())) {
+            return Ok(loaded.clone());
+        }
         let i = self.index(&linear)?;
         let text = self.load(buffer, &i.text);
         let text = as_read(self, text, i.depth)?;
-        Ok(self.define(read, text, i.depth, value.node))
+        let loaded = self.define(read, text, i.depth, value.node);
+        if self.updates(value) {
+            self.loads.insert((index, linear), loaded.clone());
+        }
+        Ok(loaded)
     }
 
     fn elementwise(&mut self, value: Value, op: ElementwiseOp, at: &[Index]) -> Result<Expr, CodegenError> {

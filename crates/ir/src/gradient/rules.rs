@@ -1,6 +1,7 @@
 //! Which rule is that of which op.
 
 use super::attention::attention;
+use super::contraction::matmul;
 use super::indexing::{gather, scatter_add, update, window};
 use super::reduce::{cumulative_product, cumulative_sum, extremum, product};
 use super::term::{Passed, Term};
@@ -37,7 +38,7 @@ pub fn pass_back<'b>(
         Op::Reduce { kind: ReduceKind::Prod, axes } => one(product(g, x, axes)),
         Op::Reduce { kind: ReduceKind::Max | ReduceKind::Min, axes } => one(extremum(g, x, result, axes)),
         Op::Reduce { kind: ReduceKind::ArgMax | ReduceKind::ArgMin, .. } => none(),
-        Op::Matmul => Ok(matmul(g, operands)),
+        Op::Matmul => Ok(matmul(g, operands[0], operands[1])),
         Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])?), None]),
         Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
         Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
@@ -61,12 +62,4 @@ pub fn pass_back<'b>(
         | Op::DimValue { .. }
         | Op::Scalar { .. } => none(),
     }
-}
-
-/// `y = a b`: `da = g b^T`, `db = a^T g`; what a batch axis repeats is summed.
-fn matmul<'b>(g: Term<'b>, operands: &[Term<'b>]) -> Passed<'b> {
-    let (a, b) = (operands[0], operands[1]);
-    let left = g.matmul(b.transposed());
-    let right = a.transposed().matmul(g);
-    vec![Some(left.sum_to(&a.shape())), Some(right.sum_to(&b.shape()))]
 }
