@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Clusters, LONGEST_KERNEL};
+use crate::dim::Dim;
 use crate::form;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
@@ -72,6 +73,8 @@ fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<Fus
         ) => {
             return Ok(None);
         }
+        (FusionKind::Map, FusionKind::Row) if is_beyond_single_row(c, id, other)? => return Ok(None),
+        (FusionKind::Map, FusionKind::Map) if is_of_shared_numbers(c, id, other) => return Ok(None),
         (FusionKind::Map, k) => k,
         // A map that feeds a row kernel becomes its prologue. It may join an anchored kernel that already has an
         // epilogue only if nothing else reads it.
@@ -101,6 +104,39 @@ fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<Fus
         }
     }
     Ok(Some(kind))
+}
+
+/// Whether `other` computes single numbers that more than `id` reads, which computes many elements. The numbers would be
+/// written, and a kernel writes results of one size; and all that reads them would become one cluster, however little it has
+/// in common. What is cheap is computed again in each reader later.
+fn is_of_shared_numbers(c: &Clusters<'_>, id: usize, other: usize) -> bool {
+    let (a, b) = (&c.get(id).nodes, &c.get(other).nodes);
+    let is_number = |node: &NodeId| c.graph.node(*node).types.iter().all(|ty| ty.shape.numel().is(1));
+    let is_inside = |node: &NodeId| {
+        !c.is_output[node.index()]
+            && c.users[node.index()].iter().all(|user| a.contains(user) || b.contains(user))
+    };
+    b.iter().all(is_number) && !a.iter().all(is_number) && !b.iter().all(is_inside)
+}
+
+/// Whether `id`, which reads what a row kernel made of a single row, computes other elements than that row's, or those of a
+/// row that several workgroups share. It could not be written there; and where thousands of elements wait for one number,
+/// as parameters do for the norm of all gradients, they need not wait in the workgroup that computes it.
+fn is_beyond_single_row(c: &Clusters<'_>, id: usize, other: usize) -> Result<bool, GraphError> {
+    let numel = |node: &NodeId| c.graph.node(*node).types[0].shape.numel();
+    let nodes = &c.get(other).nodes;
+    let reduce = nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Reduce { .. }));
+    let Some(reduce) = reduce.filter(|reduce| numel(reduce).is(1)) else { return Ok(false) };
+    let row = c.graph.ty(c.graph.node(*reduce).operands[0]).shape.numel();
+    let computed: Vec<Dim> = c.get(id).nodes.iter().map(numel).filter(|n| !n.is(1)).collect();
+    if computed.iter().any(|n| *n != row) {
+        return Ok(true);
+    }
+    if computed.is_empty() {
+        return Ok(false);
+    }
+    let nodes = nodes.clone();
+    Ok(c.legal(FusionKind::Row, &nodes)?.is_err())
 }
 
 /// Moves the update of a block state (cluster `id`) into the kernel of node `quantize`, which quantizes the blocks, or
