@@ -78,13 +78,19 @@ fn after(graph: &mut Graph, value: Value, last: Value) -> Result<Value> {
     Ok(graph.elementwise(ElementwiseOp::Add, &[value, spread])?)
 }
 
-/// Adds the nodes of `body` with `leaves` in place of its inputs; returns its outputs.
+/// Adds the nodes of `body` with `leaves` in place of its inputs, weights and values of symbols; returns its outputs.
 pub fn append(graph: &mut Graph, body: &Graph, leaves: &HashMap<&str, Value>) -> Result<Vec<Value>> {
     let mut values: HashMap<Value, Value> = HashMap::new();
     for (id, node) in body.nodes() {
         if let Op::Input { name, .. } | Op::Weight { name, .. } = &node.op {
             let leaf = leaves.get(name.as_str()).copied();
             values.insert(id.into(), leaf.ok_or_else(|| BenchError::Build(format!("no operand {name}")))?);
+            continue;
+        }
+        if let Op::DimValue { dim, .. } = &node.op
+            && let Some(leaf) = leaves.get(dim.to_string().as_str())
+        {
+            values.insert(id.into(), *leaf);
             continue;
         }
         let operands: Vec<Value> = node.operands.iter().map(|v| values[v]).collect();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tallow::{DType, Device, Input};
-use tallow_ir::{Graph, Op};
+use tallow_ir::{Graph, Op, Shape, Symbol, Value};
 use tallow_reference::Array;
 
 use crate::error::Result;
@@ -16,8 +16,8 @@ pub fn stored(spec: &TensorSpec) -> DType {
 }
 
 /// The graph of `count` instances of a program. Inputs are weights, called as [`leaf_name`] says; output `j` of instance
-/// `i` is called `y{j}.{i}`. So are the weights of the program
-/// itself: the keys of random numbers. With `shares_weights`, all instances read the weights of the first.
+/// `i` is called `y{j}.{i}`. Key and number of its random draws, symbols of a function, are one weight of each instance, since
+/// equal draws would be computed once for all of them. With `shares_weights`, all instances read the weights of the first.
 ///
 /// # Errors
 /// When shapes or element types do not fit.
@@ -36,6 +36,7 @@ pub fn graph(network: &Network, count: usize, shares_weights: bool) -> Result<Gr
                 leaves.insert(name.as_str(), leaf);
             }
         }
+        leaves.extend(symbols(&mut graph, function.graph(), i)?);
         for spec in &network.inputs {
             if let Some(first) = shared.get(spec.name.as_str()) {
                 leaves.insert(spec.name.as_str(), *first);
@@ -56,6 +57,20 @@ pub fn graph(network: &Network, count: usize, shares_weights: bool) -> Result<Gr
         }
     }
     Ok(graph)
+}
+
+/// The values of the symbols of a program as parts of one weight, for instance `i`.
+fn symbols<'a>(graph: &mut Graph, program: &'a Graph, i: usize) -> Result<Vec<(&'a str, Value)>> {
+    let count = program.symbols().count();
+    if count == 0 {
+        return Ok(vec![]);
+    }
+    let table = graph.weight(&leaf_name("symbols", i), DType::U32, [count])?;
+    let value = |(at, symbol): (usize, &'a Symbol)| {
+        let part = graph.add(Op::Slice { axis: 0, start: at.into(), len: 1.into() }, &[table])?;
+        Ok((symbol.name(), graph.reshape(part, Shape::scalar())?))
+    };
+    program.symbols().enumerate().map(value).collect()
 }
 
 /// The weights of a graph of instances that are no inputs of the program, with small positive numbers for each.
