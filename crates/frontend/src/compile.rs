@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use tallow_ir::{Bindings, DType, Dim, Graph, Shape, TensorType};
 
 use crate::device::Device;
+use crate::draws::is_draw_symbol;
 use crate::error::{Error, Result};
 use crate::executable::{Executable, Prepared};
 use crate::lower::{Lowered, computed_constants, lower_function};
@@ -55,14 +56,18 @@ impl Input {
 /// [`Tensor::sym_dims`]; where it reads one as a number, with [`Tensor::dims`] for example, there is no function that
 /// serves all values, and this is an error whatever `build` returns.
 ///
+/// Random tensors that `build` makes on `device`, also by layers such as [`crate::nn::Dropout`], are drawn in each run. They
+/// have no values while `build` runs, and no other function may read them.
+///
 /// # Errors
-/// When `build` fails, reads a symbolic extent as a number or gives tensors of another device, or compiling fails.
+/// When `build` fails, reads a symbolic extent as a number or gives tensors of another device, a symbol is called
+/// [`crate::RANDOM_KEY`] or [`crate::RANDOM_DRAW`], or compiling fails.
 pub fn compile(
     device: &Device,
     inputs: &[Input],
     build: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Function> {
-    let compiling = Compiling::begin(inputs.iter().map(|input| &input.ty.shape));
+    let compiling = Compiling::begin(device, inputs.iter().map(|input| &input.ty.shape));
     let leaf = |input: &Input| {
         let leaf = tallow_ir::Op::Input { name: input.name.clone(), ty: input.ty.clone() };
         tallow_ir::infer::infer(&leaf, &[])?;
@@ -73,6 +78,7 @@ pub fn compile(
     let results = build(&arguments);
     // Before its own error, which may follow from the number.
     compiling.check()?;
+    let draws = compiling.draws();
     let results = results?.iter().map(Tensor::current).collect::<Result<Vec<_>>>()?;
     let versions = compiling.versions();
     if let Some(other) = results.iter().find(|t| t.device() != device) {
@@ -86,7 +92,7 @@ pub fn compile(
     // Until the captured values are bound, so that no evaluation overwrites them.
     let evaluation = device.evaluation();
     let Lowered { graph, known, blocks, captured, .. } =
-        lower_function("compiled", &roots, &named, &versions)?;
+        lower_function("compiled", &roots, &named, &versions, draws.leaves())?;
     let mut weights = HashMap::new();
     for (name, tensor) in known {
         weights.insert(name, tensor.as_weight()?);
@@ -98,7 +104,7 @@ pub fn compile(
     let states = Captured::of(captured, &versions);
     let outputs = results.iter().map(|tensor| tensor.ty().clone()).collect();
     let program = CompiledFunction {
-        prepared: device.prepare(&graph)?,
+        prepared: device.prepare(&graph)?.with_draws(draws.count),
         weights,
         states,
         executable: OnceLock::new(),
@@ -134,6 +140,9 @@ impl Function {
     /// Runs the function. Symbols in the input shapes take the extents of the tensors given. On a GPU, tensors are neither
     /// copied nor waited for.
     ///
+    /// Random numbers are new in each run: it takes the next draws of the sequence that [`Device::set_seed`] starts, as many
+    /// as the function has, in their order.
+    ///
     /// # Errors
     /// When the tensors are not those that the function takes, a symbol is in no input's shape, or computing fails.
     pub fn run(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -152,6 +161,10 @@ impl Function {
         let types = tensors.iter().map(|t| Ok((t.dtype(), t.const_dims()?))).collect::<Result<Vec<_>>>()?;
         let mut bound = bind_all(&self.inputs, &types)?;
         for (name, value) in symbols {
+            if is_draw_symbol(name) {
+                let (graph, name) = (self.graph().name().into(), name.to_string());
+                return Err(Error::Unknown { graph, what: "symbol", name });
+            }
             match bound.iter().find(|(known, _)| known == name) {
                 Some((_, known)) if *known != *value as u64 => {
                     let why = format!("symbol {name} is {value}, but {known} by the inputs' shapes");
@@ -274,7 +287,13 @@ impl Function {
         self.executable()?.run_with(&symbols, &mut by_name, read)
     }
 
-    /// What is computed, as a graph.
+    /// How many random draws the function has: by so many each run advances the sequence that [`Device::set_seed`] starts.
+    pub fn draws(&self) -> u32 {
+        self.program.prepared.draws()
+    }
+
+    /// What is computed, as a graph. Where it has random draws, so has it the symbols [`crate::RANDOM_KEY`] and
+    /// [`crate::RANDOM_DRAW`], to which a run of another executable of this graph gives values of [`Device::next_draws`].
     pub fn graph(&self) -> &Graph {
         self.program.prepared.graph()
     }

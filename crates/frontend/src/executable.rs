@@ -7,6 +7,7 @@ use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 
 use crate::cpu::CpuExecutable;
 use crate::device::Device;
+use crate::draws::is_draw_symbol;
 use crate::error::{Error, Result};
 use crate::outputs::{Memory, OutputView, Outputs, RunOutput, Spare};
 use crate::resident::{GraphState, Weight, byte_count, check_bytes, run_shape};
@@ -51,6 +52,8 @@ pub struct Executable {
 #[derive(Debug)]
 struct Wants {
     symbols: Vec<Symbol>,
+    /// How many random draws each run takes, whose symbols are then given to no run.
+    draws: u32,
     /// Pairs of an end and the extent that it may not exceed.
     constraints: Vec<(Dim, Dim)>,
     inputs: Vec<(String, TensorType)>,
@@ -68,6 +71,8 @@ enum DeviceExecutable {
 pub struct Prepared {
     graph: Graph,
     device: Device,
+    /// How many random draws each run takes by itself.
+    draws: u32,
     #[cfg(feature = "vulkan")]
     kernels: Option<tallow_runtime::executable::Compiled>,
 }
@@ -86,14 +91,27 @@ impl Prepared {
             },
             graph,
             device: device.clone(),
+            draws: 0,
         })
     }
 
-    /// Values of symbols, checked as [`Executable::run`] does.
+    /// The same, whose runs each take the next `draws` random draws and give their symbols values.
+    pub(crate) fn with_draws(self, draws: u32) -> Prepared {
+        Prepared { draws, ..self }
+    }
+
+    /// How many random draws each run takes by itself.
+    pub(crate) fn draws(&self) -> u32 {
+        self.draws
+    }
+
+    /// Values of symbols, checked as [`Executable::run`] does, and of the random draws of a run.
     #[cfg(feature = "vulkan")]
     pub(crate) fn bind_symbols(&self, symbols: &[(&str, u64)]) -> Result<Bindings> {
         let mut bindings = Bindings::new();
-        Wants::of(&self.graph).bind_symbols(&self.graph, symbols, &mut bindings)?;
+        let wants = Wants::of(&self.graph, self.draws);
+        wants.bind_symbols(&self.graph, symbols, &mut bindings)?;
+        wants.bind_draws(&self.device, &mut bindings);
         Ok(bindings)
     }
 
@@ -115,7 +133,8 @@ impl Prepared {
     pub(crate) fn bind_values(&self, weights: &HashMap<String, Weight>) -> Result<Executable> {
         let program = DeviceExecutable::Cpu(CpuExecutable::new(&self.graph, weights, &HashMap::new())?);
         let (graph, device) = (self.graph.clone(), self.device.clone());
-        Ok(Executable { wants: Wants::of(&graph), graph, device, program, spare: Spare::default() })
+        let wants = Wants::of(&graph, self.draws);
+        Ok(Executable { wants, graph, device, program, spare: Spare::default() })
     }
 
     /// Binds weights and states by name, as [`Device::compile`] does. Each executable that is bound has inputs, outputs and
@@ -143,7 +162,7 @@ impl Prepared {
                 DeviceExecutable::Vulkan(Arc::new(executable))
             }
         };
-        let wants = Wants::of(&self.graph);
+        let wants = Wants::of(&self.graph, self.draws);
         let (graph, device) = (self.graph.clone(), self.device.clone());
         Ok(Executable { graph, wants, device, program, spare: Spare::default() })
     }
@@ -181,7 +200,8 @@ impl Executable {
     }
 
     /// Runs once and waits. Every symbol and every input of the graph needs a value; inputs are row-major
-    /// and little-endian.
+    /// and little-endian. The symbols of random draws have their values from [`Device::next_draws`]; the executable of a
+    /// [`crate::Function`] takes its draws itself.
     ///
     /// On a GPU, a run allocates nothing on the heap where earlier results were dropped ([`Outputs`]).
     ///
@@ -200,6 +220,7 @@ impl Executable {
         let memory = outputs.memory();
         self.wants.bind_symbols(&self.graph, symbols, &mut memory.bindings)?;
         self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
+        self.wants.bind_draws(&self.device, &mut memory.bindings);
         match &self.program {
             DeviceExecutable::Cpu(program) => {
                 memory.outputs = program.run(&self.graph, &memory.bindings, inputs, &mut [])?;
@@ -227,6 +248,7 @@ impl Executable {
         let memory = outputs.memory();
         self.wants.bind_symbols(&self.graph, &symbols, &mut memory.bindings)?;
         self.wants.check_inputs(&self.graph, &memory.bindings, inputs)?;
+        self.wants.bind_draws(&self.device, &mut memory.bindings);
         match &self.program {
             DeviceExecutable::Cpu(program) => {
                 memory.outputs = program.run(&self.graph, &memory.bindings, inputs, states)?;
@@ -253,6 +275,7 @@ impl Executable {
         let mut outputs = self.spare.take();
         let Memory { bindings, .. } = outputs.memory();
         self.wants.bind_symbols(&self.graph, symbols, bindings)?;
+        self.wants.bind_draws(&self.device, bindings);
         match &self.program {
             DeviceExecutable::Cpu(program) => {
                 let mut given = Vec::new();
@@ -370,13 +393,14 @@ fn check_leaves(
 }
 
 impl Wants {
-    fn of(graph: &Graph) -> Wants {
+    fn of(graph: &Graph, draws: u32) -> Wants {
         let input = |node: &tallow_ir::Node| match &node.op {
             Op::Input { name, ty } => Some((name.clone(), ty.clone())),
             _ => None,
         };
         Wants {
             symbols: graph.symbols().cloned().collect(),
+            draws,
             constraints: graph.constraints(),
             inputs: graph.nodes().filter_map(|(_, node)| input(node)).collect(),
         }
@@ -386,7 +410,7 @@ impl Wants {
     /// which is empty or holds values of these symbols.
     fn bind_symbols(&self, graph: &Graph, symbols: &[(&str, u64)], bindings: &mut Bindings) -> Result<()> {
         let named = |what, name: &str| (graph.name().to_string(), what, name.to_string());
-        for symbol in &self.symbols {
+        for symbol in self.symbols.iter().filter(|symbol| !self.is_drawn(symbol)) {
             match symbols.iter().rev().find(|(name, _)| *name == symbol.name()) {
                 None => {
                     let (graph, what, name) = named("symbol", symbol.name());
@@ -396,14 +420,11 @@ impl Wants {
                     let (name, max) = (symbol.name().to_string(), symbol.limit());
                     return Err(Error::SymbolRange { name, value: *value, max });
                 }
-                Some((_, value)) => match bindings.get_mut(symbol.name()) {
-                    Some(bound) => *bound = *value,
-                    None => _ = bindings.insert(symbol.name().to_string(), *value),
-                },
+                Some((_, value)) => set(bindings, symbol.name(), *value),
             }
         }
-        if let Some((unknown, _)) = symbols.iter().find(|(k, _)| self.symbols.iter().all(|s| s.name() != *k))
-        {
+        let is_given = |name: &str| self.symbols.iter().any(|s| s.name() == name && !self.is_drawn(s));
+        if let Some((unknown, _)) = symbols.iter().find(|(name, _)| !is_given(name)) {
             let (graph, what, name) = named("symbol", unknown);
             return Err(Error::Unknown { graph, what, name });
         }
@@ -416,6 +437,24 @@ impl Wants {
             }
         }
         Ok(())
+    }
+
+    /// Whether a run gives the symbol its value itself, as a part of its random draws.
+    fn is_drawn(&self, symbol: &Symbol) -> bool {
+        self.draws > 0 && is_draw_symbol(symbol.name())
+    }
+
+    /// Takes the random draws of a run, and leaves the values of their symbols in `bindings`.
+    fn bind_draws(&self, device: &Device, bindings: &mut Bindings) {
+        if self.draws == 0 {
+            return;
+        }
+        for (name, value) in device.next_draws(self.draws) {
+            // The graph has no symbols of draws that no result depends on.
+            if self.symbols.iter().any(|symbol| symbol.name() == name) {
+                set(bindings, name, value);
+            }
+        }
     }
 
     /// Checks inputs: all there, none unknown, each of its type's size under the bindings.
@@ -435,6 +474,14 @@ impl Wants {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Gives a symbol a value, without an allocation where it had one.
+fn set(bindings: &mut Bindings, name: &str, value: u64) {
+    match bindings.get_mut(name) {
+        Some(bound) => *bound = value,
+        None => _ = bindings.insert(name.to_string(), value),
     }
 }
 

@@ -41,6 +41,7 @@ mod device_info;
 pub mod display;
 #[cfg(feature = "vulkan")]
 mod donate;
+mod draws;
 mod einsum;
 pub mod element;
 mod elementwise;
@@ -99,6 +100,7 @@ pub use compile_check::CompileOnlyDevice;
 pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
 pub use device::{Device, vulkan_devices};
 pub use device_info::{DeviceMemory, VulkanDeviceInfo};
+pub use draws::{RANDOM_DRAW, RANDOM_KEY};
 pub use einsum::einsum;
 pub use element::WithDType;
 pub use elementwise::TensorOrScalar;

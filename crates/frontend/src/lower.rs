@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use tallow_ir::{DType, Dim, Graph, Op, Scalar, Symbol, Value};
 
 use crate::blocks::Blocks;
+use crate::draws::{is_draw, is_draw_symbol};
 use crate::error::{Error, Result};
 use crate::state::State;
 use crate::tensor::{Expr, Node, Tensor, address};
@@ -46,7 +47,7 @@ enum KnownAs {
 /// Leaves are numbered in the order of a walk from the roots, so that equal expressions give equal graphs
 /// whichever tensors they are about.
 pub(crate) fn lower(op: &'static str, name: &str, roots: &[&Tensor]) -> Result<Lowered> {
-    Ok(walk(op, name, roots, KnownAs::Input, &[])?.lowered)
+    Ok(walk(op, name, roots, KnownAs::Input, &[], &[])?.lowered)
 }
 
 fn walk(
@@ -55,8 +56,10 @@ fn walk(
     roots: &[&Tensor],
     known_as: KnownAs,
     inputs: &[(&str, &Tensor)],
+    draws: &[Tensor],
 ) -> Result<Walk> {
     let mut walk = Walk {
+        draws: draws.iter().map(address).collect(),
         lowered: Lowered {
             graph: Graph::new(name),
             known: vec![],
@@ -82,20 +85,22 @@ fn walk(
 }
 
 /// The graph of a function of `inputs` called `name` that returns `roots` and leaves `versions` in the states whose new
-/// versions they are.
+/// versions they are. `draws` are the key of its random draws and the number of the first, if it has any.
 pub(crate) fn lower_function(
     name: &str,
     roots: &[&Tensor],
     inputs: &[(&str, &Tensor)],
     versions: &[(State, Tensor)],
+    draws: &[Tensor],
 ) -> Result<Lowered> {
     let op = "compile";
-    let mut walk = walk(op, name, roots, KnownAs::Weight, inputs)?;
+    let mut walk = walk(op, name, roots, KnownAs::Weight, inputs, draws)?;
     let returned: Vec<Value> = walk.lowered.graph.outputs().iter().map(|output| output.value).collect();
     for (_, version) in versions {
         let value = walk.visit(op, version, KnownAs::Weight)?;
         walk.lowered.graph.keep(value)?;
     }
+    check_symbols(&walk.lowered, draws)?;
     let graph = &walk.lowered.graph;
     let overwritten: Vec<Value> = tallow_ir::verify::updates(graph).into_iter().map(|(old, _)| old).collect();
     for mut value in returned {
@@ -112,12 +117,36 @@ pub(crate) fn lower_function(
     Ok(walk.lowered)
 }
 
+/// # Errors
+/// When a symbol of the function has a name that is reserved for its random draws.
+fn check_symbols(lowered: &Lowered, draws: &[Tensor]) -> Result<()> {
+    let nodes: Vec<_> =
+        draws.iter().filter_map(|draw| lowered.values.get(&address(draw))).map(|value| value.node).collect();
+    for (id, node) in lowered.graph.nodes() {
+        if nodes.contains(&id) {
+            continue;
+        }
+        let extents = node.types.iter().flat_map(|ty| ty.shape.dims()).flat_map(Dim::symbols);
+        if let Some(symbol) = node.op.symbols().into_iter().chain(extents).find(|s| is_draw_symbol(s.name()))
+        {
+            let why = format!("the symbol name {} is reserved for random draws", symbol.name());
+            return Err(Error::InvalidArgument { op: "compile", why });
+        }
+    }
+    Ok(())
+}
+
 /// The tensors that `roots` need and whose value is not known, each once, operands first.
 pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>> {
     let mut order = operands_first(roots);
     let mut input = None;
     order.retain(|tensor| match &*tensor.expr() {
-        Expr::Op(..) => true,
+        Expr::Op(op, ..) => {
+            if is_draw(op) {
+                input.get_or_insert_with(|| DRAW.into());
+            }
+            true
+        }
         Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => false,
         Expr::Input(name) => {
             input.get_or_insert_with(|| name.clone());
@@ -236,11 +265,16 @@ fn is_short_float(dtype: DType) -> bool {
 /// What messages call a state of the function that is being compiled.
 const STATE: &str = "(a state)";
 
+/// What messages call the random numbers of a function that is being compiled.
+const DRAW: &str = "(a random draw)";
+
 /// Facts about nodes, by address.
 pub(crate) type ByNode<T> = HashMap<*const Node, T, RandomState>;
 
 struct Walk {
     lowered: Lowered,
+    /// The random draws of the function: their key and the number of the first.
+    draws: Vec<*const Node>,
 }
 
 impl Walk {
@@ -267,6 +301,10 @@ impl Walk {
                     self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?
                 }
                 Expr::State(_) | Expr::Variable(_) => return Err(Error::NoValue { op, input: STATE.into() }),
+                // Of another function, which alone gives it a value.
+                Expr::Op(draw, ..) if is_draw(&draw) && !self.draws.contains(&address(&tensor)) => {
+                    return Err(Error::NoValue { op, input: DRAW.into() });
+                }
                 Expr::Op(Op::Const(scalar), _, _)
                     if known_as == KnownAs::Input && is_short_float(scalar.dtype()) =>
                 {

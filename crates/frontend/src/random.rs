@@ -2,57 +2,26 @@
 //! (Philox4x32-10, Salmon et al., SC'11), so every device and the interpreter give the same integers and
 //! uniform numbers, and nothing depends on how a kernel is divided.
 
-use std::sync::{Mutex, PoisonError};
-
 use tallow_ir::{DType, Dim};
 
 use crate::device::Device;
+use crate::draws::next_draws;
 use crate::element::WithDType;
 use crate::error::{Error, Result};
 use crate::masks::positions;
 use crate::shape::IntoShape;
 use crate::tensor::Tensor;
-
-/// The seed, and the number of the next draw.
-static STATE: Mutex<(u64, u32)> = Mutex::new((299_792_458, 0));
-
-/// The draw's own key and stream.
-fn next_draw() -> (u32, u32) {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (seed, draw) = *state;
-    state.1 = draw.wrapping_add(1);
-    // A key has 32 bits.
-    ((seed as u32) ^ ((seed >> 32) as u32).rotate_left(16), draw)
-}
-
-impl Device {
-    /// Starts the sequence of random draws anew. It is one for all devices of the process, so a program gives the
-    /// same numbers wherever it runs.
-    ///
-    /// # Errors
-    /// None; a `Result` because Candle's is one.
-    pub fn set_seed(&self, seed: u64) -> Result<()> {
-        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = (seed, 0);
-        Ok(())
-    }
-
-    /// The seed that [`Device::set_seed`] set last, 299792458 if none was.
-    ///
-    /// # Errors
-    /// None; a `Result` because Candle's is one.
-    pub fn get_current_seed(&self) -> Result<u64> {
-        Ok(STATE.lock().unwrap_or_else(PoisonError::into_inner).0)
-    }
-}
+use crate::trace::drawn_in_function;
 
 impl Tensor {
     /// Numbers drawn evenly from `low .. up`, of the type of the bounds.
     ///
-    /// A compiled function draws when it is compiled, and has the same numbers in each run. For others, draw outside and
-    /// give the numbers to the function.
+    /// In a function that [`crate::compile`] calls, on the device that it compiles for, the draw is that of each run: the
+    /// numbers are new each time, and those that the same draws outside of a function would give in that order. They have
+    /// no value before. For the same numbers in each run, draw outside of the function.
     ///
     /// # Errors
-    /// When the bounds are no floats, or the shape is symbolic or has 2^30 elements.
+    /// When the bounds are no floats, the shape may have 2^30 elements, or it is symbolic and no function is being compiled.
     pub fn rand<T: WithDType>(low: T, up: T, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         let shape = shape.into_shape();
         let (low, up) = (low.to_f64(), up.to_f64());
@@ -109,18 +78,28 @@ impl Tensor {
     }
 }
 
+/// Key and number of the next draw on `device`, as tensors of one element (u32).
+fn next_draw(device: &Device) -> Result<[Tensor; 2]> {
+    if let Some(draw) = drawn_in_function(device)? {
+        return Ok(draw);
+    }
+    // Data, not constants: the next draw runs the same kernel.
+    let [key, number] = next_draws(1);
+    Ok([Tensor::new([key], device)?, Tensor::new([number], device)?])
+}
+
 /// `count` tensors of `n` numbers (f32) in `0 .. 1`, multiples of 2^-24.
 fn unit(op: &'static str, n: Dim, count: u32, device: &Device) -> Result<Vec<Tensor>> {
-    if n.as_const().is_none_or(|n| n >= 1 << 30) {
-        let why = format!("{n} random elements; the number must be known and below 2^30");
+    if n.max_value() >= 1 << 30 {
+        let why = format!("{n} random elements; the number must be below 2^30");
         return Err(Error::InvalidArgument { op, why });
     }
-    let (key, stream) = next_draw();
-    // Data, not constants: the next draw runs the same kernel.
-    let word = |x: u32| Tensor::new([x], device)?.broadcast_as([n.clone()]);
-    let (key, stream) = (word(key)?, word(stream)?);
+    // Fails for a symbolic number outside of functions, which then is no draw.
+    let at = positions(&n, device)?;
+    let [key, number] = next_draw(device)?;
+    let (key, stream) = (key.broadcast_as([n.clone()])?, number.broadcast_as([n.clone()])?);
     let one = |i: u32| -> Result<Tensor> {
-        let counter = positions(&n, device)?.affine(f64::from(count), f64::from(i))?;
+        let counter = at.affine(f64::from(count), f64::from(i))?;
         let bits = counter.philox(&key, &stream)?;
         // The upper 24 bits: as many as an f32 holds.
         let high = bits.div(&bits.constant_like(256.0)?)?;

@@ -1,4 +1,5 @@
-//! Which functions are being compiled, and whether one of them read a symbolic extent as a number.
+//! Which functions are being compiled, and what they do that is more than tensors: whether one of them read a symbolic
+//! extent as a number, which states it changes, and how often it draws random numbers.
 //!
 //! Candle's `dims()` cannot fail, so it gives the largest extent that there can be and leaves a note in the trace of the
 //! function whose extent it is. [`crate::compile`] reads the note when the function has returned. A note cannot be
@@ -7,8 +8,10 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tallow_ir::{Shape, Symbol};
+use tallow_ir::{DType, Shape, Symbol};
 
+use crate::device::Device;
+use crate::draws::draw_ops;
 use crate::error::{Error, Result};
 use crate::state::State;
 use crate::tensor::{Tensor, address};
@@ -20,12 +23,33 @@ pub(crate) struct Trace(Arc<[Arc<Record>]>);
 
 /// What is known of one function that is being compiled.
 struct Record {
+    /// The device that it is compiled for.
+    device: Device,
     /// The symbols of its inputs.
     symbols: Vec<Symbol>,
     /// The first extent that was read as a number although it is symbolic.
     read: OnceLock<Error>,
     /// What the function has made of the states that it reads and updates.
     states: Mutex<Vec<Version>>,
+    /// Its random draws so far.
+    draws: Mutex<Draws>,
+}
+
+/// The random draws of a function.
+#[derive(Clone, Default)]
+pub(crate) struct Draws {
+    /// How many there are.
+    pub count: u32,
+    /// Their key and the number of the first, where there are some. Each function has tensors of its own, so that another
+    /// function that reads them is found.
+    leaves: Option<[Tensor; 2]>,
+}
+
+impl Draws {
+    /// The key and the number of the first draw, if there are draws.
+    pub fn leaves(&self) -> &[Tensor] {
+        self.leaves.as_ref().map_or(&[], |leaves| leaves)
+    }
 }
 
 /// A state in a function.
@@ -46,10 +70,16 @@ thread_local! {
 pub(crate) struct Compiling(Arc<Record>);
 
 impl Compiling {
-    /// Begins a function whose inputs have these shapes.
-    pub fn begin<'a>(shapes: impl Iterator<Item = &'a Shape>) -> Compiling {
+    /// Begins a function for `device` whose inputs have these shapes.
+    pub fn begin<'a>(device: &Device, shapes: impl Iterator<Item = &'a Shape>) -> Compiling {
         let symbols = shapes.flat_map(Shape::dims).flat_map(tallow_ir::Dim::symbols).collect();
-        let record = Arc::new(Record { symbols, read: OnceLock::new(), states: Mutex::default() });
+        let record = Arc::new(Record {
+            device: device.clone(),
+            symbols,
+            read: OnceLock::new(),
+            states: Mutex::default(),
+            draws: Mutex::default(),
+        });
         ACTIVE.with_borrow_mut(|active| active.push(record.clone()));
         Compiling(record)
     }
@@ -65,6 +95,11 @@ impl Compiling {
         let updated = |version: &&Version| address(&version.first) != address(&version.current);
         let pair = |version: &Version| (version.state.clone(), version.current.clone());
         states.iter().filter(updated).map(pair).collect()
+    }
+
+    /// The random draws of the function.
+    pub fn draws(&self) -> Draws {
+        lock(&self.0.draws).clone()
     }
 
     /// # Errors
@@ -104,6 +139,32 @@ pub(crate) fn in_function<T>(
     let result = change(&mut current);
     lock(&record.states)[at].current = current;
     Some(result)
+}
+
+/// Key and number of the next random draw on `device` in the function that is being compiled on this thread, each a tensor
+/// of one element (u32) that a run gives its value. `None` where no function is, or one for another device.
+pub(crate) fn drawn_in_function(device: &Device) -> Result<Option<[Tensor; 2]>> {
+    let Some(record) = ACTIVE.with_borrow(|active| active.last().cloned()) else { return Ok(None) };
+    if record.device != *device {
+        return Ok(None);
+    }
+    let mut draws = lock(&record.draws);
+    let [key, first] = match &draws.leaves {
+        Some(leaves) => leaves.clone(),
+        None => {
+            let [key, first] = draw_ops();
+            let leaves = [Tensor::of_op(key, &[], device)?, Tensor::of_op(first, &[], device)?];
+            draws.leaves.insert(leaves).clone()
+        }
+    };
+    let at = draws.count;
+    draws.count = at.wrapping_add(1);
+    // The sum wraps around, as the number of draws outside of functions does.
+    let number = match at {
+        0 => first,
+        at => first.add(&Tensor::constant(DType::U32, f64::from(at), first.sym_shape(), device)?)?,
+    };
+    Ok(Some([key, number]))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

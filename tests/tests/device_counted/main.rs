@@ -6,6 +6,7 @@
 #![cfg(feature = "vulkan")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod draws;
 mod feed_forward;
 mod in_place;
 mod lazy_resources;

@@ -7,7 +7,8 @@ use crate::module::ModuleT;
 use crate::tensor::Tensor;
 
 /// Each element is 0 with probability `drop_p`, else divided by `1 - drop_p`, so that the mean stays. What is
-/// dropped is drawn from the sequence that [`crate::Device::set_seed`] starts, in the kernel that applies it.
+/// dropped is drawn from the sequence that [`crate::Device::set_seed`] starts, in the kernel that applies it. Each run of a
+/// compiled function draws anew.
 ///
 /// # Errors
 /// When the probability is not in `0 .. 1`, the elements are no floats, or as [`Tensor::rand`].
