@@ -1,6 +1,7 @@
 //! How far predictions are from what they should be, as a scalar.
 
 use crate::error::{Error, Result};
+use crate::masks::positions;
 use crate::nn::ops::log_softmax;
 use crate::tensor::Tensor;
 
@@ -11,13 +12,29 @@ use crate::tensor::Tensor;
 pub fn nll(x: &Tensor, target: &Tensor) -> Result<Tensor> {
     match (x.const_dims()?, target.const_dims()?) {
         ([rows, _], [count]) if rows == count => {
-            x.gather(&target.unsqueeze(1)?, 1)?.sum_all()?.affine(-1.0 / *rows as f64, 0.0)
+            let picked = match x.origin() {
+                None => x.gather(&target.unsqueeze(1)?, 1)?,
+                Some(_) => of_targets(x, target)?,
+            };
+            picked.sum_all()?.affine(-1.0 / *rows as f64, 0.0)
         }
         _ => {
             let (lhs, rhs) = (x.sym_shape().clone(), target.sym_shape().clone());
             Err(Error::ShapeMismatchBinaryOp { op: "nll", lhs, rhs })
         }
     }
+}
+
+/// The element of each row that `target` names; like a lookup, but as a sum of a row of which all others are left out. So the
+/// rows need not be written, and the gradient is that of a choice, not a matrix of zeros into which one element a row is
+/// added.
+fn of_targets(x: &Tensor, target: &Tensor) -> Result<Tensor> {
+    let classes = x.const_dim(1)?;
+    let class = positions(&classes.into(), x.device())?.reshape((1, classes))?;
+    // As a lookup does, clamp to the last class.
+    let target = target.as_indices("nll")?.minimum(classes.saturating_sub(1) as u32)?;
+    let is_it = class.broadcast_eq(&target.unsqueeze(1)?)?;
+    is_it.where_cond(x, &x.zeros_like()?)?.sum(1)
 }
 
 /// [`nll`] of the logarithm of the softmax of each row of `x`.

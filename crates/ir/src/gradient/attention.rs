@@ -11,7 +11,8 @@ use crate::shape::Shape;
 /// With `p = softmax(s)`, `o = p v` and the gradient `g` of `o`: `dv = p^T g`, `dp = g v^T`,
 /// `ds = p (dp - sum(p dp))`, and through `s = cap(scale q k^T) + bias` to `q`, `k` and the bias.
 ///
-/// Query heads that share a key head are rows of one product, which sums over them.
+/// Query heads that share a key head are rows of one product, which sums over them. Weights and their gradients are rounded
+/// to the type of the operands before they meet these, as PyTorch does: matrix instructions take 16 bits.
 pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> Passed<'b> {
     let dtype = g.dtype();
     let to_wide = |t: Term<'b>| t.cast(wide(dtype));
@@ -29,16 +30,19 @@ pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> P
     }
     let p = weights(scores, attrs);
     let g_rows = rows.join(to_wide(g));
-    let dv = rows.join(p).transposed().matmul(g_rows);
+    let rounded = |t: Term<'b>| to_wide(t.cast(dtype));
+    let dv = rows.join(rounded(p)).transposed().matmul(g_rows);
     let dp = rows.split(g_rows.matmul(v.transposed()));
     let mean = (p * dp).sum_keepdim(&[2]).broadcast(rows.scores.clone());
     let ds = p.is(0.0).select(p.filled(0.0), p * (dp - mean));
     let d_raw = match capped {
         Some(tanh) => ds * (-(tanh * tanh) + 1.0),
         None => ds,
-    } * attrs.scale.as_f64();
-    let dq = rows.join(d_raw).matmul(k).reshape(q.shape());
-    let dk = rows.join(d_raw).transposed().matmul(rows.join(q));
+    };
+    let d_rows = rows.join(rounded(d_raw));
+    let scaled = |t: Term<'b>| t * attrs.scale.as_f64();
+    let dq = scaled(d_rows.matmul(k)).reshape(q.shape());
+    let dk = scaled(d_rows.transposed().matmul(rows.join(q)));
     let mut passed = vec![dq.cast(dtype), dk.cast(dtype), dv.cast(dtype)];
     if let (Some(_), Some(bias)) = (bias, operands.get(3)) {
         passed.push(ds.sum_to(&bias.shape()).cast(bias.dtype()));
