@@ -47,12 +47,9 @@ fn widened(graph: &Graph) -> Option<Graph> {
             Op::Scalar { symbol, dtype } => Op::Scalar { symbol: symbol.clone(), dtype: wide(*dtype) },
             Op::Cast(dtype) => Op::Cast(wide(*dtype)),
             Op::Dequantize(dtype) => Op::Dequantize(wide(*dtype)),
-            Op::Pad { axis, before, after, value } => Op::Pad {
-                axis: *axis,
-                before: before.clone(),
-                after: after.clone(),
-                value: scalar(value),
-            },
+            Op::Pad { axis, before, after, value } => {
+                Op::Pad { axis: *axis, before: before.clone(), after: after.clone(), value: scalar(value) }
+            }
             _ => return Ok(None),
         };
         new.add(op, operands).map(Some)

@@ -131,7 +131,11 @@ fn main() -> Result<()> {
     let tokens = drawn.narrow(1, 0, context)?.contiguous()?;
     let targets = drawn.narrow(1, 1, context)?.contiguous()?;
     let first = step.run(&[&tokens, &targets])?.loss.to_scalar::<f32>()?;
-    println!("{count} parameters on {}, first step after {:.1} s", device.name(), start.elapsed().as_secs_f64());
+    println!(
+        "{count} parameters on {}, first step after {:.1} s",
+        device.name(),
+        start.elapsed().as_secs_f64()
+    );
     let start = Instant::now();
     let mut last = first;
     for i in 0..steps {
@@ -142,7 +146,10 @@ fn main() -> Result<()> {
     }
     let seconds = start.elapsed().as_secs_f64();
     let speed = (steps * batch * context) as f64 / seconds;
-    println!("loss {first:.4} to {last:.4}, {:.2} ms a step, {speed:.0} tokens/s", 1e3 * seconds / steps as f64);
+    println!(
+        "loss {first:.4} to {last:.4}, {:.2} ms a step, {speed:.0} tokens/s",
+        1e3 * seconds / steps as f64
+    );
     if let Some(memory) = device.memory() {
         println!("{:.2} GB in use, at most {:.2}", memory.in_use as f64 / 1e9, memory.peak as f64 / 1e9);
     }

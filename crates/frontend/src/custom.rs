@@ -328,8 +328,7 @@ impl CustomCall {
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         let types = Tensor::types_of(&op, &inputs, &device)?;
         let inputs = inputs.iter().map(|input| input.current()).collect::<Result<Vec<_>>>()?;
-        let output =
-            |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), inputs.clone(), result));
+        let output = |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), inputs.clone(), result));
         (0..).zip(types).map(output).collect()
     }
 

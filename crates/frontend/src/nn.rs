@@ -20,8 +20,8 @@ pub use attention::{AttentionOptions, alibi_slopes, attention};
 pub use dropout::Dropout;
 pub use layers::{Embedding, Linear};
 pub use norms::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
-pub use optim::{AdamW, Optimizer, ParamsAdamW, SGD};
 pub use ops::{
     dropout, hard_sigmoid, layer_norm, leaky_relu, log_softmax, mish, rms_norm, sdpa, selu, sigmoid, silu,
     softmax, softmax_last_dim,
 };
+pub use optim::{AdamW, Optimizer, ParamsAdamW, SGD};

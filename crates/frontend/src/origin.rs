@@ -51,6 +51,11 @@ pub(crate) fn origin_of(ty: &TensorType, expr: &Expr) -> Option<Box<Origin>> {
             depends.then(|| Box::new(Origin::Op(op.clone(), operands.clone(), *result)))
         }
         Expr::Variable(_) => Some(Box::new(Origin::Variable)),
-        Expr::Op(..) | Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) | Expr::Input(_) | Expr::State(_) => None,
+        Expr::Op(..)
+        | Expr::Data(_)
+        | Expr::Device(_)
+        | Expr::Blocks(_)
+        | Expr::Input(_)
+        | Expr::State(_) => None,
     }
 }

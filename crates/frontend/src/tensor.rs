@@ -11,8 +11,8 @@ use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::extents::{Shape, count};
-use crate::shape::Axis;
 use crate::origin::{Origin, TensorId, origin_of};
+use crate::shape::Axis;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::values::OnDevice;
@@ -133,7 +133,16 @@ impl Tensor {
         let shape = Shape::of(&ty.shape, trace)?;
         let origin = origin_of(&ty, &expr);
         let (device, expr, strides) = (device.clone(), Mutex::new(expr), OnceLock::new());
-        Ok(Tensor(Arc::new(Node { ty, shape, view: None, strides, device, expr, id: TensorId::next(), origin })))
+        Ok(Tensor(Arc::new(Node {
+            ty,
+            shape,
+            view: None,
+            strides,
+            device,
+            expr,
+            id: TensorId::next(),
+            origin,
+        })))
     }
 
     /// A tensor that was just made, with another origin, and as the tensor of this number where one is given.
@@ -382,7 +391,6 @@ impl Tensor {
             None => copy,
         })
     }
-
 
     /// The tensor itself: its value never changes.
     ///

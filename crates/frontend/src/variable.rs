@@ -119,13 +119,7 @@ impl Var {
     ///
     /// # Errors
     /// As [`Tensor::rand`].
-    pub fn rand_f64(
-        low: f64,
-        up: f64,
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &Device,
-    ) -> Result<Var> {
+    pub fn rand_f64(low: f64, up: f64, shape: impl IntoShape, dtype: DType, device: &Device) -> Result<Var> {
         Var::from_tensor(&Tensor::rand(low as f32, up as f32, shape, device)?.to_dtype(dtype)?)
     }
 

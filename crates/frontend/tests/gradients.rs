@@ -46,7 +46,8 @@ fn gradients_that_exist_are_numbers() {
     assert_eq!(gradient(&[0.0, 2.0], |x| x.powf(2.0)), [0.0, 4.0]);
     assert_eq!(gradient(&[0.0, -2.0], |x| x.powf(3.0)), [0.0, 12.0]);
     assert_eq!(gradient(&[0.0, 2.0], |x| x.powf(0.0)), [0.0, 0.0]);
-    for f in [Tensor::sigmoid, Tensor::silu, Tensor::logsigmoid, Tensor::softplus, Tensor::tanh, Tensor::gelu] {
+    for f in [Tensor::sigmoid, Tensor::silu, Tensor::logsigmoid, Tensor::softplus, Tensor::tanh, Tensor::gelu]
+    {
         let slopes = gradient(&[-100.0, 100.0, -1e4, 1e4], f);
         assert!(slopes.iter().all(|slope| slope.is_finite()), "{slopes:?}");
     }
@@ -147,7 +148,8 @@ fn functions_differentiate() {
         Ok(vec![loss, gradient.clone()])
     })
     .unwrap();
-    for x in [Tensor::new([[1f32, 0.0]], &Device::Cpu), Tensor::new([[1f32, 1.0], [0.0, 2.0]], &Device::Cpu)] {
+    for x in [Tensor::new([[1f32, 0.0]], &Device::Cpu), Tensor::new([[1f32, 1.0], [0.0, 2.0]], &Device::Cpu)]
+    {
         let x = x.unwrap();
         let held = w.as_detached_tensor();
         let y = x.matmul(&held).unwrap();

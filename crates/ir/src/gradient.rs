@@ -172,9 +172,8 @@ impl<'b> Walk<'b> {
             return Ok(());
         }
         let operands: Vec<Term<'b>> = node.operands.iter().map(|v| self.build.term(*v)).collect();
-        let passed = rules::pass_back(&node.op, gradient, &operands, self.build.term(value)).map_err(|why| {
-            GradientError::Op { op: node.op.name(), why, path: self.path(value.node) }
-        })?;
+        let passed = rules::pass_back(&node.op, gradient, &operands, self.build.term(value))
+            .map_err(|why| GradientError::Op { op: node.op.name(), why, path: self.path(value.node) })?;
         for (operand, gradient) in node.operands.iter().zip(passed) {
             if let Some(gradient) = gradient.filter(|_| is_wanted(operand)) {
                 self.users.entry(operand.node).or_insert(value.node);

@@ -11,5 +11,5 @@ mod feed_forward;
 mod in_place;
 mod lazy_resources;
 mod replay;
-mod two_devices;
 mod training;
+mod two_devices;

@@ -55,10 +55,9 @@ impl Net {
         let mut adam = AdamW::with_groups(ParamGroup::by_rank(self.vars.clone()), params)?;
         let input = |name: &str| Input::new(name, DType::U32, (2, TOKENS));
         let options = TrainOptions::default().clip_norm(1.0);
-        let step =
-            train_step(device, &[input("x"), input("y")], &self.vars, &mut adam, options, |batch| {
-                self.loss(&batch[0], &batch[1])
-            })?;
+        let step = train_step(device, &[input("x"), input("y")], &self.vars, &mut adam, options, |batch| {
+            self.loss(&batch[0], &batch[1])
+        })?;
         Ok((adam, step))
     }
 }

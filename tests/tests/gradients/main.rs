@@ -3,4 +3,3 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod random;
-

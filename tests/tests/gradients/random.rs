@@ -5,7 +5,13 @@ use tallow_tests::gradients::check;
 use tallow_tests::{Options, covering_graph, random_graph, random_row_program};
 
 fn options() -> Options {
-    Options { floats: vec![DType::F64], custom: false, states: false, max_elements: 256, ..Options::default() }
+    Options {
+        floats: vec![DType::F64],
+        custom: false,
+        states: false,
+        max_elements: 256,
+        ..Options::default()
+    }
 }
 
 /// Few graphs may lie at a kink: else differences would check nothing.

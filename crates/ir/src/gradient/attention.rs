@@ -9,13 +9,15 @@ use crate::op::ReduceKind;
 use crate::shape::Shape;
 
 /// With `p = softmax(s)`, `o = p v` and the gradient `g` of `o`: `dv = p^T g`, `dp = g v^T`,
-/// `ds = p (dp - sum(p dp))`, and through `s = cap(scale q k^T) + bias` to `q`, `k` and the bias.
+/// `ds = p (dp - sum(p dp))`, and through `s = cap(scale q k^T) + bias` to `q`, `k` and the bias. `sum(p dp)` is `sum(o g)`
+/// (Dao et al., arXiv 2205.14135), which is known before `dp`: then `ds` is elementwise in it.
 ///
 /// Query heads that share a key head are rows of one product, which sums over them. Weights and their gradients are rounded
 /// to the type of the operands before they meet these, as PyTorch does: matrix instructions take 16 bits.
-pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> Passed<'b> {
+pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>], result: Term<'b>) -> Passed<'b> {
     let dtype = g.dtype();
     let to_wide = |t: Term<'b>| t.cast(wide(dtype));
+    let rounded = |t: Term<'b>| to_wide(t.cast(dtype));
     let (q, k, v) = (to_wide(operands[0]), to_wide(operands[1]), to_wide(operands[2]));
     let bias = operands.get(3).map(|bias| to_wide(*bias));
     let rows = Rows::of(&q.shape(), &k.shape());
@@ -28,13 +30,12 @@ pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> P
     if let Some(bias) = bias {
         scores = scores + bias.broadcast(rows.scores.clone());
     }
-    let p = weights(scores, attrs);
+    let p = rounded(weights(scores, attrs, bias.is_some()));
     let g_rows = rows.join(to_wide(g));
-    let rounded = |t: Term<'b>| to_wide(t.cast(dtype));
-    let dv = rows.join(rounded(p)).transposed().matmul(g_rows);
+    let dv = rows.join(p).transposed().matmul(g_rows);
     let dp = rows.split(g_rows.matmul(v.transposed()));
-    let mean = (p * dp).sum_keepdim(&[2]).broadcast(rows.scores.clone());
-    let ds = p.is(0.0).select(p.filled(0.0), p * (dp - mean));
+    let mean = (to_wide(g) * to_wide(result)).sum_keepdim(&[2]).broadcast(rows.scores.clone());
+    let ds = p.times(dp - mean);
     let d_raw = match capped {
         Some(tanh) => ds * (-(tanh * tanh) + 1.0),
         None => ds,
@@ -51,24 +52,32 @@ pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>]) -> P
 }
 
 /// Softmax over the keys that each query sees; 0 for a query that sees none.
-fn weights<'b>(scores: Term<'b>, attrs: &Attention) -> Term<'b> {
+fn weights<'b>(scores: Term<'b>, attrs: &Attention, is_biased: bool) -> Term<'b> {
     let shape = scores.shape();
-    let mut is_hidden = scores.is(f64::NEG_INFINITY);
-    if attrs.causal || attrs.window.is_some() {
-        let build = scores.build();
-        let key = build.positions(&shape, 2, DType::I32);
-        let behind = &shape.dims()[2] - &shape.dims()[1];
-        let behind = build.dim(&behind, DType::I32).broadcast(shape.clone());
-        let own = build.positions(&shape, 1, DType::I32) + behind;
-        if attrs.causal {
-            is_hidden = is_hidden.or(own.lt(key));
-        }
-        if let Some(window) = attrs.window {
-            is_hidden = is_hidden.or(key.le(own - f64::from(window)));
-        }
+    let mut hidden: Vec<Term<'b>> = vec![];
+    if is_biased {
+        hidden.push(scores.is(f64::NEG_INFINITY));
     }
-    let lowest = scores.filled(f64::NEG_INFINITY);
-    let seen = is_hidden.select(lowest, scores);
+    let build = scores.build();
+    // The same for all heads.
+    let pairs = shape.with_ones(&[0]);
+    let key = || build.positions(&pairs, 2, DType::I32);
+    let own = || {
+        let behind = &pairs.dims()[2] - &pairs.dims()[1];
+        build.positions(&pairs, 1, DType::I32) + build.dim(&behind, DType::I32).broadcast(pairs.clone())
+    };
+    if attrs.causal {
+        hidden.push(own().lt(key()).broadcast(shape.clone()));
+    }
+    if let Some(window) = attrs.window {
+        hidden.push(key().le(own() - f64::from(window)).broadcast(shape.clone()));
+    }
+    let Some(is_hidden) = hidden.into_iter().reduce(Term::or) else {
+        let largest = scores.reduce_keepdim(ReduceKind::Max, &[2]).broadcast(shape.clone());
+        let exp = (scores - largest).exp();
+        return exp / exp.sum_keepdim(&[2]).broadcast(shape);
+    };
+    let seen = is_hidden.select(scores.filled(f64::NEG_INFINITY), scores);
     let largest = seen.reduce_keepdim(ReduceKind::Max, &[2]).broadcast(shape.clone());
     let exp = is_hidden.select(scores.filled(0.0), (scores - largest).exp());
     let total = exp.sum_keepdim(&[2]).broadcast(shape);

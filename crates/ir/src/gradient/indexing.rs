@@ -30,7 +30,8 @@ pub fn gather<'b>(g: Term<'b>, shape: &Shape, axis: usize, indices: Term<'b>) ->
     let target = (position(0) * number(&dims[axis]) + index) * number(&inner) + position(2);
     let flat = vec![rows.numel()];
     let zeros = build.number(g.dtype(), 0.0).broadcast(vec![shape.numel()]);
-    let sum = zeros.apply_with(Op::Scatter(ScatterKind::Add), &[target.reshape(flat.clone()), g.reshape(flat)]);
+    let sum =
+        zeros.apply_with(Op::Scatter(ScatterKind::Add), &[target.reshape(flat.clone()), g.reshape(flat)]);
     Ok(sum.reshape(shape.clone()))
 }
 

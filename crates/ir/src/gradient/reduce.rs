@@ -67,4 +67,3 @@ pub fn cumulative_product<'b>(g: Term<'b>, x: Term<'b>, y: Term<'b>, axis: usize
 fn cumulative<'b>(x: Term<'b>, kind: ScanKind, axis: usize) -> Term<'b> {
     x.apply(Op::Scan { kind, axis, part: None })
 }
-

@@ -43,7 +43,7 @@ pub fn pass_back<'b>(
         Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
         Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
         Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
-        Op::Attention(attrs) => Ok(attention(g, attrs, operands)),
+        Op::Attention(attrs) => Ok(attention(g, attrs, operands, result)),
         Op::StateUpdate { offsets, rows: None } => Ok(update(g, operands[1], offsets)),
         Op::StateUpdate { rows: Some(_), .. } => Err("rows chosen by an index are written".into()),
         Op::Scan { part: Some(_), .. } | Op::MergeRuns { .. } | Op::Fusion(_) => {

@@ -121,7 +121,8 @@ impl<'b> Term<'b> {
 
     /// A node of this operand and others.
     pub fn apply_with(self, op: Op, others: &[Term<'b>]) -> Term<'b> {
-        let operands: Vec<Value> = std::iter::once(self.value).chain(others.iter().map(|t| t.value)).collect();
+        let operands: Vec<Value> =
+            std::iter::once(self.value).chain(others.iter().map(|t| t.value)).collect();
         self.build.add(op, &operands)
     }
 
@@ -240,7 +241,6 @@ impl<'b> Term<'b> {
     pub fn minimum(self, other: Term<'b>) -> Term<'b> {
         self.binary(ElementwiseOp::Minimum, other)
     }
-
 }
 
 impl Formula for Term<'_> {

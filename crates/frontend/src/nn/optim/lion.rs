@@ -64,7 +64,8 @@ impl Optimizer for Lion {
             let Some(gradient) = grads.get(var) else { continue };
             let value = var.as_detached_tensor();
             let dtype = moment_type(var.dtype());
-            let (wide, g, m) = (value.to_dtype(dtype)?, gradient.to_dtype(dtype)?, momentum.as_detached_tensor());
+            let (wide, g, m) =
+                (value.to_dtype(dtype)?, gradient.to_dtype(dtype)?, momentum.as_detached_tensor());
             let sign = m.affine(beta1, 0.0)?.add(&g.affine(1.0 - beta1, 0.0)?)?.sign()?;
             let rate = self.rate.of(&value, rates.lr_factor)?.to_dtype(dtype)?;
             let step = sign.add(&wide.affine(rates.weight_decay, 0.0)?)?.mul(&rate)?;

@@ -101,7 +101,8 @@ impl Optimizer for Muon {
             let value = var.as_detached_tensor();
             let dtype = moment_type(var.dtype());
             let (wide, g) = (value.to_dtype(dtype)?, gradient.to_dtype(dtype)?);
-            let mixed = |a: &Tensor, b: &Tensor| a.affine(momentum, 0.0)?.add(&b.affine(1.0 - momentum, 0.0)?);
+            let mixed =
+                |a: &Tensor, b: &Tensor| a.affine(momentum, 0.0)?.add(&b.affine(1.0 - momentum, 0.0)?);
             let next = mixed(&held.as_detached_tensor(), &g)?;
             held.set(&next)?;
             let direction = if nesterov { mixed(&next, &g)? } else { next };

@@ -42,7 +42,9 @@ impl Schedule {
             Schedule::Linear { lr, warmup, .. } | Schedule::Cosine { lr, warmup, .. } if step < warmup => {
                 lr * (step + 1) as f64 / warmup as f64
             }
-            Schedule::Linear { lr, warmup, steps, floor } => lr + (floor - lr) * progress(step, warmup, steps),
+            Schedule::Linear { lr, warmup, steps, floor } => {
+                lr + (floor - lr) * progress(step, warmup, steps)
+            }
             Schedule::Cosine { lr, warmup, steps, floor } => {
                 floor + (lr - floor) * 0.5 * (1.0 + (PI * progress(step, warmup, steps)).cos())
             }
