@@ -11,8 +11,8 @@ mod updates;
 
 pub use self::scan::{SCAN_ELEMENTS, STRIDED_SCAN_ELEMENTS, ScanExtents, ScanTile};
 pub use self::segments::{reductions_fit_shared_memory, spare_bytes};
-pub(crate) use self::split::opposite_reductions;
 pub use self::split::passes;
+pub(crate) use self::split::{is_shared_row, opposite_reductions};
 use crate::access::anchor_reads;
 use crate::activations::quantize_node;
 use crate::caps::DeviceCaps;

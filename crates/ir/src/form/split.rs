@@ -2,6 +2,7 @@
 
 use super::{Reason, RowForm, RowOutput, Rows, output_root, rows_of};
 use crate::access::param_reads;
+use crate::dim::Dim;
 use crate::graph::{Graph, NodeId, Value};
 use crate::index::{AtomDef, AtomId, Atoms, Index};
 use crate::shape::Shape;
@@ -20,6 +21,11 @@ const MAX_SLICES: i64 = 512;
 /// for a row of 8 slices in one workgroup, and 2 to 3 us for another kernel and its barrier. With 8 rows, which take no
 /// longer than one, one multiprocessor in 16 is busy.
 const UNFUSED_SLICES: u32 = 8;
+
+/// Whether several workgroups share a single row of so many elements, and its epilogue is another kernel.
+pub(crate) fn is_shared_row(elements: &Dim) -> bool {
+    elements.as_const().is_some_and(|n| n >= MIN_SLICE * i64::from(UNFUSED_SLICES))
+}
 
 /// For each reduction the number of the pass over the row in which it can be computed: 1 + that of the
 /// reductions on which it depends.

@@ -18,6 +18,7 @@ mod forms;
 mod grow;
 mod matvec;
 mod prune;
+mod recompute;
 mod siblings;
 
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ pub struct Phase {
 }
 
 /// The phases, in their order.
-pub const PHASES: [Phase; 9] = [
+pub const PHASES: [Phase; 10] = [
     Phase {
         name: "grow",
         run: grow::run,
@@ -89,6 +90,12 @@ pub const PHASES: [Phase; 9] = [
         run: matvec::rows_into_matvec,
         reason: "A row kernel that only feeds a matvec moves into its prologue. Each workgroup reads that row anyway, \
                  so this saves a level.",
+    },
+    Phase {
+        name: "recompute",
+        run: recompute::run,
+        reason: "Results that readers can compute from fewer bytes are not written. Last, since a kernel that has taken \
+                 in all it can reads what it reads.",
     },
 ];
 

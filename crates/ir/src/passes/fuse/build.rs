@@ -117,7 +117,7 @@ pub(super) fn build(c: &Clusters<'_>) -> Result<Graph, GraphError> {
     }
     for id in order {
         let cluster = c.get(id);
-        let outputs = c.escapes(&cluster.nodes);
+        let outputs = c.outputs(id);
         let (body, externals) = c.body(&cluster.nodes, &outputs)?;
         let operands: Vec<Value> = externals.iter().map(|v| map[v]).collect();
         let fusion = new.add_node(Op::Fusion(Box::new(Fusion { kind: cluster.kind, body })), &operands)?;

@@ -60,6 +60,8 @@ pub(super) struct Clusters<'a> {
     pub clusters: Vec<Option<Cluster>>,
     /// By node: the clusters that compute it; several once it is duplicated into consumers.
     pub member: Vec<Vec<usize>>,
+    /// By cluster: what it computes again for itself alone, although another kernel computes it.
+    pub copies: HashMap<usize, BTreeSet<NodeId>>,
     pub log: Vec<String>,
     forms: Forms,
 }
@@ -135,6 +137,7 @@ impl<'a> Clusters<'a> {
             is_output,
             clusters: vec![],
             member,
+            copies: HashMap::new(),
             log: vec![],
             forms: Forms::default(),
         }
@@ -281,7 +284,8 @@ impl<'a> Clusters<'a> {
     /// Clusters that read a node of `id` and do not compute it themselves.
     pub fn consumers(&self, id: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
-        for node in &self.get(id).nodes {
+        let is_copy = |node: &NodeId| self.copies.get(&id).is_some_and(|copies| copies.contains(node));
+        for node in self.get(id).nodes.iter().filter(|node| !is_copy(node)) {
             for user in &self.users[node.index()] {
                 let reads = |c: &&usize| **c != id && !self.get(**c).nodes.contains(node);
                 found.extend(self.member[user.index()].iter().filter(reads));
@@ -294,6 +298,30 @@ impl<'a> Clusters<'a> {
     pub fn overwriters(&self, id: usize) -> BTreeSet<usize> {
         let updates = self.get(id).nodes.iter().flat_map(|n| &self.before[n.index()]);
         updates.flat_map(|u| &self.member[u.index()]).copied().filter(|c| *c != id).collect()
+    }
+
+    /// Whether `node` reads a version of a state that is overwritten afterwards.
+    pub fn is_overwritten_later(&self, node: NodeId) -> bool {
+        !self.before[node.index()].is_empty()
+    }
+
+    /// Whether an anchor of cluster `id` reads `node`, through points of the cluster too.
+    pub fn feeds_anchor_of(&self, id: usize, node: NodeId) -> bool {
+        let nodes = &self.get(id).nodes;
+        let anchors = nodes.iter().filter(|n| matches!(self.class[n.index()], Class::Anchor(_)));
+        let mut todo: Vec<NodeId> = anchors.copied().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(reader) = todo.pop() {
+            for v in &self.sources[reader.index()] {
+                if v.node == node {
+                    return true;
+                }
+                if nodes.contains(&v.node) && seen.insert(v.node) {
+                    todo.push(v.node);
+                }
+            }
+        }
+        false
     }
 
     /// Clusters that must follow `id`.
@@ -322,15 +350,35 @@ impl<'a> Clusters<'a> {
 
     /// The nodes of `nodes` whose value is needed outside: by a node computed elsewhere, or as a graph output.
     pub fn escapes(&self, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
+        // Of a user that `nodes` compute and others compute again: one of those that lacks the node.
+        let lacks = |user: &NodeId, node: &NodeId| {
+            let other = |c: &&usize| !self.get(**c).nodes.contains(node);
+            self.member[user.index()].len() > 1
+                && self.member[user.index()]
+                    .iter()
+                    .filter(other)
+                    .any(|c| !self.get(*c).nodes.is_subset(nodes))
+        };
         let outside = |node: &NodeId| {
             self.users[node.index()].iter().any(|user| {
-                !nodes.contains(user)
-                    && (self.member[user.index()].is_empty()
-                        || self.member[user.index()].iter().any(|c| !self.get(*c).nodes.contains(node)))
+                if nodes.contains(user) {
+                    return lacks(user, node);
+                }
+                self.member[user.index()].is_empty()
+                    || self.member[user.index()].iter().any(|c| !self.get(*c).nodes.contains(node))
             })
         };
         let is_update = |node: &NodeId| matches!(self.graph.node(*node).op, Op::StateUpdate { .. });
         nodes.iter().copied().filter(|n| self.is_output[n.index()] || outside(n) || is_update(n)).collect()
+    }
+
+    /// The nodes of a cluster whose value is needed outside, and that no other cluster computes.
+    pub fn outputs(&self, id: usize) -> Vec<NodeId> {
+        let mut found = self.escapes(&self.get(id).nodes);
+        if let Some(copies) = self.copies.get(&id) {
+            found.retain(|node| !copies.contains(node));
+        }
+        found
     }
 
     /// All results of `nodes`: a kernel returns all results of a node or none.

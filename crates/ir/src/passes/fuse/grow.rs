@@ -73,7 +73,7 @@ fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<Fus
         ) => {
             return Ok(None);
         }
-        (FusionKind::Map, FusionKind::Row) if is_beyond_single_row(c, id, other)? => return Ok(None),
+        (FusionKind::Map, FusionKind::Row) if is_beyond_single_row(c, id, other) => return Ok(None),
         (FusionKind::Map, FusionKind::Map) if is_of_shared_numbers(c, id, other) => return Ok(None),
         (FusionKind::Map, k) => k,
         // A map that feeds a row kernel becomes its prologue. It may join an anchored kernel that already has an
@@ -122,21 +122,17 @@ fn is_of_shared_numbers(c: &Clusters<'_>, id: usize, other: usize) -> bool {
 /// Whether `id`, which reads what a row kernel made of a single row, computes other elements than that row's, or those of a
 /// row that several workgroups share. It could not be written there; and where thousands of elements wait for one number,
 /// as parameters do for the norm of all gradients, they need not wait in the workgroup that computes it.
-fn is_beyond_single_row(c: &Clusters<'_>, id: usize, other: usize) -> Result<bool, GraphError> {
+fn is_beyond_single_row(c: &Clusters<'_>, id: usize, other: usize) -> bool {
     let numel = |node: &NodeId| c.graph.node(*node).types[0].shape.numel();
     let nodes = &c.get(other).nodes;
     let reduce = nodes.iter().find(|n| matches!(c.graph.node(**n).op, Op::Reduce { .. }));
-    let Some(reduce) = reduce.filter(|reduce| numel(reduce).is(1)) else { return Ok(false) };
+    let Some(reduce) = reduce.filter(|reduce| numel(reduce).is(1)) else { return false };
     let row = c.graph.ty(c.graph.node(*reduce).operands[0]).shape.numel();
     let computed: Vec<Dim> = c.get(id).nodes.iter().map(numel).filter(|n| !n.is(1)).collect();
     if computed.iter().any(|n| *n != row) {
-        return Ok(true);
+        return true;
     }
-    if computed.is_empty() {
-        return Ok(false);
-    }
-    let nodes = nodes.clone();
-    Ok(c.legal(FusionKind::Row, &nodes)?.is_err())
+    !computed.is_empty() && form::is_shared_row(&row)
 }
 
 /// Moves the update of a block state (cluster `id`) into the kernel of node `quantize`, which quantizes the blocks, or

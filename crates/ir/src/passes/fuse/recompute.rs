@@ -1,0 +1,188 @@
+//! Phase 10: results that are cheaper to compute again than to write and read.
+//!
+//! A training step reads values of the forward pass again, long after: each slope of an activation is a function of the
+//! activation's operand, but would be written by the forward kernel, one result for each factor. Readers compute such
+//! results from what they read anyway or from fewer bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::absorb::external;
+use super::cluster::{Class, Clusters};
+use crate::fusion::FusionKind;
+use crate::graph::{GraphError, NodeId, Value};
+use crate::op::Op;
+
+/// The most points that a reader computes again for one result: at 20 operations a point and 20 operations for each byte
+/// that a large GPU reads, they take as long as the 16 bytes that four results in f32 would have.
+const MOST_POINTS: usize = 16;
+
+/// A source with at most this part of a result's bytes (a factor of each row) costs nothing to write and read.
+const SMALL_PART: u64 = 8;
+
+pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    for id in c.live() {
+        if c.clusters[id].is_some() {
+            of_cluster(c, id)?;
+        }
+    }
+    Ok(())
+}
+
+/// A result that leaves a kernel, and how its readers would compute it.
+struct Candidate {
+    node: NodeId,
+    /// What is computed again, the result included.
+    points: BTreeSet<NodeId>,
+    /// What that reads.
+    sources: BTreeSet<Value>,
+    readers: Vec<usize>,
+}
+
+fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
+    let nodes = c.get(id).nodes.clone();
+    let escapes: BTreeSet<NodeId> = c.outputs(id).into_iter().collect();
+    let candidates: Vec<Candidate> = escapes
+        .iter()
+        .filter_map(|node| candidate(c, id, &nodes, *node).transpose())
+        .collect::<Result<_, _>>()?;
+    if candidates.is_empty() || !saves_bytes(c, &nodes, &escapes, &candidates) {
+        return Ok(());
+    }
+    let gone: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
+    let newly = candidates.iter().flat_map(|candidate| &candidate.sources).map(|v| v.node);
+    let newly = newly.filter(|node| nodes.contains(node));
+    let left: BTreeSet<NodeId> = escapes.iter().copied().chain(newly).filter(|n| !gone.contains(n)).collect();
+    let left: Vec<NodeId> = left.into_iter().collect();
+    let kind = c.get(id).kind;
+    if left.is_empty() || c.legal_with(kind, &nodes, &left)?.is_err() {
+        return Ok(());
+    }
+    // By reader: all that it computes again.
+    let mut additions: BTreeMap<usize, BTreeSet<NodeId>> = BTreeMap::new();
+    for candidate in &candidates {
+        for reader in &candidate.readers {
+            additions.entry(*reader).or_default().extend(&candidate.points);
+        }
+    }
+    let mut unions = vec![];
+    for (reader, mut points) in additions {
+        // Points that were added for one result read others, which would be computed again in turn, without end.
+        points.extend(c.copies.get(&reader).into_iter().flatten());
+        if points.len() > 2 * MOST_POINTS {
+            return Ok(());
+        }
+        let of_reader = c.get(reader);
+        let union: BTreeSet<NodeId> = of_reader.nodes.union(&points).copied().collect();
+        let outputs = c.outputs(reader);
+        let kind = of_reader.kind;
+        if c.legal_with(kind, &union, &outputs)?.is_err() {
+            return Ok(());
+        }
+        unions.push((reader, kind, union, points));
+    }
+    let names: Vec<String> = gone.iter().map(|node| format!("'{}'", c.graph.node_text(*node))).collect();
+    let line = format!("readers of {} compute them again, which moves fewer bytes", names.join(", "));
+    c.log.push(line);
+    for (reader, kind, union, points) in unions {
+        c.copies.remove(&reader);
+        let made = c.replace(reader, kind, union);
+        c.copies.insert(made, points);
+    }
+    Ok(())
+}
+
+/// Whether a result of cluster `id` is one that all its readers can compute again.
+fn candidate(
+    c: &Clusters<'_>,
+    id: usize,
+    nodes: &BTreeSet<NodeId>,
+    node: NodeId,
+) -> Result<Option<Candidate>, GraphError> {
+    if c.is_output[node.index()] || !is_light(c, node) {
+        return Ok(None);
+    }
+    let bytes = c.bytes(node);
+    let (mut points, mut sources) = (BTreeSet::from([node]), BTreeSet::new());
+    let mut todo = vec![node];
+    while let Some(point) = todo.pop() {
+        if points.len() > MOST_POINTS {
+            return Ok(None);
+        }
+        for source in &c.sources[point.index()] {
+            let is_small = c.bytes(source.node) * SMALL_PART <= bytes;
+            if !nodes.contains(&source.node)
+                || is_small
+                || matches!(c.class[source.node.index()], Class::Anchor(_))
+            {
+                sources.insert(*source);
+            } else if !is_light(c, source.node) {
+                return Ok(None);
+            } else if points.insert(source.node) {
+                todo.push(source.node);
+            }
+        }
+    }
+    let readers: BTreeSet<usize> = c.users[node.index()]
+        .iter()
+        .flat_map(|user| &c.member[user.index()])
+        .copied()
+        .filter(|reader| *reader != id && !c.get(*reader).nodes.contains(&node))
+        .collect();
+    let able = !readers.is_empty()
+        && points.len() <= MOST_POINTS
+        && readers.iter().all(|reader| reads_each_once(c, *reader, node));
+    Ok(able.then(|| Candidate { node, points, sources, readers: readers.into_iter().collect() }))
+}
+
+/// A point that reads one element of each operand, and no version of a state that is overwritten.
+fn is_light(c: &Clusters<'_>, node: NodeId) -> bool {
+    let op = &c.graph.node(node).op;
+    matches!(op, Op::Elementwise(_) | Op::Cast(_))
+        && c.class[node.index()] == Class::Point
+        && !c.is_overwritten_later(node)
+}
+
+/// Whether a reader evaluates the result once for each of its own elements: operands of products and of attention are read
+/// again for each tile.
+fn reads_each_once(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
+    let cluster = c.get(reader);
+    match cluster.kind {
+        FusionKind::Map | FusionKind::Row => true,
+        FusionKind::Matmul => !c.feeds_anchor_of(reader, node),
+        FusionKind::Matvec
+        | FusionKind::Quantize
+        | FusionKind::Attention
+        | FusionKind::Scan
+        | FusionKind::Sort
+        | FusionKind::Scatter
+        | FusionKind::Custom => false,
+    }
+}
+
+/// Whether fewer bytes are written and read if the candidates are computed again.
+fn saves_bytes(
+    c: &Clusters<'_>,
+    nodes: &BTreeSet<NodeId>,
+    escapes: &BTreeSet<NodeId>,
+    candidates: &[Candidate],
+) -> bool {
+    let size = |v: &Value| c.graph.ty(*v).max_bytes();
+    let newly: BTreeSet<NodeId> = candidates
+        .iter()
+        .flat_map(|candidate| &candidate.sources)
+        .map(|v| v.node)
+        .filter(|node| nodes.contains(node) && !escapes.contains(node))
+        .collect();
+    let (mut saved, mut spent) = (0u64, newly.iter().map(|node| c.bytes(*node)).sum::<u64>());
+    let readers: BTreeSet<usize> =
+        candidates.iter().flat_map(|candidate| candidate.readers.clone()).collect();
+    saved += candidates.iter().map(|candidate| c.bytes(candidate.node)).sum::<u64>();
+    for reader in readers {
+        let read = external(c, reader);
+        let of_reader = || candidates.iter().filter(|candidate| candidate.readers.contains(&reader));
+        saved += of_reader().map(|candidate| c.bytes(candidate.node)).sum::<u64>();
+        let more: BTreeSet<Value> = of_reader().flat_map(|candidate| candidate.sources.clone()).collect();
+        spent += more.iter().filter(|v| !read.contains(v)).map(size).sum::<u64>();
+    }
+    spent < saved
+}
