@@ -5,6 +5,7 @@
 //! ; test print                      the text is what printing its graph gives
 //! ; test verify                     the verifier accepts, or finds exactly the errors noted in the text
 //! ; test run tol=nmse:1e-6          outputs are as expected; without tol, to the bit
+//! ; test gradient of=y wrt=a,b      snapshot of the graph with gradients, simplified
 //! ; test pass=simplify              snapshot after one pass; profile= names the device, else minimum
 //! ; test fuse profile=h200          snapshot after all passes, with the decisions of the fuser
 //! ; test plan profile=h200          snapshot of dispatches, barriers and offsets
@@ -40,6 +41,15 @@ pub enum Test {
     Verify,
     /// Outputs and states after a run.
     Run(Tolerance),
+    /// Gradients: the graph that computes them, and their values. Noted errors are those of differentiating.
+    Gradient {
+        /// The outputs that are differentiated.
+        of: Vec<String>,
+        /// With respect to which leaves.
+        wrt: Vec<String>,
+        /// Of the expected values.
+        tolerance: Tolerance,
+    },
     /// One pass.
     Pass {
         /// Its name.
@@ -178,8 +188,12 @@ fn test(line: &str) -> Option<Test> {
     let mut profile = None;
     let mut tolerance = None;
     let mut choice = None;
+    let (mut of, mut wrt): (Vec<String>, Vec<String>) = Default::default();
     for word in words {
+        let list = |text: &str| text.split(',').map(String::from).collect();
         match word.split_once('=')? {
+            ("of", text) if first == "gradient" => of = list(text),
+            ("wrt", text) if first == "gradient" => wrt = list(text),
             ("profile", name) => profile = Some(name.to_string()),
             ("tol", text) => tolerance = Some(Tolerance::parse(text)?),
             ("choice", number) if first == "glsl" => choice = Some(number.parse().ok()?),
@@ -190,6 +204,9 @@ fn test(line: &str) -> Option<Test> {
         ("print", _, None, None) => Some(Test::Print),
         ("verify", _, None, None) => Some(Test::Verify),
         ("run", _, None, tolerance) => Some(Test::Run(tolerance.unwrap_or(Tolerance::Bits))),
+        ("gradient", _, None, tolerance) if !of.is_empty() && !wrt.is_empty() => {
+            Some(Test::Gradient { of, wrt, tolerance: tolerance.unwrap_or(Tolerance::Values) })
+        }
         ("fuse", _, Some(profile), None) => Some(Test::Fuse { profile }),
         ("plan", _, Some(profile), None) => Some(Test::Plan { profile }),
         ("copies", _, Some(profile), None) => Some(Test::Copies { profile }),
@@ -238,7 +255,14 @@ mod tests {
         let pass = |profile: &str| Some(Test::Pass { name: "fuse".into(), profile: profile.into() });
         assert_eq!(test("pass=fuse"), pass("minimum"));
         assert_eq!(test("pass=fuse profile=h200"), pass("h200"));
+        let names = |all: &[&str]| all.iter().map(|name| name.to_string()).collect();
+        let (of, wrt) = (names(&["y"]), names(&["a", "b"]));
+        let gradient = Test::Gradient { of, wrt, tolerance: Tolerance::Values };
+        assert_eq!(test("gradient of=y wrt=a,b"), Some(gradient));
         for bad in ["", "runs", "plan", "run tol=1", "print tol=bits", "fuse profile", "run profile=h200"] {
+            assert_eq!(test(bad), None, "{bad}");
+        }
+        for bad in ["gradient", "gradient of=y", "run of=y"] {
             assert_eq!(test(bad), None, "{bad}");
         }
         assert_eq!(elements("\"x\" [1, -2.5, inf]"), Some(("x".into(), vec![1.0, -2.5, f64::INFINITY])));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tallow_codegen::{Copies, Module, Schedule, Schedules, compile_copies, compile_scheduled, schedules};
 use tallow_ir::text::parse;
-use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, passes, verify, weight_copies};
+use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, gradient, passes, verify, weight_copies};
 use tallow_reference::{Array, Env, evaluate};
 use tallow_tests::{Case, Test, Tolerance, compare};
 
@@ -23,6 +23,7 @@ fn check(path: &Path) {
             Test::Print => print(&case),
             Test::Verify => check_verifier(&case),
             Test::Run(tolerance) => run(&case, *tolerance),
+            Test::Gradient { of, wrt, tolerance } => gradients(&case, of, wrt, *tolerance),
             Test::Pass { name, profile } => pass(&case, name, profile),
             Test::Fuse { profile } => fuse(&case, profile),
             Test::Plan { profile } => plan(&case, profile),
@@ -97,6 +98,11 @@ fn run(case: &Case, tolerance: Tolerance) {
     let graph = graph(case);
     let mut env = case.inputs(&graph).env();
     let outputs = evaluate(&graph, &mut env).unwrap_or_else(|e| panic!("{e}"));
+    expect(case, &outputs, &env, tolerance);
+}
+
+/// Outputs and states have the elements that the header expects.
+fn expect(case: &Case, outputs: &[(String, Array)], env: &Env, tolerance: Tolerance) {
     for (name, values) in &case.expect {
         let got = outputs.iter().find(|(n, _)| n == name).map(|(_, a)| a).or(env.states.get(name));
         let got = got.unwrap_or_else(|| panic!("no output or state is called {name:?}"));
@@ -104,6 +110,40 @@ fn run(case: &Case, tolerance: Tolerance) {
             Array::from_f64s(got.ty, &got.shape, values).unwrap_or_else(|e| panic!("{name:?}: {e}"));
         compare(&expected, got, tolerance).unwrap_or_else(|why| panic!("{name:?}: {why}"));
     }
+}
+
+/// The graph with gradients, as simple as the passes make it; with the expected values; and in f64 equal to differences,
+/// at a random point. If an error is noted, differentiating gives it, and its path ends at that line.
+fn gradients(case: &Case, of: &[String], wrt: &[String], tolerance: Tolerance) {
+    let (graph, name) = (graph(case), case.path.display());
+    let of: Vec<&str> = of.iter().map(String::as_str).collect();
+    let wrt: Vec<&str> = wrt.iter().map(String::as_str).collect();
+    let made = match (gradient(&graph, &of, &wrt), &case.errors[..]) {
+        (Ok(made), []) => made,
+        (Err(error), [noted]) => {
+            let (error, is_at) = (error.to_string(), |id: &&str| line_of(case, id) == noted.line);
+            let id = error.rsplit(' ').find(|word| word.starts_with('%'));
+            assert!(error.contains(&noted.message) && id.as_ref().is_none_or(is_at), "{name}: {error}");
+            return;
+        }
+        (Ok(_), noted) => panic!("{name}: has gradients, but {noted:?}"),
+        (Err(error), _) => panic!("{name}: {error}"),
+    };
+    let made = verify(made).unwrap_or_else(|found| panic!("{name}: {found:?}")).into_graph();
+    let env = case.inputs(&made).env();
+    let run = |graph: &Graph| evaluate(graph, &mut env.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let values = run(&made);
+    expect(case, &values, &env, tolerance);
+    let simple = ["dead_code", "fold_constants", "simplify", "dead_code"].iter().fold(made, |graph, pass| {
+        let pass = passes::PASSES.iter().find(|p| p.name == *pass).expect("a pass");
+        (pass.run)(&graph, &profile("minimum")).unwrap_or_else(|e| panic!("{name}: {e}"))
+    });
+    for ((output, want), (_, got)) in values.iter().zip(&run(&simple)) {
+        compare(want, got, Tolerance::Bits)
+            .unwrap_or_else(|why| panic!("{name}, simplified: {output}: {why}"));
+    }
+    tallow_tests::gradients::check(&graph, 0).unwrap_or_else(|why| panic!("{name}: {why}"));
+    snapshot(case, "gradient", &simple.to_string());
 }
 
 /// The graph after one pass.

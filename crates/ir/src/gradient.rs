@@ -19,8 +19,10 @@ mod views;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::dtype::DType;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
+use crate::verify::{depends, updates};
 
 pub use term::{Build, Term};
 
@@ -53,6 +55,16 @@ pub enum GradientError {
         /// The name.
         name: String,
     },
+    /// The gradient reads a state as it was before an update on whose result it depends.
+    #[error(
+        "the gradient needs {version} as it was before {update} overwrote it; update the state in another graph"
+    )]
+    Overwritten {
+        /// The old version, as `%0 state "s"`.
+        version: String,
+        /// The update, as `%9 state_update`.
+        update: String,
+    },
     /// A rule made a node that does not fit its operands, as where a product of extents leaves 63 bits.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -63,7 +75,7 @@ pub enum GradientError {
 /// on the leaf.
 ///
 /// # Errors
-/// When a name is unknown or names no floats, or an op on the way has no derivative.
+/// When a name is unknown or names no floats, or [`backpropagate`] fails.
 pub fn gradient(graph: &Graph, outputs: &[&str], wrt: &[&str]) -> Result<Graph, GradientError> {
     let leaf = |name: &str| {
         let is_it = |op: &Op| match op {
@@ -102,7 +114,7 @@ pub fn gradient(graph: &Graph, outputs: &[&str], wrt: &[&str]) -> Result<Graph, 
 /// the same type. `None` for what none of the seeds depends on. On an error the graph is as it was.
 ///
 /// # Errors
-/// When a value holds no floats, or an op on the way has no derivative.
+/// When a value holds no floats, an op on the way has no derivative, or a gradient needs a state that was overwritten.
 pub fn backpropagate(
     graph: &mut Graph,
     seeds: &[(Value, Value)],
@@ -115,34 +127,92 @@ pub fn backpropagate(
             return Err(GradientError::NotFloat { what, dtype: dtype.name().into() });
         }
     }
-    let depends = dependents(graph, wrt);
+    let dependent = dependents(graph, wrt);
     let build = Build::new(graph.clone());
     let mut walk = Walk { graph, build: &build, gradients: HashMap::new(), users: HashMap::new() };
     for (value, gradient) in seeds {
         walk.accumulate(*value, build.term(*gradient));
     }
-    for (id, node) in graph.nodes().rev().filter(|(id, _)| depends[id.index()]) {
+    for (id, node) in graph.nodes().rev().filter(|(id, _)| dependent[id.index()]) {
         for result in 0..node.types.len() as u32 {
             let value = Value { node: id, result };
             if let Some(gradient) = walk.gradients.get(&value).copied() {
-                walk.pass_back(value, gradient, &depends)?;
+                walk.pass_back(value, gradient, &dependent)?;
             }
         }
     }
-    let found = wrt.iter().map(|value| walk.gradients.get(value).map(|term| term.value())).collect();
-    *graph = build.finish()?;
-    Ok(found)
+    let found: Vec<_> = wrt.iter().map(|v| walk.gradients.get(v).map(|term| term.value())).collect();
+    append(graph, &build.finish()?, found)
 }
 
-/// Which nodes depend on `wrt` through floats, by index.
+/// Which nodes depend on `wrt` through floats or blocks of them, by index.
 fn dependents(graph: &Graph, wrt: &[Value]) -> Vec<bool> {
     let wanted: HashSet<NodeId> = wrt.iter().map(|value| value.node).collect();
-    let mut depends = vec![false; graph.len()];
+    let mut dependent = vec![false; graph.len()];
     for (id, node) in graph.nodes() {
-        let through = |v: &Value| depends[v.node.index()] && graph.ty(*v).dtype.is_float();
-        depends[id.index()] = wanted.contains(&id) || node.operands.iter().any(through);
+        let through = |v: &Value| dependent[v.node.index()] && has_gradient(graph.ty(*v).dtype);
+        dependent[id.index()] = wanted.contains(&id) || node.operands.iter().any(through);
     }
-    depends
+    dependent
+}
+
+/// Whether gradients pass through values of this type. Those through blocks end in an error, not in zeros: values were
+/// rounded to them.
+fn has_gradient(dtype: DType) -> bool {
+    dtype.is_float() || matches!(dtype, DType::Block(_))
+}
+
+/// Adds to `graph`, with which `built` begins, those further nodes of `built` that `wanted` depends on, and gives the values
+/// their places. Rules also make what nobody needs: the gradients of operands that are data.
+fn append(
+    graph: &mut Graph,
+    built: &Graph,
+    wanted: Vec<Option<Value>>,
+) -> Result<Vec<Option<Value>>, GradientError> {
+    let mut needed = vec![false; built.len()];
+    for value in wanted.iter().flatten() {
+        needed[value.node.index()] = true;
+    }
+    for (id, node) in built.nodes().rev().filter(|(id, _)| id.index() >= graph.len()) {
+        if needed[id.index()] {
+            node.operands.iter().for_each(|v| needed[v.node.index()] = true);
+        }
+    }
+    let added: Vec<NodeId> = built
+        .nodes()
+        .map(|(id, _)| id)
+        .filter(|id| id.index() >= graph.len() && needed[id.index()])
+        .collect();
+    check_states(built, &added)?;
+    let mut places: HashMap<NodeId, NodeId> = HashMap::new();
+    let place = |v: &Value, places: &HashMap<NodeId, NodeId>| Value {
+        node: places.get(&v.node).copied().unwrap_or(v.node),
+        result: v.result,
+    };
+    for id in added {
+        let node = built.node(id);
+        let operands: Vec<Value> = node.operands.iter().map(|v| place(v, &places)).collect();
+        places.insert(id, graph.add_node(node.op.clone(), &operands)?);
+    }
+    Ok(wanted.iter().map(|value| value.map(|v| place(&v, &places))).collect())
+}
+
+/// Fails if one of these nodes reads a version of a state after its update, which the verifier would reject.
+fn check_states(graph: &Graph, nodes: &[NodeId]) -> Result<(), GradientError> {
+    for (version, update) in updates(graph) {
+        let reads =
+            |id: &&NodeId| graph.node(**id).operands.contains(&version) && depends(graph, **id, update);
+        if nodes.iter().any(|id| reads(&id)) {
+            let name = match graph.op(version) {
+                Op::State { name, .. } => format!(" {name:?}"),
+                _ => String::new(),
+            };
+            let version = format!("%{} {}{name}", version.node.0, graph.op(version).name());
+            let update = format!("%{} {}", update.0, graph.node(update).op.name());
+            return Err(GradientError::Overwritten { version, update });
+        }
+    }
+    Ok(())
 }
 
 /// The gradients found so far, from the outputs backwards.
@@ -165,9 +235,14 @@ impl<'b> Walk<'b> {
     }
 
     /// Adds to the gradients of the operands of the node of `value` what its result passes back.
-    fn pass_back(&mut self, value: Value, gradient: Term<'b>, depends: &[bool]) -> Result<(), GradientError> {
+    fn pass_back(
+        &mut self,
+        value: Value,
+        gradient: Term<'b>,
+        dependent: &[bool],
+    ) -> Result<(), GradientError> {
         let node = self.graph.node(value.node);
-        let is_wanted = |v: &Value| depends[v.node.index()] && self.graph.ty(*v).dtype.is_float();
+        let is_wanted = |v: &Value| dependent[v.node.index()] && has_gradient(self.graph.ty(*v).dtype);
         if !node.operands.iter().any(is_wanted) {
             return Ok(());
         }

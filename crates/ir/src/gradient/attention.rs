@@ -1,6 +1,6 @@
 //! The gradient of attention. Scores are computed again, not stored by the forward pass.
 
-use super::term::{Passed, Term, wide};
+use super::term::{Passed, Term};
 use crate::attention::Attention;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -16,7 +16,8 @@ use crate::shape::Shape;
 /// to the type of the operands before they meet these, as PyTorch does: matrix instructions take 16 bits.
 pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>], result: Term<'b>) -> Passed<'b> {
     let dtype = g.dtype();
-    let to_wide = |t: Term<'b>| t.cast(wide(dtype));
+    let is_double = operands.iter().any(|t| t.dtype() == DType::F64);
+    let to_wide = |t: Term<'b>| t.cast(if is_double { DType::F64 } else { DType::F32 });
     let rounded = |t: Term<'b>| to_wide(t.cast(dtype));
     let (q, k, v) = (to_wide(operands[0]), to_wide(operands[1]), to_wide(operands[2]));
     let bias = operands.get(3).map(|bias| to_wide(*bias));
@@ -44,11 +45,9 @@ pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>], resu
     let scaled = |t: Term<'b>| t * attrs.scale.as_f64();
     let dq = scaled(d_rows.matmul(k)).reshape(q.shape());
     let dk = scaled(d_rows.transposed().matmul(rows.join(q)));
-    let mut passed = vec![dq.cast(dtype), dk.cast(dtype), dv.cast(dtype)];
-    if let (Some(_), Some(bias)) = (bias, operands.get(3)) {
-        passed.push(ds.sum_to(&bias.shape()).cast(bias.dtype()));
-    }
-    passed.into_iter().map(Some).collect()
+    let dbias = bias.map(|bias| ds.sum_to(&bias.shape()));
+    let passed = [Some(dq), Some(dk), Some(dv), dbias];
+    operands.iter().zip(passed).map(|(operand, d)| d.map(|d| d.cast(operand.dtype()))).collect()
 }
 
 /// Softmax over the keys that each query sees; 0 for a query that sees none.

@@ -51,8 +51,10 @@ pub fn pass_back<'b>(
         }
         Op::Quantize(_) => Err("rounding to blocks has none".into()),
         Op::Custom(_) => Err("a user's kernel has none of its own".into()),
-        // Weights of blocks are no floats, so nothing is asked of them; positions and largest integers jump.
-        Op::Dequantize(_) | Op::ArgSort { .. } | Op::Scatter(ScatterKind::Max) => none(),
+        // Nothing is asked of weights of blocks. What else has blocks was quantized, where it ends.
+        Op::Dequantize(_) => one(g),
+        // Positions and largest integers jump.
+        Op::ArgSort { .. } | Op::Scatter(ScatterKind::Max) => none(),
         Op::Input { .. }
         | Op::Weight { .. }
         | Op::State { .. }
