@@ -10,14 +10,19 @@
 //!
 //! `--mode lazy` runs programs of lazy tensors instead, on the device or without one on the interpreter: computed in
 //! random pieces, each value that is read must be that of the whole program. `--count N` ends after so many.
+//!
+//! `--mode gradients` differentiates graphs and compares with differences in f64, then checks graphs of f32 together with
+//! their gradients as it checks other graphs. With `--no-device` it does the first alone.
 #![allow(clippy::print_stdout)]
 
+use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tallow::Device;
 use tallow_ir::{DType, DeviceCaps, Graph, caps};
 use tallow_tests::fuzz::{Coverage, check};
+use tallow_tests::gradients::{self, Counts};
 use tallow_tests::lazy::{Program, Tally};
 use tallow_tests::reduce::{caught, reduce};
 use tallow_tests::{Options, covering_graph, random_row_program, random_run_program};
@@ -29,6 +34,8 @@ enum Mode {
     Graphs,
     /// Programs of lazy tensors, in pieces and at once.
     Lazy,
+    /// Gradients, against differences, and as graphs.
+    Gradients,
 }
 
 struct Arguments {
@@ -58,13 +65,14 @@ fn arguments() -> Result<Arguments, String> {
                 found.mode = match words.next().as_deref() {
                     Some("graphs") => Mode::Graphs,
                     Some("lazy") => Mode::Lazy,
-                    _ => return Err("--mode is graphs or lazy".into()),
+                    Some("gradients") => Mode::Gradients,
+                    _ => return Err("--mode is graphs, lazy or gradients".into()),
                 }
             }
             "--no-device" => found.device = false,
             "--no-reduce" => found.reduce = false,
             other => {
-                let all = "--mode graphs|lazy, --seconds N, --seed S, --count N, --no-device, --no-reduce";
+                let all = "--mode graphs|lazy|gradients, --seconds N, --seed S, --count N, --no-device, --no-reduce";
                 return Err(format!("{other}: the options are {all}"));
             }
         }
@@ -181,6 +189,50 @@ fn programs(arguments: &Arguments, device: &Device) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What is to be checked of graph number `seed` and its gradients, and how.
+type GradientCheck<'a> = (Graph, &'a dyn Fn(&Graph, u64) -> Result<(), String>);
+
+/// Gradients until time is over or one fails.
+fn gradients(arguments: &Arguments, device: Option<&Device>, caps: &DeviceCaps) -> ExitCode {
+    let start = Instant::now();
+    let end = start + Duration::from_secs(arguments.seconds);
+    let (counts, coverage) = (Cell::new(Counts::default()), RefCell::new(Coverage::default()));
+    let differences = |graph: &Graph, seed: u64| {
+        let mut now = counts.get();
+        now.add(gradients::check(graph, seed)?);
+        counts.set(now);
+        Ok(())
+    };
+    let kernels = |graph: &Graph, seed: u64| check(graph, seed, caps, device, &mut coverage.borrow_mut());
+    let f32_alone = Options { floats: vec![DType::F32], custom: false, ..options(caps) };
+    let mut seed = arguments.seed;
+    while Instant::now() < end && seed - arguments.seed < arguments.count {
+        let mut checks: Vec<GradientCheck<'_>> = vec![(gradients::differentiable_graph(seed), &differences)];
+        let forward = covering_graph(seed, seed, seed as usize % 4, &f32_alone);
+        let both = if arguments.device { gradients::with_gradients(&forward) } else { None };
+        checks.extend(both.map(|graph| (graph, &kernels as _)));
+        for (graph, judge) in checks {
+            let Err(first) = caught(|| judge(&graph, seed)) else { continue };
+            println!("after {} s, seed {seed}: {first}", start.elapsed().as_secs());
+            let fails = |g: &Graph| caught(|| judge(g, seed)).is_err();
+            let small = if arguments.reduce { reduce(&graph, fails) } else { graph };
+            let why = caught(|| judge(&small, seed)).err().unwrap_or(first);
+            println!("{small}seed {seed}: {why}\n{}", counts.get());
+            return ExitCode::FAILURE;
+        }
+        seed += 1;
+    }
+    println!("nothing differs up to seed {}\n{}", seed - 1, counts.get());
+    if arguments.device {
+        println!("{}", coverage.borrow());
+    }
+    if counts.get().are_too_many_rejected() {
+        println!("too many points were rejected: differences check too little");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
 fn main() -> ExitCode {
     let arguments = match arguments() {
         Ok(found) => found,
@@ -194,6 +246,7 @@ fn main() -> ExitCode {
     println!("{} seconds from seed {} on {name}", arguments.seconds, arguments.seed);
     match arguments.mode {
         Mode::Graphs => graphs(&arguments, device.as_ref(), &caps),
+        Mode::Gradients => gradients(&arguments, device.as_ref(), &caps),
         Mode::Lazy => programs(&arguments, &device.unwrap_or(Device::Cpu)),
     }
 }
