@@ -41,7 +41,8 @@ build() {
 }
 
 build none
-for mode in graphs lazy; do
+for mode in graphs lazy 'gradients --no-device'; do
+    # shellcheck disable=SC2086 # A mode may have an option.
     if ! "$binary" --mode $mode --seconds "${MUTANTS_BASELINE:-30}" --seed "$seed" --no-reduce >"$output" 2>&1; then
         cat "$output"
         echo "error: the fuzzer fails without a mutant" >&2
@@ -50,24 +51,26 @@ for mode in graphs lazy; do
 done
 
 missed=0
-printf '%-22s %-9s %s\n' mutant 'found in' by
+printf '%-34s %-9s %s\n' mutant 'found in' by
 if [ $# -eq 0 ]; then
     for patch in "$root"/tests/mutants/*.patch; do set -- "$@" "$(basename "$patch" .patch)"; done
 fi
 for name in "$@"; do
-    # What is computed when, and whose memory is used again, only programs of lazy tensors test.
-    case $name in lazy_*) mode=lazy ;; *) mode=graphs ;; esac
+    # What is computed when, and whose memory is used again, only programs of lazy tensors test; rules of gradients, only
+    # differences.
+    case $name in lazy_*) mode=lazy ;; gradient_*) mode='gradients --no-device' ;; *) mode=graphs ;; esac
     if ! build "$name" >"$output" 2>&1; then
         cat "$output"
-        printf '%-22s %-9s %s\n' "$name" - 'does not build'
+        printf '%-34s %-9s %s\n' "$name" - 'does not build'
         missed=$((missed + 1))
+    # shellcheck disable=SC2086
     elif "$binary" --mode $mode --seconds "$seconds" --seed "$seed" --no-reduce >"$output" 2>&1; then
-        printf '%-22s %-9s %s\n' "$name" - "not found in $seconds s"
+        printf '%-34s %-9s %s\n' "$name" - "not found in $seconds s"
         missed=$((missed + 1))
     else
         after=$(sed -n 's/^after \([0-9]*\) s, seed.*/\1/p' "$output" | head -n 1)
         by=$(sed -n 's/^after [0-9]* s, seed [0-9]*: //p' "$output" | head -n 1 | cut -c 1-90)
-        printf '%-22s %-9s %s\n' "$name" "${after:-?} s" "${by:-$(head -n 1 "$output")}"
+        printf '%-34s %-9s %s\n' "$name" "${after:-?} s" "${by:-$(head -n 1 "$output")}"
     fi
 done
 [ "$missed" -eq 0 ] || { echo "error: $missed mutants were not found" >&2; exit 1; }

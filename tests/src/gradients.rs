@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use tallow_ir::rewrite::rebuild;
 use tallow_ir::{
-    DType, Dim, ElementwiseOp, GradientError, Graph, GraphError, Op, Scalar, Shape, TensorType, gradient, verify,
+    DType, Dim, ElementwiseOp, GradientError, Graph, GraphError, Op, ReduceKind, Scalar, ScanKind, Shape,
+    TensorType, gradient, verify,
 };
 use tallow_reference::{Array, Env, evaluate};
 
@@ -90,8 +91,8 @@ pub fn differentiable_graph(seed: u64) -> Graph {
     }
 }
 
-/// Functions whose second operand is a constant in other graphs: a power, a remainder and a quotient, of tensors that repeat
-/// along some axes.
+/// What other graphs do not have. Functions whose second operand is a constant there: a power, a remainder and a quotient, of
+/// tensors that repeat along some axes. And products whose factors may be 0.
 fn functions_of_two(seed: u64) -> Result<Graph, GraphError> {
     let mut rng = Rng::new(seed);
     let mut graph = Graph::new(&format!("functions_{seed}"));
@@ -113,8 +114,16 @@ fn functions_of_two(seed: u64) -> Result<Graph, GraphError> {
     }
     let power = graph.elementwise(ElementwiseOp::Pow, &[above, x])?;
     graph.output("pow", power)?;
+    let factors = graph.input(ZEROS, DType::F64, shape)?;
+    let running = graph.add(Op::Scan { kind: ScanKind::Prod, axis: 1, part: None }, &[factors])?;
+    graph.output("running product", running)?;
+    let product = graph.add(Op::Reduce { kind: ReduceKind::Prod, axes: vec![1] }, &[factors])?;
+    graph.output("product", product)?;
     Ok(graph)
 }
+
+/// The leaf of which some elements are 0, which they never are elsewhere, since most functions bend there.
+const ZEROS: &str = "zeros";
 
 /// The graph with all floats of 64 bits, so that differences are not rounded away; `None` where an op needs others.
 fn widened(graph: &Graph) -> Option<Graph> {
@@ -224,8 +233,12 @@ pub fn check(graph: &Graph, seed: u64) -> Result<Outcome, String> {
 /// Random values of the leaves, moved off the grid that they are drawn from, where equal ones and zeros are many.
 fn point(graph: &Graph, seed: u64, rng: &mut Rng) -> Env {
     let mut env = random_inputs(graph, seed).env();
-    for array in leaves_of(&mut env) {
-        let moved: Vec<f64> = array.to_f64s().iter().map(|x| x + 0.02 * rng.unit() - 0.01).collect();
+    for (name, array) in leaves_of(&mut env) {
+        let mut moved = |x: &f64| match name == ZEROS && rng.chance(30) {
+            true => 0.0,
+            false => x + 0.02 * rng.unit() - 0.01,
+        };
+        let moved: Vec<f64> = array.to_f64s().iter().map(&mut moved).collect();
         if let Ok(made) = Array::from_f64s(array.ty, &array.shape, &moved) {
             *array = made;
         }
@@ -234,13 +247,14 @@ fn point(graph: &Graph, seed: u64, rng: &mut Rng) -> Env {
 }
 
 /// The leaves of f64, in an order that does not change from run to run.
-fn leaves_of(env: &mut Env) -> Vec<&mut Array> {
+fn leaves_of(env: &mut Env) -> Vec<(&String, &mut Array)> {
     let mut all: Vec<(&String, &mut Array)> = vec![];
     let shared = env.inputs.iter_mut().chain(env.weights.iter_mut());
     all.extend(shared.map(|(name, array)| (name, Arc::make_mut(array))));
     all.extend(env.states.iter_mut());
     all.sort_by(|a, b| a.0.cmp(b.0));
-    all.into_iter().map(|(_, array)| array).filter(|array| array.ty == DType::F64).collect()
+    all.retain(|(_, array)| array.ty == DType::F64);
+    all
 }
 
 /// The sum of all elements of some outputs.

@@ -14,6 +14,7 @@ mod custom;
 mod differential;
 mod formats;
 mod functions;
+mod gradients;
 mod groups;
 mod harness;
 mod heads;

@@ -1,5 +1,6 @@
-//! Gradients: of every op and of random graphs against differences, of what is not smooth against the conventions.
+//! Gradients: of random graphs against differences, and of the public API against PyTorch.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod random;
+mod torch;

@@ -5,7 +5,7 @@ use super::views::{permute, spread};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::formula::Formula;
-use crate::op::{Op, ScanKind};
+use crate::op::{Op, ReduceKind, ScanKind};
 
 /// Of a product over axes: each element is multiplied by the product of the others, which is that of those before it and
 /// that of those behind it. Dividing the product by the element would be NaN at 0.
@@ -32,14 +32,39 @@ fn exclusive_product<'b>(x: Term<'b>, axis: usize, count: &Dim) -> Term<'b> {
     scanned.pad(axis, &Dim::one(), &Dim::zero(), 1.0).slice(axis, &Dim::zero(), count)
 }
 
-/// Of the largest or smallest element of a row: equal ones share it.
-pub fn extremum<'b>(g: Term<'b>, x: Term<'b>, result: Term<'b>, axes: &[usize]) -> Term<'b> {
+/// Of the largest or smallest element of a row, whose position `position` finds: equal ones share it.
+///
+/// A kernel that computes `x` again need not round it as the result was rounded: 16-bit floats stay in 32 bits, products
+/// and sums may become one operation. Then no element is equal to the result. Its position is right in any case.
+pub fn extremum<'b>(
+    g: Term<'b>,
+    x: Term<'b>,
+    result: Term<'b>,
+    position: ReduceKind,
+    axes: &[usize],
+) -> Term<'b> {
     let shape = x.shape();
-    let is_it = x.equals(spread(result, &shape, axes));
+    let first = x.apply(Op::Reduce { kind: position, axes: axes.to_vec() });
+    let is_first = positions(x, axes).equals(spread(first, &shape, axes));
+    let is_it = x.equals(spread(result, &shape, axes)).or(is_first);
     // Counted in 32 bits: f16 has no 2049.
     let count = is_it.cast(wide(g.dtype())).sum_keepdim(axes).cast(g.dtype());
     let share = g.reshape(shape.with_ones(axes)).over(count).broadcast(shape);
     is_it.select(share, share.filled(0.0))
+}
+
+/// The row-major position of each element of `x` among those that are reduced over `axes`, which ascend.
+fn positions<'b>(x: Term<'b>, axes: &[usize]) -> Term<'b> {
+    let (shape, build) = (x.shape(), x.build());
+    let number = |axis: &usize| build.positions(&shape, *axis, DType::U32);
+    let joined = |sum: Term<'b>, axis: &usize| {
+        let extent = build.dim(&shape.dims()[*axis], DType::U32).broadcast(shape.clone());
+        sum * extent + number(axis)
+    };
+    match axes.split_first() {
+        Some((first, rest)) => rest.iter().fold(number(first), joined),
+        None => build.number(DType::U32, 0.0).broadcast(shape.clone()),
+    }
 }
 
 /// Of a running sum: an element is part of all sums from its own on.

@@ -36,7 +36,8 @@ pub fn pass_back<'b>(
         }
         Op::Reduce { kind: ReduceKind::Sum, axes } => one(views::spread(g, &x.shape(), axes)),
         Op::Reduce { kind: ReduceKind::Prod, axes } => one(product(g, x, axes)),
-        Op::Reduce { kind: ReduceKind::Max | ReduceKind::Min, axes } => one(extremum(g, x, result, axes)),
+        Op::Reduce { kind: ReduceKind::Max, axes } => one(extremum(g, x, result, ReduceKind::ArgMax, axes)),
+        Op::Reduce { kind: ReduceKind::Min, axes } => one(extremum(g, x, result, ReduceKind::ArgMin, axes)),
         Op::Reduce { kind: ReduceKind::ArgMax | ReduceKind::ArgMin, .. } => none(),
         Op::Matmul => Ok(matmul(g, operands[0], operands[1])),
         Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])?), None]),
