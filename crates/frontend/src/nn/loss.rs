@@ -65,7 +65,8 @@ pub fn binary_cross_entropy_with_logit(x: &Tensor, target: &Tensor) -> Result<Te
     // -log s = log(1 + e^-x) and -log(1 - s) = x + log(1 + e^-x), so the sum is (1 - t) x + log(1 + e^-x),
     // which is max(x, 0) - t x + log(1 + e^-|x|): finite for every finite x.
     let tail = x.abs()?.neg()?.exp()?.affine(1.0, 1.0)?.log()?;
-    x.relu()?.sub(&x.mul(target)?)?.add(&tail)?.mean_all()
+    // Not `relu`: at 0 the halves of the gradients of the maximum and of the tail add up.
+    x.maximum(0.0)?.sub(&x.mul(target)?)?.add(&tail)?.mean_all()
 }
 
 /// The mean of half the squared difference where that is at most `delta`, of `delta * (|d| - delta / 2)`
