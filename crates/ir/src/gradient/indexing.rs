@@ -1,5 +1,7 @@
 //! Gradients through indices: gathers, scatters, windows and updates of states.
 
+use std::ops::Rem;
+
 use super::term::{Passed, Term};
 use super::views::inside;
 use crate::dim::Dim;

@@ -4,7 +4,7 @@
 //! a node that could not be added is its first operand from then on.
 
 use std::cell::RefCell;
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -232,11 +232,6 @@ impl<'b> Term<'b> {
         self.unary(ElementwiseOp::Tanh)
     }
 
-    /// Remainder of a division.
-    pub fn rem(self, other: Term<'b>) -> Term<'b> {
-        self.binary(ElementwiseOp::Rem, other)
-    }
-
     /// The smaller one.
     pub fn minimum(self, other: Term<'b>) -> Term<'b> {
         self.binary(ElementwiseOp::Minimum, other)
@@ -321,7 +316,7 @@ macro_rules! operators {
     )*};
 }
 
-operators! { Add add Add Sub sub Sub Mul mul Mul Div div Div }
+operators! { Add add Add Sub sub Sub Mul mul Mul Div div Div Rem rem Rem }
 
 impl<'b> Neg for Term<'b> {
     type Output = Term<'b>;
