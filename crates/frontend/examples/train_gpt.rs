@@ -2,8 +2,10 @@
 //! function, recorded once.
 //!
 //! ```sh
-//! cargo run --release --example train_gpt -- --layers 2 --width 64 --heads 4 --context 32 --batch 2 --steps 20
+//! cargo run --example train_gpt -- --layers 12 --width 768 --heads 12 --vocabulary 50304 --context 1024 --batch 8
 //! ```
+
+#![allow(clippy::print_stdout)]
 
 use std::time::Instant;
 
@@ -104,14 +106,14 @@ fn main() -> Result<()> {
         at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
     };
     let shape = Shape {
-        layers: number("--layers", 12),
-        width: number("--width", 768),
-        heads: number("--heads", 12),
-        vocabulary: number("--vocabulary", 50304),
-        context: number("--context", 1024),
-        batch: number("--batch", 8),
+        layers: number("--layers", 2),
+        width: number("--width", 64),
+        heads: number("--heads", 4),
+        vocabulary: number("--vocabulary", 256),
+        context: number("--context", 32),
+        batch: number("--batch", 2),
     };
-    let steps = number("--steps", 20);
+    let steps = number("--steps", 10);
     let compute = if arguments.iter().any(|a| a == "--f32") { DType::F32 } else { DType::BF16 };
     let device = Device::vulkan_if_available();
     let (batch, context, vocabulary) = (shape.batch, shape.context, shape.vocabulary);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each example with a part of what it prints.
-const EXAMPLES: [(&str, &str); 9] = [
+const EXAMPLES: [(&str, &str); 10] = [
     ("attention", "first token off by 0"),
     ("basics", "Tensor[[1024, 1024], f32"),
     ("conv_net", "Tensor["),
@@ -15,6 +15,7 @@ const EXAMPLES: [(&str, &str); 9] = [
     ("hello_add", "Tensor[[2, 3], f32"),
     ("q4_0_demo", "7.1x smaller, 4.5 bits a number"),
     ("quantized", "on average"),
+    ("train_gpt", "tokens/s"),
 ];
 
 fn program(name: &str) -> PathBuf {

@@ -65,7 +65,7 @@ fn gradients_that_exist_are_numbers() {
 
 #[test]
 fn a_forced_loss_has_gradients() {
-    let x = Var::new(&[1f32, 2.0], &Device::Cpu).unwrap();
+    let x = Var::new([1f32, 2.0], &Device::Cpu).unwrap();
     let hidden = x.sqr().unwrap();
     let loss = hidden.sum_all().unwrap();
     assert_eq!(hidden.to_vec1::<f32>().unwrap(), [1.0, 4.0]);
@@ -77,7 +77,7 @@ fn a_forced_loss_has_gradients() {
 
 #[test]
 fn expressions_read_what_the_variable_held() {
-    let x = Var::new(&[1f32, 2.0], &Device::Cpu).unwrap();
+    let x = Var::new([1f32, 2.0], &Device::Cpu).unwrap();
     let before = (x.as_tensor() * 2.0).unwrap();
     let held = x.as_detached_tensor();
     x.set(&(x.as_tensor() + 10.0).unwrap()).unwrap();
@@ -93,13 +93,13 @@ fn expressions_read_what_the_variable_held() {
 
 #[test]
 fn detached_values_are_data() {
-    let x = Var::new(&[3f32], &Device::Cpu).unwrap();
+    let x = Var::new([3f32], &Device::Cpu).unwrap();
     let y = x.mul(&x.detach()).unwrap();
     assert_eq!(y.backward().unwrap().get(&x).unwrap().to_vec1::<f32>().unwrap(), [3.0]);
     let lazy = x.sqr().unwrap().detach();
     assert!(lazy.backward().unwrap().get(&x).is_none());
     assert_eq!(lazy.to_vec1::<f32>().unwrap(), [9.0]);
-    let data = Tensor::new(&[1f32], &Device::Cpu).unwrap();
+    let data = Tensor::new([1f32], &Device::Cpu).unwrap();
     assert!(data.backward().unwrap().get_ids().next().is_none());
 }
 
@@ -124,7 +124,7 @@ void main() { y[gl_GlobalInvocationID.x] = 2.0 * x[gl_GlobalInvocationID.x]; }
 /// The message names the ops from the output to the one without derivative.
 #[test]
 fn missing_derivatives_are_errors() {
-    let x = Var::new(&[1f32, 2.0], &Device::Cpu).unwrap();
+    let x = Var::new([1f32, 2.0], &Device::Cpu).unwrap();
     let kernel = CustomKernel::glsl("twice", TWICE).input(DType::F32).output(DType::F32).workgroup([2, 1, 1]);
     let y = kernel.build().unwrap().call(&[&x]).output(2).invocations([2.into(), 1.into(), 1.into()]);
     let y = y.one().unwrap();
@@ -139,7 +139,7 @@ fn missing_derivatives_are_errors() {
 #[test]
 fn functions_differentiate() {
     let rows = Symbol::new("rows", 8);
-    let w = Var::new(&[[1f32, 2.0], [3.0, 4.0]], &Device::Cpu).unwrap();
+    let w = Var::new([[1f32, 2.0], [3.0, 4.0]], &Device::Cpu).unwrap();
     let step = compile(&Device::Cpu, &[Input::new("x", DType::F32, (rows, 2))], |x| {
         let loss = x[0].matmul(&w)?.sqr()?.sum_all()?;
         let grads = loss.backward()?;

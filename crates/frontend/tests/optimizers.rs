@@ -20,7 +20,7 @@ fn close(got: &[f32], want: &[f64]) {
 
 /// Three steps with the gradients of `sum(c x^2) / 2`, which are `c x`; `step` does the same with f64.
 fn three_steps<O: Optimizer>(mut optimizer: O, x: &Var, mut step: impl FnMut(&mut [f64; 2])) {
-    let c = Tensor::new(&[1f32, 10.0], &Device::Cpu).unwrap();
+    let c = Tensor::new([1f32, 10.0], &Device::Cpu).unwrap();
     let mut want = [3.0, -2.0];
     for _ in 0..3 {
         let loss = (x.sqr().unwrap().mul(&c).unwrap().sum_all().unwrap() * 0.5).unwrap();
@@ -167,7 +167,7 @@ impl Net {
 fn batch(device: &Device) -> (Tensor, Tensor) {
     let x: Vec<f32> = (0..24).map(|i| ((i * 29 % 53) as f32 / 26.0) - 1.0).collect();
     let x = Tensor::from_vec(x, (6, 4), device).unwrap();
-    (x, Tensor::new(&[0u32, 2, 1, 1, 0, 2], device).unwrap())
+    (x, Tensor::new([0u32, 2, 1, 1, 0, 2], device).unwrap())
 }
 
 /// Compiled steps take the parameters where those that are taken one by one do.
@@ -212,7 +212,9 @@ fn losses_that_cannot_be_trained_are_refused() {
     let inputs = [Input::new("x", DType::F32, 1)];
     let options = TrainOptions::default();
     let mut refused = |loss: &dyn Fn(&[Tensor]) -> Result<Tensor>| {
-        train_step(&device, &inputs, &[w.clone()], &mut sgd, options, loss).unwrap_err().to_string()
+        train_step(&device, &inputs, std::slice::from_ref(&w), &mut sgd, options, loss)
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused(&|x| x[0].mul(&w)).contains("unexpected rank"));
     assert!(refused(&|x| x[0].mul(&other)?.sum_all()).contains("depends on none"));
