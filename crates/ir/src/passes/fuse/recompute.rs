@@ -53,8 +53,9 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     let newly = newly.filter(|node| nodes.contains(node));
     let left: BTreeSet<NodeId> = escapes.iter().copied().chain(newly).filter(|n| !gone.contains(n)).collect();
     let left: Vec<NodeId> = left.into_iter().collect();
-    let kind = c.get(id).kind;
-    if left.is_empty() || c.legal_with(kind, &nodes, &left)?.is_err() {
+    let needed = needed(c, &nodes, &left);
+    let kind = c.kind_of(&needed);
+    if left.is_empty() || c.legal_with(kind, &needed, &left)?.is_err() {
         return Ok(());
     }
     // By reader: all that it computes again.
@@ -83,12 +84,31 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     let names: Vec<String> = gone.iter().map(|node| format!("'{}'", c.graph.node_text(*node))).collect();
     let line = format!("readers of {} compute them again, which moves fewer bytes", names.join(", "));
     c.log.push(line);
+    if needed.len() < nodes.len() {
+        let copies = c.copies.remove(&id);
+        let made = c.replace(id, kind, needed);
+        c.copies.extend(copies.map(|copies| (made, copies)));
+    }
     for (reader, kind, union, points) in unions {
         c.copies.remove(&reader);
         let made = c.replace(reader, kind, union);
         c.copies.insert(made, points);
     }
     Ok(())
+}
+
+/// Of `nodes` those that `outputs` need, which are among them.
+fn needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, outputs: &[NodeId]) -> BTreeSet<NodeId> {
+    let mut found: BTreeSet<NodeId> = outputs.iter().copied().collect();
+    let mut todo = outputs.to_vec();
+    while let Some(node) = todo.pop() {
+        for source in &c.sources[node.index()] {
+            if nodes.contains(&source.node) && found.insert(source.node) {
+                todo.push(source.node);
+            }
+        }
+    }
+    found
 }
 
 /// Whether a result of cluster `id` is one that all its readers can compute again.
