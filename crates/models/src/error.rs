@@ -3,6 +3,8 @@
 use tallow_gguf::GgufError;
 use tallow_ir::GraphError;
 
+use crate::train::TrainError;
+
 /// Result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -18,6 +20,9 @@ pub enum Error {
     /// A chat template or a saved conversation is no good.
     #[error(transparent)]
     Chat(#[from] tallow_chat::ChatError),
+    /// A model cannot be trained.
+    #[error(transparent)]
+    Train(#[from] TrainError),
     /// The graph cannot be built: the weights' shapes do not fit the architecture.
     #[error("building the {graph} graph of the model")]
     Graph {

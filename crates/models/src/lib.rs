@@ -50,6 +50,7 @@ pub mod sampler;
 pub mod score;
 mod tensors;
 mod tokens;
+pub mod train;
 pub mod weights;
 
 pub use cache::{CacheType, CacheTypes};

@@ -10,3 +10,4 @@ mod expected;
 mod naive;
 mod quantized_here;
 mod support;
+mod training;
