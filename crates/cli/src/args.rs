@@ -344,3 +344,18 @@ pub struct ImatrixArgs {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 }
+
+/// Options of `train`.
+#[derive(Debug, clap::Args)]
+pub struct TrainArgs {
+    /// The configuration, a TOML file: model, texts, tokenizer, output folder and settings.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Go on from the checkpoint in the output folder; begin where there is none.
+    #[arg(long)]
+    pub resume: bool,
+    /// Where to run: `cpu`, `vulkan` (the best Vulkan device) or the number of a Vulkan device [default: a GPU; without
+    /// one, the CPU].
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+}

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::{
     ChatArgs, ExplainArgs, GenerateArgs, ImatrixArgs, InspectArgs, LogitsArgs, PerplexityArgs, QuantizeArgs,
-    TokenizeArgs,
+    TokenizeArgs, TrainArgs,
 };
 use crate::bench::BenchArgs;
 use crate::compile_check::CompileCheckArgs;
@@ -45,4 +45,6 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Measure on a text which columns of a model's weights matter most, for `quantize --imatrix`.
     Imatrix(ImatrixArgs),
+    /// Train a language model from a text.
+    Train(TrainArgs),
 }

@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, chat, measure and quantize models, look into them and their plans, list devices.
+//! The `tallow` command: generate text, chat, train, measure and quantize models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -26,6 +26,7 @@ mod quantize;
 mod template;
 mod terminal;
 mod tokenize;
+mod train;
 mod unfinished;
 
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(args),
         Command::Quantize(args) => quantize::quantize(args),
         Command::Imatrix(args) => imatrix::imatrix(args),
+        Command::Train(args) => train::train(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,9 @@ pub struct Symbols;
 #[doc = include_str!("../../../docs/guide/quantized.md")]
 pub struct Quantized;
 
+#[doc = include_str!("../../../docs/guide/training.md")]
+pub struct Training;
+
 #[doc = include_str!("../../../docs/guide/custom-kernels.md")]
 pub struct CustomKernels;
 

@@ -12,3 +12,4 @@ mod perplexity;
 mod quantize;
 mod shards;
 mod support;
+mod train;
