@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::support::{MAX_NMSE, check, expected, nmse};
+use crate::support::{MAX_NMSE, check, expected, nmse_of_logits};
 use tallow::Device;
 use tallow_models::generate::{GenerateOptions, Stop, generate};
 use tallow_models::{LoadOptions, Model, ModelFile, SamplingOptions};
@@ -52,7 +52,7 @@ fn chunks_and_steps_agree() {
             model.reset();
             let (first, rest) = row.tokens.split_at(3);
             model.feed(first).unwrap();
-            assert!(nmse(&model.feed(rest).unwrap(), &row.logits) < MAX_NMSE, "chunk {chunk}");
+            assert!(nmse_of_logits(&model.feed(rest).unwrap(), &row) < MAX_NMSE, "chunk {chunk}");
             assert_eq!(model.position(), row.tokens.len());
         }
         let error = model.feed(&[5]).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use tallow_models::generate::{GenerateOptions, generate};
 use tallow_models::train::{CHECKPOINT, EXPORTED, Net, Plan, Trainer, from_gguf};
 use tallow_models::{LoadOptions, ModelFile, SamplingOptions};
 
-use crate::support::{MAX_NMSE, expected, nmse};
+use crate::support::{MAX_NMSE, expected, nmse, nmse_of_logits};
 
 /// The sequence of random draws is the process's, so one training runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -83,7 +83,7 @@ fn logits_are_those_of_the_inference_graph() {
         let tokens = Tensor::from_vec(row.tokens.clone(), (1, row.tokens.len()), &Device::Cpu).unwrap();
         let logits = net.logits(&tokens, 0.0).unwrap();
         let last = logits.narrow(0, row.tokens.len() - 1, 1).unwrap().flatten_all().unwrap();
-        assert!(nmse(&last.to_vec1::<f32>().unwrap(), &row.logits) < MAX_NMSE, "{}", row.prompt);
+        assert!(nmse_of_logits(&last.to_vec1::<f32>().unwrap(), &row) < MAX_NMSE, "{}", row.prompt);
     }
 }
 
