@@ -83,7 +83,7 @@ fn logits_are_those_of_the_inference_graph() {
         let tokens = Tensor::from_vec(row.tokens.clone(), (1, row.tokens.len()), &Device::Cpu).unwrap();
         let logits = net.logits(&tokens, 0.0).unwrap();
         let last = logits.narrow(0, row.tokens.len() - 1, 1).unwrap().flatten_all().unwrap();
-        assert!(nmse_of_logits(&last.to_vec1::<f32>().unwrap(), &row) < MAX_NMSE, "{}", row.prompt);
+        assert!(nmse_of_logits(&last.to_vec1::<f32>().unwrap(), row) < MAX_NMSE, "{}", row.prompt);
     }
 }
 
