@@ -1,7 +1,7 @@
 //! Adam with decoupled weight decay.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type};
+use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -128,16 +128,16 @@ impl Optimizer for AdamW {
             let value = var.as_detached_tensor();
             let dtype = moment_type(var.dtype());
             let wide = value.to_dtype(dtype)?;
-            let spread = |number: &Tensor| number.broadcast_as(value.sym_shape())?.to_dtype(dtype);
+            let spread = |number: &Tensor| spread(number, &value);
             let g = gradient.to_dtype(dtype)?;
             let m = first.as_detached_tensor().affine(beta1, 0.0)?.add(&g.affine(1.0 - beta1, 0.0)?)?;
             let v = second.as_detached_tensor().affine(beta2, 0.0)?;
             let v = v.add(&g.sqr()?.affine(1.0 - beta2, 0.0)?)?;
             // lr (m / c1) / (sqrt(v / c2) + eps)
             let size = v.sqrt()?.div(&spread(root2)?)?.affine(1.0, eps)?;
-            let rate = self.rate.of(&value, rates.lr_factor)?.to_dtype(dtype)?;
-            let step = m.div(&spread(scale1)?)?.div(&size)?.mul(&rate)?;
-            let shrunk = wide.mul(&rate.affine(-rates.weight_decay, 1.0)?)?;
+            let rate = self.rate.of(&value, rates.lr_factor)?;
+            let step = m.div(&spread(scale1)?)?.div(&size)?.mul(&spread(&rate)?)?;
+            let shrunk = wide.mul(&spread(&rate.affine(-rates.weight_decay, 1.0)?)?)?;
             first.set(&m)?;
             second.set(&v)?;
             var.set(&shrunk.sub(&step)?.to_dtype(var.dtype())?)?;

@@ -97,7 +97,7 @@ impl Rate {
         }
     }
 
-    /// The rate times a factor, repeated to the shape of a parameter, in f32.
+    /// The rate times a factor on the device of a parameter, of rank 0, in the type of its moments.
     pub fn of(&self, like: &Tensor, factor: f64) -> Result<Tensor> {
         let found = self.on_devices.iter().find(|var| var.device() == like.device());
         let number = match found {
@@ -105,8 +105,14 @@ impl Rate {
             None => Tensor::new(self.value as f32, like.device())?,
         };
         let number = if factor == 1.0 { number } else { number.affine(factor, 0.0)? };
-        number.broadcast_as(like.sym_shape())
+        number.to_dtype(moment_type(like.dtype()))
     }
+}
+
+/// A number of rank 0, repeated to the shape of a parameter in the type of its moments. What is computed of numbers alone is
+/// computed before: repeated, it would be a tensor that all parameters of one shape share, and their steps one kernel.
+pub(super) fn spread(number: &Tensor, like: &Tensor) -> Result<Tensor> {
+    number.to_dtype(moment_type(like.dtype()))?.broadcast_as(like.sym_shape())
 }
 
 /// The type in which moments are held and steps computed: 16 bits are too few for either.

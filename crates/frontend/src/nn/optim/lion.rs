@@ -1,7 +1,7 @@
 //! Steps of one size, in the direction of the sign of momentum.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type};
+use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::variable::Var;
@@ -67,8 +67,8 @@ impl Optimizer for Lion {
             let (wide, g, m) =
                 (value.to_dtype(dtype)?, gradient.to_dtype(dtype)?, momentum.as_detached_tensor());
             let sign = m.affine(beta1, 0.0)?.add(&g.affine(1.0 - beta1, 0.0)?)?.sign()?;
-            let rate = self.rate.of(&value, rates.lr_factor)?.to_dtype(dtype)?;
-            let step = sign.add(&wide.affine(rates.weight_decay, 0.0)?)?.mul(&rate)?;
+            let rate = self.rate.of(&value, rates.lr_factor)?;
+            let step = sign.add(&wide.affine(rates.weight_decay, 0.0)?)?.mul(&spread(&rate, &value)?)?;
             momentum.set(&m.affine(beta2, 0.0)?.add(&g.affine(1.0 - beta2, 0.0)?)?)?;
             var.set(&wide.sub(&step)?.to_dtype(var.dtype())?)?;
         }

@@ -3,7 +3,7 @@
 use tallow_ir::DType;
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type};
+use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -112,9 +112,9 @@ impl Optimizer for Muon {
             // Steps of tall matrices are scaled to change their outputs as much as those of square ones.
             let scale = (rows as f64 / columns.max(1) as f64).max(1.0).sqrt();
             let step = orthogonalized(&matrix, ns_steps, compute)?.affine(scale, 0.0)?;
-            let rate = self.rate.of(&value, rates.lr_factor)?.to_dtype(dtype)?;
-            let shrunk = wide.mul(&rate.affine(-rates.weight_decay, 1.0)?)?;
-            let next = shrunk.sub(&step.reshape(value.sym_shape())?.mul(&rate)?)?;
+            let rate = self.rate.of(&value, rates.lr_factor)?;
+            let shrunk = wide.mul(&spread(&rate.affine(-rates.weight_decay, 1.0)?, &value)?)?;
+            let next = shrunk.sub(&step.reshape(value.sym_shape())?.mul(&spread(&rate, &value)?)?)?;
             var.set(&next.to_dtype(var.dtype())?)?;
         }
         Ok(())

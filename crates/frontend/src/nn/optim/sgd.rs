@@ -1,7 +1,7 @@
 //! Gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type};
+use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::variable::Var;
@@ -89,15 +89,15 @@ impl Optimizer for Sgd {
             }
             if let Some((buffer, is_first)) = held {
                 // Where there is no momentum yet the gradient counts in full: 1 - dampening + dampening.
-                let first = is_first.as_detached_tensor().broadcast_as(g.sym_shape())?;
-                let share = first.affine(dampening, 1.0 - dampening)?;
+                let share = is_first.as_detached_tensor().affine(dampening, 1.0 - dampening)?;
+                let share = spread(&share, &value)?;
                 let next = buffer.as_detached_tensor().affine(momentum, 0.0)?.add(&g.mul(&share)?)?;
                 buffer.set(&next)?;
                 is_first.set(&is_first.zeros_like()?)?;
                 g = if nesterov { g.add(&next.affine(momentum, 0.0)?)? } else { next };
             }
-            let rate = self.rate.of(&value, rates.lr_factor)?.to_dtype(dtype)?;
-            var.set(&wide.sub(&g.mul(&rate)?)?.to_dtype(var.dtype())?)?;
+            let rate = self.rate.of(&value, rates.lr_factor)?;
+            var.set(&wide.sub(&g.mul(&spread(&rate, &value)?)?)?.to_dtype(var.dtype())?)?;
         }
         Ok(())
     }

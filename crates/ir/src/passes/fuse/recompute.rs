@@ -148,10 +148,23 @@ fn candidate(
         .copied()
         .filter(|reader| *reader != id && !c.get(*reader).nodes.contains(&node))
         .collect();
+    // What a user repeats for many elements, as rotary angles for all heads, would be computed for each of them.
+    let elements = c.graph.node(node).types[0].shape.max_numel();
+    let repeats = c.users[node.index()].iter().any(|user| evaluations(c, *user) > elements);
     let able = !readers.is_empty()
+        && !repeats
         && points.len() <= MOST_POINTS
         && readers.iter().all(|reader| reads_each_once(c, *reader, node));
     Ok(able.then(|| Candidate { node, points, sources, readers: readers.into_iter().collect() }))
+}
+
+/// How many elements a node asks of an operand.
+fn evaluations(c: &Clusters<'_>, node: NodeId) -> u64 {
+    let node = c.graph.node(node);
+    match (&node.op, node.operands.first()) {
+        (Op::Reduce { .. }, Some(operand)) => c.graph.ty(*operand).shape.max_numel(),
+        _ => node.types.iter().map(|ty| ty.shape.max_numel()).max().unwrap_or(0),
+    }
 }
 
 /// A point that reads one element of each operand, and no version of a state that is overwritten.
