@@ -24,7 +24,7 @@ use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::verify::{depends, updates};
 
-pub use term::{Build, Term};
+use term::{Build, Term};
 
 /// Why there is no gradient.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

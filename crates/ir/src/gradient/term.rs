@@ -13,7 +13,7 @@ use crate::formula::Formula;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::{Op, ReduceKind};
 use crate::scalar::Scalar;
-use crate::shape::{Shape, TensorType};
+use crate::shape::Shape;
 
 /// A gradient for each operand, or none where the result does not depend on it smoothly.
 pub type Passed<'b> = Vec<Option<Term<'b>>>;
@@ -49,11 +49,6 @@ impl Build {
     /// The term of a value of the graph.
     pub fn term(&self, value: Value) -> Term<'_> {
         Term { build: self, value }
-    }
-
-    /// The type of a value.
-    pub fn ty(&self, value: Value) -> TensorType {
-        self.graph.borrow().ty(value).clone()
     }
 
     fn add(&self, op: Op, operands: &[Value]) -> Term<'_> {

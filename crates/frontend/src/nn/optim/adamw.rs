@@ -1,7 +1,7 @@
 //! Adam with decoupled weight decay.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
+use super::groups::{ParamGroup, Rate, Rates, moment_of, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -63,8 +63,7 @@ impl AdamW {
             }
         }
         let each = |(var, rates): (Var, Rates)| {
-            let zeros = || Var::zeros(var.sym_shape().clone(), moment_type(var.dtype()), var.device());
-            Ok(Parameter { first: zeros()?, second: zeros()?, var, rates })
+            Ok(Parameter { first: moment_of(&var)?, second: moment_of(&var)?, var, rates })
         };
         let vars = all.into_iter().map(each).collect::<Result<_>>()?;
         Ok(AdamW { params, rate, vars, steps })

@@ -109,6 +109,11 @@ impl Rate {
     }
 }
 
+/// A moment of a parameter: zeros, in the type of moments.
+pub(super) fn moment_of(var: &Var) -> Result<Var> {
+    Var::zeros(var.sym_shape().clone(), moment_type(var.dtype()), var.device())
+}
+
 /// A number of rank 0, repeated to the shape of a parameter in the type of its moments. What is computed of numbers alone is
 /// computed before: repeated, it would be a tensor that all parameters of one shape share, and their steps one kernel.
 pub(super) fn spread(number: &Tensor, like: &Tensor) -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! Steps of one size, in the direction of the sign of momentum.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
+use super::groups::{ParamGroup, Rate, Rates, moment_of, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::variable::Var;
@@ -43,8 +43,8 @@ impl Lion {
         let all = ParamGroup::flatten(groups, params.weight_decay);
         let rate = Rate::new(params.lr, all.iter().map(|(var, _)| var))?;
         let each = |(var, rates): (Var, Rates)| {
-            let zeros = Var::zeros(var.sym_shape().clone(), moment_type(var.dtype()), var.device())?;
-            Ok((var, rates, zeros))
+            let momentum = moment_of(&var)?;
+            Ok((var, rates, momentum))
         };
         let vars = all.into_iter().map(each).collect::<Result<_>>()?;
         Ok(Lion { params, rate, vars })

@@ -3,7 +3,7 @@
 use tallow_ir::DType;
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
+use super::groups::{ParamGroup, Rate, Rates, moment_of, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -56,8 +56,8 @@ impl Muon {
                 let why = format!("{} is no matrix", var.sym_shape());
                 return Err(Error::InvalidArgument { op: "muon", why });
             }
-            let zeros = Var::zeros(var.sym_shape().clone(), moment_type(var.dtype()), var.device())?;
-            Ok((var, rates, zeros))
+            let momentum = moment_of(&var)?;
+            Ok((var, rates, momentum))
         };
         let vars = all.into_iter().map(each).collect::<Result<_>>()?;
         Ok(Muon { params, rate, vars })

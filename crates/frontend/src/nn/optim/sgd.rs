@@ -1,7 +1,7 @@
 //! Gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{ParamGroup, Rate, Rates, moment_type, spread};
+use super::groups::{ParamGroup, Rate, Rates, moment_of, moment_type, spread};
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::variable::Var;
@@ -58,8 +58,7 @@ impl Sgd {
                 0.0 => None,
                 _ => {
                     let dtype = moment_type(var.dtype());
-                    let zeros = Var::zeros(var.sym_shape().clone(), dtype, var.device())?;
-                    Some((zeros, Var::ones((), dtype, var.device())?))
+                    Some((moment_of(&var)?, Var::ones((), dtype, var.device())?))
                 }
             };
             Ok(Parameter { var, rates, momentum })

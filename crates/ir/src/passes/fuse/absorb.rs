@@ -142,7 +142,7 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
 }
 
 /// Whether nodes of a kernel compute `operands` from results of `map`.
-fn reads(c: &Clusters<'_>, map: &Cluster, nodes: &BTreeSet<NodeId>, operands: &[Value]) -> bool {
+pub(super) fn reads(c: &Clusters<'_>, map: &Cluster, nodes: &BTreeSet<NodeId>, operands: &[Value]) -> bool {
     let mut todo = sources(c.graph, &c.class, operands.iter().copied());
     let mut seen = BTreeSet::new();
     while let Some(v) = todo.pop() {

@@ -305,25 +305,6 @@ impl<'a> Clusters<'a> {
         !self.before[node.index()].is_empty()
     }
 
-    /// Whether an anchor of cluster `id` reads `node`, through points of the cluster too.
-    pub fn feeds_anchor_of(&self, id: usize, node: NodeId) -> bool {
-        let nodes = &self.get(id).nodes;
-        let anchors = nodes.iter().filter(|n| matches!(self.class[n.index()], Class::Anchor(_)));
-        let mut todo: Vec<NodeId> = anchors.copied().collect();
-        let mut seen = BTreeSet::new();
-        while let Some(reader) = todo.pop() {
-            for v in &self.sources[reader.index()] {
-                if v.node == node {
-                    return true;
-                }
-                if nodes.contains(&v.node) && seen.insert(v.node) {
-                    todo.push(v.node);
-                }
-            }
-        }
-        false
-    }
-
     /// Clusters that must follow `id`.
     pub fn successors(&self, id: usize) -> BTreeSet<usize> {
         let mut found = self.consumers(id);

@@ -116,7 +116,7 @@ fn anchors_needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>) -> BTreeSet<NodeId
 }
 
 /// The nodes within `nodes` that `from` depend on, without `from`.
-fn upstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: &[NodeId]) -> BTreeSet<NodeId> {
+pub(super) fn upstream(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, from: &[NodeId]) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
     let mut todo = from.to_vec();
     while let Some(node) = todo.pop() {

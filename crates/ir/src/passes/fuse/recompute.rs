@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::absorb::external;
-use super::cluster::{Class, Clusters};
+use super::absorb::{external, reads};
+use super::cluster::{Class, Cluster, Clusters};
+use super::prune::upstream;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
 use crate::op::Op;
@@ -53,7 +54,8 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     let newly = newly.filter(|node| nodes.contains(node));
     let left: BTreeSet<NodeId> = escapes.iter().copied().chain(newly).filter(|n| !gone.contains(n)).collect();
     let left: Vec<NodeId> = left.into_iter().collect();
-    let needed = needed(c, &nodes, &left);
+    let mut needed = upstream(c, &nodes, &left);
+    needed.extend(&left);
     let kind = c.kind_of(&needed);
     if left.is_empty() || c.legal_with(kind, &needed, &left)?.is_err() {
         return Ok(());
@@ -67,7 +69,7 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     }
     let mut unions = vec![];
     for (reader, mut points) in additions {
-        // Points that were added for one result read others, which would be computed again in turn, without end.
+        // A copied point reads further results, which would be copied too, and so on through the whole graph.
         points.extend(c.copies.get(&reader).into_iter().flatten());
         if points.len() > 2 * MOST_POINTS {
             return Ok(());
@@ -95,20 +97,6 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
         c.copies.insert(made, points);
     }
     Ok(())
-}
-
-/// Of `nodes` those that `outputs` need, which are among them.
-fn needed(c: &Clusters<'_>, nodes: &BTreeSet<NodeId>, outputs: &[NodeId]) -> BTreeSet<NodeId> {
-    let mut found: BTreeSet<NodeId> = outputs.iter().copied().collect();
-    let mut todo = outputs.to_vec();
-    while let Some(node) = todo.pop() {
-        for source in &c.sources[node.index()] {
-            if nodes.contains(&source.node) && found.insert(source.node) {
-                todo.push(source.node);
-            }
-        }
-    }
-    found
 }
 
 /// Whether a result of cluster `id` is one that all its readers can compute again.
@@ -181,7 +169,12 @@ fn reads_each_once(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
     let cluster = c.get(reader);
     match cluster.kind {
         FusionKind::Map | FusionKind::Row => true,
-        FusionKind::Matmul => !c.feeds_anchor_of(reader, node),
+        FusionKind::Matmul => {
+            let alone = Cluster { kind: FusionKind::Map, nodes: BTreeSet::from([node]) };
+            let is_anchor = |n: &&NodeId| matches!(c.class[n.index()], Class::Anchor(_));
+            let mut anchors = cluster.nodes.iter().filter(is_anchor);
+            !anchors.any(|anchor| reads(c, &alone, &cluster.nodes, &c.graph.node(*anchor).operands))
+        }
         FusionKind::Matvec
         | FusionKind::Quantize
         | FusionKind::Attention
