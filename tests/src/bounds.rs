@@ -22,6 +22,7 @@ mod range;
 
 use std::collections::HashMap;
 
+use tallow_ir::passes::expand_attention;
 use tallow_ir::{DType, Dim, Graph, GraphError, Op, Scalar, Value};
 use tallow_reference::{Array, Env, evaluate};
 
@@ -55,7 +56,9 @@ impl Bounds {
     /// When the graph does not verify, or holds a node that has no interval.
     pub fn of(graph: &Graph) -> Result<Bounds, String> {
         let mut new = Intervals { graph: Graph::new("bounds") };
-        let ranges = new.body(graph, &[])?;
+        // Both its kernels and the interpreter round where the formulas do.
+        let expanded = expand_attention::expand(graph, |_, _, _| true).map_err(|e| e.to_string())?;
+        let ranges = new.body(&expanded, &[])?;
         let mut bounds = new.graph;
         for (output, range) in graph.outputs().iter().zip(ranges) {
             // What has no name is kept, and found in its state.
@@ -276,6 +279,7 @@ impl Intervals {
                 self.narrowed(*dtype, values)
             }
             Op::Quantize(format) => self.quantize(*format, operands[0]),
+            Op::AttentionGrad(..) => self.any(ty),
             Op::Attention(attention) => {
                 let wide = (0..operands.len()).any(|i| operand(i).dtype == DType::F64);
                 let dtype = if wide { DType::F64 } else { DType::F32 };

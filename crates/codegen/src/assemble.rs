@@ -90,7 +90,9 @@ fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
         | Algorithm::Attention
         | Algorithm::DecodeAttention
         | Algorithm::FlashAttention
-        | Algorithm::TiledAttention => true,
+        | Algorithm::TiledAttention
+        | Algorithm::AttentionGrad
+        | Algorithm::FlashAttentionGrad => true,
         Algorithm::Map
         | Algorithm::Row
         | Algorithm::ShortRows

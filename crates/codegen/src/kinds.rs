@@ -13,7 +13,7 @@ pub(crate) mod sort;
 use tallow_ir::form::{self, Form, MATVEC_MAX_ROWS};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
-use self::attention::{decode, flash, per_query, tiled};
+use self::attention::{decode, flash, grad, grad_tiles, per_query, tiled};
 use self::contraction::{coopmat, fma, matmul, matmul_coopmat2, matvec};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -32,6 +32,8 @@ enum Kind<'f> {
     DecodeAttention(&'f form::AttentionForm),
     TiledAttention(&'f form::AttentionForm),
     Attention(&'f form::AttentionForm),
+    AttentionGradTiles(&'f form::SingleForm),
+    AttentionGrad(&'f form::SingleForm),
     Quantize(&'f form::SingleForm),
     Scan(&'f form::SingleForm),
     Sort(&'f form::SingleForm),
@@ -51,6 +53,13 @@ impl<'f> Kind<'f> {
             Form::Attention(f) if decode::supports(e, f) => Kind::DecodeAttention(f),
             Form::Attention(f) if tiled::supports(e, f) => Kind::TiledAttention(f),
             Form::Attention(f) => Kind::Attention(f),
+            Form::Single(f) if fusion.kind == FusionKind::AttentionGrad => {
+                if grad_tiles::supports(e, f) {
+                    Kind::AttentionGradTiles(f)
+                } else {
+                    Kind::AttentionGrad(f)
+                }
+            }
             Form::Single(f) if fusion.kind == FusionKind::Quantize => Kind::Quantize(f),
             Form::Single(f) if fusion.kind == FusionKind::Scan => Kind::Scan(f),
             Form::Single(f) if fusion.kind == FusionKind::Sort => Kind::Sort(f),
@@ -81,6 +90,10 @@ impl<'f> Kind<'f> {
             }
             Kind::FlashAttention(f) => flash::schedules(e, f),
             Kind::Attention(f) => vec![per_query::schedule(e, f)],
+            Kind::AttentionGradTiles(f) => {
+                grad_tiles::schedules(e, f).into_iter().chain([grad::schedule(e)]).collect()
+            }
+            Kind::AttentionGrad(_) => vec![grad::schedule(e)],
             Kind::Map(_) => map::schedules(e),
             Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
             Kind::Scatter(f) => scatter::schedules(e, f),
@@ -108,6 +121,10 @@ impl<'f> Kind<'f> {
             }
             Kind::TiledAttention(f) => per_query::kernel(e, f, schedule),
             Kind::Attention(f) => per_query::kernel(e, f, schedule),
+            Kind::AttentionGradTiles(f) if schedule.algorithm == Algorithm::FlashAttentionGrad => {
+                grad_tiles::kernel(e, f, schedule)
+            }
+            Kind::AttentionGradTiles(f) | Kind::AttentionGrad(f) => grad::kernel(e, f, schedule),
             Kind::Quantize(f) => quantize::kernel(e, f, schedule),
             Kind::Scan(f) => scan::kernel(e, f, schedule),
             Kind::Sort(f) => sort::kernel(e, f, schedule),

@@ -67,6 +67,11 @@ pub enum Algorithm {
     /// Attention of several queries by multiply-adds. A workgroup handles one tile of the queries of heads that share
     /// keys, and all keys or one slice of them.
     TiledAttention,
+    /// Gradients of attention with one workgroup per query, or per key of a head.
+    AttentionGrad,
+    /// Gradients of attention by cooperative matrices. A workgroup handles one tile of the queries of a head, or of the
+    /// keys of a key head.
+    FlashAttentionGrad,
     /// Quantization to block formats.
     Quantize,
     /// Prefix sums and products.
@@ -135,6 +140,8 @@ impl Algorithm {
             Algorithm::DecodeAttention => "decode_attention",
             Algorithm::FlashAttention => "flash_attention",
             Algorithm::TiledAttention => "tiled_attention",
+            Algorithm::AttentionGrad => "attention_grad",
+            Algorithm::FlashAttentionGrad => "flash_attention_grad",
             Algorithm::Quantize => "quantize",
             Algorithm::Scan => "scan",
             Algorithm::Sort => "sort",
@@ -153,8 +160,9 @@ impl Algorithm {
             | Algorithm::Matmul
             | Algorithm::Attention
             | Algorithm::DecodeAttention
-            | Algorithm::TiledAttention => Some(Instruction::Fma),
-            Algorithm::FlashAttention => Some(Instruction::Coopmat),
+            | Algorithm::TiledAttention
+            | Algorithm::AttentionGrad => Some(Instruction::Fma),
+            Algorithm::FlashAttention | Algorithm::FlashAttentionGrad => Some(Instruction::Coopmat),
             Algorithm::Map
             | Algorithm::Row
             | Algorithm::ShortRows
@@ -207,6 +215,8 @@ impl Schedule {
                 | Algorithm::Attention
                 | Algorithm::DecodeAttention
                 | Algorithm::FlashAttention
+                | Algorithm::AttentionGrad
+                | Algorithm::FlashAttentionGrad
                 | Algorithm::Scan,
                 _,
             ) => true,

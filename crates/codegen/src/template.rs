@@ -140,6 +140,8 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_flash_registers.comp", include_str!("templates/attention_flash_registers.comp")),
     ("attention_flash_rows.comp", include_str!("templates/attention_flash_rows.comp")),
     ("matmul_coopmat2.comp", include_str!("templates/matmul_coopmat2.comp")),
+    ("attention_grad.comp", include_str!("templates/attention_grad.comp")),
+    ("attention_grad_tiles.comp", include_str!("templates/attention_grad_tiles.comp")),
     ("attention_prologue.glsl", include_str!("templates/attention_prologue.glsl")),
     ("attention.comp", include_str!("templates/attention.comp")),
     ("attention_decode.comp", include_str!("templates/attention_decode.comp")),

@@ -221,8 +221,11 @@ impl Tape {
             let of = |value: &Value| tensors.get(value).cloned();
             let operands: Option<Vec<Tensor>> = node.operands.iter().map(of).collect();
             let operands = operands.ok_or_else(|| crate::error::no_value("backward"))?;
-            let made = Tensor::of_op(node.op.clone(), &operands.iter().collect::<Vec<_>>(), like.device())?;
-            tensors.insert(Value::from(id), made.with_origin(None, None));
+            let operands: Vec<&Tensor> = operands.iter().collect();
+            let made = Tensor::all_of_op(node.op.clone(), &operands, like.device())?;
+            for (result, tensor) in (0..).zip(made) {
+                tensors.insert(Value { node: id, result }, tensor.with_origin(None, None));
+            }
         }
         Ok(tensors)
     }

@@ -8,7 +8,7 @@ use tallow_reference::{Array, CustomArguments, register_custom};
 use crate::element::WithDType;
 use crate::error::{Error, Result};
 use crate::shape::IntoShape;
-use crate::tensor::{Expr, Tensor};
+use crate::tensor::Tensor;
 
 /// A compute shader with typed inputs, outputs and push constants, checked once and used like any op.
 ///
@@ -326,10 +326,7 @@ impl CustomCall {
             Custom { kernel: self.kernel.clone(), shapes: self.shapes, push, invocations: self.invocations };
         let op = Op::Custom(Box::new(custom));
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
-        let types = Tensor::types_of(&op, &inputs, &device)?;
-        let inputs = inputs.iter().map(|input| input.current()).collect::<Result<Vec<_>>>()?;
-        let output = |(result, ty)| Tensor::node(ty, &device, Expr::Op(op.clone(), inputs.clone(), result));
-        (0..).zip(types).map(output).collect()
+        Tensor::all_of_op(op, &inputs, &device)
     }
 
     /// The output of a kernel that has one.

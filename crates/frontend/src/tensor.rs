@@ -177,13 +177,19 @@ impl Tensor {
         state.read()
     }
 
-    /// The result of `op`, whose operands are on one device.
+    /// The first result of `op`, whose operands are on one device.
     pub(crate) fn of_op(op: Op, operands: &[&Tensor], device: &Device) -> Result<Tensor> {
-        let mut types = Tensor::types_of(&op, operands, device)?.into_iter();
-        let none = || Error::InvalidArgument { op: op.name(), why: "it has no result".into() };
-        let ty = types.next().ok_or_else(none)?;
-        let operands = operands.iter().map(|t| t.current()).collect::<Result<_>>()?;
-        Tensor::node(ty, device, Expr::Op(op, operands, 0))
+        let name = op.name();
+        let none = || Error::InvalidArgument { op: name, why: "it has no result".into() };
+        Tensor::all_of_op(op, operands, device)?.into_iter().next().ok_or_else(none)
+    }
+
+    /// All results of `op`, whose operands are on one device. They are computed together where [`crate::eval`] asks for all.
+    pub(crate) fn all_of_op(op: Op, operands: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> {
+        let types = Tensor::types_of(&op, operands, device)?;
+        let operands = operands.iter().map(|t| t.current()).collect::<Result<Vec<_>>>()?;
+        let result = |(result, ty)| Tensor::node(ty, device, Expr::Op(op.clone(), operands.clone(), result));
+        (0..).zip(types).map(result).collect()
     }
 
     /// The types of the results of `op`, whose operands are on one device.

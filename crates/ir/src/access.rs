@@ -99,6 +99,7 @@ pub fn operand_indices(
         | Op::Quantize(_)
         | Op::Scatter(_)
         | Op::Attention(_)
+        | Op::AttentionGrad(..)
         | Op::Custom(_)
         | Op::Fusion(_) => return None,
     })

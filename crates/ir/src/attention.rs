@@ -73,3 +73,25 @@ impl Attention {
         Attention { round_weights, ..self }
     }
 }
+
+/// Which operands [`crate::Op::AttentionGrad`] differentiates by. Each side is a kernel that sums over the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttentionSide {
+    /// Queries: sums over the keys.
+    Queries,
+    /// Keys and values: sums over the queries.
+    Keys,
+}
+
+impl AttentionSide {
+    /// Both sides.
+    pub const ALL: [AttentionSide; 2] = [AttentionSide::Queries, AttentionSide::Keys];
+
+    /// How many operands of [`crate::Op::AttentionGrad`] come before the bias.
+    pub fn operands(self) -> usize {
+        match self {
+            AttentionSide::Queries => 5,
+            AttentionSide::Keys => 6,
+        }
+    }
+}

@@ -283,6 +283,7 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         FusionKind::Map
         | FusionKind::Quantize
         | FusionKind::Attention
+        | FusionKind::AttentionGrad
         | FusionKind::Scan
         | FusionKind::Sort
         | FusionKind::Scatter
@@ -493,6 +494,7 @@ fn single_kind(op: &Op) -> Option<FusionKind> {
         Op::Scan { .. } => Some(FusionKind::Scan),
         Op::ArgSort { .. } | Op::MergeRuns { .. } => Some(FusionKind::Sort),
         Op::Scatter(_) => Some(FusionKind::Scatter),
+        Op::AttentionGrad(..) => Some(FusionKind::AttentionGrad),
         Op::Custom(_) => Some(FusionKind::Custom),
         Op::Quantize(_) => Some(FusionKind::Quantize),
         _ => None,

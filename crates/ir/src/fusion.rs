@@ -18,6 +18,8 @@ pub enum FusionKind {
     Matmul,
     /// Softmax attention with online normalization.
     Attention,
+    /// Gradients of softmax attention, of one side.
+    AttentionGrad,
     /// Running sums or products along an axis, one workgroup a row.
     Scan,
     /// The order of the elements along an axis, each element's place counted by its invocation.
@@ -30,13 +32,14 @@ pub enum FusionKind {
 
 impl FusionKind {
     /// Every kind.
-    pub const ALL: [FusionKind; 10] = [
+    pub const ALL: [FusionKind; 11] = [
         FusionKind::Map,
         FusionKind::Quantize,
         FusionKind::Row,
         FusionKind::Matvec,
         FusionKind::Matmul,
         FusionKind::Attention,
+        FusionKind::AttentionGrad,
         FusionKind::Scan,
         FusionKind::Sort,
         FusionKind::Scatter,
@@ -52,6 +55,7 @@ impl FusionKind {
             FusionKind::Matvec => "matvec",
             FusionKind::Matmul => "matmul",
             FusionKind::Attention => "attention",
+            FusionKind::AttentionGrad => "attention_grad",
             FusionKind::Scan => "scan",
             FusionKind::Sort => "sort",
             FusionKind::Scatter => "scatter",

@@ -19,6 +19,7 @@ mod views;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::attention::{Attention, AttentionSide};
 use crate::dtype::DType;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
@@ -143,6 +144,52 @@ pub fn backpropagate(
     }
     let found: Vec<_> = wrt.iter().map(|v| walk.gradients.get(v).map(|term| term.value())).collect();
     append(graph, &build.finish()?, found)
+}
+
+/// Operands of an [`crate::Op::AttentionGrad`], but for the sums.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionOperands {
+    /// Queries `[H, S, D]`.
+    pub q: Value,
+    /// Keys `[G, T, D]`.
+    pub k: Value,
+    /// Values `[G, T, E]`.
+    pub v: Value,
+    /// Gradient of the result, `[H, S, E]`.
+    pub g: Value,
+    /// Sums of the result times its gradient, `[H, S]`.
+    pub means: Value,
+    /// What is added to scores.
+    pub bias: Option<Value>,
+}
+
+/// Appends to `graph` what an [`crate::Op::AttentionGrad`] computes, as other ops, and returns its results. `sums` are `None` where
+/// they are those of these queries and keys.
+///
+/// # Errors
+/// When the operands do not fit each other.
+pub fn expand_attention(
+    graph: &mut Graph,
+    attrs: &Attention,
+    side: AttentionSide,
+    operands: AttentionOperands,
+    sums: Option<Value>,
+) -> Result<Vec<Value>, GraphError> {
+    let build = Build::new(graph.clone());
+    let term = |v: Value| build.term(v);
+    let AttentionOperands { q, k, v, g, means, bias } = operands;
+    let sides = attention::Sides {
+        q: term(q),
+        k: term(k),
+        v: term(v),
+        g: term(g),
+        means: term(means),
+        bias: bias.map(term),
+    };
+    let found = attention::expand(attrs, side, &sides, sums.map(term));
+    let found = found.into_iter().map(|t| t.value()).collect();
+    *graph = build.finish()?;
+    Ok(found)
 }
 
 /// Which nodes depend on `wrt` through floats or blocks of them, by index.

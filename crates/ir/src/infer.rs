@@ -1,6 +1,6 @@
 //! Result types: what each op accepts, checked when a node is added.
 
-use crate::attention::Attention;
+use crate::attention::{Attention, AttentionSide};
 use crate::dim::Dim;
 use crate::dtype::{DType, Format};
 use crate::graph::GraphError;
@@ -92,6 +92,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         }
         Op::Quantize(format) => one(quantize(*format, operands)),
         Op::Attention(attrs) => one(attention(attrs, operands)),
+        Op::AttentionGrad(attrs, side) => attention_grad(attrs, *side, operands),
         Op::StateUpdate { offsets, rows } => one(state_update(offsets, *rows, operands)),
         Op::Custom(custom) => custom.types(operands)?.into_iter().map(checked).collect(),
         Op::Fusion(fusion) => {
@@ -377,6 +378,30 @@ fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, 
         more => return Err(format!("takes 3 or 4 operands, got {}", 3 + more.len())),
     }
     checked(TensorType::new(q.dtype, [h.clone(), s.clone(), e.clone()]))
+}
+
+fn attention_grad(
+    attrs: &Attention,
+    side: AttentionSide,
+    operands: &[&TensorType],
+) -> Result<Vec<TensorType>, String> {
+    let (main, bias) = operands.split_at(operands.len().min(side.operands()));
+    let [q, k, v, g, rows @ ..] = main else { return Err(format!("takes {} operands", side.operands())) };
+    let forward: Vec<&TensorType> = [*q, *k, *v].into_iter().chain(bias.iter().copied()).collect();
+    let result = attention(attrs, &forward)?;
+    if g.shape != result.shape || !g.dtype.is_float() {
+        return Err(format!("the gradient is {g}, the result {result}"));
+    }
+    let is_double = [*q, *k, *v, *g].into_iter().chain(bias.iter().copied()).any(|t| t.dtype == DType::F64);
+    let wide = if is_double { DType::F64 } else { DType::F32 };
+    let row = TensorType::new(wide, q.shape.dims()[..2].to_vec());
+    if main.len() != side.operands() || rows.iter().any(|t| **t != row) {
+        return Err(format!("takes {} operands, those of rows as {row}", side.operands()));
+    }
+    Ok(match side {
+        AttentionSide::Queries => vec![(*q).clone(), row],
+        AttentionSide::Keys => vec![(*k).clone(), (*v).clone()],
+    })
 }
 
 fn quantize(format: Format, operands: &[&TensorType]) -> Result<TensorType, String> {

@@ -53,7 +53,7 @@ pub mod text;
 pub mod verify;
 pub mod weight_copies;
 
-pub use attention::Attention;
+pub use attention::{Attention, AttentionSide};
 pub use caps::DeviceCaps;
 pub use custom::{Custom, CustomCode, CustomKernel, PushType, PushValue};
 pub use dim::{Bindings, Dim, Symbol};

@@ -1,7 +1,7 @@
 //! The primitive ops. Everything users know by name (softmax, norms, rope, activations) is composed of
 //! these in the frontend; the fuser makes one kernel of it again without knowing the name.
 
-use crate::attention::Attention;
+use crate::attention::{Attention, AttentionSide};
 use crate::custom::Custom;
 use crate::dim::{Dim, Symbol};
 use crate::dtype::{DType, Format};
@@ -268,6 +268,19 @@ pub enum Op {
     /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1])` -> `[H, S, E]`, `H` a multiple of `G`;
     /// the bias may be left out. `softmax(scale * q k^T + bias) v` per head, head `h` using key head `h / (H/G)`.
     Attention(Attention),
+    /// The gradient of [`Op::Attention`] by the operands of one side, from the gradient `g: [H, S, E]` of its result `o`.
+    /// With its weights `p` and scores `x`, `dp = g v^T` and `dx = p (dp - means)`, where `means: [H, S]` are the sums of
+    /// `g o` over the last axis (those of `p dp` over the keys):
+    ///
+    /// - Queries: `(q, k, v, g, means, bias)` -> `dq: [H, S, D]`, and `sums: [H, S]`, the logarithms of the sums of
+    ///   `exp(x)` over the keys that a query sees; infinity if it sees none. `dq = scale dx k`.
+    /// - Keys: `(q, k, v, g, means, sums, bias)` -> `dk: [G, T, D]` and `dv: [G, T, E]`. `p = exp(x - sums)`,
+    ///   `dk = scale dx^T q` and `dv = p^T g`, summed over the query heads that share the key head.
+    ///
+    /// With a softcap, the slope of `cap * tanh` is a further factor of `dx`. The bias may be left out. `means` and `sums`
+    /// are f32, or f64 if an operand is. If `g` has 16 bits, `p` and `dx` may be rounded to its type before they meet other
+    /// matrices.
+    AttentionGrad(Attention, AttentionSide),
     /// `(state, src)`: the next version of `state`, with `src` written at `offsets`. To a state of blocks, only what
     /// `quantize` made is written, and to whole blocks.
     ///
@@ -323,6 +336,8 @@ impl Op {
             Op::Dequantize(_) => "dequantize",
             Op::Quantize(_) => "quantize",
             Op::Attention(_) => "attention",
+            Op::AttentionGrad(_, AttentionSide::Queries) => "attention_grad_queries",
+            Op::AttentionGrad(_, AttentionSide::Keys) => "attention_grad_keys",
             Op::StateUpdate { rows: None, .. } => "state_update",
             Op::StateUpdate { rows: Some(_), .. } => "state_update_rows",
             Op::Custom(_) => "custom",
@@ -363,7 +378,8 @@ impl Op {
             | Op::Scatter(_)
             | Op::Dequantize(_)
             | Op::Quantize(_)
-            | Op::Attention(_) => vec![],
+            | Op::Attention(_)
+            | Op::AttentionGrad(..) => vec![],
         }
     }
 
@@ -398,6 +414,7 @@ impl Op {
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
+            | Op::AttentionGrad(..)
             | Op::StateUpdate { .. }
             | Op::Custom(_)
             | Op::Fusion(_) => false,
@@ -435,6 +452,7 @@ impl Op {
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
+            | Op::AttentionGrad(..)
             | Op::Custom(_)
             | Op::StateUpdate { .. }
             | Op::Fusion(_) => false,

@@ -3,6 +3,7 @@
 pub mod align_operands;
 pub mod channels_last;
 pub mod dead_code;
+pub mod expand_attention;
 pub mod fold_constants;
 pub mod fold_views;
 pub mod fuse;
@@ -38,6 +39,8 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     // First, so that no later pass spends time on what nobody reads.
     Pass { name: "dead_code", run: dead_code::run, explain: None },
+    // Before the rules, which simplify what it makes.
+    Pass { name: "expand_attention", run: expand_attention::run, explain: None },
     // Constants before rules: the rules look for constant operands.
     Pass { name: "fold_constants", run: fold_constants::run, explain: None },
     Pass { name: "simplify", run: simplify::run, explain: None },

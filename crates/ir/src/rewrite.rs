@@ -14,6 +14,14 @@ pub fn rebuild(
     graph: &Graph,
     mut rule: impl FnMut(&mut Graph, &Node, &[Value]) -> Result<Option<Value>, GraphError>,
 ) -> Result<Graph, GraphError> {
+    rebuild_results(graph, |new, node, operands| Ok(rule(new, node, operands)?.map(|value| vec![value])))
+}
+
+/// As [`rebuild`], for nodes with several results, too: `rule` returns a replacement for each.
+pub fn rebuild_results(
+    graph: &Graph,
+    mut rule: impl FnMut(&mut Graph, &Node, &[Value]) -> Result<Option<Vec<Value>>, GraphError>,
+) -> Result<Graph, GraphError> {
     let needed = reachable(graph);
     let mut new = Graph::new(graph.name());
     let mut map: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
@@ -27,7 +35,7 @@ pub fn rebuild(
         }
         let operands: Vec<Value> = node.operands.iter().map(|v| mapped(&map, *v)).collect();
         let to: Vec<Value> = match rule(&mut new, node, &operands)? {
-            Some(value) if !overwritten_there.contains(&value) => vec![value],
+            Some(values) if !values.iter().any(|value| overwritten_there.contains(value)) => values,
             Some(_) | None => {
                 let copy = new.add_node(node.op.clone(), &operands)?;
                 (0..node.types.len() as u32).map(|result| Value { node: copy, result }).collect()

@@ -10,7 +10,7 @@ use crate::custom::custom;
 use crate::env::Env;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::ops::{attention, elementwise, index, matmul, order, reduce, shape};
+use crate::ops::{attention, attention_grad, elementwise, index, matmul, order, reduce, shape};
 use crate::view::View;
 
 /// The named outputs of `graph` in `env`, in order.
@@ -144,6 +144,10 @@ impl Interpretation<'_> {
         }
         let extents = shape_of(&node.types[0], self.symbols, id)?;
         check_memory(id, &node.op, &extents, &operands)?;
+        if let Op::AttentionGrad(attrs, side) = &node.op {
+            let dtypes = [0, 1].map(|result| node.types[result].dtype);
+            return Ok(attention_grad::attention_grad(attrs, *side, dtypes, &operands));
+        }
         self.one_result(id, node, operands, &extents).map(|v| vec![v])
     }
 
@@ -220,7 +224,7 @@ impl Interpretation<'_> {
                     None => shape::update(state, &operands[0], &at),
                 })
             }
-            Op::Custom(_) | Op::Fusion(_) => {
+            Op::AttentionGrad(..) | Op::Custom(_) | Op::Fusion(_) => {
                 Err(Error::Malformed { node: id.0, why: "it has many results".into() })
             }
         }
@@ -272,7 +276,7 @@ fn check_memory(id: NodeId, op: &Op, extents: &[usize], operands: &[View]) -> Re
     let bytes = match op {
         Op::Broadcast(_) | Op::Permute(_) | Op::Slice { .. } | Op::Flip { .. } | Op::Window { .. } => 0,
         // These copy their operands to f64.
-        Op::Matmul | Op::Attention(_) => {
+        Op::Matmul | Op::Attention(_) | Op::AttentionGrad(..) => {
             let read =
                 operands.iter().map(|v| elements(v.shape())).fold(elements(extents), u64::saturating_add);
             read.saturating_mul(width)

@@ -1,6 +1,7 @@
 //! What each op means, as functions from views to a view.
 
 pub mod attention;
+pub mod attention_grad;
 pub mod elementwise;
 pub mod index;
 pub mod matmul;

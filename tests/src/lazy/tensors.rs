@@ -44,6 +44,7 @@ pub fn is_supported(node: &Node) -> bool {
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
+            | Op::AttentionGrad(..)
             | Op::StateUpdate { .. }
             | Op::Custom(_)
             | Op::Fusion(_) => false,
@@ -104,6 +105,7 @@ pub fn build(
         | Op::Dequantize(_)
         | Op::Quantize(_)
         | Op::Attention(_)
+        | Op::AttentionGrad(..)
         | Op::StateUpdate { .. }
         | Op::Custom(_)
         | Op::Fusion(_) => Err(missing()),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod attention;
+mod attention_grad;
 mod blocks;
 mod cache;
 mod choices;

@@ -86,6 +86,7 @@ impl Emitter<'_> {
             | Op::Quantize(_)
             | Op::Scatter(_)
             | Op::Attention(_)
+            | Op::AttentionGrad(..)
             | Op::Custom(_)
             | Op::Fusion(_) => Err(CodegenError::Node(body.node_text(value.node))),
         }

@@ -1,6 +1,6 @@
 //! What products and attention do: extents, and how a matmul's tiles load their operands.
 
-use tallow_ir::{DType, Graph, Op, Value};
+use tallow_ir::{AttentionSide, DType, Graph, Op, Value};
 
 use super::work::{WIDE, Work, common};
 
@@ -131,6 +131,7 @@ fn path(work: &Work<'_>, value: Value) -> Path {
         | Op::MergeRuns { .. }
         | Op::Scatter(_)
         | Op::Attention(_)
+        | Op::AttentionGrad(..)
         | Op::StateUpdate { .. }
         | Op::Custom(_)
         | Op::Fusion(_) => {
@@ -154,18 +155,23 @@ pub(super) struct Scores {
     pub keys: f64,
     /// Slices of the keys.
     pub slices: f64,
-    /// Elements of a key and its value.
+    /// Multiply-adds of a query and a key.
     pub width: f64,
 }
 
 impl Scores {
     /// `None` for a kernel without attention.
     pub fn of(work: &Work<'_>) -> Option<Scores> {
-        let (_, node) = work.nodes(|op| matches!(op, Op::Attention(_))).next()?;
-        let Op::Attention(attention) = &node.op else { return None };
+        let (_, node) = work.nodes(|op| matches!(op, Op::Attention(_) | Op::AttentionGrad(..))).next()?;
+        let (Op::Attention(attention) | Op::AttentionGrad(attention, _)) = &node.op else { return None };
         let [q, k, v] = [0, 1, 2].map(|i| work.extents(node.operands[i]));
-        let ([heads, queries, of_key], [_, keys, _], [.., of_value]) = (&q[..], &k[..], &v[..]) else {
+        let ([heads, queries, of_key], [groups, keys, _], [.., of_value]) = (&q[..], &k[..], &v[..]) else {
             return None;
+        };
+        // The gradient of keys walks over the queries of the heads that share a key head.
+        let [heads, queries, keys] = match &node.op {
+            Op::AttentionGrad(_, AttentionSide::Keys) => [groups, keys, &(queries * heads / groups.max(1.0))],
+            _ => [heads, queries, keys],
         };
         let slices = work.slices(*keys);
         // A causal tile reads the keys up to its last query: half of all keys on average, and half of a tile.
@@ -176,7 +182,13 @@ impl Scores {
             queries: *queries,
             keys: keys / slices * seen,
             slices,
-            width: of_key + of_value,
+            width: match &node.op {
+                // Scores twice, and the gradients of weights and queries.
+                Op::AttentionGrad(_, AttentionSide::Queries) => 3.0 * of_key + of_value,
+                // Scores, and the gradients of weights, keys and values.
+                Op::AttentionGrad(_, AttentionSide::Keys) => 2.0 * (of_key + of_value),
+                _ => of_key + of_value,
+            },
         })
     }
 }

@@ -173,6 +173,7 @@ impl<'a> Work<'a> {
                 | Op::Scatter(_)
                 | Op::Quantize(_)
                 | Op::Attention(_)
+                | Op::AttentionGrad(..)
                 | Op::StateUpdate { .. }
                 | Op::Custom(_)
                 | Op::Fusion(_),
@@ -239,6 +240,8 @@ impl<'a> Work<'a> {
             | Algorithm::DecodeAttention
             | Algorithm::FlashAttention
             | Algorithm::TiledAttention
+            | Algorithm::AttentionGrad
+            | Algorithm::FlashAttentionGrad
             | Algorithm::Quantize
             | Algorithm::Scan
             | Algorithm::Sort
@@ -335,6 +338,7 @@ fn operations_of(op: &Op) -> f64 {
         | Op::Scatter(_)
         | Op::Quantize(_)
         | Op::Attention(_)
+        | Op::AttentionGrad(..)
         | Op::StateUpdate { .. }
         | Op::Custom(_)
         | Op::Fusion(_) => 0.0,

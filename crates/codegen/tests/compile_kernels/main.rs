@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, with counts in their output")]
 
 mod attention;
+mod attention_grad;
 mod choices;
 mod contraction;
 mod map;
@@ -208,7 +209,9 @@ fn judge(found: &[CaseKernel], mut failures: Vec<String>) {
             FusionKind::Map | FusionKind::Quantize | FusionKind::Row => &[],
             FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter => &[],
             FusionKind::Matvec => &[0, 2],
-            FusionKind::Matmul | FusionKind::Attention | FusionKind::Custom => &[0, 1, 2],
+            FusionKind::Matmul | FusionKind::Attention | FusionKind::AttentionGrad | FusionKind::Custom => {
+                &[0, 1, 2]
+            }
         };
         for count in whole.iter().map(|axis| &f.kernel.grid[*axis]) {
             if count.most() > u64::from(count.limit) {

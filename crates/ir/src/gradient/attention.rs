@@ -1,57 +1,152 @@
 //! The gradient of attention. Scores are computed again, not stored by the forward pass.
+//!
+//! With `p = softmax(x)`, `o = p v` and the gradient `g` of `o`: `dv = p^T g`, `dp = g v^T`, `dx = p (dp - sum(p dp))`, and
+//! through `x = cap(scale q k^T) + bias` to `q`, `k` and the bias. `sum(p dp)` is `sum(o g)` (Dao et al., arXiv 2205.14135),
+//! which is known before `dp`: then `dx` is elementwise in it.
 
 use super::term::{Passed, Term};
-use crate::attention::Attention;
+use crate::attention::{Attention, AttentionSide};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::formula::Formula;
-use crate::op::ReduceKind;
+use crate::op::{Op, ReduceKind};
 use crate::shape::Shape;
 
-/// With `p = softmax(s)`, `o = p v` and the gradient `g` of `o`: `dv = p^T g`, `dp = g v^T`,
-/// `ds = p (dp - sum(p dp))`, and through `s = cap(scale q k^T) + bias` to `q`, `k` and the bias. `sum(p dp)` is `sum(o g)`
-/// (Dao et al., arXiv 2205.14135), which is known before `dp`: then `ds` is elementwise in it.
-///
-/// Query heads that share a key head are rows of one product, which sums over them. Weights and their gradients are rounded
-/// to the type of the operands before they meet these, as PyTorch does: matrix instructions take 16 bits.
+/// What attention passes back to queries, keys, values and the bias: nodes of [`Op::AttentionGrad`], and for the bias, whose
+/// gradient may be as large as the scores, formulas.
 pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>], result: Term<'b>) -> Passed<'b> {
-    let dtype = g.dtype();
-    let is_double = operands.iter().any(|t| t.dtype() == DType::F64);
-    let to_wide = |t: Term<'b>| t.cast(if is_double { DType::F64 } else { DType::F32 });
-    let rounded = |t: Term<'b>| to_wide(t.cast(dtype));
-    let (q, k, v) = (to_wide(operands[0]), to_wide(operands[1]), to_wide(operands[2]));
-    let bias = operands.get(3).map(|bias| to_wide(*bias));
-    let rows = Rows::of(&q.shape(), &k.shape());
-    let raw = rows.split(rows.join(q).matmul(k.transposed())) * attrs.scale.as_f64();
-    let capped = attrs.softcap.map(|cap| (raw * (1.0 / cap.as_f64())).tanh());
-    let mut scores = match (capped, attrs.softcap) {
-        (Some(tanh), Some(cap)) => tanh * cap.as_f64(),
-        _ => raw,
+    let is_double = operands.iter().chain([&g]).any(|t| t.dtype() == DType::F64);
+    let wide = if is_double { DType::F64 } else { DType::F32 };
+    let rows: Shape = g.shape().dims()[..2].to_vec().into();
+    let means = (g.cast(wide) * result.cast(wide)).sum_keepdim(&[2]).reshape(rows);
+    let (q, bias) = (operands[0], operands.get(3));
+    let node = |side, rows: &[Term<'b>]| {
+        let main = [operands[1], operands[2], g].into_iter().chain(rows.iter().copied());
+        let others: Vec<Term<'b>> = main.chain(bias.copied()).collect();
+        q.apply_with(Op::AttentionGrad(*attrs, side), &others)
     };
-    if let Some(bias) = bias {
-        scores = scores + bias.broadcast(rows.scores.clone());
-    }
-    let p = rounded(weights(scores, attrs, bias.is_some()));
-    let g_rows = rows.join(to_wide(g));
-    let dv = rows.join(p).transposed().matmul(g_rows);
-    let dp = rows.split(g_rows.matmul(v.transposed()));
-    let mean = (to_wide(g) * to_wide(result)).sum_keepdim(&[2]).broadcast(rows.scores.clone());
-    let ds = p.times(dp - mean);
-    let d_raw = match capped {
-        Some(tanh) => ds * (-(tanh * tanh) + 1.0),
-        None => ds,
-    };
-    let d_rows = rows.join(rounded(d_raw));
-    let scaled = |t: Term<'b>| t * attrs.scale.as_f64();
-    let dq = scaled(d_rows.matmul(k)).reshape(q.shape());
-    let dk = scaled(d_rows.transposed().matmul(rows.join(q)));
-    let dbias = bias.map(|bias| ds.sum_to(&bias.shape()));
-    let passed = [Some(dq), Some(dk), Some(dv), dbias];
-    operands.iter().zip(passed).map(|(operand, d)| d.map(|d| d.cast(operand.dtype()))).collect()
+    let dq = node(AttentionSide::Queries, &[means]);
+    let dk = node(AttentionSide::Keys, &[means, dq.result(1)]);
+    let dbias = bias.map(|bias| {
+        let parts =
+            Parts::of(&Sides { q, k: operands[1], v: operands[2], g, means, bias: Some(*bias) }, attrs);
+        parts.dx.sum_to(&bias.shape()).cast(bias.dtype())
+    });
+    let passed = [Some(dq), Some(dk), Some(dk.result(1)), dbias];
+    operands.iter().zip(passed).map(|(_, d)| d).collect()
 }
 
-/// Softmax over the keys that each query sees; 0 for a query that sees none.
-fn weights<'b>(scores: Term<'b>, attrs: &Attention, is_biased: bool) -> Term<'b> {
+/// The results of an [`Op::AttentionGrad`] as formulas of other ops. `sums` is `None` where they are those of the softmax.
+pub fn expand<'b>(
+    attrs: &Attention,
+    side: AttentionSide,
+    sides: &Sides<'b>,
+    sums: Option<Term<'b>>,
+) -> Vec<Term<'b>> {
+    let Sides { q, k, v, g, .. } = *sides;
+    let parts = Parts::given(sides, attrs, sums);
+    let (rows, scaled) = (&parts.rows, |t: Term<'b>| t * attrs.scale.as_f64());
+    let wide = parts.dx.dtype();
+    let d_rows = rows.join(parts.rounded_dx(g.dtype()));
+    match side {
+        AttentionSide::Queries => {
+            let dq = scaled(d_rows.matmul(k.cast(wide))).reshape(q.shape()).cast(q.dtype());
+            vec![dq, parts.sums]
+        }
+        AttentionSide::Keys => {
+            let p_rows = rows.join(round(parts.p, g.dtype()));
+            let dk = scaled(d_rows.transposed().matmul(rows.join(q.cast(wide))));
+            let dv = p_rows.transposed().matmul(rows.join(g.cast(wide)));
+            vec![dk.cast(k.dtype()), dv.cast(v.dtype())]
+        }
+    }
+}
+
+/// Operands of [`Op::AttentionGrad`].
+pub struct Sides<'b> {
+    pub q: Term<'b>,
+    pub k: Term<'b>,
+    pub v: Term<'b>,
+    pub g: Term<'b>,
+    pub means: Term<'b>,
+    pub bias: Option<Term<'b>>,
+}
+
+/// Weights and the gradient of scores, `[H, S, T]`, in f32 or f64.
+struct Parts<'b> {
+    rows: Rows,
+    p: Term<'b>,
+    /// `[H, S]`: logarithms of the sums of exponentials.
+    sums: Term<'b>,
+    /// Gradient of the scores with their bias.
+    dx: Term<'b>,
+    /// Slope of the cap.
+    slope: Option<Term<'b>>,
+}
+
+impl<'b> Parts<'b> {
+    fn of(sides: &Sides<'b>, attrs: &Attention) -> Parts<'b> {
+        Parts::given(sides, attrs, None)
+    }
+
+    fn given(sides: &Sides<'b>, attrs: &Attention, sums: Option<Term<'b>>) -> Parts<'b> {
+        let wide = sides.means.dtype();
+        let [q, k, v, g] = [sides.q, sides.k, sides.v, sides.g].map(|t| t.cast(wide));
+        let rows = Rows::of(&q.shape(), &k.shape());
+        let raw = rows.split(rows.join(q).matmul(k.transposed())) * attrs.scale.as_f64();
+        let tanh = attrs.softcap.map(|cap| (raw * (1.0 / cap.as_f64())).tanh());
+        let capped = match (tanh, attrs.softcap) {
+            (Some(tanh), Some(cap)) => tanh * cap.as_f64(),
+            _ => raw,
+        };
+        let bias = sides.bias.map(|bias| bias.cast(wide).broadcast(rows.scores.clone()));
+        let scores = bias.map_or(capped, |bias| capped + bias);
+        let hidden = hidden(scores, attrs, bias.is_some());
+        let (p, sums) = match sums {
+            Some(sums) => (exponentials(scores, hidden, sums), sums),
+            None => softmax(scores, hidden),
+        };
+        let dp = rows.split(rows.join(g).matmul(v.transposed()));
+        let row = |t: Term<'b>| t.reshape(rows.scores.with_ones(&[2])).broadcast(rows.scores.clone());
+        let dx = p.times(dp - row(sides.means));
+        Parts { p, sums, dx, slope: tanh.map(|tanh| -(tanh * tanh) + 1.0), rows }
+    }
+
+    /// Gradient of the products, rounded.
+    fn rounded_dx(&self, dtype: DType) -> Term<'b> {
+        round(self.slope.map_or(self.dx, |slope| self.dx * slope), dtype)
+    }
+}
+
+/// Rounded to a type of 16 bits: matrix instructions take these. PyTorch rounds the same.
+fn round(x: Term<'_>, dtype: DType) -> Term<'_> {
+    x.cast(dtype).cast(x.dtype())
+}
+
+/// Softmax over the keys that each query sees, 0 for a query that sees none, and the logarithms of the sums.
+fn softmax<'b>(scores: Term<'b>, is_hidden: Option<Term<'b>>) -> (Term<'b>, Term<'b>) {
+    let shape = scores.shape();
+    let rows: Shape = shape.dims()[..2].to_vec().into();
+    let seen = is_hidden.map_or(scores, |hidden| hidden.select(scores.filled(f64::NEG_INFINITY), scores));
+    let largest = seen.reduce_keepdim(ReduceKind::Max, &[2]);
+    let exp = (scores - largest.broadcast(shape.clone())).exp();
+    let exp = is_hidden.map_or(exp, |hidden| hidden.select(scores.filled(0.0), exp));
+    let total = exp.sum_keepdim(&[2]);
+    let p = exp / total.broadcast(shape);
+    let p = is_hidden.map_or(p, |hidden| hidden.select(scores.filled(0.0), p));
+    let sums = total.is(0.0).select(total.filled(f64::INFINITY), largest + total.log());
+    (p, sums.reshape(rows))
+}
+
+/// `exp(scores - sums)`, 0 where keys are hidden.
+fn exponentials<'b>(scores: Term<'b>, is_hidden: Option<Term<'b>>, sums: Term<'b>) -> Term<'b> {
+    let shape = scores.shape();
+    let p = (scores - sums.reshape(shape.with_ones(&[2])).broadcast(shape)).exp();
+    is_hidden.map_or(p, |hidden| hidden.select(scores.filled(0.0), p))
+}
+
+/// Where queries do not see keys; `None` if each sees all.
+fn hidden<'b>(scores: Term<'b>, attrs: &Attention, is_biased: bool) -> Option<Term<'b>> {
     let shape = scores.shape();
     let mut hidden: Vec<Term<'b>> = vec![];
     if is_biased {
@@ -69,18 +164,9 @@ fn weights<'b>(scores: Term<'b>, attrs: &Attention, is_biased: bool) -> Term<'b>
         hidden.push(own().lt(key()).broadcast(shape.clone()));
     }
     if let Some(window) = attrs.window {
-        hidden.push(key().le(own() - f64::from(window)).broadcast(shape.clone()));
+        hidden.push(key().le(own() - f64::from(window)).broadcast(shape));
     }
-    let Some(is_hidden) = hidden.into_iter().reduce(Term::or) else {
-        let largest = scores.reduce_keepdim(ReduceKind::Max, &[2]).broadcast(shape.clone());
-        let exp = (scores - largest).exp();
-        return exp / exp.sum_keepdim(&[2]).broadcast(shape);
-    };
-    let seen = is_hidden.select(scores.filled(f64::NEG_INFINITY), scores);
-    let largest = seen.reduce_keepdim(ReduceKind::Max, &[2]).broadcast(shape.clone());
-    let exp = is_hidden.select(scores.filled(0.0), (scores - largest).exp());
-    let total = exp.sum_keepdim(&[2]).broadcast(shape);
-    is_hidden.select(scores.filled(0.0), exp / total)
+    hidden.into_iter().reduce(Term::or)
 }
 
 /// Queries of all heads that share a key head, as rows of one matrix.

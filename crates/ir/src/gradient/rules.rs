@@ -47,6 +47,7 @@ pub fn pass_back<'b>(
         Op::Attention(attrs) => Ok(attention(g, attrs, operands, result)),
         Op::StateUpdate { offsets, rows: None } => Ok(update(g, operands[1], offsets)),
         Op::StateUpdate { rows: Some(_), .. } => Err("rows chosen by an index are written".into()),
+        Op::AttentionGrad(..) => Err("second derivatives of attention have no rule".into()),
         Op::Scan { part: Some(_), .. } | Op::MergeRuns { .. } | Op::Fusion(_) => {
             Err("differentiate the graph before its passes".into())
         }

@@ -109,6 +109,11 @@ impl<'b> Term<'b> {
         self.build.graph.borrow().ty(self.value).shape.clone()
     }
 
+    /// Another result of its node.
+    pub fn result(self, result: u32) -> Term<'b> {
+        Term { value: Value { result, ..self.value }, ..self }
+    }
+
     /// A node of this operand alone.
     pub fn apply(self, op: Op) -> Term<'b> {
         self.build.add(op, &[self.value])

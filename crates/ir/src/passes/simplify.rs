@@ -10,32 +10,41 @@ use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::passes::fold_constants::uniform;
-use crate::rewrite::rebuild;
+use crate::rewrite::rebuild_results;
 use crate::scalar::Scalar;
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     let shared = lefts_of_many_columns(graph);
-    rebuild(graph, |new, node, operands| match &node.op {
-        // All tensors without elements are equal. (There are no block constants.)
-        op if is_empty(node)
-            && !matches!(node.types[0].dtype, DType::Block(_))
-            && !matches!(op, Op::Broadcast(_) | Op::StateUpdate { .. } | Op::Fusion(_))
-            && !op.is_leaf() =>
-        {
-            let ty = &node.types[0];
-            let zero = new.add(Op::Const(Scalar::of(ty.dtype, 0.0)), &[])?;
-            new.add(Op::Broadcast(ty.shape.clone()), &[zero]).map(Some)
+    rebuild_results(graph, |new, node, operands| {
+        if is_empty(node) {
+            return node.types.iter().map(|ty| empty(new, ty)).collect::<Result<_, _>>().map(Some);
         }
-        Op::Elementwise(op) => elementwise(new, *op, operands),
-        Op::Cast(dtype) => Ok(cast(new, *dtype, operands[0])),
-        Op::Matmul => {
-            let alone = !shared.contains(&node.operands[0]);
-            matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)
-        }
-        _ => Ok(None),
+        let found = match &node.op {
+            Op::Elementwise(op) => elementwise(new, *op, operands)?,
+            Op::Cast(dtype) => cast(new, *dtype, operands[0]),
+            Op::Matmul => {
+                let alone = !shared.contains(&node.operands[0]);
+                matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)?
+            }
+            _ => None,
+        };
+        Ok(found.map(|value| vec![value]))
     })
+}
+
+/// Whether a node computes nothing but tensors without elements, all of which are equal. (There are no block constants.)
+fn is_empty(node: &Node) -> bool {
+    let is_other = matches!(node.op, Op::Broadcast(_) | Op::StateUpdate { .. } | Op::Fusion(_));
+    let is_block = |ty: &TensorType| matches!(ty.dtype, DType::Block(_));
+    let types = &node.types;
+    types.iter().all(|t| t.shape.numel().is(0) && !is_block(t)) && !is_other && !node.op.is_leaf()
+}
+
+fn empty(g: &mut Graph, ty: &TensorType) -> Result<Value, GraphError> {
+    let zero = g.add(Op::Const(Scalar::of(ty.dtype, 0.0)), &[])?;
+    g.add(Op::Broadcast(ty.shape.clone()), &[zero])
 }
 
 /// `matmul(a: [.., m, k], b: [.., k, n])` -> `transpose(matmul(transpose(b), transpose(a)))` for few columns and many
@@ -146,10 +155,6 @@ fn before_batches(g: &Graph, right: Value, rank: usize) -> (Value, Vec<Dim>) {
         }
     }
     (right, dims.to_vec())
-}
-
-fn is_empty(node: &Node) -> bool {
-    node.types.iter().all(|t| t.shape.numel().is(0))
 }
 
 fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>, GraphError> {

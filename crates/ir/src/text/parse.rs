@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::attention::Attention;
+use crate::attention::{Attention, AttentionSide};
 use crate::custom::{Custom, CustomCode, CustomKernel, PushValue};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
@@ -375,6 +375,8 @@ fn op(
         "argsort" | "merge_runs" => sort(name, words)?,
         "matmul" => Op::Matmul,
         "attention" => Op::Attention(attention(words)?),
+        "attention_grad_queries" => Op::AttentionGrad(attention(words)?, AttentionSide::Queries),
+        "attention_grad_keys" => Op::AttentionGrad(attention(words)?, AttentionSide::Keys),
         "state_update" | "state_update_rows" => {
             let rows = (name == "state_update_rows").then(|| number(&words.key("axis")?)).transpose()?;
             let at = words.key("at")?;

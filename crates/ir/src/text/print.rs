@@ -91,7 +91,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         Op::MergeRuns { axis, descending, run } => {
             words.push(format!("axis={axis} descending={descending} run={run}"));
         }
-        Op::Attention(a) => {
+        Op::Attention(a) | Op::AttentionGrad(a, _) => {
             words.push(format!("scale={} causal={}", scalar(a.scale), a.causal));
             words.extend(a.window.map(|w| format!("window={w}")));
             words.extend(a.softcap.map(|c| format!("softcap={}", scalar(c))));

@@ -13,7 +13,7 @@ pub fn attention(dtype: DType, attrs: &Attention, q: &View, k: &View, v: &View, 
     let (heads, queries, depth) = (q.shape()[0], q.shape()[1], q.shape()[2]);
     let (key_heads, keys, width) = (v.shape()[0], v.shape()[1], v.shape()[2]);
     let group = heads / key_heads.max(1);
-    let bias = bias.map(|b| Bias { values: b.to_f64s(), shape: [b.shape()[0], b.shape()[1], b.shape()[2]] });
+    let bias = bias.map(Bias::of);
     let mut out = vec![0.0; heads * queries * width];
     let per_head = |(head, out): (usize, &mut [f64])| {
         let (q, k, v) = (matrix(q, head), matrix(k, head / group), matrix(v, head / group));
@@ -56,20 +56,24 @@ pub fn attention(dtype: DType, attrs: &Attention, q: &View, k: &View, v: &View, 
 }
 
 /// What is added to scores; extents of 1 repeat.
-struct Bias {
+pub(super) struct Bias {
     values: Vec<f64>,
     shape: [usize; 3],
 }
 
 impl Bias {
-    fn at(&self, head: usize, query: usize, key: usize) -> f64 {
+    pub fn of(b: &View) -> Bias {
+        Bias { values: b.to_f64s(), shape: [b.shape()[0], b.shape()[1], b.shape()[2]] }
+    }
+
+    pub fn at(&self, head: usize, query: usize, key: usize) -> f64 {
         let one = |axis: usize, i: usize| if self.shape[axis] == 1 { 0 } else { i };
         self.values[(one(0, head) * self.shape[1] + one(1, query)) * self.shape[2] + one(2, key)]
     }
 }
 
 /// The matrix at index `i` of the first axis.
-fn matrix(a: &View, i: usize) -> Vec<f64> {
+pub(super) fn matrix(a: &View, i: usize) -> Vec<f64> {
     let slice = a.layout.slice(0, i, 1);
     let layout = Layout { offset: slice.offset, ..slice.permute(&[1, 2]) };
     a.with_layout(layout).to_f64s()

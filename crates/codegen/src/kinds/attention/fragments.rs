@@ -25,7 +25,7 @@ pub(super) const SIDE: u32 = 16;
 const OTHER_REGISTERS: u32 = 8;
 
 /// The element type of the buffer whose contiguous rows `value [heads, rows, width]` is, if it is one of these.
-fn rows(body: &Graph, value: Value) -> Option<MatrixOperand> {
+pub(super) fn rows(body: &Graph, value: Value) -> Option<MatrixOperand> {
     let dims = body.ty(value).shape.dims();
     let mut atoms = Atoms::default();
     let (head, row) = (atoms.free(&dims[0]), atoms.free(&dims[1]));
@@ -65,7 +65,7 @@ impl Staging {
 
     /// The holes of the loads of a tile with rows of `width` elements. Counts of 16-byte words: `all` of the tile,
     /// `each` of an invocation, `across` of a row. For load `i` of an invocation: `row`, and the word `part` of that row.
-    fn loads(self, width: u32) -> Hole {
+    pub(super) fn loads(self, width: u32) -> Hole {
         let (lanes, across, all) = (self.lanes, width / 8, self.keys * width / 8);
         let [row, part] = match lanes.is_multiple_of(across) {
             true => [format!("i * {}u + lane / {across}u", lanes / across), format!("lane % {across}u")],

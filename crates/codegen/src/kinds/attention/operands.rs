@@ -41,14 +41,26 @@ pub(crate) fn number(dim: &Dim) -> u32 {
 
 impl<'a> Attention<'a> {
     pub fn of(e: &Emitter<'a>, form: &AttentionForm) -> Result<Self, CodegenError> {
-        let (body, id) = (e.body, form.node);
+        let node = e.body.node(form.node);
+        let (Op::Attention(attrs), [q, k, v, bias @ ..]) = (&node.op, &node.operands[..]) else {
+            return Err(CodegenError::Node(e.body.node_text(form.node)));
+        };
+        Attention::with(e, form.node, *attrs, [*q, *k, *v], bias.first().copied())
+    }
+
+    /// The attention of these operands in a node that may have others, too.
+    pub fn with(
+        e: &Emitter<'a>,
+        id: NodeId,
+        attrs: Attributes,
+        [q, k, v]: [Value; 3],
+        bias: Option<Value>,
+    ) -> Result<Self, CodegenError> {
+        let body = e.body;
         let node = body.node(id);
         let refused = || CodegenError::Node(body.node_text(id));
-        let (Op::Attention(attrs), [q, k, v, bias @ ..]) = (&node.op, &node.operands[..]) else {
-            return Err(refused());
-        };
         let dims = |value: Value| body.ty(value).shape.dims();
-        let ([h, s, d], [g, t, width]) = (dims(*q), dims(*v)) else { return Err(refused()) };
+        let ([h, s, d], [g, t, width]) = (dims(q), dims(v)) else { return Err(refused()) };
         let (mut wide, mut ty) = (DType::F32, Glsl::Float);
         for value in &node.operands {
             let dtype = body.ty(*value).dtype;
@@ -60,8 +72,7 @@ impl<'a> Attention<'a> {
                 }
             }
         }
-        let (attrs, bias) = (*attrs, bias.first().copied());
-        Ok(Attention { id, attrs, q: *q, k: *k, v: *v, bias, h, s, d, g, t, width, wide, ty })
+        Ok(Attention { id, attrs, q, k, v, bias, h, s, d, g, t, width, wide, ty })
     }
 
     /// The grid of a kernel whose workgroups each process `queries` queries of a head.
