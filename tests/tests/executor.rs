@@ -245,8 +245,7 @@ fn a_shifted_offset_is_detected() {
 /// The decode step of a real model: two orders, and every barrier needed.
 #[test]
 fn the_decode_step_survives_any_order() {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
+    let path = tallow_testmodels::model("storyteller-nano-Q4_K_M");
     let llama = tallow_models::llama::Llama::from_file(&tallow_gguf::GgufFile::open(path).unwrap()).unwrap();
     let graph = llama.step(tallow_models::llama::Rows::One, 64).unwrap();
     let inputs = random_inputs(&graph, 3);

@@ -10,7 +10,7 @@ const EXAMPLES: [(&str, &[&str], &str); 5] = [
     ("candle_custom_op", &[], "the losses of Candle's own ops differ by"),
     ("candle_matmul", &[], "largest difference to Candle"),
     ("candle_overhead", &["12"], "| Q4_0 512x512, 1 rows |"),
-    ("candle_quantized", &["models/storyteller-nano-Q4_K_M.gguf", "8"], "Once upon a time there was a"),
+    ("candle_quantized", &["models/storyteller-main-Q4_K_M.gguf", "8"], "Once upon a time there was a"),
 ];
 
 /// The folder of the sentence model, where somebody has it: `candle_bert` says how to come by it.

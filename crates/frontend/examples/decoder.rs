@@ -13,7 +13,7 @@ use tallow::nn::{AttentionOptions, attention, kv_cache::KvCache, rms_norm, rotar
 use tallow::{D, DType, Device, Dim, Format, Function, Input, Result, Symbol, Tensor, compile};
 use tallow_gguf::{GgufFile, Tokenizer};
 
-const MODEL: &str = "models/storyteller-nano-Q4_K_M.gguf";
+const MODEL: &str = "models/storyteller-main-Q4_K_M.gguf";
 const PROMPT: &str = "Once upon a time there was a";
 const CONTEXT: usize = 256;
 const TOKENS: usize = 40;

@@ -10,7 +10,7 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("basics", "Tensor[[1024, 1024], f32"),
     ("conv_net", "Tensor["),
     ("custom_op", "largest difference to the composition"),
-    ("decoder", "there was a man who had a wife who was very poor."),
+    ("decoder", "there was a king who had a son, and he was so poor"),
     ("fused_mlp", "plan"),
     ("hello_add", "Tensor[[2, 3], f32"),
     ("q4_0_demo", "7.1x smaller, 4.5 bits a number"),

@@ -1,7 +1,7 @@
 //! Where tests find the language models.
 //!
-//! [`model`] gives the path of a file of `models/`. storyteller-nano in Q4_0 is not among those, as the project's own
-//! quantizer makes it from the F16 file: the first test that asks writes it to `test-models/` of the target directory,
+//! [`model`] gives the path of a file of `models/`. storyteller-nano in Q4_0 and Q4_K_M is not among those, as the project's
+//! own quantizer makes it from the F16 file: the first test that asks writes it to `test-models/` of the target directory,
 //! and the others find it there. Its SHA-256 is that of the file that llama.cpp made, and is checked each time.
 //!
 //! Only tests depend on this crate.
@@ -14,12 +14,43 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sha2::{Digest, Sha256};
 use tallow_gguf::{Format, GgufFile, GgufWriter, TensorSpec, Value};
 
-/// The model that is made.
-const NANO_Q4_0: &str = "storyteller-nano-Q4_0";
-/// Size of the file that `llama-quantize storyteller-nano-f16.gguf storyteller-nano-Q4_0.gguf Q4_0` writes.
-const NANO_Q4_0_BYTES: u64 = 3_774_880;
-/// SHA-256 of the same file.
-const NANO_Q4_0_HASH: &str = "fc78a9082240167d73911c53b67cc47c0ce98da7da74330f21d6ba1646614be0";
+/// A model that is made: what `llama-quantize storyteller-nano-f16.gguf NAME.gguf TYPE` writes.
+struct Made {
+    name: &'static str,
+    /// The number of the type in the metadata.
+    file_type: u32,
+    /// The format of a tensor with several axes.
+    format: fn(&str) -> Format,
+    bytes: u64,
+    /// SHA-256 of the file.
+    hash: &'static str,
+}
+
+const MADE: [Made; 2] = [
+    Made {
+        name: "storyteller-nano-Q4_0",
+        file_type: 2,
+        // The embedding is the projection to the vocabulary, too, which bears rounding worst.
+        format: |tensor| if tensor == "token_embd.weight" { Format::Q6_K } else { Format::Q4_0 },
+        bytes: 3_774_880,
+        hash: "fc78a9082240167d73911c53b67cc47c0ce98da7da74330f21d6ba1646614be0",
+    },
+    Made {
+        name: "storyteller-nano-Q4_K_M",
+        file_type: 15,
+        // Of four layers, the last two have more bits for what bears rounding badly.
+        format: |tensor| {
+            let is_second_half = ["blk.2.", "blk.3."].iter().any(|layer| tensor.starts_with(layer));
+            let is_sensitive = ["attn_v.weight", "ffn_down.weight"].iter().any(|role| tensor.ends_with(role));
+            match tensor == "token_embd.weight" || (is_second_half && is_sensitive) {
+                true => Format::Q6_K,
+                false => Format::Q4_K,
+            }
+        },
+        bytes: 3_893_152,
+        hash: "54794742f59b72ba408420c578d1be7ee8b4acb4d225548012fea3c53301855e",
+    },
+];
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -30,9 +61,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// When there is no such model, or it cannot be made: then a test fails, and says why.
 pub fn model(name: &str) -> PathBuf {
     // Also where somebody has put a file of this name into `models/`, whose bytes nobody checked.
-    if name == NANO_Q4_0 {
+    if let Some(made) = MADE.iter().find(|made| made.name == name) {
         let folder = target().join("test-models");
-        return nano_q4_0(&folder)
+        return made
+            .place(&folder)
             .unwrap_or_else(|error| panic!("cannot make {name} in {}: {error}", folder.display()));
     }
     let stored = models().join(format!("{name}.gguf"));
@@ -56,67 +88,66 @@ fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// The file in `folder`, made unless it is there and whole.
-fn nano_q4_0(folder: &Path) -> Result<PathBuf> {
-    let path = folder.join(format!("{NANO_Q4_0}.gguf"));
-    let has_size = fs::metadata(&path).is_ok_and(|file| file.len() == NANO_Q4_0_BYTES);
-    if has_size && hash(&fs::read(&path)?) == NANO_Q4_0_HASH {
-        return Ok(path);
+impl Made {
+    /// The file in `folder`, made unless it is there and whole.
+    fn place(&self, folder: &Path) -> Result<PathBuf> {
+        let path = folder.join(format!("{}.gguf", self.name));
+        let has_size = fs::metadata(&path).is_ok_and(|file| file.len() == self.bytes);
+        if has_size && hash(&fs::read(&path)?) == self.hash {
+            return Ok(path);
+        }
+        let bytes = self.quantized(&GgufFile::open(models().join("storyteller-nano-f16.gguf"))?)?;
+        let (size, got) = (bytes.len(), hash(&bytes));
+        if got != self.hash {
+            let wanted = format!("{} of {}", self.bytes, self.hash);
+            return Err(format!(
+                "the quantizer's file differs from llama.cpp's: {size} bytes of {got}, not {wanted}"
+            )
+            .into());
+        }
+        fs::create_dir_all(folder)?;
+        // Others may write the same file: each has a name of its own, and whoever comes last replaces equal bytes.
+        static PARTS: AtomicUsize = AtomicUsize::new(0);
+        let number = PARTS.fetch_add(1, Ordering::Relaxed);
+        let part = folder.join(format!("{}.{}.{number}.part", self.name, std::process::id()));
+        let placed = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &path));
+        if placed.is_err() {
+            // Nothing more can be done about a file that cannot be removed.
+            let _ = fs::remove_file(&part);
+        }
+        placed?;
+        Ok(path)
     }
-    let bytes = quantized(&GgufFile::open(models().join("storyteller-nano-f16.gguf"))?)?;
-    let got = hash(&bytes);
-    if got != NANO_Q4_0_HASH {
-        let size = bytes.len();
-        return Err(format!(
-            "the quantizer's file differs from llama.cpp's: {size} bytes of {got}, not {NANO_Q4_0_BYTES} of {NANO_Q4_0_HASH}"
-        )
-        .into());
-    }
-    fs::create_dir_all(folder)?;
-    // Others may write the same file: each has a name of its own, and whoever comes last replaces equal bytes.
-    static PARTS: AtomicUsize = AtomicUsize::new(0);
-    let number = PARTS.fetch_add(1, Ordering::Relaxed);
-    let part = folder.join(format!("{NANO_Q4_0}.{}.{number}.part", std::process::id()));
-    let placed = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &path));
-    if placed.is_err() {
-        // Nothing more can be done about a file that cannot be removed.
-        let _ = fs::remove_file(&part);
-    }
-    placed?;
-    Ok(path)
-}
 
-/// The model in Q4_0 as llama-quantize writes it: metadata, formats and order of the tensors.
-fn quantized(source: &GgufFile) -> Result<Vec<u8>> {
-    let mut metadata = source.metadata().clone();
-    for (key, value) in [("general.quantization_version", 2), ("general.file_type", 2)] {
-        metadata.remove(key);
-        metadata.insert(key, Value::U32(value));
+    /// The model as llama-quantize writes it: metadata, formats and order of the tensors.
+    fn quantized(&self, source: &GgufFile) -> Result<Vec<u8>> {
+        let mut metadata = source.metadata().clone();
+        for (key, value) in [("general.quantization_version", 2), ("general.file_type", self.file_type)] {
+            metadata.remove(key);
+            metadata.insert(key, Value::U32(value));
+        }
+        let mut tensors: Vec<_> = source.tensors().collect();
+        // By layer, and those of none first.
+        let layer = |name: &str| {
+            name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok())
+        };
+        tensors.sort_by_key(|tensor| (layer(&tensor.name), &tensor.name));
+        let format =
+            |name: &str, shape: &[usize]| if shape.len() > 1 { (self.format)(name) } else { Format::F32 };
+        let spec = |tensor: &&tallow_gguf::TensorInfo| TensorSpec {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            format: format(&tensor.name, &tensor.shape),
+        };
+        let specs: Vec<TensorSpec> = tensors.iter().map(spec).collect();
+        let mut writer = GgufWriter::create(Vec::new(), &metadata, specs.clone())?;
+        for (tensor, spec) in tensors.into_iter().zip(specs) {
+            let mut values = vec![0.0; tensor.elements()];
+            tallow_quant::dequantize(tensor.format()?, source.tensor_data(tensor)?, &mut values)?;
+            writer.tensor(&spec.name, &tallow_quant::quantize(spec.format, &values)?)?;
+        }
+        Ok(writer.finish()?)
     }
-    let mut tensors: Vec<_> = source.tensors().collect();
-    // By layer, and those of none first.
-    let layer =
-        |name: &str| name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-    tensors.sort_by_key(|tensor| (layer(&tensor.name), &tensor.name));
-    // The embedding is the projection to the vocabulary, too, which bears rounding worst.
-    let format = |name: &str, shape: &[usize]| match (name, shape.len()) {
-        (_, 0 | 1) => Format::F32,
-        ("token_embd.weight", _) => Format::Q6_K,
-        _ => Format::Q4_0,
-    };
-    let spec = |tensor: &&tallow_gguf::TensorInfo| TensorSpec {
-        name: tensor.name.clone(),
-        shape: tensor.shape.clone(),
-        format: format(&tensor.name, &tensor.shape),
-    };
-    let specs: Vec<TensorSpec> = tensors.iter().map(spec).collect();
-    let mut writer = GgufWriter::create(Vec::new(), &metadata, specs.clone())?;
-    for (tensor, spec) in tensors.into_iter().zip(specs) {
-        let mut values = vec![0.0; tensor.elements()];
-        tallow_quant::dequantize(tensor.format()?, source.tensor_data(tensor)?, &mut values)?;
-        writer.tensor(&spec.name, &tallow_quant::quantize(spec.format, &values)?)?;
-    }
-    Ok(writer.finish()?)
 }
 
 fn hash(bytes: &[u8]) -> String {
@@ -137,18 +168,19 @@ mod tests {
     fn a_file_is_made_once_and_again_when_it_is_damaged() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("not/there/yet");
-        let path = nano_q4_0(&folder).unwrap();
-        assert_eq!(hash(&fs::read(&path).unwrap()), NANO_Q4_0_HASH);
+        let made = &MADE[0];
+        let path = made.place(&folder).unwrap();
+        assert_eq!(hash(&fs::read(&path).unwrap()), made.hash);
         let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
         let first = modified(&path);
-        assert_eq!(nano_q4_0(&folder).unwrap(), path);
+        assert_eq!(made.place(&folder).unwrap(), path);
         assert_eq!(modified(&path), first, "made twice");
         let whole = fs::read(&path).unwrap();
         let mut changed = whole.clone();
         changed[2_000_000] ^= 1;
         for damaged in [&whole[..whole.len() - 1], &changed, &[]] {
             fs::write(&path, damaged).unwrap();
-            nano_q4_0(&folder).unwrap();
+            made.place(&folder).unwrap();
             assert!(fs::read(&path).unwrap() == whole, "{} bytes were left as they were", damaged.len());
         }
         assert_eq!(names(&folder), ["storyteller-nano-Q4_0.gguf"]);
@@ -160,8 +192,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let path = nano_q4_0(folder.path()).unwrap();
-                    assert_eq!(hash(&fs::read(path).unwrap()), NANO_Q4_0_HASH);
+                    let path = MADE[0].place(folder.path()).unwrap();
+                    assert_eq!(hash(&fs::read(path).unwrap()), MADE[0].hash);
                 });
             }
         });
@@ -171,7 +203,9 @@ mod tests {
     #[test]
     fn stored_files_are_where_they_are() {
         assert!(model("storyteller-nano-f16").ends_with("models/storyteller-nano-f16.gguf"));
-        assert!(model(NANO_Q4_0).ends_with("test-models/storyteller-nano-Q4_0.gguf"));
+        for made in &MADE {
+            assert!(model(made.name).ends_with(format!("test-models/{}.gguf", made.name)));
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Quantized caches of models on the device, against the interpreter.
 
-use std::path::Path;
-
 use tallow::Device;
 use tallow_models::{Activations, CacheType, CacheTypes, LoadOptions, Model, ModelFile};
 use tallow_tests::nmse;
@@ -12,7 +10,7 @@ const PROMPT: [u32; 9] = [0, 453, 309, 261, 448, 418, 342, 261, 951];
 const NEXT: [u32; 6] = [418, 309, 494, 901, 16, 386];
 
 fn load(device: &Device, keys: CacheType, values: CacheType) -> Model {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
+    let path = tallow_testmodels::model("storyteller-nano-Q4_K_M");
     let (activations, cache) = (Activations::Exact, CacheTypes { keys, values });
     let options = LoadOptions { activations, cache, ..LoadOptions::default() };
     ModelFile::open(path).unwrap().load(device, &options, &mut |_| {}).unwrap()

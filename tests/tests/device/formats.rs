@@ -27,7 +27,7 @@ const HEAD: usize = WIDTH / HEADS;
 /// The file of a llama model whose matrices, embedding and output among them, are random blocks of `format`. Its metadata, and so
 /// its tokenizer, are nano's.
 fn file(format: Format) -> Vec<u8> {
-    let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-Q4_K_M.gguf");
+    let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/storyteller-nano-f16.gguf");
     let mut metadata: Metadata = GgufFile::open(nano).unwrap().metadata().clone();
     for (key, value) in [
         ("block_count", LAYERS),

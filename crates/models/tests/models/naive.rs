@@ -71,7 +71,7 @@ fn tensors(biases: bool, output: bool) -> Tensors {
 
 /// The model as a file; its tokenizer is nano's, which these tests do not use.
 fn file(tensors: &Tensors, changes: &[(&str, Value)]) -> ModelFile {
-    let nano = GgufFile::open(models().join("storyteller-nano-Q4_K_M.gguf")).unwrap();
+    let nano = GgufFile::open(models().join("storyteller-nano-f16.gguf")).unwrap();
     let mut metadata: Metadata = nano.metadata().clone();
     for (key, value) in [
         ("block_count", LAYERS),
