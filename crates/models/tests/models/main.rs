@@ -6,6 +6,7 @@
 
 mod caches;
 mod chat;
+mod curve;
 mod expected;
 mod naive;
 mod quantized_here;
