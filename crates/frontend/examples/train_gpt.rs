@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tallow::nn::optim::{AdamW, ParamGroup, ParamsAdamW};
 use tallow::nn::{layer_norm, loss::cross_entropy, ops::sdpa};
-use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, Var, train_step};
+use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
 
 /// Sizes of the model and of a batch.
 struct Shape {
@@ -99,6 +99,15 @@ impl Gpt {
     }
 }
 
+/// Microseconds until a step is submitted to an idle device.
+fn host_us(step: &TrainStep, batch: &[&Tensor]) -> Result<f64> {
+    let start = Instant::now();
+    let result = step.run(batch)?;
+    let us = 1e6 * start.elapsed().as_secs_f64();
+    result.loss.to_scalar::<f32>()?;
+    Ok(us)
+}
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |name: &str, default: usize| {
@@ -152,6 +161,9 @@ fn main() -> Result<()> {
         "loss {first:.4} to {last:.4}, {:.2} ms a step, {speed:.0} tokens/s",
         1e3 * seconds / steps as f64
     );
+    let mut host: Vec<f64> = (0..20).map(|_| host_us(&step, &[&tokens, &targets])).collect::<Result<_>>()?;
+    host.sort_by(f64::total_cmp);
+    println!("{:.0} us of the host a step (median)", host[host.len() / 2]);
     if let Some(memory) = device.memory() {
         println!("{:.2} GB in use, at most {:.2}", memory.in_use as f64 / 1e9, memory.peak as f64 / 1e9);
     }
