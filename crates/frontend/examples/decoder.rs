@@ -9,7 +9,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
-use tallow::nn::{AttentionOptions, attention, kv_cache::KvCache, rms_norm, rotary_emb::rope_i};
+use tallow::nn::{AttentionOptions, attention, kv_cache::KvCache, ops::rms_norm, rotary_emb::rope_i};
 use tallow::{D, DType, Device, Dim, Format, Function, Input, Result, Symbol, Tensor, compile};
 use tallow_gguf::{GgufFile, Tokenizer};
 

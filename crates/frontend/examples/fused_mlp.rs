@@ -31,7 +31,7 @@ fn main() -> Result<()> {
 
     let rows = Symbol::new("rows", 1024);
     let mlp = compile(&device, &[Input::new("x", DType::F32, (rows, WIDTH))], |inputs| {
-        let x = nn::rms_norm(&inputs[0], &alpha, 1e-5)?;
+        let x = nn::ops::rms_norm(&inputs[0], &alpha, 1e-5)?;
         let hidden = x.matmul(&up)?.broadcast_add(&bias)?.gelu()?;
         Ok(vec![nn::softmax(&hidden.matmul(&down)?, D::Minus1)?])
     })?;

@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use tallow::nn::optim::{AdamW, ParamGroup, ParamsAdamW};
-use tallow::nn::{layer_norm, loss::cross_entropy, ops::sdpa};
+use tallow::nn::{loss::cross_entropy, ops::layer_norm, ops::sdpa};
 use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
 
 /// Sizes of the model and of a batch.

@@ -177,6 +177,16 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A named tensor has another shape than was asked for.
+    #[error("{msg}, expected: {expected}, got: {got}")]
+    UnexpectedShape {
+        /// What is wrong, with the tensor's name.
+        msg: String,
+        /// The shape that was expected.
+        expected: Shape,
+        /// The shape that there is.
+        got: Shape,
+    },
     /// A convolution along one axis whose channels do not fit.
     #[error("conv1d invalid args {msg}: inp: {inp_shape}, k: {k_shape}, pad: {padding}, stride: {stride}")]
     Conv1dInvalidArgs {

@@ -1,5 +1,7 @@
 //! Reading and writing `.safetensors` files.
 
+mod files;
+
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
@@ -10,6 +12,8 @@ use tallow_ir::DType;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+
+pub use files::SafetensorsFiles;
 
 /// All tensors of a file by name.
 ///
@@ -77,6 +81,11 @@ impl BufferedSafetensors {
         Ok(file.names().into_iter().map(String::from).collect())
     }
 
+    /// Whether there is a tensor of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        safetensors::SafeTensors::deserialize(&self.bytes).is_ok_and(|file| file.tensor(name).is_ok())
+    }
+
     /// The tensor of this name.
     ///
     /// # Errors
@@ -111,8 +120,11 @@ fn wrong(error: SafeTensorError) -> Error {
 
 /// A tensor of a part of a file; u16 becomes u32, truths become u8.
 fn tensor(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
-    let shape = view.shape().to_vec();
-    let dtype = match view.dtype() {
+    tensor_of(view.dtype(), view.shape(), view.data(), device)
+}
+
+fn tensor_of(dtype: Dtype, shape: &[usize], bytes: &[u8], device: &Device) -> Result<Tensor> {
+    let dtype = match dtype {
         Dtype::U8 | Dtype::BOOL => DType::U8,
         Dtype::U32 => DType::U32,
         Dtype::I16 => DType::I16,
@@ -125,13 +137,13 @@ fn tensor(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
         Dtype::F64 => DType::F64,
         Dtype::U16 => {
             let wide = |pair: &[u8; 2]| u32::from(u16::from_le_bytes(*pair));
-            let elements: Vec<u32> = view.data().as_chunks::<2>().0.iter().map(wide).collect();
+            let elements: Vec<u32> = bytes.as_chunks::<2>().0.iter().map(wide).collect();
             return Tensor::from_vec(elements, shape, device);
         }
         // The list of types is the format's, which grows.
         other => return Err(Error::SafeTensor(format!("elements of type {other:?} are not supported"))),
     };
-    Tensor::from_raw_bytes(view.data(), dtype, shape, device)
+    Tensor::from_raw_bytes(bytes, dtype, shape, device)
 }
 
 fn dtype_of(dtype: DType) -> Result<Dtype> {

@@ -158,16 +158,16 @@ fn compositions_have_their_values() -> Result<()> {
     assert!((log[0][0] - (1.0 - sum.ln())).abs() < 1e-12);
     assert!((log[1][2] + 2000.0 + 2f64.ln()).abs() < 1e-9);
     let (alpha, beta) = (Tensor::new([1f64, 2.0, 1.0], &CPU)?, Tensor::new([0f64, 0.0, 5.0], &CPU)?);
-    let layer = nn::layer_norm(&x, &alpha, &beta, 0.0)?.to_vec2::<f64>()?;
+    let layer = nn::ops::layer_norm(&x, &alpha, &beta, 0.0)?.to_vec2::<f64>()?;
     let unit = 1.5f64.sqrt();
     for (got, expected) in layer[0].iter().zip([-unit, 0.0, unit + 5.0]) {
         assert!((got - expected).abs() < 1e-12, "{got} is not {expected}");
     }
-    let rms = nn::rms_norm(&x, &alpha, 1.0)?.to_vec2::<f64>()?;
+    let rms = nn::ops::rms_norm(&x, &alpha, 1.0)?.to_vec2::<f64>()?;
     assert!((rms[0][1] - 4.0 / (14.0f64 / 3.0 + 1.0).sqrt()).abs() < 1e-12);
     // 16-bit floats are computed in f32: 300^2 is beyond f16.
     let half = Tensor::new([[300f32, 300.0]], &CPU)?.to_dtype(DType::F16)?;
-    let norm = nn::rms_norm(&half, &Tensor::ones(2, DType::F16, &CPU)?, 0.0)?;
+    let norm = nn::ops::rms_norm(&half, &Tensor::ones(2, DType::F16, &CPU)?, 0.0)?;
     assert_eq!(norm.to_dtype(DType::F32)?.to_vec2::<f32>()?, [[1.0, 1.0]]);
     Ok(())
 }

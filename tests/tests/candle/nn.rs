@@ -27,8 +27,8 @@ pub mod ours {
         if !train {
             return Ok(vec![layer.forward_t(x, false)?]);
         }
-        let (y, next) = layer.forward_train(x)?;
-        Ok(vec![y, next.running_mean().clone(), next.running_var().clone()])
+        let y = layer.forward_train(x)?;
+        Ok(vec![y, layer.running_mean().clone(), layer.running_var().clone()])
     }
 
     pub fn linear(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {

@@ -9,7 +9,7 @@ const RUNS: usize = 5;
 
 /// `rms_norm`, `silu(x w1) * (x w3)`, `w2`, with weights `[k, n]`.
 fn block(x: &Tensor, norm: &Tensor, [w1, w3, w2]: [&Tensor; 3]) -> Result<Tensor> {
-    let x = nn::rms_norm(x, norm, 1e-5)?;
+    let x = nn::ops::rms_norm(x, norm, 1e-5)?;
     (x.matmul(w1)?.silu()? * x.matmul(w3)?)?.matmul(w2)
 }
 

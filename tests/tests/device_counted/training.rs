@@ -1,7 +1,7 @@
 //! Compiled training steps: the parameters they leave, and what a step does besides.
 
 use tallow::nn::optim::{AdamW, Optimizer, ParamGroup, ParamsAdamW};
-use tallow::nn::{layer_norm, loss::cross_entropy, ops::sdpa};
+use tallow::nn::{loss::cross_entropy, ops::layer_norm, ops::sdpa};
 use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
 use tallow_tests::device::own_devices as devices;
 

@@ -57,8 +57,8 @@ fn call(call: &Call, args: &[&Tensor]) -> Result<Tensor> {
         Call::Reduce { kind, axes, keepdim } => reduce(*kind, x, axes, *keepdim),
         Call::Argmax { axis } => x.argmax(*axis),
         Call::Argmin { axis } => x.argmin(*axis),
-        Call::RmsNorm { epsilon } => nn::rms_norm(x, arg(1)?, *epsilon),
-        Call::LayerNorm { epsilon } => nn::layer_norm(x, arg(1)?, arg(2)?, *epsilon),
+        Call::RmsNorm { epsilon } => nn::ops::rms_norm(x, arg(1)?, *epsilon),
+        Call::LayerNorm { epsilon } => nn::ops::layer_norm(x, arg(1)?, arg(2)?, *epsilon),
         Call::GroupNorm { groups, epsilon } => {
             let channels = x.dim(1)?;
             let (weight, bias) = (arg(1)?.clone(), arg(2)?.clone());

@@ -2,6 +2,8 @@
 
 use crate::error::Result;
 use crate::module::Module;
+use crate::nn::init::{DEFAULT_KAIMING_NORMAL, Init};
+use crate::nn::var_builder::VarBuilder;
 use crate::tensor::Tensor;
 
 /// `x W^T + b` for weights of shape `[out, in]`.
@@ -39,6 +41,34 @@ impl Module for Linear {
     }
 }
 
+/// A [`Linear`] with `weight` and `bias` of `vb`.
+///
+/// # Errors
+/// When one is missing or has another shape.
+pub fn linear(in_dim: usize, out_dim: usize, vb: VarBuilder<'_>) -> Result<Linear> {
+    linear_b(in_dim, out_dim, true, vb)
+}
+
+/// A [`Linear`] with `weight` of `vb`.
+///
+/// # Errors
+/// When it is missing or has another shape.
+pub fn linear_no_bias(in_dim: usize, out_dim: usize, vb: VarBuilder<'_>) -> Result<Linear> {
+    linear_b(in_dim, out_dim, false, vb)
+}
+
+/// A [`Linear`] with `weight` and perhaps `bias` of `vb`.
+///
+/// # Errors
+/// When one is missing or has another shape.
+pub fn linear_b(in_dim: usize, out_dim: usize, bias: bool, vb: VarBuilder<'_>) -> Result<Linear> {
+    let weight = vb.get_with_hints((out_dim, in_dim), "weight", DEFAULT_KAIMING_NORMAL)?;
+    let bound = (in_dim as f64).sqrt().recip();
+    let init = Init::Uniform { lo: -bound, up: bound };
+    let bias = bias.then(|| vb.get_with_hints(out_dim, "bias", init)).transpose()?;
+    Ok(Linear::new(weight, bias))
+}
+
 /// A table of vectors, looked up by number.
 #[derive(Clone, Debug)]
 pub struct Embedding {
@@ -68,4 +98,13 @@ impl Module for Embedding {
     fn forward(&self, xs: &Tensor) -> Result<Tensor> {
         self.embeddings.embedding(xs)
     }
+}
+
+/// An [`Embedding`] of so many entries, with `weight` of `vb`.
+///
+/// # Errors
+/// When it is missing or has another shape.
+pub fn embedding(in_size: usize, out_size: usize, vb: VarBuilder<'_>) -> Result<Embedding> {
+    let init = Init::Randn { mean: 0.0, stdev: 1.0 };
+    Ok(Embedding::new(vb.get_with_hints((in_size, out_size), "weight", init)?, out_size))
 }

@@ -3,58 +3,159 @@
 use tallow_ir::Dim;
 
 use crate::error::{Error, Result};
-use crate::module::{Module, ModuleT};
-use crate::nn::ops::{layer_norm, normalized, rms_norm, widen};
+use crate::module::Module;
+use crate::nn::init::{ONE, ZERO};
+use crate::nn::ops::normalized;
+use crate::nn::var_builder::VarBuilder;
 use crate::shape::D;
 use crate::tensor::Tensor;
 
-/// [`layer_norm`] with its weights.
+/// Settings of [`layer_norm`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNormConfig {
+    /// Added to the variance.
+    pub eps: f64,
+    /// Whether the mean is taken away.
+    pub remove_mean: bool,
+    /// Whether there is a summand.
+    pub affine: bool,
+}
+
+impl Default for LayerNormConfig {
+    fn default() -> Self {
+        LayerNormConfig { eps: 1e-5, remove_mean: true, affine: true }
+    }
+}
+
+impl From<f64> for LayerNormConfig {
+    fn from(eps: f64) -> Self {
+        LayerNormConfig { eps, ..LayerNormConfig::default() }
+    }
+}
+
+/// [`crate::nn::ops::layer_norm`] with its weights.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
     weight: Tensor,
     bias: Option<Tensor>,
+    remove_mean: bool,
     epsilon: f64,
 }
 
 impl LayerNorm {
     /// With factor and summand.
     pub fn new(weight: Tensor, bias: Tensor, epsilon: f64) -> LayerNorm {
-        LayerNorm { weight, bias: Some(bias), epsilon }
+        LayerNorm { weight, bias: Some(bias), remove_mean: true, epsilon }
     }
 
     /// With a factor alone.
     pub fn new_no_bias(weight: Tensor, epsilon: f64) -> LayerNorm {
-        LayerNorm { weight, bias: None, epsilon }
+        LayerNorm { weight, bias: None, remove_mean: true, epsilon }
+    }
+
+    /// With a factor alone, and without taking the mean away.
+    pub fn rms_norm(weight: Tensor, epsilon: f64) -> LayerNorm {
+        LayerNorm { weight, bias: None, remove_mean: false, epsilon }
+    }
+
+    /// The factor, of the last axis' extent.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The summand, of the last axis' extent.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    /// What is added to the variance.
+    pub fn eps(&self) -> f64 {
+        self.epsilon
+    }
+
+    /// Whether the mean is taken away.
+    pub fn remove_mean(&self) -> bool {
+        self.remove_mean
     }
 }
 
 impl Module for LayerNorm {
     fn forward(&self, xs: &Tensor) -> Result<Tensor> {
+        let op = if self.remove_mean { "layer_norm" } else { "rms_norm" };
+        let scaled = normalized(xs, op, self.remove_mean, self.epsilon)?.broadcast_mul(&self.weight)?;
         match &self.bias {
-            Some(bias) => layer_norm(xs, &self.weight, bias, self.epsilon),
-            None => normalized(xs, "layer_norm", true, self.epsilon)?.broadcast_mul(&self.weight),
+            Some(bias) => scaled.broadcast_add(bias),
+            None => Ok(scaled),
         }
     }
 }
 
-/// [`rms_norm`] with its weights.
-#[derive(Clone, Debug)]
-pub struct RmsNorm {
-    weight: Tensor,
-    epsilon: f64,
+/// A [`LayerNorm`] over a last axis of `size`, with `weight` and, as the settings say, `bias` of `vb`. An f64 as settings is
+/// the epsilon.
+///
+/// # Errors
+/// When one is missing or has another shape.
+pub fn layer_norm(size: usize, config: impl Into<LayerNormConfig>, vb: VarBuilder<'_>) -> Result<LayerNorm> {
+    let LayerNormConfig { eps, remove_mean, affine } = config.into();
+    let weight = vb.get_with_hints(size, "weight", ONE)?;
+    let bias = affine.then(|| vb.get_with_hints(size, "bias", ZERO)).transpose()?;
+    Ok(LayerNorm { weight, bias, remove_mean, epsilon: eps })
 }
+
+/// A [`LayerNorm`] with `weight` of `vb` alone.
+///
+/// # Errors
+/// When it is missing or has another shape.
+pub fn layer_norm_no_bias(size: usize, eps: f64, vb: VarBuilder<'_>) -> Result<LayerNorm> {
+    layer_norm(size, LayerNormConfig { eps, remove_mean: true, affine: false }, vb)
+}
+
+/// [`crate::nn::ops::rms_norm`] with its weights.
+#[derive(Clone, Debug)]
+pub struct RmsNorm(LayerNorm);
 
 impl RmsNorm {
     /// With a factor.
     pub fn new(weight: Tensor, epsilon: f64) -> RmsNorm {
-        RmsNorm { weight, epsilon }
+        RmsNorm(LayerNorm::rms_norm(weight, epsilon))
+    }
+
+    /// As a layer norm that leaves the mean.
+    pub fn into_inner(self) -> LayerNorm {
+        self.0
+    }
+
+    /// The factor, of the last axis' extent.
+    pub fn weight(&self) -> &Tensor {
+        self.0.weight()
+    }
+
+    /// What is added to the mean square.
+    pub fn eps(&self) -> f64 {
+        self.0.eps()
+    }
+
+    /// The same as [`Module::forward`], which has gradients here.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn forward_diff(&self, xs: &Tensor) -> Result<Tensor> {
+        self.0.forward(xs)
     }
 }
 
 impl Module for RmsNorm {
     fn forward(&self, xs: &Tensor) -> Result<Tensor> {
-        rms_norm(xs, &self.weight, self.epsilon)
+        self.0.forward(xs)
     }
+}
+
+/// An [`RmsNorm`] over a last axis of `size`, with `weight` of `vb`.
+///
+/// # Errors
+/// When it is missing or has another shape.
+pub fn rms_norm(size: usize, eps: f64, vb: VarBuilder<'_>) -> Result<RmsNorm> {
+    layer_norm(size, LayerNormConfig { eps, remove_mean: false, affine: false }, vb).map(RmsNorm)
 }
 
 /// Each group of channels without its mean, divided by its standard deviation (Wu & He, arXiv 1803.08494).
@@ -105,151 +206,23 @@ impl Module for GroupNorm {
     }
 }
 
+/// A [`GroupNorm`] with `weight` and `bias` of `vb`.
+///
+/// # Errors
+/// When one is missing or has another shape, or as [`GroupNorm::new`].
+pub fn group_norm(num_groups: usize, num_channels: usize, eps: f64, vb: VarBuilder<'_>) -> Result<GroupNorm> {
+    let weight = vb.get_with_hints(num_channels, "weight", ONE)?;
+    let bias = vb.get_with_hints(num_channels, "bias", ZERO)?;
+    GroupNorm::new(weight, bias, num_channels, num_groups, eps)
+}
+
 /// `x * weight + bias`, per channel: axis 1.
-fn scaled(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+pub(super) fn scaled(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let lift = |t: &Tensor| per_channel(t, x.rank());
     x.broadcast_mul(&lift(weight)?)?.broadcast_add(&lift(bias)?)
 }
 
 /// `[channels]` as `[channels, 1, ..]`, so that it repeats along all axes of a tensor but 1.
-fn per_channel(x: &Tensor, rank: usize) -> Result<Tensor> {
+pub(super) fn per_channel(x: &Tensor, rank: usize) -> Result<Tensor> {
     (2..rank).try_fold(x.clone(), |t, _| t.unsqueeze(D::Minus1))
-}
-
-/// Each channel without its mean, divided by its standard deviation (Ioffe & Szegedy, arXiv 1502.03167):
-/// those of the batch while a network is trained, running averages of them otherwise.
-#[derive(Clone, Debug)]
-pub struct BatchNorm {
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight_and_bias: Option<(Tensor, Tensor)>,
-    epsilon: f64,
-    momentum: f64,
-}
-
-impl BatchNorm {
-    /// With factor and summand per channel. The share of a batch in the running averages is 0.1.
-    ///
-    /// # Errors
-    /// When a tensor is not of shape `[num_features]`, or `epsilon` is negative.
-    pub fn new(
-        num_features: usize,
-        running_mean: Tensor,
-        running_var: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        epsilon: f64,
-    ) -> Result<BatchNorm> {
-        BatchNorm { weight_and_bias: Some((weight, bias)), running_mean, running_var, epsilon, momentum: 0.1 }
-            .checked(num_features)
-    }
-
-    /// Without factor and summand.
-    ///
-    /// # Errors
-    /// As [`BatchNorm::new`].
-    pub fn new_no_bias(
-        num_features: usize,
-        running_mean: Tensor,
-        running_var: Tensor,
-        epsilon: f64,
-    ) -> Result<BatchNorm> {
-        BatchNorm { weight_and_bias: None, running_mean, running_var, epsilon, momentum: 0.1 }
-            .checked(num_features)
-    }
-
-    /// With another share of a batch in the running averages.
-    ///
-    /// # Errors
-    /// When that is not from 0 to 1.
-    pub fn with_momentum(self, momentum: f64) -> Result<BatchNorm> {
-        if !(0.0..=1.0).contains(&momentum) {
-            let why = format!("momentum {momentum} is not from 0 to 1");
-            return Err(Error::InvalidArgument { op: "batch_norm", why });
-        }
-        Ok(BatchNorm { momentum, ..self })
-    }
-
-    fn checked(self, num_features: usize) -> Result<BatchNorm> {
-        let affine = self.weight_and_bias.iter().flat_map(|(weight, bias)| [weight, bias]);
-        for tensor in [&self.running_mean, &self.running_var].into_iter().chain(affine) {
-            if tensor.rank() != 1 || !tensor.sym_dims()[0].is(num_features as i64) {
-                let why = format!("{} is not [{num_features}]", tensor.sym_shape());
-                return Err(Error::InvalidArgument { op: "batch_norm", why });
-            }
-        }
-        if self.epsilon.is_nan() || self.epsilon < 0.0 {
-            let why = format!("epsilon {} is negative", self.epsilon);
-            return Err(Error::InvalidArgument { op: "batch_norm", why });
-        }
-        Ok(self)
-    }
-
-    /// The running mean of each channel.
-    pub fn running_mean(&self) -> &Tensor {
-        &self.running_mean
-    }
-
-    /// The running variance of each channel.
-    pub fn running_var(&self) -> &Tensor {
-        &self.running_var
-    }
-
-    /// Normalizes `[batch, channels, ..]` by its own statistics; gives the result and the layer with its
-    /// running averages moved towards them. (Tensors are values, so that the layer cannot change in place.)
-    /// 16-bit floats are computed in f32.
-    ///
-    /// # Errors
-    /// When the tensor has other channels, or its shape is symbolic.
-    pub fn forward_train(&self, xs: &Tensor) -> Result<(Tensor, BatchNorm)> {
-        self.has_channels(xs)?;
-        let wide = widen(xs)?;
-        let others: Vec<usize> = (0..xs.rank()).filter(|axis| *axis != 1).collect();
-        let mean = wide.mean_keepdim(others.as_slice())?;
-        let centered = wide.broadcast_sub(&mean)?;
-        let variance = centered.sqr()?.mean_keepdim(others.as_slice())?;
-        let count = (xs.const_elem_count()? / xs.const_dim(1)?.max(1)) as f64;
-        let moved = |running: &Tensor, batch: &Tensor, share: f64| {
-            let batch = batch.flatten_all()?.to_dtype(running.dtype())?;
-            running.affine(1.0 - self.momentum, 0.0)?.add(&batch.affine(share, 0.0)?)
-        };
-        let next = BatchNorm {
-            running_mean: moved(&self.running_mean, &mean, self.momentum)?,
-            // The batch is a sample of what is to come, hence one less in the divisor.
-            running_var: moved(&self.running_var, &variance, self.momentum * count / (count - 1.0))?,
-            ..self.clone()
-        };
-        let scale = variance.affine(1.0, self.epsilon)?.sqrt()?.recip()?;
-        let normal = centered.broadcast_mul(&scale)?.to_dtype(xs.dtype())?;
-        Ok((self.affine(&normal)?, next))
-    }
-
-    fn affine(&self, normal: &Tensor) -> Result<Tensor> {
-        match &self.weight_and_bias {
-            Some((weight, bias)) => scaled(normal, weight, bias),
-            None => Ok(normal.clone()),
-        }
-    }
-
-    fn has_channels(&self, xs: &Tensor) -> Result<()> {
-        if xs.rank() >= 2 && xs.sym_dims()[1] == self.running_mean.sym_dims()[0] {
-            return Ok(());
-        }
-        let (lhs, rhs) = (xs.sym_shape().clone(), self.running_mean.sym_shape().clone());
-        Err(Error::ShapeMismatchBinaryOp { op: "batch_norm", lhs, rhs })
-    }
-}
-
-impl ModuleT for BatchNorm {
-    /// Normalizes by the running averages, or by the batch's own ones; the averages of this layer stay
-    /// ([`BatchNorm::forward_train`] gives moved ones).
-    fn forward_t(&self, xs: &Tensor, train: bool) -> Result<Tensor> {
-        if train {
-            return Ok(self.forward_train(xs)?.0);
-        }
-        self.has_channels(xs)?;
-        let lift = |t: &Tensor| per_channel(t, xs.rank());
-        let scale = lift(&self.running_var.affine(1.0, self.epsilon)?.sqrt()?.recip()?)?;
-        self.affine(&xs.broadcast_sub(&lift(&self.running_mean)?)?.broadcast_mul(&scale)?)
-    }
 }

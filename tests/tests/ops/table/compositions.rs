@@ -84,16 +84,19 @@ fn norms() -> Vec<Row> {
             let shifted = t[0].broadcast_sub(&t[0].max_keepdim(axis)?)?;
             shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(axis)?.log()?)
         }),
-        row("rms_norm", normed, |t| nn::rms_norm(&t[0], &t[1], 0.125)).candle(bound, move |t| {
+        row("rms_norm", normed, |t| nn::ops::rms_norm(&t[0], &t[1], 0.125)).candle(bound, move |t| {
             let x = crate::candle_side::wide(&t[0])?;
             let scale = (x.sqr()?.mean_keepdim(last(&x))? + 0.125)?.sqrt()?.recip()?;
             x.broadcast_mul(&scale)?.to_dtype(t[0].dtype())?.broadcast_mul(&t[1])
         }),
-        row("layer_norm", normed, |t| nn::layer_norm(&t[0], &t[1], &t[2], 0.125)).candle(bound, move |t| {
-            let x = center(&crate::candle_side::wide(&t[0])?, last(&t[0]))?;
-            let scale = (x.sqr()?.mean_keepdim(last(&x))? + 0.125)?.sqrt()?.recip()?;
-            x.broadcast_mul(&scale)?.to_dtype(t[0].dtype())?.broadcast_mul(&t[1])?.broadcast_add(&t[2])
-        }),
+        row("layer_norm", normed, |t| nn::ops::layer_norm(&t[0], &t[1], &t[2], 0.125)).candle(
+            bound,
+            move |t| {
+                let x = center(&crate::candle_side::wide(&t[0])?, last(&t[0]))?;
+                let scale = (x.sqr()?.mean_keepdim(last(&x))? + 0.125)?.sqrt()?.recip()?;
+                x.broadcast_mul(&scale)?.to_dtype(t[0].dtype())?.broadcast_mul(&t[1])?.broadcast_add(&t[2])
+            },
+        ),
         row("mean", one, |t| t[0].mean(D::Minus1)).candle(bound, move |t| t[0].mean(last(&t[0]))),
         row("var", one, |t| t[0].var(D::Minus1)).candle(bound, move |t| t[0].var(last(&t[0]))),
         row("log_sum_exp", one, |t| t[0].log_sum_exp(D::Minus1))
