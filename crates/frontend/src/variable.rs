@@ -1,5 +1,6 @@
 //! Variables: tensors that training changes, and that gradients are asked of.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -166,6 +167,14 @@ impl Var {
         let Some(state) = self.0.variable_state() else {
             return Err(crate::error::no_value("set"));
         };
+        let chosen = CONDITION.with_borrow(|condition| {
+            let choose = |condition: &Tensor| {
+                let condition = condition.broadcast_as(self.0.sym_shape())?;
+                condition.where_cond(value, &self.as_detached_tensor())
+            };
+            condition.as_ref().map(choose).transpose()
+        })?;
+        let value = chosen.as_ref().unwrap_or(value);
         if crate::trace::is_compiling() {
             return state.set(value);
         }
@@ -180,6 +189,31 @@ impl Var {
         }
         Ok(())
     }
+}
+
+thread_local! {
+    /// Whether variables that are set on this thread change: a number on their device (u8, rank 0); `None` for yes.
+    static CONDITION: RefCell<Option<Tensor>> = const { RefCell::new(None) };
+}
+
+/// The condition before, until it is dropped.
+struct Before(Option<Tensor>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        // Also when a step panics.
+        CONDITION.set(self.0.take());
+    }
+}
+
+/// Runs `step`, in which variables that are set change only where `condition` (u8, rank 0) is not 0. The device decides, so
+/// nobody waits for the number. Whatever sets variables needs to know nothing of it: optimizers of others work, too.
+///
+/// # Errors
+/// Those of `step`.
+pub(crate) fn set_where<T>(condition: &Tensor, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _before = Before(CONDITION.replace(Some(condition.clone())));
+    step()
 }
 
 /// Notes a value that is to be computed with others.

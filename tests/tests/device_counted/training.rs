@@ -1,8 +1,8 @@
 //! Compiled training steps: the parameters they leave, and what a step does besides.
 
-use tallow::nn::optim::{AdamW, Optimizer, ParamGroup, ParamsAdamW};
+use tallow::nn::optim::{AdamW, LossScale, Optimizer, ParamGroup, ParamsAdamW};
 use tallow::nn::{loss::cross_entropy, ops::layer_norm, ops::sdpa};
-use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
+use tallow::{DType, Device, Input, Result, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
 use tallow_tests::device::own_devices as devices;
 
 use crate::lazy_resources::{ALONE, figures};
@@ -50,11 +50,10 @@ impl Net {
         cross_entropy(&logits.reshape((batch * time, VOCABULARY))?, &targets.flatten_all()?)
     }
 
-    fn step(&self, device: &Device) -> Result<(AdamW, TrainStep)> {
+    fn step(&self, device: &Device, options: TrainOptions) -> Result<(AdamW, TrainStep)> {
         let params = ParamsAdamW { lr: 0.01, ..ParamsAdamW::default() };
         let mut adam = AdamW::with_groups(ParamGroup::by_rank(self.vars.clone()), params)?;
         let input = |name: &str| Input::new(name, DType::U32, (2, TOKENS));
-        let options = TrainOptions::default().clip_norm(1.0);
         let step = train_step(device, &[input("x"), input("y")], &self.vars, &mut adam, options, |batch| {
             self.loss(&batch[0], &batch[1])
         })?;
@@ -72,25 +71,43 @@ fn batch(device: &Device, seed: usize) -> Result<[Tensor; 2]> {
 /// Steps on the device are those of the interpreter, and after the first nothing is compiled, recorded or allocated.
 #[test]
 fn a_step_is_recorded_once() {
+    check(TrainOptions::default().clip_norm(1.0));
+}
+
+/// So are those whose gradients are accumulated and unscaled, and whose parameters are averaged.
+#[test]
+fn passes_and_updates_are_recorded_once() {
+    let scale = LossScale { init: 256.0, interval: 2, ..LossScale::default() };
+    let options = TrainOptions::default().accumulate(3).loss_scale(scale).ema(0.9);
+    check(options);
+    check(options.accumulate(1));
+}
+
+fn check(options: TrainOptions) {
     let _alone = ALONE.lock();
     let reference = Net::new(&Device::Cpu).unwrap();
-    let (_adam, steps) = reference.step(&Device::Cpu).unwrap();
+    let (_adam, steps) = reference.step(&Device::Cpu, options).unwrap();
     let batches: Vec<_> = (0..3).map(|i| batch(&Device::Cpu, i).unwrap()).collect();
-    let of = |result: tallow::StepResult| result.loss.to_scalar::<f32>().unwrap();
+    let of = |result: StepResult| result.loss.to_scalar::<f32>().unwrap();
     let expected: Vec<f32> = (0..STEPS).map(|i| of(steps.run(&batches[i % 3].each_ref()).unwrap())).collect();
+    let averages = |step: &TrainStep| -> Vec<f32> {
+        let averages = step.ema().map_or(&[][..], |ema| ema.parameters());
+        averages.iter().flat_map(|var| var.flatten_all().unwrap().to_vec1::<f32>().unwrap()).collect()
+    };
     for device in devices() {
         let Device::Vulkan(vulkan) = &device else { panic!("{device} is no Vulkan device") };
         let net = Net::new(&device).unwrap();
-        let (mut adam, step) = net.step(&device).unwrap();
+        let (mut adam, step) = net.step(&device, options).unwrap();
         let batches: Vec<_> = (0..3).map(|i| batch(&device, i).unwrap()).collect();
         let mut losses = vec![];
         let (mut before, mut at_rest) = (None, None);
         for i in 0..STEPS {
-            match i {
-                1 => before = Some(vulkan.work_done()),
-                // Each command buffer of the ring has had its turn.
-                21 => at_rest = Some(figures(&device)),
-                _ => {}
+            if i == options.accumulate {
+                before = Some(vulkan.work_done());
+            }
+            // Each command buffer of the ring has had its turn.
+            if i == 21 {
+                at_rest = Some(figures(&device));
             }
             losses.push(of(step.run(&batches[i % 3].each_ref()).unwrap()));
         }
@@ -100,13 +117,54 @@ fn a_step_is_recorded_once() {
             assert!((got - want).abs() < 2e-4 * want.abs(), "{losses:?} are not {expected:?}");
         }
         assert!(losses[STEPS - 3] < losses[0], "{losses:?}");
+        let scaler = |step: &TrainStep| {
+            step.loss_scaler().map(|scaler| (scaler.scale().unwrap(), scaler.skipped_steps().unwrap()))
+        };
+        assert_eq!(scaler(&step), scaler(&steps));
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() < 2e-3;
+        assert!(averages(&step).iter().zip(&averages(&steps)).all(near));
         adam.set_learning_rate(0.0);
         let parameters = |net: &Net| net.vars[0].flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let there = parameters(&net);
-        step.run(&batches[0].each_ref()).unwrap();
+        for _ in 0..options.accumulate {
+            step.run(&batches[0].each_ref()).unwrap();
+        }
         assert_eq!(parameters(&net), there);
         if std::env::var_os("EXPLAIN").is_some() {
             println!("{}", step.function().explain().unwrap());
+            step.update_function().iter().for_each(|update| println!("{}", update.explain().unwrap()));
         }
+    }
+}
+
+/// What is infinite on the device changes no variable, to the bit.
+#[test]
+fn infinite_gradients_are_skipped_on_the_device() {
+    let _alone = ALONE.lock();
+    for device in devices() {
+        let w = Var::new([0.3f32, -2.0, 1e-6, 7.0], &device).unwrap();
+        let mut adam = AdamW::new_lr(vec![w.clone()], 0.1).unwrap();
+        let options = TrainOptions::default().loss_scale(LossScale::default()).ema(0.5);
+        let inputs = [Input::new("x", DType::F32, 4)];
+        let loss = |x: &[Tensor]| w.to_dtype(DType::F16)?.mul(&x[0].to_dtype(DType::F16)?)?.sum_all();
+        let step = train_step(&device, &inputs, std::slice::from_ref(&w), &mut adam, options, loss).unwrap();
+        let state = || -> Vec<Vec<f32>> {
+            let moments = adam.state().into_iter().map(|(_, var)| var);
+            let averages = step.ema().unwrap().parameters().iter().cloned();
+            let all = moments.chain(averages).chain([w.clone()]);
+            all.map(|var| var.flatten_all().unwrap().to_vec1().unwrap()).collect()
+        };
+        let run = |x: f32| step.run(&[&Tensor::full(x, 4, &device).unwrap()]).unwrap();
+        // The gradient of an f16 loss is the scale, which f16 does not have: 65536.
+        let before = state();
+        run(1.0);
+        assert_eq!(state(), before);
+        for (i, x) in [f32::NAN, f32::INFINITY, 0.5].into_iter().enumerate() {
+            let before = state();
+            run(x);
+            assert_eq!(state() == before, i < 2, "{x}");
+        }
+        let scaler = step.loss_scaler().unwrap();
+        assert_eq!((scaler.scale().unwrap(), scaler.skipped_steps().unwrap()), (8192.0, 3));
     }
 }

@@ -4,18 +4,24 @@
 //! same code runs step by step, where all parameters are computed in one plan, and in a function that
 //! [`crate::compile`] or [`crate::train_step`] records once, where nothing but data crosses the bus.
 
+mod accumulate;
 mod adamw;
 mod clip;
+mod ema;
 mod groups;
 mod lion;
+mod loss_scale;
 mod muon;
 mod schedule;
 mod sgd;
 
+pub use accumulate::GradAccumulator;
 pub use adamw::{AdamW, ParamsAdamW};
 pub use clip::clip_grad_norm;
+pub use ema::Ema;
 pub use groups::ParamGroup;
 pub use lion::{Lion, ParamsLion};
+pub use loss_scale::{LossScale, LossScaler};
 pub use muon::{Muon, ParamsMuon};
 pub use schedule::Schedule;
 pub use sgd::{ParamsSgd, SGD, Sgd};
