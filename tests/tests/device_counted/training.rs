@@ -1,6 +1,6 @@
 //! Compiled training steps: the parameters they leave, and what a step does besides.
 
-use tallow::nn::optim::{AdamW, LossScale, Optimizer, ParamGroup, ParamsAdamW};
+use tallow::nn::optim::{AdamW, LossScale, Optimizer, ParamGroup, ParamsAdamW, round_stochastically};
 use tallow::nn::{loss::cross_entropy, ops::layer_norm, ops::sdpa};
 use tallow::{DType, Device, Input, Result, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
 use tallow_tests::device::own_devices as devices;
@@ -166,5 +166,20 @@ fn infinite_gradients_are_skipped_on_the_device() {
         }
         let scaler = step.loss_scaler().unwrap();
         assert_eq!((scaler.scale().unwrap(), scaler.skipped_steps().unwrap()), (8192.0, 3));
+    }
+}
+
+/// Rounding by chance gives the two nearest numbers, and on average the number itself.
+#[test]
+fn rounding_by_chance_has_no_bias_on_the_device() {
+    let _alone = ALONE.lock();
+    for device in devices() {
+        let many = Tensor::full(1.002f32, 20_000, &device).unwrap();
+        let rounded =
+            round_stochastically(&many).unwrap().to_dtype(DType::F32).unwrap().to_vec1::<f32>().unwrap();
+        assert!(rounded.iter().all(|r| [1.0, 1.0078125].contains(r)));
+        let mean = rounded.iter().map(|r| f64::from(*r)).sum::<f64>() / 20_000.0;
+        // Five standard deviations: 0.0078 * sqrt(0.256 * 0.744 / 20000) = 2.4e-5 each.
+        assert!((mean - 1.002).abs() < 1.2e-4, "{mean}");
     }
 }

@@ -12,6 +12,7 @@ mod groups;
 mod lion;
 mod loss_scale;
 mod muon;
+mod round;
 mod schedule;
 mod sgd;
 
@@ -23,6 +24,7 @@ pub use groups::ParamGroup;
 pub use lion::{Lion, ParamsLion};
 pub use loss_scale::{LossScale, LossScaler};
 pub use muon::{Muon, ParamsMuon};
+pub use round::round_stochastically;
 pub use schedule::Schedule;
 pub use sgd::{ParamsSgd, SGD, Sgd};
 

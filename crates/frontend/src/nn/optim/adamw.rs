@@ -1,7 +1,10 @@
 //! Adam with decoupled weight decay.
 
+use tallow_ir::DType;
+
 use super::Optimizer;
 use super::groups::{ParamGroup, Rate, Rates, moment_of, moment_type, spread};
+use super::round::round_stochastically;
 use crate::backward::GradStore;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -38,6 +41,7 @@ pub struct AdamW {
     vars: Vec<Parameter>,
     /// The number of steps on each device.
     steps: Vec<Var>,
+    rounds_stochastically: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +70,13 @@ impl AdamW {
             Ok(Parameter { first: moment_of(&var)?, second: moment_of(&var)?, var, rates })
         };
         let vars = all.into_iter().map(each).collect::<Result<_>>()?;
-        Ok(AdamW { params, rate, vars, steps })
+        Ok(AdamW { params, rate, vars, steps, rounds_stochastically: false })
+    }
+
+    /// With bf16 parameters that are rounded by chance ([`super::round_stochastically`]), so that steps below half of their
+    /// last bit count. Other parameters are rounded as before.
+    pub fn stochastic_rounding(self, enabled: bool) -> AdamW {
+        AdamW { rounds_stochastically: enabled, ..self }
     }
 
     /// An optimizer with a learning rate, and other settings as they are by default.
@@ -139,7 +149,12 @@ impl Optimizer for AdamW {
             let shrunk = wide.mul(&spread(&rate.affine(-rates.weight_decay, 1.0)?)?)?;
             first.set(&m)?;
             second.set(&v)?;
-            var.set(&shrunk.sub(&step)?.to_dtype(var.dtype())?)?;
+            let next = shrunk.sub(&step)?;
+            let next = match self.rounds_stochastically && var.dtype() == DType::BF16 {
+                true => round_stochastically(&next)?,
+                false => next.to_dtype(var.dtype())?,
+            };
+            var.set(&next)?;
         }
         Ok(())
     }
