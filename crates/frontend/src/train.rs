@@ -175,13 +175,13 @@ impl<O: Optimizer> Rest<'_, O> {
     fn update(&mut self, grads: &mut GradStore) -> Result<Option<Tensor>> {
         let norm = self.clip_norm.map(|norm| clip_grad_norm(grads, self.vars, norm)).transpose()?;
         let (optimizer, ema) = (&mut *self.optimizer, self.ema);
-        let mut step = || {
+        let mut step = |grads: &GradStore| {
             optimizer.step(grads)?;
             ema.map_or(Ok(()), Ema::update)
         };
         match self.scaler {
             Some(scaler) => scaler.update(grads, self.vars, norm.as_ref(), step)?,
-            None => step()?,
+            None => step(grads)?,
         }
         Ok(norm)
     }

@@ -223,8 +223,8 @@ fn scaled_steps_are_those_taken_one_by_one() {
             scaler.unscale(&mut grads, &eager.vars).unwrap();
             sum.add(&loss, &grads).unwrap();
         }
-        let grads = sum.gradients().unwrap();
-        scaler.update(&grads, &eager.vars, None, || adam.step(&grads)).unwrap();
+        let mut grads = sum.gradients().unwrap();
+        scaler.update(&mut grads, &eager.vars, None, |grads| adam.step(grads)).unwrap();
         let there = step.loss_scaler().unwrap();
         assert_eq!(there.scale().unwrap(), scaler.scale().unwrap());
         assert_eq!(there.skipped_steps().unwrap(), u64::from(at >= 3));

@@ -82,23 +82,31 @@ impl LossScaler {
         Ok(())
     }
 
-    /// Runs `step`, which sets variables, and changes the scale. Where the norm of the gradients is infinite or NaN, no
-    /// variable changes, to the bit, and the step counts as skipped. `norm` is that of [`super::clip_grad_norm`]; without
-    /// it, the norm of the gradients of `vars` is computed.
+    /// Runs `step`, which sets variables by the gradients that it is given, and changes the scale. Where the norm of
+    /// `grads` is infinite or NaN, no variable changes, to the bit, and the step counts as skipped. `norm` is that of
+    /// [`super::clip_grad_norm`]; without it, the norm of the gradients of `vars` is computed.
     ///
     /// # Errors
     /// Those of `step`, and as [`super::clip_grad_norm`].
     pub fn update<T>(
         &self,
-        grads: &GradStore,
+        grads: &mut GradStore,
         vars: &[Var],
         norm: Option<&Tensor>,
-        step: impl FnOnce() -> Result<T>,
+        step: impl FnOnce(&GradStore) -> Result<T>,
     ) -> Result<T> {
         let norm = norm.map_or_else(|| grad_norm(grads, vars), |norm| Ok(norm.clone()))?;
         // False for NaN, too.
         let is_good = norm.le(f64::from(f32::MAX))?;
-        let result = set_where(&is_good, step)?;
+        for var in vars {
+            if let Some(gradient) = grads.remove(var) {
+                // Zeros change nothing that the condition would not undo. But the whole step depends on the condition now, so
+                // that it is one kernel with the choice; otherwise it would be computed first, written, and read again.
+                let is_good = is_good.broadcast_as(gradient.sym_shape())?;
+                grads.insert(var, is_good.where_cond(&gradient, &gradient.zeros_like()?)?);
+            }
+        }
+        let result = set_where(&is_good, || step(grads))?;
         let LossScale { growth, backoff, interval, .. } = self.options;
         let old = self.scale.as_detached_tensor();
         let good = self.good.as_detached_tensor();
