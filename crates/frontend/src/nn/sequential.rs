@@ -67,9 +67,12 @@ impl fmt::Debug for Sequential {
     }
 }
 
+type Function<'a> = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'a;
+type FunctionT<'a> = dyn Fn(&Tensor, bool) -> Result<Tensor> + Send + Sync + 'a;
+
 /// A function as a layer. Cheap to clone.
 #[derive(Clone)]
-pub struct Func<'a>(Arc<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'a>);
+pub struct Func<'a>(Arc<Function<'a>>);
 
 /// A function as a layer.
 pub fn func<'a>(f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'a) -> Func<'a> {
@@ -97,7 +100,7 @@ impl fmt::Debug for Func<'_> {
 
 /// A function that is told whether a network is trained, as a layer. Cheap to clone.
 #[derive(Clone)]
-pub struct FuncT<'a>(Arc<dyn Fn(&Tensor, bool) -> Result<Tensor> + Send + Sync + 'a>);
+pub struct FuncT<'a>(Arc<FunctionT<'a>>);
 
 /// A function that is told whether a network is trained, as a layer.
 pub fn func_t<'a>(f: impl Fn(&Tensor, bool) -> Result<Tensor> + Send + Sync + 'a) -> FuncT<'a> {
