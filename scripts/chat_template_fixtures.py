@@ -291,7 +291,8 @@ def main():
         "templates": cases,
     }
     with open(out, "w", encoding="utf-8") as stream:
-        json.dump(fixture, stream, ensure_ascii=False, indent=1)
+        # Lines for readable differences, no blanks: the size of the repository is limited.
+        json.dump(fixture, stream, ensure_ascii=False, indent=0, separators=(",", ":"))
         stream.write("\n")
 
 
