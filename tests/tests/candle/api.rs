@@ -178,6 +178,31 @@ positions; here each sequence is rotated by its own first rows |
 | `rope_slow`, `rope_i_slow` | same |
 ";
 
+/// The layers of `candle_nn`, and where their weights come from.
+const NN: &str = "
+## `candle_nn`
+
+`tallow::nn` has these names, with the same arguments:
+
+| names | here |
+|---|---|
+| `Init`, `init` | same |
+| `VarMap` | `all_vars` is in the order of names; `load` and `set` change no variable where one does not fit; `get` with another \
+element type or device is an error |
+| `VarBuilder` | one type for all backends, without `VarBuilderArgs`, shards and PyTorch's pickles. \
+`from_mmaped_safetensors` is safe: it reads a tensor when it is asked for |
+| `linear`, `linear_no_bias`, `linear_b`, `embedding` | same |
+| `conv1d`, `conv2d`, `conv_transpose1d`, `conv_transpose2d`, each with `_no_bias` | same, without cuDNN's settings |
+| `layer_norm`, `layer_norm_no_bias`, `rms_norm`, `group_norm` | same; the functions of tensors are in `nn::ops` |
+| `batch_norm`, `BatchNorm` | `with_momentum` instead of `new_with_momentum`; running averages are variables, also in compiled \
+functions |
+| `prelu`, `Activation` | same; an `Activation` is not read from a configuration file |
+| `seq`, `Sequential`, `func`, `func_t`, `Dropout`, `Module`, `ModuleT` | same |
+| `lstm`, `gru`, `RNN` | same |
+| `loss::nll`, `cross_entropy`, `mse`, `binary_cross_entropy_with_logit`, `huber` | same |
+| `Optimizer`, `SGD`, `AdamW`, `ParamsAdamW` | same; `AdamW` also with parameter groups and stochastic rounding |
+";
+
 /// What of Candle's own tests is run, and which do not pass.
 const CANDLE_TESTS: &str = "
 ## Candle's own tests
@@ -226,6 +251,7 @@ fn page() -> String {
         lines.sort();
         page.extend(lines);
     }
+    page.push_str(NN);
     page.push_str(ROTARY_EMB);
     page.push_str(CANDLE_TESTS);
     page
