@@ -11,6 +11,7 @@
 
 mod attention;
 mod contraction;
+mod custom;
 mod indexing;
 mod reduce;
 mod rules;
@@ -25,6 +26,7 @@ use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 use crate::verify::{depends, updates};
 
+pub use custom::{CustomNode, CustomRule};
 use term::{Build, Term};
 
 /// Why there is no gradient.
@@ -121,6 +123,19 @@ pub fn backpropagate(
     seeds: &[(Value, Value)],
     wrt: &[Value],
 ) -> Result<Vec<Option<Value>>, GradientError> {
+    backpropagate_with(graph, seeds, wrt, &mut |_, _| Ok(None))
+}
+
+/// [`backpropagate`] with rules for custom kernels. Leaves that a rule appends stay leaves.
+///
+/// # Errors
+/// As there, and when a rule fails or gives gradients of other types than its operands'.
+pub fn backpropagate_with(
+    graph: &mut Graph,
+    seeds: &[(Value, Value)],
+    wrt: &[Value],
+    rule: &mut CustomRule<'_>,
+) -> Result<Vec<Option<Value>>, GradientError> {
     for value in seeds.iter().map(|(value, _)| value).chain(wrt) {
         let dtype = graph.ty(*value).dtype;
         if !dtype.is_float() {
@@ -135,6 +150,9 @@ pub fn backpropagate(
         walk.accumulate(*value, build.term(*gradient));
     }
     for (id, node) in graph.nodes().rev().filter(|(id, _)| dependent[id.index()]) {
+        if walk.pass_back_custom(id, &dependent, rule)? {
+            continue;
+        }
         for result in 0..node.types.len() as u32 {
             let value = Value { node: id, result };
             if let Some(gradient) = walk.gradients.get(&value).copied() {

@@ -60,7 +60,7 @@ pub use dim::{Bindings, Dim, Symbol};
 pub use dtype::{DType, Format};
 pub use elementwise::ElementwiseOp;
 pub use fusion::{Fusion, FusionKind};
-pub use gradient::{GradientError, backpropagate, gradient};
+pub use gradient::{CustomNode, CustomRule, GradientError, backpropagate, backpropagate_with, gradient};
 pub use graph::{Graph, GraphError, Node, NodeId, Output, Value};
 pub use op::{Op, ReduceKind, ScanKind, ScatterKind};
 pub use scalar::Scalar;

@@ -52,7 +52,7 @@ pub fn pass_back<'b>(
             Err("differentiate the graph before its passes".into())
         }
         Op::Quantize(_) => Err("rounding to blocks has none".into()),
-        Op::Custom(_) => Err("a user's kernel has none of its own".into()),
+        Op::Custom(_) => Err("a user's kernel has none unless it is built with `backward`".into()),
         // Nothing is asked of weights of blocks. What else has blocks was quantized, where it ends.
         Op::Dequantize(_) => one(g),
         // Positions and largest integers jump.

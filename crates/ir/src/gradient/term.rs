@@ -51,6 +51,11 @@ impl Build {
         Term { build: self, value }
     }
 
+    /// What `edit` makes of the graph, to which it may append.
+    pub fn edit<T>(&self, edit: impl FnOnce(&mut Graph) -> T) -> T {
+        edit(&mut self.graph.borrow_mut())
+    }
+
     fn add(&self, op: Op, operands: &[Value]) -> Term<'_> {
         let added = self.graph.borrow_mut().add(op, operands);
         let value = added.unwrap_or_else(|error| {
