@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
-use tallow_ir::{DType, Graph, Op, Value, backpropagate};
+use tallow_ir::{CustomNode, DType, Graph, Op, Value, backpropagate_with};
 
+use crate::custom::custom_backward;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::lower::ByNode;
 use crate::origin::{Origin, TensorId};
-use crate::tensor::{Tensor, address};
+use crate::tensor::{Expr, Tensor, address};
 
 /// Gradients by tensor, as [`Tensor::backward`] gives them for the variables that it finds.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +83,7 @@ impl Tensor {
         let forward = tape.graph.len();
         let seed = tape.graph.full_like(loss, 1.0)?;
         let variables: Vec<Value> = tape.variables.iter().map(|(value, _)| *value).collect();
-        let found = backpropagate(&mut tape.graph, &[(loss, seed)], &variables)?;
+        let found = tape.differentiate((loss, seed), &variables, root.device())?;
         let wanted: Vec<Value> = found.iter().flatten().copied().collect();
         let tensors = tape.raise(&wanted, forward, &root)?;
         let mut store = GradStore::default();
@@ -139,6 +141,8 @@ struct Tape {
     tensors: HashMap<Value, Tensor>,
     /// The leaves that are values of variables.
     variables: Vec<(Value, Tensor)>,
+    /// Tensors that gradients of custom kernels read, by the names of their leaves.
+    captured: HashMap<String, Tensor>,
 }
 
 impl Tape {
@@ -152,6 +156,7 @@ impl Tape {
             values: ByNode::default(),
             tensors: HashMap::new(),
             variables: vec![],
+            captured: HashMap::new(),
         };
         let mut todo = vec![root.clone()];
         while let Some(tensor) = todo.last().cloned() {
@@ -189,21 +194,23 @@ impl Tape {
     }
 
     fn leaf(&mut self, tensor: &Tensor) -> Result<Value> {
-        let (name, ty) = (format!("t{}", self.graph.len()), tensor.ty().clone());
-        let op = match ty.dtype {
-            DType::Block(_) => Op::Weight { name, ty },
-            DType::U8
-            | DType::U32
-            | DType::I16
-            | DType::I32
-            | DType::I64
-            | DType::F8E4M3
-            | DType::F16
-            | DType::BF16
-            | DType::F32
-            | DType::F64 => Op::Input { name, ty },
+        leaf(&mut self.graph, "t", tensor).map(|(value, _)| value)
+    }
+
+    /// Appends the gradients of `variables`, given that of the loss.
+    fn differentiate(
+        &mut self,
+        seed: (Value, Value),
+        variables: &[Value],
+        device: &Device,
+    ) -> Result<Vec<Option<Value>>> {
+        let Tape { graph, values, captured, .. } = self;
+        let mut rule = |graph: &mut Graph, node: &CustomNode<'_>| {
+            Import { graph, tape: values, known: ByNode::default(), captured }
+                .rule(node, device)
+                .map_err(|error| error.to_string())
         };
-        Ok(self.graph.add(op, &[])?)
+        Ok(backpropagate_with(graph, &[seed], variables, &mut rule)?)
     }
 
     /// The tensors of `wanted`, of which the nodes from number `forward` on are new.
@@ -221,6 +228,11 @@ impl Tape {
             let of = |value: &Value| tensors.get(value).cloned();
             let operands: Option<Vec<Tensor>> = node.operands.iter().map(of).collect();
             let operands = operands.ok_or_else(|| crate::error::no_value("backward"))?;
+            if let Op::Input { name, .. } | Op::Weight { name, .. } = &node.op {
+                let captured = self.captured.get(name).ok_or_else(|| crate::error::no_value("backward"))?;
+                tensors.insert(Value::from(id), captured.clone());
+                continue;
+            }
             let operands: Vec<&Tensor> = operands.iter().collect();
             let made = Tensor::all_of_op(node.op.clone(), &operands, like.device())?;
             for (result, tensor) in (0..).zip(made) {
@@ -228,5 +240,118 @@ impl Tape {
             }
         }
         Ok(tensors)
+    }
+}
+
+/// The leaf of a tensor, with its name.
+fn leaf(graph: &mut Graph, prefix: &str, tensor: &Tensor) -> Result<(Value, String)> {
+    let (name, ty) = (format!("{prefix}{}", graph.len()), tensor.ty().clone());
+    let op = match ty.dtype {
+        DType::Block(_) => Op::Weight { name: name.clone(), ty },
+        DType::U8
+        | DType::U32
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::F8E4M3
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64 => Op::Input { name: name.clone(), ty },
+    };
+    Ok((graph.add(op, &[])?, name))
+}
+
+/// Appends expressions of tensors to a graph that is being differentiated: the gradients of custom kernels.
+struct Import<'a> {
+    graph: &'a mut Graph,
+    /// The values of the forward pass.
+    tape: &'a ByNode<Value>,
+    known: ByNode<Value>,
+    captured: &'a mut HashMap<String, Tensor>,
+}
+
+impl Import<'_> {
+    /// The gradients of a custom kernel's operands.
+    fn rule(&mut self, node: &CustomNode<'_>, device: &Device) -> Result<Option<Vec<Option<Value>>>> {
+        let inputs = self.stand_ins("input", node.operands, device)?;
+        let outputs = self.stand_ins("output", node.results, device)?;
+        let mut given = vec![];
+        for (result, gradient) in node.results.iter().zip(node.gradients) {
+            given.push(match gradient {
+                Some(gradient) => *gradient,
+                None => self.graph.full_like(*result, 0.0)?,
+            });
+        }
+        let gradients = self.stand_ins("gradient", &given, device)?;
+        let Some(found) = custom_backward(node.custom, &inputs, &outputs, &gradients)? else {
+            return Ok(None);
+        };
+        let mut values = vec![];
+        for gradient in &found {
+            values.push(match gradient {
+                Some(gradient) if gradient.device() != device => {
+                    return Err(device.mismatch("backward", gradient.device()));
+                }
+                Some(gradient) => Some(self.value(&gradient.current()?)?),
+                None => None,
+            });
+        }
+        Ok(Some(values))
+    }
+
+    /// Tensors without values that stand for these.
+    fn stand_ins(&mut self, name: &str, values: &[Value], device: &Device) -> Result<Vec<Tensor>> {
+        let mut tensors = vec![];
+        for (i, value) in values.iter().enumerate() {
+            let expr = Expr::Input(format!("{name} {i} of a kernel's gradient"));
+            let tensor = Tensor::node(self.graph.ty(*value).clone(), device, expr)?;
+            self.known.insert(address(&tensor), *value);
+            tensors.push(tensor);
+        }
+        Ok(tensors)
+    }
+
+    /// The value of a tensor, whose expression is appended as far as it is new.
+    fn value(&mut self, root: &Tensor) -> Result<Value> {
+        let mut todo = vec![root.clone()];
+        while let Some(tensor) = todo.last().cloned() {
+            if self.find(&tensor).is_some() {
+                todo.pop();
+                continue;
+            }
+            let op = match &*tensor.expr() {
+                Expr::Op(op, operands, result) => Some((op.clone(), operands.clone(), *result)),
+                Expr::Data(_)
+                | Expr::Device(_)
+                | Expr::Blocks(_)
+                | Expr::Input(_)
+                | Expr::State(_)
+                | Expr::Variable(_) => None,
+            };
+            let value = match op {
+                Some((op, operands, result)) => {
+                    let missing: Vec<&Tensor> = operands.iter().filter(|t| self.find(t).is_none()).collect();
+                    if !missing.is_empty() {
+                        todo.extend(missing.into_iter().cloned());
+                        continue;
+                    }
+                    let ready: Vec<Value> = operands.iter().filter_map(|t| self.find(t)).collect();
+                    Value { node: self.graph.add_node(op, &ready)?, result }
+                }
+                None => {
+                    let (value, name) = leaf(self.graph, "c", &tensor)?;
+                    self.captured.insert(name, tensor.clone());
+                    value
+                }
+            };
+            self.known.insert(address(&tensor), value);
+            todo.pop();
+        }
+        self.find(root).ok_or_else(|| crate::error::no_value("backward"))
+    }
+
+    fn find(&self, tensor: &Tensor) -> Option<Value> {
+        self.known.get(&address(tensor)).or_else(|| self.tape.get(&address(tensor))).copied()
     }
 }

@@ -1,5 +1,7 @@
 //! Kernels that a user writes, in GLSL or SPIR-V, as ops of a graph.
 
+mod backward;
+
 use std::sync::Arc;
 
 use tallow_ir::{Custom, CustomCode, CustomKernel as Definition, DType, Dim, Op, PushType, PushValue, Shape};
@@ -9,6 +11,10 @@ use crate::element::WithDType;
 use crate::error::{Error, Result};
 use crate::shape::IntoShape;
 use crate::tensor::Tensor;
+
+use backward::BackwardFunction;
+pub use backward::CustomBackward;
+pub(crate) use backward::custom_backward;
 
 /// A compute shader with typed inputs, outputs and push constants, checked once and used like any op.
 ///
@@ -79,6 +85,7 @@ impl CustomKernel {
 pub struct CustomKernelBuilder {
     definition: Definition,
     cpu: Option<Box<CpuFunction>>,
+    backward: Option<Arc<BackwardFunction>>,
 }
 
 type CpuFunction = dyn Fn(&CustomInputs<'_>) -> Result<Vec<CustomOutput>> + Send + Sync;
@@ -93,7 +100,7 @@ impl CustomKernelBuilder {
             push: vec![],
             workgroup: [1, 1, 1],
         };
-        CustomKernelBuilder { definition, cpu: None }
+        CustomKernelBuilder { definition, cpu: None, backward: None }
     }
 
     /// The next input: the next binding.
@@ -135,6 +142,20 @@ impl CustomKernelBuilder {
         self
     }
 
+    /// The gradients of its inputs, as expressions of its inputs, its outputs and their gradients: one for each input, of
+    /// its type and shape, or `None` where it has none. [`Tensor::backward`] and [`crate::train_step`] use it; other
+    /// kernels may have a part in it. Of kernels that are defined equally, the last function counts.
+    ///
+    /// The function is called for each use of the kernel, while the graph of the gradients is built. Its tensors have no
+    /// values then.
+    pub fn backward(
+        mut self,
+        function: impl Fn(&CustomBackward<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    ) -> Self {
+        self.backward = Some(Arc::new(function));
+        self
+    }
+
     /// The kernel. Its shader is compiled and compared with what was said here.
     ///
     /// # Errors
@@ -153,6 +174,9 @@ impl CustomKernelBuilder {
         })?;
         if let Some(cpu) = self.cpu {
             register_custom(&definition, Arc::new(move |a: &CustomArguments<'_>| on_cpu(&*cpu, a)));
+        }
+        if let Some(function) = self.backward {
+            backward::register(&definition, function);
         }
         Ok(CustomKernel(Arc::new(definition)))
     }

@@ -97,7 +97,9 @@ mod vulkan_executable;
 pub use backward::GradStore;
 pub use compile::{Function, Input, compile};
 pub use compile_check::CompileOnlyDevice;
-pub use custom::{CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push};
+pub use custom::{
+    CustomBackward, CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push,
+};
 pub use device::{Device, vulkan_devices};
 pub use device_info::{DeviceMemory, VulkanDeviceInfo};
 pub use draws::{RANDOM_DRAW, RANDOM_KEY};

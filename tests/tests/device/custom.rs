@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use tallow::{CustomKernel, CustomOutput, DType, Device, Input, Symbol, Tensor, compile, eval};
+use tallow::nn::optim::{Optimizer, SGD};
+use tallow::{
+    CustomKernel, CustomOutput, DType, Device, Input, Symbol, Tensor, TrainOptions, Var, compile, eval,
+    train_step,
+};
 use tallow_codegen::compile_spirv;
 use tallow_ir::{
     Custom, CustomCode, CustomKernel as Definition, Dim, ElementwiseOp, Graph, Op, Shape, Value,
@@ -158,4 +162,64 @@ fn several_outputs_as_tensors() {
     assert_eq!(want.0[2], [20.0, 22.0, 24.0, 26.0, 28.0]);
     let Some(device) = device() else { return };
     assert_eq!(split(&device), want);
+}
+
+/// A kernel's gradient may be a kernel of several outputs; both run on the device.
+#[test]
+fn gradients_of_kernels() {
+    let Some(device) = device() else { return };
+    let define = |name: &str, outputs: &str, body: &str| {
+        CustomKernel::glsl(
+            name,
+            &format!(
+                "#version 450\nlayout(local_size_x = 32) in;\n\
+             layout(set = 0, binding = 0) readonly buffer A {{ float a[]; }};\n\
+             layout(set = 0, binding = 1) readonly buffer B {{ float b[]; }};\n{outputs}\
+             layout(push_constant) uniform Push {{ uint n; }};\n\
+             void main() {{ uint i = gl_GlobalInvocationID.x; if (i < n) {{ {body} }} }}\n"
+            ),
+        )
+        .workgroup([32, 1, 1])
+        .push_int()
+        .input(DType::F32)
+        .input(DType::F32)
+    };
+    // The gradients of a * b: g b and g a.
+    let both = "layout(set = 0, binding = 2) readonly buffer G { float g[]; };\n\
+                layout(set = 0, binding = 3) writeonly buffer C { float c[]; };\n\
+                layout(set = 0, binding = 4) writeonly buffer D { float d[]; };\n";
+    let reverse = define("product_gradient", both, "c[i] = g[i] * b[i]; d[i] = g[i] * a[i];");
+    let reverse = reverse.input(DType::F32).output(DType::F32).output(DType::F32).build().unwrap();
+    let one = "layout(set = 0, binding = 2) writeonly buffer C { float c[]; };\n";
+    let product = define("product", one, "c[i] = a[i] * b[i];")
+        .output(DType::F32)
+        .backward(move |node| {
+            let (a, b, g) = (&node.inputs[0], &node.inputs[1], &node.gradients[0]);
+            let n = a.shape().numel();
+            let call = reverse.call(&[a, b, g]).push(n.clone()).output(a.shape()).output(b.shape());
+            Ok(call.invocations([n, 1.into(), 1.into()]).all()?.into_iter().map(Some).collect())
+        })
+        .build()
+        .unwrap();
+    let a = Var::new([1f32, -2.0, 3.0], &device).unwrap();
+    let b = Var::new([5f32, 0.5, 4.0], &device).unwrap();
+    let loss = || -> tallow::Result<Tensor> {
+        let n = Dim::from(3usize);
+        let y = product
+            .call(&[&a, &b])
+            .push(n.clone())
+            .output(3usize)
+            .invocations([n, 1.into(), 1.into()])
+            .one()?;
+        y.sqr()?.sum_all()?.affine(0.5, 0.0)
+    };
+    let grads = loss().unwrap().backward().unwrap();
+    let of = |var: &Var| grads.get(var).unwrap().to_vec1::<f32>().unwrap();
+    assert_eq!((of(&a), of(&b)), (vec![25.0, -0.5, 48.0], vec![5.0, 2.0, 36.0]));
+    let vars = [a.clone(), b.clone()];
+    let mut sgd = SGD::new(vars.to_vec(), 0.5).unwrap();
+    let step = train_step(&device, &[], &vars, &mut sgd, TrainOptions::default(), |_| loss()).unwrap();
+    step.run(&[]).unwrap();
+    assert_eq!(a.to_vec1::<f32>().unwrap(), [-11.5, -1.75, -21.0]);
+    assert_eq!(b.to_vec1::<f32>().unwrap(), [2.5, -0.5, -14.0]);
 }
