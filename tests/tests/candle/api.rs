@@ -189,7 +189,7 @@ const NN: &str = "
 | `Init`, `init` | same |
 | `VarMap` | `all_vars` is in the order of names; `load` and `set` change no variable where one does not fit; `get` with another \
 element type or device is an error |
-| `VarBuilder` | one type for all backends, without `VarBuilderArgs`, shards and PyTorch's pickles. \
+| `VarBuilder` | one type for all backends, without `VarBuilderArgs`, shards, borrowed bytes and PyTorch's pickles. \
 `from_mmaped_safetensors` is safe: it reads a tensor when it is asked for |
 | `linear`, `linear_no_bias`, `linear_b`, `embedding` | same |
 | `conv1d`, `conv2d`, `conv_transpose1d`, `conv_transpose2d`, each with `_no_bias` | same, without cuDNN's settings |
