@@ -209,7 +209,7 @@ impl Chat {
 /// The ids of a conversation, and whether its system prompt went into the first message.
 ///
 /// Special tokens count in what the template wrote; in messages they are text ([`crate::escape`]).
-fn encode(
+pub(crate) fn encode(
     tokenizer: &Tokenizer,
     template: &Template,
     context: &Context,

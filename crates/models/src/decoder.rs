@@ -384,7 +384,10 @@ pub(crate) fn upload(
         .nodes()
         .filter_map(|(_, n)| if let Op::Weight { name, .. } = &n.op { Some(name) } else { None })
         .collect();
-    let size = |name: &&String| file.tensor(name).map_or(0, |t| t.bytes as u64);
+    let size = |name: &&String| match llama.types.adapter_data(name) {
+        Some(found) => found.map_or(0, |(info, _)| info.bytes as u64),
+        None => file.tensor(name).map_or(0, |t| t.bytes as u64),
+    };
     let total = names.iter().map(size).sum();
     let (mut weights, mut done) = (HashMap::new(), 0);
     for name in names {
@@ -394,9 +397,14 @@ pub(crate) fn upload(
             let bytes: Vec<u8> = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
             device.weight(DType::F32, &[per_pair.len()], &bytes)?
         } else {
-            let info = file.require(name)?;
-            let dtype = crate::weights::dtype(info.format()?);
-            device.weight(dtype, &info.shape, file.tensor_data(info)?)?
+            let (info, data) = match llama.types.adapter_data(name) {
+                Some(found) => found?,
+                None => {
+                    let info = file.require(name)?;
+                    (info, file.tensor_data(info)?)
+                }
+            };
+            device.weight(crate::weights::dtype(info.format()?), &info.shape, data)?
         };
         done += size(&name);
         weights.insert(name.clone(), weight);

@@ -23,6 +23,9 @@ pub enum Error {
     /// A model cannot be trained.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// An adapter cannot be used.
+    #[error(transparent)]
+    Lora(#[from] LoraError),
     /// The graph cannot be built: the weights' shapes do not fit the architecture.
     #[error("building the {graph} graph of the model")]
     Graph {
@@ -163,4 +166,31 @@ pub enum Error {
         /// The first such token.
         token: usize,
     },
+}
+
+/// Why an adapter cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoraError {
+    /// The file is something else.
+    #[error("it is no LoRA adapter: {0}")]
+    NotAnAdapter(String),
+    /// A tensor of the adapter is wrong, or does not fit the model.
+    #[error("tensor {tensor} {why}")]
+    Tensor {
+        /// Its name in the adapter.
+        tensor: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The model is of another architecture.
+    #[error("the adapter is of architecture {adapter}, the model of {model}")]
+    Architecture {
+        /// What the adapter says.
+        adapter: String,
+        /// What the model says.
+        model: String,
+    },
+    /// A factor that is no number.
+    #[error("the adapter's scale is {0}, it must be a finite number")]
+    Scale(f32),
 }

@@ -2,7 +2,7 @@
 
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Value};
 
-use crate::weights::{WeightTypes, weight};
+use crate::weights::{LoraTerm, WeightTypes, weight};
 
 /// `x / sqrt(mean(x^2) + epsilon) * w` over rows of `x: [rows, width]` (Zhang & Sennrich, arXiv 1910.07467).
 pub fn rms_norm(g: &mut Graph, x: Value, w: Value, epsilon: f32) -> Result<Value, GraphError> {
@@ -36,13 +36,27 @@ pub fn linear(g: &mut Graph, types: &WeightTypes, x: Value, name: &str) -> Resul
     g.elementwise(ElementwiseOp::Add, &[y, b])
 }
 
-/// `x w^T` for the weight called `name`.
+/// `x w^T` for the weight called `name`, and what adapters add to it: `scale (x a^T) b^T`.
 pub fn times_transposed(
     g: &mut Graph,
     types: &WeightTypes,
     x: Value,
     name: &str,
 ) -> Result<Value, GraphError> {
+    let mut y = product(g, types, x, name)?;
+    for LoraTerm { a, b, scale } in types.terms(name) {
+        // The scale multiplies the narrow product: it has few columns.
+        let narrow = product(g, types, x, a)?;
+        let scale = g.full_like(narrow, f64::from(*scale))?;
+        let scaled = g.elementwise(ElementwiseOp::Mul, &[narrow, scale])?;
+        let added = product(g, types, scaled, b)?;
+        y = g.elementwise(ElementwiseOp::Add, &[y, added])?;
+    }
+    Ok(y)
+}
+
+/// `x w^T` for the weight called `name` alone.
+fn product(g: &mut Graph, types: &WeightTypes, x: Value, name: &str) -> Result<Value, GraphError> {
     let w = weight(g, types, name)?;
     let transposed = g.permute(w, &[1, 0])?;
     g.add(Op::Matmul, &[x, transposed])

@@ -39,6 +39,7 @@ pub mod importance;
 pub mod in_flight;
 pub mod layers;
 pub mod llama;
+pub mod lora;
 pub mod memory;
 pub mod model;
 mod options;
@@ -55,8 +56,9 @@ pub mod weights;
 
 pub use cache::{CacheType, CacheTypes};
 pub use decoder::Decoder;
-pub use error::{Error, Result};
+pub use error::{Error, LoraError, Result};
 pub use importance::Measurement;
+pub use lora::LoraAdapter;
 pub use memory::{Arenas, Memory};
 pub use model::{ARCHITECTURES, Model, ModelFile};
 pub use options::{Activations, DEFAULT_CHUNK, Decode, LoadOptions, Progress};

@@ -13,6 +13,7 @@ use crate::config::{Architecture, LlamaConfig};
 use crate::decoder::{Decoder, context, upload};
 use crate::error::{Error, Result};
 use crate::llama::Llama;
+use crate::lora::LoraAdapter;
 use crate::options::{LoadOptions, Progress};
 use crate::tensors;
 use crate::tokens::check_tokens;
@@ -62,6 +63,15 @@ impl ModelFile {
         let llama = Llama::from_file(&file)?;
         let tokenizer = Tokenizer::with_options(file.metadata(), options)?;
         Ok(ModelFile { file, llama, tokenizer })
+    }
+
+    /// Adds a LoRA adapter, whose products count `scale` times beside those of the weights. Several add up.
+    ///
+    /// # Errors
+    /// When the adapter is for another architecture or other shapes, or `scale` is no finite number.
+    pub fn add_lora(&mut self, adapter: LoraAdapter, scale: f32) -> Result<()> {
+        adapter.check(&self.file)?;
+        self.llama.types.add_lora(adapter, scale)
     }
 
     /// The model's tokenizer.

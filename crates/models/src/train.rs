@@ -19,12 +19,17 @@
 //! # Ok::<(), tallow_models::Error>(())
 //! ```
 
+mod adapted;
 mod atomic;
 mod checkpoint;
 mod config;
 mod corpus;
 mod error;
+mod examples;
+mod finetune;
+mod frozen;
 mod gguf;
+mod heads;
 mod history;
 mod net;
 mod tokenizer;
@@ -35,6 +40,9 @@ pub use checkpoint::{CHECKPOINT, load_weights, save_weights};
 pub use config::{ExportType, NetConfig, Options, Plan, Preset};
 pub use corpus::{Corpus, Windows};
 pub use error::TrainError;
+pub use examples::{Batch, Examples, Shuffled};
+pub use finetune::{Data, FinetuneOptions, Finetuner};
+pub use frozen::{Adapter, AdapterType, LoraConfig, Target};
 pub use gguf::{from_gguf, to_gguf};
 pub use history::History;
 pub use net::Net;

@@ -1,14 +1,36 @@
 //! The weights of a model: what the file has, as types of the IR, and how a graph reads them.
 
+use std::sync::Arc;
+
 use indexmap::IndexMap;
-use tallow_gguf::{GgufFile, TensorInfo};
+use tallow_gguf::{GgufError, GgufFile, TensorInfo};
 use tallow_ir::{DType, Format, Graph, GraphError, Op, TensorType, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, LoraError, Result};
+use crate::lora::{A, B, LoraAdapter};
 
-/// Types of a model's tensors by name.
+/// Types of a model's tensors by name, and the adapters that add to them.
 #[derive(Clone, Debug, Default)]
-pub struct WeightTypes(IndexMap<String, TensorType>);
+pub struct WeightTypes {
+    types: IndexMap<String, TensorType>,
+    adapters: Vec<Arc<LoraAdapter>>,
+    /// By name of the weight.
+    terms: IndexMap<String, Vec<LoraTerm>>,
+}
+
+/// What an adapter adds to the products with a weight.
+#[derive(Clone, Debug)]
+pub(crate) struct LoraTerm {
+    /// Name of `A` in graphs.
+    pub a: String,
+    /// Name of `B` in graphs.
+    pub b: String,
+    /// Factor of the product.
+    pub scale: f32,
+}
+
+/// Starts the names of adapters' tensors in graphs, in front of the adapter's number and the name in its file.
+const ADAPTER: &str = "lora.";
 
 impl WeightTypes {
     /// The tensors of a file that this program can read; one of another format is left out here and
@@ -18,17 +40,50 @@ impl WeightTypes {
             let format = t.format().ok()?;
             Some((t.name.clone(), TensorType::new(dtype(format), t.shape.as_slice())))
         };
-        WeightTypes(file.tensors().filter_map(known).collect())
+        WeightTypes { types: file.tensors().filter_map(known).collect(), ..WeightTypes::default() }
     }
 
     /// Adds a tensor that does not come from the file.
     pub fn insert(&mut self, name: &str, ty: TensorType) {
-        self.0.insert(name.into(), ty);
+        self.types.insert(name.into(), ty);
     }
 
     /// The type of a tensor, if the file has it.
     pub fn get(&self, name: &str) -> Option<&TensorType> {
-        self.0.get(name)
+        self.types.get(name)
+    }
+
+    /// Adds an adapter, whose products count `scale` times. It must have been checked against the model.
+    pub(crate) fn add_lora(&mut self, adapter: LoraAdapter, scale: f32) -> Result<()> {
+        if !scale.is_finite() {
+            return Err(LoraError::Scale(scale).into());
+        }
+        let number = self.adapters.len();
+        for (weight, _) in adapter.ranks() {
+            let mut add = |end: &str| -> Result<String> {
+                let (info, _) = adapter.data(&format!("{weight}{end}"))?;
+                let name = format!("{ADAPTER}{number}.{weight}{end}");
+                let ty = TensorType::new(dtype(info.format()?), info.shape.as_slice());
+                self.types.insert(name.clone(), ty);
+                Ok(name)
+            };
+            let (a, b) = (add(A)?, add(B)?);
+            let term = LoraTerm { a, b, scale: scale * adapter.scale(weight) };
+            self.terms.entry(weight.to_owned()).or_default().push(term);
+        }
+        self.adapters.push(Arc::new(adapter));
+        Ok(())
+    }
+
+    /// What adapters add to the products with a weight.
+    pub(crate) fn terms(&self, weight: &str) -> &[LoraTerm] {
+        self.terms.get(weight).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tensor of an adapter that graphs call `name`, with its data.
+    pub(crate) fn adapter_data(&self, name: &str) -> Option<Result<(&TensorInfo, &[u8])>> {
+        let (number, tensor) = name.strip_prefix(ADAPTER)?.split_once('.')?;
+        Some(self.adapters.get(number.parse::<usize>().ok()?)?.data(tensor))
     }
 
     /// Checks that the file has the tensor, in a readable format and of this shape.
@@ -76,10 +131,10 @@ pub fn weight(g: &mut Graph, types: &WeightTypes, name: &str) -> Result<Value, G
 }
 
 /// The values of a small tensor of any plain float format.
-pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>> {
+pub(crate) fn floats(file: &GgufFile, info: &TensorInfo) -> Result<Vec<f32>, GgufError> {
     let mut values = vec![0.0; info.elements()];
     let format = info.format()?;
     tallow_quant::dequantize(format, file.tensor_data(info)?, &mut values)
-        .map_err(|source| tallow_gguf::GgufError::Quant { tensor: info.name.clone(), source })?;
+        .map_err(|source| GgufError::Quant { tensor: info.name.clone(), source })?;
     Ok(values)
 }

@@ -29,6 +29,22 @@ pub enum TrainError {
         /// What is wrong, with the line where it is known.
         why: String,
     },
+    /// An option makes no sense.
+    #[error("{name}: {why}")]
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// A line of examples is no example, or none of them can be learned.
+    #[error("{}: {why}", .path.display())]
+    Data {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line where there is one.
+        why: String,
+    },
     /// A text is too short for one window.
     #[error("{what} has {tokens} tokens, at least {needed} are needed (a context and the token after it)")]
     TooShort {

@@ -14,7 +14,7 @@ use crate::error::Result;
 /// Version of the formats, `GGML_QNT_VERSION`.
 const QUANTIZATION_VERSION: u32 = 2;
 /// Names of a layer's weights: Hugging Face's, GGUF's.
-const OF_LAYER: [(&str, &str); 9] = [
+pub(super) const OF_LAYER: [(&str, &str); 9] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -25,6 +25,10 @@ const OF_LAYER: [(&str, &str); 9] = [
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+
+/// Names of the norms of heads, which some architectures have.
+pub(super) const OF_HEADS: [(&str, &str); 2] =
+    [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
 /// A weight's names, and the heads whose rows are in another order in the file.
 struct Names {

@@ -1,18 +1,19 @@
-//! The decoder as an expression over variables.
+//! The decoder as an expression over weights, which are variables, or frozen with trained adapters.
 //!
-//! Weights have the names and shapes of Hugging Face's `LlamaForCausalLM`: matrices are `[outputs, inputs]`, rope rotates
-//! the halves of a head, the output matrix is the embedding.
+//! Weights have the names and shapes of Hugging Face's `LlamaForCausalLM`: matrices are `[outputs, inputs]`. Where all of
+//! them are trained, rope rotates the halves of a head and the output matrix is the embedding. Frozen ones stay as they
+//! are in their file, so that rope pairs what it does there.
 
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use tallow::nn::loss::cross_entropy;
-use tallow::nn::ops::dropout;
-use tallow::nn::ops::{rms_norm, sdpa};
-use tallow::nn::rotary_emb::rope_thd;
-use tallow::{DType, Device, Tensor, Var};
+use tallow::nn::ops::{dropout, log_softmax, rms_norm, sdpa};
+use tallow::{D, DType, Device, Tensor, Var};
 
 use super::config::NetConfig;
+use super::frozen::{Adapter, Frozen};
+use super::heads::Heads;
 
 /// Standard deviation of initial matrices.
 const DEVIATION: f64 = 0.02;
@@ -25,12 +26,22 @@ enum Initial {
     Ones,
 }
 
-/// A decoder whose weights are variables.
+/// A weight.
+#[derive(Debug)]
+pub(super) enum Weight {
+    /// One that training changes.
+    Trained(Var),
+    /// One that it does not, and what it trains in its place.
+    Frozen(Frozen, Option<Adapter>),
+}
+
+/// A decoder whose weights are variables, or frozen with adapters that are variables.
 #[derive(Debug)]
 pub struct Net {
     config: NetConfig,
     device: Device,
-    vars: IndexMap<String, Var>,
+    heads: Heads,
+    weights: IndexMap<String, Weight>,
 }
 
 impl Net {
@@ -42,16 +53,16 @@ impl Net {
     /// When memory runs out.
     pub fn new(config: &NetConfig, seed: u64, device: &Device) -> tallow::Result<Net> {
         Device::Cpu.set_seed(seed)?;
-        let mut vars = IndexMap::new();
+        let mut all = IndexMap::new();
         for (name, shape, initial) in weights(config) {
             // Drawn on the host: normal numbers differ in the last bits between devices.
             let values = match initial {
                 Initial::Normal(deviation) => Tensor::randn(0f32, deviation as f32, shape, &Device::Cpu)?,
                 Initial::Ones => Tensor::ones(shape, DType::F32, &Device::Cpu)?,
             };
-            vars.insert(name, Var::from_tensor(&values.to_device(device)?)?);
+            all.insert(name, Weight::Trained(Var::from_tensor(&values.to_device(device)?)?));
         }
-        Ok(Net { config: config.clone(), device: device.clone(), vars })
+        Ok(Net::of_weights(config, Heads::of(config), all, device))
     }
 
     /// A decoder with these weights by name, of any float type. Others are ignored.
@@ -63,7 +74,7 @@ impl Net {
         tensors: &HashMap<String, Tensor>,
         device: &Device,
     ) -> tallow::Result<Net> {
-        let mut vars = IndexMap::new();
+        let mut all = IndexMap::new();
         for (name, shape, _) in weights(config) {
             let invalid = |why| tallow::Error::InvalidArgument { op: "load", why };
             let found = tensors.get(&name).ok_or_else(|| invalid(format!("{name} is missing")))?;
@@ -71,9 +82,18 @@ impl Net {
                 return Err(invalid(format!("{name} has shape {:?}, not {shape:?}", found.dims())));
             }
             let values = found.to_dtype(DType::F32)?.to_device(device)?;
-            vars.insert(name, Var::from_tensor(&values)?);
+            all.insert(name, Weight::Trained(Var::from_tensor(&values)?));
         }
-        Ok(Net { config: config.clone(), device: device.clone(), vars })
+        Ok(Net::of_weights(config, Heads::of(config), all, device))
+    }
+
+    pub(super) fn of_weights(
+        config: &NetConfig,
+        heads: Heads,
+        weights: IndexMap<String, Weight>,
+        device: &Device,
+    ) -> Net {
+        Net { config: config.clone(), device: device.clone(), heads, weights }
     }
 
     /// The sizes.
@@ -86,14 +106,26 @@ impl Net {
         &self.device
     }
 
-    /// Names and weights, in the order of the architecture.
+    /// Names and weights that are trained themselves, in the order of the architecture.
     pub fn vars(&self) -> impl Iterator<Item = (&str, &Var)> {
-        self.vars.iter().map(|(name, var)| (name.as_str(), var))
+        self.weights.iter().filter_map(|(name, weight)| match weight {
+            Weight::Trained(var) => Some((name.as_str(), var)),
+            Weight::Frozen(..) => None,
+        })
     }
 
-    /// Number of parameters.
+    /// The adapters of frozen weights, in the order of the architecture.
+    pub fn adapters(&self) -> impl Iterator<Item = &Adapter> {
+        self.weights.values().filter_map(|weight| match weight {
+            Weight::Trained(_) => None,
+            Weight::Frozen(_, adapter) => adapter.as_ref(),
+        })
+    }
+
+    /// Number of parameters that are trained.
     pub fn parameters(&self) -> usize {
-        self.vars.values().map(|var| var.elem_count()).sum()
+        let of_adapters = self.adapters().flat_map(|adapter| adapter.vars());
+        self.vars().map(|(_, var)| var).chain(of_adapters).map(|var| var.elem_count()).sum()
     }
 
     /// Logits `[batch * time, vocab_size]` of the tokens after each of `tokens` (u32, `[batch, time]`). `dropout` is the
@@ -103,22 +135,27 @@ impl Net {
     /// When `tokens` is no matrix of integers, or an extent does not fit.
     pub fn logits(&self, tokens: &Tensor, dropout: f64) -> tallow::Result<Tensor> {
         let (batch, time) = tokens.dims2()?;
-        let embedding = self.var("model.embed_tokens.weight")?;
-        let angles = self.angles(time)?;
+        let embedding = self.values("model.embed_tokens.weight")?;
+        let angles = self.heads.angles(time, &self.device)?;
         let mut x = embedding.embedding(&tokens.flatten_all()?)?;
         x = dropped(&x, dropout)?;
         for layer in 0..self.config.n_layer {
             let at = format!("model.layers.{layer}.");
-            let normed = self.norm(&x, &format!("{at}input_layernorm.weight"))?;
+            let normed = self.norm(&x, &format!("{at}input_layernorm"))?;
             let attended = self.attention(&normed, &format!("{at}self_attn."), [batch, time], &angles)?;
             x = x.add(&dropped(&attended, dropout)?)?;
-            let normed = self.norm(&x, &format!("{at}post_attention_layernorm.weight"))?;
-            let gate = self.linear(&normed, &format!("{at}mlp.gate_proj.weight"))?.silu()?;
-            let up = self.linear(&normed, &format!("{at}mlp.up_proj.weight"))?;
-            let down = self.linear(&gate.mul(&up)?, &format!("{at}mlp.down_proj.weight"))?;
+            let normed = self.norm(&x, &format!("{at}post_attention_layernorm"))?;
+            let gate = self.linear(&normed, &format!("{at}mlp.gate_proj"))?.silu()?;
+            let up = self.linear(&normed, &format!("{at}mlp.up_proj"))?;
+            let down = self.linear(&gate.mul(&up)?, &format!("{at}mlp.down_proj"))?;
             x = x.add(&dropped(&down, dropout)?)?;
         }
-        self.norm(&x, "model.norm.weight")?.matmul(&embedding.t()?)
+        let last = self.norm(&x, "model.norm")?;
+        // Without an output matrix of its own, a model uses its embedding.
+        match self.weights.contains_key("lm_head.weight") {
+            true => self.linear(&last, "lm_head"),
+            false => last.matmul(&embedding.t()?),
+        }
     }
 
     /// Mean cross entropy (nats) of `targets` (u32, `[batch, time]`), the tokens after `tokens`; rank 0.
@@ -129,6 +166,29 @@ impl Net {
         cross_entropy(&self.logits(tokens, dropout)?, &targets.flatten_all()?)
     }
 
+    /// As [`Net::loss`] without dropout, but each token counts as much as `weights` (f32, `[batch, time]`) say: the sum of
+    /// the weighted cross entropies, divided by the sum of the weights.
+    ///
+    /// # Errors
+    /// As [`Net::logits`], or when `targets` or `weights` are of another shape.
+    pub fn weighted_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        weights: &Tensor,
+    ) -> tallow::Result<Tensor> {
+        let log_probabilities = log_softmax(&self.logits(tokens, 0.0)?, D::Minus1)?;
+        let vocabulary = self.config.vocab_size as u32;
+        // The element that the target names, as a sum in which all others are left out: its gradient is a choice, where
+        // that of a lookup would be an addition into a matrix of zeros.
+        let classes = Tensor::arange(0u32, vocabulary, &self.device)?.unsqueeze(0)?;
+        let is_target = classes.broadcast_eq(&targets.flatten_all()?.unsqueeze(1)?)?;
+        let zeros = log_probabilities.zeros_like()?;
+        let picked = is_target.where_cond(&log_probabilities, &zeros)?.sum(1)?;
+        let weights = weights.flatten_all()?;
+        picked.mul(&weights)?.sum_all()?.neg()?.div(&weights.sum_all()?)
+    }
+
     /// Of `x` `[batch * time, n_embd]`.
     fn attention(
         &self,
@@ -137,43 +197,49 @@ impl Net {
         [batch, time]: [usize; 2],
         [cos, sin]: &[Tensor; 2],
     ) -> tallow::Result<Tensor> {
-        let NetConfig { n_embd, n_head, n_head_kv, .. } = self.config;
-        let length = n_embd / n_head;
-        let heads = |name: &str, heads: usize| {
-            self.linear(x, &format!("{at}{name}.weight"))?.reshape((batch, time, heads, length))
+        let NetConfig { n_head, n_head_kv, .. } = self.config;
+        let Heads { key_length, value_length, .. } = self.heads;
+        let heads = |name: &str, heads: usize, length: usize| {
+            self.linear(x, &format!("{at}{name}_proj"))?.reshape((batch, time, heads, length))
         };
-        let rotated = |x: &Tensor| rope_thd(x, cos, sin)?.transpose(1, 2)?.contiguous();
-        let (q, k) = (rotated(&heads("q_proj", n_head)?)?, rotated(&heads("k_proj", n_head_kv)?)?);
-        let v = heads("v_proj", n_head_kv)?.transpose(1, 2)?.contiguous()?;
-        let attended = sdpa(&q, &k, &v, None, true, 1.0 / (length as f32).sqrt(), 1.0)?;
-        let merged = attended.transpose(1, 2)?.reshape((batch * time, n_embd))?;
-        self.linear(&merged, &format!("{at}o_proj.weight"))
+        let rotated = |name: &str, count: usize| {
+            let x = self.head_norm(heads(name, count, key_length)?, &format!("{at}{name}_norm"))?;
+            self.heads.rotate(&x, cos, sin)?.contiguous()
+        };
+        let (q, k) = (rotated("q", n_head)?, rotated("k", n_head_kv)?);
+        let v = heads("v", n_head_kv, value_length)?.transpose(1, 2)?.contiguous()?;
+        let attended = sdpa(&q, &k, &v, None, true, 1.0 / (key_length as f32).sqrt(), 1.0)?;
+        let merged = attended.transpose(1, 2)?.reshape((batch * time, n_head * value_length))?;
+        self.linear(&merged, &format!("{at}o_proj"))
     }
 
     fn norm(&self, x: &Tensor, name: &str) -> tallow::Result<Tensor> {
-        rms_norm(x, self.var(name)?, self.config.rms_eps)
+        rms_norm(x, &self.values(&format!("{name}.weight"))?, self.config.rms_eps)
     }
 
+    /// The norm of each head of `x` `[batch, time, heads, length]`, where the model has one.
+    fn head_norm(&self, x: Tensor, name: &str) -> tallow::Result<Tensor> {
+        if self.weights.contains_key(&format!("{name}.weight")) { self.norm(&x, name) } else { Ok(x) }
+    }
+
+    /// `x w^T`, the adapter's products and the bias, where there are such.
     fn linear(&self, x: &Tensor, name: &str) -> tallow::Result<Tensor> {
-        x.matmul(&self.var(name)?.t()?)
+        let weight = format!("{name}.weight");
+        let mut y = x.matmul(&self.values(&weight)?.t()?)?;
+        if let Some(Weight::Frozen(_, Some(adapter))) = self.weights.get(&weight) {
+            y = y.add(&adapter.apply(x)?)?;
+        }
+        let bias = format!("{name}.bias");
+        if self.weights.contains_key(&bias) { y.broadcast_add(&self.values(&bias)?) } else { Ok(y) }
     }
 
-    fn var(&self, name: &str) -> tallow::Result<&Var> {
-        self.vars.get(name).ok_or_else(|| tallow::Error::CannotFindTensor { path: name.into() })
-    }
-
-    /// Cosines and sines of the angles of `time` positions, each `[time, n_embd / n_head / 2]`.
-    fn angles(&self, time: usize) -> tallow::Result<[Tensor; 2]> {
-        let length = self.config.n_embd / self.config.n_head;
-        let angle = |i: usize| {
-            let (position, pair) = (i / (length / 2), i % (length / 2));
-            position as f64 / self.config.rope_theta.powf((2 * pair) as f64 / length as f64)
-        };
-        let of = |function: fn(f64) -> f64| {
-            let values: Vec<f32> = (0..time * length / 2).map(|i| function(angle(i)) as f32).collect();
-            Tensor::from_vec(values, (time, length / 2), &self.device)
-        };
-        Ok([of(f64::cos)?, of(f64::sin)?])
+    /// The values of a weight, f32.
+    fn values(&self, name: &str) -> tallow::Result<Tensor> {
+        match self.weights.get(name) {
+            Some(Weight::Trained(var)) => Ok(var.as_tensor().clone()),
+            Some(Weight::Frozen(frozen, _)) => frozen.values(),
+            None => Err(tallow::Error::CannotFindTensor { path: name.into() }),
+        }
     }
 }
 

@@ -4,11 +4,14 @@
 // clippy knows test functions, not their helpers.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod adapters;
 mod caches;
 mod chat;
 mod curve;
 mod expected;
+mod finetuning;
 mod naive;
 mod quantized_here;
 mod support;
+mod tiny;
 mod training;

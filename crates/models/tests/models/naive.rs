@@ -9,6 +9,7 @@ use crate::support::{models, nmse};
 use half::f16;
 use tallow::Device;
 use tallow_gguf::{Format, GgufFile, GgufWriter, Metadata, TensorSpec, Value};
+use tallow_models::train::{LoraConfig, Net};
 use tallow_models::{LoadOptions, ModelFile};
 
 const VOCABULARY: usize = 50;
@@ -143,14 +144,19 @@ fn rope(x: &mut [f64], position: usize, frequency: &[f64], magnitude: f64) {
     }
 }
 
-/// The logits after `tokens`; keys and values are rounded to f16 as in the cache.
-fn naive(t: &Tensors, tokens: &[u32], frequency: &[f64], magnitude: f64) -> Vec<f64> {
+/// A number in the cache, which is f16.
+fn to_f16(x: f64) -> f64 {
+    f16::from_f64(x).to_f64()
+}
+
+/// The logits after `tokens`. `cached` are keys and values as attention sees them.
+fn naive(t: &Tensors, tokens: &[u32], frequency: &[f64], magnitude: f64, cached: fn(f64) -> f64) -> Vec<f64> {
     let embedding = &t["token_embd.weight"].1;
     let mut rows: Vec<Vec<f64>> = tokens
         .iter()
         .map(|id| embedding[*id as usize * WIDTH..][..WIDTH].iter().map(|x| f64::from(*x)).collect())
         .collect();
-    let rounded = |v: Vec<f64>| -> Vec<f64> { v.into_iter().map(|x| f16::from_f64(x).to_f64()).collect() };
+    let rounded = |v: Vec<f64>| -> Vec<f64> { v.into_iter().map(cached).collect() };
     for i in 0..LAYERS {
         let part = |name: &str| format!("blk.{i}.{name}");
         let (mut keys, mut values) = (vec![], vec![]);
@@ -196,17 +202,24 @@ fn add(x: &mut [f64], y: &[f64]) {
 
 fn check(tensors: &Tensors, changes: &[(&str, Value)], frequency: &[f64], magnitude: f64) {
     let tokens: Vec<u32> = (0..13).map(|i| i * 17 % VOCABULARY as u32).collect();
-    let expected: Vec<f32> =
-        naive(tensors, &tokens, frequency, magnitude).into_iter().map(|x| x as f32).collect();
+    let expected = |cached: fn(f64) -> f64| -> Vec<f32> {
+        naive(tensors, &tokens, frequency, magnitude, cached).into_iter().map(|x| x as f32).collect()
+    };
     for chunk in [64, 5] {
         let options = LoadOptions { chunk: Some(chunk), ..LoadOptions::default() };
         let mut model = file(tensors, changes).load(&Device::Cpu, &options, &mut |_| {}).unwrap();
         let (most, last) = tokens.split_at(tokens.len() - 1);
         model.feed(most).unwrap();
-        let error = nmse(&model.feed(last).unwrap(), &expected);
+        let error = nmse(&model.feed(last).unwrap(), &expected(to_f16));
         // f32 against f64, and now and then a key that rounds the other way in f16.
         assert!(error < 1e-8, "nmse {error:e} with {changes:?}");
     }
+    // The decoder that is fine-tuned computes the same, without a cache.
+    let net = Net::adapted(&file(tensors, changes), &LoraConfig::new(2), &Device::Cpu).unwrap();
+    let text = tallow::Tensor::from_vec(tokens.clone(), (1, 13), &Device::Cpu).unwrap();
+    let logits = net.logits(&text, 0.0).unwrap().narrow(0, 12, 1).unwrap().flatten_all().unwrap();
+    let error = nmse(&logits.to_vec1::<f32>().unwrap(), &expected(|x| x));
+    assert!(error < 1e-8, "nmse {error:e} with {changes:?}");
 }
 
 fn plain() -> Vec<f64> {
@@ -263,7 +276,7 @@ fn inputs_of_every_product_are_measured() {
         let mut measurement = file(&tensors, &[]).measure_inputs(&Device::Cpu, 16, &mut |_| {}).unwrap();
         SQUARES.take();
         for text in &texts {
-            naive(&tensors, text, &plain(), 1.0);
+            naive(&tensors, text, &plain(), 1.0, to_f16);
             measurement.feed(text).unwrap();
         }
         assert_eq!(measurement.tokens(), 18);

@@ -18,10 +18,11 @@ use crate::support::{MAX_NMSE, expected, nmse, nmse_of_logits};
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A text that repeats itself, so that few steps learn something.
-const TEXT: &str = "Once upon a time there was a miller who had three sons, a mill, a donkey and a cat.\n";
+pub const TEXT: &str =
+    "Once upon a time there was a miller who had three sons, a mill, a donkey and a cat.\n";
 
 /// Writes a tokenizer whose tokens are the bytes, and three control tokens.
-fn write_tokenizer(path: &Path) {
+pub fn write_tokenizer(path: &Path) {
     // As in GPT-2: printable bytes are themselves, the others are the characters from 256 on.
     let printable = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let mut others = 256..;
@@ -69,7 +70,7 @@ fn checkpoint(folder: &Path, out: &str) -> Vec<u8> {
 }
 
 /// The interpreter and, where there is one, a Vulkan device.
-fn devices() -> Vec<Device> {
+pub fn devices() -> Vec<Device> {
     [Some(Device::Cpu), Device::best_vulkan().ok()].into_iter().flatten().collect()
 }
 
