@@ -19,6 +19,9 @@ pub struct LoadArgs {
     /// Measure the kernels that can be cut up in several ways, once for each device, and take the fastest.
     #[arg(long)]
     pub tune: bool,
+    /// A LoRA adapter, and how much it counts [default: 1]; may be given several times.
+    #[arg(long, value_name = "FILE[:SCALE]", allow_hyphen_values = true)]
+    pub lora: Vec<String>,
     /// Context size: tokens of the prompt and the generated text together [default: the model's own].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
@@ -224,6 +227,9 @@ pub struct PerplexityArgs {
     /// The pre-tokenizer, in place of the file's `tokenizer.ggml.pre`.
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
+    /// A LoRA adapter, and how much it counts [default: 1]; may be given several times.
+    #[arg(long, value_name = "FILE[:SCALE]", allow_hyphen_values = true)]
+    pub lora: Vec<String>,
     /// The text, UTF-8.
     #[arg(long, value_name = "TEXT")]
     pub file: PathBuf,

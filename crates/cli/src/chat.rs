@@ -16,7 +16,7 @@ use tallow_models::{Decode, Error as ModelError};
 use crate::args::{ChatArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
-use crate::load::{load, open, options};
+use crate::load::{load, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::{Output, escaped};
 use crate::unfinished::Unfinished;
@@ -49,7 +49,7 @@ struct Repl {
 pub fn chat(args: &ChatArgs) -> Result<()> {
     let sampling = args.sampling.options(SamplingDefaults::CHAT);
     sampling.check()?;
-    let file = open(&args.model, args.load.pre.as_deref())?;
+    let file = open_adapted(&args.model, args.load.pre.as_deref(), &args.load.lora)?;
     let template = choose_template(args.template.chat_template.as_deref(), &file)?;
     let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;

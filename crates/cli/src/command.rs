@@ -8,6 +8,8 @@ use crate::args::{
 };
 use crate::bench::BenchArgs;
 use crate::compile_check::CompileCheckArgs;
+use crate::finetune::FinetuneArgs;
+use crate::merge_lora::MergeLoraArgs;
 
 /// Run quantized language models that were fused and compiled to Vulkan.
 #[derive(Debug, Parser)]
@@ -47,4 +49,8 @@ pub enum Command {
     Imatrix(ImatrixArgs),
     /// Train a language model from a text.
     Train(TrainArgs),
+    /// Train a LoRA adapter on the frozen weights of a model, from a text or from examples.
+    Finetune(FinetuneArgs),
+    /// Write a model with LoRA adapters merged into its weights.
+    MergeLora(MergeLoraArgs),
 }

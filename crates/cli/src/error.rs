@@ -135,6 +135,14 @@ pub enum QuantizeError {
         /// What was asked for.
         requested: String,
     },
+    /// A merged weight cannot be written in its own format.
+    #[error("tensor {tensor} cannot be written as {format}; --type names another format")]
+    Unwritable {
+        /// The tensor.
+        tensor: String,
+        /// Its format.
+        format: Format,
+    },
     /// The source has lost bits already.
     #[error(
         "tensor {tensor} is quantized already ({format}), and would lose more than from F16 or F32; \

@@ -12,7 +12,7 @@ use tallow_models::{Decode, Model};
 use crate::args::{GenerateArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
-use crate::load::{load, open, options};
+use crate::load::{load, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::Output;
 
@@ -45,7 +45,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     let sampling = args.sampling.options(defaults);
     // Whatever can be wrong with the request is said before the weights move.
     sampling.check()?;
-    let file = open(&args.model, args.load.pre.as_deref())?;
+    let file = open_adapted(&args.model, args.load.pre.as_deref(), &args.load.lora)?;
     let prompt = match args.chat {
         true => {
             let template = choose_template(args.template.chat_template.as_deref(), &file)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow::Device;
 use tallow_gguf::{GgufError, TokenizerOptions};
-use tallow_models::{Activations, CacheTypes, Decode, LoadOptions, Model, ModelFile, Progress};
+use tallow_models::{Activations, CacheTypes, Decode, LoadOptions, LoraAdapter, Model, ModelFile, Progress};
 
 use crate::args::{self, CacheArgs, LoadArgs};
 use crate::error::{Error, Result};
@@ -14,6 +14,26 @@ use crate::error::{Error, Result};
 pub fn open(path: &Path, pre: Option<&str>) -> Result<ModelFile> {
     let options = TokenizerOptions { pre: pre.map(str::to_owned) };
     ModelFile::open_with(path, &options).map_err(|error| about(path, error))
+}
+
+/// As [`open`], with adapters, each `FILE` or `FILE:SCALE`.
+pub fn open_adapted(path: &Path, pre: Option<&str>, adapters: &[String]) -> Result<ModelFile> {
+    let mut file = open(path, pre)?;
+    for requested in adapters {
+        let (path, scale) = adapter_of(requested);
+        let adapter = LoraAdapter::open(path).map_err(|error| about(path, error))?;
+        file.add_lora(adapter, scale).map_err(|error| about(path, error))?;
+    }
+    Ok(file)
+}
+
+/// The file and the scale of an adapter. A file whose name ends like a scale is a file.
+pub fn adapter_of(requested: &str) -> (&Path, f32) {
+    let scaled = requested.rsplit_once(':').and_then(|(path, scale)| Some((path, scale.parse().ok()?)));
+    match scaled {
+        Some((path, scale)) if !Path::new(requested).exists() => (Path::new(path), scale),
+        Some(_) | None => (Path::new(requested), 1.0),
+    }
 }
 
 /// An error of a model file, with the file's name unless the error says it already.

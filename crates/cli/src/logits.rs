@@ -3,12 +3,12 @@
 use crate::args::LogitsArgs;
 use crate::device::choose;
 use crate::error::{Error, Result};
-use crate::load::{load, open, options};
+use crate::load::{load, open_adapted, options};
 use crate::npy;
 
 /// Runs the command.
 pub fn logits(args: &LogitsArgs) -> Result<()> {
-    let file = open(&args.model, args.load.pre.as_deref())?;
+    let file = open_adapted(&args.model, args.load.pre.as_deref(), &args.load.lora)?;
     file.check_prompt(&args.tokens, &options(&args.load))?;
     let device = choose(args.load.device.as_deref())?;
     let mut model = load(file, &device, &args.load, tallow_models::Decode::Logits)?;

@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, chat, train, measure and quantize models, look into them and their plans, list devices.
+//! The `tallow` command: generate text, chat, train, fine-tune, measure and quantize models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -13,12 +13,14 @@ mod compile_check;
 mod device;
 mod error;
 mod explain;
+mod finetune;
 mod generate;
 mod imatrix;
 mod importance;
 mod inspect;
 mod load;
 mod logits;
+mod merge_lora;
 mod mixes;
 mod npy;
 mod perplexity;
@@ -62,6 +64,8 @@ fn main() -> ExitCode {
         Command::Quantize(args) => quantize::quantize(args),
         Command::Imatrix(args) => imatrix::imatrix(args),
         Command::Train(args) => train::train(args),
+        Command::Finetune(args) => finetune::finetune(args),
+        Command::MergeLora(args) => merge_lora::merge_lora(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ use tallow_models::{DEFAULT_CHUNK, LoadOptions, Scorer};
 use crate::args::PerplexityArgs;
 use crate::device::choose_for;
 use crate::error::{Error, Result};
-use crate::load::{cache_types, open, with_bar};
+use crate::load::{cache_types, open_adapted, with_bar};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -31,7 +31,7 @@ struct PerplexityReport {
 /// Runs the command.
 pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     // Whatever can be wrong with the request is said before the weights move.
-    let file = open(&args.model, args.pre.as_deref())?;
+    let file = open_adapted(&args.model, args.pre.as_deref(), &args.lora)?;
     let text = std::fs::read_to_string(&args.file)
         .map_err(|source| Error::Read { path: args.file.clone(), source })?;
     // A text is measured as it stands: what looks like a control token in it is text.

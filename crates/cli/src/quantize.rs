@@ -3,6 +3,7 @@
 //! Tensors pass one after the other, and each in parts of rows on all cores, so that the memory that it takes is the
 //! largest tensor of the result and some rows of floats. The file appears under its name when it is whole.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
@@ -27,12 +28,15 @@ const QUANTIZATION_VERSION: u32 = 2;
 const PART: usize = 1 << 18;
 
 /// A tensor and what becomes of it.
-struct Job<'a> {
-    tensor: &'a TensorInfo,
-    from: Format,
-    to: Format,
+pub struct Job<'a> {
+    /// What the source has.
+    pub tensor: &'a TensorInfo,
+    /// Format of the data to convert.
+    pub from: Format,
+    /// Format of the result.
+    pub to: Format,
     /// Mean squares of the columns' inputs, a row for each matrix.
-    importance: Option<Vec<f32>>,
+    pub importance: Option<Vec<f32>>,
 }
 
 /// Runs the command.
@@ -64,7 +68,8 @@ pub fn quantize(args: &QuantizeArgs) -> Result<()> {
             Plan::Refused(error) => error.into(),
         })?;
     let metadata = metadata(&file, mix, args.imatrix.as_deref().zip(importance.as_ref()));
-    let written = write(&args.out, &file, &metadata, &jobs, threads)?;
+    let written =
+        write(&args.out, &|job| file.tensor_data(job.tensor).map(Cow::Borrowed), &metadata, &jobs, threads)?;
     report(args, &file, &jobs, written)
 }
 
@@ -78,12 +83,12 @@ fn format_of(option: &'static str, requested: Option<&str>) -> Result<Option<For
 }
 
 /// Whether both paths lead to one file.
-fn same_file(a: &Path, b: &Path) -> bool {
+pub fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// What the choice of formats depends on; a file that does not say is taken for a model without groups.
-fn model_of(file: &GgufFile, importance: bool) -> Model {
+pub fn model_of(file: &GgufFile, importance: bool) -> Model {
     let metadata = file.metadata();
     let architecture = metadata.get_str("general.architecture").unwrap_or_default();
     let number = |key: &str| metadata.get_u32(&format!("{architecture}.{key}")).ok();
@@ -98,7 +103,7 @@ fn model_of(file: &GgufFile, importance: bool) -> Model {
 }
 
 /// Why there is no plan.
-enum Plan {
+pub enum Plan {
     /// The source is to blame.
     Read(GgufError),
     /// The request is.
@@ -106,7 +111,7 @@ enum Plan {
 }
 
 /// What becomes of each tensor, in the order of the file to be written: by layer, then by name, as llama.cpp sorts them.
-fn plan<'a>(
+pub fn plan<'a>(
     file: &'a GgufFile,
     mut chooser: Chooser,
     importance: Option<&Importance>,
@@ -158,7 +163,7 @@ fn layer_of(name: &str) -> Option<u64> {
 }
 
 /// The source's metadata, with what the file is now.
-fn metadata(file: &GgufFile, mix: &Mix, importance: Option<(&Path, &Importance)>) -> Metadata {
+pub fn metadata(file: &GgufFile, mix: &Mix, importance: Option<(&Path, &Importance)>) -> Metadata {
     let mut metadata = file.metadata().clone();
     // One whole file is written, however many were read.
     for key in SPLIT_KEYS {
@@ -183,12 +188,15 @@ fn metadata(file: &GgufFile, mix: &Mix, importance: Option<(&Path, &Importance)>
     metadata
 }
 
+/// The data of a job's tensor, in the format that the job begins with.
+pub type Source<'a> = dyn Fn(&Job<'a>) -> Result<Cow<'a, [u8]>, GgufError> + 'a;
+
 /// Writes the result beside its place and moves it there; gives its size in bytes.
-fn write(
+pub fn write<'a>(
     out: &Path,
-    file: &GgufFile,
+    source: &Source<'a>,
     metadata: &Metadata,
-    jobs: &[Job<'_>],
+    jobs: &[Job<'a>],
     threads: usize,
 ) -> Result<u64, QuantizeError> {
     let failed = |source: GgufError| QuantizeError::Write { path: out.into(), source };
@@ -207,12 +215,12 @@ fn write(
     }
     for job in jobs {
         bar.set_message(format!("{} {}", job.tensor.name, job.to));
-        let data = file.tensor_data(job.tensor).map_err(failed)?;
+        let data = source(job).map_err(failed)?;
         if job.to == job.from {
-            writer.tensor(&job.tensor.name, data).map_err(failed)?;
+            writer.tensor(&job.tensor.name, &data).map_err(failed)?;
             bar.inc(data.len() as u64);
         } else {
-            let converted = convert(job, data, threads, &bar)
+            let converted = convert(job, &data, threads, &bar)
                 .map_err(|source| QuantizeError::Tensor { tensor: job.tensor.name.clone(), source })?;
             writer.tensor(&job.tensor.name, &converted).map_err(failed)?;
         }

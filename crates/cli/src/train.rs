@@ -81,7 +81,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
 }
 
 /// Shows how far it is: on a terminal in a bar, and a line for each validation anywhere.
-fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
+pub fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
     bar.set_position(progress.step as u64);
     let loss = progress.loss.map_or(String::new(), |loss| format!("loss {loss:.4}, "));
     bar.set_message(format!("{loss}{rate:.0} tokens/s"));
@@ -97,7 +97,7 @@ fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
 }
 
 /// From now on Ctrl-C stops the training after a step, with a checkpoint; a second one ends the program at once.
-fn interrupt() -> Result<Arc<AtomicBool>> {
+pub fn interrupt() -> Result<Arc<AtomicBool>> {
     let raised = Arc::new(AtomicBool::new(false));
     let handled = raised.clone();
     ctrlc::set_handler(move || {

@@ -7,6 +7,7 @@ mod bad_inputs;
 mod bench;
 mod chat;
 mod commands;
+mod finetune;
 mod inspect;
 mod perplexity;
 mod quantize;
