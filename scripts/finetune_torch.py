@@ -4,8 +4,8 @@
 Needs PyTorch, safetensors and numpy. Reads what crates/models/examples/finetune_reference.rs wrote, and prints the loss
 of each step as JSON: {"cpu": [..], "cuda": [..]}, without "cuda" where there is none. The loss is that before the step.
 
-    cargo run -p tallow-models --example finetune_reference -- \\
-        models/storyteller-nano-Q4_K_M.gguf LICENSE-APACHE reference.safetensors
+    tallow quantize --type Q4_K_M models/storyteller-nano-f16.gguf nano.gguf
+    cargo run -p tallow-models --example finetune_reference -- nano.gguf LICENSE-APACHE reference.safetensors
     python3 scripts/finetune_torch.py reference.safetensors > tests/fixtures/finetune/torch_losses.json
 """
 import json

@@ -185,7 +185,7 @@ pub struct AttentionOperands {
 /// they are those of these queries and keys.
 ///
 /// # Errors
-/// When the operands do not fit each other.
+/// When the operands do not fit each other; the graph is lost then.
 pub fn expand_attention(
     graph: &mut Graph,
     attrs: &Attention,
@@ -193,7 +193,7 @@ pub fn expand_attention(
     operands: AttentionOperands,
     sums: Option<Value>,
 ) -> Result<Vec<Value>, GraphError> {
-    let build = Build::new(graph.clone());
+    let build = Build::new(std::mem::replace(graph, Graph::new("")));
     let term = |v: Value| build.term(v);
     let AttentionOperands { q, k, v, g, means, bias } = operands;
     let sides = attention::Sides {

@@ -36,6 +36,9 @@ pub struct Operands<'a> {
     pub states: Vec<(&'a str, DeviceValue)>,
 }
 
+/// Values of inputs and states by name.
+type Given<'a> = [HashMap<&'a str, &'a DeviceValue>; 2];
+
 impl Plan {
     /// Prepares a compiled graph.
     ///
@@ -89,8 +92,11 @@ impl Plan {
         let windows = windows.map(|bytes| context.block("intermediate values", (*bytes).max(16)));
         let windows = windows.collect::<Result<Vec<_>, _>>()?;
         let mut memory: Vec<Option<DeviceValue>> = vec![None; module.program.buffers.len()];
+        // A training step has hundreds of states.
+        let given: Given<'_> = [&operands.inputs, &operands.states]
+            .map(|all| all.iter().map(|(name, value)| (*name, value)).collect());
         for (number, buffer) in module.program.buffers.iter().enumerate() {
-            memory[number] = self.memory(number, buffer.kind, operands)?;
+            memory[number] = self.memory(number, buffer.kind, operands, &given)?;
         }
         let mut donated = Donated::of(module, operands);
         for output in &module.outputs {
@@ -139,6 +145,7 @@ impl Plan {
         number: usize,
         kind: BufferKind,
         operands: &Operands<'_>,
+        [inputs, states]: &Given<'_>,
     ) -> Result<Option<DeviceValue>, ExecError> {
         let module = self.compiled.module();
         let missing = |what, name: &str| leaf(what, name, "is not given");
@@ -154,8 +161,8 @@ impl Plan {
             },
             BufferKind::Input(input) => {
                 let name = &module.inputs[input as usize].name;
-                let found = operands.inputs.iter().find(|(given, _)| given == name);
-                found.ok_or_else(|| missing("input", name))?.1.clone()
+                let found = inputs.get(name.as_str()).copied();
+                found.ok_or_else(|| missing("input", name))?.clone()
             }
             BufferKind::Weight(weight) => {
                 let want = &module.weights[weight as usize];
@@ -166,8 +173,8 @@ impl Plan {
             }
             BufferKind::State(state) => {
                 let want = &module.states[state as usize];
-                let found = operands.states.iter().find(|(given, _)| *given == want.name);
-                found.ok_or_else(|| missing("state", &want.name))?.1.clone()
+                let found = states.get(want.name.as_str()).copied();
+                found.ok_or_else(|| missing("state", &want.name))?.clone()
             }
         }))
     }

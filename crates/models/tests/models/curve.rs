@@ -81,14 +81,7 @@ fn learning_rate(reference: &Reference, step: usize) -> f64 {
 fn losses(reference: &Reference, steps: usize, device: &Device) -> Vec<f64> {
     let net = net(&Preset::Nano.net(), device);
     let vars: Vec<Var> = net.vars().map(|(_, var)| var.clone()).collect();
-    let params = ParamsAdamW {
-        lr: reference.lr,
-        beta1: 0.9,
-        beta2: 0.95,
-        eps: 1e-8,
-        weight_decay: 0.1,
-        ..ParamsAdamW::default()
-    };
+    let params = ParamsAdamW { lr: reference.lr, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 };
     let mut adam = AdamW::with_groups(ParamGroup::by_rank(vars.clone()), params).unwrap();
     let shape = (reference.batch, reference.context);
     let inputs = ["tokens", "targets"].map(|name| Input::new(name, DType::U32, shape));
