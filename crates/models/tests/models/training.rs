@@ -205,6 +205,32 @@ fn losses_that_are_no_numbers_stop_the_training() {
     assert!(before == checkpoint(folder.path(), "run"));
 }
 
+/// A device that fails in the middle stops the training with its error; the last checkpoint resumes on another device. A
+/// closed device answers as a lost one does: nothing runs any more, and nothing can be read.
+#[test]
+fn a_device_that_is_gone_leaves_the_last_checkpoint() {
+    let Ok(device) = Device::best_vulkan() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let of = || plan(folder.path(), "run", "checkpoint_every = 5\nlog_every = 2");
+    let mut trainer = Trainer::open(of(), &device, false).unwrap();
+    let result = trainer.run(&mut |progress| {
+        if progress.step == 12 {
+            device.close().unwrap();
+        }
+        ControlFlow::Continue(())
+    });
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("the device was closed"), "{error}");
+    drop(trainer);
+    let resumed = Trainer::open(of(), &Device::Cpu, true).unwrap();
+    assert_eq!(resumed.position(), (10, 30));
+    drop(resumed);
+    let again = train(of(), &Device::Cpu, true, 14);
+    assert_eq!(again.position(), (14, 30));
+    assert!(again.history().losses.iter().all(|loss| loss.is_finite()));
+}
+
 #[test]
 fn weights_are_those_that_the_seed_gives() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
