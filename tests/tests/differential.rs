@@ -6,8 +6,10 @@
 use std::env;
 use std::path::Path;
 
-use tallow_ir::{DeviceCaps, Graph, Op, caps, passes, verify};
+use tallow_ir::passes::{self, expand_attention};
+use tallow_ir::{DeviceCaps, Graph, Op, caps, verify};
 use tallow_reference::{Array, evaluate};
+use tallow_tests::bounds::Bounds;
 use tallow_tests::reduce::{caught, reduce};
 use tallow_tests::{
     Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
@@ -15,8 +17,8 @@ use tallow_tests::{
 
 /// What every pass promises. Rewrites rule by rule hold bit for bit, a fusion keeps the rounding of each node
 /// inside it, and a matrix product's bits depend on its extents alone. A pass that reorders sums must say so
-/// here, with its bound: `split_scans` does, in rows of floats longer than any here. Kernels of them keep the bound of
-/// the whole scan (`tests/tests/device/scans.rs`).
+/// here, with its bound. `split_scans` does, in rows of floats longer than any here. `expand_attention` rounds between its
+/// formulas. Kernels of them keep the bounds of the whole (`tests/tests/device/scans.rs`, `attention_grad.rs`).
 const PROMISE: Tolerance = Tolerance::Bits;
 
 /// Devices that differ in what the fuser may do.
@@ -84,28 +86,53 @@ fn check(graph: &Graph, inputs: &Inputs) -> Result<(), String> {
     let mut meaning = Meaning { inputs, results: results(graph, inputs)?, known: vec![graph.clone()] };
     for name in PROFILES {
         let device = caps::profile(name).ok_or("no such profile")?;
-        let mut now = graph.clone();
-        let is_fused = graph.nodes().any(|(_, node)| matches!(node.op, Op::Fusion(_)));
-        if is_fused {
-            // The fuser takes graphs without fusions, and the driver ends with it.
-            for pass in passes::PASSES.iter().filter(|p| p.name != "fuse") {
-                preserved(pass, &device, graph, &mut meaning)?;
-            }
+        let expanded = expand_attention::run(graph, &device).map_err(|e| e.to_string())?;
+        if attention_gradients(&expanded) == attention_gradients(graph) {
+            check_for(&device, graph, &mut meaning)?;
             continue;
         }
-        for (i, pass) in passes::PASSES.iter().enumerate() {
-            if i > 0 {
-                preserved(pass, &device, graph, &mut meaning)?;
-            }
-            now = preserved(pass, &device, &now, &mut meaning)?;
+        // This pass rounds between its formulas; the others must not change what it makes.
+        let results = results(&expanded, inputs)?;
+        within_bounds(graph, inputs, &meaning.results, &results)
+            .map_err(|why| format!("expanded for {name}: {why}"))?;
+        let known = vec![expanded.clone()];
+        check_for(&device, &expanded, &mut Meaning { inputs, results, known })?;
+    }
+    Ok(())
+}
+
+fn attention_gradients(graph: &Graph) -> usize {
+    graph.nodes().filter(|(_, node)| matches!(node.op, Op::AttentionGrad(..))).count()
+}
+
+fn within_bounds(graph: &Graph, inputs: &Inputs, expected: &Results, got: &Results) -> Result<(), String> {
+    for (name, interval) in Bounds::of(graph)?.run(inputs)? {
+        let of = |all: &Results| all.iter().find(|(n, _)| *n == name).map(|(_, array)| array.clone());
+        let (Some(expected), Some(got)) = (of(expected), of(got)) else { return Err(format!("no {name}")) };
+        interval.check(&expected, &got).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn check_for(device: &DeviceCaps, graph: &Graph, meaning: &mut Meaning<'_>) -> Result<(), String> {
+    let mut now = graph.clone();
+    let is_fused = graph.nodes().any(|(_, node)| matches!(node.op, Op::Fusion(_)));
+    if is_fused {
+        // The fuser takes graphs without fusions, and the driver ends with it.
+        for pass in passes::PASSES.iter().filter(|p| p.name != "fuse") {
+            preserved(pass, device, graph, meaning)?;
         }
-        let driven = passes::run(graph, &device, &mut |_, _| {}).map_err(|e| e.to_string())?;
-        if *driven.graph() != now {
-            return Err(format!(
-                "the driver's graph differs from the passes':\n{}----\n{now}",
-                driven.graph()
-            ));
+        return Ok(());
+    }
+    for (i, pass) in passes::PASSES.iter().enumerate() {
+        if i > 0 {
+            preserved(pass, device, graph, meaning)?;
         }
+        now = preserved(pass, device, &now, meaning)?;
+    }
+    let driven = passes::run(graph, device, &mut |_, _| {}).map_err(|e| e.to_string())?;
+    if *driven.graph() != now {
+        return Err(format!("the driver's graph differs from the passes':\n{}----\n{now}", driven.graph()));
     }
     Ok(())
 }

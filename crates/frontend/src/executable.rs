@@ -1,7 +1,7 @@
 //! A compiled graph: run it as often as you like, with new inputs and symbol values each time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 
@@ -73,6 +73,8 @@ pub struct Prepared {
     device: Device,
     /// How many random draws each run takes by itself.
     draws: u32,
+    /// What runs of functions must be given, found once.
+    wants: OnceLock<Wants>,
     #[cfg(feature = "vulkan")]
     kernels: Option<tallow_runtime::executable::Compiled>,
 }
@@ -92,12 +94,13 @@ impl Prepared {
             graph,
             device: device.clone(),
             draws: 0,
+            wants: OnceLock::new(),
         })
     }
 
     /// The same, whose runs each take the next `draws` random draws and give their symbols values.
     pub(crate) fn with_draws(self, draws: u32) -> Prepared {
-        Prepared { draws, ..self }
+        Prepared { draws, wants: OnceLock::new(), ..self }
     }
 
     /// How many random draws each run takes by itself.
@@ -109,7 +112,7 @@ impl Prepared {
     #[cfg(feature = "vulkan")]
     pub(crate) fn bind_symbols(&self, symbols: &[(&str, u64)]) -> Result<Bindings> {
         let mut bindings = Bindings::new();
-        let wants = Wants::of(&self.graph, self.draws);
+        let wants = self.wants.get_or_init(|| Wants::of(&self.graph, self.draws));
         wants.bind_symbols(&self.graph, symbols, &mut bindings)?;
         wants.bind_draws(&self.device, &mut bindings);
         Ok(bindings)

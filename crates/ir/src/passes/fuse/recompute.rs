@@ -51,7 +51,11 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     }
     let gone: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     let newly = candidates.iter().flat_map(|candidate| &candidate.sources).map(|v| v.node);
-    let newly = newly.filter(|node| nodes.contains(node));
+    let newly: Vec<NodeId> = newly.filter(|node| nodes.contains(node) && !escapes.contains(node)).collect();
+    // Every kernel that computes a node returns it once it is read elsewhere, and another one may not be able to.
+    if newly.iter().any(|node| c.member[node.index()].len() > 1) {
+        return Ok(());
+    }
     let left: BTreeSet<NodeId> = escapes.iter().copied().chain(newly).filter(|n| !gone.contains(n)).collect();
     let left: Vec<NodeId> = left.into_iter().collect();
     let mut needed = upstream(c, &nodes, &left);
