@@ -279,7 +279,7 @@ impl Intervals {
                 self.narrowed(*dtype, values)
             }
             Op::Quantize(format) => self.quantize(*format, operands[0]),
-            // Expanded above; what is left has no elements.
+            // Expanded above.
             Op::AttentionGrad(..) => self.any(ty),
             Op::Attention(attention) => {
                 let wide = (0..operands.len()).any(|i| operand(i).dtype == DType::F64);

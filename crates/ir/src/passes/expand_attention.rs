@@ -28,7 +28,9 @@ const WIDEST: i64 = 128;
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     expand(graph, |graph, side, operands| {
         let is_faster = !has_tiles(graph, caps, operands) && fits(graph, caps, operands);
-        is_faster || !can_bind(graph, caps, side, operands)
+        // Results without elements are left to `simplify`.
+        let is_empty = results(side, operands).iter().all(|v| graph.ty(*v).shape.numel().is(0));
+        !is_empty && (is_faster || !can_bind(graph, caps, side, operands))
     })
 }
 
@@ -44,9 +46,7 @@ pub fn expand(
     let mut expanded: Vec<(Value, Attention, Vec<Value>)> = vec![];
     rebuild_results(graph, |new, node, operands| {
         let Op::AttentionGrad(attrs, side) = node.op else { return Ok(None) };
-        // Results without elements are left to `simplify`.
-        let is_empty = node.types.iter().all(|ty| ty.shape.numel().is(0));
-        if is_empty || !is_wanted(new, side, operands) {
+        if !is_wanted(new, side, operands) {
             return Ok(None);
         }
         let (main, bias) = operands.split_at(side.operands());
@@ -83,13 +83,17 @@ fn has_tiles(graph: &Graph, caps: &DeviceCaps, operands: &[Value]) -> bool {
 
 /// Whether a kernel can bind all operands and results, and what symbols it needs.
 fn can_bind(graph: &Graph, caps: &DeviceCaps, side: AttentionSide, operands: &[Value]) -> bool {
-    let results = match side {
+    let windows = |v: &Value| caps.windows(graph.ty(*v).max_bytes());
+    let needs = operands.iter().chain(&results(side, operands)).map(windows).sum::<u64>() + 1;
+    needs <= u64::from(caps.max_storage_buffers)
+}
+
+/// Operands of the results' types.
+fn results(side: AttentionSide, operands: &[Value]) -> [Value; 2] {
+    match side {
         AttentionSide::Queries => [operands[0], operands[4]],
         AttentionSide::Keys => [operands[1], operands[2]],
-    };
-    let windows = |v: &Value| caps.windows(graph.ty(*v).max_bytes());
-    let needs = operands.iter().chain(&results).map(windows).sum::<u64>() + 1;
-    needs <= u64::from(caps.max_storage_buffers)
+    }
 }
 
 /// Whether a kernel can bind the scores.
