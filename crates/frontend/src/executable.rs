@@ -1,7 +1,7 @@
 //! A compiled graph: run it as often as you like, with new inputs and symbol values each time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tallow_ir::{Bindings, Dim, Graph, Op, Symbol, TensorType};
 
@@ -74,7 +74,8 @@ pub struct Prepared {
     /// How many random draws each run takes by itself.
     draws: u32,
     /// What runs of functions must be given, found once.
-    wants: OnceLock<Wants>,
+    #[cfg(feature = "vulkan")]
+    wants: std::sync::OnceLock<Wants>,
     #[cfg(feature = "vulkan")]
     kernels: Option<tallow_runtime::executable::Compiled>,
 }
@@ -94,13 +95,19 @@ impl Prepared {
             graph,
             device: device.clone(),
             draws: 0,
-            wants: OnceLock::new(),
+            #[cfg(feature = "vulkan")]
+            wants: std::sync::OnceLock::new(),
         })
     }
 
     /// The same, whose runs each take the next `draws` random draws and give their symbols values.
     pub(crate) fn with_draws(self, draws: u32) -> Prepared {
-        Prepared { draws, wants: OnceLock::new(), ..self }
+        Prepared {
+            draws,
+            #[cfg(feature = "vulkan")]
+            wants: std::sync::OnceLock::new(),
+            ..self
+        }
     }
 
     /// How many random draws each run takes by itself.
