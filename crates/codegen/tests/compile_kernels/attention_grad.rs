@@ -70,8 +70,16 @@ fn shapes_types_and_masks() {
     let mut cases = vec![];
     for (rows, heads) in [(["40", "72"], [4, 2]), (["40000", "39000"], [16, 4]), (["seq", "seq"], [64, 64])] {
         let sized = Gradient { rows, heads, ..small };
-        for widths in [[64, 64], [128, 128], [16, 48], [96, 32], [7, 33]] {
-            for dtype in ["f16", "bf16", "f32"] {
+        // Expanded, they are kernels that other tests compile, so a few of the small ones do.
+        let is_small = rows[0] == "40";
+        let widths: &[[u32; 2]] = match is_small {
+            true => &[[64, 64], [7, 33]],
+            false => &[[64, 64], [128, 128], [16, 48], [96, 32], [7, 33]],
+        };
+        for widths in widths.iter().copied() {
+            let is_usual = widths == [64, 64] || widths == [7, 33];
+            let dtypes: &[&str] = if is_usual && !is_small { &["f16", "bf16", "f32"] } else { &["bf16"] };
+            for dtype in dtypes.iter().copied() {
                 let named = format!("{rows:?} {widths:?} {dtype}");
                 cases.push(Gradient { widths, dtype, ..sized }.case(&named));
             }
@@ -93,7 +101,7 @@ fn shapes_types_and_masks() {
     for (profile, make) in PROFILES {
         let caps = make();
         // Scores are expanded where a device binds few buffers, and may then take more than it binds.
-        let small = if caps.max_storage_buffers < BUFFERS { 8 } else { cases.len() };
+        let small = if caps.max_storage_buffers < BUFFERS { 5 } else { cases.len() };
         for case in &cases[..small] {
             found.extend(kernels(case, profile, &caps, &mut failures));
         }
