@@ -29,7 +29,7 @@ pub fn attention<'b>(g: Term<'b>, attrs: &Attention, operands: &[Term<'b>], resu
     let dk = node(AttentionSide::Keys, &[means, dq.result(1)]);
     let dbias = bias.map(|bias| {
         let parts =
-            Parts::of(&Sides { q, k: operands[1], v: operands[2], g, means, bias: Some(*bias) }, attrs);
+            Parts::of(&Sides { q, k: operands[1], v: operands[2], g, means, bias: Some(*bias) }, attrs, None);
         parts.dx.sum_to(&bias.shape()).cast(bias.dtype())
     });
     let passed = [Some(dq), Some(dk), Some(dk.result(1)), dbias];
@@ -44,7 +44,7 @@ pub fn expand<'b>(
     sums: Option<Term<'b>>,
 ) -> Vec<Term<'b>> {
     let Sides { q, k, v, g, .. } = *sides;
-    let parts = Parts::given(sides, attrs, sums);
+    let parts = Parts::of(sides, attrs, sums);
     let (rows, scaled) = (&parts.rows, |t: Term<'b>| t * attrs.scale.as_f64());
     let wide = parts.dx.dtype();
     let d_rows = rows.join(parts.rounded_dx(g.dtype()));
@@ -85,11 +85,8 @@ struct Parts<'b> {
 }
 
 impl<'b> Parts<'b> {
-    fn of(sides: &Sides<'b>, attrs: &Attention) -> Parts<'b> {
-        Parts::given(sides, attrs, None)
-    }
-
-    fn given(sides: &Sides<'b>, attrs: &Attention, sums: Option<Term<'b>>) -> Parts<'b> {
+    /// `sums` are `None` where they are those of the softmax.
+    fn of(sides: &Sides<'b>, attrs: &Attention, sums: Option<Term<'b>>) -> Parts<'b> {
         let wide = sides.means.dtype();
         let [q, k, v, g] = [sides.q, sides.k, sides.v, sides.g].map(|t| t.cast(wide));
         let rows = Rows::of(&q.shape(), &k.shape());

@@ -55,19 +55,15 @@ impl<'a> Gradient<'a> {
     }
 
     /// The grid of a kernel whose workgroups each have `rows` rows of a head.
-    pub fn grid(&self, e: &Emitter<'_>, rows: u32) -> Result<[Count; 3], CodegenError> {
+    ///
+    /// # Errors
+    /// If the device does not start as many.
+    pub fn grid(&self, caps: &DeviceCaps, rows: u32) -> Result<[Count; 3], CodegenError> {
         let [extent, heads] = self.rows();
-        let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
+        let count = |axis, n: &Dim, per| Count::along(caps, axis, n.clone(), per);
         let grid = [count(0, extent, rows), count(1, heads, 1), Count::constant(1)];
         check_grid("a gradient of attention", &grid)?;
         Ok(grid)
-    }
-
-    /// Whether the device starts as many workgroups.
-    pub fn grid_fits(&self, caps: &DeviceCaps, rows: u32) -> bool {
-        let [extent, heads] = self.rows();
-        let count = |axis, n: &Dim, per| Count::along(caps, axis, n.clone(), per);
-        check_grid("", &[count(0, extent, rows), count(1, heads, 1), Count::constant(1)]).is_ok()
     }
 
     /// An element of an operand that has heads and queries, and the lines that compute it.
@@ -131,7 +127,7 @@ pub(crate) fn kernel(
     let common = a.holes(&mut e, "score");
     let statements = statements(&mut e, &gradient)?;
     e.uses().add(lib::MAX_OF);
-    let grid = gradient.grid(&e, 1)?;
+    let grid = gradient.grid(e.caps, 1)?;
     let functions_of =
         |e: &mut Emitter<'_>, x: &str, op| scalar::elementwise(op, a.ty, a.wide, &[x.to_string()], e.uses());
     let [exp_step, exp_score, exp_top] =

@@ -77,7 +77,7 @@ impl GradAccumulator {
     pub fn add(&mut self, loss: &Tensor, grads: &GradStore) -> Result<Tensor> {
         let seen = self.seen.as_detached_tensor();
         let is_first = seen.eq(0.0)?;
-        // The first pass replaces what is left of the last step, so that nobody has to clear it.
+        // The first pass overwrites the sums of the last step, so that they need no clearing.
         let next = |sum: &Var, added: &Tensor| {
             let old = sum.as_detached_tensor();
             let is_first = is_first.broadcast_as(old.sym_shape())?;
