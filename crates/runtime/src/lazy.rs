@@ -1,7 +1,7 @@
-//! Plans that are appended to the device's stream: inputs and results are device memory, and recordings are used once.
+//! Plans that are appended to the device's stream: inputs and results are device memory.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tallow_codegen::Module;
 use tallow_ir::schedule::BufferKind;
@@ -11,16 +11,21 @@ use crate::error::{Error, ExecError};
 use crate::executable::{Compiled, check_bindings, fill_table, record_spec};
 use crate::resident::DeviceWeight;
 pub use crate::value::DeviceValue;
-use crate::vulkan::stream::Bound;
-use crate::vulkan::{Buffer, Sequence};
+use crate::vulkan::bound::Bound;
+use crate::vulkan::replay::Replays;
+use crate::vulkan::sequence::{Moves, Operand};
+use crate::vulkan::{Block, Buffer, Sequence};
 
 /// A compiled graph that can be appended to the stream any number of times.
 pub struct Plan {
     compiled: Compiled,
     sequence: Sequence,
+    replays: Mutex<Replays>,
     /// Scratch memory that persists between runs, by program buffer.
     scratch: HashMap<usize, Arc<Buffer>>,
     codebooks: Option<Arc<Buffer>>,
+    /// Addresses of the blocks that the last run took, windows first: a run over the same memory need not be recorded.
+    taken: Mutex<Vec<usize>>,
 }
 
 /// Operands of a run of a [`Plan`], by name.
@@ -47,10 +52,13 @@ impl Plan {
     pub fn new(compiled: Compiled) -> Result<Plan, ExecError> {
         let (context, module) = (compiled.context().clone(), compiled.module());
         let buffers = &module.program.buffers;
-        let sizes: Vec<u64> = buffers.iter().map(|buffer| buffer.bytes.max(1)).collect();
+        let operands: Vec<Operand> = buffers
+            .iter()
+            .map(|buffer| Operand { bytes: buffer.bytes.max(1), moves: moves(buffer.kind) })
+            .collect();
         let exact = module.symbols.is_empty();
         let sequence =
-            Sequence::new(context.caps(), &record_spec(module), compiled.pipelines(), &sizes, exact)?;
+            Sequence::new(context.caps(), &record_spec(module), compiled.pipelines(), &operands, exact)?;
         let mut scratch = HashMap::new();
         for (number, buffer) in buffers.iter().enumerate() {
             if let BufferKind::Scratch { fill } = buffer.kind {
@@ -61,7 +69,14 @@ impl Plan {
             true => Some(context.codebooks()?),
             false => None,
         };
-        Ok(Plan { compiled, sequence, scratch, codebooks })
+        Ok(Plan {
+            compiled,
+            sequence,
+            replays: Mutex::default(),
+            scratch,
+            codebooks,
+            taken: Mutex::default(),
+        })
     }
 
     /// Whether results may overwrite donated inputs.
@@ -88,8 +103,16 @@ impl Plan {
             // The shader declares the table in whole 16-byte vectors.
             table.resize(table.len().max(1).next_multiple_of(16), 0);
         }
+        let wanted = std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut wanted = wanted.into_iter();
+        let mut taken = vec![];
+        let mut block = |what, bytes| {
+            let block = context.block_at(what, bytes, wanted.next())?;
+            taken.push(block.address());
+            Ok::<_, Error>(block)
+        };
         let windows = module.plan.arena.windows.iter();
-        let windows = windows.map(|bytes| context.block("intermediate values", (*bytes).max(16)));
+        let windows = windows.map(|bytes| block("intermediate values", (*bytes).max(16)));
         let windows = windows.collect::<Result<Vec<_>, _>>()?;
         let mut memory: Vec<Option<DeviceValue>> = vec![None; module.program.buffers.len()];
         // A training step has hundreds of states.
@@ -105,10 +128,11 @@ impl Plan {
                 let bytes = bytes_of(&output.ty, bindings);
                 memory[output.buffer] = match donated.take(module, output.buffer, bytes, &memory) {
                     Some(value) => Some(value),
-                    None => Some(self.result(output, bytes)?),
+                    None => Some(result(output, block("result", bytes))?),
                 };
             }
         }
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
         let slots = &module.plan.arena.slots;
         let places =
             memory.iter().zip(slots).enumerate().map(|(number, (memory, slot))| match (memory, slot) {
@@ -119,24 +143,13 @@ impl Plan {
                 (None, None) => Bound::Table(&[]),
             });
         let places: Vec<_> = places.collect();
-        context.append(&self.sequence, &places)?;
+        context.append(&self.sequence, &self.replays, &places)?;
         drop(places);
-        let result = |output: &tallow_codegen::Tensor| {
+        let value = |output: &tallow_codegen::Tensor| {
             let none = || leaf("output", &output.name, "has no memory");
             memory[output.buffer].clone().ok_or_else(none)
         };
-        module.outputs.iter().map(result).collect()
-    }
-
-    /// Memory for a result.
-    fn result(&self, output: &tallow_codegen::Tensor, bytes: u64) -> Result<DeviceValue, ExecError> {
-        let block = self.compiled.context().block("result", bytes).map_err(|error| match error {
-            Error::OutOfMemory { bytes, reason, .. } => {
-                Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
-            }
-            other => other,
-        });
-        Ok(DeviceValue::Block(block?))
+        module.outputs.iter().map(value).collect()
     }
 
     /// The memory of a program buffer that exists before a run.
@@ -178,6 +191,34 @@ impl Plan {
             }
         }))
     }
+}
+
+/// Whether a copy of a program buffer serves as well. Weights stay where they are.
+fn moves(kind: BufferKind) -> Moves {
+    match kind {
+        BufferKind::Input(_) => Moves::In,
+        BufferKind::Output(_) => Moves::Out,
+        BufferKind::State(_) => Moves::Both,
+        BufferKind::Weight(_)
+        | BufferKind::Arena
+        | BufferKind::Scratch { .. }
+        | BufferKind::Symbols
+        | BufferKind::Codebooks => Moves::Never,
+    }
+}
+
+/// Memory that was taken for a result.
+fn result(
+    output: &tallow_codegen::Tensor,
+    block: Result<Arc<Block>, Error>,
+) -> Result<DeviceValue, ExecError> {
+    let block = block.map_err(|error| match error {
+        Error::OutOfMemory { bytes, reason, .. } => {
+            Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
+        }
+        other => other,
+    });
+    Ok(DeviceValue::Block(block?))
 }
 
 /// The donated inputs of a run, by program buffer.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::ExecError;
+use crate::vulkan::bound::Bound;
 use crate::vulkan::copies::Origin;
-use crate::vulkan::stream::Bound;
 use crate::vulkan::{Block, Buffer, Context};
 
 /// Device memory with the elements of a tensor. Clones are cheap and share the memory.

@@ -2,9 +2,9 @@
 //!
 //! Reading order, each module above those that it uses: [`physical_device`] finds devices, [`caps`] asks what they can
 //! do, [`device`] opens one. [`buffer`] and [`pipeline`] are what commands use. A [`sequence`] computes values of lazy
-//! tensors; it is appended to the `stream`, and the `queue` orders other submissions behind that. Values are blocks of
-//! a [`pool`]. [`record`] turns a checked command list into a command buffer and [`submit`] runs it. `staging` moves
-//! bytes to memory that the host cannot reach. [`context`] is what callers hold.
+//! tensors; it is appended to the `stream`, as commands or as a `replay`, and the `queue` orders other submissions
+//! behind that. Values are blocks of a [`pool`]. [`record`] turns a checked command list into a command buffer and
+//! [`submit`] runs it. `staging` moves bytes to memory that the host cannot reach. [`context`] is what callers hold.
 //!
 //! Soundness: handles never leave this module. Whatever a handle is used for holds an `Arc` of what the
 //! handle depends on (buffer, pipeline and recording hold the device; a running recording is waited for
@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 mod barrier;
+pub(crate) mod bound;
 pub mod buffer;
 pub mod caps;
 pub mod compile_only;
@@ -34,10 +35,13 @@ mod queue;
 mod queue_family;
 pub mod record;
 mod repack;
+pub(crate) mod replay;
 pub mod sequence;
+mod slot;
 mod spirv;
 mod staging;
-pub(crate) mod stream;
+mod steps;
+mod stream;
 pub mod submit;
 mod timestamp;
 mod validation;

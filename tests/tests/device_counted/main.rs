@@ -10,6 +10,7 @@ mod draws;
 mod feed_forward;
 mod in_place;
 mod lazy_resources;
+mod recorded_runs;
 mod replay;
 mod training;
 mod two_devices;

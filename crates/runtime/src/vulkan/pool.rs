@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use super::bound::{Bound, Pooled};
 use super::buffer::{Buffer, MemoryUse};
 use super::device::Counts;
 use super::lock;
 use super::queue::Queue;
-use super::stream::{Bound, Pooled};
 use crate::error::{Error, Result};
 
 /// The smallest size class, in bytes: a descriptor alignment that is valid on any device.
@@ -50,15 +50,26 @@ impl Pool {
         Arc::new(Pool { free: Mutex::default(), queue: queue.clone() })
     }
 
-    /// A block of at least `bytes` bytes, whose contents are undefined.
-    pub(super) fn take(self: &Arc<Pool>, what: &str, bytes: u64) -> Result<Arc<Block>> {
+    /// A block of at least `bytes` bytes, whose contents are undefined: that at address `wanted`, if it is free.
+    pub(super) fn take(
+        self: &Arc<Pool>,
+        what: &str,
+        bytes: u64,
+        wanted: Option<usize>,
+    ) -> Result<Arc<Block>> {
         self.queue.device.check_open()?;
         let class = match class(bytes) {
             class if class <= self.queue.device.caps.max_allocation_bytes => class,
             _ => bytes,
         };
         let counts = &self.queue.device.counts;
-        let cached = lock(&self.free).get_mut(&class).and_then(Vec::pop);
+        let cached = lock(&self.free).get_mut(&class).and_then(|free| {
+            let at = wanted.and_then(|wanted| free.iter().rposition(|b| Arc::as_ptr(b).addr() == wanted));
+            match at {
+                Some(at) => Some(free.remove(at)),
+                None => free.pop(),
+            }
+        });
         let (buffer, fresh) = match cached {
             Some(buffer) => {
                 counts.cached_bytes.fetch_sub(class, Ordering::Relaxed);
@@ -131,6 +142,11 @@ impl Block {
     /// The memory. Callers that record commands with it must hold the block until they are recorded.
     pub(crate) fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
+    }
+
+    /// Its address, by which it can be wanted again. Another block may have it, once this one was given back to the driver.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.buffer).addr()
     }
 
     /// The memory from byte `offset` on, as a binding of a sequence.

@@ -22,8 +22,31 @@ pub struct Sequence {
     pub(super) pipelines: Arc<Vec<Arc<Pipeline>>>,
     /// Bytes that each buffer has at most.
     need: Vec<u64>,
+    moves: Vec<Moves>,
     /// Whether each buffer must have as many.
     exact: bool,
+}
+
+/// A buffer of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Bytes that it has; at most so many, if the sequence is not exact.
+    pub bytes: u64,
+    /// Whether a copy of it serves.
+    pub moves: Moves,
+}
+
+/// Whether a sequence may use a copy of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moves {
+    /// It is only read: a copy made before the run serves.
+    In,
+    /// It is written whole, and not read before: a copy made after the run serves.
+    Out,
+    /// Copies made before and after the run serve.
+    Both,
+    /// The buffer itself is used.
+    Never,
 }
 
 /// The kernels of a list in a few words.
@@ -51,7 +74,7 @@ pub(super) enum Step {
 }
 
 impl Sequence {
-    /// Checks `spec` over buffers of `sizes` bytes, of which it uses parts.
+    /// Checks `spec` over `operands`, of which it uses parts.
     ///
     /// Barriers at head and tail are left out: the stream has its own. Unless it is `exact`, buffers may be smaller when it is
     /// appended, since kernels know the extents of each run.
@@ -62,11 +85,12 @@ impl Sequence {
         caps: &DeviceCaps,
         spec: &RecordSpec,
         pipelines: &Arc<Vec<Arc<Pipeline>>>,
-        sizes: &[u64],
+        operands: &[Operand],
         exact: bool,
     ) -> Result<Sequence> {
+        let sizes: Vec<u64> = operands.iter().map(|operand| operand.bytes).collect();
         let shapes: Vec<_> = pipelines.iter().map(|pipeline| pipeline.shape().clone()).collect();
-        spec.check(&shapes, sizes, caps)?;
+        spec.check(&shapes, &sizes, caps)?;
         let mut made = Sequence {
             steps: vec![],
             sets: vec![],
@@ -75,6 +99,7 @@ impl Sequence {
             label: label(spec).into(),
             pipelines: pipelines.clone(),
             need: vec![0; sizes.len()],
+            moves: operands.iter().map(|operand| operand.moves).collect(),
             exact,
         };
         let mut known: HashMap<&[BindRange], usize> = HashMap::new();
@@ -135,5 +160,10 @@ impl Sequence {
     /// Bytes that the buffer of this number has at most from its offset on; 0 where nothing uses it.
     pub(super) fn need(&self, buffer: usize) -> u64 {
         self.need[buffer]
+    }
+
+    /// Whether a copy of the buffer of this number serves.
+    pub(super) fn moves(&self, buffer: usize) -> Moves {
+        self.moves[buffer]
     }
 }

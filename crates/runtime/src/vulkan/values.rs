@@ -1,15 +1,17 @@
 //! Values of lazy tensors on the device: blocks that are uploaded, computed by appended sequences, and read.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use super::bound::Bound;
 use super::buffer::{Buffer, MemoryUse};
 use super::context::Context;
 use super::device::{Counts, MemoryFigures};
 use super::lock;
 use super::objects::Objects;
 use super::pool::Block;
+use super::replay::Replays;
 use super::sequence::Sequence;
-use super::stream::{Bound, SMALL_BYTES};
+use super::stream::SMALL_BYTES;
 use crate::error::Result;
 
 impl Context {
@@ -18,7 +20,12 @@ impl Context {
     /// # Errors
     /// When memory runs out, also after all that is cached was given back.
     pub fn block(&self, what: &str, bytes: u64) -> Result<Arc<Block>> {
-        self.pool().take(what, bytes)
+        self.pool().take(what, bytes, None)
+    }
+
+    /// [`Context::block`], and if it is free the one that was at address `wanted`.
+    pub(crate) fn block_at(&self, what: &str, bytes: u64, wanted: Option<usize>) -> Result<Arc<Block>> {
+        self.pool().take(what, bytes, wanted)
     }
 
     /// A block that holds `data`, for what is appended or submitted from now on. It does not wait for the device.
@@ -80,12 +87,17 @@ impl Context {
         self.device().check_validation()
     }
 
-    /// Appends a sequence over these buffers.
+    /// Appends a sequence over these buffers; `replays` are its own.
     ///
     /// # Errors
     /// When a buffer does not fit or the device failed. Then nothing is appended.
-    pub(crate) fn append(&self, sequence: &Sequence, bound: &[Bound<'_>]) -> Result<()> {
-        lock(&self.queue().stream).append(self.device(), sequence, bound)?;
+    pub(crate) fn append(
+        &self,
+        sequence: &Sequence,
+        replays: &Mutex<Replays>,
+        bound: &[Bound<'_>],
+    ) -> Result<()> {
+        lock(&self.queue().stream).append(self.device(), sequence, replays, bound)?;
         Counts::add(&self.device().counts.appended, 1);
         self.device().check_validation()
     }

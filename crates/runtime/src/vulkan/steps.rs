@@ -1,0 +1,135 @@
+//! The commands and descriptors of a sequence, for the stream's command buffer and for a recording of its own.
+
+use ash::vk;
+
+use super::barrier::Scope;
+use super::bound::Place;
+use super::device::Device;
+use super::error::vulkan;
+use super::sequence::{Sequence, Step};
+use crate::error::Result;
+use crate::record::Grid;
+
+const ALL_STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
+    vk::PipelineStageFlags::COMPUTE_SHADER.as_raw()
+        | vk::PipelineStageFlags::DRAW_INDIRECT.as_raw()
+        | vk::PipelineStageFlags::TRANSFER.as_raw(),
+);
+const WRITES: vk::AccessFlags = vk::AccessFlags::from_raw(
+    vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
+);
+/// Everything appended or submitted before.
+pub(super) const BEFORE: Scope = Scope { stages: ALL_STAGES, access: WRITES };
+/// Everything after.
+pub(super) const AFTER: Scope = Scope {
+    stages: ALL_STAGES,
+    access: vk::AccessFlags::from_raw(
+        WRITES.as_raw()
+            | vk::AccessFlags::SHADER_READ.as_raw()
+            | vk::AccessFlags::TRANSFER_READ.as_raw()
+            | vk::AccessFlags::INDIRECT_COMMAND_READ.as_raw(),
+    ),
+};
+pub(super) const KERNELS: Scope =
+    Scope { stages: vk::PipelineStageFlags::COMPUTE_SHADER, access: vk::AccessFlags::SHADER_WRITE };
+pub(super) const COPIED: Scope =
+    Scope { stages: vk::PipelineStageFlags::TRANSFER, access: vk::AccessFlags::TRANSFER_WRITE };
+pub(super) const HOST_READ: Scope =
+    Scope { stages: vk::PipelineStageFlags::HOST, access: vk::AccessFlags::HOST_READ };
+
+/// A pool of so many sets with so many descriptors together.
+pub(super) fn descriptor_pool(device: &Device, sets: u32, descriptors: u32) -> Result<vk::DescriptorPool> {
+    let sizes = [vk::DescriptorPoolSize::default()
+        .ty(vk::DescriptorType::STORAGE_BUFFER)
+        .descriptor_count(descriptors.max(1))];
+    let info = vk::DescriptorPoolCreateInfo::default().max_sets(sets.max(1)).pool_sizes(&sizes);
+    // SAFETY: the device is live, the sizes are not zero.
+    let pool = unsafe { device.raw.create_descriptor_pool(&info, None) }
+        .map_err(|code| vulkan("vkCreateDescriptorPool", code))?;
+    device.counts.objects.descriptor_pools.created();
+    Ok(pool)
+}
+
+/// New descriptor sets for a sequence that has some, from a pool that no other thread uses.
+pub(super) fn allocate_sets(
+    device: &Device,
+    sequence: &Sequence,
+    pool: vk::DescriptorPool,
+) -> std::result::Result<Vec<vk::DescriptorSet>, vk::Result> {
+    let layouts: Vec<_> =
+        sequence.sets.iter().map(|(pipeline, _)| sequence.pipelines[*pipeline].handles.set_layout).collect();
+    let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
+    // SAFETY: the pool is live and used by one thread, the layouts are live.
+    unsafe { device.raw.allocate_descriptor_sets(&info) }
+}
+
+/// Writes the descriptors of all sets of a sequence with one call.
+pub(super) fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::DescriptorSet], places: &[Place]) {
+    let mut infos: Vec<vk::DescriptorBufferInfo> = Vec::with_capacity(sequence.descriptors as usize);
+    for (_, ranges) in &sequence.sets {
+        infos.extend(ranges.iter().map(|range| {
+            let Place { handle, start, bytes } = places[range.buffer];
+            // For symbolic extents, the sequence has the largest range; the buffer has the size of this run.
+            let offset = range.offset.min(bytes.saturating_sub(1));
+            let range = range.bytes.min(bytes - offset);
+            vk::DescriptorBufferInfo::default().buffer(handle).offset(start + offset).range(range)
+        }));
+    }
+    let mut rest = infos.as_slice();
+    let writes: Vec<_> = sets
+        .iter()
+        .zip(&sequence.sets)
+        .map(|(set, (_, ranges))| {
+            let (own, others) = rest.split_at(ranges.len());
+            rest = others;
+            vk::WriteDescriptorSet::default()
+                .dst_set(*set)
+                .dst_binding(0)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .buffer_info(own)
+        })
+        .collect();
+    // SAFETY: the sets are new, so no command uses them yet; consecutive bindings of one type may be written at once;
+    // the ranges are within live buffers (`check`).
+    unsafe { device.raw.update_descriptor_sets(&writes, &[]) };
+}
+
+/// Records the dispatches of a sequence and the barriers between them.
+///
+/// # Safety
+/// `commands` is being recorded by this thread alone. Pipelines, `sets` and the buffers of `places` stay until the device
+/// is done with it, and the sequence was checked against them.
+pub(super) unsafe fn record_steps(
+    device: &Device,
+    commands: vk::CommandBuffer,
+    sequence: &Sequence,
+    sets: &[vk::DescriptorSet],
+    places: &[Place],
+) {
+    let (raw, point) = (&device.raw, vk::PipelineBindPoint::COMPUTE);
+    for step in &sequence.steps {
+        let (pipeline, set, grid) = match step {
+            Step::Barrier => {
+                // SAFETY: the caller's promise.
+                unsafe { device.record_barrier(commands, KERNELS, AFTER) };
+                continue;
+            }
+            Step::Dispatch { pipeline, set, grid } => (&sequence.pipelines[*pipeline], set, grid),
+        };
+        // SAFETY: the caller's promise; layouts and limits were checked when the sequence was made.
+        unsafe {
+            raw.cmd_bind_pipeline(commands, point, pipeline.handles.pipeline);
+            if let Some(set) = set {
+                let sets = [sets[*set]];
+                raw.cmd_bind_descriptor_sets(commands, point, pipeline.handles.layout, 0, &sets, &[]);
+            }
+            match grid {
+                Grid::Direct([x, y, z]) => raw.cmd_dispatch(commands, *x, *y, *z),
+                Grid::Indirect { buffer, offset } => {
+                    let Place { handle, start, .. } = places[*buffer];
+                    raw.cmd_dispatch_indirect(commands, handle, start + offset);
+                }
+            }
+        }
+    }
+}
