@@ -1,12 +1,15 @@
 //! Compiling a function of tensors explicitly, once, to run it many times.
 
+mod captured;
+
 use std::collections::HashMap;
-#[cfg(feature = "vulkan")]
-use std::sync::Arc;
 use std::sync::OnceLock;
+#[cfg(feature = "vulkan")]
+use std::sync::{Mutex, PoisonError};
 
 use tallow_ir::{Bindings, DType, Dim, Graph, Shape, TensorType};
 
+use self::captured::Captured;
 use crate::device::Device;
 use crate::draws::is_draw_symbol;
 use crate::error::{Error, Result};
@@ -17,7 +20,6 @@ use crate::resident::Weight;
 #[cfg(feature = "vulkan")]
 use crate::resident::run_shape;
 use crate::shape::IntoShape;
-use crate::state::State;
 use crate::tensor::{Expr, Tensor};
 use crate::trace::Compiling;
 #[cfg(feature = "vulkan")]
@@ -110,6 +112,8 @@ pub fn compile(
         executable: OnceLock::new(),
         #[cfg(feature = "vulkan")]
         lazy: OnceLock::new(),
+        #[cfg(feature = "vulkan")]
+        operands: Mutex::default(),
     };
     Ok(Function { device: device.clone(), inputs: inputs.to_vec(), outputs, program })
 }
@@ -134,6 +138,9 @@ struct CompiledFunction {
     /// For tensors on the device.
     #[cfg(feature = "vulkan")]
     lazy: OnceLock<crate::vulkan::LazyPlan>,
+    /// What the plan's runs use, once there was one.
+    #[cfg(feature = "vulkan")]
+    operands: Mutex<Option<captured::Operands>>,
 }
 
 impl Function {
@@ -225,36 +232,26 @@ impl Function {
     ) -> Result<Vec<Tensor>> {
         let bindings = self.program.prepared.bind_symbols(symbols)?;
         let plan = self.lazy_plan(device)?;
-        let mut operands = tallow_runtime::lazy::Operands::default();
-        for (input, tensor) in self.inputs.iter().zip(tensors) {
-            let value = tensor.to_device(&self.device)?.on_device()?;
-            operands.inputs.push((&input.name, value.value().clone()));
+        let mut inputs = vec![];
+        for tensor in tensors {
+            inputs.push(tensor.to_device(&self.device)?.on_device()?.value().clone());
         }
-        for (name, weight) in &self.program.weights {
-            let elsewhere =
-                || Error::WrongDevice { what: "weight", name: name.clone(), device: device.name() };
-            operands.weights.insert(name, weight.on_vulkan().ok_or_else(elsewhere)?.clone());
-        }
-        let copies = plan.copies().iter().map(|(name, weight)| (name.as_str(), weight.clone()));
-        operands.weights.extend(copies);
-        let mut cells: Vec<_> = self.program.states.iter().map(|captured| captured.state.lock()).collect();
-        let mut versions = vec![];
-        for (captured, cell) in self.program.states.iter().zip(&cells) {
-            crate::eval::eval_for("run", &[&**cell])?;
-            let value = cell.on_device()?;
-            // Overwritten where nobody else holds the tensor or, as a result that a function returned, its memory.
-            let is_sole = Arc::strong_count(&cell.0) == 1 && value.has_holders(2);
-            let value = if is_sole || !captured.is_updated { value } else { value.copy()? };
-            operands.states.push((&captured.name, value.value().clone()));
-            versions.push(value);
-        }
-        let values = plan.run(&bindings, &operands)?;
-        for ((captured, cell), value) in self.program.states.iter().zip(&mut cells).zip(versions) {
-            if captured.is_updated {
-                let ty = cell.ty().clone();
-                **cell = captured.state.version(Tensor::node(ty, &self.device, Expr::Device(value))?);
+        let mut operands = self.program.operands.lock().unwrap_or_else(PoisonError::into_inner);
+        let operands = match &mut *operands {
+            Some(operands) => operands,
+            none => {
+                let names: Vec<&str> = self.inputs.iter().map(|input| input.name.as_str()).collect();
+                none.insert(captured::Operands::new(
+                    &names,
+                    &self.program.weights,
+                    &self.program.states,
+                    plan,
+                )?)
             }
-        }
+        };
+        // Until the run is appended, nobody reads or replaces the states.
+        let _states = operands.lock(&self.program.states)?;
+        let values = plan.run(&bindings, &operands.memory, &inputs, &[])?;
         let tensor = |(ty, value): (&TensorType, OnDevice)| {
             let extents = run_shape(ty, &bindings)?;
             Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value))
@@ -353,28 +350,6 @@ impl Function {
                 Ok(executable.get_or_init(|| made))
             }
         }
-    }
-}
-
-/// A state that a function reads or updates.
-#[derive(Debug)]
-struct Captured {
-    name: String,
-    state: State,
-    is_updated: bool,
-}
-
-impl Captured {
-    /// In the order in which runs lock them: two runs at once never wait for each other.
-    fn of(captured: Vec<(String, State)>, versions: &[(State, Tensor)]) -> Vec<Captured> {
-        let is_updated = |state: &State| versions.iter().any(|(updated, _)| updated.is_same(state));
-        let one = |(name, state): (String, State)| {
-            let is_updated = is_updated(&state);
-            Captured { name, state, is_updated }
-        };
-        let mut all: Vec<Captured> = captured.into_iter().map(one).collect();
-        all.sort_by_key(|captured| captured.state.address());
-        all
     }
 }
 

@@ -113,10 +113,7 @@ impl Program {
             }
             #[cfg(feature = "vulkan")]
             Program::Vulkan(plan) => {
-                let operands = operands(plan, order, targets, lowered)?;
-                let bindings: Bindings =
-                    given(lowered).map(|(name, value)| (name.to_string(), value)).collect();
-                for (target, value) in targets.iter().zip(plan.run(&bindings, &operands)?) {
+                for (target, value) in targets.iter().zip(run(plan, order, targets, lowered)?) {
                     target.set_on_device(value);
                 }
             }
@@ -133,40 +130,54 @@ impl Program {
     }
 }
 
-/// What a run reads. Values that nobody needs any more are given away; states that somebody needs are copied.
+/// Runs a plan. Values that nobody needs any more are given away; states that somebody needs are copied.
 #[cfg(feature = "vulkan")]
-fn operands<'a>(
+fn run(
     plan: &crate::vulkan::LazyPlan,
     order: &[Tensor],
     targets: &[&Tensor],
-    lowered: &'a Lowered,
-) -> Result<tallow_runtime::lazy::Operands<'a>> {
+    lowered: &Lowered,
+) -> Result<Vec<crate::values::OnDevice>> {
     let Lowered { known, blocks, states, .. } = lowered;
     let donates = plan.takes_donations() && is_worthwhile(lowered);
-    let mut operands = tallow_runtime::lazy::Operands::default();
+    let (mut donated, mut versions) = (vec![], vec![]);
     if donates || !states.is_empty() {
         // Uploaded first, as only what is on the device can be given away.
         for (_, tensor) in known.iter().chain(states) {
             tensor.on_device()?;
         }
         let holders = Holders::of(order, targets, lowered);
-        operands.donated = if donates { holders.inputs(lowered) } else { vec![] };
-        for (at, (name, tensor)) in states.iter().enumerate() {
+        if donates {
+            donated = holders.inputs(lowered);
+        }
+        for (at, (_, tensor)) in states.iter().enumerate() {
+            // Before the value is taken, which is a holder too.
             let is_free = holders.state(lowered, at);
             let value = tensor.on_device()?;
-            let value = if is_free { value } else { value.copy()? };
-            operands.states.push((name, value.value().clone()));
+            versions.push(if is_free { value } else { value.copy()? });
         }
     }
-    for (name, tensor) in known {
-        operands.inputs.push((name, tensor.on_device()?.value().clone()));
+    let mut inputs = vec![];
+    for (_, tensor) in known {
+        inputs.push(tensor.on_device()?.value().clone());
     }
+    let mut weights = vec![];
     for (name, tensor, blocks) in blocks {
         let weight = blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?;
-        let weight = weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone();
-        operands.weights.insert(name, weight);
+        weights.push((name.as_str(), weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone()));
     }
-    Ok(operands)
+    let weights = weights.iter().map(|(name, weight)| (*name, weight)).collect();
+    let mut memory = plan.memory(&names(known), &weights, &names(states))?;
+    for (at, value) in versions.iter().enumerate() {
+        memory.set_state(at, value.value());
+    }
+    let bindings: Bindings = given(lowered).map(|(name, value)| (name.to_string(), value)).collect();
+    plan.run(&bindings, &memory, &inputs, &donated)
+}
+
+#[cfg(feature = "vulkan")]
+fn names(operands: &[(String, Tensor)]) -> Vec<&str> {
+    operands.iter().map(|(name, _)| name.as_str()).collect()
 }
 
 /// The values of the symbols of a run.

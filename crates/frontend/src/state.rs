@@ -6,6 +6,7 @@
 //! [`State::read`] gave stays as it was.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallow_ir::{DType, Dim, Op, TensorType};
@@ -42,6 +43,8 @@ struct Cell {
     ty: TensorType,
     device: Device,
     current: Mutex<Tensor>,
+    /// How often `current` was locked by others than runs of functions: since then they may hold or have replaced it.
+    accesses: AtomicU64,
     /// The number of the variable whose value this is.
     variable: Option<TensorId>,
 }
@@ -67,8 +70,7 @@ impl State {
     /// A state that holds what `value` does now: that of the variable of this number, if one is given.
     pub(crate) fn of(value: &Tensor, variable: Option<TensorId>) -> Result<State> {
         let current = Mutex::new(value_of(variable, value)?);
-        let cell = Cell { ty: value.ty().clone(), device: value.device().clone(), current, variable };
-        Ok(State(Arc::new(cell)))
+        Ok(State::in_cell(value.ty(), value.device(), current, variable))
     }
 
     /// A state of zeros.
@@ -82,8 +84,17 @@ impl State {
     /// A state of its own that holds the same.
     pub fn copy(&self) -> State {
         let Cell { ty, device, .. } = &*self.0;
-        let current = Mutex::new(self.lock().clone());
-        State(Arc::new(Cell { ty: ty.clone(), device: device.clone(), current, variable: None }))
+        State::in_cell(ty, device, Mutex::new(self.lock().clone()), None)
+    }
+
+    fn in_cell(
+        ty: &TensorType,
+        device: &Device,
+        current: Mutex<Tensor>,
+        variable: Option<TensorId>,
+    ) -> State {
+        let (ty, device, accesses) = (ty.clone(), device.clone(), AtomicU64::new(0));
+        State(Arc::new(Cell { ty, device, current, accesses, variable }))
     }
 
     /// Element type and shape.
@@ -261,9 +272,29 @@ impl State {
         }
     }
 
-    /// The value, for a run that replaces it.
+    /// The value.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tensor> {
+        let current = self.lock_for_run();
+        self.0.accesses.fetch_add(1, Ordering::Relaxed);
+        current
+    }
+
+    /// The value, for a run of a function, which leaves it without other owners if it updates it.
+    pub(crate) fn lock_for_run(&self) -> MutexGuard<'_, Tensor> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a run that gave it another tensor. Returns the new number of [`State::accesses`].
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn note_replacement(&self) -> u64 {
+        self.0.accesses.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A number that is another one once somebody else than a run locked the value, or a run replaced it. To be read
+    /// while it is locked.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn accesses(&self) -> u64 {
+        self.0.accesses.load(Ordering::Relaxed)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError};
-use tallow_runtime::lazy::{DeviceValue, Operands, Plan};
+use tallow_runtime::lazy::{DeviceValue, Plan, RunMemory};
 use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
@@ -316,15 +316,35 @@ impl LazyPlan {
         &self.copies
     }
 
-    /// Computes, now or soon, the outputs of the graph in their order.
-    pub fn run(&self, bindings: &Bindings, operands: &Operands<'_>) -> Result<Vec<OnDevice>> {
-        let values = self.plan.run(bindings, operands).map_err(device_error)?;
+    /// The memory of runs with operands of these names, see [`Plan::memory`].
+    pub fn memory(
+        &self,
+        inputs: &[&str],
+        weights: &HashMap<&str, &DeviceWeight>,
+        states: &[&str],
+    ) -> Result<RunMemory> {
+        self.plan.memory(inputs, weights, states).map_err(device_error)
+    }
+
+    /// Computes, now or soon, the outputs of the graph in their order; see [`Plan::run`].
+    pub fn run(
+        &self,
+        bindings: &Bindings,
+        memory: &RunMemory,
+        inputs: &[DeviceValue],
+        donated: &[usize],
+    ) -> Result<Vec<OnDevice>> {
+        let values = self.plan.run(bindings, memory, inputs, donated).map_err(device_error)?;
         Ok(values.into_iter().map(|value| OnDevice { device: self.device.clone(), value }).collect())
     }
 
     /// Whether results may overwrite inputs that are given away.
     pub fn takes_donations(&self) -> bool {
         self.plan.takes_donations()
+    }
+
+    pub fn device_name(&self) -> String {
+        self.device.name()
     }
 
     pub fn explain(&self) -> String {

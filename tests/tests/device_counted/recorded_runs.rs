@@ -133,3 +133,45 @@ fn recordings_go_with_their_function() {
         assert_eq!(rounds(), before);
     }
 }
+
+/// Two functions update one state in turn, and in between somebody takes what it holds, replaces it, or changes it by itself.
+#[test]
+fn functions_share_a_state() {
+    let _alone = ALONE.lock();
+    let n = 300;
+    let run = |device: &Device| -> Vec<Vec<f32>> {
+        let state = State::new(&random(60, &[n], device).unwrap()).unwrap();
+        let input = || [Input::new("x", DType::F32, n)];
+        let add = compile(device, &input(), |x| {
+            state.set(&state.read()?.add(&x[0])?)?;
+            Ok(vec![])
+        });
+        // Its result is the state's memory.
+        let mul = compile(device, &input(), |x| {
+            state.set(&state.read()?.mul(&x[0])?)?;
+            Ok(vec![state.read()?])
+        });
+        let (add, mul) = (add.unwrap(), mul.unwrap());
+        let x = random(61, &[n], device).unwrap();
+        let (mut all, mut last) = (vec![], None);
+        for i in 0..60 {
+            match i * 7 % 12 {
+                0 => all.push(state.read().unwrap()),
+                1 => state.set(&x).unwrap(),
+                2 => state.slice_set(&x.narrow(0, 3, 4).unwrap(), 0, 5).unwrap(),
+                3 => all.extend(mul.run(&[&x]).unwrap()),
+                4 => last = mul.run(&[&x]).unwrap().pop(),
+                5 => all.extend(last.take()),
+                6 | 7 => drop(mul.run(&[&x]).unwrap()),
+                _ => drop(add.run(&[&x]).unwrap()),
+            }
+        }
+        all.push(state.read().unwrap());
+        all.iter().map(|tensor| tensor.to_vec1().unwrap()).collect()
+    };
+    let want = run(&Device::Cpu);
+    assert!(want.len() > 10);
+    for device in devices() {
+        assert_eq!(run(&device), want);
+    }
+}

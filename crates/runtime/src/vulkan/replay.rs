@@ -102,12 +102,19 @@ fn spot(bound: &Bound<'_>) -> Spot {
 }
 
 impl Replays {
-    /// The recording for a run over these buffers. It is made now if it is likely to serve again: for places that come again,
-    /// or where only operands moved that it may copy.
+    /// The recording that serves a run over these buffers, if there is one.
+    pub(super) fn known(&mut self, bound: &[Bound<'_>]) -> Option<Arc<Replay>> {
+        let at = self.recorded.iter().position(|replay| replay.fits(bound))?;
+        self.recorded[..=at].rotate_right(1);
+        self.recorded.first().cloned()
+    }
+
+    /// A recording for a run over these buffers, which were checked, if it is likely to serve again: for places that come
+    /// again, or where only operands moved that it may copy.
     ///
     /// # Errors
     /// When the device fails.
-    pub(super) fn find(
+    pub(super) fn record(
         &mut self,
         device: &Arc<Device>,
         sequence: &Sequence,
@@ -115,10 +122,6 @@ impl Replays {
     ) -> Result<Option<Arc<Replay>>> {
         if sequence.dispatches < FEWEST_DISPATCHES {
             return Ok(None);
-        }
-        if let Some(at) = self.recorded.iter().position(|replay| replay.fits(bound)) {
-            self.recorded[..=at].rotate_right(1);
-            return Ok(self.recorded.first().cloned());
         }
         let Some(copied) = self.copied(sequence, bound) else { return Ok(None) };
         let made = match Replay::new(device, sequence, bound, &copied) {
