@@ -9,7 +9,7 @@ use tallow_ir::{
     cost, passes, weight_copies,
 };
 
-use crate::donation::{self, Candidate, Donation};
+use crate::donation::{self, Candidate, Donation, Readers, through_reshapes};
 use crate::error::CodegenError;
 use crate::kernel::{Count, Kernel, Scratch, Source, Table};
 use crate::kinds;
@@ -260,7 +260,7 @@ impl Builder {
     }
 
     fn build(&mut self, graph: &Graph, caps: &DeviceCaps, schedules: &Schedules) -> Result<(), CodegenError> {
-        let returned = returned(graph);
+        let (returned, readers) = (returned(graph), Readers::of(graph));
         let mut outputs = 0;
         let mut known: HashMap<&Fusion, usize> = HashMap::new();
         for (id, node) in graph.nodes() {
@@ -297,6 +297,7 @@ impl Builder {
                             self.kernels.len() - 1
                         }
                     };
+                    let pairs = donation::pairs(fusion, &self.kernels[kernel].schedule);
                     for (result, ty) in node.types.iter().enumerate() {
                         let value = Value { node: id, result: result as u32 };
                         let buffer = match updated_param(fusion, result as u32) {
@@ -310,14 +311,23 @@ impl Builder {
                                 )
                             }
                             None => {
-                                self.buffer(format!("%{}.{result}", id.0), ty.max_bytes(), BufferKind::Arena)
+                                let of = (result as u32, pairs.as_slice());
+                                let (program, buffers) = (&self.program, &self.buffer_of);
+                                donation::reused((graph, node), of, program, buffers, &readers)
+                                    .unwrap_or_else(|| {
+                                        self.buffer(
+                                            format!("%{}.{result}", id.0),
+                                            ty.max_bytes(),
+                                            BufferKind::Arena,
+                                        )
+                                    })
                             }
                         };
                         self.buffer_of.insert(value, buffer);
                     }
                     let (dispatch, buffer_of) = (self.launches.len(), &self.buffer_of);
                     let candidates =
-                        donation::candidates((id, node), fusion, dispatch, &self.program, buffer_of);
+                        donation::candidates((id, node), &pairs, dispatch, &self.program, buffer_of);
                     self.candidates.extend(candidates);
                     self.launch(id, &node.operands, kernel);
                 }
@@ -406,12 +416,7 @@ impl Builder {
 
 /// Values that are returned to the caller, looking through reshapes.
 fn returned(graph: &Graph) -> Vec<Value> {
-    let through = |mut v: Value| {
-        while matches!(graph.op(v), Op::Reshape(_)) {
-            v = graph.node(v.node).operands[0];
-        }
-        v
-    };
+    let through = |value| through_reshapes(graph, value);
     let mut all: Vec<Value> = graph.outputs().iter().map(|o| through(o.value)).collect();
     // An in-place update shares its target's buffer.
     let mut at = 0;

@@ -35,6 +35,7 @@ mod quantize;
 mod quantized_results;
 mod random;
 mod row_groups;
+mod rows_in_place;
 mod scans;
 mod scatters;
 mod sorts;
