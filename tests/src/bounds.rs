@@ -268,6 +268,11 @@ impl Intervals {
                 let combined = self.scatter(*kind, count, ty, operands)?;
                 self.narrowed(ty.dtype, combined)
             }
+            Op::IndexAdd => {
+                let count = operand(1).shape.max_numel();
+                let added = self.index_add(count, ty, operands)?;
+                self.narrowed(ty.dtype, added)
+            }
             Op::Matmul => {
                 let depth = operand(0).shape.dims().last().map_or(1, Dim::max_value);
                 let product = self.matmul(depth, ty, operands)?;

@@ -136,7 +136,8 @@ fn step(b: &mut Builder) {
         28 => states::cache(b),
         29 => order::scan(b),
         30 => order::argsort(b),
-        31 => order::scatter(b),
+        31 if b.rng.chance(50) => order::scatter(b),
+        31 => order::index_add(b),
         32 => contractions::convolution(b),
         33 if b.options.custom => custom::custom(b),
         _ => rows::over_existing(b),
@@ -205,7 +206,7 @@ mod tests {
             .chain(ReduceKind::ALL.iter().map(|k| k.name()))
             .chain("input weight state const iota dim_value cast reshape broadcast permute slice".split(' '))
             .chain("flip window pad concat matmul gather dequantize attention state_update".split(' '))
-            .chain("custom scan_sum scan_prod argsort scatter_add scatter_max".split(' '));
+            .chain("custom scan_sum scan_prod argsort scatter_add scatter_max index_add".split(' '));
         let missing: Vec<&str> = expected.filter(|name| !seen.contains(name)).collect();
         assert!(missing.is_empty(), "never generated: {missing:?}");
     }

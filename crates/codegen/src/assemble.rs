@@ -104,6 +104,7 @@ fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
         | Algorithm::TopK
         | Algorithm::Merge
         | Algorithm::Scatter
+        | Algorithm::IndexAdd
         | Algorithm::Custom => false,
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod contraction;
 pub(crate) mod custom;
+pub(crate) mod index_add;
 pub(crate) mod map;
 pub(crate) mod quantize;
 pub(crate) mod row;
@@ -39,6 +40,7 @@ enum Kind<'f> {
     Sort(&'f form::SingleForm),
     Custom(&'f form::SingleForm),
     Scatter(&'f form::SingleForm),
+    IndexAdd(&'f form::SingleForm),
 }
 
 impl<'f> Kind<'f> {
@@ -64,6 +66,7 @@ impl<'f> Kind<'f> {
             Form::Single(f) if fusion.kind == FusionKind::Scan => Kind::Scan(f),
             Form::Single(f) if fusion.kind == FusionKind::Sort => Kind::Sort(f),
             Form::Single(f) if fusion.kind == FusionKind::Custom => Kind::Custom(f),
+            Form::Single(f) if fusion.kind == FusionKind::IndexAdd => Kind::IndexAdd(f),
             Form::Single(f) => Kind::Scatter(f),
         }
     }
@@ -97,6 +100,7 @@ impl<'f> Kind<'f> {
             Kind::Map(_) => map::schedules(e),
             Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
             Kind::Scatter(f) => scatter::schedules(e, f),
+            Kind::IndexAdd(f) => index_add::schedules(e, f),
             Kind::Scan(f) => vec![scan::schedule(e, f)?],
             Kind::Sort(f) => vec![sort::schedule(e, f)],
             Kind::Custom(f) => vec![custom::schedule(e, f)],
@@ -130,6 +134,7 @@ impl<'f> Kind<'f> {
             Kind::Sort(f) => sort::kernel(e, f, schedule),
             Kind::Custom(f) => custom::kernel(e, f, schedule),
             Kind::Scatter(f) => scatter::kernel(e, f, schedule),
+            Kind::IndexAdd(f) => index_add::kernel(e, f, schedule),
         }
     }
 }

@@ -124,6 +124,7 @@ fn demand(work: &Work<'_>) -> Demand {
         (Algorithm::Merge, _) => compare(work, &c::MERGE, rounds(work)[0]),
         (Algorithm::TopK, _) => top_k(work),
         (Algorithm::Scatter, _) => scatter(work),
+        (Algorithm::IndexAdd, _) => index_add(work),
     }
 }
 
@@ -239,6 +240,21 @@ fn scatter(work: &Work<'_>) -> Demand {
     let each = if work.schedule.tile.n > 0 { c::SCATTER_COPIED } else { c::SCATTER_DIRECT };
     let chain = c::SCATTER_US + c::SCATTER_ELEMENT_US * source / work.invocations;
     Demand::new(work.invocations * c::SCATTER_INVOCATION + source * each, chain)
+}
+
+/// Every workgroup reads all indices, and adds the terms that name its rows.
+fn index_add(work: &Work<'_>) -> Demand {
+    let operand = |number: usize| {
+        let nodes = work.nodes(|op| matches!(op, Op::IndexAdd));
+        nodes.filter_map(|(_, node)| node.operands.get(number)).map(|v| work.elements(*v)).sum::<f64>()
+    };
+    let (indices, terms) = (operand(1), operand(2));
+    let read = work.workgroups * indices;
+    let instructions =
+        read * c::INDEX_ADD_INDEX + terms * c::INDEX_ADD_TERM + work.results * c::INDEX_ADD_RESULT;
+    let steps = indices / f64::from(work.schedule.workgroup.max(1));
+    let chain = c::INDEX_ADD_US + c::INDEX_ADD_STEP_US * steps;
+    Demand { resident: Some(c::RESIDENT_INDEX_ADD), ..Demand::new(instructions, chain) }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct Schedule {
     /// Persistent tiles: output tiles that a workgroup computes one after another.
     pub tiles_per_workgroup: u32,
     /// Prefetch distance: K tiles of a matmul, or columns of weights of a matvec, whose loads are in flight beside those
-    /// that are multiplied.
+    /// that are multiplied. Indexed additions: terms of an invocation that are loaded together.
     pub prefetch: u32,
     /// Where the epilogue reads the accumulators. For attention: where softmax reads the scores.
     pub epilogue: Epilogue,
@@ -84,6 +84,8 @@ pub enum Algorithm {
     Merge,
     /// Atomic updates at computed indices.
     Scatter,
+    /// Rows added at computed indices, in order. A workgroup owns a tile of the result.
+    IndexAdd,
     /// A custom shader of the user.
     Custom,
 }
@@ -148,6 +150,7 @@ impl Algorithm {
             Algorithm::TopK => "top_k",
             Algorithm::Merge => "merge",
             Algorithm::Scatter => "scatter",
+            Algorithm::IndexAdd => "index_add",
             Algorithm::Custom => "custom",
         }
     }
@@ -173,6 +176,7 @@ impl Algorithm {
             | Algorithm::TopK
             | Algorithm::Merge
             | Algorithm::Scatter
+            | Algorithm::IndexAdd
             | Algorithm::Custom => None,
         }
     }
@@ -217,7 +221,8 @@ impl Schedule {
                 | Algorithm::FlashAttention
                 | Algorithm::AttentionGrad
                 | Algorithm::FlashAttentionGrad
-                | Algorithm::Scan,
+                | Algorithm::Scan
+                | Algorithm::IndexAdd,
                 _,
             ) => true,
             (

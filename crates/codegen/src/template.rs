@@ -150,6 +150,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("map_transposed.comp", include_str!("templates/map_transposed.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
     ("scatter_copies.comp", include_str!("templates/scatter_copies.comp")),
+    ("index_add.comp", include_str!("templates/index_add.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("sort_tile.glsl", include_str!("templates/sort_tile.glsl")),
     ("top_k.comp", include_str!("templates/top_k.comp")),

@@ -11,8 +11,8 @@ use crate::op::Op;
 
 /// The coordinates at which each operand of `node` is read for the element at `at`, in operand order.
 ///
-/// `None` for anchors (reduce, matmul, scan, argsort, scatter, quantize, attention, custom kernels, fusion), which
-/// need many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being
+/// `None` for anchors (reduce, matmul, scan, argsort, scatter, index_add, quantize, attention, custom kernels, fusion),
+/// which need many elements. A gathered coordinate is a fresh data atom; `state_update` is read like its source, `at` being
 /// coordinates of the written box, and the indices of its rows along their axis.
 pub fn operand_indices(
     graph: &Graph,
@@ -98,6 +98,7 @@ pub fn operand_indices(
         | Op::MergeRuns { .. }
         | Op::Quantize(_)
         | Op::Scatter(_)
+        | Op::IndexAdd
         | Op::Attention(_)
         | Op::AttentionGrad(..)
         | Op::Custom(_)

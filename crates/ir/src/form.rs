@@ -74,8 +74,8 @@ pub enum Form {
     Contraction(ContractionForm),
     /// See [`FusionKind::Attention`].
     Attention(AttentionForm),
-    /// See [`FusionKind::Quantize`], [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`] and
-    /// [`FusionKind::Custom`].
+    /// See [`FusionKind::Quantize`], [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`],
+    /// [`FusionKind::IndexAdd`] and [`FusionKind::Custom`].
     Single(SingleForm),
 }
 
@@ -203,7 +203,7 @@ pub struct AttentionForm {
     pub node: NodeId,
 }
 
-/// One quantization, scan, sort, scatter or custom kernel; the kernel writes nothing but its results.
+/// One quantization, scan, sort, scatter, indexed addition or custom kernel; the kernel writes nothing but its results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleForm {
     /// The node.
@@ -287,6 +287,7 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         | FusionKind::Scan
         | FusionKind::Sort
         | FusionKind::Scatter
+        | FusionKind::IndexAdd
         | FusionKind::Custom => Ok(()),
         FusionKind::Row => {
             let mut atoms = Atoms::default();
@@ -494,6 +495,7 @@ fn single_kind(op: &Op) -> Option<FusionKind> {
         Op::Scan { .. } => Some(FusionKind::Scan),
         Op::ArgSort { .. } | Op::MergeRuns { .. } => Some(FusionKind::Sort),
         Op::Scatter(_) => Some(FusionKind::Scatter),
+        Op::IndexAdd => Some(FusionKind::IndexAdd),
         Op::AttentionGrad(..) => Some(FusionKind::AttentionGrad),
         Op::Custom(_) => Some(FusionKind::Custom),
         Op::Quantize(_) => Some(FusionKind::Quantize),

@@ -26,13 +26,15 @@ pub enum FusionKind {
     Sort,
     /// Values combined into elements at computed positions: a map that fills the result, then atomics.
     Scatter,
+    /// Rows added at the places that indices name, in the order of the indices: one workgroup a tile of the result.
+    IndexAdd,
     /// A kernel that the user wrote.
     Custom,
 }
 
 impl FusionKind {
     /// Every kind.
-    pub const ALL: [FusionKind; 11] = [
+    pub const ALL: [FusionKind; 12] = [
         FusionKind::Map,
         FusionKind::Quantize,
         FusionKind::Row,
@@ -43,6 +45,7 @@ impl FusionKind {
         FusionKind::Scan,
         FusionKind::Sort,
         FusionKind::Scatter,
+        FusionKind::IndexAdd,
         FusionKind::Custom,
     ];
 
@@ -59,6 +62,7 @@ impl FusionKind {
             FusionKind::Scan => "scan",
             FusionKind::Sort => "sort",
             FusionKind::Scatter => "scatter",
+            FusionKind::IndexAdd => "index_add",
             FusionKind::Custom => "custom",
         }
     }

@@ -80,6 +80,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
         Op::ArgSort { axis, span, .. } => one(argsort(*axis, *span, operands)),
         Op::MergeRuns { axis, run, .. } => one(merge_runs(*axis, *run, operands)),
         Op::Scatter(kind) => one(scatter(*kind, operands)),
+        Op::IndexAdd => one(index_add(operands)),
         Op::Matmul => one(matmul(operands)),
         Op::Gather { axis } => one(gather(*axis, operands)),
         Op::Dequantize(dtype) => {
@@ -341,6 +342,24 @@ fn scatter(kind: ScatterKind, operands: &[&TensorType]) -> Result<TensorType, St
     }
     if dst.shape.rank() != 1 || indices.shape.rank() != 1 || indices.shape != src.shape {
         return Err("needs operands of one axis, indices and source of one length".into());
+    }
+    Ok(dst.clone())
+}
+
+fn index_add(operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [dst, indices, src] = exactly(operands)?;
+    computable(dst.dtype)?;
+    if dst.dtype != src.dtype {
+        return Err("dtypes differ".into());
+    }
+    if indices.dtype != DType::U32 {
+        return Err("indices must be u32".into());
+    }
+    let ([outer, _, inner], [count]) = (dst.shape.dims(), indices.shape.dims()) else {
+        return Err("needs a target of three axes and indices of one".into());
+    };
+    if src.shape.dims() != [outer.clone(), count.clone(), inner.clone()] {
+        return Err(format!("the source is [{outer},{count},{inner}] for these indices"));
     }
     Ok(dst.clone())
 }

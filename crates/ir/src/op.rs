@@ -261,6 +261,11 @@ pub enum Op {
     /// `(dst: [M], indices: u32[N], src: [N])` -> `[M]`: `dst` with `src[i]` combined into element
     /// `indices[i]`; an index beyond `dst` writes nothing. Sums of narrow floats are rounded from f32 once.
     Scatter(ScatterKind),
+    /// `(dst: [O, R, C], indices: u32[N], src: [O, N, C])` -> `[O, R, C]`: `dst[o, r, c]` plus `src[o, i, c]` for each `i`
+    /// with `indices[i] == r`; an index beyond `dst` adds nothing. Terms are added one after another in the order of `i`,
+    /// beginning with `dst`, so a float sum has one meaning. It is rounded to f32 after each term, or to f64 for f64; at
+    /// the end narrow types are rounded once.
+    IndexAdd,
     /// `(w: blocks)`: the values that the blocks mean.
     Dequantize(DType),
     /// `(a: f32)`: rows as blocks of the format, one of [`Op::QUANTIZED`], as [`tallow_quant::quantize`] makes them.
@@ -333,6 +338,7 @@ impl Op {
             Op::ArgSort { .. } => "argsort",
             Op::MergeRuns { .. } => "merge_runs",
             Op::Scatter(kind) => kind.name(),
+            Op::IndexAdd => "index_add",
             Op::Dequantize(_) => "dequantize",
             Op::Quantize(_) => "quantize",
             Op::Attention(_) => "attention",
@@ -376,6 +382,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::MergeRuns { .. }
             | Op::Scatter(_)
+            | Op::IndexAdd
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
@@ -411,6 +418,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::MergeRuns { .. }
             | Op::Scatter(_)
+            | Op::IndexAdd
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)
@@ -449,6 +457,7 @@ impl Op {
             | Op::ArgSort { .. }
             | Op::MergeRuns { .. }
             | Op::Scatter(_)
+            | Op::IndexAdd
             | Op::Dequantize(_)
             | Op::Quantize(_)
             | Op::Attention(_)

@@ -207,6 +207,7 @@ impl Interpretation<'_> {
                 Ok(order::merge_runs(*axis, *descending, *run, &operands[0], &operands[1]))
             }
             Op::Scatter(kind) => Ok(index::scatter(*kind, &operands[0], &operands[1], &operands[2])),
+            Op::IndexAdd => Ok(index::index_add(&operands[0], &operands[1], &operands[2])),
             Op::Matmul => Ok(matmul::matmul(dtype, &operands[0], &operands[1], extents)),
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),
             Op::Dequantize(dtype) => Ok(elementwise::dequantize(&operands[0], *dtype)),

@@ -132,6 +132,22 @@ impl Intervals {
         }
     }
 
+    /// `count` rows added to rows of another tensor.
+    pub fn index_add(
+        &mut self,
+        count: u64,
+        ty: &TensorType,
+        operands: &[Range],
+    ) -> Result<Range, GraphError> {
+        let exact = operands.iter().all(|r| r.is_exact());
+        match ty.dtype.is_float() {
+            _ if !operands[1].is_exact() => self.any(ty),
+            true => self.sums(&Op::IndexAdd, count as i64 + 1, ty.dtype, operands),
+            false if exact => self.both(&Op::IndexAdd, operands),
+            false => self.any(ty),
+        }
+    }
+
     /// A product of matrices. With elements `a + d`, `|d| <= r` and `b + e`, `|e| <= s`, it is within
     /// `(|a| + r)(|b| + s) - |a||b|` of `a b`.
     pub fn matmul(&mut self, depth: i64, ty: &TensorType, operands: &[Range]) -> Result<Range, GraphError> {

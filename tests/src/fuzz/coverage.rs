@@ -9,8 +9,19 @@ use tallow_ir::{ElementwiseOp, FusionKind, Graph, Op, ReduceKind, ScanKind, Scat
 pub const VIEWS: [&str; 8] = ["reshape", "broadcast", "permute", "slice", "flip", "window", "pad", "concat"];
 
 /// Ops that occur in kernels and in no list of kinds.
-const OTHERS: [&str; 10] =
-    ["const", "iota", "dim_value", "cast", "matmul", "gather", "argsort", "dequantize", "quantize", "custom"];
+const OTHERS: [&str; 11] = [
+    "const",
+    "iota",
+    "dim_value",
+    "cast",
+    "matmul",
+    "gather",
+    "index_add",
+    "argsort",
+    "dequantize",
+    "quantize",
+    "custom",
+];
 
 /// How often each op is to be part of a kernel.
 const OF_OPS: u64 = 1000;

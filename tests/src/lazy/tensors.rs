@@ -33,6 +33,7 @@ pub fn is_supported(node: &Node) -> bool {
             | Op::Concat { .. }
             | Op::Matmul
             | Op::Gather { .. }
+            | Op::IndexAdd
             | Op::Scan { .. }
             | Op::ArgSort { span: SortSpan::All, .. } => true,
             Op::Weight { .. }
@@ -80,6 +81,7 @@ pub fn build(
             found.reshape(&node.types[0].shape)
         }
         Op::Scatter(ScatterKind::Add) => operands[0].scatter_add(&operands[1], &operands[2], 0),
+        Op::IndexAdd => operands[0].index_add(&operands[1], &operands[2], 1),
         Op::Reduce { kind, axes } => reduce(*kind, axes, &operands[0]),
         Op::Scan { kind: ScanKind::Sum, axis, .. } => operands[0].cumsum(*axis),
         Op::Scan { kind: ScanKind::Prod, axis, .. } => operands[0].cumprod(*axis),

@@ -189,7 +189,7 @@ fn pair_of_views(b: &mut Builder, turn: usize) {
 /// One of the ops that combine elements.
 fn anchor(b: &mut Builder, turn: usize) {
     for _ in 0..4 {
-        let found = match turn % 23 {
+        let found = match turn % 24 {
             i @ 0..=5 => {
                 let dtype = if b.rng.chance(50) { b.random_float() } else { DType::I32 };
                 let a = small(b, dtype);
@@ -228,6 +228,12 @@ fn anchor(b: &mut Builder, turn: usize) {
                 custom::custom(b)
             }
             21 => contractions::quantized_weights(b),
+            22 => {
+                let all = [b.options.floats.clone(), b.options.ints.clone()].concat();
+                let dtype = *b.rng.pick(&all);
+                let a = small(b, dtype);
+                order::index_add_to(b, a)
+            }
             _ => states::cache(b),
         };
         if let Some(found) = found {

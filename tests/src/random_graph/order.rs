@@ -1,6 +1,6 @@
-//! Steps whose elements depend on their order or place: scans, sorting, scatters.
+//! Steps whose elements depend on their order or place: scans, sorting, scatters, indexed additions.
 
-use tallow_ir::{DType, Op, ScanKind, ScatterKind, Shape, SortSpan};
+use tallow_ir::{DType, Dim, Op, ScanKind, ScatterKind, Shape, SortSpan};
 
 use super::builder::{Builder, wrapped};
 use super::item::Item;
@@ -67,5 +67,36 @@ pub fn scatter_of(b: &mut Builder, kind: ScatterKind, a: Item) -> Option<Item> {
     let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
     let result = Item { value, low, high, exact: dtype.is_int() };
     let result = b.view(Op::Reshape(shape), result);
+    Some(b.push(result))
+}
+
+/// New rows added to rows of a tensor, some of which are the same and some beyond it.
+pub fn index_add(b: &mut Builder) -> Option<Item> {
+    let a = b.pick(|b, i| !b.dims(i.value).is_empty())?;
+    index_add_to(b, a)
+}
+
+/// New rows added to rows of `a` along a random axis, or nothing if sums may grow too large.
+pub fn index_add_to(b: &mut Builder, a: Item) -> Option<Item> {
+    let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
+    let axis = b.rng.below(dims.len());
+    let count = b.random_dim();
+    let product = |dims: &[Dim]| dims.iter().fold(Dim::one(), |n, d| &n * d);
+    let (outer, inner) = (product(&dims[..axis]), product(&dims[axis + 1..]));
+    let rows = [outer.clone(), count.clone(), inner.clone()];
+    if !b.fits(&rows) {
+        return None;
+    }
+    let indices = b.input(DType::U32, [count.clone()]);
+    let source = b.input(dtype, rows);
+    let bound = a.bound() + source.bound() * count.max_value() as f64;
+    if dtype.is_float() && bound > 1e4 {
+        return None;
+    }
+    let target = b.view(Op::Reshape(Shape::new(vec![outer, dims[axis].clone(), inner])), a);
+    let value = b.add(Op::IndexAdd, &[target.value, indices.value, source.value]);
+    let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
+    let result = Item { value, low, high, exact: dtype.is_int() };
+    let result = b.view(Op::Reshape(Shape::new(dims)), result);
     Some(b.push(result))
 }

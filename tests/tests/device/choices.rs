@@ -21,7 +21,7 @@ use tallow_tests::{Inputs, random_inputs};
 use crate::differential::Expected;
 use crate::harness::device;
 use crate::layouts;
-use crate::scatters;
+use crate::{index_adds, scatters};
 
 /// A context of the test's own that tunes, or not; `None` after saying that the test skips.
 pub fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
@@ -251,6 +251,9 @@ fn graphs() -> Vec<Graph> {
         attention_of_many(130, true),
         batched(70, false),
         batched(200, true),
+        index_adds::case(DType::F32, [2, 70, 100, 90]).graph(),
+        index_adds::case(DType::F32, [1, 8, 64, 3000]).graph(),
+        index_adds::case(DType::F16, [1, 300, 130, 500]).graph(),
         scatter(0),
         scatter(300),
     ];

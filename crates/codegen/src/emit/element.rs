@@ -85,6 +85,7 @@ impl Emitter<'_> {
             | Op::MergeRuns { .. }
             | Op::Quantize(_)
             | Op::Scatter(_)
+            | Op::IndexAdd
             | Op::Attention(_)
             | Op::AttentionGrad(..)
             | Op::Custom(_)

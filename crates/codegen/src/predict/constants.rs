@@ -290,3 +290,13 @@ pub(super) const SCATTER_COPIED: f64 = 84.0;
 /// Latency of its workgroup, and of each element of an invocation.
 pub(super) const SCATTER_US: f64 = 0.87;
 pub(super) const SCATTER_ELEMENT_US: f64 = 0.048;
+
+/// Instructions of an indexed addition for each index that a workgroup reads, each term and each result, and the latency
+/// of its workgroup and of an index of each invocation. Estimates: no point of the sweep had these kernels.
+pub(super) const INDEX_ADD_INDEX: f64 = 12.0;
+pub(super) const INDEX_ADD_TERM: f64 = 30.0;
+pub(super) const INDEX_ADD_RESULT: f64 = 6.0;
+pub(super) const INDEX_ADD_US: f64 = 2.0;
+pub(super) const INDEX_ADD_STEP_US: f64 = 0.08;
+/// Their workgroups that a core holds at once: each takes the shared memory that one may have.
+pub(super) const RESIDENT_INDEX_ADD: f64 = 4.0;

@@ -130,6 +130,7 @@ fn path(work: &Work<'_>, value: Value) -> Path {
         | Op::ArgSort { .. }
         | Op::MergeRuns { .. }
         | Op::Scatter(_)
+        | Op::IndexAdd
         | Op::Attention(_)
         | Op::AttentionGrad(..)
         | Op::StateUpdate { .. }

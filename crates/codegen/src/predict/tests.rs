@@ -63,6 +63,10 @@ fn programs(n: usize) -> Vec<String> {
             "%0 = input \"x\" : f32[1024]\n%1 = input \"at\" : u32[{n}]\n%2 = input \"y\" : f32[{n}]\n\
              %3 = scatter_add %0 %1 %2 : f32[1024]\nreturn %3 as \"y\""
         )),
+        graph(&format!(
+            "%0 = input \"x\" : f32[1,4096,256]\n%1 = input \"at\" : u32[{n}]\n%2 = input \"y\" : f32[1,{n},256]\n\
+             %3 = index_add %0 %1 %2 : f32[1,4096,256]\nreturn %3 as \"y\""
+        )),
     ]
 }
 

@@ -171,6 +171,7 @@ impl<'a> Work<'a> {
                 | Op::ArgSort { .. }
                 | Op::MergeRuns { .. }
                 | Op::Scatter(_)
+                | Op::IndexAdd
                 | Op::Quantize(_)
                 | Op::Attention(_)
                 | Op::AttentionGrad(..)
@@ -248,6 +249,7 @@ impl<'a> Work<'a> {
             | Algorithm::TopK
             | Algorithm::Merge
             | Algorithm::Scatter
+            | Algorithm::IndexAdd
             | Algorithm::Custom => return,
         }
         let mut level = vec![0_u32; self.body.len()];
@@ -336,6 +338,7 @@ fn operations_of(op: &Op) -> f64 {
         | Op::ArgSort { .. }
         | Op::MergeRuns { .. }
         | Op::Scatter(_)
+        | Op::IndexAdd
         | Op::Quantize(_)
         | Op::Attention(_)
         | Op::AttentionGrad(..)

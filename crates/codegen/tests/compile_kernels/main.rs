@@ -9,6 +9,7 @@ mod attention;
 mod attention_grad;
 mod choices;
 mod contraction;
+mod index_add;
 mod map;
 mod module;
 mod row;
@@ -207,7 +208,7 @@ fn judge(found: &[CaseKernel], mut failures: Vec<String>) {
         // What a grid cuts off must be looped over (map, row) or be counted along z (batches of a matvec).
         let whole: &[usize] = match f.kind {
             FusionKind::Map | FusionKind::Quantize | FusionKind::Row => &[],
-            FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter => &[],
+            FusionKind::Scan | FusionKind::Sort | FusionKind::Scatter | FusionKind::IndexAdd => &[],
             FusionKind::Matvec => &[0, 2],
             FusionKind::Matmul | FusionKind::Attention | FusionKind::AttentionGrad | FusionKind::Custom => {
                 &[0, 1, 2]

@@ -125,10 +125,12 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
     }
     // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, a bias, the result and the
     // table. Neither can one product or gather, which over a symbolic number of rows of a format with a codebook needs
-    // two operands, the codebooks, the result and the table. No device is known to have as few as four.
+    // two operands, the codebooks, the result and the table; nor an indexed addition over a symbolic number of rows, which
+    // needs three operands, the result and the table. No device is known to have as few as four.
     let codebooks = kernel.bindings.iter().any(|binding| binding.source == Source::Codebooks);
     let whole = matches!(kernel.schedule.algorithm, Algorithm::Attention | Algorithm::TiledAttention);
-    let needed = match (whole, codebooks) {
+    let adds_by_index = kernel.schedule.algorithm == Algorithm::IndexAdd;
+    let needed = match (whole, codebooks || adds_by_index) {
         (true, _) => 6,
         (false, true) => 5,
         (false, false) => 0,

@@ -37,6 +37,16 @@ pub fn gather<'b>(g: Term<'b>, shape: &Shape, axis: usize, indices: Term<'b>) ->
     Ok(sum.reshape(shape.clone()))
 }
 
+/// Of an indexed addition: the target's is that of the result; a row's is that of the row where it was added, and 0 if it
+/// was added nowhere.
+pub fn index_add<'b>(g: Term<'b>, operands: &[Term<'b>]) -> Passed<'b> {
+    let (indices, source) = (operands[1], operands[2].shape());
+    let rows = g.build().dim(&g.shape().dims()[1], DType::U32).broadcast(indices.shape());
+    let read = g.apply_with(Op::Gather { axis: 1 }, &[indices]);
+    let added = indices.lt(rows).reshape(source.with_ones(&[0, 2])).broadcast(source);
+    vec![Some(g), None, Some(added.select(read, read.filled(0.0)))]
+}
+
 /// Of a scatter that adds: the target's is that of the result; an element's is that of the place where it was added, and 0
 /// if it was added nowhere.
 pub fn scatter_add<'b>(g: Term<'b>, operands: &[Term<'b>]) -> Passed<'b> {

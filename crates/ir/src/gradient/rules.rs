@@ -2,7 +2,7 @@
 
 use super::attention::attention;
 use super::contraction::matmul;
-use super::indexing::{gather, scatter_add, update, window};
+use super::indexing::{gather, index_add, scatter_add, update, window};
 use super::reduce::{cumulative_product, cumulative_sum, extremum, product};
 use super::term::{Passed, Term};
 use super::views;
@@ -44,6 +44,7 @@ pub fn pass_back<'b>(
         Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
         Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
         Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
+        Op::IndexAdd => Ok(index_add(g, operands)),
         Op::Attention(attrs) => Ok(attention(g, attrs, operands, result)),
         Op::StateUpdate { offsets, rows: None } => Ok(update(g, operands[1], offsets)),
         Op::StateUpdate { rows: Some(_), .. } => Err("rows chosen by an index are written".into()),

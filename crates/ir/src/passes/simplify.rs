@@ -24,6 +24,8 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
         let found = match &node.op {
             Op::Elementwise(op) => elementwise(new, *op, operands)?,
             Op::Cast(dtype) => cast(new, *dtype, operands[0]),
+            // index_add(x, indices, source) -> x if there is no index
+            Op::IndexAdd if new.ty(operands[1]).shape.numel().is(0) => Some(operands[0]),
             Op::Matmul => {
                 let alone = !shared.contains(&node.operands[0]);
                 matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)?

@@ -367,6 +367,7 @@ fn op(
         },
         "scatter_add" => Op::Scatter(ScatterKind::Add),
         "scatter_max" => Op::Scatter(ScatterKind::Max),
+        "index_add" => Op::IndexAdd,
         "dequantize" => Op::Dequantize(dtype),
         "quantize" => match dtype {
             DType::Block(format) => Op::Quantize(format),

@@ -111,6 +111,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
         | Op::Broadcast(_)
         | Op::Matmul
         | Op::Scatter(_)
+        | Op::IndexAdd
         | Op::Dequantize(_)
         | Op::Quantize(_) => {}
     }

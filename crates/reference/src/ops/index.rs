@@ -1,4 +1,4 @@
-//! Gather and scatter: elements at the positions that another tensor holds.
+//! Gather, scatter and indexed addition: elements at the positions that another tensor holds.
 
 use std::sync::Arc;
 
@@ -82,4 +82,56 @@ pub fn scatter(kind: ScatterKind, dst: &View, indices: &View, src: &View) -> Vie
         }
     }
     View::fill_i64(dst.dtype, dst.shape(), |start, out| out.copy_from_slice(&all[start..start + out.len()]))
+}
+
+/// `dst` with row `i` of `src` added at row `indices[i]`, in the order of `i`. Each sum is rounded to f32 (but for f64),
+/// and the last one to a narrower type; integers wrap.
+pub fn index_add(dst: &View, indices: &View, src: &View) -> View {
+    let mut at = vec![0; indices.layout.len()];
+    indices.read_i64(0, &mut at);
+    let [rows, inner] = [dst.shape()[1], dst.shape()[2]];
+    let extents = Extents { rows, inner };
+    let dtype = dst.dtype;
+    if dtype == DType::F64 {
+        let all = added(dst.to_f64s(), &at, &src.to_f64s(), &extents, |a, b| a + b);
+        return View::fill_f64(dtype, dst.shape(), |start, out| {
+            out.copy_from_slice(&all[start..][..out.len()])
+        });
+    }
+    if dtype.is_float() {
+        let narrow = |view: &View| view.to_f64s().into_iter().map(|x| x as f32).collect::<Vec<_>>();
+        let all = added(narrow(dst), &at, &narrow(src), &extents, |a, b| a + b);
+        return View::fill_f64(dtype, dst.shape(), |start, out| {
+            out.iter_mut().zip(&all[start..]).for_each(|(slot, x)| *slot = f64::from(*x));
+        });
+    }
+    let read = |view: &View| {
+        let mut all = vec![0; view.layout.len()];
+        view.read_i64(0, &mut all);
+        all
+    };
+    let all = added(read(dst), &at, &read(src), &extents, i64::wrapping_add);
+    View::fill_i64(dtype, dst.shape(), |start, out| out.copy_from_slice(&all[start..][..out.len()]))
+}
+
+/// Rows of a target, and elements of a row.
+struct Extents {
+    rows: usize,
+    inner: usize,
+}
+
+fn added<T: Copy>(mut all: Vec<T>, at: &[i64], from: &[T], extents: &Extents, add: fn(T, T) -> T) -> Vec<T> {
+    let Extents { rows, inner } = *extents;
+    if rows * inner == 0 || at.is_empty() {
+        return all;
+    }
+    let outer = all.chunks_exact_mut(rows * inner).zip(from.chunks_exact(at.len() * inner));
+    for (target, source) in outer {
+        for (index, terms) in at.iter().zip(source.chunks_exact(inner)) {
+            let Some(row) = usize::try_from(*index).ok().filter(|row| *row < rows) else { continue };
+            let sums = target[row * inner..][..inner].iter_mut();
+            sums.zip(terms).for_each(|(sum, term)| *sum = add(*sum, *term));
+        }
+    }
+    all
 }

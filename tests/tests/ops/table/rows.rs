@@ -26,6 +26,7 @@ pub fn rows() -> Vec<Row> {
     for kind in ScatterKind::ALL {
         rows.push(scatter(kind));
     }
+    rows.push(index_add());
     rows
 }
 
@@ -156,4 +157,34 @@ fn scatter(kind: ScatterKind) -> Row {
         }),
         ScatterKind::Max => row.lacks("no such scatter in Candle"),
     }
+}
+
+fn index_add() -> Row {
+    // The first axis stays; along the next, rows are added to about half as many.
+    let operands = |d: &[usize], dtype: DType| {
+        let [outer, middle @ .., inner] = d else {
+            let none = Operand::new(&[], dtype);
+            return vec![none.clone(), Operand::new(&[], DType::U32), none];
+        };
+        let count = middle.iter().product::<usize>();
+        let rows = count / 2 + 1;
+        vec![
+            Operand::new(&[*outer, rows, *inner], dtype),
+            // Some are beyond the target.
+            Operand::new(&[count], DType::U32).of(Fill::Below(rows + 2)),
+            Operand::new(&[*outer, count, *inner], dtype),
+        ]
+    };
+    let row = Row::new("Lookups and writes", "index_add", operands, move |g, v| add(g, Op::IndexAdd, v));
+    // As for `scatter_add`: Candle rounds narrow floats at each arrival.
+    row.undivided().candle(Bound::Steps(96.0), |t| {
+        if t[0].rank() == 0 {
+            candle::bail!("no axis")
+        }
+        let [outer, rows, inner] = [t[0].dim(0)?, t[0].dim(1)?, t[0].dim(2)?];
+        let extra = T::zeros((outer, 2, inner), t[0].dtype(), t[0].device())?;
+        let target = T::cat(&[&t[0].contiguous()?, &extra], 1)?;
+        let sum = target.index_add(&t[1].contiguous()?, &t[2].contiguous()?, 1)?;
+        sum.narrow(1, 0, rows)
+    })
 }

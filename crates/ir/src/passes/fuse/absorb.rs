@@ -114,6 +114,9 @@ fn too_expensive(c: &Clusters<'_>, map: &Cluster, consumers: &[usize]) -> Option
     if consumers.iter().any(merges) {
         return Some("each merge reads every element again".into());
     }
+    if let Some(why) = consumers.iter().find_map(|k| too_expensive_for_indices(c, map, *k)) {
+        return Some(why);
+    }
     let of_matmul = consumers.iter().any(|k| c.get(*k).kind == FusionKind::Matmul);
     if of_matmul && map.nodes.iter().any(|n| access::is_copy(c.graph, c.graph.node(*n))) {
         return Some("it is a copy in another order".into());
@@ -264,6 +267,21 @@ fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize)
     }
     if map.nodes.len() > ATTENTION_PROLOGUE_POINTS {
         return Some(format!("{} points for each head or query", map.nodes.len()));
+    }
+    let slow = map.nodes.iter().find(|n| is_slow(&c.graph.node(**n).op))?;
+    Some(format!("'{}' is slow", c.graph.node_text(*slow)))
+}
+
+/// Why the workgroups of an indexed addition would recompute `map` too often: each of them reads every index. An element of
+/// the target or the source is read once.
+fn too_expensive_for_indices(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option<String> {
+    let nodes = &c.get(consumer).nodes;
+    let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| n.op == Op::IndexAdd)?;
+    if !reads(c, map, nodes, &node.operands[1..2]) {
+        return None;
+    }
+    if map.nodes.len() > DUPLICATED_POINTS {
+        return Some(format!("{} points for each index and tile", map.nodes.len()));
     }
     let slow = map.nodes.iter().find(|n| is_slow(&c.graph.node(**n).op))?;
     Some(format!("'{}' is slow", c.graph.node_text(*slow)))

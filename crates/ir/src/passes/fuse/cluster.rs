@@ -622,6 +622,7 @@ fn classes(graph: &Graph) -> Vec<Class> {
             Op::ArgSort { .. } | Op::MergeRuns { .. } => Class::Anchor(FusionKind::Sort),
             Op::Quantize(_) => Class::Anchor(FusionKind::Quantize),
             Op::Scatter(_) => Class::Anchor(FusionKind::Scatter),
+            Op::IndexAdd => Class::Anchor(FusionKind::IndexAdd),
             Op::AttentionGrad(..) => Class::Anchor(FusionKind::AttentionGrad),
             Op::Custom(_) => Class::Anchor(FusionKind::Custom),
             Op::Matmul => Class::Anchor(contraction(graph, node)),

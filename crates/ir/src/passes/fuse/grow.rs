@@ -73,6 +73,7 @@ fn mergeable(c: &mut Clusters<'_>, id: usize, other: usize) -> Result<Option<Fus
             | FusionKind::Scan
             | FusionKind::Sort
             | FusionKind::Scatter
+            | FusionKind::IndexAdd
             | FusionKind::AttentionGrad
             | FusionKind::Custom,
         ) => {

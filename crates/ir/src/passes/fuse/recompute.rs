@@ -185,6 +185,7 @@ fn reads_each_once(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
         | FusionKind::Scan
         | FusionKind::Sort
         | FusionKind::Scatter
+        | FusionKind::IndexAdd
         | FusionKind::AttentionGrad
         | FusionKind::Custom => false,
     }
