@@ -17,7 +17,9 @@ impl Tensor {
     /// the tensor has 2^32 elements.
     pub fn scatter_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let targets = self.targets("scatter_add", indices, source, axis)?;
-        self.add_at(&targets, source)
+        let op = Op::Scatter(ScatterKind::Add);
+        let (into, from) = (self.flatten_all()?, source.flatten_all()?);
+        Tensor::of_op(op, &[&into, &targets, &from], self.device())?.reshape(self.sym_shape())
     }
 
     /// This tensor with each element of `source` in place of what is at the index along `axis`. Of several
@@ -42,32 +44,36 @@ impl Tensor {
         all.reshape(self.sym_shape())
     }
 
-    /// This tensor with part `i` of `source` along `axis` added to part `indices[i]`.
+    /// This tensor with part `i` of `source` along `axis` added to part `indices[i]`, in the order of `i`: a float sum is the
+    /// same in every run and on every device. What an index beyond the axis names is not added.
     ///
     /// # Errors
-    /// As [`Tensor::scatter_add`], or when the indices have not one axis.
+    /// When shapes, element types or devices do not fit, or the indices are no integers or have not one axis.
     pub fn index_add(&self, indices: &Tensor, source: &Tensor, axis: impl Axis) -> Result<Tensor> {
         let op = "index_add";
         let axis = axis.of(self.sym_shape(), op)?;
-        let (have, given) = (self.const_dims()?, source.const_dims()?);
+        self.same_dtype(op, source)?;
+        let (have, given) = (self.sym_dims(), source.sym_dims());
         let same_rows = have.len() == given.len()
             && have.iter().zip(given).enumerate().all(|(i, (a, b))| i == axis || a == b)
-            && indices.const_dims()? == [given[axis]];
+            && indices.sym_dims() == &given[axis..=axis];
         if !same_rows {
             let (lhs, rhs) = (self.sym_shape().clone(), source.sym_shape().clone());
             return Err(Error::ShapeMismatchBinaryOp { op, lhs, rhs });
         }
-        let mut alone = vec![Dim::one(); given.len()];
-        alone[axis] = given[axis].into();
-        let indices = indices.reshape(alone)?.broadcast_as(source.sym_shape())?;
-        let targets = self.targets(op, &indices, source, axis)?;
-        self.add_at(&targets, source)
-    }
-
-    fn add_at(&self, targets: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let op = Op::Scatter(ScatterKind::Add);
-        let (into, from) = (self.flatten_all()?, source.flatten_all()?);
-        Tensor::of_op(op, &[&into, targets, &from], self.device())?.reshape(self.sym_shape())
+        let at = match indices.dtype() {
+            DType::U8 | DType::U32 => indices.as_indices(op)?,
+            // `as_indices` clamps what is below 0, where nothing must be added.
+            _ => {
+                let at = indices.as_indices(op)?;
+                indices.ge(0.0)?.where_cond(&at, &at.constant_like(f64::from(u32::MAX))?)?
+            }
+        };
+        let product = |dims: &[Dim]| dims.iter().fold(Dim::one(), |n, d| &n * d);
+        let (outer, inner) = (product(&have[..axis]), product(&have[axis + 1..]));
+        let rows_of = |t: &Tensor, rows: &Dim| t.reshape(vec![outer.clone(), rows.clone(), inner.clone()]);
+        let (into, from) = (rows_of(self, &have[axis])?, rows_of(source, &given[axis])?);
+        Tensor::of_op(Op::IndexAdd, &[&into, &at, &from], self.device())?.reshape(self.sym_shape())
     }
 
     /// The row-major position of the place of each element of `source`, on one axis; beyond the tensor where

@@ -48,6 +48,13 @@ const HARMLESS: &[Read] = &[
     |x| assert!(x.dims3().is_err() && x.dim(2).is_err()),
     |x| assert_eq!(x.sum(0).unwrap().dims(), [2]),
     |x| assert!(Tensor::zeros(x.shape(), DType::F32, &CPU).and_then(|z| x.add(&z)).is_ok()),
+    |x| {
+        let at = Tensor::zeros(1, DType::U32, &CPU)
+            .and_then(|zero| zero.broadcast_as(&x.sym_dims()[..1]))
+            .unwrap();
+        let sums = Tensor::zeros((3, 2), DType::F32, &CPU).and_then(|zeros| zeros.index_add(&at, x, 0));
+        assert_eq!(sums.unwrap().dims(), [3, 2]);
+    },
     // Not possible, and errors that the function may handle.
     |x| assert!(matches!(x.chunk(2, 0), Err(Error::SymbolicShape { .. }))),
     |x| assert!(matches!(x.roll(1, 0), Err(Error::SymbolicShape { .. }))),

@@ -268,3 +268,20 @@ fn a_scatter_writes_nothing_outside_of_its_axis() -> Result<()> {
     assert_eq!(base.index_add(&at, &source, 0)?.to_vec1::<f32>()?, [1.0, 32.0, 3.0]);
     Ok(())
 }
+
+/// In any layout and along any axis; 1 is lost beside 1e8 where it comes first.
+#[test]
+fn rows_are_added_in_the_order_of_their_indices() -> Result<()> {
+    let base = Tensor::zeros((2, 3), DType::F32, &CPU)?;
+    let source = Tensor::new([[1e8f32, 2.0], [1.0, 3.0], [-1e8, 4.0], [1.0, 5.0]], &CPU)?;
+    for at in [Tensor::new([2u32, 2, 2, 2], &CPU)?, Tensor::new([2i16, 2, 2, 2], &CPU)?] {
+        let sum = base.index_add(&at, &source.t()?, 1)?;
+        assert_eq!(sum.to_vec2::<f32>()?, [[0.0, 0.0, 1.0], [0.0, 0.0, 14.0]]);
+        let sum = base.t()?.index_add(&at, &source, 0)?;
+        assert_eq!(sum.to_vec2::<f32>()?, [[0.0, 0.0], [0.0, 0.0], [1.0, 14.0]]);
+    }
+    let none = Tensor::zeros(0, DType::U32, &CPU)?;
+    let nothing = Tensor::zeros((2, 0), DType::F32, &CPU)?;
+    assert_eq!(base.index_add(&none, &nothing, 1)?.to_vec2::<f32>()?, [[0.0; 3]; 2]);
+    Ok(())
+}

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use tallow::Device;
-use tallow_ir::{Bindings, DType, Dim, ElementwiseOp as E, Graph, GraphError, Op, Symbol, Value};
+use tallow::{Device, Tensor, Var};
+use tallow_ir::{
+    Bindings, DType, Dim, ElementwiseOp as E, Graph, GraphError, Op, Symbol, Value, gradient, verify,
+};
 use tallow_reference::Array;
 use tallow_tests::random_inputs::{Inputs, with_symbols};
 use tallow_tests::rng::Rng;
@@ -215,4 +217,49 @@ fn windows_match_the_interpreter_to_the_bit() {
     let Some(device) = device_with_range(1 << 16) else { return };
     check(&device, &case(DType::F32, [1, 400, 100, 300]), 1, Bindings::new());
     check(&device, &case(DType::F16, [2, 300, 61, 500]), 2, Bindings::new());
+}
+
+/// The gradient of an embedding whose rows are read again and again, and one of which most tokens name.
+#[test]
+fn the_gradient_of_an_embedding_is_that_of_the_interpreter() {
+    let Some(device) = device() else { return };
+    let mut g = Graph::new("embedding");
+    let table = g.input("target", DType::F32, [97, 40]).unwrap();
+    let tokens = g.input("indices", DType::U32, [6, 150]).unwrap();
+    let rows = g.add(Op::Gather { axis: 0 }, &[table, tokens]).unwrap();
+    let weights = g.input("source", DType::F32, [6, 150, 40]).unwrap();
+    let y = g.elementwise(E::Mul, &[rows, weights]).unwrap();
+    g.output("y", y).unwrap();
+    let graph = verify(gradient(&g, &["y"], &["target"]).unwrap()).unwrap().into_graph();
+    assert!(graph.nodes().any(|(_, node)| node.op == Op::IndexAdd));
+    for named in [Named::Any, Named::One(3)] {
+        let like = Case { named, ..case(DType::F32, [1, 97, 40, 900]) };
+        let inputs = like.inputs(&graph, 5, Bindings::new());
+        let want = bytes(interpret(&graph, &inputs).unwrap());
+        assert_eq!(bytes(run(&device, &graph, &inputs).unwrap()), want, "{named:?}");
+        assert_eq!(bytes(run(&device, &graph, &inputs).unwrap()), want, "{named:?}, again");
+    }
+}
+
+/// A step of training by the API, on the device and on the CPU.
+#[test]
+fn a_step_of_training_an_embedding_is_deterministic() -> tallow::Result<()> {
+    let Some(device) = device() else { return Ok(()) };
+    let mut rng = Rng::new(7);
+    let mut numbers = |n: usize| (0..n).map(|_| rng.below(1 << 23) as f32 / 3e6 - 1.1).collect::<Vec<f32>>();
+    let (table, weights) = (numbers(50 * 24), numbers(800 * 24));
+    let tokens: Vec<u32> = (0..800).map(|i| i * i % 53).collect();
+    let step = |device: &Device| -> tallow::Result<Vec<u32>> {
+        let table = Var::from_tensor(&Tensor::from_vec(table.clone(), (50, 24), device)?)?;
+        let tokens = Tensor::from_vec(tokens.clone(), 800, device)?;
+        let weights = Tensor::from_vec(weights.clone(), (800, 24), device)?;
+        let loss = (table.as_tensor().embedding(&tokens)? * weights)?.sum_all()?;
+        let gradients = loss.backward()?;
+        let gradient = gradients.get(table.as_tensor()).expect("a gradient of the table");
+        Ok(gradient.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+    };
+    let want = step(&Device::Cpu)?;
+    assert_eq!(step(&device)?, want);
+    assert_eq!(step(&device)?, want);
+    Ok(())
 }

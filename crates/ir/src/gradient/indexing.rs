@@ -7,34 +7,21 @@ use super::views::inside;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::formula::Formula;
-use crate::op::{Op, ScatterKind};
+use crate::op::Op;
 use crate::shape::Shape;
 
-/// Of the source of a gather along `axis`: each row is added at its index. Indices beyond the axis read its last element, so
-/// that is where they add.
-///
-/// # Errors
-/// When the source has more elements than an index can name.
-pub fn gather<'b>(g: Term<'b>, shape: &Shape, axis: usize, indices: Term<'b>) -> Result<Term<'b>, String> {
+/// Of the source of a gather along `axis`, of extents `shape`: each row is added at its index, in the order of the indices.
+/// Indices beyond the axis read its last element, so that is where they add.
+pub fn gather<'b>(g: Term<'b>, shape: &Shape, axis: usize, indices: Term<'b>) -> Term<'b> {
     let (dims, build) = (shape.dims(), g.build());
-    if shape.max_numel() >= u64::from(u32::MAX) {
-        return Err(format!("an index cannot name all elements of {shape}"));
-    }
     let product = |dims: &[Dim]| dims.iter().fold(Dim::one(), |n, d| &n * d);
     let (outer, inner, count) = (product(&dims[..axis]), product(&dims[axis + 1..]), indices.shape().numel());
-    let rows = Shape::from(vec![outer, count.clone(), inner.clone()]);
-    // Position of a source element: (outer * extent + index) * inner + column.
-    let number = |dim: &Dim| build.dim(dim, DType::U32).broadcast(rows.clone());
     let last = build.dim(&(&dims[axis] - &Dim::one()), DType::U32).broadcast(vec![count.clone()]);
     let index = indices.reshape(vec![count.clone()]).minimum(last);
-    let index = index.reshape(vec![Dim::one(), count, Dim::one()]).broadcast(rows.clone());
-    let position = |axis| build.positions(&rows, axis, DType::U32);
-    let target = (position(0) * number(&dims[axis]) + index) * number(&inner) + position(2);
-    let flat = vec![rows.numel()];
-    let zeros = build.number(g.dtype(), 0.0).broadcast(vec![shape.numel()]);
-    let sum =
-        zeros.apply_with(Op::Scatter(ScatterKind::Add), &[target.reshape(flat.clone()), g.reshape(flat)]);
-    Ok(sum.reshape(shape.clone()))
+    let zeros = build.number(g.dtype(), 0.0);
+    let zeros = zeros.broadcast(vec![outer.clone(), dims[axis].clone(), inner.clone()]);
+    let rows = g.reshape(vec![outer, count, inner]);
+    zeros.apply_with(Op::IndexAdd, &[index, rows]).reshape(shape.clone())
 }
 
 /// Of an indexed addition: the target's is that of the result; a row's is that of the row where it was added, and 0 if it

@@ -40,7 +40,7 @@ pub fn pass_back<'b>(
         Op::Reduce { kind: ReduceKind::Min, axes } => one(extremum(g, x, result, ReduceKind::ArgMin, axes)),
         Op::Reduce { kind: ReduceKind::ArgMax | ReduceKind::ArgMin, .. } => none(),
         Op::Matmul => Ok(matmul(g, operands[0], operands[1])),
-        Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])?), None]),
+        Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])), None]),
         Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
         Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
         Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
