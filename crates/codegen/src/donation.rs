@@ -45,42 +45,45 @@ pub(crate) fn pairs(fusion: &Fusion, schedule: &Schedule) -> Vec<(u32, u32)> {
 /// The smallest intermediate whose memory a result takes: for less, the planner's freedom is worth more.
 const FEWEST_BYTES: u64 = 1 << 20;
 
-/// The intermediate buffer that a result of `node` is written into: that of an operand which no other node reads.
-pub(crate) fn reused(
-    (graph, node): (&Graph, &Node),
-    (result, pairs): (u32, &[(u32, u32)]),
-    program: &Program,
-    buffer_of: &BTreeMap<Value, usize>,
-    readers: &Readers,
-) -> Option<usize> {
-    let bytes = node.types[result as usize].max_bytes().next_multiple_of(16);
-    if bytes < FEWEST_BYTES {
-        return None;
-    }
-    let of = |operand: &Value| buffer_of.get(operand).copied();
-    pairs.iter().filter(|(r, _)| *r == result).find_map(|(_, p)| {
-        let operand = node.operands.get(*p as usize)?;
-        let buffer = of(operand)?;
-        let is_read_once = node.operands.iter().filter(|other| of(other) == Some(buffer)).count() == 1;
-        let is_free = is_read_once && readers.0.get(&through_reshapes(graph, *operand)) == Some(&1);
-        let Buffer { bytes: size, kind, .. } = program.buffers[buffer];
-        (is_free && size == bytes && kind == BufferKind::Arena).then_some(buffer)
-    })
+/// How many kernels of a fused graph read each value.
+pub(crate) struct Readers<'g> {
+    graph: &'g Graph,
+    counts: BTreeMap<Value, usize>,
 }
 
-/// How many kernels read each value.
-#[derive(Default)]
-pub(crate) struct Readers(BTreeMap<Value, usize>);
-
-impl Readers {
+impl<'g> Readers<'g> {
     /// Of a fused graph.
-    pub(crate) fn of(graph: &Graph) -> Readers {
+    pub(crate) fn of(graph: &'g Graph) -> Self {
         let mut counts = BTreeMap::new();
         for (_, node) in graph.nodes().filter(|(_, node)| matches!(node.op, Op::Fusion(_))) {
             let values: BTreeSet<Value> = node.operands.iter().map(|v| through_reshapes(graph, *v)).collect();
             values.into_iter().for_each(|value| *counts.entry(value).or_default() += 1);
         }
-        Readers(counts)
+        Readers { graph, counts }
+    }
+
+    /// The intermediate buffer that a result of `node` is written into: that of an operand which no other node reads.
+    /// `pairs` are those of its kernel.
+    pub(crate) fn reused(
+        &self,
+        node: &Node,
+        (result, pairs): (u32, &[(u32, u32)]),
+        program: &Program,
+        buffer_of: &BTreeMap<Value, usize>,
+    ) -> Option<usize> {
+        let bytes = node.types[result as usize].max_bytes().next_multiple_of(16);
+        if bytes < FEWEST_BYTES {
+            return None;
+        }
+        let of = |operand: &Value| buffer_of.get(operand).copied();
+        pairs.iter().filter(|(r, _)| *r == result).find_map(|(_, p)| {
+            let operand = node.operands.get(*p as usize)?;
+            let buffer = of(operand)?;
+            let is_read_once = node.operands.iter().filter(|other| of(other) == Some(buffer)).count() == 1;
+            let is_free = self.counts.get(&through_reshapes(self.graph, *operand)) == Some(&1);
+            let Buffer { bytes: size, kind, .. } = program.buffers[buffer];
+            (is_read_once && is_free && size == bytes && kind == BufferKind::Arena).then_some(buffer)
+        })
     }
 }
 

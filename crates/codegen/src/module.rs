@@ -300,28 +300,21 @@ impl Builder {
                     let pairs = donation::pairs(fusion, &self.kernels[kernel].schedule);
                     for (result, ty) in node.types.iter().enumerate() {
                         let value = Value { node: id, result: result as u32 };
+                        let name = format!("%{}.{result}", id.0);
+                        let reused = || {
+                            let of = (result as u32, pairs.as_slice());
+                            readers.reused(node, of, &self.program, &self.buffer_of)
+                        };
                         let buffer = match updated_param(fusion, result as u32) {
                             Some(param) => self.buffer_of[&node.operands[param as usize]],
                             None if returned.contains(&value) => {
                                 outputs += 1;
-                                self.buffer(
-                                    format!("%{}.{result}", id.0),
-                                    ty.max_bytes(),
-                                    BufferKind::Output(outputs - 1),
-                                )
+                                self.buffer(name, ty.max_bytes(), BufferKind::Output(outputs - 1))
                             }
-                            None => {
-                                let of = (result as u32, pairs.as_slice());
-                                let (program, buffers) = (&self.program, &self.buffer_of);
-                                donation::reused((graph, node), of, program, buffers, &readers)
-                                    .unwrap_or_else(|| {
-                                        self.buffer(
-                                            format!("%{}.{result}", id.0),
-                                            ty.max_bytes(),
-                                            BufferKind::Arena,
-                                        )
-                                    })
-                            }
+                            None => match reused() {
+                                Some(buffer) => buffer,
+                                None => self.buffer(name, ty.max_bytes(), BufferKind::Arena),
+                            },
                         };
                         self.buffer_of.insert(value, buffer);
                     }

@@ -91,12 +91,13 @@ fn row_in_place(body: &Graph, form: &RowForm) -> Vec<(u32, u32)> {
         note(body, &mut reads, output, &all, &position);
     }
     // Results per row are computed after the elements are stored.
-    let mut late = vec![];
+    let mut read_after = vec![];
     for output in (0..form.outputs.len()).filter(|output| !inner(output)) {
-        late.extend(reads_of(body, output, &row, &mut atoms).into_iter().map(|(param, _)| param));
+        read_after.extend(reads_of(body, output, &row, &mut atoms).into_iter().map(|(param, _)| param));
     }
-    let is_late = |param: usize| {
-        late.iter()
+    let is_read_after = |param: usize| {
+        read_after
+            .iter()
             .any(|value| matches!(body.op(*value), Op::Param { index, .. } if *index as usize == param))
     };
     let has_whole_vectors = |param: usize| {
@@ -104,8 +105,8 @@ fn row_in_place(body: &Graph, form: &RowForm) -> Vec<(u32, u32)> {
         bytes.is_some_and(|(width, inner)| (inner * width as i64) % 16 == 0)
     };
     let pairs = reads.iter().enumerate().filter_map(|(param, read)| Some((param, (*read)?)));
-    let in_place =
-        pairs.filter(|(param, (_, only_here))| *only_here && !is_late(*param) && has_whole_vectors(*param));
+    let in_place = pairs
+        .filter(|(param, (_, only_here))| *only_here && !is_read_after(*param) && has_whole_vectors(*param));
     let found = in_place.map(|(param, (output, _))| (output as u32, param as u32));
     found.filter(|pair| has_width(body, *pair)).collect()
 }

@@ -106,14 +106,16 @@ fn a_row_overwrites_what_it_reduces() {
     // Two rows lie in one vector of 16 bytes.
     assert_eq!(rows(63, "return %5 as \"y\""), [""; 0]);
     // The one that reads it last.
-    let two = "%6 = neg %0 : f32[8,64]\n %7 = mul %6 %3 : f32[8,64]\n return %5 as \"y\"\n return %7 as \"z\"";
+    let two =
+        "%6 = neg %0 : f32[8,64]\n %7 = mul %6 %3 : f32[8,64]\n return %5 as \"y\"\n return %7 as \"z\"";
     assert_eq!(rows(64, two), ["z <- x"]);
     // Another invocation may have written what an element reads of its row.
     let elsewhere = "%6 = input \"at\" : u32[64]\n %7 = gather %0 %6 axis=1 : f32[8,64]
         %8 = mul %5 %7 : f32[8,64]\n return %8 as \"y\"";
     assert_eq!(rows(64, elsewhere), [""; 0]);
     // A result per row, computed after the elements are written.
-    let late = "%6 = input \"at\" : u32[1]\n %7 = gather %0 %6 axis=1 : f32[8,1]\n %8 = mul %7 %2 : f32[8,1]
+    let per_row =
+        "%6 = input \"at\" : u32[1]\n %7 = gather %0 %6 axis=1 : f32[8,1]\n %8 = mul %7 %2 : f32[8,1]
         return %5 as \"y\"\n return %8 as \"z\"";
-    assert_eq!(rows(64, late), [""; 0]);
+    assert_eq!(rows(64, per_row), [""; 0]);
 }

@@ -62,7 +62,11 @@ fn rows_overwrite_what_they_reduce() {
             let bytes = shape[0] * shape[1] * dtype.size().unwrap();
             let has_vectors = shape[1] * dtype.size().unwrap() % 16 == 0;
             println!("{shape:?} {dtype:?} {results}: {found}");
-            assert_eq!(found, bytes >= 1 << 20 && has_vectors && results < 3, "{shape:?} {dtype:?} {results}");
+            assert_eq!(
+                found,
+                bytes >= 1 << 20 && has_vectors && results < 3,
+                "{shape:?} {dtype:?} {results}"
+            );
         }
     }
 }
