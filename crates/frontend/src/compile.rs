@@ -326,7 +326,8 @@ impl Function {
     /// results, taken when it is asked for first.
     ///
     /// # Errors
-    /// When memory runs out, or the function reads or updates a [`State`], whose memory may be another in each run.
+    /// When memory runs out, or the function reads or updates a [`State`](crate::State), whose memory may be another in
+    /// each run.
     pub fn executable(&self) -> Result<&Executable> {
         match self.program.states.is_empty() {
             true => self.any_executable(),
