@@ -1,6 +1,8 @@
 //! Compiling a function of tensors explicitly, once, to run it many times.
 
 mod captured;
+#[cfg(feature = "vulkan")]
+mod operands;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -140,7 +142,7 @@ struct CompiledFunction {
     lazy: OnceLock<crate::vulkan::LazyPlan>,
     /// What the plan's runs use, once there was one.
     #[cfg(feature = "vulkan")]
-    operands: Mutex<Option<captured::Operands>>,
+    operands: Mutex<Option<operands::Operands>>,
 }
 
 impl Function {
@@ -241,7 +243,7 @@ impl Function {
             Some(operands) => operands,
             none => {
                 let names: Vec<&str> = self.inputs.iter().map(|input| input.name.as_str()).collect();
-                none.insert(captured::Operands::new(
+                none.insert(operands::Operands::new(
                     &names,
                     &self.program.weights,
                     &self.program.states,

@@ -134,7 +134,7 @@ fn recordings_go_with_their_function() {
     }
 }
 
-/// Two functions update one state in turn, and in between somebody takes what it holds, replaces it, or changes it by itself.
+/// Two functions update one state. Between their runs the host reads the state, sets it, or updates a part of it.
 #[test]
 fn functions_share_a_state() {
     let _alone = ALONE.lock();
