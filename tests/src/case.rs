@@ -10,6 +10,7 @@
 //! ; test fuse profile=h200          snapshot after all passes, with the decisions of the fuser
 //! ; test plan profile=h200          snapshot of dispatches, barriers and offsets
 //! ; test copies profile=h200        snapshot without copies of weights, and these
+//! ; test remat profile=h200 budget=9000  snapshot with kernels that run again for so many bytes of intermediate values
 //! ; test glsl profile=h200          snapshot of the generated kernels
 //! ; symbol seq=3                    for `run`; what is not given is random
 //! ; set "x" [1, 2.5, nan]           elements of an input, state or weight
@@ -66,6 +67,13 @@ pub enum Test {
     Plan {
         /// Device profile.
         profile: String,
+    },
+    /// Snapshot of the graph whose kernels run again to fit a budget.
+    Remat {
+        /// Device profile.
+        profile: String,
+        /// The most bytes of intermediate values.
+        budget: u64,
     },
     /// The graph without kernels that only copy weights, and these copies.
     Copies {
@@ -185,7 +193,7 @@ impl Case {
 fn test(line: &str) -> Option<Test> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
-    let mut profile = None;
+    let (mut profile, mut budget) = (None, None);
     let mut tolerance = None;
     let mut choice = None;
     let (mut of, mut wrt): (Vec<String>, Vec<String>) = Default::default();
@@ -195,6 +203,7 @@ fn test(line: &str) -> Option<Test> {
             ("of", text) if first == "gradient" => of = list(text),
             ("wrt", text) if first == "gradient" => wrt = list(text),
             ("profile", name) => profile = Some(name.to_string()),
+            ("budget", bytes) => budget = Some(bytes.parse().ok()?),
             ("tol", text) => tolerance = Some(Tolerance::parse(text)?),
             ("choice", number) if first == "glsl" => choice = Some(number.parse().ok()?),
             _ => return None,
@@ -210,6 +219,7 @@ fn test(line: &str) -> Option<Test> {
         ("fuse", _, Some(profile), None) => Some(Test::Fuse { profile }),
         ("plan", _, Some(profile), None) => Some(Test::Plan { profile }),
         ("copies", _, Some(profile), None) => Some(Test::Copies { profile }),
+        ("remat", _, Some(profile), None) => Some(Test::Remat { profile, budget: budget? }),
         ("glsl", _, Some(profile), None) => Some(Test::Glsl { profile, choice }),
         (_, Some(name), profile, None) => {
             let profile = profile.unwrap_or_else(|| "minimum".into());

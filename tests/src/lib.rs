@@ -14,6 +14,7 @@ pub mod random_inputs;
 pub mod reduce;
 pub mod rng;
 pub mod tensors;
+pub mod training;
 pub mod window_cases;
 
 pub use case::{Case, Test};

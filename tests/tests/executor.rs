@@ -10,13 +10,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tallow_codegen::{Module, Source, compile, limits};
-use tallow_ir::caps::lavapipe;
+use tallow_codegen::{
+    CodegenError, Module, Options as CompileOptions, Source, compile, compile_with, limits,
+};
+use tallow_ir::caps::{h200, lavapipe};
 use tallow_ir::schedule::simulate::{Device, replay, run_sequential, sequential_memory};
-use tallow_ir::schedule::{Command, Plan, check};
+use tallow_ir::schedule::{Command, Dispatch, Plan, check};
 use tallow_ir::verify::updated_param;
-use tallow_ir::{DType, Fusion, Graph, Op, TensorType};
+use tallow_ir::{DType, DeviceCaps, Fusion, Graph, Op, TensorType};
 use tallow_reference::{Array, Env, evaluate};
+use tallow_tests::training::{training_step, training_step_of};
 use tallow_tests::{Inputs, Options, random_graph, random_inputs};
 
 /// A graph that is one fusion with leaves for its operands, and which operands are states that it updates.
@@ -171,6 +174,80 @@ fn plans_of_random_graphs_give_the_graphs_results() {
             );
         }
     }
+}
+
+/// The graph compiled with a budget; `None` if nothing was found that fits.
+fn within(graph: &Graph, caps: &DeviceCaps, budget: u64) -> Option<Module> {
+    let options = CompileOptions { budget: Some(budget), ..CompileOptions::default() };
+    match compile_with(graph, caps, &options, &mut |_| Default::default(), &mut |_, _| {}) {
+        Ok(module) => Some(module),
+        Err(CodegenError::Memory { bytes, least, .. }) => {
+            assert!(budget < least && least <= bytes, "{budget} < {least} <= {bytes}");
+            None
+        }
+        Err(e) => panic!("{e}\n{graph}"),
+    }
+}
+
+/// Where kernels run again to fit a budget, all results are bit for bit those of kernels that run once.
+#[test]
+fn a_budget_changes_no_result() {
+    let (mut fitted, mut runs) = (0, 0);
+    for seed in 0..100 {
+        let graph = training_step(seed).unwrap();
+        let inputs = random_inputs(&graph, seed);
+        let once = compile(&graph, &lavapipe()).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+        assert_eq!(once.remat, None);
+        let bytes = once.plan.arena.bytes;
+        let mut budgets =
+            [bytes * 9 / 10, bytes * 3 / 4, bytes / 2].map(|budget| within(&graph, &lavapipe(), budget));
+        let Some(module) = budgets.iter_mut().rev().find_map(Option::take).filter(|_| bytes > 0) else {
+            continue;
+        };
+        let remat = module.remat.expect("a budget below what it took");
+        assert!(module.plan.arena.bytes <= remat.budget && remat.bytes == bytes, "seed {seed}: {remat:?}");
+        assert_eq!(check(&module.program, &module.plan, &limits(&lavapipe())), Ok(()), "seed {seed}");
+        (fitted, runs) = (fitted + 1, runs + remat.runs);
+        let want = sequential(&once, &inputs).visible;
+        assert_eq!(
+            sequential(&module, &inputs).visible,
+            want,
+            "seed {seed}, in order\n{}",
+            module.graph.graph()
+        );
+        for order in 0..2 {
+            let found = simulate(&module, &module.plan, &inputs, order).visible;
+            assert_eq!(found, want, "seed {seed}, order {order}\n{}", module.graph.graph());
+        }
+    }
+    println!("{fitted} graphs, {runs} kernels that run again");
+    assert!(
+        fitted >= 20 && runs > fitted,
+        "{fitted} graphs fitted a budget, with {runs} kernels that run again"
+    );
+}
+
+/// The same for steps of so many rows that kernels write results over operands. They are too large to run, but the compiler
+/// compares what kernels compute with what they did.
+#[test]
+fn a_budget_changes_no_large_step() {
+    let (mut fitted, mut in_place) = (0, 0);
+    for seed in 0..60 {
+        let caps = if seed % 2 == 0 { h200() } else { lavapipe() };
+        let graph = training_step_of(seed, 20_000).unwrap();
+        let once = compile(&graph, &caps).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+        let mut budget = once.plan.arena.bytes * 9 / 10;
+        while let Some(module) = within(&graph, &caps, budget) {
+            assert_eq!(check(&module.program, &module.plan, &limits(&caps)), Ok(()), "seed {seed}");
+            let overwrites =
+                |d: &Dispatch| d.writes.iter().any(|w| d.reads.iter().any(|r| r.buffer == w.buffer));
+            fitted += usize::from(module.remat.is_some());
+            in_place += usize::from(module.program.dispatches.iter().any(overwrites));
+            budget = budget * 9 / 10;
+        }
+    }
+    println!("{fitted} fitted, {in_place} with results over operands");
+    assert!(fitted >= 20 && in_place >= 10, "{fitted} fitted, {in_place} with results over operands");
 }
 
 /// Whether under `plan` some legal device behaviour makes a dispatch compute, or a caller see, something else than the

@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tallow_codegen::{Copies, Module, Schedule, Schedules, compile_copies, compile_scheduled, schedules};
+use tallow_codegen::{
+    Copies, Module, Options, Schedule, Schedules, compile_scheduled, compile_with, schedules,
+};
 use tallow_ir::text::parse;
 use tallow_ir::{DeviceCaps, Fusion, Graph, Op, caps, gradient, passes, verify, weight_copies};
 use tallow_reference::{Array, Env, evaluate};
@@ -28,6 +30,7 @@ fn check(path: &Path) {
             Test::Fuse { profile } => fuse(&case, profile),
             Test::Plan { profile } => plan(&case, profile),
             Test::Copies { profile } => copies(&case, profile),
+            Test::Remat { profile, budget } => remat(&case, profile, *budget),
             Test::Glsl { profile, choice } => glsl(&case, profile, *choice),
         }
     }
@@ -176,7 +179,8 @@ fn plan(case: &Case, device: &str) {
 /// The graph whose copies of weights are made once, and the copies. Together they compute what the graph does.
 fn copies(case: &Case, device: &str) {
     let (graph, choose) = (graph(case), &mut |_: &Graph| Schedules::default());
-    let module = compile_copies(&graph, &profile(device), Copies::Once, choose, &mut |_, _| {});
+    let options = Options { copies: Copies::Once, budget: None };
+    let module = compile_with(&graph, &profile(device), &options, choose, &mut |_, _| {});
     let module = module.unwrap_or_else(|e| panic!("{e}"));
     let mut env = case.inputs(&graph).env();
     let want = evaluate(&graph, &mut env.clone()).unwrap_or_else(|e| panic!("{e}"));
@@ -201,6 +205,25 @@ fn copies(case: &Case, device: &str) {
         compare(want, got, Tolerance::Values).unwrap_or_else(|why| panic!("{name:?}: {why}"));
     }
     snapshot(case, &format!("copies.{device}"), &text);
+}
+
+/// The graph whose kernels run again to fit a budget, with its levels. It computes what the graph does.
+fn remat(case: &Case, device: &str, budget: u64) {
+    let (graph, choose) = (graph(case), &mut |_: &Graph| Schedules::default());
+    let options = Options { copies: Copies::EachRun, budget: Some(budget) };
+    let module = compile_with(&graph, &profile(device), &options, choose, &mut |_, _| {});
+    let module = module.unwrap_or_else(|e| panic!("{e}"));
+    let inputs = case.inputs(&graph);
+    let of = |graph: &Graph| evaluate(graph, &mut inputs.env()).unwrap_or_else(|e| panic!("{e}"));
+    for ((name, want), (_, got)) in of(&graph).iter().zip(&of(module.graph.graph())) {
+        compare(want, got, Tolerance::Bits).unwrap_or_else(|why| panic!("{name:?}: {why}"));
+    }
+    let remat = module.remat.unwrap_or_else(|| panic!("{} bytes suffice", module.plan.arena.bytes));
+    let levels: Vec<String> = module.plan.levels.iter().map(|level| format!("{level:?}")).collect();
+    let (bytes, levels) = (module.plan.arena.bytes, levels.join(" "));
+    let line =
+        format!("; {bytes} of {} bytes, {} kernels run again, levels {levels}\n", remat.bytes, remat.runs);
+    snapshot(case, &format!("remat.{device}"), &format!("{}{line}", module.graph.graph()));
 }
 
 /// All distinct kernels, one after the other.

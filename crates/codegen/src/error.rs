@@ -67,6 +67,23 @@ pub enum CodegenError {
     /// Building a graph failed.
     #[error(transparent)]
     Graph(#[from] tallow_ir::GraphError),
+    /// A budget for intermediate values that is too small.
+    #[error(
+        "intermediate values take {bytes} bytes, and {least} if kernels run again to free memory: {} more than the \
+         budget of {budget}",
+        least.saturating_sub(*budget)
+    )]
+    Memory {
+        /// What they take if each kernel runs once.
+        bytes: u64,
+        /// The budget.
+        budget: u64,
+        /// The least that was found.
+        least: u64,
+    },
+    /// A stage that only arranges kernels changed what they compute.
+    #[error("bug in {0}: the graph computes something else")]
+    Rebuilt(&'static str),
     /// Scheduling failed.
     #[error("{0}")]
     Schedule(String),

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use tallow_ir::Op;
 
-use crate::module::{Grid, Module};
+use crate::builder::Grid;
+use crate::module::Module;
+use crate::remat::Remat;
 
 impl Module {
     /// The report: kernels with their fused ops, bytes and grids; levels, barriers and the arena; fusion decisions.
@@ -44,6 +46,9 @@ impl Module {
             )?;
         }
         writeln!(out, "\n{}", self.plan.text(&self.program))?;
+        if let Some(remat) = self.remat {
+            writeln!(out, "{}", self.remat_line(&remat))?;
+        }
         for donation in &self.donations {
             let name = |buffer: usize| &self.program.buffers[buffer].name;
             writeln!(
@@ -63,5 +68,21 @@ impl Module {
             }
         }
         Ok(())
+    }
+
+    /// What the budget cost.
+    fn remat_line(&self, remat: &Remat) -> String {
+        let Remat { budget, bytes, runs, .. } = remat;
+        let reached = self.plan.arena.bytes;
+        let all: f64 = self.predicted_us.iter().sum();
+        let added = remat.us * 100.0 / (all - remat.us).max(f64::MIN_POSITIVE);
+        let time = match self.predicted_us.is_empty() {
+            true => String::new(),
+            false => format!(", predicted {:+.1} us ({added:+.1} %)", remat.us),
+        };
+        format!(
+            "intermediate values take {reached} B instead of {bytes} B, for a budget of {budget} B: {runs} kernels run \
+             again{time}"
+        )
     }
 }

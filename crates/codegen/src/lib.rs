@@ -8,6 +8,7 @@
 
 mod assemble;
 mod blocks;
+mod builder;
 #[cfg(feature = "spirv")]
 mod cache;
 #[cfg(feature = "spirv")]
@@ -25,6 +26,7 @@ mod library;
 mod lines;
 mod module;
 mod predict;
+mod remat;
 mod repack;
 mod scalar;
 mod schedule;
@@ -34,6 +36,7 @@ mod storage;
 mod template;
 
 pub use blocks::coopmat::coopmat_fragment_layout_kernel;
+pub use builder::{Grid, Launch, Tensor, limits};
 pub use donation::Donation;
 pub use error::CodegenError;
 pub use glsl::Glsl;
@@ -41,10 +44,10 @@ pub use instruction::Instruction;
 pub use kernel::{Binding, Count, Entry, Kernel, Scratch, Source, Table, Target, divisor};
 pub use kinds::{kernel, kernel_with, schedules};
 pub use module::{
-    Copies, Grid, KERNELS, Launch, Module, PLAN, Tensor, compile, compile_copies, compile_observed,
-    compile_scheduled, limits,
+    Copies, KERNELS, Module, Options, PLAN, compile, compile_observed, compile_scheduled, compile_with,
 };
 pub use predict::{Launches, predict_us};
+pub use remat::Remat;
 pub use repack::{REPACK_PUSH_BYTES, REPACK_WORKGROUP, RepackRun, repack_kernel};
 pub use schedule::{Algorithm, Epilogue, Schedule, Schedules, Split, Tile, class_of};
 #[cfg(feature = "spirv")]

@@ -4,6 +4,8 @@
 //! ```sh
 //! cargo run --example train_gpt -- --layers 12 --width 768 --heads 12 --vocabulary 50304 --context 1024 --batch 8
 //! ```
+//!
+//! `--budget BYTES` is the most that intermediate values may take.
 
 #![allow(clippy::print_stdout)]
 
@@ -11,7 +13,7 @@ use std::time::Instant;
 
 use tallow::nn::optim::{AdamW, ParamGroup, ParamsAdamW};
 use tallow::nn::{loss::cross_entropy, ops::layer_norm, ops::sdpa};
-use tallow::{DType, Device, Input, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
+use tallow::{DType, Device, Input, Remat, Result, Tensor, TrainOptions, TrainStep, Var, train_step};
 
 /// Sizes of the model and of a batch.
 struct Shape {
@@ -133,7 +135,11 @@ fn main() -> Result<()> {
     let input = |name: &str| Input::new(name, DType::U32, (batch, context));
     let inputs = [input("tokens"), input("targets")];
     let start = Instant::now();
-    let options = TrainOptions::default().clip_norm(1.0);
+    let remat = match number("--budget", 0) {
+        0 => Remat::Off,
+        bytes => Remat::Budget(bytes as u64),
+    };
+    let options = TrainOptions::default().clip_norm(1.0).remat(remat);
     let step = train_step(&device, &inputs, &vars, &mut adam, options, |b| gpt.loss(&b[0], &b[1]))?;
     if arguments.iter().any(|a| a == "--explain") {
         println!("{}", step.function().explain()?);

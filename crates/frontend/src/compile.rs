@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::executable::{Executable, Prepared};
 use crate::lower::{Lowered, computed_constants, lower_function};
 use crate::outputs::OutputView;
+use crate::remat::CompileOptions;
 use crate::resident::Weight;
 #[cfg(feature = "vulkan")]
 use crate::resident::run_shape;
@@ -71,6 +72,19 @@ pub fn compile(
     inputs: &[Input],
     build: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Function> {
+    compile_with(device, inputs, CompileOptions::default(), build)
+}
+
+/// As [`compile`], with options.
+///
+/// # Errors
+/// As [`compile`], and when intermediate values take more than the options allow.
+pub fn compile_with(
+    device: &Device,
+    inputs: &[Input],
+    options: CompileOptions,
+    build: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Function> {
     let compiling = Compiling::begin(device, inputs.iter().map(|input| &input.ty.shape));
     let leaf = |input: &Input| {
         let leaf = tallow_ir::Op::Input { name: input.name.clone(), ty: input.ty.clone() };
@@ -108,7 +122,7 @@ pub fn compile(
     let states = Captured::of(captured, &versions);
     let outputs = results.iter().map(|tensor| tensor.ty().clone()).collect();
     let program = CompiledFunction {
-        prepared: device.prepare(&graph)?.with_draws(draws.count),
+        prepared: Prepared::within(device, &graph, options.remat.budget(device))?.with_draws(draws.count),
         weights,
         states,
         executable: OnceLock::new(),
@@ -253,12 +267,33 @@ impl Function {
         };
         // Until the run is appended, nobody reads or replaces the states.
         let _states = operands.lock(&self.program.states)?;
-        let values = plan.run(&bindings, &operands.memory, &inputs, &[])?;
+        let values = plan.run(&bindings, &operands.memory, &inputs, &[]);
+        let values = values.map_err(|error| self.with_budget(error, device))?;
         let tensor = |(ty, value): (&TensorType, OnDevice)| {
             let extents = run_shape(ty, &bindings)?;
             Tensor::node(TensorType::new(ty.dtype, extents), &self.device, Expr::Device(value))
         };
         self.outputs.iter().zip(values).map(tensor).collect()
+    }
+
+    /// An error for want of memory, with the budget for intermediate values that would be small enough.
+    #[cfg(feature = "vulkan")]
+    fn with_budget(&self, error: Error, device: &crate::vulkan::VulkanDevice) -> Error {
+        let Error::OutOfMemory { what, bytes, reason } = error else { return error };
+        if what != tallow_runtime::lazy::INTERMEDIATE_VALUES {
+            return Error::OutOfMemory { what, bytes, reason };
+        }
+        let left = device.bytes_left();
+        let more = bytes.saturating_sub(left);
+        let advice = match crate::plan::plan_memory_within(self.graph(), device.caps(), Some(left)) {
+            Ok(plan) => format!(
+                "they would fit into {} bytes if the function was compiled with Remat::Budget({left}) or Remat::Auto",
+                plan.arena
+            ),
+            Err(error) => error.to_string(),
+        };
+        let reason = format!("{reason}; {left} bytes are left for them, {more} too few; {advice}");
+        Error::OutOfMemory { what, bytes, reason }
     }
 
     /// [`Function::run`] for data that lies elsewhere: `types` are the element types and extents of the inputs,

@@ -82,15 +82,22 @@ pub struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(device: &Device, graph: &Graph) -> Result<Prepared> {
-        Prepared::of_verified(device, verified(graph)?)
+        Prepared::of_verified(device, verified(graph)?, None)
     }
 
-    fn of_verified(device: &Device, graph: Graph) -> Result<Prepared> {
+    /// With at most `budget` bytes of intermediate values on a GPU.
+    pub(crate) fn within(device: &Device, graph: &Graph, budget: Option<u64>) -> Result<Prepared> {
+        Prepared::of_verified(device, verified(graph)?, budget)
+    }
+
+    fn of_verified(device: &Device, graph: Graph, budget: Option<u64>) -> Result<Prepared> {
+        #[cfg(not(feature = "vulkan"))]
+        let _ = budget;
         Ok(Prepared {
             #[cfg(feature = "vulkan")]
             kernels: match device {
                 Device::Cpu => None,
-                Device::Vulkan(device) => Some(device.kernels(&graph)?),
+                Device::Vulkan(device) => Some(device.kernels(&graph, budget)?),
             },
             graph,
             device: device.clone(),
@@ -166,7 +173,7 @@ impl Prepared {
             Device::Vulkan(device) => {
                 let kernels = match &self.kernels {
                     Some(kernels) => kernels,
-                    None => &device.kernels(&self.graph)?,
+                    None => &device.kernels(&self.graph, None)?,
                 };
                 let executable = VulkanExecutable::new(device, &self.graph, kernels, weights, states)?;
                 DeviceExecutable::Vulkan(Arc::new(executable))
@@ -196,7 +203,7 @@ impl Executable {
         let graph = verified(graph)?;
         // Before the work, not after it.
         check_leaves(&graph, weights, states)?;
-        Prepared::of_verified(device, graph)?.bind(weights, states)
+        Prepared::of_verified(device, graph, None)?.bind(weights, states)
     }
 
     /// The graph as it was given.

@@ -72,6 +72,7 @@ pub mod quantized;
 mod random;
 mod read;
 mod reduce;
+mod remat;
 mod resident;
 mod resize;
 pub mod safetensors;
@@ -95,7 +96,7 @@ pub mod vulkan;
 mod vulkan_executable;
 
 pub use backward::GradStore;
-pub use compile::{Function, Input, compile};
+pub use compile::{Function, Input, compile, compile_with};
 pub use compile_check::CompileOnlyDevice;
 pub use custom::{
     CustomBackward, CustomCall, CustomInputs, CustomKernel, CustomKernelBuilder, CustomOutput, Push,
@@ -114,7 +115,8 @@ pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use origin::TensorId;
 pub use outputs::{OutputView, Outputs, RunOutput};
-pub use plan::{MemoryPlan, device_bytes, plan_memory};
+pub use plan::{MemoryPlan, device_bytes, plan_memory, plan_memory_within};
+pub use remat::{CompileOptions, Remat};
 pub use resident::{GraphState, Weight};
 pub use shape::D;
 pub use state::State;

@@ -1,6 +1,6 @@
 //! Planning a graph without a device: the memory that running it takes, from the device's capabilities alone.
 
-use tallow_codegen::{Copies, compile_copies};
+use tallow_codegen::{Copies, Options, compile_with};
 use tallow_ir::caps::DeviceCaps;
 use tallow_ir::schedule::BufferKind;
 use tallow_ir::{Graph, TensorType};
@@ -29,8 +29,17 @@ pub struct MemoryPlan {
 /// # Errors
 /// When the graph is invalid or needs what such a device lacks.
 pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
+    plan_memory_within(graph, caps, None)
+}
+
+/// As [`plan_memory`], with at most `budget` bytes in the arena; see [`Remat`](crate::Remat).
+///
+/// # Errors
+/// As [`plan_memory`], and when the budget is too small.
+pub fn plan_memory_within(graph: &Graph, caps: &DeviceCaps, budget: Option<u64>) -> Result<MemoryPlan> {
     let choose = &mut |_: &Graph| tallow_codegen::Schedules::default();
-    let module = compile_copies(&verified(graph)?, caps, Copies::Once, choose, &mut |_, _| {})
+    let options = Options { copies: Copies::Once, budget };
+    let module = compile_with(&verified(graph)?, caps, &options, choose, &mut |_, _| {})
         .map_err(|e| Error::Device(e.to_string()))?;
     let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
     for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {

@@ -4,10 +4,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::backward::GradStore;
-use crate::compile::{Function, Input, compile};
+use crate::compile::{Function, Input, compile, compile_with};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::optim::{Ema, GradAccumulator, LossScale, LossScaler, Optimizer, clip_grad_norm};
+use crate::remat::{CompileOptions, Remat};
 use crate::tensor::Tensor;
 use crate::variable::Var;
 
@@ -58,12 +59,14 @@ pub struct TrainOptions {
     pub loss_scale: Option<LossScale>,
     /// The decay of [averages](Ema) of the parameters.
     pub ema: Option<f64>,
+    /// What the step computes again to take less memory.
+    pub remat: Remat,
 }
 
 impl Default for TrainOptions {
     /// One batch an update, nothing besides.
     fn default() -> Self {
-        TrainOptions { clip_norm: None, accumulate: 1, loss_scale: None, ema: None }
+        TrainOptions { clip_norm: None, accumulate: 1, loss_scale: None, ema: None, remat: Remat::Off }
     }
 }
 
@@ -86,6 +89,11 @@ impl TrainOptions {
     /// With averages of the parameters.
     pub fn ema(self, decay: f64) -> TrainOptions {
         TrainOptions { ema: Some(decay), ..self }
+    }
+
+    /// With values computed again to take less memory.
+    pub fn remat(self, remat: Remat) -> TrainOptions {
+        TrainOptions { remat, ..self }
     }
 }
 
@@ -118,15 +126,16 @@ pub fn train_step<O: Optimizer>(
     let ema = options.ema.map(|decay| Ema::new(vars, decay)).transpose()?;
     let mut rest =
         Rest { vars, optimizer, clip_norm: options.clip_norm, scaler: scaler.as_ref(), ema: ema.as_ref() };
+    let of_step = CompileOptions { remat: options.remat };
     let (pass, update) = if options.accumulate == 1 {
-        let pass = compile(device, inputs, |batch| {
+        let pass = compile_with(device, inputs, of_step, |batch| {
             let (loss, mut grads) = rest.gradients(loss(batch)?)?;
             Ok([loss].into_iter().chain(rest.update(&mut grads)?).collect())
         })?;
         (pass, None)
     } else {
         let mut sum = GradAccumulator::new(vars, options.accumulate)?;
-        let pass = compile(device, inputs, |batch| {
+        let pass = compile_with(device, inputs, of_step, |batch| {
             let (loss, grads) = rest.gradients(loss(batch)?)?;
             Ok(vec![sum.add(&loss, &grads)?])
         })?;

@@ -150,9 +150,16 @@ impl VulkanDevice {
         self.context.close().map_err(|error| Error::Device(error.to_string()))
     }
 
-    /// Kernels and plan of a graph.
-    pub(crate) fn kernels(&self, graph: &Graph) -> Result<Compiled> {
-        Compiled::new(&self.context, graph).map_err(device_error)
+    /// Kernels and plan of a graph, with at most `budget` bytes of intermediate values.
+    pub(crate) fn kernels(&self, graph: &Graph, budget: Option<u64>) -> Result<Compiled> {
+        Compiled::within(&self.context, graph, budget).map_err(device_error)
+    }
+
+    /// What memory is left for intermediate values, in bytes. An arena's block is larger by up to a 64th, and
+    /// inputs and results need memory, too, so a 16th is not counted.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        let MemoryFigures { in_use, budget, .. } = self.context.memory();
+        budget.unwrap_or(self.context.memory_bytes()).saturating_sub(in_use) / 16 * 15
     }
 
     /// As [`VulkanDevice::kernels`], for weights that are given to each run.

@@ -80,4 +80,14 @@ pub struct Fusion {
     pub kind: FusionKind,
     /// Meaning: evaluating the body on the operands gives the results.
     pub body: Graph,
+    /// Tells the runs of one kernel on equal operands apart: a kernel that runs again, so that its results need not stay
+    /// in memory until their last reader, has a number from 1 on. All others have 0.
+    pub run: u32,
+}
+
+impl Fusion {
+    /// A kernel that runs once.
+    pub fn new(kind: FusionKind, body: Graph) -> Fusion {
+        Fusion { kind, body, run: 0 }
+    }
 }

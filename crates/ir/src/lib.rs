@@ -29,6 +29,7 @@ pub mod donation;
 pub mod dot;
 pub mod dtype;
 pub mod elementwise;
+pub mod flatten;
 pub mod float8;
 pub mod form;
 pub mod formula;

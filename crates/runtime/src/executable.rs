@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    Copies, Grid as ModuleGrid, KERNELS, Module, PLAN, Schedules, SpirvStats, Tensor, compile_copies,
-    compile_kernels,
+    Copies, Grid as ModuleGrid, KERNELS, Module, Options, PLAN, Schedules, SpirvStats, Tensor,
+    compile_kernels, compile_with,
 };
 use tallow_ir::schedule::{Access, BufferKind, Command};
 use tallow_ir::{Bindings, DType, Dim, Graph};
@@ -76,7 +76,16 @@ impl Compiled {
     /// # Errors
     /// When the graph is invalid or the device lacks a required feature.
     pub fn new(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
-        Compiled::compile(context, graph, Copies::Once, &mut |fused| tuned(context, fused))
+        Compiled::within(context, graph, None)
+    }
+
+    /// As [`Compiled::new`], with at most `budget` bytes of intermediate values.
+    ///
+    /// # Errors
+    /// As [`Compiled::new`], and when the budget is too small.
+    pub fn within(context: &Arc<Context>, graph: &Graph, budget: Option<u64>) -> Result<Compiled, ExecError> {
+        let options = Options { copies: Copies::Once, budget };
+        Compiled::compile(context, graph, &options, &mut |fused| tuned(context, fused))
     }
 
     /// As [`Compiled::new`], for graphs whose weights may be others in each run: all copies are made in each run.
@@ -84,7 +93,7 @@ impl Compiled {
     /// # Errors
     /// As [`Compiled::new`].
     pub fn for_any_weights(context: &Arc<Context>, graph: &Graph) -> Result<Compiled, ExecError> {
-        Compiled::compile(context, graph, Copies::EachRun, &mut |fused| tuned(context, fused))
+        Compiled::compile(context, graph, &Options::default(), &mut |fused| tuned(context, fused))
     }
 
     /// As [`Compiled::new`], with schedules from `choose`, which receives the fused graph.
@@ -96,19 +105,19 @@ impl Compiled {
         graph: &Graph,
         choose: &mut dyn FnMut(&Graph) -> Schedules,
     ) -> Result<Compiled, ExecError> {
-        Compiled::compile(context, graph, Copies::Once, choose)
+        Compiled::compile(context, graph, &Options { copies: Copies::Once, budget: None }, choose)
     }
 
     fn compile(
         context: &Arc<Context>,
         graph: &Graph,
-        copies: Copies,
+        options: &Options,
         choose: &mut dyn FnMut(&Graph) -> Schedules,
     ) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let mut phases = Phases::default();
         let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
-        let module = compile_copies(graph, context.caps(), copies, choose, &mut |stage, _| match stage {
+        let module = compile_with(graph, context.caps(), options, choose, &mut |stage, _| match stage {
             KERNELS => phases.glsl = since(start) - phases.passes,
             PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
             _ => phases.passes = since(start),

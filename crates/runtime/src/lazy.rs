@@ -130,7 +130,7 @@ impl Plan {
             Ok::<_, Error>(block)
         };
         let windows = module.plan.arena.windows.iter();
-        let windows = windows.map(|bytes| block("intermediate values", (*bytes).max(16)));
+        let windows = windows.map(|bytes| block(INTERMEDIATE_VALUES, (*bytes).max(16)));
         let windows = windows.collect::<Result<Vec<_>, _>>()?;
         for output in &module.outputs {
             let is_made = matches!(module.program.buffers[output.buffer].kind, BufferKind::Output(_));
@@ -146,6 +146,9 @@ impl Plan {
         Ok(windows)
     }
 }
+
+/// What errors call the memory of a plan's arena.
+pub const INTERMEDIATE_VALUES: &str = "intermediate values";
 
 /// Memory that was taken for a result.
 fn result(

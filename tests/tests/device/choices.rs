@@ -40,6 +40,20 @@ pub fn run_with(
     inputs: &Inputs,
     choose: Option<&mut dyn FnMut(&Graph) -> Schedules>,
 ) -> Result<Results, String> {
+    let compiled = match choose {
+        Some(choose) => Compiled::with(context, graph, choose),
+        None => Compiled::new(context, graph),
+    };
+    run_compiled(context, &compiled.map_err(|e| e.to_string())?, graph, inputs)
+}
+
+/// Runs what was compiled of `graph` once.
+pub fn run_compiled(
+    context: &Arc<Context>,
+    compiled: &Compiled,
+    graph: &Graph,
+    inputs: &Inputs,
+) -> Result<Results, String> {
     let fail = |e: tallow_runtime::executable::ExecError| e.to_string();
     let types: HashMap<&str, _> = graph
         .nodes()
@@ -59,12 +73,7 @@ pub fn run_with(
         state.write(context, &leaf.bytes).map_err(fail)?;
         states.insert(name.clone(), state);
     }
-    let compiled = match choose {
-        Some(choose) => Compiled::with(context, graph, choose),
-        None => Compiled::new(context, graph),
-    };
-    let executable =
-        compiled.and_then(|c| c.instance(&weights, &states, RecordOptions::default())).map_err(fail)?;
+    let executable = compiled.instance(&weights, &states, RecordOptions::default()).map_err(fail)?;
     let data: Vec<(&str, &[u8])> =
         inputs.inputs.iter().map(|(n, l)| (n.as_str(), l.bytes.as_slice())).collect();
     let outputs = executable.run(&inputs.symbols, &data).map_err(fail)?;

@@ -35,6 +35,7 @@ mod narrow_rows;
 mod quantize;
 mod quantized_results;
 mod random;
+mod remat;
 mod row_groups;
 mod rows_in_place;
 mod scans;

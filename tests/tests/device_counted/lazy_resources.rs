@@ -186,6 +186,37 @@ fn allocations_that_fail_are_errors_and_leak_nothing() {
     }
 }
 
+/// A function whose intermediate values find no memory says which budget they would fit.
+#[test]
+fn a_function_without_memory_names_a_budget() {
+    let _alone = ALONE.lock();
+    for device in devices() {
+        let Device::Vulkan(vulkan) = &device else { continue };
+        let inputs = [tallow::Input::new("x", tallow::DType::F32, (300, 300))];
+        let function =
+            tallow::compile(&device, &inputs, |x| Ok(vec![x[0].matmul(&x[0])?.matmul(&x[0])?])).unwrap();
+        let x = random(26, &[300, 300], &device).unwrap();
+        eval(&[&x]).unwrap();
+        let mut named = 0;
+        for after in 0..6 {
+            trim(&device);
+            vulkan.fail_allocations(Some((after, u64::MAX)));
+            let result = function.run(&[&x]);
+            vulkan.fail_allocations(None);
+            let text = result.err().map(|error| error.to_string()).unwrap_or_default();
+            if text.contains("out of memory for intermediate values") {
+                assert!(
+                    text.contains(" bytes are left for them") && text.contains("Remat::Budget("),
+                    "{text}"
+                );
+                named += 1;
+            }
+        }
+        assert!(named > 0);
+        function.run(&[&x]).unwrap();
+    }
+}
+
 /// Tensors are dropped while submissions that read them are under way, and their memory is taken by others meanwhile.
 #[test]
 fn tensors_may_be_dropped_while_they_are_read() {

@@ -311,7 +311,8 @@ fn op(
             return Err(format!("{name} has no body"));
         }
         let kind = kind.as_deref().and_then(FusionKind::from_name).ok_or("unknown fusion kind")?;
-        return Ok(Op::Fusion(Box::new(Fusion { kind, body })));
+        let run = words.optional("run").map_or(Ok(0), |run| positive(&run))?;
+        return Ok(Op::Fusion(Box::new(Fusion { kind, body, run })));
     }
     let mut label = || words.take().as_deref().and_then(unquote).ok_or("missing name");
     Ok(match name {

@@ -103,7 +103,10 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             words.push(format!("at=[{}]", list.join(",")));
         }
         Op::Custom(c) => words.push(custom(c)),
-        Op::Fusion(f) => words.insert(1, f.kind.name().into()),
+        Op::Fusion(f) => {
+            words.insert(1, f.kind.name().into());
+            words.extend((f.run > 0).then(|| format!("run={}", f.run)));
+        }
         Op::Iota { .. }
         | Op::Elementwise(_)
         | Op::Cast(_)

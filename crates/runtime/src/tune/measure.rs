@@ -447,7 +447,7 @@ mod tests {
 }}"#
         );
         let body = tallow_ir::text::parse(&text).unwrap();
-        let fusion = Fusion { kind: tallow_ir::FusionKind::Row, body };
+        let fusion = Fusion::new(tallow_ir::FusionKind::Row, body);
         lengths(&fusion).unwrap().iter().map(|v| (v["pos"], v["seq"])).collect()
     }
 

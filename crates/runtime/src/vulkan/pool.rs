@@ -22,12 +22,19 @@ const SMALLEST: u64 = 256;
 /// From this size on, size classes are finer.
 const LARGE: u64 = 1 << 20;
 
-/// The size class for `bytes` bytes: 4 classes per power of two, 8 from 1 MiB on, so that at most a fifth or a ninth of
-/// a block is unused.
+/// From this size on, they are finer still: blocks of this size are arenas, whose next run asks for as many bytes.
+const HUGE: u64 = 1 << 28;
+
+/// The size class for `bytes` bytes: 4 classes per power of two, 8 from 1 MiB on and 64 from 256 MiB on, so that at most
+/// a fifth, a ninth or a 65th of a block is unused.
 fn class(bytes: u64) -> u64 {
     let bytes = bytes.max(SMALLEST);
     let below = 1 << (bytes - 1).ilog2();
-    let steps = if bytes > LARGE { 8 } else { 4 };
+    let steps = match (bytes > LARGE, bytes > HUGE) {
+        (false, _) => 4,
+        (true, false) => 8,
+        (true, true) => 64,
+    };
     bytes.next_multiple_of((below / steps).max(SMALLEST / 4))
 }
 
@@ -185,11 +192,24 @@ mod tests {
 
     #[test]
     fn classes_hold_their_bytes_and_waste_little() {
-        for bytes in (0..4096).chain((1..400).map(|i| i * 77_777)).chain([1 << 30, (1 << 30) + 1]) {
+        for bytes in (0..4096).chain((1..400).map(|i| i * 77_777)).chain([
+            1 << 28,
+            (1 << 28) + 1,
+            1 << 30,
+            (1 << 30) + 1,
+            3_879_421_472,
+        ]) {
             let found = class(bytes);
             assert!(found >= bytes && found.is_multiple_of(64), "{bytes}: {found}");
             assert_eq!(class(found), found);
-            let most = if bytes > LARGE { bytes + bytes / 8 } else { bytes + bytes / 4 };
+            let part = if bytes > HUGE {
+                64
+            } else if bytes > LARGE {
+                8
+            } else {
+                4
+            };
+            let most = bytes + bytes / part;
             assert!(found <= most.max(SMALLEST).next_multiple_of(64), "{bytes}: {found}");
         }
         assert_eq!(class(64 << 20), 64 << 20);

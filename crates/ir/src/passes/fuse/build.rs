@@ -120,7 +120,7 @@ pub(super) fn build(c: &Clusters<'_>) -> Result<Graph, GraphError> {
         let outputs = c.outputs(id);
         let (body, externals) = c.body(&cluster.nodes, &outputs)?;
         let operands: Vec<Value> = externals.iter().map(|v| map[v]).collect();
-        let fusion = new.add_node(Op::Fusion(Box::new(Fusion { kind: cluster.kind, body })), &operands)?;
+        let fusion = new.add_node(Op::Fusion(Box::new(Fusion::new(cluster.kind, body))), &operands)?;
         for (result, output) in c.results(&outputs).into_iter().enumerate() {
             map.insert(output, Value { node: fusion, result: result as u32 });
         }
