@@ -36,7 +36,7 @@ pub enum Grid {
 /// One dispatch of a kernel, with its buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Position in [`Module::kernels`].
+    /// Position in [`Module::kernels`](crate::Module::kernels).
     pub kernel: usize,
     /// The byte range of a buffer that each binding covers.
     pub bindings: Vec<Access>,
