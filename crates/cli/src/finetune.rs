@@ -1,13 +1,9 @@
 //! `tallow finetune`: a LoRA adapter on the frozen weights of a model.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use tallow_models::chat::template_of;
 use tallow_models::train::{AdapterType, Data, FinetuneOptions, Finetuner, LoraConfig, Target};
 
@@ -15,7 +11,7 @@ use crate::device::choose_gpu;
 use crate::error::{Error, Result};
 use crate::load::{about, open};
 use crate::template::choose_template;
-use crate::train::{interrupt, show};
+use crate::train::with_bar;
 
 /// Options of `finetune`.
 #[derive(Debug, clap::Args)]
@@ -149,18 +145,7 @@ pub fn finetune(args: &FinetuneArgs) -> Result<()> {
         describe(tuner.data()),
         args.batch,
     );
-    let interrupted = interrupt()?;
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
-    let start = Instant::now();
-    let done = tuner.run(&mut |progress| {
-        show(&bar, progress, (progress.step * tokens) as f64 / start.elapsed().as_secs_f64());
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    done?;
+    with_bar((0, steps), tokens, |tell| tuner.run(tell))?;
     let (step, steps) = tuner.position();
     let mut out = std::io::stdout().lock();
     if let [first, .., last] = tuner.history().losses.as_slice() {

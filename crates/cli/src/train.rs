@@ -35,21 +35,8 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         trainer.text_tokens(),
         trainer.step_tokens(),
     );
-    let interrupted = interrupt()?;
-    let bar = ProgressBar::new(steps as u64).with_position(first as u64);
-    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
-    // So that the time left is that of the steps of this run.
-    bar.reset_eta();
-    let (start, tokens) = (Instant::now(), trainer.step_tokens());
-    let done = trainer.run(&mut |progress| {
-        let rate = ((progress.step - first) * tokens) as f64 / start.elapsed().as_secs_f64();
-        show(&bar, progress, rate);
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    done?;
+    let tokens = trainer.step_tokens();
+    with_bar((first, steps), tokens, |tell| trainer.run(tell))?;
 
     let history = trainer.history();
     let path = out.join(CURVE);
@@ -80,8 +67,31 @@ pub fn train(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
+/// Runs a training from a step on, to the last one or until Ctrl-C, and shows how far it is. `tokens` are those of a step.
+pub fn with_bar(
+    (first, steps): (usize, usize),
+    tokens: usize,
+    run: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> tallow_models::Result<()>,
+) -> Result<()> {
+    let interrupted = interrupt()?;
+    let bar = ProgressBar::new(steps as u64).with_position(first as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
+        bar.set_style(style);
+    }
+    // So that the time left is that of the steps of this run.
+    bar.reset_eta();
+    let start = Instant::now();
+    let done = run(&mut |progress| {
+        let rate = ((progress.step - first) * tokens) as f64 / start.elapsed().as_secs_f64();
+        show(&bar, progress, rate);
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    Ok(done?)
+}
+
 /// Shows how far it is: on a terminal in a bar, and a line for each validation anywhere.
-pub fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
+fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
     bar.set_position(progress.step as u64);
     let loss = progress.loss.map_or(String::new(), |loss| format!("loss {loss:.4}, "));
     bar.set_message(format!("{loss}{rate:.0} tokens/s"));
@@ -97,7 +107,7 @@ pub fn show(bar: &ProgressBar, progress: &Progress, rate: f64) {
 }
 
 /// From now on Ctrl-C stops the training after a step, with a checkpoint; a second one ends the program at once.
-pub fn interrupt() -> Result<Arc<AtomicBool>> {
+fn interrupt() -> Result<Arc<AtomicBool>> {
     let raised = Arc::new(AtomicBool::new(false));
     let handled = raised.clone();
     ctrlc::set_handler(move || {

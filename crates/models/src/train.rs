@@ -20,10 +20,13 @@
 //! ```
 
 mod adapted;
+mod adapter_file;
 mod atomic;
 mod checkpoint;
+mod compiled;
 mod config;
 mod corpus;
+mod data;
 mod error;
 mod examples;
 mod finetune;
@@ -34,17 +37,21 @@ mod history;
 mod net;
 mod tokenizer;
 mod trainer;
+mod training_loop;
+mod validation;
 
 pub use atomic::write_atomically;
 pub use checkpoint::{CHECKPOINT, load_weights, save_weights};
 pub use config::{ExportType, NetConfig, Options, Plan, Preset};
 pub use corpus::{Corpus, Windows};
+pub use data::Data;
 pub use error::TrainError;
 pub use examples::{Batch, Examples, Shuffled};
-pub use finetune::{Data, FinetuneOptions, Finetuner};
+pub use finetune::{FinetuneOptions, Finetuner};
 pub use frozen::{Adapter, AdapterType, LoraConfig, Target};
 pub use gguf::{from_gguf, to_gguf};
 pub use history::History;
 pub use net::Net;
 pub use tokenizer::TokenizerFile;
-pub use trainer::{EXPORTED, Progress, Trainer};
+pub use trainer::{EXPORTED, Trainer};
+pub use training_loop::Progress;

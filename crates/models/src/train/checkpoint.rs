@@ -5,16 +5,15 @@
 //! write equal bytes.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use tallow::{Device, Tensor, Var};
 use tallow_gguf::GgufFile;
 
 use super::atomic::write_atomically;
-use super::config::{NetConfig, Options, Plan};
 use super::error::TrainError;
 use super::gguf::from_gguf;
 use super::history::History;
@@ -23,75 +22,159 @@ use crate::error::Result;
 
 /// Name of the checkpoint in the output folder.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
-/// Key of the counters in the metadata.
-const KEY: &str = "tallow.train";
+/// Where the counters say how many steps are done. Windows, the order of examples, and dropout of a step depend on the
+/// seed and its number alone, so nothing else counts.
+const STEP: &str = "step";
 
-/// Where a training is. Windows and dropout of a step depend on the seed and its number alone, so there are no others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Counters {
-    /// Steps done.
-    pub step: usize,
-    /// Seed of the training.
-    pub seed: u64,
-    /// Windows of a step.
-    pub batch: usize,
-    /// Tokens of a window.
-    pub context: usize,
-    /// Sizes of the model.
-    pub model: NetConfig,
-}
-
-impl Counters {
-    /// Why a training with this plan cannot go on from here.
-    pub fn mismatch(&self, plan: &Plan) -> Option<String> {
-        let Options { seed, batch, context, .. } = plan.options;
-        let differs = |name: &str, here: String, there: String| {
-            (here != there)
-                .then(|| format!("it was written with {name} {here}, the configuration says {there}"))
-        };
-        let number = |name, here: usize, there: usize| differs(name, here.to_string(), there.to_string());
-        let (here, there) = (&self.model, &plan.net);
-        differs("seed", self.seed.to_string(), seed.to_string())
-            .or_else(|| number("batch", self.batch, batch))
-            .or_else(|| number("context", self.context, context))
-            .or_else(|| number("vocab_size", here.vocab_size, there.vocab_size))
-            .or_else(|| number("n_embd", here.n_embd, there.n_embd))
-            .or_else(|| number("n_layer", here.n_layer, there.n_layer))
-            .or_else(|| differs("the model", format!("{here:?}"), format!("{there:?}")))
-    }
+/// Where checkpoints of a training go, and what another run must have in common with one to go on from it.
+#[derive(Clone, Debug)]
+pub(super) struct CheckpointFile {
+    pub path: PathBuf,
+    /// Key of the counters in the metadata.
+    pub key: &'static str,
+    /// The counters besides the step; those of an object count each by itself.
+    pub common: Map<String, Json>,
+    /// How a message about a difference says where the other value is from.
+    pub origin: &'static str,
+    /// What messages advise in the end.
+    pub advice: &'static str,
 }
 
 /// What a checkpoint holds.
 pub(super) struct Checkpoint {
-    pub counters: Counters,
+    file: CheckpointFile,
+    /// Steps done.
+    pub step: usize,
     /// Weights and, with their prefix, the optimizer's tensors; on the CPU.
-    pub tensors: HashMap<String, Tensor>,
+    tensors: HashMap<String, Tensor>,
     pub history: History,
+}
+
+impl CheckpointFile {
+    /// Writes a checkpoint after `step` steps. `variables` are weights and the optimizer's, by name.
+    ///
+    /// # Errors
+    /// When they cannot be read from the device, or the file cannot be written.
+    pub fn save(&self, step: usize, variables: &[(String, Var)], history: &History) -> Result<()> {
+        let mut all = read(variables)?;
+        let losses = history.losses.clone();
+        let (steps, validation): (Vec<u32>, Vec<f32>) =
+            history.validation.iter().map(|(step, loss)| (*step as u32, *loss)).unzip();
+        all.push(("history.losses".into(), vec![losses.len()], Values::Floats(losses)));
+        all.push(("history.validation_steps".into(), vec![steps.len()], Values::Integers(steps)));
+        all.push(("history.validation".into(), vec![validation.len()], Values::Floats(validation)));
+        let mut counters = Map::from_iter([(STEP.to_owned(), step.into())]);
+        counters.extend(self.common.clone());
+        let text = Json::Object(counters).to_string();
+        write(&self.path, &all, Some(HashMap::from([(self.key.to_owned(), text)])))
+    }
+
+    /// Reads the checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or differs in what it must have in common with this run.
+    pub fn load(&self) -> Result<Checkpoint> {
+        let read = |source| TrainError::Read { path: self.path.clone(), source };
+        let bytes = std::fs::read(&self.path).map_err(read)?;
+        let (_, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| self.invalid(error.to_string()))?;
+        let text = metadata.metadata().as_ref().and_then(|metadata| metadata.get(self.key));
+        let missing = || self.invalid(format!("the metadata has no key {}: it is no checkpoint", self.key));
+        let counters: Map<String, Json> = serde_json::from_str(text.ok_or_else(missing)?)
+            .map_err(|error| self.invalid(error.to_string()))?;
+        if let Some(why) = self.difference(&counters) {
+            return Err(self.invalid(why).into());
+        }
+        let step = counters.get(STEP).and_then(Json::as_u64).and_then(|step| usize::try_from(step).ok());
+        let step = step.ok_or_else(|| self.invalid("it does not say how many steps are done".into()))?;
+        let mut tensors = tallow::safetensors::load_buffer(&bytes, &Device::Cpu)
+            .map_err(|error| self.invalid(error.to_string()))?;
+        let history = history(&mut tensors)?;
+        if history.losses.len() != step {
+            let why = format!("it has {} losses of {step} steps", history.losses.len());
+            return Err(self.invalid(why).into());
+        }
+        Ok(Checkpoint { file: self.clone(), step, tensors, history })
+    }
+
+    /// Why this run cannot go on from a checkpoint with these counters.
+    fn difference(&self, counters: &Map<String, Json>) -> Option<String> {
+        // Reading may change the last bit of a float, so both sides were read.
+        let text = Json::Object(self.common.clone()).to_string();
+        let common: Map<String, Json> = serde_json::from_str(&text).unwrap_or_else(|_| self.common.clone());
+        let found = leaves(counters);
+        leaves(&common).into_iter().find_map(|(name, value)| {
+            match found.iter().find(|(other, _)| *other == name) {
+                None => Some(format!("it does not say {name}")),
+                Some((_, other)) if *other == value => None,
+                Some((_, other)) => {
+                    let (other, value) = (plain(other), plain(value));
+                    Some(format!("it was written with {name} {other}, {} {value}", self.origin))
+                }
+            }
+        })
+    }
+
+    fn invalid(&self, why: String) -> TrainError {
+        TrainError::Weights { path: self.path.clone(), why: format!("{why}{}", self.advice) }
+    }
+}
+
+impl Checkpoint {
+    /// The value of a variable.
+    ///
+    /// # Errors
+    /// When there is none, or it has another shape or type.
+    pub fn value(&self, name: &str, var: &Var) -> Result<&Tensor> {
+        let found = self.tensors.get(name);
+        let found = found.ok_or_else(|| self.file.invalid(format!("{name} is missing")))?;
+        if found.dims() != var.dims() {
+            let why = format!("{name} has shape {:?}, not {:?}", found.dims(), var.dims());
+            return Err(self.file.invalid(why).into());
+        }
+        if found.dtype() != var.dtype() {
+            let why = format!("{name} is of {}, not {}", found.dtype().as_str(), var.dtype().as_str());
+            return Err(self.file.invalid(why).into());
+        }
+        Ok(found)
+    }
+}
+
+/// The values of an object by their names, and in place of an object in it its values.
+fn leaves(object: &Map<String, Json>) -> Vec<(&str, &Json)> {
+    let mut all = vec![];
+    for (name, value) in object {
+        match value {
+            Json::Object(inner) => all.extend(inner.iter().map(|(name, value)| (name.as_str(), value))),
+            _ => all.push((name.as_str(), value)),
+        }
+    }
+    all
+}
+
+/// As it is told.
+fn plain(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Takes the losses out of what was read.
+fn history(tensors: &mut HashMap<String, Tensor>) -> Result<History> {
+    let mut take = |name: &str| tensors.remove(name).filter(|found| found.elem_count() > 0);
+    let mut history = History::default();
+    if let Some(losses) = take("history.losses") {
+        history.losses = losses.to_vec1()?;
+    }
+    if let (Some(steps), Some(losses)) = (take("history.validation_steps"), take("history.validation")) {
+        let (steps, losses) = (steps.to_vec1::<u32>()?, losses.to_vec1::<f32>()?);
+        history.validation = steps.into_iter().map(|step| step as usize).zip(losses).collect();
+    }
+    Ok(history)
 }
 
 /// Elements of a tensor to be written.
 enum Values {
     Floats(Vec<f32>),
     Integers(Vec<u32>),
-}
-
-/// Writes a checkpoint. `variables` are weights and the optimizer's, by name.
-pub(super) fn save(
-    path: &Path,
-    counters: &Counters,
-    variables: &[(String, Var)],
-    history: &History,
-) -> Result<()> {
-    let mut all = read(variables)?;
-    let losses = history.losses.clone();
-    let (steps, validation): (Vec<u32>, Vec<f32>) =
-        history.validation.iter().map(|(step, loss)| (*step as u32, *loss)).unzip();
-    all.push(("history.losses".into(), vec![losses.len()], Values::Floats(losses)));
-    all.push(("history.validation_steps".into(), vec![steps.len()], Values::Integers(steps)));
-    all.push(("history.validation".into(), vec![validation.len()], Values::Floats(validation)));
-    let invalid = |why: String| TrainError::Weights { path: path.into(), why };
-    let text = serde_json::to_string(counters).map_err(|error| invalid(error.to_string()))?;
-    write(path, &all, Some(HashMap::from([(KEY.to_string(), text)])))
 }
 
 /// Writes the weights of a decoder alone.
@@ -138,31 +221,6 @@ fn write(
     write_atomically(path, |out| out.write_all(&file))
         .map_err(|source| TrainError::Write { path: path.into(), source })?;
     Ok(())
-}
-
-/// Reads a checkpoint.
-pub(super) fn load(path: &Path) -> Result<Checkpoint> {
-    let invalid = |why: String| TrainError::Weights { path: path.into(), why };
-    let bytes = std::fs::read(path).map_err(|source| TrainError::Read { path: path.into(), source })?;
-    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| invalid(error.to_string()))?;
-    let text = metadata.metadata().as_ref().and_then(|metadata| metadata.get(KEY));
-    let text = text.ok_or_else(|| invalid(format!("the metadata has no key {KEY}: it is no checkpoint")))?;
-    let counters = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
-    let mut tensors =
-        tallow::safetensors::load_buffer(&bytes, &Device::Cpu).map_err(|error| invalid(error.to_string()))?;
-    let mut history = History::default();
-    let mut steps: Vec<u32> = vec![];
-    if let Some(losses) = tensors.remove("history.losses").filter(|losses| losses.elem_count() > 0) {
-        history.losses = losses.to_vec1()?;
-    }
-    if let Some(found) = tensors.remove("history.validation_steps").filter(|found| found.elem_count() > 0) {
-        steps = found.to_vec1()?;
-    }
-    if let Some(found) = tensors.remove("history.validation").filter(|found| found.elem_count() > 0) {
-        let losses = found.to_vec1::<f32>()?;
-        history.validation = steps.into_iter().map(|step| step as usize).zip(losses).collect();
-    }
-    Ok(Checkpoint { counters, tensors, history })
 }
 
 /// Weights by Hugging Face's names from a safetensors or GGUF file, on the CPU.

@@ -1,22 +1,23 @@
 //! Fine-tuning: adapters on the frozen weights of a model file.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tallow::nn::optim::{AdamW, Optimizer, ParamsAdamW, Schedule};
-use tallow::{DType, Device, Input, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
+use tallow::{Device, TrainStep};
 use tallow_chat::Template;
 
-use super::atomic::write_atomically;
+use super::adapter_file::AdapterFile;
+use super::compiled::{Compiled, Loss};
 use super::corpus::{Corpus, Windows};
+use super::data::Data;
 use super::error::TrainError;
-use super::examples::{Batch, Examples, Shuffled};
+use super::examples::{Examples, Shuffled};
 use super::frozen::LoraConfig;
 use super::history::History;
 use super::net::Net;
-use super::trainer::Progress;
+use super::training_loop::{Files, LoopOptions, Progress, TrainingLoop};
 use crate::error::{Error, Result};
-use crate::lora::write_adapter;
 use crate::model::ModelFile;
 
 /// The most tokens of a window, where the options name none.
@@ -108,101 +109,10 @@ impl FinetuneOptions {
     }
 }
 
-/// What steps take.
-#[derive(Clone, Debug)]
-pub enum Data {
-    /// Windows of a text, of which every token is learned.
-    Text(Windows),
-    /// Examples, of which completions are learned.
-    Examples(Shuffled),
-}
-
-impl Data {
-    /// Reads a text, or examples where the file's name ends in `.jsonl` or `.json`; gives the tokens of a window too.
-    /// `most` is the model's context.
-    ///
-    /// # Errors
-    /// When the file cannot be read, has nothing to learn, or does not fit the context.
-    fn read(
-        path: &Path,
-        model: &ModelFile,
-        template: &Template,
-        options: &FinetuneOptions,
-    ) -> Result<(Data, usize)> {
-        let (tokenizer, most) = (model.tokenizer(), model.llama().config.context);
-        let wanted = |longest: usize| match options.context {
-            Some(requested) if requested > most => Err(Error::Context { requested, max: most }),
-            Some(requested) => Ok(requested),
-            None => Ok(longest.clamp(1, most)),
-        };
-        let data = if Data::is_examples(path) {
-            let examples = Examples::read(path, tokenizer, template)?;
-            let context = wanted(examples.longest())?;
-            let examples = examples.fit(context, path)?;
-            (Data::Examples(Shuffled::new(examples, context, options.batch, options.seed)), context)
-        } else {
-            let context = wanted(CONTEXT)?;
-            let corpus = Corpus::read(&[path.into()], tokenizer)?;
-            // A text shorter than the default is one window.
-            let all = corpus.tokens.len().saturating_sub(1).max(1);
-            let context = if options.context.is_none() { context.min(all) } else { context };
-            (Data::Text(Windows::new(corpus, context, options.batch, options.seed)?), context)
-        };
-        Ok(data)
-    }
-
-    /// Whether a file has examples, by its name.
-    pub fn is_examples(path: &Path) -> bool {
-        path.extension().is_some_and(|end| end == "jsonl" || end == "json")
-    }
-
-    /// Tokens of all the data.
-    pub fn tokens(&self) -> usize {
-        match self {
-            Data::Text(windows) => windows.tokens(),
-            Data::Examples(examples) => examples.examples().tokens(),
-        }
-    }
-
-    /// Steps of a pass.
-    fn steps_of_pass(&self, batch: usize) -> f64 {
-        match self {
-            Data::Text(windows) => windows.tokens() as f64 / windows.step_tokens() as f64,
-            Data::Examples(examples) => examples.examples().count() as f64 / batch as f64,
-        }
-    }
-
-    /// What step number `step` takes.
-    pub fn batch(&mut self, step: usize) -> Batch {
-        match self {
-            Data::Text(windows) => {
-                let [tokens, targets] = windows.batch(step);
-                let weights = vec![1.0; tokens.len()];
-                Batch { tokens, targets, weights }
-            }
-            Data::Examples(examples) => examples.batch(step),
-        }
-    }
-}
-
 /// Adapters being trained.
 pub struct Finetuner {
-    options: FinetuneOptions,
-    device: Device,
-    architecture: &'static str,
-    out: PathBuf,
-    net: Net,
-    adam: AdamW,
-    train: TrainStep,
-    schedule: Schedule,
-    data: Data,
+    training: TrainingLoop,
     context: usize,
-    steps: usize,
-    step: usize,
-    /// Results that were not read yet.
-    pending: Vec<StepResult>,
-    history: History,
-    saved_step: usize,
 }
 
 impl Finetuner {
@@ -225,63 +135,42 @@ impl Finetuner {
         if tokens > rows {
             return Err(TrainError::VocabularySize { tokenizer: tokens, model: rows }.into());
         }
-        let (data, context) = Data::read(data, model, template, &options)?;
-        let by_epochs = (options.epochs * data.steps_of_pass(options.batch)).ceil();
-        let steps = options.steps.unwrap_or(by_epochs as usize).max(1);
+        let (data, context) = read(data, model, template, &options)?;
+        let loop_options = loop_options(&options, &data);
         let net = Net::adapted(model, &options.lora, device)?;
-        let vars: Vec<Var> = net.adapters().flat_map(|adapter| adapter.vars()).cloned().collect();
         let params = ParamsAdamW {
             lr: options.learning_rate,
             weight_decay: options.weight_decay,
             ..ParamsAdamW::default()
         };
-        let mut adam = AdamW::new(vars.clone(), params)?;
-        let shape = (options.batch, context);
-        let inputs = [("tokens", DType::U32), ("targets", DType::U32), ("weights", DType::F32)]
-            .map(|(name, dtype)| Input::new(name, dtype, shape));
-        let clipped = TrainOptions::default().clip_norm(options.clip);
-        let train = train_step(device, &inputs, &vars, &mut adam, clipped, |batch| {
-            net.weighted_loss(&batch[0], &batch[1], &batch[2])
-        })?;
+        let adam = AdamW::new(net.trained().into_iter().map(|(_, var)| var).collect(), params)?;
+        let compiled = Compiled::new(net, adam, (options.batch, context), Loss::Weighted, options.clip)?;
         device.release_staging();
-        let warmup = options.warmup.unwrap_or(WARMUP.min(steps / 10));
-        Ok(Finetuner {
-            schedule: Schedule::Cosine { lr: options.learning_rate, warmup, steps, floor: 0.0 },
-            device: device.clone(),
-            architecture: model.llama().config.architecture.name(),
-            out: out.into(),
-            options,
-            net,
-            adam,
-            train,
-            data,
-            context,
-            steps,
-            step: 0,
-            pending: vec![],
-            history: History::default(),
-            saved_step: 0,
-        })
+        let architecture = model.llama().config.architecture.name();
+        let adapter = AdapterFile { path: out.into(), architecture, lora: options.lora };
+        let files = Files { checkpoint: None, adapter: Some(adapter) };
+        let training = TrainingLoop::new(loop_options, compiled, data, None, files, None)?;
+        Ok(Finetuner { training, context })
     }
 
     /// The model with its adapters.
     pub fn net(&self) -> &Net {
-        &self.net
+        &self.training.compiled.net
     }
 
     /// The compiled step.
     pub fn train_step(&self) -> &TrainStep {
-        &self.train
+        &self.training.compiled.step
     }
 
     /// What steps take.
     pub fn data(&self) -> &Data {
-        &self.data
+        &self.training.data
     }
 
     /// The losses that were read so far.
     pub fn history(&self) -> &History {
-        &self.history
+        self.training.history()
     }
 
     /// Tokens of a window.
@@ -291,7 +180,7 @@ impl Finetuner {
 
     /// Steps done, and steps of the whole training.
     pub fn position(&self) -> (usize, usize) {
-        (self.step, self.steps)
+        self.training.position()
     }
 
     /// Takes the steps that are left. Each is submitted without waiting; losses are read every few steps, which checks
@@ -301,51 +190,7 @@ impl Finetuner {
     /// # Errors
     /// When a loss or gradient is not finite, the device fails, or the adapter cannot be written.
     pub fn run(&mut self, tell: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<()> {
-        while self.step < self.steps {
-            self.take_step()?;
-            let is_due = |every: usize| self.step.is_multiple_of(every) || self.step == self.steps;
-            let saves = is_due(self.options.save_every);
-            if is_due(self.options.log_every) || saves {
-                self.collect()?;
-            }
-            if saves {
-                self.save()?;
-            }
-            let loss = self.history.losses.last().copied();
-            if tell(&Progress { step: self.step, steps: self.steps, loss, validation: None }).is_break() {
-                return self.save();
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits a step.
-    fn take_step(&mut self) -> Result<()> {
-        self.adam.set_learning_rate(self.schedule.lr(self.step));
-        let Batch { tokens, targets, weights } = self.data.batch(self.step);
-        let shape = (self.options.batch, self.context);
-        let tokens = Tensor::from_vec(tokens, shape, &self.device)?;
-        let targets = Tensor::from_vec(targets, shape, &self.device)?;
-        let weights = Tensor::from_vec(weights, shape, &self.device)?;
-        self.pending.push(self.train.run(&[&tokens, &targets, &weights])?);
-        self.step += 1;
-        Ok(())
-    }
-
-    /// Waits for the steps that were submitted, and reads and checks their losses.
-    fn collect(&mut self) -> Result<()> {
-        let first = self.history.losses.len() + 1;
-        for (step, result) in (first..).zip(std::mem::take(&mut self.pending)) {
-            let loss = result.loss.to_scalar::<f32>()?;
-            let norm = result.norm.map(|norm| norm.to_scalar::<f32>()).transpose()?;
-            for (what, value) in [("loss", Some(loss)), ("gradient", norm)] {
-                if value.is_some_and(|value| !value.is_finite()) {
-                    return Err(TrainError::NotFinite { what, step, checkpoint: self.saved_step }.into());
-                }
-            }
-            self.history.losses.push(loss);
-        }
-        Ok(())
+        self.training.run(tell)
     }
 
     /// Writes the adapter.
@@ -353,17 +198,45 @@ impl Finetuner {
     /// # Errors
     /// As [`Finetuner::run`].
     pub fn save(&mut self) -> Result<()> {
-        self.collect()?;
-        let pairs = self.net.adapters().map(|adapter| adapter.pair()).collect::<tallow::Result<Vec<_>>>()?;
-        let LoraConfig { alpha, adapter_type, .. } = self.options.lora;
-        let name = self.out.file_stem().map_or("adapter".into(), |name| name.to_string_lossy());
-        let mut bytes = vec![];
-        write_adapter(&mut bytes, self.architecture, &name, alpha as f32, adapter_type.format(), &pairs)?;
-        let write = |source| TrainError::Write { path: self.out.clone(), source };
-        write_atomically(&self.out, |file| file.write_all(&bytes)).map_err(write)?;
-        self.saved_step = self.step;
-        Ok(())
+        self.training.save()
     }
+}
+
+/// Reads a text, or examples where the file's name ends in `.jsonl` or `.json`; gives the tokens of a window too. They are
+/// at most the model's context.
+fn read(
+    path: &Path,
+    model: &ModelFile,
+    template: &Template,
+    options: &FinetuneOptions,
+) -> Result<(Data, usize)> {
+    let (tokenizer, most) = (model.tokenizer(), model.llama().config.context);
+    let wanted = |longest: usize| match options.context {
+        Some(requested) if requested > most => Err(Error::Context { requested, max: most }),
+        Some(requested) => Ok(requested),
+        None => Ok(longest.clamp(1, most)),
+    };
+    if Data::is_examples(path) {
+        let examples = Examples::read(path, tokenizer, template)?;
+        let context = wanted(examples.longest())?;
+        let examples = examples.fit(context, path)?;
+        return Ok((Data::Examples(Shuffled::new(examples, context, options.batch, options.seed)), context));
+    }
+    let context = wanted(CONTEXT)?;
+    let corpus = Corpus::read(&[path.into()], tokenizer)?;
+    // A text shorter than the default is one window.
+    let all = corpus.tokens.len().saturating_sub(1).max(1);
+    let context = if options.context.is_none() { context.min(all) } else { context };
+    Ok((Data::Text(Windows::new(corpus, context, options.batch, options.seed)?), context))
+}
+
+/// How long, and how often what is done.
+fn loop_options(options: &FinetuneOptions, data: &Data) -> LoopOptions {
+    let steps = data.steps(options.steps, options.epochs, options.batch);
+    let warmup = options.warmup.unwrap_or(WARMUP.min(steps / 10));
+    let schedule = Schedule::Cosine { lr: options.learning_rate, warmup, steps, floor: 0.0 };
+    let (log_every, save_every) = (options.log_every, options.save_every);
+    LoopOptions { steps, schedule, seed: options.seed, log_every, save_every }
 }
 
 /// Checks, before any work, that the adapter can be written.

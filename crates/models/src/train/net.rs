@@ -122,10 +122,20 @@ impl Net {
         })
     }
 
+    /// All that is trained, by name: weights, or `A` and `B` of adapters as their file names them.
+    pub(super) fn trained(&self) -> Vec<(String, Var)> {
+        let weights = self.vars().map(|(name, var)| (name.to_owned(), var.clone()));
+        let of_adapters = self.adapters().flat_map(|adapter| {
+            let [a, b] = adapter.vars();
+            [("lora_a", a), ("lora_b", b)]
+                .map(|(end, var)| (format!("{}.{end}", adapter.weight()), var.clone()))
+        });
+        weights.chain(of_adapters).collect()
+    }
+
     /// Number of parameters that are trained.
     pub fn parameters(&self) -> usize {
-        let of_adapters = self.adapters().flat_map(|adapter| adapter.vars());
-        self.vars().map(|(_, var)| var).chain(of_adapters).map(|var| var.elem_count()).sum()
+        self.trained().iter().map(|(_, var)| var.elem_count()).sum()
     }
 
     /// Logits `[batch * time, vocab_size]` of the tokens after each of `tokens` (u32, `[batch, time]`). `dropout` is the

@@ -1,0 +1,104 @@
+//! The compiled step of a training, with the model and the optimizer that it changes.
+
+use tallow::nn::optim::AdamW;
+use tallow::{DType, Input, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
+
+use super::examples::Batch;
+use super::net::Net;
+use crate::error::Result;
+
+/// What a step of `batch` windows takes: tokens, the tokens after each, and how much each of those counts.
+pub(super) fn inputs(batch: usize, context: usize) -> [Input; 3] {
+    [("tokens", DType::U32), ("targets", DType::U32), ("weights", DType::F32)]
+        .map(|(name, dtype)| Input::new(name, dtype, (batch, context)))
+}
+
+/// What a step learns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Loss {
+    /// All tokens alike; activations are dropped with this probability.
+    Mean {
+        /// It.
+        dropout: f64,
+    },
+    /// Tokens as much as their weights say.
+    Weighted,
+}
+
+/// A model, its optimizer, and the function of their step.
+pub(super) struct Compiled {
+    pub net: Net,
+    pub adam: AdamW,
+    pub step: TrainStep,
+    loss: Loss,
+    /// Windows and their tokens.
+    shape: (usize, usize),
+}
+
+impl Compiled {
+    /// Compiles a step of `shape`, windows and their tokens. Gradients whose norm is above `clip` are scaled down.
+    ///
+    /// # Errors
+    /// When compiling fails, or memory runs out.
+    pub fn new(net: Net, mut adam: AdamW, shape: (usize, usize), loss: Loss, clip: f64) -> Result<Compiled> {
+        let vars: Vec<Var> = net.trained().into_iter().map(|(_, var)| var).collect();
+        let inputs = inputs(shape.0, shape.1);
+        let options = TrainOptions::default().clip_norm(clip);
+        let step =
+            train_step(
+                net.device(),
+                &inputs[..loss.inputs()],
+                &vars,
+                &mut adam,
+                options,
+                |batch| match loss {
+                    Loss::Mean { dropout } => net.loss(&batch[0], &batch[1], dropout),
+                    Loss::Weighted => net.weighted_loss(&batch[0], &batch[1], &batch[2]),
+                },
+            )?;
+        Ok(Compiled { net, adam, step, loss, shape })
+    }
+
+    /// Submits a step.
+    ///
+    /// # Errors
+    /// When the batch is of another shape, or the device fails.
+    pub fn run(&self, batch: Batch) -> Result<StepResult> {
+        let (shape, device) = (self.shape, self.net.device());
+        let Batch { tokens, targets, weights } = batch;
+        let mut tensors =
+            vec![Tensor::from_vec(tokens, shape, device)?, Tensor::from_vec(targets, shape, device)?];
+        match self.loss {
+            Loss::Mean { .. } => {}
+            Loss::Weighted => tensors.push(Tensor::from_vec(weights, shape, device)?),
+        }
+        Ok(self.step.run(&tensors.iter().collect::<Vec<_>>())?)
+    }
+
+    /// All that a step changes, by the names in checkpoints.
+    pub fn variables(&self) -> Vec<(String, Var)> {
+        let trained = self.net.trained();
+        // The optimizer numbers its parameters, matrices first.
+        let (matrices, vectors): (Vec<_>, Vec<_>) = trained.iter().partition(|(_, var)| var.rank() >= 2);
+        let order: Vec<&str> = matrices.iter().chain(&vectors).map(|(name, _)| name.as_str()).collect();
+        let states = self.adam.state().into_iter().map(|(state, var)| {
+            let numbered = state.split_once('.').and_then(|(kind, number)| {
+                let name = order.get(number.parse::<usize>().ok()?)?;
+                (kind != "step").then(|| format!("optimizer.{kind}.{name}"))
+            });
+            (numbered.unwrap_or_else(|| format!("optimizer.{state}")), var)
+        });
+        let states: Vec<_> = states.collect();
+        trained.into_iter().chain(states).collect()
+    }
+}
+
+impl Loss {
+    /// How many of [`inputs`] it takes.
+    fn inputs(self) -> usize {
+        match self {
+            Loss::Mean { .. } => 2,
+            Loss::Weighted => 3,
+        }
+    }
+}
