@@ -49,7 +49,8 @@ pub enum Command {
     Imatrix(ImatrixArgs),
     /// Train a language model from a text.
     Train(TrainArgs),
-    /// Train a LoRA adapter on the frozen weights of a model, from a text or from examples.
+    /// Train a LoRA adapter on the frozen weights of a model, from a text or from examples. The same command goes on after
+    /// it was stopped.
     Finetune(FinetuneArgs),
     /// Write a model with LoRA adapters merged into its weights.
     MergeLora(MergeLoraArgs),

@@ -23,7 +23,8 @@ pub struct FinetuneArgs {
     /// `completion`.
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
-    /// The adapter to write, in llama.cpp's format.
+    /// The adapter to write, in llama.cpp's format. The checkpoint goes beside it, to FILE.checkpoint.safetensors; where
+    /// there is one, the training goes on from it.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Rank of the adapters.
@@ -62,7 +63,7 @@ pub struct FinetuneArgs {
     /// The largest norm of all gradients.
     #[arg(long, value_name = "NORM", default_value_t = 1.0, allow_negative_numbers = true)]
     pub clip: f64,
-    /// Steps between two writings of the adapter.
+    /// Steps between two writings of checkpoint and adapter.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub save_every: usize,
     /// Seed of the adapters' initial values and of the order of the data.
@@ -134,25 +135,32 @@ pub fn finetune(args: &FinetuneArgs) -> Result<()> {
             tallow_models::Error::Gguf(_) => about(&args.model, error),
             other => other.into(),
         })?;
-    let (_, steps) = tuner.position();
+    let (first, steps) = tuner.position();
     let (tokens, context) = (args.batch * tuner.context(), tuner.context());
+    let which = if first == 0 { format!("{steps} steps") } else { format!("from step {first} of {steps}") };
     let _ = writeln!(
         std::io::stderr(),
-        "[{}: {} parameters in {} adapters, {}, {} x {context} tokens a step, {steps} steps]",
+        "[{}: {} parameters in {} adapters, {}, {} x {context} tokens a step, {which}]",
         device.name(),
         tuner.net().parameters(),
         tuner.net().adapters().count(),
         describe(tuner.data()),
         args.batch,
     );
-    with_bar((0, steps), tokens, |tell| tuner.run(tell))?;
+    with_bar((first, steps), tokens, |tell| tuner.run(tell))?;
     let (step, steps) = tuner.position();
     let mut out = std::io::stdout().lock();
     if let [first, .., last] = tuner.history().losses.as_slice() {
         writeln!(out, "step {step} of {steps}: loss {last:.4}, {first:.4} at first")?;
     }
-    writeln!(out, "{}", args.out.display())?;
-    out.flush().map_err(Error::from)
+    for file in [tuner.checkpoint(), &args.out] {
+        writeln!(out, "{}", file.display())?;
+    }
+    out.flush()?;
+    if step < steps {
+        let _ = writeln!(std::io::stderr(), "[stopped; the same command goes on]");
+    }
+    Ok(())
 }
 
 fn options(args: &FinetuneArgs) -> FinetuneOptions {

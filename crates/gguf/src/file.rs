@@ -120,6 +120,15 @@ impl GgufFile {
         }
     }
 
+    /// The bytes of the file, or of all shards in order; of a file that was made of parts, the data of its tensors.
+    pub fn bytes(&self) -> Vec<&[u8]> {
+        match &self.bytes {
+            Bytes::Mapped(files) => files.iter().map(|(_, map)| &map[..]).collect(),
+            Bytes::Owned(bytes) => vec![bytes],
+            Bytes::Parts(parts) => parts.values().map(Vec::as_slice).collect(),
+        }
+    }
+
     /// The tensors, in the order of the file's table, one shard after the other.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
         self.table().values()

@@ -35,6 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let template = template_of(file.tokenizer())?;
     let mut tuner =
         Finetuner::open(&file, Path::new(text), &template, options.clone(), &adapter, &Device::Cpu)?;
+    if tuner.position().0 > 0 {
+        // What is written has the adapters before their first step.
+        return Err(format!("{} is from an earlier run: remove it", tuner.checkpoint().display()).into());
+    }
 
     let mut all = base(&GgufFile::open(model)?)?;
     for adapter in tuner.net().adapters() {

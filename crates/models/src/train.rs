@@ -27,6 +27,7 @@ mod compiled;
 mod config;
 mod corpus;
 mod data;
+mod digest;
 mod error;
 mod examples;
 mod finetune;

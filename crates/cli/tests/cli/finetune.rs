@@ -1,7 +1,8 @@
 //! `tallow finetune`, `generate --lora` and `merge-lora`: one text from adapter and merged model, and faults in one line.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bad_inputs::fails;
@@ -42,6 +43,7 @@ fn an_adapter_generates_what_the_merged_model_does() {
     assert!(error.contains("77824 parameters in 28 adapters, 2 examples of "), "{error}");
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.starts_with("step 12 of 12: loss ") && printed.ends_with("adapter.gguf\n"), "{printed}");
+    assert!(error.contains(" tokens a step, 12 steps]") && !error.contains("[stopped"), "{error}");
 
     let plain = generate(&base, &[]);
     let adapted = generate(&base, &["--lora", &adapter]);
@@ -113,32 +115,92 @@ fn what_is_wrong_is_said_in_a_line() {
     fails(&[&merge[..], &[&at("m.gguf"), "--type", "Q9"]].concat(), &["--type \"Q9\" is none of"]);
 }
 
-/// Whenever the process is killed, the adapter is there as a whole.
+/// Whenever the process is killed, the adapter is there as a whole, and the same command goes on: in the end the files are
+/// those of a process that was not killed.
 #[cfg(unix)]
 #[test]
-fn a_killed_training_leaves_an_adapter() {
+fn a_killed_training_resumes() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| path_in(folder.path(), name);
-    let (base, data, out) = (model("nano-Q4_0"), at("data.jsonl"), at("adapter.gguf"));
-    std::fs::write(&data, "{\"prompt\": \"Once upon\", \"completion\": \" a time\"}\n").unwrap();
-    let endless = [&args(&base, &data, &out)[..], &["--steps", "1000000", "--save-every", "1"]].concat();
-    for round in 0..5u64 {
+    let (base, data) = (model("nano-Q4_0"), path_in(folder.path(), "data.jsonl"));
+    std::fs::write(&data, EXAMPLES).unwrap();
+    // An adapter's file names itself.
+    for name in ["whole", "parts"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let at = |name: &str| path_in(folder.path(), &format!("{name}/adapter.gguf"));
+    let (whole, out) = (at("whole"), at("parts"));
+    let steps = |every: &'static str| ["--steps", "30", "--save-every", every];
+    success(&[&args(&base, &data, &whole)[..], &steps("30")].concat());
+    let command = [&args(&base, &data, &out)[..], &steps("1")].concat();
+    let mut killed = 0;
+    for round in 0..4u64 {
         let before = std::fs::metadata(&out).and_then(|file| file.modified()).ok();
-        let mut process = program(&endless).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = program(&command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let start = Instant::now();
         let is_new = || std::fs::metadata(&out).and_then(|file| file.modified()).ok() != before;
-        while !is_new() && start.elapsed() < Duration::from_secs(30) {
+        while !is_new() && start.elapsed() < Duration::from_secs(60) && process.try_wait().unwrap().is_none()
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         // At another point of a step each time.
         std::thread::sleep(Duration::from_millis(7 * round));
         // SIGKILL.
         process.kill().unwrap();
-        assert!(!process.wait().unwrap().success() && is_new());
+        killed += usize::from(!process.wait().unwrap().success());
+        assert!(is_new());
         let file = tallow_gguf::GgufFile::open(&out).unwrap();
         assert_eq!(file.tensors().filter(|tensor| file.tensor_data(tensor).is_ok()).count(), 56);
     }
+    assert!(killed >= 2, "only {killed} processes were killed in time");
     assert!(generate(&base, &["--lora", &out]).starts_with("Once upon a time"));
+    // What one left that was killed between two bytes.
+    let checkpoint = |out: &str| format!("{out}.checkpoint.safetensors");
+    std::fs::write(checkpoint(&out) + ".part", b"half a fi").unwrap();
+    let output = tallow(&command);
+    let error = stderr(&output);
+    assert!(output.status.success() && error.contains(" tokens a step, from step "), "{error}");
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("step 30 of 30: loss "));
+    for (whole, parts) in [(whole.clone(), out.clone()), (checkpoint(&whole), checkpoint(&out))] {
+        assert!(std::fs::read(whole).unwrap() == std::fs::read(parts).unwrap());
+    }
+    assert_eq!(std::fs::read_dir(folder.path().join("parts")).unwrap().count(), 2);
+
+    // Once more, without a step to take: what was lost is written again.
+    std::fs::remove_file(&out).unwrap();
+    success(&command);
+    assert!(std::fs::read(&whole).unwrap() == std::fs::read(&out).unwrap());
+    // Another command, and a damaged checkpoint.
+    let other = [&args(&base, &data, &out)[..], &["--steps", "31"]].concat();
+    fails(
+        &other,
+        &["adapter.gguf.checkpoint.safetensors: it was written with steps 30, this run has 31; remove it"],
+    );
+    let bytes = std::fs::read(checkpoint(&out)).unwrap();
+    std::fs::write(checkpoint(&out), &bytes[..bytes.len() / 2]).unwrap();
+    fails(&command, &["adapter.gguf.checkpoint.safetensors: ", "; remove it to start over"]);
+}
+
+/// Ctrl-C ends the training after a step, with a checkpoint and an adapter.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_leaves_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| path_in(folder.path(), name);
+    let (base, data, out) = (model("nano-Q4_0"), at("data.jsonl"), at("adapter.gguf"));
+    std::fs::write(&data, EXAMPLES).unwrap();
+    let command = [&args(&base, &data, &out)[..], &["--steps", "1000000", "--save-every", "3"]].concat();
+    let mut process = program(&command).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let has_begun = lines.any(|line| line.ends_with("1000000 steps]"));
+    let start = Instant::now();
+    while !Path::new(&out).exists() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &process.id().to_string()]).status().unwrap();
+    assert!(has_begun && kill.success() && process.wait().unwrap().success());
+    assert_eq!(lines.last().unwrap(), "[stopped; the same command goes on]");
+    let checkpoint = at("adapter.gguf.checkpoint.safetensors");
+    assert!(Path::new(&checkpoint).exists());
 }
 
 /// A full disk: the old adapter is as it was.

@@ -152,9 +152,12 @@ fn leaves(object: &Map<String, Json>) -> Vec<(&str, &Json)> {
     all
 }
 
-/// As it is told.
+/// A value in a message: texts without their quotation marks, unless they would break the line.
 fn plain(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Json::String(text) if !text.contains(char::is_control) => text.clone(),
+        _ => value.to_string(),
+    }
 }
 
 /// Takes the losses out of what was read.

@@ -91,6 +91,11 @@ impl Windows {
         Ok(Windows { corpus, context, batch, seed })
     }
 
+    /// The text.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
     /// Tokens of the text.
     pub fn tokens(&self) -> usize {
         self.corpus.tokens.len()

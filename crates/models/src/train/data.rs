@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::corpus::Windows;
+use super::digest::digest;
 use super::examples::{Batch, Shuffled};
 
 /// What steps take.
@@ -36,6 +37,20 @@ impl Data {
             Data::Examples(examples) => examples.examples().count() as f64 / batch as f64,
         };
         requested.unwrap_or((epochs * of_pass).ceil() as usize).max(1)
+    }
+
+    /// A digest of all tokens, and of which of them are learned.
+    pub(super) fn digest(&self) -> String {
+        let bytes = |tokens: &[u32]| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
+        match self {
+            Data::Text(windows) => digest([bytes(&windows.corpus().tokens)]),
+            Data::Examples(examples) => digest(examples.examples().rows().map(|(tokens, is_learned)| {
+                // With its length, so that no two lists of examples are the same bytes.
+                let length = (tokens.len() as u64).to_le_bytes().to_vec();
+                let learned = is_learned.iter().map(|learned| u8::from(*learned)).collect();
+                [length, bytes(tokens), learned].concat()
+            })),
+        }
     }
 
     /// What step number `step` takes.

@@ -101,6 +101,11 @@ impl Examples {
         Ok(self)
     }
 
+    /// The tokens of each example, and which of them are learned.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&[u32], &[bool])> {
+        self.examples.iter().map(|example| (example.ids.as_slice(), example.is_learned.as_slice()))
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.examples.len()

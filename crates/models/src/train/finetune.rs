@@ -1,19 +1,22 @@
 //! Fine-tuning: adapters on the frozen weights of a model file.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde_json::Value as Json;
 use tallow::nn::optim::{AdamW, Optimizer, ParamsAdamW, Schedule};
 use tallow::{Device, TrainStep};
 use tallow_chat::Template;
 
 use super::adapter_file::AdapterFile;
+use super::checkpoint::{CHECKPOINT, CheckpointFile};
 use super::compiled::{Compiled, Loss};
 use super::corpus::{Corpus, Windows};
 use super::data::Data;
+use super::digest::digest;
 use super::error::TrainError;
 use super::examples::{Examples, Shuffled};
-use super::frozen::LoraConfig;
+use super::frozen::{LoraConfig, Target};
 use super::history::History;
 use super::net::Net;
 use super::training_loop::{Files, LoopOptions, Progress, TrainingLoop};
@@ -48,7 +51,7 @@ pub struct FinetuneOptions {
     pub clip: f64,
     /// Steps between two readings of the loss.
     pub log_every: usize,
-    /// Steps between two writings of the adapter.
+    /// Steps between two writings of checkpoint and adapter.
     pub save_every: usize,
     /// Seed of windows or of the order of examples.
     pub seed: u64,
@@ -117,10 +120,13 @@ pub struct Finetuner {
 
 impl Finetuner {
     /// Reads the data, copies the model's weights to the device as they are, and compiles a step. `data` is a text, or
-    /// examples in JSON lines (`.jsonl`), whose messages `template` renders. The adapter goes to `out`.
+    /// examples in JSON lines (`.jsonl`), whose messages `template` renders. The adapter goes to `out`, and the checkpoint
+    /// beside it. Where there is a checkpoint, goes on from it.
     ///
     /// # Errors
-    /// When a file cannot be read or does not fit, the options make no sense, or the device lacks memory.
+    /// When a file cannot be read or does not fit, the options make no sense, the device lacks memory, or the checkpoint is
+    /// damaged or of another model, other data or options; the message names what differs. How often losses are read and
+    /// files are written may differ.
     pub fn open(
         model: &ModelFile,
         data: &Path,
@@ -137,6 +143,14 @@ impl Finetuner {
         }
         let (data, context) = read(data, model, template, &options)?;
         let loop_options = loop_options(&options, &data);
+        let file = CheckpointFile {
+            path: beside(out),
+            key: "tallow.finetune",
+            common: common(model, &data, context, &options).into_iter().collect(),
+            origin: "this run has",
+            advice: "; remove it to start over",
+        };
+        let restored = file.path.exists().then(|| file.load()).transpose()?;
         let net = Net::adapted(model, &options.lora, device)?;
         let params = ParamsAdamW {
             lr: options.learning_rate,
@@ -148,8 +162,8 @@ impl Finetuner {
         device.release_staging();
         let architecture = model.llama().config.architecture.name();
         let adapter = AdapterFile { path: out.into(), architecture, lora: options.lora };
-        let files = Files { checkpoint: None, adapter: Some(adapter) };
-        let training = TrainingLoop::new(loop_options, compiled, data, None, files, None)?;
+        let files = Files { checkpoint: file, adapter: Some(adapter) };
+        let training = TrainingLoop::new(loop_options, compiled, data, None, files, restored)?;
         Ok(Finetuner { training, context })
     }
 
@@ -183,17 +197,22 @@ impl Finetuner {
         self.training.position()
     }
 
+    /// The path of the checkpoint: that of the adapter with `.checkpoint.safetensors` added.
+    pub fn checkpoint(&self) -> &Path {
+        self.training.checkpoint()
+    }
+
     /// Takes the steps that are left. Each is submitted without waiting; losses are read every few steps, which checks
-    /// them. Writes the adapter every few steps and at the end. `tell` is called after each step and stops the
-    /// training, with the adapter written, if it breaks.
+    /// them. Writes checkpoint and adapter every few steps and at the end. `tell` is called after each step and stops the
+    /// training, with both written, if it breaks.
     ///
     /// # Errors
-    /// When a loss or gradient is not finite, the device fails, or the adapter cannot be written.
+    /// When a loss or gradient is not finite, the device fails, or a file cannot be written.
     pub fn run(&mut self, tell: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<()> {
         self.training.run(tell)
     }
 
-    /// Writes the adapter.
+    /// Writes checkpoint and adapter.
     ///
     /// # Errors
     /// As [`Finetuner::run`].
@@ -230,11 +249,50 @@ fn read(
     Ok((Data::Text(Windows::new(corpus, context, options.batch, options.seed)?), context))
 }
 
+/// The checkpoint's path.
+fn beside(out: &Path) -> PathBuf {
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{CHECKPOINT}"));
+    out.with_file_name(name)
+}
+
+/// All that decides what an adapter becomes.
+fn common(model: &ModelFile, data: &Data, context: usize, options: &FinetuneOptions) -> [(String, Json); 15] {
+    let LoopOptions { steps, .. } = loop_options(options, data);
+    let LoraConfig { rank, alpha, targets, adapter_type, seed } = &options.lora;
+    let targets = Target::ALL.into_iter().filter(|target| targets.contains(target));
+    let targets = targets.map(Target::name).collect::<Vec<_>>().join(",");
+    let all: [(&str, Json); 15] = [
+        ("model", digest(model.file.bytes()).into()),
+        ("rank", (*rank).into()),
+        ("alpha", (*alpha).into()),
+        ("targets", targets.into()),
+        ("adapter type", adapter_type.format().to_string().into()),
+        ("context", context.into()),
+        ("batch", options.batch.into()),
+        // Chat template and pre-tokenizer are in it.
+        ("data (as tokens)", data.digest().into()),
+        ("steps", steps.into()),
+        ("warmup", warmup(options, steps).into()),
+        ("learning rate", options.learning_rate.into()),
+        ("weight decay", options.weight_decay.into()),
+        ("clip", options.clip.into()),
+        ("seed", options.seed.into()),
+        ("seed of the adapters", (*seed).into()),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value))
+}
+
+/// Steps in which the learning rate grows.
+fn warmup(options: &FinetuneOptions, steps: usize) -> usize {
+    options.warmup.unwrap_or(WARMUP.min(steps / 10))
+}
+
 /// How long, and how often what is done.
 fn loop_options(options: &FinetuneOptions, data: &Data) -> LoopOptions {
     let steps = data.steps(options.steps, options.epochs, options.batch);
-    let warmup = options.warmup.unwrap_or(WARMUP.min(steps / 10));
-    let schedule = Schedule::Cosine { lr: options.learning_rate, warmup, steps, floor: 0.0 };
+    let schedule =
+        Schedule::Cosine { lr: options.learning_rate, warmup: warmup(options, steps), steps, floor: 0.0 };
     let (log_every, save_every) = (options.log_every, options.save_every);
     LoopOptions { steps, schedule, seed: options.seed, log_every, save_every }
 }

@@ -66,7 +66,7 @@ impl Trainer {
         let adam = optimizer(&plan.options, &net)?;
         let compiled = Compiled::new(net, adam, (batch, context), Loss::Mean { dropout }, clip)?;
         let validation = tail.map(|tail| Validation::new(tail, &plan.options, &compiled.net)).transpose()?;
-        let files = Files { checkpoint: Some(file), adapter: None };
+        let files = Files { checkpoint: file, adapter: None };
         let training = TrainingLoop::new(options, compiled, data, validation, files, restored)?;
         Ok(Trainer { plan, tokenizer: metadata, training })
     }

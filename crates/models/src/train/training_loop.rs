@@ -1,6 +1,7 @@
 //! The training loop: steps, losses, validations, checkpoints. It is the same for whole models and for adapters.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use tallow::StepResult;
 use tallow::nn::optim::{Optimizer, Schedule};
@@ -45,7 +46,7 @@ pub(super) struct LoopOptions {
 /// What is written every few steps.
 pub(super) struct Files {
     /// What a later run goes on from.
-    pub checkpoint: Option<CheckpointFile>,
+    pub checkpoint: CheckpointFile,
     /// The adapter that is trained.
     pub adapter: Option<AdapterFile>,
 }
@@ -119,6 +120,10 @@ impl TrainingLoop {
     /// When a loss or gradient is not finite, the device fails, or a file cannot be written.
     pub fn run(&mut self, tell: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<()> {
         let LoopOptions { steps, log_every, save_every, .. } = self.options;
+        if self.step >= steps {
+            // The last run may have ended between checkpoint and adapter.
+            return self.write_adapter();
+        }
         while self.step < steps {
             self.take_step()?;
             let is_due = |every: usize| self.step.is_multiple_of(every) || self.step == steps;
@@ -186,13 +191,17 @@ impl TrainingLoop {
     /// As [`TrainingLoop::run`].
     pub fn save(&mut self) -> Result<()> {
         self.collect()?;
-        if let Some(checkpoint) = &self.files.checkpoint {
-            checkpoint.save(self.step, &self.compiled.variables(), &self.history)?;
-        }
-        if let Some(adapter) = &self.files.adapter {
-            adapter.write(&self.compiled.net)?;
-        }
+        self.files.checkpoint.save(self.step, &self.compiled.variables(), &self.history)?;
         self.saved_step = self.step;
-        Ok(())
+        self.write_adapter()
+    }
+
+    /// The checkpoint's path.
+    pub fn checkpoint(&self) -> &Path {
+        &self.files.checkpoint.path
+    }
+
+    fn write_adapter(&self) -> Result<()> {
+        self.files.adapter.as_ref().map_or(Ok(()), |adapter| adapter.write(&self.compiled.net))
     }
 }

@@ -15,7 +15,7 @@ use crate::support::nmse;
 use crate::tiny::{nano, tiny, values};
 use crate::training::{TEXT, devices};
 
-fn template() -> Template {
+pub fn template() -> Template {
     Template::builtin("chatml").unwrap()
 }
 
@@ -23,7 +23,7 @@ fn go_on(_: &Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn options(rank: usize, steps: usize) -> FinetuneOptions {
+pub fn options(rank: usize, steps: usize) -> FinetuneOptions {
     FinetuneOptions {
         steps: Some(steps),
         batch: 2,
@@ -46,7 +46,7 @@ fn adapters_learn_on_each_device() {
         let types =
             if device.is_cpu() { &[AdapterType::F32, AdapterType::BF16][..] } else { &[AdapterType::F32] };
         for adapter_type in types.iter().copied() {
-            let out = folder.path().join("adapter.gguf");
+            let out = folder.path().join(format!("{adapter_type:?}.gguf"));
             let model = ModelFile::open(&path).unwrap();
             let mut options = options(8, 30);
             options.lora.adapter_type = adapter_type;
@@ -249,7 +249,7 @@ fn losses_that_are_no_numbers_stop_the_training() {
     let (text, out) = (folder.path().join("text.txt"), folder.path().join("adapter.gguf"));
     std::fs::write(&text, TEXT.repeat(3)).unwrap();
     let options = FinetuneOptions { save_every: 2, ..options(4, 9) };
-    let mut tuner = Finetuner::open(&model, &text, &template(), options, &out, &Device::Cpu).unwrap();
+    let mut tuner = Finetuner::open(&model, &text, &template(), options.clone(), &out, &Device::Cpu).unwrap();
     assert!(matches!(tuner.data(), Data::Text(_)));
     let var = tuner.net().adapters().next().unwrap().vars()[0].clone();
     let bad = Tensor::full(f32::NAN, var.dims().to_vec(), &Device::Cpu).unwrap();
@@ -264,4 +264,7 @@ fn losses_that_are_no_numbers_stop_the_training() {
     let error = result.unwrap_err().to_string();
     assert!(error.starts_with("the loss of step 3 is not finite; the checkpoint of step 2 is"), "{error}");
     assert!(!written.is_empty() && written == std::fs::read(&out).unwrap());
+    // The checkpoint of step 2 remains, too.
+    let again = Finetuner::open(&model, &text, &template(), options, &out, &Device::Cpu).unwrap();
+    assert_eq!(again.position(), (2, 9));
 }

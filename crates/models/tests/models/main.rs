@@ -12,6 +12,7 @@ mod expected;
 mod finetuning;
 mod naive;
 mod quantized_here;
+mod resuming;
 mod support;
 mod tiny;
 mod training;
