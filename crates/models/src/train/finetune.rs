@@ -136,7 +136,7 @@ impl Finetuner {
         device: &Device,
     ) -> Result<Finetuner> {
         options.check()?;
-        check_out(model, out)?;
+        check_out(model, data, out)?;
         let (tokens, rows) = (model.tokenizer().vocab_size(), model.llama().vocabulary);
         if tokens > rows {
             return Err(TrainError::VocabularySize { tokenizer: tokens, model: rows }.into());
@@ -297,17 +297,18 @@ fn loop_options(options: &FinetuneOptions, data: &Data) -> LoopOptions {
     LoopOptions { steps, schedule, seed: options.seed, log_every, save_every }
 }
 
-/// Checks, before any work, that the adapter can be written.
-fn check_out(model: &ModelFile, out: &Path) -> Result<()> {
+/// Checks, before any work, that the adapter can be written and overwrites nothing that is read.
+fn check_out(model: &ModelFile, data: &Path, out: &Path) -> Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |source| TrainError::Write { path: out.into(), source };
     if !std::fs::metadata(folder).map_err(failed)?.is_dir() || out.is_dir() {
         return Err(failed(std::io::ErrorKind::NotADirectory.into()).into());
     }
     let same = |path: &Path| matches!((path.canonicalize(), out.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if model.file.shards().any(|shard| same(&shard.path)) {
-        let why = format!("{} is the model", out.display());
-        return Err(TrainError::Option { name: "out", why }.into());
-    }
-    Ok(())
+    let what = match model.file.shards().any(|shard| same(&shard.path)) {
+        true => "model",
+        false if same(data) => "data",
+        false => return Ok(()),
+    };
+    Err(TrainError::Option { name: "out", why: format!("{} is the {what}", out.display()) }.into())
 }

@@ -238,6 +238,8 @@ fn data_and_options_that_do_not_fit_are_refused() {
     assert!(error.starts_with("cannot write "), "{error}");
     let error = refused("text.txt", &text, options(4, 1), &at("tiny-q4_0.gguf"));
     assert!(error.ends_with("tiny-q4_0.gguf is the model"), "{error}");
+    let error = refused("text.txt", &text, options(4, 1), &at("text.txt"));
+    assert!(error.ends_with("text.txt is the data"), "{error}");
     assert!(!out.exists());
 }
 
