@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::ValueEnum;
 use tallow_models::chat::template_of;
 use tallow_models::train::{AdapterType, Data, FinetuneOptions, Finetuner, LoraConfig, Target};
@@ -63,6 +64,10 @@ pub struct FinetuneArgs {
     /// The largest norm of all gradients.
     #[arg(long, value_name = "NORM", default_value_t = 1.0, allow_negative_numbers = true)]
     pub clip: f64,
+    /// The most memory for activations and other intermediate values, such as `4GiB`; what does not fit is computed again
+    /// [default: what the device has left].
+    #[arg(long, value_name = "SIZE")]
+    pub activation_memory: Option<ByteSize>,
     /// Steps between two writings of checkpoint and adapter.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub save_every: usize,
@@ -185,6 +190,7 @@ fn options(args: &FinetuneArgs) -> FinetuneOptions {
         warmup: args.warmup,
         weight_decay: args.weight_decay,
         clip: args.clip,
+        activation_memory: args.activation_memory.map(|size| size.as_u64()),
         save_every: args.save_every,
         ..FinetuneOptions::new(lora)
     }

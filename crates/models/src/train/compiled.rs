@@ -1,7 +1,7 @@
 //! The compiled step of a training, with the model and the optimizer that it changes.
 
 use tallow::nn::optim::AdamW;
-use tallow::{DType, Input, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
+use tallow::{DType, Input, Remat, StepResult, Tensor, TrainOptions, TrainStep, Var, train_step};
 
 use super::examples::Batch;
 use super::net::Net;
@@ -25,6 +25,18 @@ pub(super) enum Loss {
     Weighted,
 }
 
+/// What a step is besides its model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepOptions {
+    /// Windows and their tokens.
+    pub shape: (usize, usize),
+    pub loss: Loss,
+    /// The largest norm of all gradients.
+    pub clip: f64,
+    /// The most bytes of intermediate values; where absent, what the device has left.
+    pub activation_memory: Option<u64>,
+}
+
 /// A model, its optimizer, and the function of their step.
 pub(super) struct Compiled {
     pub net: Net,
@@ -36,14 +48,16 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles a step of `shape`, windows and their tokens. Gradients whose norm is above `clip` are scaled down.
+    /// Compiles a step.
     ///
     /// # Errors
     /// When compiling fails, or memory runs out.
-    pub fn new(net: Net, mut adam: AdamW, shape: (usize, usize), loss: Loss, clip: f64) -> Result<Compiled> {
+    pub fn new(net: Net, mut adam: AdamW, options: StepOptions) -> Result<Compiled> {
+        let StepOptions { shape, loss, clip, activation_memory } = options;
         let vars: Vec<Var> = net.trained().into_iter().map(|(_, var)| var).collect();
         let inputs = inputs(shape.0, shape.1);
-        let options = TrainOptions::default().clip_norm(clip);
+        let remat = activation_memory.map_or(Remat::Auto, Remat::Budget);
+        let options = TrainOptions::default().clip_norm(clip).remat(remat);
         let step =
             train_step(
                 net.device(),

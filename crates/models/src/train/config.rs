@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::error::TrainError;
@@ -105,6 +106,9 @@ pub struct Options {
     pub clip: f64,
     /// Probability with which activations are dropped.
     pub dropout: f64,
+    /// The most bytes of activations and other intermediate values; where absent, what the device has left. Kernels run
+    /// again to fit it.
+    pub activation_memory: Option<u64>,
     /// Steps between two readings of the loss.
     pub log_every: usize,
     /// Steps between two validations.
@@ -189,6 +193,7 @@ struct TrainingTable {
     beta2: Option<f64>,
     clip: Option<f64>,
     dropout: Option<f64>,
+    activation_memory: Option<ByteSize>,
     log_every: Option<usize>,
     validate_every: Option<usize>,
     validation_windows: Option<usize>,
@@ -338,6 +343,7 @@ impl TrainingTable {
             beta2: self.beta2.unwrap_or(0.95),
             clip: self.clip.unwrap_or(1.0),
             dropout: self.dropout.unwrap_or(dropout),
+            activation_memory: self.activation_memory.map(|size| size.as_u64()),
             log_every: self.log_every.unwrap_or(10),
             validate_every: self.validate_every.unwrap_or(100),
             validation_windows: self.validation_windows,

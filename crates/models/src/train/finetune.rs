@@ -10,7 +10,7 @@ use tallow_chat::Template;
 
 use super::adapter_file::AdapterFile;
 use super::checkpoint::{CHECKPOINT, CheckpointFile};
-use super::compiled::{Compiled, Loss};
+use super::compiled::{Compiled, Loss, StepOptions};
 use super::corpus::{Corpus, Windows};
 use super::data::Data;
 use super::digest::digest;
@@ -49,6 +49,9 @@ pub struct FinetuneOptions {
     pub weight_decay: f64,
     /// The largest norm of all gradients.
     pub clip: f64,
+    /// The most bytes of activations and other intermediate values; where absent, what the device has left. Kernels run
+    /// again to fit it.
+    pub activation_memory: Option<u64>,
     /// Steps between two readings of the loss.
     pub log_every: usize,
     /// Steps between two writings of checkpoint and adapter.
@@ -71,6 +74,7 @@ impl FinetuneOptions {
             warmup: None,
             weight_decay: 0.0,
             clip: 1.0,
+            activation_memory: None,
             log_every: 10,
             save_every: 100,
         }
@@ -158,7 +162,10 @@ impl Finetuner {
             ..ParamsAdamW::default()
         };
         let adam = AdamW::new(net.trained().into_iter().map(|(_, var)| var).collect(), params)?;
-        let compiled = Compiled::new(net, adam, (options.batch, context), Loss::Weighted, options.clip)?;
+        let (clip, activation_memory) = (options.clip, options.activation_memory);
+        let step =
+            StepOptions { shape: (options.batch, context), loss: Loss::Weighted, clip, activation_memory };
+        let compiled = Compiled::new(net, adam, step)?;
         device.release_staging();
         let architecture = model.llama().config.architecture.name();
         let adapter = AdapterFile { path: out.into(), architecture, lora: options.lora };

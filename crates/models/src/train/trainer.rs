@@ -11,7 +11,7 @@ use tallow_gguf::Metadata;
 
 use super::atomic::write_atomically;
 use super::checkpoint::{self, CHECKPOINT, Checkpoint, CheckpointFile};
-use super::compiled::{Compiled, Loss};
+use super::compiled::{Compiled, Loss, StepOptions};
 use super::config::{Options, Plan};
 use super::corpus::{Corpus, Windows};
 use super::data::Data;
@@ -64,7 +64,10 @@ impl Trainer {
         make_folder.map_err(|source| TrainError::Write { path: plan.out.clone(), source })?;
         let net = initial(&plan, device, restored.as_ref())?;
         let adam = optimizer(&plan.options, &net)?;
-        let compiled = Compiled::new(net, adam, (batch, context), Loss::Mean { dropout }, clip)?;
+        let activation_memory = plan.options.activation_memory;
+        let step =
+            StepOptions { shape: (batch, context), loss: Loss::Mean { dropout }, clip, activation_memory };
+        let compiled = Compiled::new(net, adam, step)?;
         let validation = tail.map(|tail| Validation::new(tail, &plan.options, &compiled.net)).transpose()?;
         let files = Files { checkpoint: file, adapter: None };
         let training = TrainingLoop::new(options, compiled, data, validation, files, restored)?;

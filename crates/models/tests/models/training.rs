@@ -74,6 +74,35 @@ pub fn devices() -> Vec<Device> {
     [Some(Device::Cpu), Device::best_vulkan().ok()].into_iter().flatten().collect()
 }
 
+/// With less memory for activations, kernels run again, and losses are the same.
+#[test]
+fn a_step_fits_the_memory_for_activations() {
+    let _alone = ALONE.lock();
+    let Some(device) = Device::best_vulkan().ok() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let text = |trainer: &Trainer| trainer.train_step().function().explain().unwrap();
+    // Windows of so many tokens that activations take more than gradients.
+    let of = |out: &str, more: &str| {
+        let mut plan = plan(folder.path(), out, more);
+        (plan.options.batch, plan.options.context) = (6, 96);
+        plan
+    };
+    let once = train(of("once", ""), &device, false, 2);
+    let arena = text(&once)
+        .lines()
+        .find_map(|line| line.strip_prefix("arena: ")?.split(' ').next()?.parse::<u64>().ok());
+    let budget = arena.unwrap() / 4 * 3;
+    let more = format!("activation_memory = \"{budget} B\"");
+    let fitted = train(of("fitted", &more), &device, false, 2);
+    assert!(text(&fitted).contains(&format!("for a budget of {budget} B: ")), "{}", text(&fitted));
+    for (a, b) in once.history().losses.iter().zip(&fitted.history().losses) {
+        assert!((a - b).abs() < 1e-4, "{:?} and {:?}", once.history(), fitted.history());
+    }
+    let tight = of("tight", "activation_memory = \"10 KiB\"");
+    let error = Trainer::open(tight, &device, false).err().unwrap().to_string();
+    assert!(error.contains("more than the budget of 10240"), "{error}");
+}
+
 /// The weights of a GGUF file give the logits that its own graph does.
 #[test]
 fn logits_are_those_of_the_inference_graph() {
