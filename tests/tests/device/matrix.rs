@@ -217,8 +217,16 @@ pub fn products(dtype: DType, extents: &[[i64; 3]]) -> Vec<Result<Graph, GraphEr
 }
 
 /// Rows, inner extents and columns around those of tiles, slices and pieces.
-pub const EXTENTS: [[i64; 3]; 6] =
-    [[9, 16, 8], [64, 40, 136], [130, 33, 72], [70, 64, 33], [129, 7, 5], [257, 96, 264]];
+pub const EXTENTS: [[i64; 3]; 8] = [
+    [9, 16, 8],
+    [64, 40, 136],
+    [130, 33, 72],
+    [70, 64, 33],
+    [129, 7, 5],
+    [257, 96, 264],
+    [136, 33, 72],
+    [264, 96, 40],
+];
 
 #[test]
 fn f16_tensors_in_either_order_match_the_interpreter() {

@@ -1,7 +1,8 @@
-//! Copies operands of matmuls that tiles cannot read in vectors: transposed ones, and those whose rows have an odd length.
+//! Copies operands of matmuls that tiles cannot read in vectors: those whose rows have an odd length, and transposed left
+//! ones of few rows.
 //!
-//! Tiles of f16 and bf16 read eight elements along K at once, or along the columns of the right operand. If rows in memory
-//! are no multiple of eight elements, or the left operand is contiguous along its rows, they load single elements. Copies
+//! Tiles of f16 and bf16 read eight elements along K at once, along the columns of the right operand, or along the rows of
+//! the left one if the tile is tall. If rows in memory are no multiple of eight elements, they load single elements. Copies
 //! are contiguous along K, which is padded to a multiple of eight:
 //!
 //! `sum over k < K of a[m, k] b[k, n] = sum over k < K' of a'[m, k] b'[k, n]`, where both are zero from K on.
@@ -22,6 +23,10 @@ use crate::scalar::Scalar;
 
 /// Elements of a vector.
 const VECTOR: i64 = 8;
+
+/// Rows from which on tiles read a left operand along its rows: shorter K tiles `[k][row]` would need more padding in shared
+/// memory than `[row][k]`.
+const TALL: i64 = 64;
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
@@ -60,7 +65,8 @@ impl Product {
             return None;
         }
         let axis = |v: Value, from_end: usize| graph.ty(v).shape.rank() - from_end;
-        let left_fits = has_groups_along(graph, left, axis(left, 1), VECTOR);
+        let by_rows = rows >= TALL && has_groups_along(graph, left, axis(left, 2), VECTOR);
+        let left_fits = by_rows || has_groups_along(graph, left, axis(left, 1), VECTOR);
         let by_columns = has_groups_along(graph, right, axis(right, 1), VECTOR);
         let right_fits = by_columns || has_groups_along(graph, right, axis(right, 2), VECTOR);
         let found = Product { left, right, rows, columns, k, left_fits, right_fits, by_columns };

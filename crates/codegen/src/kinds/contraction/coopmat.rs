@@ -435,8 +435,9 @@ impl TileCode for Fragments {
         words(*self, form)
     }
 
-    fn start(&self) -> Vec<String> {
+    fn start(&self, across: bool) -> Vec<String> {
         let (half, grid) = (self.rows / self.grid[0] * halves_stride(self.k), self.grid[1]);
+        let half = if across { self.rows / self.grid[0] / HALVES } else { half };
         let left0 = format!("const uint left0 = gl_SubgroupID / {grid}u * {half}u;");
         let per_row = self.k / HALVES;
         if self.k == LONG_BK {
@@ -457,15 +458,16 @@ impl TileCode for Fragments {
         Accumulators { count: self.sums(mm, number), zero: format!("{ty}(0.0)"), ty }
     }
 
-    fn products(&self, mm: &Matmul<'_>, number: usize, by_columns: &[bool]) -> Result<String, CodegenError> {
+    fn products(&self, mm: &Matmul<'_>, number: usize, across: &[bool]) -> Result<String, CodegenError> {
         let (bn, wide) = (mm.columns[number], self.across(mm, number));
+        let (left_across, by_columns) = across.split_first().unwrap_or((&false, &[]));
         let anchor = |(i, by_columns): (usize, &bool)| {
             let at = self.right_at() + i as u32 * bn * halves_stride(self.k);
             context! { by_columns, at, sum => i as u32 * wide * self.matrices() }
         };
         let holes = context! {
             anchors => by_columns.iter().enumerate().map(anchor).collect::<Vec<_>>(),
-            bn, wide, bk => self.k, side => self.matrix, matrices => self.matrices(), stride => halves_stride(self.k),
+            left_across, bm => self.rows, bn, wide, bk => self.k, side => self.matrix, matrices => self.matrices(), stride => halves_stride(self.k),
             grid => self.grid[1], a => self.ty(element_type(self.operand), "A"), b => self.ty(element_type(self.operand), "B"),
         };
         render("matmul_coopmat.glsl", holes)

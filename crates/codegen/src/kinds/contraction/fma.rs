@@ -221,7 +221,7 @@ impl TileCode for Fma {
         self.tile.vectors()
     }
 
-    fn start(&self) -> Vec<String> {
+    fn start(&self, _: bool) -> Vec<String> {
         let RegisterTile { bm, bn, tm, tn, .. } = self.tile;
         let (block, across) = (8 * (bm / tm).min(4), bn / tn / 8);
         vec![

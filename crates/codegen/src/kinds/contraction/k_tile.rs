@@ -20,8 +20,8 @@ use crate::lines::{block, unrolled};
 pub(crate) enum Layout {
     /// Vectors of four rows (or columns) of one K position: `[k][row / 4]`.
     Vectors(Glsl),
-    /// Words of eight f16 or bf16 elements: `[row][k / 8]`, or `[k][column / 8]` if the operand is contiguous along its
-    /// columns. Rows are padded by one word, so that eight adjacent rows are in different banks.
+    /// Words of eight f16 or bf16 elements: `[row][k / 8]`, or `[k][row / 8]` if the operand is contiguous along its other
+    /// axis. Rows are padded by one word, so that eight adjacent rows are in different banks.
     Halves(MatrixOperand),
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct Text {
     pub load: Vec<String>,
     /// Stores the registers to shared memory, for the K tile that starts at `k0`.
     pub store: Vec<String>,
-    /// Whether the K tile is `[k][column]` in shared memory instead of `[row][k]`.
-    pub by_columns: bool,
+    /// Whether the K tile is `[k][row or column]` in shared memory instead of `[row or column][k]`.
+    pub across: bool,
 }
 
 /// Operand coordinates of an element, from its row or column index and its K index.
@@ -151,6 +151,11 @@ impl KTile<'_> {
         operand::wide_or_padding(e, value, (&coordinates, j), operand.dtype()).is_some()
     }
 
+    /// Whether `[k][row]` takes no more shared memory than `[row][k]`, whose rows are padded, too.
+    fn has_room_across(&self) -> bool {
+        self.bk * halves_stride(self.size) <= self.size * halves_stride(self.bk)
+    }
+
     /// Candidate chunks, the preferred first. All that follow a chunk of scalar loads are alternatives to it.
     fn chunks(&self, e: &mut Emitter<'_>, value: Value, at: At<'_>) -> Vec<Chunk> {
         let (axis, k) = (e.atoms.fresh(self.axis.1, AtomDef::Free), e.atoms.fresh(self.k, AtomDef::Free));
@@ -158,8 +163,7 @@ impl KTile<'_> {
             let (axis, k) = (e.atoms.index(axis), e.atoms.index(k));
             at(e, axis, k)
         };
-        // The left operand of a matrix instruction is read by rows.
-        let by_columns = !self.layout.is_halves() || self.axis.0 == "n";
+        let by_columns = !self.layout.is_halves() || self.axis.0 == "n" || self.has_room_across();
         for (id, along_k, extent) in [(k, true, self.k), (axis, false, self.axis.1)] {
             let length = match self.layout {
                 Layout::Vectors(_) => operand::vector(e, value, &coordinates, id),
@@ -183,7 +187,7 @@ impl KTile<'_> {
         let along_k = Chunk { length: run, along_k: true, vector: false, apart: false, adjacent };
         let length = if self.layout.is_halves() { HALVES } else { RUN };
         let across = Chunk { length, along_k: false, vector: false, apart: false, adjacent };
-        let able = by_columns
+        let able = (!self.layout.is_halves() || self.axis.0 == "n")
             && is_multiple(self.axis.1, length)
             && !self.axis.1.is(0)
             && self.size >= length
@@ -273,7 +277,7 @@ fn text_of(
         registers,
         load: tile.comment.iter().cloned().chain(each_chunk(lines)).collect(),
         store: each_chunk(store),
-        by_columns: !chunk.along_k,
+        across: !chunk.along_k,
     };
     Ok((each, text))
 }

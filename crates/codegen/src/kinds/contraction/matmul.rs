@@ -55,11 +55,13 @@ pub(crate) fn kernel(
     let ranges = ranges(&mut e, form, &widths);
     let (m, k) = (e.dim(&form.m), e.dim(&form.k));
     let mm = Matmul { form, batch, buffers, schedule, columns, m, k };
-    let (mut segments, mut staged) = (vec![], false);
+    let (mut segments, mut staged, mut across) = (vec![], false, false);
     for (number, range) in ranges.iter().enumerate() {
-        let (body, reads) = segment(&mut e, &mm, code.as_ref(), (number, range), split.as_ref())?;
-        segments.push(context! { test => &range.test, body });
-        staged |= reads;
+        let text = segment(&mut e, &mm, code.as_ref(), (number, range), split.as_ref())?;
+        segments.push(context! { test => &range.test, body => text.body });
+        staged |= text.staged;
+        // The same for all: they share the left operand.
+        across = text.across;
     }
     let (word, ty, halves) = match code.layout() {
         Layout::Vectors(ty) => (ty.vector(), ty.name(), None),
@@ -67,7 +69,7 @@ pub(crate) fn kernel(
     };
     let holes = context! {
         segments, staged, word, type => ty, halves, words => code.words(form), swapped,
-        bm => schedule.tile.m, start => code.start().join("\n"), k => mm.k,
+        bm => schedule.tile.m, start => code.start(across).join("\n"), k => mm.k,
         split => split.map(|split| split.holes(&mut e)),
     };
     finish(e, schedule, "matmul.comp", grid, String::new(), holes)
@@ -117,17 +119,26 @@ fn operands(
     Ok(all)
 }
 
-/// The code of one segment, and whether its epilogue reads staged results.
+/// The code of one segment.
+struct SegmentText {
+    body: String,
+    /// Whether its epilogue reads staged results.
+    staged: bool,
+    /// Whether the left operand's K tile is `[k][row]`.
+    across: bool,
+}
+
+/// Generates the code of one segment.
 fn segment(
     e: &mut Emitter<'_>,
     mm: &Matmul<'_>,
     code: &dyn TileCode,
     (number, range): (usize, &Range),
     split: Option<&SplitK>,
-) -> Result<(String, bool), CodegenError> {
+) -> Result<SegmentText, CodegenError> {
     let ((tiles, epilogue), hoisted) =
         e.scope(|e| Ok((operands(e, mm, code, number)?, code.epilogue(e, mm, number)?)))?;
-    let by_columns: Vec<bool> = tiles[1..].iter().map(|tile| tile.by_columns).collect();
+    let across: Vec<bool> = tiles.iter().map(|tile| tile.across).collect();
     let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", mm.k.as_str()) };
     let bk = mm.schedule.tile.k;
     // The start of the last K tile.
@@ -142,9 +153,10 @@ fn segment(
         tiles => mm.schedule.tiles_per_workgroup, width => mm.columns[number], column0 => &range.column0,
         may_be_empty => mm.form.k.as_const().is_none_or(|k| k < 1), hoisted => hoisted.join("\n"),
         registers => join(&|tile| tile.registers.clone()), load => join(&|tile| tile.load.join("\n")),
-        store => join(&|tile| tile.store.join("\n")), products => code.products(mm, number, &by_columns)?,
+        store => join(&|tile| tile.store.join("\n")), products => code.products(mm, number, &across)?,
         split => split.map(SplitK::combination), partials => code.partials(mm, number),
         epilogue => epilogue.lines.join("\n"),
     };
-    Ok((render("matmul_segment.glsl", holes)?, epilogue.staged))
+    let (staged, across) = (epilogue.staged, across.first().is_some_and(|across| *across));
+    Ok(SegmentText { body: render("matmul_segment.glsl", holes)?, staged, across })
 }

@@ -46,12 +46,14 @@ pub(crate) trait TileCode {
     fn right_at(&self) -> u32;
     /// Vectors or words of shared memory.
     fn words(&self, form: &ContractionForm) -> u32;
-    /// Lines that compute which part of an output tile an invocation or subgroup has.
-    fn start(&self) -> Vec<String>;
+    /// Lines that compute which part of an output tile an invocation or subgroup has; `across` says whether the left
+    /// operand's K tile is `[k][row]`.
+    fn start(&self, across: bool) -> Vec<String>;
     /// The accumulators of a segment.
     fn accumulators(&self, mm: &Matmul<'_>, number: usize) -> Accumulators;
-    /// Multiplies the K tile in shared memory. `by_columns` says of each anchor whether its K tile is `[k][column]`.
-    fn products(&self, mm: &Matmul<'_>, number: usize, by_columns: &[bool]) -> Result<String, CodegenError>;
+    /// Multiplies the K tiles in shared memory. `across` says of the left operand and of each anchor's right one whether its
+    /// K tile is `[k][row or column]`.
+    fn products(&self, mm: &Matmul<'_>, number: usize, across: &[bool]) -> Result<String, CodegenError>;
     /// The statements that move accumulator `sums[i]` to and from its partials of split-K, and `first`, the position of
     /// the partials among those of the workgroup. `store` writes at `to`; `load` reads at `from`, and `add` adds what it
     /// reads.
