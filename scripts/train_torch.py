@@ -2,8 +2,11 @@
 """The training step of crates/frontend/examples/train_gpt.rs in PyTorch: tokens a second, eager and compiled.
 
 Needs PyTorch and an NVIDIA GPU. Parameters are f32, products bf16 (autocast), attention is PyTorch's flash attention,
-AdamW is the fused one, gradients are clipped. `--step` prints one line for each mode."""
+AdamW is the fused one, gradients are clipped. Prints one line for each mode. `--story main` measures a story model of
+models/training/model.py in place of the GPT."""
 import argparse
+import pathlib
+import sys
 import time
 
 import torch
@@ -49,11 +52,21 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def story(a):
+    sys.path.append(str(pathlib.Path(__file__).parent.parent / "models" / "training"))
+    from model import CONFIGS, Llama
+
+    config = CONFIGS[a.story]
+    a.vocabulary = config.vocab_size
+    config.dropout = a.dropout
+    return Llama(config)
+
+
 def measure(a, compiled):
     torch.manual_seed(0)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    gpt = Gpt(a).cuda()
+    gpt = (story(a) if a.story else Gpt(a)).cuda()
     model = torch.compile(gpt) if compiled else gpt
     groups = [
         {"params": [p for p in gpt.parameters() if p.dim() >= 2], "weight_decay": 0.01},
@@ -95,6 +108,8 @@ for name, default in [("layers", 12), ("width", 768), ("heads", 12), ("vocabular
     parser.add_argument(f"--{name}", type=int, default=default)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--story", help="main or nano")
+parser.add_argument("--dropout", type=float, default=0.0, help="of the story model")
 parser.add_argument("--eager", action="store_true", help="leave the compiled one out")
 arguments = parser.parse_args()
 torch.backends.cuda.matmul.allow_tf32 = False

@@ -43,7 +43,7 @@ mod validation;
 
 pub use atomic::write_atomically;
 pub use checkpoint::{CHECKPOINT, load_weights, save_weights};
-pub use config::{ExportType, NetConfig, Options, Plan, Preset};
+pub use config::{ExportType, NetConfig, Options, Plan, Precision, Preset};
 pub use corpus::{Corpus, Windows};
 pub use data::Data;
 pub use error::TrainError;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
+use tallow::DType;
 
 use super::error::TrainError;
 use crate::error::Result;
@@ -77,6 +78,27 @@ pub enum ExportType {
     F32,
 }
 
+/// The type in which products and attention are computed. Weights, moments, norms and the loss are f32 in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// bfloat16, several times as fast on GPUs that multiply its matrices.
+    Bf16,
+}
+
+impl Precision {
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        }
+    }
+}
+
 /// How a model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
@@ -106,6 +128,8 @@ pub struct Options {
     pub clip: f64,
     /// Probability with which activations are dropped.
     pub dropout: f64,
+    /// The type in which products and attention are computed.
+    pub precision: Precision,
     /// The most bytes of activations and other intermediate values; where absent, what the device has left. Kernels run
     /// again to fit it.
     pub activation_memory: Option<u64>,
@@ -193,6 +217,8 @@ struct TrainingTable {
     beta2: Option<f64>,
     clip: Option<f64>,
     dropout: Option<f64>,
+    #[serde(default)]
+    precision: Precision,
     activation_memory: Option<ByteSize>,
     log_every: Option<usize>,
     validate_every: Option<usize>,
@@ -343,6 +369,7 @@ impl TrainingTable {
             beta2: self.beta2.unwrap_or(0.95),
             clip: self.clip.unwrap_or(1.0),
             dropout: self.dropout.unwrap_or(dropout),
+            precision: self.precision,
             activation_memory: self.activation_memory.map(|size| size.as_u64()),
             log_every: self.log_every.unwrap_or(10),
             validate_every: self.validate_every.unwrap_or(100),

@@ -1,7 +1,7 @@
 //! The heads of attention: their extents, and the rotation of queries and keys.
 
 use tallow::nn::rotary_emb::{rope_i, rope_thd};
-use tallow::{D, Device, Tensor};
+use tallow::{D, DType, Device, Tensor};
 
 use super::config::NetConfig;
 use crate::config::LlamaConfig;
@@ -57,7 +57,7 @@ impl Heads {
         Ok([of(f64::cos)?, of(f64::sin)?])
     }
 
-    /// Rotates `x` of `[batch, time, heads, length]`; gives `[batch, heads, time, length]`.
+    /// Rotates `x` of `[batch, time, heads, length]` in f32; gives `[batch, heads, time, length]` in the type of `x`.
     pub fn rotate(&self, x: &Tensor, cos: &Tensor, sin: &Tensor) -> tallow::Result<Tensor> {
         let turned = 2 * self.divisors.len();
         if turned < self.key_length {
@@ -70,9 +70,11 @@ impl Heads {
     }
 
     fn rotate_all(&self, x: &Tensor, cos: &Tensor, sin: &Tensor) -> tallow::Result<Tensor> {
+        let (dtype, x) = (x.dtype(), x.to_dtype(DType::F32)?);
+        // Cast before the axes are exchanged: the kernel that rotates then writes the narrow type.
         match self.pairing {
-            Pairing::Halves => rope_thd(x, cos, sin)?.transpose(1, 2),
-            Pairing::Neighbours => rope_i(&x.transpose(1, 2)?, cos, sin),
+            Pairing::Halves => rope_thd(&x, cos, sin)?.to_dtype(dtype)?.transpose(1, 2),
+            Pairing::Neighbours => rope_i(&x.transpose(1, 2)?, cos, sin)?.to_dtype(dtype),
         }
     }
 }

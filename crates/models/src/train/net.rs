@@ -42,6 +42,8 @@ pub struct Net {
     device: Device,
     heads: Heads,
     weights: IndexMap<String, Weight>,
+    /// The type in which products and attention are computed.
+    compute: DType,
 }
 
 impl Net {
@@ -93,7 +95,13 @@ impl Net {
         weights: IndexMap<String, Weight>,
         device: &Device,
     ) -> Net {
-        Net { config: config.clone(), device: device.clone(), heads, weights }
+        Net { config: config.clone(), device: device.clone(), heads, weights, compute: DType::F32 }
+    }
+
+    /// The same with products and attention in another float type. Weights, norms, the residual stream and the loss stay
+    /// in f32.
+    pub fn computing_in(self, compute: DType) -> Net {
+        Net { compute, ..self }
     }
 
     /// The sizes.
@@ -153,19 +161,20 @@ impl Net {
             let at = format!("model.layers.{layer}.");
             let normed = self.norm(&x, &format!("{at}input_layernorm"))?;
             let attended = self.attention(&normed, &format!("{at}self_attn."), [batch, time], &angles)?;
-            x = x.add(&dropped(&attended, dropout)?)?;
+            x = x.add(&dropped(&attended, dropout)?.to_dtype(DType::F32)?)?;
             let normed = self.norm(&x, &format!("{at}post_attention_layernorm"))?;
             let gate = self.linear(&normed, &format!("{at}mlp.gate_proj"))?.silu()?;
             let up = self.linear(&normed, &format!("{at}mlp.up_proj"))?;
             let down = self.linear(&gate.mul(&up)?, &format!("{at}mlp.down_proj"))?;
-            x = x.add(&dropped(&down, dropout)?)?;
+            x = x.add(&dropped(&down, dropout)?.to_dtype(DType::F32)?)?;
         }
         let last = self.norm(&x, "model.norm")?;
         // Without an output matrix of its own, a model uses its embedding.
-        match self.weights.contains_key("lm_head.weight") {
-            true => self.linear(&last, "lm_head"),
-            false => last.matmul(&embedding.t()?),
-        }
+        let logits = match self.weights.contains_key("lm_head.weight") {
+            true => self.linear(&last, "lm_head")?,
+            false => self.product(&last, &embedding)?,
+        };
+        logits.to_dtype(DType::F32)
     }
 
     /// Mean cross entropy (nats) of `targets` (u32, `[batch, time]`), the tokens after `tokens`; rank 0.
@@ -232,15 +241,24 @@ impl Net {
         if self.weights.contains_key(&format!("{name}.weight")) { self.norm(&x, name) } else { Ok(x) }
     }
 
+    /// `x w^T` in the type of the computation.
+    fn product(&self, x: &Tensor, w: &Tensor) -> tallow::Result<Tensor> {
+        x.to_dtype(self.compute)?.matmul(&w.to_dtype(self.compute)?.t()?)
+    }
+
     /// `x w^T`, the adapter's products and the bias, where there are such.
     fn linear(&self, x: &Tensor, name: &str) -> tallow::Result<Tensor> {
         let weight = format!("{name}.weight");
-        let mut y = x.matmul(&self.values(&weight)?.t()?)?;
+        let mut y = self.product(x, &self.values(&weight)?)?;
         if let Some(Weight::Frozen(_, Some(adapter))) = self.weights.get(&weight) {
-            y = y.add(&adapter.apply(x)?)?;
+            y = y.add(&adapter.apply(x)?.to_dtype(self.compute)?)?;
         }
         let bias = format!("{name}.bias");
-        if self.weights.contains_key(&bias) { y.broadcast_add(&self.values(&bias)?) } else { Ok(y) }
+        if self.weights.contains_key(&bias) {
+            y.broadcast_add(&self.values(&bias)?.to_dtype(self.compute)?)
+        } else {
+            Ok(y)
+        }
     }
 
     /// The values of a weight, f32.

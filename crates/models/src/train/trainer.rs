@@ -62,7 +62,7 @@ impl Trainer {
         let options = loop_options(&plan.options, &data);
         let make_folder = std::fs::create_dir_all(&plan.out);
         make_folder.map_err(|source| TrainError::Write { path: plan.out.clone(), source })?;
-        let net = initial(&plan, device, restored.as_ref())?;
+        let net = initial(&plan, device, restored.as_ref())?.computing_in(plan.options.precision.dtype());
         let adam = optimizer(&plan.options, &net)?;
         let activation_memory = plan.options.activation_memory;
         let step =
@@ -152,11 +152,12 @@ fn loop_options(options: &Options, data: &Data) -> LoopOptions {
 
 /// The checkpoint of a plan. Settings that are not in it may change when a training goes on.
 fn checkpoint_file(plan: &Plan) -> CheckpointFile {
-    let Options { seed, batch, context, .. } = plan.options;
+    let Options { seed, batch, context, precision, .. } = plan.options;
     let common = [
         ("seed", seed.into()),
         ("batch", batch.into()),
         ("context", context.into()),
+        ("precision", json!(precision)),
         ("model", json!(plan.net)),
     ];
     CheckpointFile {

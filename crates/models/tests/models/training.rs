@@ -74,6 +74,25 @@ pub fn devices() -> Vec<Device> {
     [Some(Device::Cpu), Device::best_vulkan().ok()].into_iter().flatten().collect()
 }
 
+/// In bfloat16, products are rounded, and losses are close to those in f32.
+#[test]
+fn losses_in_bf16_are_close() {
+    let _alone = ALONE.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let losses = |precision: &str| {
+        let plan = plan(folder.path(), precision, &format!("precision = \"{precision}\""));
+        let trainer = train(plan, &Device::Cpu, false, 12);
+        let text = trainer.train_step().function().graph().to_string();
+        assert_eq!(text.contains("bf16["), precision == "bf16");
+        trainer.history().losses.clone()
+    };
+    let (single, half) = (losses("f32"), losses("bf16"));
+    assert_ne!(single, half);
+    for (single, half) in single.iter().zip(&half) {
+        assert!((single - half).abs() < 0.01 * single, "{single} and {half}");
+    }
+}
+
 /// With less memory for activations, kernels run again, and losses are the same.
 #[test]
 fn a_step_fits_the_memory_for_activations() {
