@@ -151,9 +151,10 @@ impl KTile<'_> {
         operand::wide_or_padding(e, value, (&coordinates, j), operand.dtype()).is_some()
     }
 
-    /// Whether `[k][row]` takes no more shared memory than `[row][k]`, whose rows are padded, too.
-    fn has_room_across(&self) -> bool {
-        self.bk * halves_stride(self.size) <= self.size * halves_stride(self.bk)
+    /// Whether the K tile may be `[k][row or column]`. Words of eight have room for `[row or column][k]`, where each line is
+    /// padded by one word, so there may be no more lines: `bk (size / 8 + 1) <= size (bk / 8 + 1)` if `bk <= size`.
+    fn may_be_across(&self) -> bool {
+        !self.layout.is_halves() || self.bk <= self.size
     }
 
     /// Candidate chunks, the preferred first. All that follow a chunk of scalar loads are alternatives to it.
@@ -163,14 +164,14 @@ impl KTile<'_> {
             let (axis, k) = (e.atoms.index(axis), e.atoms.index(k));
             at(e, axis, k)
         };
-        let by_columns = !self.layout.is_halves() || self.axis.0 == "n" || self.has_room_across();
+        let may_be_across = self.may_be_across();
         for (id, along_k, extent) in [(k, true, self.k), (axis, false, self.axis.1)] {
             let length = match self.layout {
                 Layout::Vectors(_) => operand::vector(e, value, &coordinates, id),
                 Layout::Halves(_) => operand::wide(e, value, &coordinates, id).map(|_| HALVES),
             };
             let found =
-                length.filter(|n| is_multiple(extent, *n) && (along_k || (by_columns && *n <= self.size)));
+                length.filter(|n| is_multiple(extent, *n) && (along_k || (may_be_across && *n <= self.size)));
             if let Some(length) = found {
                 return vec![Chunk { length, along_k, vector: true, apart: false, adjacent: true }];
             }
@@ -187,7 +188,9 @@ impl KTile<'_> {
         let along_k = Chunk { length: run, along_k: true, vector: false, apart: false, adjacent };
         let length = if self.layout.is_halves() { HALVES } else { RUN };
         let across = Chunk { length, along_k: false, vector: false, apart: false, adjacent };
+        // Single elements of the left operand of a matrix instruction are read by rows.
         let able = (!self.layout.is_halves() || self.axis.0 == "n")
+            && may_be_across
             && is_multiple(self.axis.1, length)
             && !self.axis.1.is(0)
             && self.size >= length
