@@ -164,6 +164,7 @@ impl Builder {
         let mut outputs = 0;
         // Runs of one kernel have numbers, which are no part of the kernel.
         let mut known: HashMap<(FusionKind, &Graph), usize> = HashMap::new();
+        let mut pairs_of: Vec<Vec<(u32, u32)>> = vec![];
         for (id, node) in graph.nodes() {
             match &node.op {
                 Op::Input { name, ty } => {
@@ -184,11 +185,16 @@ impl Builder {
                     self.buffer_of.insert(id.into(), buffer);
                 }
                 Op::Fusion(fusion) => {
-                    let Generated { kernel: generated, pairs } = kernels.of(fusion, &mut self.table)?;
-                    let kernel = *known.entry((fusion.kind, &fusion.body)).or_insert_with(|| {
-                        self.kernels.push(generated.clone());
-                        self.kernels.len() - 1
-                    });
+                    let kernel = match known.entry((fusion.kind, &fusion.body)) {
+                        Entry::Occupied(known) => *known.get(),
+                        Entry::Vacant(new) => {
+                            let Generated { kernel, pairs } = kernels.of(fusion, &mut self.table)?;
+                            self.kernels.push(kernel.clone());
+                            pairs_of.push(pairs.clone());
+                            *new.insert(self.kernels.len() - 1)
+                        }
+                    };
+                    let pairs = &pairs_of[kernel];
                     for (result, ty) in node.types.iter().enumerate() {
                         let value = Value { node: id, result: result as u32 };
                         let name = format!("%{}.{result}", id.0);

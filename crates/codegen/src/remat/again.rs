@@ -1,9 +1,9 @@
 //! Adding runs of kernels to a timeline.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use tallow_ir::{Bindings, DeviceCaps, Fusion, NodeId, Op, Value};
+use tallow_ir::{Bindings, DeviceCaps, Fusion, Op, Value};
 
 use super::slice::{Slice, is_repeatable, slice};
 use super::timeline::{SlotId, StepId, Timeline};
@@ -55,13 +55,14 @@ impl<'c> Slices<'c> {
         Some((Rc::new(slice), us))
     }
 
-    /// The microseconds that all of a value's kernel takes, at most.
-    pub(super) fn most_us(
-        &mut self,
-        timeline: &Timeline<'_>,
-        value: Value,
-    ) -> Result<Option<f64>, CodegenError> {
-        Ok(self.of(timeline, value, vec![])?.map(|(_, us)| us))
+    /// The microseconds that it takes to compute each value of `timeline` again, from its operands alone. Without those
+    /// that no kernel computes again.
+    pub(super) fn times(&mut self, timeline: &Timeline<'_>) -> Result<BTreeMap<Value, f64>, CodegenError> {
+        let mut times = BTreeMap::new();
+        for value in timeline.versions.keys() {
+            times.extend(self.of(timeline, *value, vec![])?.map(|(_, us)| (*value, us)));
+        }
+        Ok(times)
     }
 }
 
@@ -183,9 +184,4 @@ impl Again<'_, '_, '_> {
         self.timeline.steps[step].level = level;
         true
     }
-}
-
-/// The node of a value, if a kernel can compute it again.
-pub(super) fn is_computed(timeline: &Timeline<'_>, node: NodeId) -> bool {
-    matches!(&timeline.graph.node(node).op, Op::Fusion(fusion) if is_repeatable(fusion))
 }

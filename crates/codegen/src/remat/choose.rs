@@ -1,8 +1,10 @@
 //! Which kernels run again.
 
+use std::collections::BTreeMap;
+
 use tallow_ir::Value;
 
-use super::again::{Again, Operands, Slices, is_computed};
+use super::again::{Again, Operands, Slices};
 use super::prune::is_read;
 use super::timeline::{SlotId, Timeline};
 use crate::error::CodegenError;
@@ -34,14 +36,14 @@ pub(super) fn lower(
     target: u64,
     slices: &mut Slices<'_>,
 ) -> Result<(), CodegenError> {
-    let most = timeline.steps.len() * (1 + MOST_ADDED);
+    let (most, times) = (timeline.steps.len() * (1 + MOST_ADDED), slices.times(timeline)?);
     while timeline.steps.len() < most {
         let above: Vec<u64> = timeline.live().iter().map(|live| live.saturating_sub(target)).collect();
         let all: u128 = above.iter().map(|bytes| u128::from(*bytes)).sum();
         if all == 0 {
             break;
         }
-        let mut gaps = gaps(timeline, &above, slices)?;
+        let mut gaps = gaps(timeline, &above, &times);
         gaps.sort_by(|a, b| (b.bytes as f64 / b.us).total_cmp(&(a.bytes as f64 / a.us)));
         gaps.truncate(LOOKED_AT);
         let mut best: Option<(f64, Timeline<'_>)> = None;
@@ -62,12 +64,11 @@ pub(super) fn lower(
 }
 
 /// The widest gap of each value that a kernel can compute again.
-fn gaps(timeline: &Timeline<'_>, above: &[u64], slices: &mut Slices<'_>) -> Result<Vec<Gap>, CodegenError> {
+fn gaps(timeline: &Timeline<'_>, above: &[u64], times: &BTreeMap<Value, f64>) -> Vec<Gap> {
     let mut gaps = vec![];
     for (slot, of) in timeline.slots.iter().enumerate() {
-        let Some(value) = of.value.filter(|value| of.is_arena && is_computed(timeline, value.node)) else {
-            continue;
-        };
+        let Some(value) = of.value.filter(|_| of.is_arena) else { continue };
+        let Some(us) = times.get(&value).copied() else { continue };
         let levels = timeline.accesses(slot);
         let freed = |(start, end): (usize, usize)| -> u128 {
             // The result is there again one level before it is read.
@@ -76,11 +77,9 @@ fn gaps(timeline: &Timeline<'_>, above: &[u64], slices: &mut Slices<'_>) -> Resu
         };
         let pairs = levels.windows(2).map(|pair| (freed((pair[0], pair[1])), pair[1]));
         let Some((bytes, end)) = pairs.max().filter(|(bytes, _)| *bytes > 0) else { continue };
-        if let Some(us) = slices.most_us(timeline, value)? {
-            gaps.push(Gap { slot, value, end, bytes, us });
-        }
+        gaps.push(Gap { slot, value, end, bytes, us });
     }
-    Ok(gaps)
+    gaps
 }
 
 /// The timeline with the gap's value computed again at its end, and the microseconds which that takes.

@@ -16,7 +16,7 @@ pub(super) fn rebuild(timeline: &Timeline<'_>) -> Result<Graph, GraphError> {
     for (id, node) in old.nodes().filter(|(_, node)| node.op.is_leaf()) {
         originals.insert(Value::from(id), new.add(node.op.clone(), &[])?);
     }
-    let mut steps: Vec<&Step> = timeline.steps.iter().filter(|step| !step.is_removed).collect();
+    let mut steps: Vec<&Step> = timeline.steps.iter().filter(|step| !step.results.is_empty()).collect();
     // Stable: added steps come after the others of their level, which wait for nothing of it.
     steps.sort_by_key(|step| step.level);
     for step in steps {

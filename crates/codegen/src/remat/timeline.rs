@@ -23,11 +23,9 @@ pub(super) struct Step {
     pub(super) node: NodeId,
     /// What it computes, if that is not all of the node's kernel.
     pub(super) slice: Option<Rc<Slice>>,
-    /// Whether it does not run, since nothing reads its results any more.
-    pub(super) is_removed: bool,
     /// The slot of each operand.
     pub(super) reads: Vec<SlotId>,
-    /// Results of the node that it computes, and the slot of each.
+    /// Results of the node that it computes, and the slot of each; none if it was removed.
     pub(super) results: Vec<u32>,
     pub(super) writes: Vec<SlotId>,
     /// Whether it runs besides the node's own step.
@@ -116,7 +114,6 @@ impl<'g> Timeline<'g> {
                 level: level_of[at],
                 node: launch.node,
                 slice: None,
-                is_removed: false,
                 is_added: false,
                 results: (0..node.types.len() as u32).collect(),
                 reads: node.operands.iter().map(slot_of).collect(),
@@ -163,18 +160,8 @@ impl<'g> Timeline<'g> {
         self.versions.entry(value).or_default().push(slot);
         let writes = vec![slot];
         let (node, results) = (value.node, vec![value.result]);
-        let (is_removed, is_added) = (false, true);
-        self.steps.push(Step {
-            level,
-            node,
-            slice: Some(slice),
-            is_removed,
-            is_added,
-            reads,
-            results,
-            writes,
-            scratch,
-        });
+        let slice = Some(slice);
+        self.steps.push(Step { level, node, slice, is_added: true, reads, results, writes, scratch });
         self.register(self.steps.len() - 1);
         slot
     }
@@ -199,7 +186,7 @@ impl<'g> Timeline<'g> {
     /// Removes a step, none of whose results is read.
     pub(super) fn remove(&mut self, id: StepId) {
         let step = &mut self.steps[id];
-        step.is_removed = true;
+        step.results.clear();
         for slot in std::mem::take(&mut step.reads).into_iter().chain(std::mem::take(&mut step.writes)) {
             self.slots[slot].users.retain(|user| *user != id);
         }
