@@ -126,7 +126,7 @@ impl Step {
     }
 
     fn finish(mut self) -> Result<Graph, GraphError> {
-        let y = *self.streams.last().unwrap_or(&self.streams[0]);
+        let y = self.streams[self.streams.len() - 1];
         let y = self.scaled(y, self.rows * self.columns)?;
         let y = self.graph.elementwise(E::Mul, &[y, y])?;
         let loss = self.graph.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![0, 1] }, &[y])?;
