@@ -94,6 +94,18 @@ pub fn multiplies_tensors(graph: &Graph, caps: &DeviceCaps, operands: [Value; 2]
     MatrixOperand::ALL.iter().any(has)
 }
 
+/// Whether the device multiplies cooperative matrices with these queries, keys and values, once they lie in memory.
+pub fn multiplies_attention(graph: &Graph, caps: &DeviceCaps, operands: [Value; 3]) -> bool {
+    let fits = |operand: &MatrixOperand| {
+        let Some(side) = coopmat_size(caps, *operand).map(i64::from) else { return false };
+        operands.iter().all(|v| {
+            let divides = |width: &Dim| width.as_const().is_some_and(|n| n % side == 0);
+            is_exact(graph, *v, *operand) && graph.ty(*v).shape.dims().last().is_some_and(divides)
+        })
+    };
+    MatrixOperand::ALL.iter().any(fits)
+}
+
 /// Whether every element of `value` is exact in the type of `operand`.
 pub fn is_exact(graph: &Graph, value: Value, operand: MatrixOperand) -> bool {
     let mut value = value;

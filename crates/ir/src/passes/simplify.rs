@@ -23,7 +23,10 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
         }
         let found = match &node.op {
             Op::Elementwise(op) => elementwise(new, *op, operands)?,
-            Op::Cast(dtype) => cast(new, *dtype, operands[0]),
+            Op::Cast(dtype) => match cast(new, *dtype, operands[0]) {
+                None => narrow_before_views(new, *dtype, operands[0])?,
+                found => found,
+            },
             // index_add(x, indices, source) -> x if there is no index
             Op::IndexAdd if new.ty(operands[1]).shape.numel().is(0) => Some(operands[0]),
             Op::Matmul => {
@@ -223,6 +226,29 @@ fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
     let Op::Cast(_) = node.op else { return None };
     let origin = g.ty(node.operands[0]).dtype;
     (origin == to && widens(origin, from)).then(|| node.operands[0])
+}
+
+/// `cast(view(x), narrower)` -> `view(cast(x, narrower))` for a view that moves each element to one place: a cast has no axes.
+/// The kernel that computes `x` then stores the narrow type, where results of a product cannot be stored in another order.
+/// What lies in memory stays as it is.
+fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Value>, GraphError> {
+    let bytes = |dtype: DType| dtype.size().unwrap_or(0);
+    let (mut source, mut views) = (a, vec![]);
+    while let (op @ (Op::Reshape(_) | Op::Permute(_) | Op::Flip { .. }), [operand]) =
+        (g.op(source), &g.node(source.node).operands[..])
+    {
+        views.push(op.clone());
+        source = *operand;
+    }
+    let is_computed = !g.op(source).is_leaf() && !matches!(g.op(source), Op::Dequantize(_));
+    if views.is_empty() || !is_computed || bytes(to) >= bytes(g.ty(a).dtype) {
+        return Ok(None);
+    }
+    let narrow = match cast(g, to, source) {
+        Some(origin) => origin,
+        None => g.add(Op::Cast(to), &[source])?,
+    };
+    views.into_iter().rev().try_fold(narrow, |value, view| g.add(view, &[value])).map(Some)
 }
 
 /// True if every value of `from` is representable in `to`.

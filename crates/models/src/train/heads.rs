@@ -71,10 +71,10 @@ impl Heads {
 
     fn rotate_all(&self, x: &Tensor, cos: &Tensor, sin: &Tensor) -> tallow::Result<Tensor> {
         let (dtype, x) = (x.dtype(), x.to_dtype(DType::F32)?);
-        // Cast before the axes are exchanged: the kernel that rotates then writes the narrow type.
-        match self.pairing {
-            Pairing::Halves => rope_thd(&x, cos, sin)?.to_dtype(dtype)?.transpose(1, 2),
-            Pairing::Neighbours => rope_i(&x.transpose(1, 2)?, cos, sin)?.to_dtype(dtype),
-        }
+        let turned = match self.pairing {
+            Pairing::Halves => rope_thd(&x, cos, sin)?.transpose(1, 2)?,
+            Pairing::Neighbours => rope_i(&x.transpose(1, 2)?, cos, sin)?,
+        };
+        turned.to_dtype(dtype)
     }
 }

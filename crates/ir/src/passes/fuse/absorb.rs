@@ -243,14 +243,25 @@ pub(super) fn too_expensive_for_matmuls(
     (inside > apart).then(|| format!("{inside:.1} us in tiles, {apart:.1} us in a kernel of its own"))
 }
 
-/// Why attention would recompute elements of `map` too often. Each workgroup reads a query and a bias once, but a key
-/// and a value once per query. Elements that broadcast over heads or queries are recomputed for each.
+/// Why attention would recompute elements of `map` too often, or lose cooperative matrices. Each workgroup reads a query and
+/// a bias once, but a key and a value once per query. Elements that broadcast over heads or queries are recomputed for each.
 fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize) -> Option<String> {
     let nodes = &c.get(consumer).nodes;
-    let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| matches!(n.op, Op::Attention(_)))?;
+    let is_anchor = |op: &Op| matches!(op, Op::Attention(_) | Op::AttentionGrad(..));
+    let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| is_anchor(&n.op))?;
     let reads = |operands: &[Value]| reads(c, map, nodes, operands);
+    if matches!(node.op, Op::AttentionGrad(..)) {
+        // Rows of queries walk over all keys and values, rows of keys over all queries and gradients of results.
+        return reads(&node.operands[..4])
+            .then(|| "a gradient of attention reads each row many times".into());
+    }
     if reads(&node.operands[1..3]) {
         return Some("attention reads each key and value many times".into());
+    }
+    let [q, k, v] = [0, 1, 2].map(|i| node.operands[i]);
+    let several = c.graph.ty(q).shape.dims()[1].max_value() > 1;
+    if several && reads(&[q]) && matrix::multiplies_attention(c.graph, c.caps, [q, k, v]) {
+        return Some("cooperative matrices load queries from memory".into());
     }
     let elements = |v: Value| c.graph.ty(v).shape.max_numel();
     let wanted = if reads(&node.operands[3..]) {
