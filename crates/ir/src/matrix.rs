@@ -13,7 +13,7 @@ use crate::dim::Dim;
 use crate::dot;
 use crate::dtype::{DType, Format};
 use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
-use crate::graph::{Graph, GraphError, Value};
+use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
 
@@ -94,16 +94,31 @@ pub fn multiplies_tensors(graph: &Graph, caps: &DeviceCaps, operands: [Value; 2]
     MatrixOperand::ALL.iter().any(has)
 }
 
-/// Whether the device multiplies cooperative matrices with these queries, keys and values, once they lie in memory.
-pub fn multiplies_attention(graph: &Graph, caps: &DeviceCaps, operands: [Value; 3]) -> bool {
+/// Whether the device multiplies cooperative matrices with the queries, keys and values of an attention, once they lie in memory.
+pub fn multiplies_attention(graph: &Graph, caps: &DeviceCaps, node: &Node) -> bool {
     let fits = |operand: &MatrixOperand| {
         let Some(side) = coopmat_size(caps, *operand).map(i64::from) else { return false };
-        operands.iter().all(|v| {
+        let is_one = |v: &Value| {
             let divides = |width: &Dim| width.as_const().is_some_and(|n| n % side == 0);
             is_exact(graph, *v, *operand) && graph.ty(*v).shape.dims().last().is_some_and(divides)
-        })
+        };
+        holds_weights(graph, node, *operand) && node.operands.iter().take(3).all(is_one)
     };
     MatrixOperand::ALL.iter().any(fits)
+}
+
+/// Whether softmax weights are exact enough in matrices of this type for the results of an attention.
+///
+/// Weights that must not be rounded are two f16, which hold 22 bits of the larger weights, and nothing of those below 2^-30. A
+/// result in f16 does not show this, one in f32 may consist of such weights alone. Two bf16 would hold 16 bits; weights of
+/// values that are f32 may be rounded to f16, not to bf16.
+pub fn holds_weights(graph: &Graph, node: &Node, operand: MatrixOperand) -> bool {
+    let Op::Attention(attention) = node.op else { return false };
+    let result = node.types[0].dtype;
+    match operand {
+        MatrixOperand::F16 => attention.round_weights || result == DType::F16,
+        MatrixOperand::Bf16 => attention.round_weights && graph.ty(node.operands[2]).dtype == DType::BF16,
+    }
 }
 
 /// Whether every element of `value` is exact in the type of `operand`.

@@ -36,16 +36,12 @@ pub(super) fn rows(body: &Graph, value: Value) -> Option<MatrixOperand> {
     matches!(body.op(leaf), Op::Param { .. }).then(|| MatrixOperand::ALL.into_iter().find(is_of))?
 }
 
-/// The element type of queries, keys and values, and of softmax weights when they meet the values. Weights that must
-/// not be rounded are two f16, which hold 22 bits. Two bf16 hold 16, so weights of bf16 must be allowed to be rounded.
+/// The element type of queries, keys and values, and of softmax weights when they meet the values.
 pub(super) fn operand_type(e: &Emitter<'_>, a: &Attention<'_>) -> Option<MatrixOperand> {
     let [q, k, v] = [a.q, a.k, a.v].map(|value| rows(e.body, value));
     let operand = q.filter(|_| q == k && k == v)?;
-    let holds_weights = match operand {
-        MatrixOperand::F16 => true,
-        MatrixOperand::Bf16 => a.attrs.round_weights && e.body.ty(a.v).dtype == DType::BF16,
-    };
-    (holds_weights && matrix::coopmat_size(e.caps, operand) == Some(SIDE)).then_some(operand)
+    let fits = matrix::holds_weights(e.body, e.body.node(a.id), operand);
+    (fits && matrix::coopmat_size(e.caps, operand) == Some(SIDE)).then_some(operand)
 }
 
 /// Tiles of keys and values in shared memory.

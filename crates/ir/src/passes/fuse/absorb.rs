@@ -258,9 +258,8 @@ fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize)
     if reads(&node.operands[1..3]) {
         return Some("attention reads each key and value many times".into());
     }
-    let [q, k, v] = [0, 1, 2].map(|i| node.operands[i]);
-    let several = c.graph.ty(q).shape.dims()[1].max_value() > 1;
-    if several && reads(&[q]) && matrix::multiplies_attention(c.graph, c.caps, [q, k, v]) {
+    let several = c.graph.ty(node.operands[0]).shape.dims()[1].max_value() > 1;
+    if several && reads(&node.operands[..1]) && matrix::multiplies_attention(c.graph, c.caps, node) {
         return Some("cooperative matrices load queries from memory".into());
     }
     let elements = |v: Value| c.graph.ty(v).shape.max_numel();
