@@ -43,6 +43,10 @@ pub struct RuntimeOptions {
     /// Measure the kernels that can be cut up in several ways, once for each device and driver, and take the fastest. Without,
     /// the choice depends on [`DeviceCaps`](tallow_ir::DeviceCaps) alone.
     pub tune: bool,
+    /// Replaces the hint to unroll loops by the opposite in all kernels. A software device then compiles large kernels faster.
+    /// Mesa's leaves loops after 65535 iterations of all loops of an invocation, without an
+    /// error, which kernels avoid by unrolled loops. So this is for tests, which compare results.
+    pub rolled_loops: bool,
     /// Lowers the range that one storage-buffer binding may span, in bytes.
     pub max_storage_buffer_range: Option<u64>,
     /// Path of the Vulkan loader library; the system's without it.
@@ -98,6 +102,7 @@ impl RuntimeOptions {
             validate: on("TALLOW_VALIDATE"),
             tune: on("TALLOW_TUNE"),
             cache_dir: None,
+            rolled_loops: false,
             max_storage_buffer_range: range,
             loader: set("TALLOW_VULKAN_LOADER").map(PathBuf::from),
             wait,

@@ -14,7 +14,9 @@ use tallow_tests::{
     Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
 };
 
-use crate::harness::{device, device_with_range, interpret, is_full, is_software, run};
+use crate::harness::{
+    device, device_with_range, device_with_rolled_loops, interpret, is_full, is_software, run,
+};
 
 /// Types that kernels compute in on a device: those of 64 bits where it has them.
 pub fn computed(device: &Device) -> Vec<DType> {
@@ -65,6 +67,12 @@ fn differences(graph: &Graph, inputs: &Inputs, got: &[(String, Array)]) -> Vec<S
 
 pub fn check(graph: &Graph, seed: u64) -> Option<String> {
     check_on(&device()?, graph, &random_inputs(graph, seed)).err().map(|why| format!("seed {seed}: {why}"))
+}
+
+/// As [`check`], without unrolled loops on a software device.
+pub fn check_rolled(graph: &Graph, seed: u64) -> Option<String> {
+    let found = check_on(&device_with_rolled_loops()?, graph, &random_inputs(graph, seed));
+    found.err().map(|why| format!("seed {seed}: {why}"))
 }
 
 /// The interpreter against `device`.

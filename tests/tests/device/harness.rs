@@ -1,5 +1,6 @@
 //! A device or a skip, and one way to run a graph on it.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use tallow::{Device, GraphState, RuntimeOptions, Weight};
@@ -15,6 +16,18 @@ pub fn device_with_range(bytes: u64) -> Option<Device> {
     let mut options = RuntimeOptions::from_env().unwrap();
     options.max_storage_buffer_range = Some(bytes);
     Some(Device::vulkan_with(&options).unwrap())
+}
+
+/// As [`device`], but without unrolled loops if it is a software device, which compiles large kernels in a fraction of the
+/// time so. For few iterations: Mesa's leaves all loops of an invocation after 65535.
+pub fn device_with_rolled_loops() -> Option<Device> {
+    thread_local! { static PER_THREAD: OnceCell<Device> = const { OnceCell::new() } }
+    let shared = device()?;
+    if !is_software(&shared) {
+        return Some(shared);
+    }
+    let options = RuntimeOptions { rolled_loops: true, ..RuntimeOptions::from_env().unwrap() };
+    Some(PER_THREAD.with(|d| d.get_or_init(|| Device::vulkan_with(&options).unwrap()).clone()))
 }
 
 /// Compiles `graph` for `device` and runs it once; the results, and the states afterwards by name.

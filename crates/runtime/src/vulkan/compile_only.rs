@@ -78,6 +78,7 @@ impl CompileOnly {
             full_subgroups: self.full_subgroups,
             pipeline_robustness: self.pipeline_robustness,
             capture_statistics: self.executables.is_some(),
+            rolled_loops: false,
         };
         let handles = PipelineHandles::create(device, vk::PipelineCache::null(), desc);
         let asked = handles.and_then(|handles| {

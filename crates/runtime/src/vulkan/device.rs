@@ -132,6 +132,7 @@ pub(super) struct Device {
     /// The greatest value of the timeline that was seen.
     reached: AtomicU64,
     wait: Wait,
+    rolled_loops: bool,
     names: Option<ext::debug_utils::Device>,
     instance: Arc<Instance>,
 }
@@ -207,6 +208,7 @@ pub(super) fn open(options: &RuntimeOptions) -> Result<Opened> {
         failed: OnceLock::new(),
         reached: AtomicU64::new(0),
         wait: options.wait,
+        rolled_loops: options.rolled_loops,
         names,
         instance,
     };
@@ -461,6 +463,7 @@ impl Device {
             full_subgroups: self.full_subgroups,
             pipeline_robustness: self.pipeline_robustness,
             capture_statistics: false,
+            rolled_loops: self.rolled_loops,
         }
     }
 

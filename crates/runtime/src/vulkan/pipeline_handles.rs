@@ -1,5 +1,7 @@
 //! The Vulkan objects of one compute pipeline, made alike for devices that run work and for devices that only compile.
 
+use std::borrow::Cow;
+
 use ash::vk;
 use tallow_codegen::Kernel;
 use tallow_ir::caps::DeviceCaps;
@@ -43,6 +45,8 @@ pub(super) struct PipelineDevice<'a> {
     pub(super) pipeline_robustness: bool,
     /// The driver keeps what it can say of the machine code.
     pub(super) capture_statistics: bool,
+    /// Modules ask the driver not to unroll loops.
+    pub(super) rolled_loops: bool,
 }
 
 /// A pipeline and its layouts.
@@ -96,7 +100,11 @@ impl PipelineHandles {
         local_size: Option<[u32; 3]>,
     ) -> Result<()> {
         self.create_layouts(device.raw, desc)?;
-        let module_info = vk::ShaderModuleCreateInfo::default().code(desc.spirv);
+        let words = match device.rolled_loops {
+            true => Cow::Owned(spirv::with_rolled_loops(desc.spirv)),
+            false => Cow::Borrowed(desc.spirv),
+        };
+        let module_info = vk::ShaderModuleCreateInfo::default().code(&words);
         // SAFETY: the words form a module (checked above as far as its structure goes; its validity is the
         // contract of `PipelineDesc::spirv`).
         let module = unsafe { device.raw.create_shader_module(&module_info, None) }

@@ -1,7 +1,8 @@
-//! The little that must be read from a SPIR-V module: is it whole, its version, workgroup size, bindings.
+//! The little that must be read from a SPIR-V module: is it whole, its version, workgroup size, bindings. And the little that
+//! is changed: the hint to unroll loops.
 //!
 //! Source: SPIR-V specification, sections 2.3 and 2.4 (physical and logical layout), 3.3 (execution models),
-//! 3.6 (execution modes) and 3.20 (decorations). A module that passes may still be invalid; validity is the compiler's part.
+//! 3.6 (execution modes), 3.20 (decorations) and 3.23 (loop control). A module that passes may still be invalid; validity is the compiler's part.
 
 /// What a module's words say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +22,13 @@ const OP_ENTRY_POINT: u32 = 15;
 const OP_EXECUTION_MODE: u32 = 16;
 const OP_FUNCTION_END: u32 = 56;
 const OP_DECORATE: u32 = 71;
+const OP_LOOP_MERGE: u32 = 246;
 const MODEL_GL_COMPUTE: u32 = 5;
 const MODE_LOCAL_SIZE: u32 = 17;
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_DESCRIPTOR_SET: u32 = 34;
+const LOOP_UNROLL: u32 = 1;
+const LOOP_DONT_UNROLL: u32 = 2;
 /// The entry point's name, "main" and its terminator, as it lies in words.
 const MAIN: [u32; 2] = [u32::from_le_bytes(*b"main"), 0];
 
@@ -75,6 +79,30 @@ pub(super) fn inspect(words: &[u32]) -> Result<ModuleInfo, String> {
     Ok(info)
 }
 
+/// The module with `DontUnroll` in place of the hint `Unroll` of each loop. Words that are no instructions stay as they are.
+///
+/// Mesa's lavapipe compiles a kernel with LLVM as a coroutine that stops at barriers. For long kernels that is most of the time
+/// of a test, and unrolled loops make them long.
+pub(super) fn with_rolled_loops(words: &[u32]) -> Vec<u32> {
+    let mut words = words.to_vec();
+    let mut at = 5;
+    while let Some(&first) = words.get(at) {
+        let (length, opcode) = ((first >> 16) as usize, first & 0xffff);
+        if length == 0 {
+            break;
+        }
+        if opcode == OP_LOOP_MERGE
+            && length >= 4
+            && let Some(control) = words.get_mut(at + 3)
+            && *control & LOOP_UNROLL != 0
+        {
+            *control = *control & !LOOP_UNROLL | LOOP_DONT_UNROLL;
+        }
+        at += length;
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +127,24 @@ mod tests {
         words.drain(10..24);
         expected = ModuleInfo { local_size: None, bindings: 0, last_set: 0, ..expected };
         assert_eq!(inspect(&words), Ok(expected));
+    }
+
+    #[test]
+    fn loops_are_rolled() {
+        let with = |control: u32| {
+            let mut words = module();
+            let end = words.len() - 1;
+            // Merge block, continue target, control; partial counts (256) have an operand.
+            words.splice(end..end, [5 << 16 | OP_LOOP_MERGE, 7, 8, control, 4]);
+            words.splice(end..end, [4 << 16 | OP_LOOP_MERGE, 7, 8, 0]);
+            words
+        };
+        assert_eq!(with_rolled_loops(&with(LOOP_UNROLL | 256)), with(LOOP_DONT_UNROLL | 256));
+        for stays in [with(0), with(LOOP_DONT_UNROLL), module(), vec![], vec![1, 2], vec![0; 9]] {
+            assert_eq!(with_rolled_loops(&stays), stays);
+        }
+        let cut = [&module()[..24], &[4 << 16 | OP_LOOP_MERGE, 7]].concat();
+        assert_eq!(with_rolled_loops(&cut), cut);
     }
 
     #[test]
