@@ -100,12 +100,17 @@ impl RowForm {
     }
 }
 
-/// Params that are read for `value` at `at` in steps of one element along each of two atoms.
+/// Params that are read for `value` at `at` in steps of one element along each of two atoms, without those that depend on one
+/// of them alone, such as a factor of each row: few elements, which caches serve.
 fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms: &mut Atoms) -> [usize; 2] {
     let reads = param_reads(body, value, at, atoms);
     along.map(|atom| {
         let steps = |at: &Index| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
-        reads.iter().filter(|(_, at)| steps(at)).count()
+        let depends = |at: &Index| {
+            let roots = atoms.roots(at);
+            along.iter().all(|atom| roots.contains(atom))
+        };
+        reads.iter().filter(|(_, at)| steps(at) && depends(at)).count()
     })
 }
 

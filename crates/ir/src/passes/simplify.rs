@@ -1,22 +1,21 @@
 //! Algebraic simplification. Each rule is exact bit for bit, also for NaN, infinities and signed zeros.
 
-use std::collections::HashSet;
+mod products;
 
 use crate::caps::DeviceCaps;
-use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::elementwise::ElementwiseOp as E;
-use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::passes::fold_constants::uniform;
 use crate::rewrite::rebuild_results;
 use crate::scalar::Scalar;
-use crate::shape::{Shape, TensorType};
+use crate::shape::TensorType;
 
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
-    let shared = lefts_of_many_columns(graph);
+    let shared = products::lefts_of_many_columns(graph);
+    let turned = products::read_by_one_permute(graph);
     rebuild_results(graph, |new, node, operands| {
         if is_empty(node) {
             return node.types.iter().map(|ty| empty(new, ty)).collect::<Result<_, _>>().map(Some);
@@ -31,7 +30,10 @@ pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
             Op::IndexAdd if new.ty(operands[1]).shape.numel().is(0) => Some(operands[0]),
             Op::Matmul => {
                 let alone = !shared.contains(&node.operands[0]);
-                matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)?
+                products::matmul(new, [operands[0], operands[1]], &node.types[0].shape, alone, caps)?
+            }
+            Op::Permute(axes) if turned.contains(&node.operands[0]) => {
+                products::transposed(new, axes, operands[0], &node.types[0].shape)?
             }
             _ => None,
         };
@@ -50,116 +52,6 @@ fn is_empty(node: &Node) -> bool {
 fn empty(g: &mut Graph, ty: &TensorType) -> Result<Value, GraphError> {
     let zero = g.add(Op::Const(Scalar::of(ty.dtype, 0.0)), &[])?;
     g.add(Op::Broadcast(ty.shape.clone()), &[zero])
-}
-
-/// `matmul(a: [.., m, k], b: [.., k, n])` -> `transpose(matmul(transpose(b), transpose(a)))` for few columns and many
-/// rows: the matmul on the right has few rows, as those of a matvec. Each result is the same sum of the same products in
-/// the same order. A tile of columns would be nearly empty. Other products, and the exchanged one, then go to
-/// [`fold_batch`].
-fn matmul(
-    g: &mut Graph,
-    [a, b]: [Value; 2],
-    result: &Shape,
-    alone: bool,
-    caps: &DeviceCaps,
-) -> Result<Option<Value>, GraphError> {
-    let dims = result.dims();
-    let [rows, columns] = [2, 1].map(|from_end| dims[dims.len() - from_end].as_const());
-    let few = columns.is_some_and(|n| n <= MATVEC_MAX_ROWS) && rows.is_none_or(|m| m > MATVEC_MAX_ROWS);
-    if !few || !alone {
-        return fold_batch(g, [a, b], result, caps);
-    }
-    let [left, right] = [exchange_rows(g, b)?, exchange_rows(g, a)?];
-    let product = g.add(Op::Matmul, &[left, right])?;
-    let exchanged = g.ty(product).shape.clone();
-    let folded = fold_batch(g, [left, right], &exchanged, caps)?;
-    exchange_rows(g, folded.unwrap_or(product)).map(Some)
-}
-
-/// Left operands of matmuls with more columns than a matvec has rows. Another matmul of such an operand may share their
-/// kernel.
-fn lefts_of_many_columns(graph: &Graph) -> HashSet<Value> {
-    let many = |v: Value| {
-        let columns = graph.ty(v).shape.dims().last().map_or(0, Dim::max_value);
-        columns > MATVEC_MAX_ROWS
-    };
-    let products = graph.nodes().filter(|(_, node)| node.op == Op::Matmul && many(node.operands[1]));
-    products.map(|(_, node)| node.operands[0]).collect()
-}
-
-/// The last two axes exchanged: in front of a broadcast along other axes, and by a reshape where one of them has extent 1.
-fn exchange_rows(g: &mut Graph, v: Value) -> Result<Value, GraphError> {
-    let dims = g.ty(v).shape.dims().to_vec();
-    let (rows, columns) = (dims.len() - 2, dims.len() - 1);
-    let (source, _) = before_batches(g, v, dims.len());
-    if source != v {
-        let source = exchange_rows(g, source)?;
-        let mut dims = dims;
-        dims.swap(rows, columns);
-        return g.add(Op::Broadcast(Shape::new(dims)), &[source]);
-    }
-    if dims[rows].is(1) || dims[columns].is(1) {
-        let mut dims = dims;
-        dims.swap(rows, columns);
-        return g.reshape(v, Shape::new(dims));
-    }
-    let mut axes: Vec<usize> = (0..dims.len()).collect();
-    axes.swap(rows, columns);
-    g.permute(v, &axes)
-}
-
-/// Rows of the smallest tile of a matmul.
-const LEAST_ROWS: i64 = 32;
-
-/// `matmul(a: [.., b, m, k], w: [.., 1, k, n])` -> `matmul(a as [.., 1, b m, k], w)` as `[.., b, m, n]`: one right
-/// operand serves the rows of all its batches, so that it is read once. Each result stays the same sum. Broadcasts of the
-/// right operand along leading axes are looked through.
-fn fold_batch(
-    g: &mut Graph,
-    [a, right]: [Value; 2],
-    result: &Shape,
-    caps: &DeviceCaps,
-) -> Result<Option<Value>, GraphError> {
-    let dims = g.ty(a).shape.dims().to_vec();
-    let batch = dims.len() - 2;
-    // A batch that only the right operand has, broadcast, stays.
-    if dims[..batch] != result.dims()[..batch] {
-        return Ok(None);
-    }
-    let (source, inner) = before_batches(g, right, dims.len());
-    // The axes next to the rows.
-    let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
-    let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
-    // One row of a symbolic batch is a matvec, symbolic rows are not.
-    let matvecs = folded.as_const().is_none() && dims[batch].as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
-    let rows = &folded * &dims[batch];
-    // Tiles of rows lie along one axis of the grid, batches along another.
-    let fits = rows.max_value() <= LEAST_ROWS * i64::from(caps.max_workgroup_count[1]);
-    if folded.is(1) || matvecs || !fits {
-        return Ok(None);
-    }
-    let ones = vec![Dim::one(); batch - first];
-    let left = [&dims[..first], &ones, &[rows, dims[batch + 1].clone()]].concat();
-    let left = g.reshape(a, Shape::new(left))?;
-    let right = g.reshape(source, Shape::new(inner))?;
-    let product = g.add(Op::Matmul, &[left, right])?;
-    g.reshape(product, result.clone()).map(Some)
-}
-
-/// What a matmul's right operand is before it is broadcast along batches, and its extents, of `rank` axes.
-fn before_batches(g: &Graph, right: Value, rank: usize) -> (Value, Vec<Dim>) {
-    let node = g.node(right.node);
-    let dims = g.ty(right).shape.dims();
-    if let Op::Broadcast(_) = node.op {
-        let source = g.ty(node.operands[0]).shape.dims();
-        // An old version of a state may be overwritten before the matmul, which reads its copy.
-        let state = matches!(g.op(node.operands[0]), Op::State { .. } | Op::StateUpdate { .. });
-        if !state && source.len() >= 2 && source[source.len() - 2..] == dims[rank - 2..] {
-            let missing = vec![Dim::one(); rank - source.len()];
-            return (node.operands[0], [&missing, source].concat());
-        }
-    }
-    (right, dims.to_vec())
 }
 
 fn elementwise(g: &mut Graph, op: E, operands: &[Value]) -> Result<Option<Value>, GraphError> {

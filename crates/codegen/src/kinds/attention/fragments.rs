@@ -7,7 +7,7 @@ use minijinja::{Value as Hole, context};
 use tallow_ir::access::neighbours;
 use tallow_ir::index::{AtomDef, Atoms, Index};
 use tallow_ir::matrix::{self, MatrixOperand};
-use tallow_ir::{DType, Graph, Op, Value};
+use tallow_ir::{Graph, Op, Value};
 
 use super::operands::{Attention, number, row};
 use crate::blocks::operand;
