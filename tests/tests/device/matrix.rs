@@ -382,6 +382,49 @@ fn attention_of_many_queries_matches_the_interpreter() {
     checked(attentions(DType::F16, &MANY_QUERIES).into_iter().chain([prefill(DType::F16, 8)]));
 }
 
+/// Products for whose tiles of 128 columns a last wave of workgroups would be nearly empty (of 132 cores), in either order of
+/// each operand, with ends of K and of columns, an epilogue and batches.
+pub fn nearly_empty_waves(dtype: DType) -> Vec<Result<Graph, GraphError>> {
+    let graph = |[batches, m, k, n]: [i64; 4], [left_turned, right_turned]: [bool; 2]| {
+        let mut g = Graph::new("nearly empty wave");
+        let operand = |g: &mut Graph, name: &str, [rows, columns]: [i64; 2], turned: bool| {
+            if !turned {
+                return g.input(name, dtype, [batches, rows, columns]);
+            }
+            let v = g.input(name, dtype, [batches, columns, rows])?;
+            g.permute(v, &[0, 2, 1])
+        };
+        let (x, w) =
+            (operand(&mut g, "x", [m, k], left_turned)?, operand(&mut g, "w", [k, n], right_turned)?);
+        let y = g.add(Op::Matmul, &[x, w])?;
+        if right_turned {
+            let scale = g.input("scale", dtype, [1, 1, n])?;
+            let scale = g.broadcast(scale, [batches, m, n])?;
+            let y = g.elementwise(E::Mul, &[y, scale])?;
+            g.output("y", y)?;
+            return Ok(g);
+        }
+        g.output("y", y)?;
+        Ok(g)
+    };
+    let either = [false, true].map(|left| [false, true].map(|right| [left, right]));
+    let turned: Vec<[bool; 2]> = either.into_iter().flatten().collect();
+    let of = |extents: [i64; 4]| turned.iter().map(move |turned| (extents, *turned)).collect::<Vec<_>>();
+    let all = [of([1, 2056, 40, 2904]), of([3, 770, 64, 2308]), of([1, 2050, 33, 2900])].concat();
+    all.into_iter().map(|(extents, turned)| graph(extents, turned)).collect()
+}
+
+/// Devices without the instructions take other tiles.
+#[test]
+fn products_of_nearly_empty_waves_match_the_interpreter() {
+    let Some(device) = device() else { return };
+    if device.caps().is_some_and(|caps| matrix::has_instructions(caps, MatrixOperand::F16))
+        && !is_software(&device)
+    {
+        checked(nearly_empty_waves(DType::F16));
+    }
+}
+
 /// So many heads and queries that subgroups take 32 queries each.
 pub const VERY_MANY_QUERIES: [[i64; 6]; 3] =
     [[128, 2, 200, 70, 64, 32], [64, 64, 400, 48, 16, 96], [32, 8, 801, 50, 128, 128]];

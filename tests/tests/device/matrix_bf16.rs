@@ -9,8 +9,8 @@ use tallow_ir::{Attention, DType, Dim, ElementwiseOp as E, Format, Graph, GraphE
 use crate::differential::{check, report};
 use crate::harness::device;
 use crate::matrix::{
-    EXTENTS, MANY_QUERIES, VERY_MANY_QUERIES, attentions, attentions_of_few, batches, linear, mixed, prefill,
-    products, several, siblings,
+    EXTENTS, MANY_QUERIES, VERY_MANY_QUERIES, attentions, attentions_of_few, batches, linear, mixed,
+    nearly_empty_waves, prefill, products, several, siblings,
 };
 
 /// The device, if it multiplies bf16 matrices.
@@ -36,6 +36,11 @@ fn checked(graphs: impl IntoIterator<Item = Result<Graph, GraphError>>) {
 #[test]
 fn tensors_in_either_order_match_the_interpreter() {
     checked(products(DType::BF16, &EXTENTS));
+}
+
+#[test]
+fn products_of_nearly_empty_waves_match_the_interpreter() {
+    checked(nearly_empty_waves(DType::BF16));
 }
 
 /// One to eight rows and a right operand `[k, n]`, which are tiles, and around the extents of small tiles.

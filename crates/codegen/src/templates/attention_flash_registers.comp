@@ -32,11 +32,11 @@ void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 4u, c = gl_SubgroupInvocationID % 4u;
 //% if causal
     // What has most keys first, so that the last to finish are short.
-    const uint s0 = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ${ subgroups * blocks * 16 }u;
+    const uint s0 = (gl_NumWorkGroups.y - 1u - gl_WorkGroupID.y) * ${ subgroups * blocks * 16 }u;
 //% else
-    const uint s0 = gl_WorkGroupID.x * ${ subgroups * blocks * 16 }u;
+    const uint s0 = gl_WorkGroupID.y * ${ subgroups * blocks * 16 }u;
 //% endif
-    const uint h = gl_WorkGroupID.y, g = h / ${ group }u, first = s0 + gl_SubgroupID * ${ blocks * 16 }u;
+    const uint h = gl_WorkGroupID.x, g = h / ${ group }u, first = s0 + gl_SubgroupID * ${ blocks * 16 }u;
     ${ prelude | indent(4) }
     const uint keys = ${ t }, own = gl_SubgroupID * ${ per_subgroup }u;
     ${ left_type } q[${ blocks }][${ d // 16 }];

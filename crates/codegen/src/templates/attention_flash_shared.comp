@@ -11,7 +11,7 @@ shared uvec4 words[${ words }];
 //% endif
 void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 2u, side = gl_SubgroupInvocationID % 2u;
-    const uint s0 = gl_WorkGroupID.x * ${ subgroups * 16 }u, h = gl_WorkGroupID.y, g = h / ${ group }u;
+    const uint s0 = gl_WorkGroupID.y * ${ subgroups * 16 }u, h = gl_WorkGroupID.x, g = h / ${ group }u;
     const uint own = ${ tile }u + gl_SubgroupID * ${ per_subgroup }u, factors = own + ${ 16 * stride }u;
     ${ prelude | indent(4) }
     const uint keys = ${ t };

@@ -106,15 +106,15 @@ void main() {
     const uint lane = gl_LocalInvocationIndex, r = gl_SubgroupInvocationID / 4u, c = gl_SubgroupInvocationID % 4u;
 //% if causal and not keys
     // What has most keys first, so that the last to finish are short.
-    const uint own0 = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ${ rows }u;
+    const uint own0 = (gl_NumWorkGroups.y - 1u - gl_WorkGroupID.y) * ${ rows }u;
 //% else
-    const uint own0 = gl_WorkGroupID.x * ${ rows }u;
+    const uint own0 = gl_WorkGroupID.y * ${ rows }u;
 //% endif
     const uint first = own0 + gl_SubgroupID * ${ blocks * 16 }u, own = gl_SubgroupID * ${ per_subgroup }u;
 //% if keys
-    const uint g = gl_WorkGroupID.y;
+    const uint g = gl_WorkGroupID.x;
 //% else
-    const uint h = gl_WorkGroupID.y, g = h / ${ group }u;
+    const uint h = gl_WorkGroupID.x, g = h / ${ group }u;
 //% endif
     ${ prelude | indent(4) }
     const float hidden = ${ hidden };

@@ -180,7 +180,8 @@ pub(crate) fn schedules(e: &Emitter<'_>, form: &AttentionForm) -> Vec<Schedule> 
 /// in shared memory remain a candidate, because the default needs all registers and its speed depends on the driver.
 fn of_many_queries(caps: &DeviceCaps, a: &Attention<'_>) -> Vec<Schedule> {
     let side = i64::from(SIDE);
-    if a.s.max_value() < side || a.s.as_const().is_some_and(|s| s < side) {
+    let most = i64::from(QUERIES) * i64::from(caps.max_workgroup_count[1]);
+    if !(side..=most).contains(&a.s.max_value()) || a.s.as_const().is_some_and(|s| s < side) {
         return vec![];
     }
     let schedule = |epilogue, FlashTile { subgroups, keys, .. }| Schedule {
@@ -224,7 +225,7 @@ pub(crate) fn kernel(
             e.uses().add(lib::BITS_BF16);
         }
     }
-    let grid = a.grid(&e, QUERIES)?;
+    let grid = a.grid_by_heads(&e, QUERIES)?;
     e.extensions.extend(matrix_extensions(operand));
     e.extensions.extend(["GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_vote"]);
     let template = if registers { "attention_flash_registers.comp" } else { "attention_flash_shared.comp" };

@@ -66,6 +66,18 @@ impl<'a> Gradient<'a> {
         Ok(grid)
     }
 
+    /// As [`grid`](Self::grid), heads first: the longest rows of all heads start before the shorter ones.
+    ///
+    /// # Errors
+    /// If the device does not start as many.
+    pub fn grid_by_heads(&self, caps: &DeviceCaps, rows: u32) -> Result<[Count; 3], CodegenError> {
+        let [extent, heads] = self.rows();
+        let count = |axis, n: &Dim, per| Count::along(caps, axis, n.clone(), per);
+        let grid = [count(0, heads, 1), count(1, extent, rows), Count::constant(1)];
+        check_grid("a gradient of attention", &grid)?;
+        Ok(grid)
+    }
+
     /// An element of an operand that has heads and queries, and the lines that compute it.
     pub fn of_query(&self, e: &mut Emitter<'_>, value: Value) -> Result<(String, Vec<String>), CodegenError> {
         let a = &self.attention;

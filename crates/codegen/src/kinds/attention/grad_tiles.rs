@@ -83,7 +83,7 @@ impl GradTile {
         16 * words + 16 * self.others <= caps.shared_memory_bytes
             && self.registers(gradient.side, d, width)
                 <= cost::registers_per_invocation(caps, SUBGROUPS * LANES)
-            && gradient.grid(caps, self.rows()).is_ok()
+            && gradient.grid_by_heads(caps, self.rows()).is_ok()
     }
 
     fn schedule(self) -> Schedule {
@@ -150,7 +150,7 @@ pub(crate) fn kernel(
     let a = &gradient.attention;
     let common = a.holes(&mut e, "value");
     let statements = statements(&mut e, &gradient, tile)?;
-    let grid = gradient.grid(e.caps, tile.rows())?;
+    let grid = gradient.grid_by_heads(e.caps, tile.rows())?;
     e.extensions.extend(matrix_extensions(operand));
     e.extensions.extend(["GL_KHR_shader_subgroup_shuffle"]);
     let (d, width) = (number(a.d), number(a.width));

@@ -83,6 +83,15 @@ impl<'a> Attention<'a> {
         Ok(grid)
     }
 
+    /// The grid of a kernel whose workgroups each process a tile of `queries` queries of a head, heads first: the longest tiles
+    /// of all heads, which see most keys, start before the shorter ones, so that workgroups end together.
+    pub fn grid_by_heads(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
+        let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
+        let grid = [count(0, self.h, 1), count(1, self.s, queries), Count::constant(1)];
+        check_grid("attention", &grid)?;
+        Ok(grid)
+    }
+
     /// The bias of the score of head `h`, query `s` and key `t`, and the lines that compute it.
     pub fn bias_at(&self, e: &mut Emitter<'_>) -> Result<(String, Vec<String>), CodegenError> {
         e.scope(|e| {

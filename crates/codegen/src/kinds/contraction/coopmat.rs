@@ -65,10 +65,12 @@ impl Fragments {
         self.rows / self.grid[0] / self.matrix
     }
 
-    /// The same tile with a longer K tile, for workgroups that wait for memory. Only the flattest have no rows for more
-    /// subgroups.
+    /// The same tile with a longer K tile, for workgroups that wait for memory. The flattest have no rows for more subgroups,
+    /// those of three quarters no columns.
     fn waiting(self, caps: &DeviceCaps) -> Fragments {
-        let grid = if self.rows == self.matrix { self.grid } else { ALONE_GRID };
+        let [down, across] = ALONE_GRID.map(|subgroups| subgroups * self.matrix);
+        let divides = self.rows.is_multiple_of(down) && self.columns.is_multiple_of(across);
+        let grid = if divides { ALONE_GRID } else { self.grid };
         let workgroup = grid[0] * grid[1] * caps.scheduled_subgroup_size();
         Fragments { k: LONG_BK, grid, workgroup, ..self }
     }
@@ -95,7 +97,7 @@ impl Matrices {
     /// The tile of these extents. Subgroups of a flat tile are side by side: the left operand is small, and each element
     /// of the right one is loaded from shared memory once.
     fn tile(self, rows: u32, columns: u32, caps: &DeviceCaps) -> Fragments {
-        let grid = if rows == columns { [GRID, GRID] } else { [1, FLAT_GRID] };
+        let grid = if rows >= columns { [GRID, GRID] } else { [1, FLAT_GRID] };
         let workgroup = grid[0] * grid[1] * caps.scheduled_subgroup_size();
         Fragments { rows, columns, grid, k: BK, matrix: self.side, operand: self.operand, workgroup }
     }
@@ -107,8 +109,8 @@ fn tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fra
     all.filter(|tile| has_room(*tile, form, e.caps)).collect()
 }
 
-/// Square tiles, the cost model's choice first: subgroups of 4 x 4 or 2 x 2 fragments.
-fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> [Fragments; 2] {
+/// Tiles of many rows, the cost model's choice first: subgroups of 4 x 4, 4 x 3 or 2 x 2 fragments.
+fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
     let caps = e.caps;
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
     let [large, small] =
@@ -125,7 +127,35 @@ fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> 
         && form.m.max_value() > small.rows.into()
         && columns > small.columns.into()
         && workgroups >= cost::workgroups_to_mostly_fill(caps).into();
-    if enough { [large, small] } else { [small, large] }
+    if !enough {
+        return vec![small, large];
+    }
+    let narrower = matrices.tile(large.rows, large.columns / 4 * 3, caps);
+    // Workgroups that have a core each wait for memory, with more subgroups than three columns of fragments divide into.
+    let alone = workgroups <= cost::workgroups_to_fill(caps).into();
+    match waves(e, form, narrower).zip(waves(e, form, large)).filter(|_| !alone) {
+        Some((less, all)) if NARROWER_LOADS * less < all => vec![narrower, large, small],
+        Some(_) => vec![large, narrower, small],
+        None => vec![large, small],
+    }
+}
+
+/// Time per column of a tile with three columns of fragments a subgroup, relative to four. Each row of fragments that is loaded
+/// from shared memory serves three products instead of four: 7 loads for 12 products, 8 for 16, which is 1.17. (H100 and H200,
+/// bf16, us, 128 x 128 and 128 x 96: 8192 x 768 x 3072 187 and 165, 8192 x 2304 x 768 126 and 131.)
+const NARROWER_LOADS: f64 = 1.17;
+
+/// The time of all workgroups in units of a column of a tile: each core has two at a time, and the last wave takes as long as
+/// the others however few it has. `None` if extents are known only at run time, or several products share a tile.
+fn waves(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Option<f64> {
+    let [segment] = form.segments.as_slice() else { return None };
+    let [m, n, batch] = [&form.m, &segment.n, &form.batch.numel()].map(|n| n.as_const()?.try_into().ok());
+    let (m, n, batch): (u64, u64, u64) = (m?, n?, batch?);
+    let tiles = m.div_ceil(tile.rows.into()) * n.div_ceil(tile.columns.into()) * batch;
+    let slices = u64::from(SplitK::slices(e, form, tile.output(), tiles));
+    let at_once = u64::from(cost::workgroups_of_waves(e.caps, WAVES));
+    let waves = (tiles * slices).div_ceil(at_once.max(1));
+    (segment.anchors.len() == 1).then(|| (waves * u64::from(tile.columns)) as f64 / slices as f64)
 }
 
 /// The tile for few rows, which wait for the right operand: no more rows than needed, so that partials of split-K are

@@ -49,7 +49,7 @@ pub(crate) struct KTile<'a> {
     /// The M axis of the left operand or the N axis of the right: variable, extent, and the variable of the tile's
     /// start.
     pub axis: (&'a str, &'a Dim, &'a str),
-    /// Rows or columns of the tile; a power of two.
+    /// Rows or columns of the tile.
     pub size: u32,
     pub layout: Layout,
     /// Offset of the K tile in shared memory, and for [`Layout::Vectors`] the stride from one K position to the next, in
@@ -124,7 +124,11 @@ impl KTile<'_> {
         // The chunk's row, column or K position, and its number along the other axis. Words of eight are spelled without `u`:
         // compilers do not see that a multiple of the workgroup drops out of its remainder.
         let per_pass = |chunks: u32| self.workgroup / chunks;
+        let all = format!("(t * {}u + lane)", self.workgroup);
         let (line, number) = match (along_k, self.layout) {
+            (false, Layout::Halves(_)) if !self.workgroup.is_multiple_of(per_column) => {
+                (format!("{all} / {per_column}u"), remainder(&all, per_column))
+            }
             (false, Layout::Halves(_)) => (
                 format!("t * {}u + lane / {per_column}u", per_pass(per_column)),
                 remainder("lane", per_column),

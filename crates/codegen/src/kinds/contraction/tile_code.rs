@@ -72,5 +72,8 @@ pub(crate) struct Epilogue {
 
 /// Columns of each anchor in an output tile of `bn` columns.
 pub(crate) fn columns(bn: u32, segment: &Segment) -> u32 {
-    floor_pow2(bn / segment.anchors.len() as u32)
+    match segment.anchors.len() as u32 {
+        0 | 1 => bn,
+        several => floor_pow2(bn / several),
+    }
 }
