@@ -19,16 +19,17 @@ use tallow_runtime::vulkan::Context;
 use tallow_tests::{Inputs, random_inputs};
 
 use crate::differential::Expected;
-use crate::harness::device;
+use crate::harness::{device, is_software};
 use crate::layouts;
 use crate::{index_adds, scatters};
 
-/// A context of the test's own that tunes, or not; `None` after saying that the test skips.
+/// A context of the test's own that tunes, or not, without unrolled loops on a software device; `None` after saying that the
+/// test skips.
 pub fn context(tune: bool, cache: Option<&std::path::Path>) -> Option<Arc<Context>> {
-    device()?;
+    let rolled_loops = is_software(&device()?);
     let options = RuntimeOptions::from_env().unwrap();
     let cache_dir = cache.map(Into::into);
-    Some(Context::new(&RuntimeOptions { tune, cache_dir, ..options }).unwrap())
+    Some(Context::new(&RuntimeOptions { tune, cache_dir, rolled_loops, ..options }).unwrap())
 }
 
 pub type Results = Vec<(String, Array)>;

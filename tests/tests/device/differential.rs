@@ -243,8 +243,15 @@ fn row_programs_match_the_interpreter() {
     report(programs.filter_map(|(seed, g)| check(&g, seed)).collect(), n as usize);
 }
 
-/// Multiply-adds of a filetest that runs on software devices.
+/// Multiply-adds, and elements of a tensor, of a filetest that runs on software devices.
 const MOST_PRODUCTS: u64 = 1_000_000_000;
+const MOST_ELEMENTS: u64 = 5_000_000;
+
+/// Elements of the largest tensor that a graph computes.
+fn elements(graph: &Graph) -> u64 {
+    let types = graph.nodes().filter(|(_, node)| !node.op.is_leaf()).flat_map(|(_, node)| &node.types);
+    types.map(|ty| ty.shape.max_numel()).max().unwrap_or(0)
+}
 
 /// Multiply-adds of the matmuls and attentions of a graph.
 fn products(graph: &Graph) -> u64 {
@@ -274,7 +281,8 @@ fn filetests_match_the_interpreter_and_themselves() {
             continue;
         }
         // Such graphs show the choice of kernels for large devices; each takes half a minute on software, which chooses others.
-        if is_software(&device) && !is_full() && products(&graph) > MOST_PRODUCTS {
+        let is_large = products(&graph) > MOST_PRODUCTS || elements(&graph) > MOST_ELEMENTS;
+        if is_software(&device) && !is_full() && is_large {
             println!("SKIPPED: {} on software", path.display());
             continue;
         }
