@@ -44,8 +44,8 @@ pub struct RuntimeOptions {
     /// the choice depends on [`DeviceCaps`](tallow_ir::DeviceCaps) alone.
     pub tune: bool,
     /// Replaces the hint to unroll loops by the opposite in all kernels. A software device then compiles large kernels faster.
-    /// Mesa's leaves loops after 65535 iterations of all loops of an invocation, without an
-    /// error, which kernels avoid by unrolled loops. So this is for tests, which compare results.
+    /// For tests, which compare results: Mesa's leaves all loops of an invocation after 65535 iterations, without an error.
+    /// Kernels unroll long loops to stay below that.
     pub rolled_loops: bool,
     /// Lowers the range that one storage-buffer binding may span, in bytes.
     pub max_storage_buffer_range: Option<u64>,

@@ -407,11 +407,29 @@ pub fn nearly_empty_waves(dtype: DType) -> Vec<Result<Graph, GraphError>> {
         g.output("y", y)?;
         Ok(g)
     };
+    // Pairs of columns 32 apart are turned: tiles must hold whole heads of 64.
+    let turned_heads = || {
+        let mut g = Graph::new("heads of 64");
+        let (x, w) = (g.input("x", dtype, [2056, 40])?, g.input("w", dtype, [40, 2880])?);
+        let y = g.add(Op::Matmul, &[x, w])?;
+        let y = g.reshape(y, [2056, 45, 2, 32])?;
+        let half = |g: &mut Graph, start: i64| {
+            g.add(Op::Slice { axis: 2, start: start.into(), len: 1.into() }, &[y])
+        };
+        let (first, second) = (half(&mut g, 0)?, half(&mut g, 1)?);
+        let (sum, difference) =
+            (g.elementwise(E::Add, &[first, second])?, g.elementwise(E::Sub, &[second, first])?);
+        let y = g.add(Op::Concat { axis: 2 }, &[difference, sum])?;
+        let y = g.reshape(y, [2056, 2880])?;
+        g.output("y", y)?;
+        Ok(g)
+    };
     let either = [false, true].map(|left| [false, true].map(|right| [left, right]));
     let turned: Vec<[bool; 2]> = either.into_iter().flatten().collect();
     let of = |extents: [i64; 4]| turned.iter().map(move |turned| (extents, *turned)).collect::<Vec<_>>();
     let all = [of([1, 2056, 40, 2904]), of([3, 770, 64, 2308]), of([1, 2050, 33, 2900])].concat();
-    all.into_iter().map(|(extents, turned)| graph(extents, turned)).collect()
+    let plain = all.into_iter().map(|(extents, turned)| graph(extents, turned));
+    plain.chain([turned_heads()]).collect()
 }
 
 /// Devices without the instructions take other tiles.

@@ -101,14 +101,15 @@ impl RowForm {
 }
 
 /// Params that are read for `value` at `at` in steps of one element along each of two atoms, without those that depend on one
-/// of them alone, such as a factor of each row: few elements, which caches serve.
+/// of them alone, such as a factor of each row: few elements, which caches serve. What an index selects depends on both.
 fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms: &mut Atoms) -> [usize; 2] {
     let reads = param_reads(body, value, at, atoms);
     along.map(|atom| {
         let steps = |at: &Index| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
         let depends = |at: &Index| {
             let roots = atoms.roots(at);
-            along.iter().all(|atom| roots.contains(atom))
+            let is_selected = roots.iter().any(|root| atoms.get(*root).def == AtomDef::Data);
+            is_selected || along.iter().all(|atom| roots.contains(atom))
         };
         reads.iter().filter(|(_, at)| steps(at) && depends(at)).count()
     })

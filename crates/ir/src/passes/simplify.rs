@@ -121,8 +121,8 @@ fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
 }
 
 /// `cast(view(x), narrower)` -> `view(cast(x, narrower))` for a view that moves each element to one place: a cast has no axes.
-/// The kernel that computes `x` then stores the narrow type, where results of a product cannot be stored in another order.
-/// What lies in memory stays as it is.
+/// The kernel that computes `x` then stores the narrow type, also if it is a product, whose results stay in their order.
+/// Inputs, weights and states are cast where they are read.
 fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Value>, GraphError> {
     let bytes = |dtype: DType| dtype.size().unwrap_or(0);
     let (mut source, mut views) = (a, vec![]);

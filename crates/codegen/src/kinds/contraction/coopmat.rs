@@ -65,8 +65,7 @@ impl Fragments {
         self.rows / self.grid[0] / self.matrix
     }
 
-    /// The same tile with a longer K tile, for workgroups that wait for memory. The flattest have no rows for more subgroups,
-    /// those of three quarters no columns.
+    /// The same tile with a longer K tile, for workgroups that wait for memory, and with more subgroups where these divide it.
     fn waiting(self, caps: &DeviceCaps) -> Fragments {
         let [down, across] = ALONE_GRID.map(|subgroups| subgroups * self.matrix);
         let divides = self.rows.is_multiple_of(down) && self.columns.is_multiple_of(across);
@@ -105,12 +104,12 @@ impl Matrices {
 
 /// The tiles that fit, the cost model's choice first.
 fn tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
-    let all = flat_tile(matrices, e, form).into_iter().chain(square_tiles(matrices, e, form));
+    let all = flat_tile(matrices, e, form).into_iter().chain(tall_tiles(matrices, e, form));
     all.filter(|tile| has_room(*tile, form, e.caps)).collect()
 }
 
 /// Tiles of many rows, the cost model's choice first: subgroups of 4 x 4, 4 x 3 or 2 x 2 fragments.
-fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
+fn tall_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> Vec<Fragments> {
     let caps = e.caps;
     let columns: u64 = form.segments.iter().map(|s| s.anchors.len() as u64 * s.n.max_value() as u64).sum();
     let [large, small] =
@@ -131,6 +130,9 @@ fn square_tiles(matrices: Matrices, e: &Emitter<'_>, form: &ContractionForm) -> 
         return vec![small, large];
     }
     let narrower = matrices.tile(large.rows, large.columns / 4 * 3, caps);
+    if !has_room(narrower, form, caps) {
+        return vec![large, small];
+    }
     // Workgroups that have a core each wait for memory, with more subgroups than three columns of fragments divide into.
     let alone = workgroups <= cost::workgroups_to_fill(caps).into();
     match waves(e, form, narrower).zip(waves(e, form, large)).filter(|_| !alone) {
@@ -153,8 +155,9 @@ fn waves(e: &Emitter<'_>, form: &ContractionForm, tile: Fragments) -> Option<f64
     let (m, n, batch): (u64, u64, u64) = (m?, n?, batch?);
     let tiles = m.div_ceil(tile.rows.into()) * n.div_ceil(tile.columns.into()) * batch;
     let slices = u64::from(SplitK::slices(e, form, tile.output(), tiles));
-    let at_once = u64::from(cost::workgroups_of_waves(e.caps, WAVES));
-    let waves = (tiles * slices).div_ceil(at_once.max(1));
+    // Exactly: a wave of one workgroup more is a wave.
+    let at_once = u64::from(WAVES * e.caps.hardware.cores.max(1));
+    let waves = (tiles * slices).div_ceil(at_once);
     (segment.anchors.len() == 1).then(|| (waves * u64::from(tile.columns)) as f64 / slices as f64)
 }
 
@@ -193,7 +196,7 @@ fn columns_of(tile: Fragments, segment: &Segment) -> u32 {
 /// Whether this kind supports the contraction.
 pub(crate) fn supports(e: &Emitter<'_>, form: &ContractionForm) -> bool {
     let Some(matrices) = Matrices::of(e, form) else { return false };
-    let default = [flat_tile(matrices, e, form), square_tiles(matrices, e, form).first().copied()];
+    let default = [flat_tile(matrices, e, form), tall_tiles(matrices, e, form).first().copied()];
     default.into_iter().flatten().any(|tile| has_room(tile, form, e.caps))
 }
 
@@ -277,7 +280,9 @@ fn has_room(tile: Fragments, form: &ContractionForm, caps: &DeviceCaps) -> bool 
     let shared = 16 * words(tile, form) + 4 <= caps.shared_memory_bytes;
     let whole = |s: &Segment| {
         let columns = columns_of(tile, s);
-        columns >= (tile.grid[1] * tile.matrix).max(tile.workgroup / (tile.k / HALVES)) && columns >= s.tile
+        // Whole fragments, whole passes of the loads of a K tile, and whole groups of columns.
+        let parts = [tile.grid[1] * tile.matrix, tile.workgroup / (tile.k / HALVES), s.tile.max(1)];
+        columns > 0 && parts.iter().all(|part| columns.is_multiple_of(*part))
     };
     shared && tile.workgroup <= caps.max_workgroup_invocations && form.segments.iter().all(whole)
 }

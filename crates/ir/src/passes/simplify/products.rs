@@ -1,6 +1,6 @@
 //! Rules of matrix products: which operand is on the left, and which of its axes are rows.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
@@ -142,6 +142,10 @@ pub(super) fn transposed(
         return Ok(None);
     }
     let Some(source) = before_exchange(g, left) else { return Ok(None) };
+    // An old version of a state may be overwritten before the matmul, which reads its copy.
+    if matches!(g.op(source), Op::State { .. } | Op::StateUpdate { .. }) {
+        return Ok(None);
+    }
     // A transposed right operand is read as it lies; weights in blocks are read from the right.
     if before_exchange(g, right).is_some() || matches!(g.op(without_views(g, right)), Op::Dequantize(_)) {
         return Ok(None);
@@ -154,8 +158,14 @@ pub(super) fn transposed(
     g.reshape(product, result.clone()).map(Some)
 }
 
-/// Products, or reshapes of them, that a permute reads and nothing else.
+/// Products, or reshapes of them, that a permute reads and nothing else. Not of a left operand that other products read,
+/// which may share a kernel.
 pub(super) fn read_by_one_permute(graph: &Graph) -> HashSet<Value> {
+    let products = graph.nodes().filter(|(_, node)| node.op == Op::Matmul);
+    let mut lefts: HashMap<Value, u32> = HashMap::new();
+    for (_, node) in products {
+        *lefts.entry(node.operands[0]).or_default() += 1;
+    }
     let mut users = vec![0_u32; graph.len()];
     let read =
         graph.nodes().flat_map(|(_, node)| &node.operands).chain(graph.outputs().iter().map(|o| &o.value));
@@ -167,7 +177,8 @@ pub(super) fn read_by_one_permute(graph: &Graph) -> HashSet<Value> {
         while users[v.node.index()] == 1 && matches!(graph.op(v), Op::Reshape(_)) {
             v = graph.node(v.node).operands[0];
         }
-        users[v.node.index()] == 1 && matches!(graph.op(v), Op::Matmul)
+        let node = graph.node(v.node);
+        users[v.node.index()] == 1 && node.op == Op::Matmul && lefts.get(&node.operands[0]) == Some(&1)
     };
     let permuted =
         graph.nodes().filter(|(_, node)| matches!(node.op, Op::Permute(_))).map(|(_, n)| n.operands[0]);
