@@ -2,7 +2,8 @@
 //! is changed: the hint to unroll loops.
 //!
 //! Source: SPIR-V specification, sections 2.3 and 2.4 (physical and logical layout), 3.3 (execution models),
-//! 3.6 (execution modes), 3.20 (decorations) and 3.23 (loop control). A module that passes may still be invalid; validity is the compiler's part.
+//! 3.6 (execution modes), 3.20 (decorations) and 3.23 (loop control). A module that passes may still be invalid; validity is the
+//! compiler's part.
 
 /// What a module's words say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,8 @@ pub(super) fn inspect(words: &[u32]) -> Result<ModuleInfo, String> {
     Ok(info)
 }
 
-/// The module with `DontUnroll` in place of the hint `Unroll` of each loop that has no other hint. Words that are no instructions stay as they are.
+/// The module with `DontUnroll` in place of the hint `Unroll` of each loop that has no other hint. Words that are no
+/// instructions stay as they are.
 ///
 /// Mesa's lavapipe compiles a kernel with LLVM as a coroutine that stops at barriers. For long kernels that is most of the time
 /// of a test, and unrolled loops make them long.

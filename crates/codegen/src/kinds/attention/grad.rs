@@ -8,8 +8,8 @@ use tallow_ir::form::SingleForm;
 use tallow_ir::index::Index;
 use tallow_ir::{AttentionSide, DType, DeviceCaps, Dim, ElementwiseOp, Op, ReduceKind, Value};
 
-use super::operands::{Attention, number};
-use crate::assemble::{check_grid, finish, floor_pow2};
+use super::operands::{Attention, grid, number};
+use crate::assemble::{finish, floor_pow2};
 use crate::blocks::reduce_functions::Used;
 use crate::emit::{Anchor, Emitter, Expr};
 use crate::error::CodegenError;
@@ -60,10 +60,7 @@ impl<'a> Gradient<'a> {
     /// If the device does not start as many.
     pub fn grid(&self, caps: &DeviceCaps, rows: u32) -> Result<[Count; 3], CodegenError> {
         let [extent, heads] = self.rows();
-        let count = |axis, n: &Dim, per| Count::along(caps, axis, n.clone(), per);
-        let grid = [count(0, extent, rows), count(1, heads, 1), Count::constant(1)];
-        check_grid("a gradient of attention", &grid)?;
-        Ok(grid)
+        grid(caps, "a gradient of attention", [(extent, rows), (heads, 1)])
     }
 
     /// As [`grid`](Self::grid), heads first: the longest rows of all heads start before the shorter ones.
@@ -72,10 +69,7 @@ impl<'a> Gradient<'a> {
     /// If the device does not start as many.
     pub fn grid_by_heads(&self, caps: &DeviceCaps, rows: u32) -> Result<[Count; 3], CodegenError> {
         let [extent, heads] = self.rows();
-        let count = |axis, n: &Dim, per| Count::along(caps, axis, n.clone(), per);
-        let grid = [count(0, heads, 1), count(1, extent, rows), Count::constant(1)];
-        check_grid("a gradient of attention", &grid)?;
-        Ok(grid)
+        grid(caps, "a gradient of attention", [(heads, 1), (extent, rows)])
     }
 
     /// An element of an operand that has heads and queries, and the lines that compute it.

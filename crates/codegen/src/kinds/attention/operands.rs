@@ -39,6 +39,21 @@ pub(crate) fn number(dim: &Dim) -> u32 {
     dim.as_const().unwrap_or(1) as u32
 }
 
+/// The grid of `what` along x and y: for each an extent, and how much of it a workgroup has.
+///
+/// # Errors
+/// If the device does not start as many workgroups.
+pub(super) fn grid(
+    caps: &DeviceCaps,
+    what: &'static str,
+    [x, y]: [(&Dim, u32); 2],
+) -> Result<[Count; 3], CodegenError> {
+    let count = |axis, (n, per): (&Dim, u32)| Count::along(caps, axis, n.clone(), per);
+    let grid = [count(0, x), count(1, y), Count::constant(1)];
+    check_grid(what, &grid)?;
+    Ok(grid)
+}
+
 impl<'a> Attention<'a> {
     pub fn of(e: &Emitter<'a>, form: &AttentionForm) -> Result<Self, CodegenError> {
         let node = e.body.node(form.node);
@@ -77,19 +92,13 @@ impl<'a> Attention<'a> {
 
     /// The grid of a kernel whose workgroups each process `queries` queries of a head.
     pub fn grid(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
-        let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
-        let grid = [count(0, self.s, queries), count(1, self.h, 1), Count::constant(1)];
-        check_grid("attention", &grid)?;
-        Ok(grid)
+        grid(e.caps, "attention", [(self.s, queries), (self.h, 1)])
     }
 
     /// The grid of a kernel whose workgroups each process a tile of `queries` queries of a head, heads first: the longest tiles
     /// of all heads, which see most keys, start before the shorter ones, so that workgroups end together.
     pub fn grid_by_heads(&self, e: &Emitter<'_>, queries: u32) -> Result<[Count; 3], CodegenError> {
-        let count = |axis, n: &Dim, per| Count::along(e.caps, axis, n.clone(), per);
-        let grid = [count(0, self.h, 1), count(1, self.s, queries), Count::constant(1)];
-        check_grid("attention", &grid)?;
-        Ok(grid)
+        grid(e.caps, "attention", [(self.h, 1), (self.s, queries)])
     }
 
     /// The bias of the score of head `h`, query `s` and key `t`, and the lines that compute it.
