@@ -323,8 +323,10 @@ fn a_shifted_offset_is_detected() {
 #[test]
 fn the_decode_step_survives_any_order() {
     let path = tallow_testmodels::model("storyteller-nano-Q4_K_M");
-    let llama = tallow_models::llama::Llama::from_file(&tallow_gguf::GgufFile::open(path).unwrap()).unwrap();
-    let graph = llama.step(tallow_models::llama::Rows::One, 64).unwrap();
+    let llama =
+        tallow_models::model_graph::ModelGraph::from_file(&tallow_gguf::GgufFile::open(path).unwrap())
+            .unwrap();
+    let graph = llama.step(tallow_models::model_graph::Rows::One, 64).unwrap();
     let inputs = random_inputs(&graph, 3);
     let module = compile(&graph, &lavapipe()).unwrap();
     let want = sequential(&module, &inputs);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
-use tallow_models::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
+use tallow_models::model_graph::{LOGITS, ModelGraph, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 use tallow_models::prefill_limit;
 use tallow_models::weights::dtype;
 use tallow_quant::Format;
@@ -48,19 +48,17 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
         let (shape, format, context_size) = (planned.shape, planned.format, planned.context());
-        let llama = shape.llama(format);
-        let prefill = llama.step(Rows::UpTo(shape.prefill), context_size)?;
-        let decode = llama.step(Rows::One, context_size)?;
-        let greedy = planned.greedy.then(|| llama.greedy(context_size)).transpose()?;
-        let cache = llama.cache(context_size).into_iter();
-        let cache_bytes =
-            cache.map(|(_, dtype, extents)| TensorType::new(dtype, extents).max_bytes()).sum::<u64>();
+        let model = shape.llama(format);
+        let prefill = model.step(Rows::UpTo(shape.prefill), context_size)?;
+        let decode = model.step(Rows::One, context_size)?;
+        let greedy = planned.greedy.then(|| model.greedy(context_size)).transpose()?;
+        let cache_bytes = model.cache(context_size)?.iter().map(|(_, ty)| ty.max_bytes()).sum::<u64>();
         let mut states = HashMap::new();
-        for (name, dtype, extents) in llama.states(context_size) {
-            let state = DeviceState::zeroed(context, &name, &TensorType::new(dtype, extents))?;
+        for (name, ty) in model.states(context_size)? {
+            let state = DeviceState::zeroed(context, &name, &ty)?;
             states.insert(name, state);
         }
-        let weights = upload(context, &llama, shape, format)?;
+        let weights = upload(context, &model, shape, format)?;
         Ok(Model {
             shape,
             format,
@@ -132,16 +130,17 @@ impl Model {
         if self.multiply_adds() > INTERPRETED {
             return Ok(None);
         }
-        let llama = self.shape.llama(self.format);
-        let graph = llama.step(Rows::One, self.shape.context())?;
+        let model = self.shape.llama(self.format);
+        let graph = model.step(Rows::One, self.shape.context())?;
         let mut env = Env::default();
         for number in 0..count(self.shape) {
-            let (name, ty, bytes) = weight(&llama, self.shape, self.format, number)?;
+            let (name, ty, bytes) = weight(&model, self.shape, self.format, number)?;
             let shape = ty.shape.eval(&Bindings::new()).unwrap_or_default();
             env.weights.insert(name, Arc::new(Array::from_bytes(ty.dtype, &shape, &bytes)?));
         }
-        for (name, dtype, extents) in llama.cache(self.shape.context()) {
-            env.states.insert(name, Array::zeros(dtype, &extents)?);
+        for (name, ty) in model.cache(self.shape.context())? {
+            let extents = ty.shape.eval(&Bindings::new()).unwrap_or_default();
+            env.states.insert(name, Array::zeros(ty.dtype, &extents)?);
         }
         let mut logits = vec![];
         for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
@@ -301,7 +300,7 @@ fn run(
 
 /// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.
 fn weight(
-    llama: &Llama,
+    model: &ModelGraph,
     shape: &Shape,
     format: Format,
     number: usize,
@@ -319,7 +318,7 @@ fn weight(
         let bytes = varied.as_chunks::<4>().0.iter().flat_map(about_one).collect();
         return Ok((name.clone(), TensorType::new(DType::F32, [shape.width]), bytes));
     }
-    let per_pair = &llama.rope.per_pair;
+    let per_pair = &model.rope.per_pair;
     let bytes = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
     Ok((ROPE_WEIGHT.into(), TensorType::new(DType::F32, [per_pair.len()]), bytes))
 }
@@ -332,12 +331,12 @@ fn count(shape: &Shape) -> usize {
 /// Random weights, made and uploaded tensor by tensor, as many at a time as there are threads.
 fn upload(
     context: &Arc<Context>,
-    llama: &Llama,
+    model: &ModelGraph,
     shape: &Shape,
     format: Format,
 ) -> Result<HashMap<String, DeviceWeight>> {
     let one = |number: usize| {
-        let (name, ty, bytes) = weight(llama, shape, format, number)?;
+        let (name, ty, bytes) = weight(model, shape, format, number)?;
         let weight = DeviceWeight::upload(context, &name, &ty, &bytes, &mut |_, _| {})?;
         Ok((name, weight))
     };

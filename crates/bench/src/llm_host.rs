@@ -8,7 +8,7 @@ use std::time::Instant;
 use cpu_time::ThreadTime;
 use tallow_ir::Bindings;
 use tallow_models::in_flight::{self, MAX_IN_FLIGHT, Steps};
-use tallow_models::llama::{CHOSEN, LOGITS, POS, Rows, TOKENS};
+use tallow_models::model_graph::{CHOSEN, LOGITS, POS, Rows, TOKENS};
 use tallow_runtime::executable::{Compiled, Executable, Phases};
 use tallow_runtime::record::Timing;
 use tallow_runtime::vulkan::Context;
@@ -39,10 +39,10 @@ pub fn start(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> 
 fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<(f64, Dispatches)> {
     let ModelPlan { shape, format, .. } = planned;
     let begin = Instant::now();
-    let (shape, llama) = (*shape, shape.llama(*format));
+    let (shape, model) = (*shape, shape.llama(*format));
     let prefill =
-        reduce_precision(context, llama.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
-    let decode = reduce_precision(context, llama.greedy(shape.context())?, options)?;
+        reduce_precision(context, model.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
+    let decode = reduce_precision(context, model.greedy(shape.context())?, options)?;
     let graphs = micros_since(begin);
     let [prefill, decode] = std::thread::scope(|scope| {
         [&prefill, &decode]

@@ -2,8 +2,8 @@
 
 use tallow_ir::{DType, TensorType};
 use tallow_models::CacheTypes;
-use tallow_models::config::LlamaConfig;
-use tallow_models::llama::{Llama, ROPE_WEIGHT};
+use tallow_models::config::Config;
+use tallow_models::model_graph::{ModelGraph, ROPE_WEIGHT};
 use tallow_models::rope::{RopeScaling, frequencies};
 use tallow_models::weights::{WeightTypes, dtype};
 use tallow_quant::Format;
@@ -62,9 +62,9 @@ impl Shape {
     }
 
     /// Hyperparameters of a model of this shape.
-    pub fn config(&self) -> LlamaConfig {
-        LlamaConfig {
-            architecture: tallow_models::config::Architecture::Llama,
+    pub fn config(&self) -> Config {
+        Config {
+            architecture: tallow_models::Architecture::Llama,
             layers: self.layers,
             width: self.width,
             heads: self.heads,
@@ -77,11 +77,12 @@ impl Shape {
             rope_dimensions: self.head,
             rope_base: 500_000.0,
             rope_scaling: RopeScaling::None,
+            ..Config::default()
         }
     }
 
     /// The model of this shape whose matrices are all in `format`.
-    pub fn llama(&self, format: Format) -> Llama {
+    pub fn llama(&self, format: Format) -> ModelGraph {
         let config = self.config();
         let mut types = WeightTypes::default();
         for (name, extents) in self.matrices() {
@@ -92,7 +93,15 @@ impl Shape {
         }
         let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
         types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
-        Llama { config, types, rope, vocabulary: self.vocabulary, cache: CacheTypes::default() }
+        ModelGraph {
+            config,
+            types,
+            rope,
+            local_rope: None,
+            long_rope: None,
+            vocabulary: self.vocabulary,
+            cache: CacheTypes::default(),
+        }
     }
 
     /// Name and shape of every matrix, `[out, in]`.

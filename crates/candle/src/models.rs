@@ -19,8 +19,8 @@ use candle_core::quantized::gguf_file;
 use candle_core::{Result, Tensor};
 use tallow::{DType, Device, Format};
 use tallow_gguf::{GgufFile, Metadata, TensorSpec, Value};
-use tallow_models::config::Architecture;
-use tallow_models::llama::Llama;
+use tallow_models::Architecture;
+use tallow_models::model_graph::ModelGraph;
 use tallow_models::{Activations, Decoder, LoadOptions};
 
 use crate::dtype::weight_dtype;
@@ -74,17 +74,17 @@ impl ResidentModel {
             return fail("Candle's device must be its CPU, where tokens come from and logits go to");
         }
         let file = gguf(&content, reader)?;
-        let llama = Llama::from_file(&file).map_err(wrap)?;
-        let architecture = llama.config.architecture;
+        let model = ModelGraph::from_file(&file).map_err(wrap)?;
+        let architecture = model.config.architecture;
         if architecture != expected {
             let (found, expected) = (architecture.name(), expected.name());
             return fail(format!("the file holds a {found} model, not one of {expected}"));
         }
         let device = options.device.clone().unwrap_or_else(crate::device);
-        let context = options.context.or(Some(llama.config.context.min(MAX_SEQ_LEN)));
+        let context = options.context.or(Some(model.config.context.min(MAX_SEQ_LEN)));
         let Options { chunk, activations, .. } = *options;
         let options = LoadOptions { context, chunk, activations, ..LoadOptions::default() };
-        let decoder = Decoder::load(&file, &llama, &device, &options, &mut |_| {}).map_err(wrap)?;
+        let decoder = Decoder::load(&file, &model, &device, &options, &mut |_| {}).map_err(wrap)?;
         Ok(ResidentModel { architecture, decoder, device })
     }
 
@@ -176,7 +176,7 @@ macro_rules! model {
 
             use candle_core::quantized::gguf_file;
             use candle_core::{Device, Result, Tensor};
-            use tallow_models::config::Architecture;
+            use tallow_models::Architecture;
 
             use super::{Options, ResidentModel};
 

@@ -12,7 +12,7 @@ use tallow_gguf::GgufFile;
 use tallow_ir::text::parse;
 use tallow_models::LoadOptions;
 use tallow_models::graphs::graphs;
-use tallow_models::llama::Llama;
+use tallow_models::model_graph::ModelGraph;
 
 use crate::args::{Activations, CacheArgs};
 use crate::error::{Error, Result, one_line};
@@ -118,7 +118,7 @@ fn graphs_of(
     };
     let read = || {
         let file = GgufFile::open(path)?;
-        graphs(&Llama::from_file(&file)?, Some(device.caps()), &options)
+        graphs(&ModelGraph::from_file(&file)?, Some(device.caps()), &options)
     };
     read().map(Ok).map_err(|error| about(path, error))
 }

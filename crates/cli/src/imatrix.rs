@@ -35,7 +35,7 @@ pub fn imatrix(args: &ImatrixArgs) -> Result<()> {
     chunks.truncate(args.chunks.unwrap_or(usize::MAX).max(1));
 
     // Text is read chunk by chunk, each from an empty cache.
-    let context = args.chunk.clamp(1, file.llama().config.context);
+    let context = args.chunk.clamp(1, file.model_graph().config.context);
     let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
     let device = choose_for(args.device.as_deref(), &file, &options)?.device;
     let bar = ProgressBar::new(0);

@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     all.push(("tokens".into(), shape.clone(), Dtype::I64, tokens));
     all.push(("targets".into(), shape, Dtype::I64, targets));
 
-    let config = &file.llama().config;
+    let config = &file.model_graph().config;
     let settings = [
         ("heads", config.heads as f64),
         ("kv_heads", config.kv_heads as f64),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tallow_ir::{DType, Format, Graph, GraphError, Op, Value};
 
-use crate::config::LlamaConfig;
+use crate::config::Config;
 use crate::error::{Error, Result};
 
 /// The element type of keys or values in the cache.
@@ -74,7 +74,7 @@ impl CacheTypes {
     ///
     /// # Errors
     /// When they are not.
-    pub fn check(self, config: &LlamaConfig) -> Result<()> {
+    pub fn check(self, config: &Config) -> Result<()> {
         let parts = [("key", self.keys, config.key_length), ("value", self.values, config.value_length)];
         for (what, kind, length) in parts {
             let per = match kind.dtype() {

@@ -6,11 +6,11 @@ use std::thread::ScopedJoinHandle;
 
 use tallow::{DType, Device, Executable, GraphState, Prepared, Weight};
 use tallow_gguf::GgufFile;
-use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
+use tallow_ir::{DeviceCaps, Graph, GraphError, Op, TensorType, dot, matrix};
 
 use crate::error::{Error, Result};
 use crate::greedy::DecodeStep;
-use crate::llama::{LOGITS, Llama, POS, ROPE_WEIGHT, Rows, SEQ};
+use crate::model_graph::{LOGITS, ModelGraph, POS, Rows, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
 use crate::prefill::Prefill;
 use crate::tokens::{check_tokens, f32s};
@@ -33,27 +33,27 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Uploads the weights of a file and compiles the graphs of its model, which is [`Llama::from_file`] of that file.
+    /// Uploads the weights of a file and compiles the graphs of its model, which is [`ModelGraph::from_file`] of that file.
     ///
     /// # Errors
     /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
     pub fn load(
         file: &GgufFile,
-        llama: &Llama,
+        model: &ModelGraph,
         device: &Device,
         options: &LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Decoder> {
-        let context = context(llama, options)?;
-        let llama = &with_cache(llama, options)?;
+        let context = context(model, options)?;
+        let model = &with_cache(model, options)?;
         let chunk = options.chunk_within(context);
-        let prefill = prefill_step(llama, device.caps(), options.activations, context, chunk)?;
-        let step = decode_step(llama, device.caps(), options.activations, context, options.decode)?;
+        let prefill = prefill_step(model, device.caps(), options.activations, context, chunk)?;
+        let step = decode_step(model, device.caps(), options.activations, context, options.decode)?;
         // Kernels compile while weights upload.
         let (prefill, step, weights) = std::thread::scope(|scope| {
             let compile = |graph| scope.spawn(move || device.prepare(graph));
             let (prefill_kernels, step_kernels) = (compile(&prefill), compile(&step));
-            let weights = upload(file, llama, device, &prefill, progress);
+            let weights = upload(file, model, device, &prefill, progress);
             let mut done = |kernels: ScopedJoinHandle<'_, tallow::Result<Prepared>>, graph| {
                 progress(Progress::Compile { graph });
                 // A panic there continues here.
@@ -61,13 +61,13 @@ impl Decoder {
             };
             (done(prefill_kernels, "prefill"), done(step_kernels, name(options.decode)), weights)
         });
-        let (weights, states) = (weights?, states(llama, device, context)?);
+        let (weights, states) = (weights?, states(model, device, context)?);
         let prefill = Prefill::new(prefill?.bind(&weights, &states)?, chunk);
         let decode = (options.decode, DecodeStep::new(&step?, options.decode, &weights, &states)?);
         device.release_staging();
-        let (vocabulary, layers) = (llama.vocabulary, llama.config.layers);
-        let (device, activations, llama) = (device.clone(), options.activations, llama.clone());
-        let parts = Parts { device, activations, llama, context, weights, states };
+        let (vocabulary, layers) = (model.vocabulary, model.config.layers);
+        let (device, activations, model) = (device.clone(), options.activations, model.clone());
+        let parts = Parts { device, activations, model, context, weights, states };
         let tokens = Vec::with_capacity(context);
         Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, tokens })
     }
@@ -254,13 +254,13 @@ fn name(decode: Decode) -> &'static str {
 
 /// A graph of the model; its activations are rounded where `activations` and the device's capabilities call for it.
 fn graph(
-    llama: &Llama,
+    model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     activations: Activations,
     name: &'static str,
-    build: impl FnOnce(&Llama) -> std::result::Result<Graph, GraphError>,
+    build: impl FnOnce(&ModelGraph) -> std::result::Result<Graph, GraphError>,
 ) -> Result<Graph> {
-    let step = build(llama).and_then(|step| match caps {
+    let step = build(model).and_then(|step| match caps {
         Some(caps) => round(&step, activations, caps),
         None => Ok(step),
     });
@@ -272,7 +272,7 @@ fn graph(
 struct Parts {
     device: Device,
     activations: Activations,
-    llama: Llama,
+    model: ModelGraph,
     context: usize,
     weights: HashMap<String, Weight>,
     states: HashMap<String, GraphState>,
@@ -281,44 +281,44 @@ struct Parts {
 impl Parts {
     /// The prefill step of up to `limit` tokens.
     fn prefill(&self, limit: usize) -> Result<Executable> {
-        let step = prefill_step(&self.llama, self.device.caps(), self.activations, self.context, limit)?;
+        let step = prefill_step(&self.model, self.device.caps(), self.activations, self.context, limit)?;
         Ok(self.device.prepare(&step)?.bind(&self.weights, &self.states)?)
     }
 
     fn compile(&self, decode: Decode) -> Result<DecodeStep> {
-        let step = decode_step(&self.llama, self.device.caps(), self.activations, self.context, decode)?;
+        let step = decode_step(&self.model, self.device.caps(), self.activations, self.context, decode)?;
         DecodeStep::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
 }
 
 /// The graph of the prefill step of up to `limit` tokens.
 pub(crate) fn prefill_step(
-    llama: &Llama,
+    model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     activations: Activations,
     context: usize,
     limit: usize,
 ) -> Result<Graph> {
-    graph(llama, caps, activations, "prefill", |llama| llama.step(Rows::UpTo(limit), context))
+    graph(model, caps, activations, "prefill", |model| model.step(Rows::UpTo(limit), context))
 }
 
 /// The graph of a decode step.
 pub(crate) fn decode_step(
-    llama: &Llama,
+    model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     activations: Activations,
     context: usize,
     decode: Decode,
 ) -> Result<Graph> {
-    graph(llama, caps, activations, name(decode), |llama| match decode {
-        Decode::Logits => llama.step(Rows::One, context),
-        Decode::Token => llama.greedy(context),
+    graph(model, caps, activations, name(decode), |model| match decode {
+        Decode::Logits => model.step(Rows::One, context),
+        Decode::Token => model.greedy(context),
     })
 }
 
 /// The context length from `options`, in tokens.
-pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
-    let max = llama.config.context;
+pub(crate) fn context(model: &ModelGraph, options: &LoadOptions) -> Result<usize> {
+    let max = model.config.context;
     match options.context {
         None => Ok(max),
         Some(requested) if (1..=max).contains(&requested) => Ok(requested),
@@ -330,9 +330,9 @@ pub(crate) fn context(llama: &Llama, options: &LoadOptions) -> Result<usize> {
 ///
 /// # Errors
 /// When the cache types do not fit the heads.
-pub(crate) fn with_cache(llama: &Llama, options: &LoadOptions) -> Result<Llama> {
-    options.cache.check(&llama.config)?;
-    Ok(Llama { cache: options.cache, ..llama.clone() })
+pub(crate) fn with_cache(model: &ModelGraph, options: &LoadOptions) -> Result<ModelGraph> {
+    options.cache.check(&model.config)?;
+    Ok(model.with_context(context(model, options)?, options.cache))
 }
 
 /// Rounds activations: to 8 bits for integer dot products with few rows, to f16 for cooperative matrices with many.
@@ -351,31 +351,43 @@ fn round(
 }
 
 /// The states of a model's graphs, with an empty cache for `context` positions.
-pub(crate) fn states(llama: &Llama, device: &Device, context: usize) -> Result<HashMap<String, GraphState>> {
-    let all = llama.states(context);
-    let bytes = all.iter().try_fold(0usize, |sum, (_, dtype, shape)| {
-        let elements = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
-        sum.checked_add(match dtype {
-            DType::Block(format) => format.row_bytes(elements).ok()?,
-            scalar => elements.checked_mul(scalar.size()?)?,
-        })
-    });
+pub(crate) fn states(
+    model: &ModelGraph,
+    device: &Device,
+    context: usize,
+) -> Result<HashMap<String, GraphState>> {
+    let all = model.states(context).map_err(|source| Error::Graph { graph: "greedy", source })?;
+    let bytes = all.iter().try_fold(0usize, |sum, (_, ty)| sum.checked_add(state_bytes(ty)?));
     // The context defaults to the file's maximum, and the interpreter uses system memory: running out of it ends the
     // process. A Vulkan device reports the failure itself.
     if matches!(device, Device::Cpu) && !system_allocates(bytes) {
         return Err(Error::CacheTooLarge { context });
     }
     let mut states = HashMap::new();
-    for (name, dtype, shape) in all {
-        states.insert(name, device.state(dtype, &shape)?);
+    for (name, ty) in all {
+        states.insert(name, device.state(ty.dtype, &extents(&ty))?);
     }
     Ok(states)
+}
+
+/// The extents of a state, which are constants.
+pub(crate) fn extents(ty: &TensorType) -> Vec<usize> {
+    ty.shape.dims().iter().map(|dim| dim.max_value() as usize).collect()
+}
+
+/// Bytes of a state, if they can be counted.
+fn state_bytes(ty: &TensorType) -> Option<usize> {
+    let elements = extents(ty).iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
+    match ty.dtype {
+        DType::Block(format) => format.row_bytes(elements).ok(),
+        scalar => elements.checked_mul(scalar.size()?),
+    }
 }
 
 /// Uploads every weight of `graph`; all graphs of a model have the same ones.
 pub(crate) fn upload(
     file: &GgufFile,
-    llama: &Llama,
+    model: &ModelGraph,
     device: &Device,
     graph: &Graph,
     progress: &mut dyn FnMut(Progress),
@@ -384,7 +396,7 @@ pub(crate) fn upload(
         .nodes()
         .filter_map(|(_, n)| if let Op::Weight { name, .. } = &n.op { Some(name) } else { None })
         .collect();
-    let size = |name: &&String| match llama.types.adapter_data(name) {
+    let size = |name: &&String| match model.types.adapter_data(name) {
         Some(found) => found.map_or(0, |(info, _)| info.bytes as u64),
         None => file.tensor(name).map_or(0, |t| t.bytes as u64),
     };
@@ -392,12 +404,11 @@ pub(crate) fn upload(
     let (mut weights, mut done) = (HashMap::new(), 0);
     for name in names {
         progress(Progress::Upload { done, total });
-        let weight = if name == ROPE_WEIGHT {
-            let per_pair = &llama.rope.per_pair;
+        let weight = if let Some(per_pair) = model.computed(name) {
             let bytes: Vec<u8> = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
             device.weight(DType::F32, &[per_pair.len()], &bytes)?
         } else {
-            let (info, data) = match llama.types.adapter_data(name) {
+            let (info, data) = match model.types.adapter_data(name) {
                 Some(found) => found?,
                 None => {
                     let info = file.require(name)?;

@@ -5,7 +5,7 @@ use tallow_ir::Graph;
 
 use crate::decoder::{context, decode_step, prefill_step, with_cache};
 use crate::error::Result;
-use crate::llama::Llama;
+use crate::model_graph::ModelGraph;
 use crate::options::{Decode, LoadOptions};
 
 /// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
@@ -13,13 +13,13 @@ use crate::options::{Decode, LoadOptions};
 ///
 /// # Errors
 /// When the options do not fit the model.
-pub fn graphs(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Vec<Graph>> {
-    let context = context(llama, options)?;
-    let llama = &with_cache(llama, options)?;
-    let decode = |kind| decode_step(llama, caps, options.activations, context, kind);
+pub fn graphs(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Vec<Graph>> {
+    let context = context(model, options)?;
+    let model = &with_cache(model, options)?;
+    let decode = |kind| decode_step(model, caps, options.activations, context, kind);
     Ok(vec![
         decode(Decode::Logits)?,
         decode(Decode::Token)?,
-        prefill_step(llama, caps, options.activations, context, options.chunk_within(context))?,
+        prefill_step(model, caps, options.activations, context, options.chunk_within(context))?,
     ])
 }

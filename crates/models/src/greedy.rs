@@ -8,7 +8,7 @@ use tallow::{Device, Executable, GraphState, Outputs, Pending, Prepared, Weight}
 
 use crate::error::{Error, Result};
 use crate::in_flight::{self, MAX_IN_FLIGHT, Steps};
-use crate::llama::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
+use crate::model_graph::{BEST, BEST_LOGIT, CHOSEN, POS, TOKENS};
 use crate::options::Decode;
 
 /// A decode step, as one executable or several that take turns.

@@ -10,9 +10,10 @@ use indexmap::IndexMap;
 use tallow::{Device, Executable};
 use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, Value};
 
+use crate::decoder::extents;
 use crate::error::{Error, Result};
-use crate::llama::{POS, Rows, SEQ, TOKENS};
 use crate::model::ModelFile;
+use crate::model_graph::{POS, Rows, SEQ, TOKENS};
 use crate::options::Progress;
 use crate::tokens::{check_tokens, f32s};
 
@@ -52,13 +53,13 @@ impl ModelFile {
         let options = crate::LoadOptions { context: Some(chunk), ..crate::LoadOptions::default() };
         let context = self.context(&options)?;
         let failed = |source| Error::Graph { graph: "measuring", source };
-        let mut graph = self.llama().step(Rows::UpTo(chunk), context).map_err(failed)?;
+        let mut graph = self.model_graph().step(Rows::UpTo(chunk), context).map_err(failed)?;
         let rows = Dim::from(Symbol::new(SEQ, chunk as u32));
         let weights_of = measured(&mut graph, &rows).map_err(failed)?;
         let weights = self.upload(device, &graph, progress)?;
         let mut states = HashMap::new();
-        for (name, dtype, shape) in self.llama().cache(context) {
-            states.insert(name, device.state(dtype, &shape)?);
+        for (name, ty) in self.model_graph().cache(context).map_err(failed)? {
+            states.insert(name, device.state(ty.dtype, &extents(&ty))?);
         }
         progress(Progress::Compile { graph: "measuring" });
         let executable = device.compile(&graph, &weights, &states)?;
@@ -66,7 +67,7 @@ impl ModelFile {
         Ok(Measurement {
             executable,
             chunk,
-            vocabulary: self.llama().vocabulary,
+            vocabulary: self.model_graph().vocabulary,
             inputs: weights_of.into_iter().map(input).collect(),
             tokens: 0,
         })

@@ -3,8 +3,8 @@
 //! A [`ModelFile`] is a GGUF file that was read and checked; [`ModelFile::load`] makes its weights resident
 //! and compiles two graphs of it, *prefill* for many tokens and *decode* for one, which share weights and
 //! cache; [`generate`](generate::generate) runs them. A [`Scorer`] says how probable a given text is, and
-//! [`perplexity`](perplexity::perplexity) sums that up. An architecture is a function that writes the graph
-//! ([`llama`]); everything below it (fusion, kernels, memory) is the compiler's.
+//! [`perplexity`](perplexity::perplexity) sums that up. An [`Architecture`] writes the layers of the graph;
+//! everything below it (fusion, kernels, memory) is the compiler's.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -26,6 +26,9 @@
 //!
 //! What it never does: name a kernel or a device feature. The same graphs run on the interpreter.
 
+mod arch;
+mod architecture;
+mod blocks;
 pub mod cache;
 pub mod chat;
 pub mod config;
@@ -37,11 +40,12 @@ pub mod graphs;
 mod greedy;
 pub mod importance;
 pub mod in_flight;
-pub mod layers;
-pub mod llama;
+mod layers;
 pub mod lora;
 pub mod memory;
 pub mod model;
+pub mod model_graph;
+mod names;
 mod options;
 pub mod perplexity;
 mod prefill;
@@ -49,11 +53,11 @@ mod probe;
 pub mod rope;
 pub mod sampler;
 pub mod score;
-mod tensors;
 mod tokens;
 pub mod train;
 pub mod weights;
 
+pub use architecture::Architecture;
 pub use cache::{CacheType, CacheTypes};
 pub use decoder::Decoder;
 pub use error::{Error, LoraError, Result};

@@ -5,8 +5,8 @@ use tallow::{DType, Graph, device_bytes, plan_memory};
 use tallow_ir::{Op, TensorType};
 
 use crate::decoder::{context, decode_step, prefill_step, with_cache};
-use crate::error::Result;
-use crate::llama::Llama;
+use crate::error::{Error, Result};
+use crate::model_graph::ModelGraph;
 use crate::options::LoadOptions;
 
 /// The memory that a loaded model takes, in bytes.
@@ -43,13 +43,13 @@ impl Memory {
     ///
     /// # Errors
     /// When the options do not fit the model, or the device lacks a required feature.
-    pub fn of(llama: &Llama, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
-        let context = context(llama, options)?;
-        let llama = &with_cache(llama, options)?;
-        let prefill = prefill_step(llama, caps, options.activations, context, options.chunk_within(context))?;
-        let decode = decode_step(llama, caps, options.activations, context, options.decode)?;
-        let types = |(_, dtype, shape): (String, DType, Vec<usize>)| TensorType::new(dtype, shape);
-        let cache = llama.cache(context).into_iter().map(types);
+    pub fn of(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
+        let context = context(model, options)?;
+        let model = &with_cache(model, options)?;
+        let prefill = prefill_step(model, caps, options.activations, context, options.chunk_within(context))?;
+        let decode = decode_step(model, caps, options.activations, context, options.decode)?;
+        let cache = model.cache(context).map_err(|source| Error::Graph { graph: "greedy", source })?;
+        let cache = cache.into_iter().map(|(_, ty)| ty);
         let Some(caps) = caps else {
             let cache: Vec<TensorType> = cache.collect();
             let sum = |bytes: fn(&TensorType) -> u64, types: &mut dyn Iterator<Item = &TensorType>| {

@@ -9,25 +9,23 @@ use tallow::{Device, ExecStats, Executable, Weight};
 use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 use tallow_ir::Graph;
 
-use crate::config::{Architecture, LlamaConfig};
+use crate::architecture::Architecture;
+use crate::config::Config;
 use crate::decoder::{Decoder, context, upload};
 use crate::error::{Error, Result};
-use crate::llama::Llama;
 use crate::lora::LoraAdapter;
+use crate::model_graph::{ModelGraph, problems_of_weights};
 use crate::options::{LoadOptions, Progress};
-use crate::tensors;
 use crate::tokens::check_tokens;
-use crate::weights::WeightTypes;
 
 /// The values of `general.architecture` that can be loaded.
-pub const ARCHITECTURES: &[&str] =
-    &[Architecture::Llama.name(), Architecture::Qwen2.name(), Architecture::Qwen3.name()];
+pub const ARCHITECTURES: &[&str] = Architecture::NAMES;
 
 /// A model file that was read and checked, with nothing on a device yet.
 #[derive(Debug)]
 pub struct ModelFile {
     pub(crate) file: GgufFile,
-    pub(crate) llama: Llama,
+    pub(crate) model: ModelGraph,
     tokenizer: Tokenizer,
 }
 
@@ -60,9 +58,9 @@ impl ModelFile {
 
     fn with_options(file: GgufFile, options: &TokenizerOptions) -> Result<ModelFile> {
         file.metadata().get_str("general.architecture")?;
-        let llama = Llama::from_file(&file)?;
+        let model = ModelGraph::from_file(&file)?;
         let tokenizer = Tokenizer::with_options(file.metadata(), options)?;
-        Ok(ModelFile { file, llama, tokenizer })
+        Ok(ModelFile { file, model, tokenizer })
     }
 
     /// Adds a LoRA adapter, whose products count `scale` times beside those of the weights. Several add up.
@@ -71,7 +69,7 @@ impl ModelFile {
     /// When the adapter is for another architecture or other shapes, or `scale` is no finite number.
     pub fn add_lora(&mut self, adapter: LoraAdapter, scale: f32) -> Result<()> {
         adapter.check(&self.file)?;
-        self.llama.types.add_lora(adapter, scale)
+        self.model.types.add_lora(adapter, scale)
     }
 
     /// The model's tokenizer.
@@ -80,8 +78,8 @@ impl ModelFile {
     }
 
     /// Hyperparameters and weight types.
-    pub fn llama(&self) -> &Llama {
-        &self.llama
+    pub fn model_graph(&self) -> &ModelGraph {
+        &self.model
     }
 
     /// The context that `options` give.
@@ -89,7 +87,7 @@ impl ModelFile {
     /// # Errors
     /// When it is 0 or more than the model was trained for.
     pub fn context(&self, options: &LoadOptions) -> Result<usize> {
-        context(&self.llama, options)
+        context(&self.model, options)
     }
 
     /// Checks, before any work, that a prompt is not empty, fits the context and is in the vocabulary.
@@ -97,7 +95,7 @@ impl ModelFile {
     /// # Errors
     /// When it is not.
     pub fn check_prompt(&self, tokens: &[u32], options: &LoadOptions) -> Result<()> {
-        check_tokens(tokens, 0, self.context(options)?, self.llama.vocabulary)
+        check_tokens(tokens, 0, self.context(options)?, self.model.vocabulary)
     }
 
     /// Copies the weights to the device and compiles the graphs.
@@ -110,7 +108,7 @@ impl ModelFile {
         options: &LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Model> {
-        let decoder = Decoder::load(&self.file, &self.llama, device, options, progress)?;
+        let decoder = Decoder::load(&self.file, &self.model, device, options, progress)?;
         Ok(Model { tokenizer: Arc::new(self.tokenizer), decoder })
     }
 
@@ -121,7 +119,7 @@ impl ModelFile {
         graph: &Graph,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<HashMap<String, Weight>> {
-        upload(&self.file, &self.llama, device, graph, progress)
+        upload(&self.file, &self.model, device, graph, progress)
     }
 }
 
@@ -245,15 +243,10 @@ pub fn problems(file: &GgufFile, most: usize) -> Vec<Error> {
     if let Err(error) = file.metadata().get_str("general.architecture") {
         return vec![error.into()];
     }
-    let config = match LlamaConfig::from_metadata(file.metadata()) {
+    let config = match Config::from_metadata(file.metadata()) {
         Ok(config) => config,
         Err(error) => return vec![error],
     };
-    let types = WeightTypes::of_file(file);
-    let embedding = file.tensor("token_embd.weight");
-    let vocabulary = embedding.and_then(|info| info.shape.first()).copied().unwrap_or(0);
-    let expected = tensors::expected(&config, file, vocabulary);
-    let found: Vec<Error> =
-        expected.filter_map(|(name, shape)| types.require(file, &name, &shape).err()).take(most).collect();
-    if found.is_empty() { Llama::from_file(file).err().into_iter().collect() } else { found }
+    let found = problems_of_weights(&config, file, most);
+    if found.is_empty() { ModelGraph::from_file(file).err().into_iter().collect() } else { found }
 }

@@ -9,9 +9,9 @@ use tallow::Device;
 
 use crate::decoder::upload;
 use crate::error::{Error, Result};
-use crate::llama::PROBE;
 use crate::memory::Memory;
 use crate::model::ModelFile;
+use crate::model_graph::PROBE;
 use crate::options::LoadOptions;
 
 /// Minimum and maximum number of timed runs.
@@ -28,12 +28,12 @@ impl ModelFile {
     /// # Errors
     /// When the device cannot run it.
     pub fn probe(&self, device: &Device) -> Result<Duration> {
-        let graph = self.llama.probe().map_err(|source| Error::Graph { graph: "probe", source })?;
-        let weights = upload(&self.file, &self.llama, device, &graph, &mut |_| {})?;
+        let graph = self.model.probe().map_err(|source| Error::Graph { graph: "probe", source })?;
+        let weights = upload(&self.file, &self.model, device, &graph, &mut |_| {})?;
         let executable = device.prepare(&graph)?.bind(&weights, &HashMap::new())?;
         // Zeros may run faster than typical values.
         let mut random = StdRng::seed_from_u64(1);
-        let row = (0..self.llama.config.width).map(|_| random.random_range(-1f32..1.0).to_le_bytes());
+        let row = (0..self.model.config.width).map(|_| random.random_range(-1f32..1.0).to_le_bytes());
         let row: Vec<u8> = row.flatten().collect();
         // Warm-up: the first run may compile, or unpack weights.
         executable.run(&[], &[(PROBE, &row)])?;
@@ -52,6 +52,6 @@ impl ModelFile {
     /// # Errors
     /// When the options do not fit the model.
     pub fn memory_on_cpu(&self, options: &LoadOptions) -> Result<u64> {
-        Ok(Memory::of(&self.llama, None, options)?.total())
+        Ok(Memory::of(&self.model, None, options)?.total())
     }
 }

@@ -33,6 +33,8 @@ pub enum RopeScaling {
         beta_fast: f32,
         /// Pairs that turn at most so often are divided by the whole factor.
         beta_slow: f32,
+        /// Whether the pairs between which frequencies are blended are whole.
+        rounds: bool,
         /// Where not 0, the magnitude is divided by `1 + 0.1 * this * ln(factor)` (DeepSeek's models).
         log_multiplier: f32,
     },
@@ -72,14 +74,16 @@ pub fn frequencies(
             extrapolation,
             beta_fast,
             beta_slow,
+            rounds,
             log_multiplier,
         } => {
             let (factor, context) = (f64::from(factor), original_context as f64);
             // The (fractional) pair that turns `beta` times within the original context: equation 23 of
             // the YaRN paper (section A.2) solved for the pair.
             let pair_of = |beta: f32| d * (context / (f64::from(beta) * 2.0 * PI)).ln() / (2.0 * base.ln());
-            let low = pair_of(beta_fast).floor().max(0.0);
-            let high = pair_of(beta_slow).ceil().min(d - 1.0);
+            let (low, high) = (pair_of(beta_fast), pair_of(beta_slow));
+            let (low, high) = if rounds { (low.floor(), high.ceil()) } else { (low, high) };
+            let (low, high) = (low.max(0.0), high.min(d - 1.0));
             let blended = |pair: usize| {
                 let ramp = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
                 let extrapolated = (1.0 - ramp) * f64::from(extrapolation);
@@ -222,6 +226,7 @@ mod tests {
             extrapolation: 1.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            rounds: true,
             log_multiplier: 0.0,
         };
         let plain = frequencies(128, 10000.0, &RopeScaling::None, None).per_pair;
@@ -245,6 +250,7 @@ mod tests {
             extrapolation: 0.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            rounds: true,
             log_multiplier: 0.0,
         };
         let linear = frequencies(16, 500.0, &RopeScaling::Linear { factor: 4.0 }, None);

@@ -4,8 +4,8 @@ use tallow::{Device, ExecStats, Executable};
 
 use crate::decoder::{states, with_cache};
 use crate::error::{Error, Result};
-use crate::llama::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
 use crate::model::ModelFile;
+use crate::model_graph::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
 use crate::options::{LoadOptions, Progress};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
@@ -36,17 +36,17 @@ impl Scorer {
     ) -> Result<Scorer> {
         let context = file.context(options)?;
         let chunk = options.chunk_within(context);
-        let llama = with_cache(&file.llama, options)?;
+        let model = with_cache(&file.model, options)?;
         let invalid = |graph| move |source| Error::Graph { graph, source };
-        let prefill = llama.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
-        let score = llama.score(chunk, context).map_err(invalid("score"))?;
+        let prefill = model.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
+        let score = model.score(chunk, context).map_err(invalid("score"))?;
         let weights = file.upload(device, &score, progress)?;
-        let states = states(&llama, device, context)?;
+        let states = states(&model, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;
         progress(Progress::Compile { graph: "score" });
         let score = device.compile(&score, &weights, &states)?;
-        Ok(Scorer { vocabulary: file.llama.vocabulary, context, chunk, prefill, score, position: 0 })
+        Ok(Scorer { vocabulary: file.model.vocabulary, context, chunk, prefill, score, position: 0 })
     }
 
     /// Forgets the text.

@@ -16,6 +16,8 @@ pub struct WeightTypes {
     adapters: Vec<Arc<LoraAdapter>>,
     /// By name of the weight.
     terms: IndexMap<String, Vec<LoraTerm>>,
+    /// Whether graphs read weights of the shapes that they ask for, in f32, whatever the file has.
+    assumed: bool,
 }
 
 /// What an adapter adds to the products with a weight.
@@ -51,6 +53,12 @@ impl WeightTypes {
     /// The type of a tensor, if the file has it.
     pub fn get(&self, name: &str) -> Option<&TensorType> {
         self.types.get(name)
+    }
+
+    /// From here on, graphs read each weight as f32 of the shape that they ask for. Such a graph tells what a file should
+    /// have.
+    pub(crate) fn assume(&mut self) {
+        self.assumed = true;
     }
 
     /// Adds an adapter, whose products count `scale` times. It must have been checked against the model.
@@ -108,8 +116,16 @@ pub fn dtype(format: Format) -> DType {
     scalar.unwrap_or(DType::Block(format))
 }
 
-/// The values of weight `name` as f32: dequantized or cast, never stored so.
-pub fn weight(g: &mut Graph, types: &WeightTypes, name: &str) -> Result<Value, GraphError> {
+/// The values of weight `name` as f32: dequantized or cast, never stored so. `shape` is that which the hyperparameters give.
+pub(crate) fn weight(
+    g: &mut Graph,
+    types: &WeightTypes,
+    name: &str,
+    shape: &[usize],
+) -> Result<Value, GraphError> {
+    if types.assumed {
+        return g.weight(name, DType::F32, shape);
+    }
     let Some(ty) = types.get(name) else {
         let why = format!("the model has no tensor {name:?}");
         return Err(GraphError::Type { op: "weight", why, operands: String::new() });

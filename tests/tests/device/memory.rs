@@ -16,7 +16,7 @@ fn plans_equal_what_loading_reports() {
             LoadOptions { activations: Activations::Exact, chunk: Some(32), ..LoadOptions::default() },
         ] {
             let file = ModelFile::open(tallow_testmodels::model(name)).unwrap();
-            let planned = Memory::of(file.llama(), device.caps(), &options).unwrap();
+            let planned = Memory::of(file.model_graph(), device.caps(), &options).unwrap();
             let model = file.load(&device, &options, &mut |_| {}).unwrap();
             let (prefill, decode) = (model.prefill_stats(), model.decode_stats());
             let arenas = planned.arenas.unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use tallow_ir::caps::profile;
 use tallow_ir::schedule::{barriers_lower_bound, check};
 use tallow_ir::{DType, DeviceCaps, Graph, Op};
-use tallow_models::llama::{Llama, Rows};
+use tallow_models::model_graph::{ModelGraph, Rows};
 use tallow_models::{LoadOptions, ModelFile};
 use tallow_tests::{Case, random_inputs, random_row_program};
 
@@ -25,7 +25,7 @@ fn models() -> Vec<std::path::PathBuf> {
 #[test]
 fn decode_plans_keep_their_promises_on_every_profile() {
     for path in models() {
-        let llama = Llama::from_file(&tallow_gguf::GgufFile::open(&path).unwrap()).unwrap();
+        let llama = ModelGraph::from_file(&tallow_gguf::GgufFile::open(&path).unwrap()).unwrap();
         let layers = llama.config.layers;
         let (decode, prefill) =
             (llama.step(Rows::One, llama.config.context), llama.step(Rows::UpTo(512), 512));

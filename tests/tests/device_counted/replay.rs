@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use tallow::Device;
 use tallow_gguf::GgufFile;
 use tallow_models::in_flight::MAX_IN_FLIGHT;
-use tallow_models::llama::{POS, TOKENS};
+use tallow_models::model_graph::{POS, TOKENS};
 use tallow_models::{Activations, Decode, LoadOptions, Model, ModelFile};
 use tallow_tests::device::device;
 

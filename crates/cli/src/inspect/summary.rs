@@ -10,7 +10,7 @@ use tallow_gguf::{GgufError, GgufFile, Tokenizer, optional};
 use tallow_models::{
     ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Memory, in_flight::MAX_IN_FLIGHT,
 };
-use tallow_models::{config::LlamaConfig, llama::Llama, model};
+use tallow_models::{config::Config, model, model_graph::ModelGraph};
 
 use crate::args::InspectArgs;
 use crate::device::{choose, total_memory};
@@ -99,8 +99,7 @@ impl Summary {
         let metadata = file.metadata();
         let text = |key| metadata.get_str(key).ok().map(escaped);
         let problems = model::problems(file, PROBLEMS);
-        let supported =
-            LlamaConfig::from_metadata(metadata).is_ok() && text("general.architecture").is_some();
+        let supported = Config::from_metadata(metadata).is_ok() && text("general.architecture").is_some();
         let mut reasons = model_reasons(file, &problems, supported);
         let tokenizer = Tokenizer::from_metadata(metadata);
         if let Err(error) = &tokenizer {
@@ -257,7 +256,7 @@ fn memory_of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Result<Mem
         decode: Decode::Token,
         ..LoadOptions::default()
     };
-    let memory = Memory::of(&Llama::from_file(file)?, target.caps.as_ref(), &options)?;
+    let memory = Memory::of(&ModelGraph::from_file(file)?, target.caps.as_ref(), &options)?;
     Ok(MemoryReport::new(&memory, &options))
 }
 

@@ -88,12 +88,12 @@ fn models_of_another_kind() {
         }
     };
     let all = |_: &str| true;
-    let mamba = set("general.architecture", Value::String("mamba".into()));
-    generate(&changed(folder.path(), mamba, all), &[], &["\"mamba\" is not supported", "llama"]);
+    let rwkv = set("general.architecture", Value::String("rwkv7".into()));
+    generate(&changed(folder.path(), rwkv, all), &[], &["\"rwkv7\" is not supported", "llama"]);
     let tokenizer = set("tokenizer.ggml.model", Value::String("rwkv".into()));
     generate(&changed(folder.path(), tokenizer, all), &[], &["tokenizer.ggml.model", "rwkv"]);
     let experts = set("llama.expert_count", Value::U32(8));
-    generate(&changed(folder.path(), experts, all), &[], &["llama.expert_count", "experts"]);
+    generate(&changed(folder.path(), experts, all), &[], &["llama.expert_used_count"]);
     let scaling = set("llama.rope.scaling.type", Value::String("longrope".into()));
     generate(&changed(folder.path(), scaling, all), &[], &["llama.rope.scaling.type", "longrope"]);
     let width = set("llama.embedding_length", Value::U32(512));

@@ -9,6 +9,8 @@ use super::frozen::{Adapter, Frozen, LoraConfig, Target};
 use super::gguf::{OF_HEADS, OF_LAYER};
 use super::heads::Heads;
 use super::net::{Net, Weight};
+use crate::architecture::Architecture;
+use crate::config::Config;
 use crate::error::Result;
 use crate::model::ModelFile;
 
@@ -19,7 +21,8 @@ impl Net {
     /// # Errors
     /// When the rank is 0 or more than a weight has rows or columns, there are no targets, or memory runs out.
     pub fn adapted(model: &ModelFile, lora: &LoraConfig, device: &Device) -> Result<Net> {
-        let (llama, file) = (model.llama(), &model.file);
+        let (graph, file) = (model.model_graph(), &model.file);
+        check(&graph.config)?;
         let config = net_config(model);
         if lora.targets.is_empty() {
             return Err(TrainError::Option { name: "targets", why: "there are none".into() }.into());
@@ -60,16 +63,30 @@ impl Net {
         }
         add("model.norm.weight".into(), "output_norm.weight".into(), None)?;
         add("lm_head.weight".into(), "output.weight".into(), None)?;
-        let heads = Heads::of_file(&llama.config, &llama.rope);
+        let heads = Heads::of_file(&graph.config, &graph.rope);
         Ok(Net::of_weights(&config, heads, weights, device))
     }
 }
 
+/// Refuses what the layers of a [`Net`] do not compute.
+fn check(config: &Config) -> Result<()> {
+    use Architecture::{Llama, Qwen2, Qwen3};
+    let name = config.architecture.name();
+    if !matches!(config.architecture, Llama | Qwen2 | Qwen3) {
+        let known = [Llama, Qwen2, Qwen3].map(Architecture::name).join(", ");
+        return Err(TrainError::Architecture(format!("{name}; {known} can be")).into());
+    }
+    if config.experts.is_some() || config.window.is_some() {
+        return Err(TrainError::Architecture(format!("{name} with experts or a sliding window")).into());
+    }
+    Ok(())
+}
+
 /// The sizes of a model file.
 fn net_config(model: &ModelFile) -> NetConfig {
-    let (llama, config) = (model.llama(), &model.llama().config);
+    let (graph, config) = (model.model_graph(), &model.model_graph().config);
     NetConfig {
-        vocab_size: llama.vocabulary,
+        vocab_size: graph.vocabulary,
         n_embd: config.width,
         n_layer: config.layers,
         n_head: config.heads,

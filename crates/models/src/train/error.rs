@@ -29,6 +29,9 @@ pub enum TrainError {
         /// What is wrong, with the line where it is known.
         why: String,
     },
+    /// A model of another plan than those that can be trained.
+    #[error("a model of architecture {0} cannot be fine-tuned")]
+    Architecture(String),
     /// An option makes no sense.
     #[error("{name}: {why}")]
     Option {

@@ -141,7 +141,7 @@ impl Finetuner {
     ) -> Result<Finetuner> {
         options.check()?;
         check_out(model, data, out)?;
-        let (tokens, rows) = (model.tokenizer().vocab_size(), model.llama().vocabulary);
+        let (tokens, rows) = (model.tokenizer().vocab_size(), model.model_graph().vocabulary);
         if tokens > rows {
             return Err(TrainError::VocabularySize { tokenizer: tokens, model: rows }.into());
         }
@@ -167,7 +167,7 @@ impl Finetuner {
             StepOptions { shape: (options.batch, context), loss: Loss::Weighted, clip, activation_memory };
         let compiled = Compiled::new(net, adam, step)?;
         device.release_staging();
-        let architecture = model.llama().config.architecture.name();
+        let architecture = model.model_graph().config.architecture.name();
         let adapter = AdapterFile { path: out.into(), architecture, lora: options.lora };
         let files = Files { checkpoint: file, adapter: Some(adapter) };
         let training = TrainingLoop::new(loop_options, compiled, data, None, files, restored)?;
@@ -236,7 +236,7 @@ fn read(
     template: &Template,
     options: &FinetuneOptions,
 ) -> Result<(Data, usize)> {
-    let (tokenizer, most) = (model.tokenizer(), model.llama().config.context);
+    let (tokenizer, most) = (model.tokenizer(), model.model_graph().config.context);
     let wanted = |longest: usize| match options.context {
         Some(requested) if requested > most => Err(Error::Context { requested, max: most }),
         Some(requested) => Ok(requested),

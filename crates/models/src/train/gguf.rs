@@ -8,7 +8,8 @@ use tallow_gguf::{Format, GgufError, GgufFile, GgufWriter, Metadata, TensorSpec,
 
 use super::config::{ExportType, NetConfig};
 use super::net::Net;
-use crate::config::{Architecture, LlamaConfig};
+use crate::architecture::Architecture;
+use crate::config::Config;
 use crate::error::Result;
 
 /// Version of the formats, `GGML_QNT_VERSION`.
@@ -141,7 +142,7 @@ fn metadata(net: &Net, tokenizer: &Metadata, name: &str, export: ExportType) -> 
 /// # Errors
 /// When the file is of another architecture, has an output matrix of its own or scaled rope, or is not whole.
 pub fn from_gguf(file: &GgufFile) -> Result<(NetConfig, HashMap<String, Tensor>), String> {
-    let read = LlamaConfig::from_metadata(file.metadata()).map_err(|error| error.to_string())?;
+    let read = Config::from_metadata(file.metadata()).map_err(|error| error.to_string())?;
     if read.architecture != Architecture::Llama {
         return Err(format!("architecture {} cannot be trained, only llama", read.architecture.name()));
     }

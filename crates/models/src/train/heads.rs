@@ -4,7 +4,8 @@ use tallow::nn::rotary_emb::{rope_i, rope_thd};
 use tallow::{D, DType, Device, Tensor};
 
 use super::config::NetConfig;
-use crate::config::LlamaConfig;
+use crate::arch::layers;
+use crate::config::Config;
 use crate::rope::{Pairing, RopeFrequencies};
 
 /// Extents and rotation of heads.
@@ -14,8 +15,8 @@ pub(super) struct Heads {
     pub key_length: usize,
     /// Elements of a value head.
     pub value_length: usize,
-    /// Which elements rope rotates together.
-    pairing: Pairing,
+    /// Which elements rope rotates together, if it rotates any.
+    pairing: Option<Pairing>,
     /// Positions to a radian of each pair.
     divisors: Vec<f64>,
     /// Multiplies what is rotated; 1 except under YaRN.
@@ -30,18 +31,18 @@ impl Heads {
         Heads {
             key_length: length,
             value_length: length,
-            pairing: Pairing::Halves,
+            pairing: Some(Pairing::Halves),
             divisors: (0..length / 2).map(divisor).collect(),
             magnitude: 1.0,
         }
     }
 
     /// Those of a model file.
-    pub fn of_file(config: &LlamaConfig, rope: &RopeFrequencies) -> Heads {
+    pub fn of_file(config: &Config, rope: &RopeFrequencies) -> Heads {
         Heads {
             key_length: config.key_length,
             value_length: config.value_length,
-            pairing: config.architecture.pairing(),
+            pairing: layers(config.architecture).pairing(),
             divisors: rope.per_pair.iter().map(|frequency| 1.0 / f64::from(*frequency)).collect(),
             magnitude: f64::from(rope.magnitude),
         }
@@ -72,8 +73,9 @@ impl Heads {
     fn rotate_all(&self, x: &Tensor, cos: &Tensor, sin: &Tensor) -> tallow::Result<Tensor> {
         let (dtype, x) = (x.dtype(), x.to_dtype(DType::F32)?);
         let turned = match self.pairing {
-            Pairing::Halves => rope_thd(&x, cos, sin)?.transpose(1, 2)?,
-            Pairing::Neighbours => rope_i(&x.transpose(1, 2)?, cos, sin)?,
+            Some(Pairing::Halves) => rope_thd(&x, cos, sin)?.transpose(1, 2)?,
+            Some(Pairing::Neighbours) => rope_i(&x.transpose(1, 2)?, cos, sin)?,
+            None => x.transpose(1, 2)?,
         };
         turned.to_dtype(dtype)
     }

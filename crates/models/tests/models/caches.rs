@@ -87,7 +87,7 @@ fn chunks_agree() {
 #[test]
 fn heads_are_whole_blocks() {
     let file = ModelFile::open(model("storyteller-nano-Q4_K_M")).unwrap();
-    let mut config = file.llama().config.clone();
+    let mut config = file.model_graph().config.clone();
     let types = |keys, values| CacheTypes { keys, values };
     assert!(types(CacheType::Q4_0, CacheType::Q8_0).check(&config).is_ok());
     config.value_length = 48;

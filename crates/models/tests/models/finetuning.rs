@@ -90,7 +90,8 @@ fn weights_stay_quantized_on_every_device() {
     let tuner = Finetuner::open(&model, &text, &template(), options(4, 1), &out, &Device::Cpu).unwrap();
     for (name, profile) in tallow::caps::PROFILES {
         let planned = tallow::plan_memory(tuner.train_step().function().graph(), &profile()).unwrap();
-        let of_generation = Memory::of(model.llama(), Some(&profile()), &LoadOptions::default()).unwrap();
+        let of_generation =
+            Memory::of(model.model_graph(), Some(&profile()), &LoadOptions::default()).unwrap();
         assert!(
             planned.weights <= of_generation.weights + of_generation.weights / 20,
             "{name}: {planned:?} {of_generation:?}"

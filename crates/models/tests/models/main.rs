@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod adapters;
+mod architectures;
 mod caches;
 mod chat;
 mod curve;

@@ -1,0 +1,117 @@
+//! Architectures: how a token becomes a row, what a layer computes, how the last row becomes logits.
+//!
+//! Each module holds a family of them, written with the pieces of [`Builder`]. A value of `general.architecture` is a row of
+//! [`Architecture::ALL`].
+
+mod cohere;
+mod falcon;
+mod gemma;
+mod glm;
+mod gpt2;
+mod gpt_oss;
+mod granite;
+mod llama;
+mod olmo;
+mod phi;
+mod qwen_moe;
+mod stablelm;
+mod starcoder;
+
+use std::fmt::Debug;
+
+use tallow_gguf::Metadata;
+use tallow_ir::{GraphError, Value};
+
+use crate::architecture::Architecture;
+use crate::blocks::Builder;
+use crate::config::{Config, Keys};
+use crate::error::Result;
+use crate::layers::Activation;
+use crate::rope::Pairing;
+
+/// What an architecture computes.
+pub(crate) trait Layers: Debug + Sync {
+    /// Which elements of a head rope rotates together, if it rotates any.
+    fn pairing(&self) -> Option<Pairing>;
+
+    /// The key of what norms add to the mean square or the variance.
+    fn epsilon(&self) -> &'static str {
+        RMS_EPSILON
+    }
+
+    /// Reads the hyperparameters that other architectures lack.
+    fn configure(&self, _keys: &Keys<'_>, _config: &mut Config) -> Result<()> {
+        Ok(())
+    }
+
+    /// The rows of token ids `[rows]`: `[rows, width]`.
+    fn embed(&self, b: &mut Builder<'_>, tokens: Value) -> Built {
+        b.embedding(tokens)
+    }
+
+    /// The layer that `b` has entered, of `x: [rows, width]`: a tensor of the same shape.
+    fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built;
+
+    /// The logits of `x: [rows, width]`: `[rows, vocabulary]`.
+    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
+        let normal = b.rms_norm(x, "output_norm")?;
+        b.logits(normal)
+    }
+
+    /// A part of a layer without attention, of `x: [1, width]`, that tells how fast a device is.
+    fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {
+        let fed = b.gated(x, Activation::Silu)?;
+        b.add(x, fed)
+    }
+}
+
+/// A value of a graph, or why it cannot be built.
+pub(crate) type Built = std::result::Result<Value, GraphError>;
+
+/// The key of [`Layers::epsilon`] of RMS norms.
+const RMS_EPSILON: &str = "attention.layer_norm_rms_epsilon";
+/// The key of [`Layers::epsilon`] of layer norms.
+const EPSILON: &str = "attention.layer_norm_epsilon";
+
+/// What an architecture computes.
+pub(crate) fn layers(architecture: Architecture) -> &'static dyn Layers {
+    match architecture {
+        Architecture::Llama => &llama::LLAMA,
+        Architecture::Qwen2 => &llama::QWEN2,
+        Architecture::Qwen3 => &llama::QWEN3,
+        Architecture::Smollm3 => &llama::SMOLLM3,
+        Architecture::Qwen2Moe => &qwen_moe::QWEN2_MOE,
+        Architecture::Qwen3Moe => &qwen_moe::QWEN3_MOE,
+        Architecture::Gemma => &gemma::Gemma,
+        Architecture::Gemma2 => &gemma::Gemma2,
+        Architecture::Gemma3 => &gemma::Gemma3,
+        Architecture::Phi2 => &phi::Phi2,
+        Architecture::Phi3 => &phi::Phi3,
+        Architecture::Gpt2 => &gpt2::Gpt2,
+        Architecture::Falcon => &falcon::Falcon,
+        Architecture::Starcoder2 => &starcoder::Starcoder2,
+        Architecture::Stablelm => &stablelm::Stablelm,
+        Architecture::Olmo2 => &olmo::Olmo2,
+        Architecture::Granite => &granite::Granite,
+        Architecture::CommandR => &cohere::CommandR,
+        Architecture::GptOss => &gpt_oss::GptOss,
+        Architecture::Glm4 => &glm::Glm4,
+    }
+}
+
+impl Config {
+    /// Reads the keys that start with the architecture's name.
+    ///
+    /// # Errors
+    /// When a key is missing, of the wrong type, or contradicts another one.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Config> {
+        let architecture = Architecture::of(metadata)?;
+        let (keys, layers) = (Keys { metadata, architecture }, layers(architecture));
+        let mut config = Config::common(&keys, layers.epsilon())?;
+        layers.configure(&keys, &mut config)?;
+        if config.experts.is_none() && keys.count("expert_count")?.is_some() {
+            return Err(keys.bad("expert_count", "this architecture has no experts here"));
+        }
+        Ok(config)
+    }
+}

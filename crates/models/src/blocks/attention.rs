@@ -1,0 +1,200 @@
+//! Attention over the key-value cache.
+
+use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Op, ReduceKind, Value};
+
+use super::{Builder, Result};
+use crate::cache::CacheType;
+use crate::layers::scaled;
+use crate::rope::{Pairing, rotate};
+
+/// Queries, keys and values of a layer, each `[rows, heads, length]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Queries.
+    pub q: Value,
+    /// Keys.
+    pub k: Value,
+    /// Values.
+    pub v: Value,
+}
+
+impl Builder<'_> {
+    /// The heads of `x: [rows, width]` by the weights `attn_q`, `attn_k` and `attn_v`, with biases where the file has them.
+    ///
+    /// # Errors
+    /// When a weight is missing or of another shape.
+    pub fn heads(&mut self, x: Value) -> Result<Heads> {
+        let c = self.config;
+        let q = self.linear(x, "attn_q", c.heads * c.key_length)?;
+        let k = self.linear(x, "attn_k", c.kv_heads * c.key_length)?;
+        let v = self.linear(x, "attn_v", c.kv_heads * c.value_length)?;
+        self.split_heads([q, k, v])
+    }
+
+    /// The heads of `x: [rows, width]` by the weight `attn_qkv`: rows of queries, then of keys, then of values.
+    ///
+    /// # Errors
+    /// As [`Builder::heads`].
+    pub fn heads_in_one(&mut self, x: Value) -> Result<Heads> {
+        let c = self.config;
+        let [q, k, v] = [c.heads * c.key_length, c.kv_heads * c.key_length, c.kv_heads * c.value_length];
+        let all = self.linear(x, "attn_qkv", q + k + v)?;
+        let parts =
+            [(0, q), (q, k), (q + k, v)].map(|(start, count)| self.part_of_columns(all, start, count));
+        let [q, k, v] = parts;
+        self.split_heads([q?, k?, v?])
+    }
+
+    /// Queries, keys and values as `[rows, heads, length]`.
+    pub(crate) fn split_heads(&mut self, [q, k, v]: [Value; 3]) -> Result<Heads> {
+        let c = self.config;
+        let q = self.split(q, c.heads, c.key_length)?;
+        let k = self.split(k, c.kv_heads, c.key_length)?;
+        let v = self.split(v, c.kv_heads, c.value_length)?;
+        Ok(Heads { q, k, v })
+    }
+
+    fn split(&mut self, x: Value, heads: usize, length: usize) -> Result<Value> {
+        self.g.reshape(x, [self.seq.clone(), heads.into(), length.into()])
+    }
+
+    /// Queries and keys rotated by their positions, with the frequencies of this layer.
+    ///
+    /// # Errors
+    /// When the model has no rotation.
+    pub fn rotated(&mut self, heads: Heads, pairing: Pairing) -> Result<Heads> {
+        let local = self.rotations[1].filter(|_| self.window().is_some());
+        let Some(rotation) = local.or(self.rotations[0]) else { return Ok(heads) };
+        let q = rotate(&mut self.g, heads.q, rotation, pairing)?;
+        let k = rotate(&mut self.g, heads.k, rotation, pairing)?;
+        Ok(Heads { q, k, ..heads })
+    }
+
+    /// The window of this layer.
+    pub fn window(&self) -> Option<u32> {
+        self.config.window.and_then(|window| window.of_layer(self.layer()))
+    }
+
+    /// Causal attention as the hyperparameters have it: scale, window of this layer, bound on scores.
+    pub fn causal(&self) -> Attention {
+        let c = self.config;
+        let scale = c.attention_scale.map_or_else(|| 1.0 / (c.key_length as f64).sqrt(), f64::from);
+        Attention::new(scale).causal(true).window(self.window()).softcap(c.softcaps.attention.map(f64::from))
+    }
+
+    /// Attention of the queries to all keys of the text: keys and values go through the cache. Returns
+    /// `[rows, heads * value length]`.
+    ///
+    /// # Errors
+    /// When the heads do not fit each other.
+    pub fn attend(&mut self, heads: Heads, attention: Attention) -> Result<Value> {
+        let c = self.config;
+        let q = self.g.permute(heads.q, &[1, 0, 2])?;
+        let k = self.through_cache("k", self.cache.keys, heads.k)?;
+        let v = self.through_cache("v", self.cache.values, heads.v)?;
+        let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
+        let rows = self.g.permute(mixed, &[1, 0, 2])?;
+        self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
+    }
+
+    /// As [`Builder::attend`], with one more score of each head that has no value: `name: [heads]` (attention sinks: Xiao et
+    /// al., arXiv 2309.17453). The softcap is not heeded.
+    ///
+    /// # Errors
+    /// When the heads do not fit each other, or the weight is missing.
+    pub fn attend_with_sinks(&mut self, heads: Heads, attention: Attention, name: &str) -> Result<Value> {
+        let c = self.config;
+        let q = self.g.permute(heads.q, &[1, 0, 2])?;
+        let k = self.through_cache("k", self.cache.keys, heads.k)?;
+        let v = self.through_cache("v", self.cache.values, heads.v)?;
+        let (k, v) = (self.in_f32(k)?, self.in_f32(v)?);
+        let total = &self.pos + &self.seq;
+        // The query heads of a key head are rows of one product.
+        let per_group = &self.seq * &(c.heads / c.kv_heads).into();
+        let q = self.g.reshape(q, [c.kv_heads.into(), per_group.clone(), c.key_length.into()])?;
+        let k = self.g.permute(k, &[0, 2, 1])?;
+        let scores = self.g.add(Op::Matmul, &[q, k])?;
+        let shape = [c.heads.into(), self.seq.clone(), total.clone()];
+        let scores = self.g.reshape(scores, shape.clone())?;
+        let scores = scaled(&mut self.g, scores, attention.scale.as_f64())?;
+        let hidden = self.hidden_keys(attention.window)?;
+        let hidden = self.g.broadcast(hidden, shape.clone())?;
+        let lowest = self.g.full_like(scores, f64::NEG_INFINITY)?;
+        let scores = self.g.elementwise(ElementwiseOp::Select, &[hidden, lowest, scores])?;
+
+        let sinks = self.weight(name, &[c.heads])?;
+        let sinks = self.g.reshape(sinks, [c.heads.into(), Dim::one(), Dim::one()])?;
+        let sinks = self.g.broadcast(sinks, [c.heads.into(), self.seq.clone(), Dim::one()])?;
+        let largest = self.g.reduce_keepdim(ReduceKind::Max, scores, &[2])?;
+        let largest = self.g.elementwise(ElementwiseOp::Maximum, &[largest, sinks])?;
+        let of_sinks = self.g.elementwise(ElementwiseOp::Sub, &[sinks, largest])?;
+        let of_sinks = self.g.elementwise(ElementwiseOp::Exp, &[of_sinks])?;
+        let largest = self.g.broadcast(largest, shape.clone())?;
+        let shifted = self.g.elementwise(ElementwiseOp::Sub, &[scores, largest])?;
+        let exp = self.g.elementwise(ElementwiseOp::Exp, &[shifted])?;
+        let sum = self.g.reduce_keepdim(ReduceKind::Sum, exp, &[2])?;
+        let sum = self.add(sum, of_sinks)?;
+        let sum = self.g.broadcast(sum, shape)?;
+        let weights = self.g.elementwise(ElementwiseOp::Div, &[exp, sum])?;
+
+        let weights = self.g.reshape(weights, [c.kv_heads.into(), per_group, total])?;
+        let mixed = self.g.add(Op::Matmul, &[weights, v])?;
+        let mixed = self.g.reshape(mixed, [c.heads.into(), self.seq.clone(), c.value_length.into()])?;
+        let rows = self.g.permute(mixed, &[1, 0, 2])?;
+        self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
+    }
+
+    /// Which keys a query does not see, `[rows, pos + rows]`: those after its position, and those before its window.
+    fn hidden_keys(&mut self, window: Option<u32>) -> Result<Value> {
+        let total = &self.pos + &self.seq;
+        let shape = [self.seq.clone(), total.clone()];
+        let own = self.positions()?;
+        let own = self.g.reshape(own, [self.seq.clone(), Dim::one()])?;
+        let own = self.g.broadcast(own, shape.clone())?;
+        let keys = self.g.add(Op::Iota { len: total, dtype: DType::U32 }, &[])?;
+        let keys = self.g.broadcast(keys, shape)?;
+        let later = self.g.elementwise(ElementwiseOp::Gt, &[keys, own])?;
+        let Some(window) = window else { return Ok(later) };
+        let size = self.g.full_like(keys, f64::from(window))?;
+        let end = self.add(keys, size)?;
+        let earlier = self.g.elementwise(ElementwiseOp::Le, &[end, own])?;
+        self.g.elementwise(ElementwiseOp::Or, &[later, earlier])
+    }
+
+    fn in_f32(&mut self, x: Value) -> Result<Value> {
+        match self.g.ty(x).dtype {
+            DType::F32 => Ok(x),
+            _ => self.g.add(Op::Cast(DType::F32), &[x]),
+        }
+    }
+
+    /// The output projection `attn_output` of what [`Builder::attend`] gives: `[rows, width]`.
+    ///
+    /// # Errors
+    /// When the weight is missing or of another shape.
+    pub fn attention_output(&mut self, rows: Value) -> Result<Value> {
+        self.linear(rows, "attn_output", self.config.width)
+    }
+
+    /// Writes `x: [rows, heads, length]` into the cache at the position and returns all rows that it holds then, as
+    /// `[heads, pos + rows, length]`.
+    fn through_cache(&mut self, name: &str, kind: CacheType, x: Value) -> Result<Value> {
+        let (heads, length) = {
+            let dims = self.g.ty(x).shape.dims();
+            (dims[1].clone(), dims[2].clone())
+        };
+        let width = &heads * &length;
+        let rows = self.g.reshape(x, [self.seq.clone(), width.clone()])?;
+        let name = format!("{name}.{}", self.layer());
+        let g = &mut self.g;
+        let state = g.state(&name, kind.dtype(), [self.context.into(), width])?;
+        let rows = kind.store(g, rows)?;
+        let offsets = vec![self.pos.clone(), Dim::zero()];
+        let state = g.add(Op::StateUpdate { offsets, rows: None }, &[state, rows])?;
+        let state = kind.load(g, state)?;
+        let total = &self.pos + &self.seq;
+        let seen = g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
+        let split = g.reshape(seen, [total, heads, length])?;
+        g.permute(split, &[1, 0, 2])
+    }
+}
