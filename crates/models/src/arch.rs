@@ -4,6 +4,7 @@
 //! [`Architecture::ALL`].
 
 mod cohere;
+mod deepseek;
 mod falcon;
 mod gemma;
 mod glm;
@@ -94,6 +95,7 @@ pub(crate) fn layers(architecture: Architecture) -> &'static dyn Layers {
         Architecture::Olmo2 => &olmo::Olmo2,
         Architecture::Granite => &granite::Granite,
         Architecture::CommandR => &cohere::CommandR,
+        Architecture::Deepseek2 => &deepseek::Deepseek2,
         Architecture::GptOss => &gpt_oss::GptOss,
         Architecture::Glm4 => &glm::Glm4,
     }

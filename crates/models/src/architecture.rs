@@ -66,6 +66,8 @@ architectures! {
     Granite, "granite";
     /// `command-r`.
     CommandR, "command-r";
+    /// `deepseek2`: DeepSeek V2 and V3, and others of their plan.
+    Deepseek2, "deepseek2";
     /// `gpt-oss`.
     GptOss, "gpt-oss";
     /// `glm4`.

@@ -214,6 +214,23 @@ impl<'a> Builder<'a> {
         rotation(&mut self.g, per_pair, &self.seq, &self.pos, magnitude)
     }
 
+    /// Elements `start .. start + count` of an axis.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn part(&mut self, x: Value, axis: usize, start: usize, count: usize) -> Result<Value> {
+        let (start, len) = (Dim::constant(start as i64), Dim::constant(count as i64));
+        self.g.add(Op::Slice { axis, start, len }, &[x])
+    }
+
+    /// Tensors one after the other along an axis.
+    ///
+    /// # Errors
+    /// When their other extents differ.
+    pub fn joined(&mut self, parts: &[Value], axis: usize) -> Result<Value> {
+        self.g.add(Op::Concat { axis }, parts)
+    }
+
     /// `a + b`, of one shape.
     ///
     /// # Errors

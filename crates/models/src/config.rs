@@ -4,12 +4,14 @@
 
 mod experts;
 mod keys;
+mod latent;
 mod scaling;
 #[cfg(test)]
 mod tests;
 
 pub use experts::{Experts, Router};
 pub(crate) use keys::Keys;
+pub use latent::Latent;
 
 use crate::architecture::Architecture;
 use crate::error::Result;
@@ -56,6 +58,8 @@ pub struct Config {
     pub attention_scale: Option<f32>,
     /// Factors on what passes between layers.
     pub factors: Factors,
+    /// Extents of latent attention, where the model has it.
+    pub latent: Option<Latent>,
     /// Mixtures of experts, where the model has them.
     pub experts: Option<Experts>,
 }
@@ -135,6 +139,7 @@ impl Default for Config {
             softcaps: Softcaps::default(),
             attention_scale: None,
             factors: Factors::default(),
+            latent: None,
             experts: None,
         }
     }

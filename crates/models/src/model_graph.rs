@@ -212,11 +212,12 @@ impl ModelGraph {
         Ok(b.g)
     }
 
-    /// Name and shape of each weight that the graphs read.
-    fn asked(&self) -> Result<IndexMap<String, Vec<usize>>, GraphError> {
-        let (mut b, x) = self.through_layers("decode", Rows::One, 1, input)?;
-        layers(self.config.architecture).head(&mut b, x)?;
-        Ok(b.into_asked())
+    /// Name and shape of each weight that the graphs read, and why no graph can be built of them, if so: then the last one is
+    /// the one that does not fit.
+    fn asked(&self) -> (IndexMap<String, Vec<usize>>, Option<GraphError>) {
+        let mut b = Builder::new("decode", self.source(), Rows::One, 1);
+        let built = self.fill(&mut b, input).and_then(|x| layers(self.config.architecture).head(&mut b, x));
+        (b.into_asked(), built.err())
     }
 
     fn source(&self) -> Source<'_> {
@@ -231,19 +232,28 @@ impl ModelGraph {
         context: usize,
         tokens: impl FnOnce(&mut Builder<'_>) -> Result<Value, GraphError>,
     ) -> Result<(Builder<'_>, Value), GraphError> {
-        let layers = layers(self.config.architecture);
         let mut b = Builder::new(name, self.source(), rows, context);
-        let tokens = tokens(&mut b)?;
-        let mut x = layers.embed(&mut b, tokens)?;
+        let x = self.fill(&mut b, tokens)?;
+        Ok((b, x))
+    }
+
+    fn fill<'a>(
+        &self,
+        b: &mut Builder<'a>,
+        tokens: impl FnOnce(&mut Builder<'a>) -> Result<Value, GraphError>,
+    ) -> Result<Value, GraphError> {
+        let layers = layers(self.config.architecture);
+        let tokens = tokens(b)?;
+        let mut x = layers.embed(b, tokens)?;
         if layers.pairing().is_some() {
             b.start_rotation(self.rope.magnitude, self.local_rope.is_some())?;
         }
         for layer in 0..self.config.layers {
             b.enter(Some(layer));
-            x = layers.layer(&mut b, x)?;
+            x = layers.layer(b, x)?;
         }
         b.enter(None);
-        Ok((b, x))
+        Ok(x)
     }
 }
 
@@ -291,15 +301,16 @@ pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize)
     let (config, cache) = (config.clone(), CacheTypes::default());
     let vocabulary = vocabulary(file);
     let model = ModelGraph { config, types, rope, local_rope, long_rope: None, vocabulary, cache };
-    let asked = match model.asked() {
-        Ok(asked) => asked,
-        Err(source) => return vec![Error::Graph { graph: "decode", source }],
-    };
+    let (asked, failed) = model.asked();
     let wrong = |(name, shape): (String, Vec<usize>)| {
         if model.computed(&name).is_some() {
             return None;
         }
         model.types.require(file, &name, &shape).err()
     };
-    asked.into_iter().filter_map(wrong).take(most).collect()
+    let found: Vec<Error> = asked.into_iter().filter_map(wrong).take(most).collect();
+    match failed {
+        Some(source) if found.is_empty() => vec![Error::Graph { graph: "decode", source }],
+        _ => found,
+    }
 }

@@ -54,7 +54,8 @@ impl Builder<'_> {
         Ok(Heads { q, k, v })
     }
 
-    fn split(&mut self, x: Value, heads: usize, length: usize) -> Result<Value> {
+    /// `x: [rows, heads * length]` as `[rows, heads, length]`.
+    pub(crate) fn split(&mut self, x: Value, heads: usize, length: usize) -> Result<Value> {
         self.g.reshape(x, [self.seq.clone(), heads.into(), length.into()])
     }
 
@@ -68,6 +69,16 @@ impl Builder<'_> {
         let q = rotate(&mut self.g, heads.q, rotation, pairing)?;
         let k = rotate(&mut self.g, heads.k, rotation, pairing)?;
         Ok(Heads { q, k, ..heads })
+    }
+
+    /// As [`Builder::rotated`], of tensors whose whole heads are rotated.
+    ///
+    /// # Errors
+    /// When they are longer than what rope rotates.
+    pub fn rotated_pair(&mut self, parts: [Value; 2], pairing: Pairing) -> Result<[Value; 2]> {
+        let [q, k] = parts;
+        let heads = self.rotated(Heads { q, k, v: k }, pairing)?;
+        Ok([heads.q, heads.k])
     }
 
     /// The window of this layer.
@@ -95,6 +106,50 @@ impl Builder<'_> {
         let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
         let rows = self.g.permute(mixed, &[1, 0, 2])?;
         self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
+    }
+
+    /// Attention of `q: [rows, heads, length]` to one head of keys `k: [rows, 1, length]`, whose first `rank` elements are
+    /// the values too; the cache holds the keys. Returns `[rows, heads, rank]`.
+    ///
+    /// # Errors
+    /// When the heads do not fit each other.
+    pub fn attend_to_latent(
+        &mut self,
+        q: Value,
+        k: Value,
+        attention: Attention,
+        rank: usize,
+    ) -> Result<Value> {
+        let q = self.g.permute(q, &[1, 0, 2])?;
+        let k = self.through_cache("k", self.cache.keys, k)?;
+        let v = self.part(k, 2, 0, rank)?;
+        let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
+        self.g.permute(mixed, &[1, 0, 2])
+    }
+
+    /// The product of each head of `x: [rows, heads, inputs]` with its matrix of the weight `name: [heads, outputs,
+    /// inputs]`: `[rows, heads, outputs]`.
+    ///
+    /// # Errors
+    /// When the weight is missing or of another shape.
+    pub fn by_head(&mut self, x: Value, name: &str, shape: [usize; 3]) -> Result<Value> {
+        let w = self.weight(name, &shape)?;
+        let w = self.g.permute(w, &[0, 2, 1])?;
+        let x = self.g.permute(x, &[1, 0, 2])?;
+        let y = self.g.add(Op::Matmul, &[x, w])?;
+        self.g.permute(y, &[1, 0, 2])
+    }
+
+    /// `x: [rows, heads, length]` as `[rows, heads * length]`.
+    ///
+    /// # Errors
+    /// When it has other axes.
+    pub fn flat_heads(&mut self, x: Value) -> Result<Value> {
+        let width = {
+            let dims = self.g.ty(x).shape.dims();
+            &dims[1] * &dims[2]
+        };
+        self.g.reshape(x, [self.seq.clone(), width])
     }
 
     /// As [`Builder::attend`], with one more score of each head that has no value: `name: [heads]` (attention sinks: Xiao et

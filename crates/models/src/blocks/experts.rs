@@ -27,10 +27,19 @@ impl Builder<'_> {
             Router::Sigmoid => self.sigmoid(scores)?,
             Router::SoftmaxOfChosen => scores,
         };
-        let span = SortSpan::First(e.used as u32);
-        let order = self.g.add(Op::ArgSort { axis: 1, descending: true, span }, &[probabilities])?;
-        let experts = self.g.reshape(order, [&self.seq * &e.used.into()])?;
-        let mut weights = self.chosen(probabilities, experts, e)?;
+        let mut candidates = probabilities;
+        if self.has("exp_probs_b.bias") {
+            // It moves the choice, not the weights (DeepSeek V3: arXiv 2412.19437, section 2.1.2).
+            let bias = self.weight("exp_probs_b.bias", &[e.count])?;
+            let shape = self.g.ty(candidates).shape.clone();
+            let bias = self.g.broadcast(bias, shape)?;
+            candidates = self.add(candidates, bias)?;
+        }
+        if let Some([groups, chosen]) = e.groups {
+            candidates = self.of_best_groups(candidates, e.count, groups, chosen)?;
+        }
+        let experts = self.best(candidates, e.used)?;
+        let mut weights = self.picked(probabilities, e.count, experts, e.used)?;
         if e.router == Router::SoftmaxOfChosen {
             weights = softmax(&mut self.g, weights)?;
         }
@@ -44,17 +53,51 @@ impl Builder<'_> {
         Ok(Choice { experts, weights })
     }
 
-    /// The elements of `x: [rows, experts]` that belong to the chosen experts: `[rows, used]`.
-    fn chosen(&mut self, x: Value, experts: Value, e: &Experts) -> Result<Value> {
-        let flat = self.g.reshape(x, [&self.seq * &e.count.into()])?;
-        let row = self.g.add(Op::Iota { len: self.seq.clone(), dtype: DType::U32 }, &[])?;
-        let start = self.scaled(row, e.count as f32)?;
-        let start = self.g.reshape(start, [self.seq.clone(), Dim::one()])?;
-        let start = self.g.broadcast(start, [self.seq.clone(), e.used.into()])?;
-        let start = self.g.reshape(start, [&self.seq * &e.used.into()])?;
-        let at = self.add(start, experts)?;
+    /// The columns of the `count` largest elements of each row of `x`, `[rows * count]` of u32.
+    fn best(&mut self, x: Value, count: usize) -> Result<Value> {
+        let rows = self.g.ty(x).shape.dims()[0].clone();
+        let span = SortSpan::First(count as u32);
+        let order = self.g.add(Op::ArgSort { axis: 1, descending: true, span }, &[x])?;
+        self.g.reshape(order, [&rows * &count.into()])
+    }
+
+    /// The elements of `x: [rows, columns]` in `count` columns of each row, `at: [rows * count]`: `[rows, count]`.
+    fn picked(&mut self, x: Value, columns: usize, at: Value, count: usize) -> Result<Value> {
+        let rows = self.g.ty(x).shape.dims()[0].clone();
+        let flat = self.g.reshape(x, [&rows * &columns.into()])?;
+        let row = self.g.add(Op::Iota { len: rows.clone(), dtype: DType::U32 }, &[])?;
+        let start = self.scaled(row, columns as f32)?;
+        let start = self.g.reshape(start, [rows.clone(), Dim::one()])?;
+        let start = self.g.broadcast(start, [rows.clone(), count.into()])?;
+        let start = self.g.reshape(start, [&rows * &count.into()])?;
+        let at = self.add(start, at)?;
         let found = self.g.add(Op::Gather { axis: 0 }, &[flat, at])?;
-        self.g.reshape(found, [self.seq.clone(), e.used.into()])
+        self.g.reshape(found, [rows, count.into()])
+    }
+
+    /// `x: [rows, experts]` with negative infinity for all experts but those of the `chosen` groups whose two best scores have
+    /// the largest sums.
+    fn of_best_groups(&mut self, x: Value, experts: usize, groups: usize, chosen: usize) -> Result<Value> {
+        let size = experts / groups;
+        let by_group = self.g.reshape(x, [&self.seq * &groups.into(), size.into()])?;
+        let two = self.best(by_group, 2)?;
+        let two = self.picked(by_group, size, two, 2)?;
+        let sums = self.g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[two])?;
+        let sums = self.g.reshape(sums, [self.seq.clone(), groups.into()])?;
+        let best = self.best(sums, chosen)?;
+        // Which groups are among the best: one of the chosen numbers is theirs.
+        let shape = [self.seq.clone(), chosen.into(), groups.into()];
+        let best = self.g.reshape(best, [self.seq.clone(), chosen.into(), Dim::one()])?;
+        let best = self.g.broadcast(best, shape.clone())?;
+        let number = self.g.add(Op::Iota { len: groups.into(), dtype: DType::U32 }, &[])?;
+        let number = self.g.broadcast(number, shape)?;
+        let same = self.g.elementwise(ElementwiseOp::Eq, &[best, number])?;
+        let is_best = self.g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[same])?;
+        let is_best = self.g.reshape(is_best, [&self.seq * &groups.into(), Dim::one()])?;
+        let is_best = self.g.broadcast(is_best, [&self.seq * &groups.into(), size.into()])?;
+        let lowest = self.g.full_like(by_group, f64::NEG_INFINITY)?;
+        let remaining = self.g.elementwise(ElementwiseOp::Select, &[is_best, by_group, lowest])?;
+        self.g.reshape(remaining, [self.seq.clone(), experts.into()])
     }
 
     /// The sum of the chosen experts' gated layers of `x: [rows, width]`, times their weights: `[rows, width]`. Weights are

@@ -1,6 +1,6 @@
 //! Feed-forward layers.
 
-use tallow_ir::{Dim, Op, Value};
+use tallow_ir::Value;
 
 use super::{Builder, Result};
 use crate::layers::Activation;
@@ -58,7 +58,6 @@ impl Builder<'_> {
 
     /// Columns `start .. start + count` of `x: [rows, columns]`.
     pub(super) fn part_of_columns(&mut self, x: Value, start: usize, count: usize) -> Result<Value> {
-        let (start, len) = (Dim::constant(start as i64), Dim::constant(count as i64));
-        self.g.add(Op::Slice { axis: 1, start, len }, &[x])
+        self.part(x, 1, start, count)
     }
 }

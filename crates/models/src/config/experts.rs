@@ -14,6 +14,12 @@ pub struct Experts {
     pub feed_forward: usize,
     /// Width of the hidden layer of the experts that every token uses; 0 without such.
     pub shared_feed_forward: usize,
+    /// How many experts of that width make up the one that every token uses.
+    pub shared: usize,
+    /// The first layers have a feed-forward layer instead, so many.
+    pub leading_dense: usize,
+    /// Groups of experts that lie one after the other, and how many of them a token's experts come from.
+    pub groups: Option<[usize; 2]>,
     /// How scores become weights.
     pub router: Router,
     /// Whether the weights of the chosen experts are divided by their sum.
@@ -46,11 +52,31 @@ impl Experts {
         if used > count {
             return Err(keys.bad("expert_used_count", "is more than expert_count"));
         }
+        let groups = keys.count("expert_group_count")?.filter(|groups| *groups > 1);
+        let groups =
+            groups.map(|groups| Ok::<_, crate::Error>([groups, keys.number("expert_group_used_count")?]));
+        let groups = groups.transpose()?;
+        if let Some([groups, chosen]) = groups {
+            // The two best of a group speak for it.
+            if !count.is_multiple_of(groups) || count / groups < 2 {
+                return Err(
+                    keys.bad("expert_group_count", "does not divide the experts into groups of 2 or more")
+                );
+            }
+            if chosen > groups || chosen * (count / groups) < used {
+                return Err(
+                    keys.bad("expert_group_used_count", "has too many groups, or too few for the experts")
+                );
+            }
+        }
         Ok(Some(Experts {
             count,
             used,
             feed_forward: keys.number_or("expert_feed_forward_length", hidden)?,
             shared_feed_forward: keys.count("expert_shared_feed_forward_length")?.unwrap_or(0),
+            shared: keys.count("expert_shared_count")?.unwrap_or(0),
+            leading_dense: keys.count("leading_dense_block_count")?.unwrap_or(0),
+            groups,
             router,
             normalizes: keys.flag("expert_weights_norm", normalizes)?,
             scale: keys.positive_if_any("expert_weights_scale")?.unwrap_or(1.0),

@@ -86,12 +86,48 @@ impl Fixture {
         paths.iter().map(read).collect()
     }
 
-    /// The model's file, with its matrices in `format`.
-    pub fn file(&self, format: Format) -> Vec<u8> {
+    /// The metadata of the model's file.
+    pub fn metadata(&self) -> Metadata {
         let mut metadata = Metadata::new();
         for (key, typed) in &self.metadata {
             metadata.insert(key, value(typed));
         }
+        metadata
+    }
+
+    /// The model's file, with its matrices in `format`.
+    pub fn file(&self, format: Format) -> Vec<u8> {
+        self.file_with(&self.metadata(), format)
+    }
+
+    /// The model of a file of this fixture.
+    fn load(&self, bytes: Vec<u8>, device: &Device) -> Decoder {
+        let file = GgufFile::parse(bytes).unwrap();
+        let model = ModelGraph::from_file(&file).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        // Transformers chooses the frequencies of long contexts by the length of the text, Tallow by the context.
+        let original = model.config.long_rope.map(|long| long.original_context);
+        let options = LoadOptions {
+            context: original.filter(|original| self.tokens.len() <= *original),
+            chunk: Some(CHUNK),
+            activations: Activations::Exact,
+            cache: CacheTypes { keys: CacheType::F32, values: CacheType::F32 },
+            ..LoadOptions::default()
+        };
+        Decoder::load(&file, &model, device, &options, &mut |_| {}).unwrap()
+    }
+
+    /// As [`Fixture::file`], with other metadata.
+    pub fn file_with(&self, metadata: &Metadata, format: Format) -> Vec<u8> {
+        self.file_of(metadata, format, |_, values| values)
+    }
+
+    /// As [`Fixture::file`], with other metadata and with values that `change` makes, given a tensor's name.
+    fn file_of(
+        &self,
+        metadata: &Metadata,
+        format: Format,
+        change: impl Fn(&str, Vec<f32>) -> Vec<f32>,
+    ) -> Vec<u8> {
         // Of a model in MXFP4, only the experts are.
         let of = |name: &String| match (self.quantized.contains(name), format) {
             (false, _) => Format::F32,
@@ -105,9 +141,10 @@ impl Fixture {
         };
         let mut bytes = Vec::new();
         let specs = self.tensors.iter().map(spec).collect();
-        let mut writer = GgufWriter::create(&mut bytes, &metadata, specs).unwrap();
+        let mut writer = GgufWriter::create(&mut bytes, metadata, specs).unwrap();
         for tensor in &self.tensors {
-            writer.tensor(&tensor.name, &quantize(of(&tensor.name), &tensor.values()).unwrap()).unwrap();
+            let values = change(&tensor.name, tensor.values());
+            writer.tensor(&tensor.name, &quantize(of(&tensor.name), &values).unwrap()).unwrap();
         }
         writer.finish().unwrap();
         bytes
@@ -121,22 +158,44 @@ fn error(found: &[f32], expected: &[f64]) -> f64 {
     differences / expected.iter().map(|b| b * b).sum::<f64>()
 }
 
+/// Values of each size: those of a tensor times a power of two, from 2^-range to 2^range, one in 97 of them `outlier` times
+/// that, one in 89 the smallest that f32 has.
+fn of_all_sizes(name: &str, mut values: Vec<f32>, range: i32, outlier: f32) -> Vec<f32> {
+    let seed = name.bytes().fold(7u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let scale = 2f32.powi((seed >> 8) as i32 % (2 * range + 1) - range);
+    for (i, value) in values.iter_mut().enumerate() {
+        *value *= match i {
+            _ if i % 97 == 13 => outlier * scale,
+            _ if i % 89 == 17 => 1e-45,
+            _ => scale,
+        };
+    }
+    values
+}
+
+/// Runs a model with weights of all sizes. Gives how many logits of the interpreter are numbers, and how many of those are
+/// NaN on the device.
+fn wrong_nans(fixture: &Fixture, format: Format, device: &Device) -> [usize; 2] {
+    // The scale of a block is an f16.
+    let (range, outlier) = if format == Format::F32 { (40, 1e6) } else { (8, 1e3) };
+    let change = |name: &str, values| of_all_sizes(name, values, range, outlier);
+    let bytes = fixture.file_of(&fixture.metadata(), format, change);
+    let [mut ours, mut theirs] = [device, &Device::Cpu].map(|device| fixture.load(bytes.clone(), device));
+    let mut found = [0; 2];
+    for at in 1..fixture.tokens.len() {
+        // A prompt of two tokens first.
+        let tokens = if at == 1 { &fixture.tokens[..2] } else { &fixture.tokens[at..=at] };
+        let [ours, theirs] = [&mut ours, &mut theirs].map(|decoder| decoder.feed(tokens).unwrap());
+        let numbers: Vec<_> = ours.iter().zip(&theirs).filter(|(_, theirs)| !theirs.is_nan()).collect();
+        found[0] += numbers.len();
+        found[1] += numbers.iter().filter(|(ours, _)| ours.is_nan()).count();
+    }
+    found
+}
+
 /// The largest error of a fixture's model on a device: token by token, as one prompt, and as a prompt with tokens after it.
-fn largest_error(fixture: &Fixture, format: &str, device: &Device) -> f64 {
-    let Some(expected) = fixture.logits.as_ref().and_then(|logits| logits.get(format)) else { return 0.0 };
-    let parsed = Format::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(format)).unwrap();
-    let file = GgufFile::parse(fixture.file(parsed)).unwrap();
-    let model = ModelGraph::from_file(&file).unwrap_or_else(|error| panic!("{}: {error}", fixture.name));
-    // Transformers chooses the frequencies of long contexts by the length of the text, Tallow by the context.
-    let original = model.config.long_rope.map(|long| long.original_context);
-    let options = LoadOptions {
-        context: original.filter(|original| fixture.tokens.len() <= *original),
-        chunk: Some(CHUNK),
-        activations: Activations::Exact,
-        cache: CacheTypes { keys: CacheType::F32, values: CacheType::F32 },
-        ..LoadOptions::default()
-    };
-    let mut decoder = Decoder::load(&file, &model, device, &options, &mut |_| {}).unwrap();
+fn largest_error(fixture: &Fixture, format: Format, expected: &[Vec<f64>], device: &Device) -> f64 {
+    let mut decoder = fixture.load(fixture.file(format), device);
     let (tokens, mut worst) = (&fixture.tokens, 0f64);
     for prompt in [1, tokens.len(), tokens.len() / 2] {
         decoder.reset();
@@ -152,16 +211,29 @@ fn largest_error(fixture: &Fixture, format: &str, device: &Device) -> f64 {
 
 /// Checks the fixtures in the formats that `checks` names, given the number of a fixture.
 fn check(device: &Device, checks: fn(usize) -> &'static [&'static str]) {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut models, mut with_numbers) = (Vec::new(), 0, 0);
     for (number, fixture) in Fixture::all().iter().enumerate() {
-        for format in checks(number) {
-            let error = largest_error(fixture, format, device);
+        for name in checks(number) {
+            let Some(expected) = fixture.logits.as_ref().and_then(|logits| logits.get(*name)) else {
+                continue;
+            };
+            let format = Format::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name)).unwrap();
+            let error = largest_error(fixture, format, expected, device);
             if error.is_nan() || error >= 1e-6 {
-                wrong.push(format!("{} {format}: {error:.1e}", fixture.name));
+                wrong.push(format!("{} {name}: {error:.1e}", fixture.name));
+            }
+            if !matches!(device, Device::Cpu) {
+                let [numbers, nans] = wrong_nans(fixture, format, device);
+                models += 1;
+                with_numbers += usize::from(numbers > 0);
+                if nans > 0 {
+                    wrong.push(format!("{} {name}: {nans} of {numbers} numbers are NaN", fixture.name));
+                }
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(2 * with_numbers >= models, "{with_numbers} of {models} models give numbers");
 }
 
 fn every_format(_: usize) -> &'static [&'static str] {

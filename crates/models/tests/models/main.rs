@@ -11,6 +11,7 @@ mod chat;
 mod curve;
 mod expected;
 mod finetuning;
+mod hostile;
 mod naive;
 mod quantized_here;
 mod resuming;

@@ -1,0 +1,108 @@
+//! DeepSeek V2 (arXiv 2405.04434) and V3 (arXiv 2412.19437): latent attention, and experts beside one that every token uses.
+//!
+//! Keys and values of all heads are products of one latent row, which is all that the cache holds, with the part of the key
+//! that is rotated. The products are moved to the other side: queries are multiplied by the keys' matrix, and what attention
+//! gives by the values'. So attention has one head of keys.
+
+use tallow_ir::{Attention, Value};
+
+use super::{Builder, Built, Config, Keys, Layers, Pairing, Result};
+use crate::config::{Experts, Latent, Router};
+use crate::layers::Activation::Silu;
+use crate::rope::RopeScaling;
+
+/// `deepseek2`.
+#[derive(Debug)]
+pub(super) struct Deepseek2;
+
+/// `expert_gating_func` of a sigmoid.
+const SIGMOID: usize = 2;
+
+impl Layers for Deepseek2 {
+    fn pairing(&self) -> Option<Pairing> {
+        Some(Pairing::Neighbours)
+    }
+
+    fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
+        let latent = Latent::read(keys, config)?;
+        let mut scale = 1.0 / (latent.key_length as f32).sqrt();
+        if let RopeScaling::Yarn { factor, log_multiplier, .. } = &mut config.rope_scaling
+            && *log_multiplier != 0.0
+        {
+            // YaRN's magnitude is a factor on scores here, and none on queries and keys.
+            scale *= (1.0 + *log_multiplier * factor.ln()).powi(2);
+            *log_multiplier = 1.0;
+        }
+        config.attention_scale = Some(scale);
+        config.latent = Some(latent);
+        let router = match keys.count("expert_gating_func")? {
+            Some(SIGMOID) => Router::Sigmoid,
+            Some(1) | None => Router::Softmax,
+            Some(_) => return Err(keys.bad("expert_gating_func", "is neither 1 (softmax) nor 2 (sigmoid)")),
+        };
+        config.experts = Experts::read(keys, router, false, config.feed_forward)?;
+        Ok(())
+    }
+
+    fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
+        let normal = b.rms_norm(x, "attn_norm")?;
+        let attended = match b.config.latent {
+            Some(latent) => attention(b, normal, latent)?,
+            None => return Ok(x),
+        };
+        let x = b.add(x, attended)?;
+        self.probe(b, x)
+    }
+
+    fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {
+        let normal = b.rms_norm(x, "ffn_norm")?;
+        let fed = match b.config.experts {
+            Some(e) if b.layer() >= e.leading_dense => {
+                let fed = b.gated_experts(normal, Silu, &e)?;
+                let names = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
+                match e.feed_forward * e.shared {
+                    0 => fed,
+                    hidden => {
+                        let shared = b.gated_parts(normal, Silu, names, hidden)?;
+                        b.add(fed, shared)?
+                    }
+                }
+            }
+            _ => b.gated(normal, Silu)?,
+        };
+        b.add(x, fed)
+    }
+}
+
+/// Latent attention of the normalized `x: [rows, width]`.
+fn attention(b: &mut Builder<'_>, x: Value, latent: Latent) -> Built {
+    let c = b.config;
+    let (rotated, plain) = (c.rope_dimensions, latent.key_length - c.rope_dimensions);
+    let q = match latent.query_rank {
+        Some(rank) => {
+            let q = b.linear(x, "attn_q_a", rank)?;
+            let q = b.rms_norm(q, "attn_q_a_norm")?;
+            b.linear(q, "attn_q_b", c.heads * latent.key_length)?
+        }
+        None => b.linear(x, "attn_q", c.heads * latent.key_length)?,
+    };
+    let q = b.split(q, c.heads, latent.key_length)?;
+    let (q_plain, q_rotated) = (b.part(q, 2, 0, plain)?, b.part(q, 2, plain, rotated)?);
+    let q_plain = b.by_head(q_plain, "attn_k_b.weight", [c.heads, latent.rank, plain])?;
+
+    let both = b.linear(x, "attn_kv_a_mqa", latent.rank + rotated)?;
+    let row = b.part(both, 1, 0, latent.rank)?;
+    let row = b.rms_norm(row, "attn_kv_a_norm")?;
+    let row = b.split(row, 1, latent.rank)?;
+    let k_rotated = b.part(both, 1, latent.rank, rotated)?;
+    let k_rotated = b.split(k_rotated, 1, rotated)?;
+
+    let [q_rotated, k_rotated] = b.rotated_pair([q_rotated, k_rotated], Pairing::Neighbours)?;
+    let q = b.joined(&[q_plain, q_rotated], 2)?;
+    let k = b.joined(&[row, k_rotated], 2)?;
+    let attention: Attention = b.causal();
+    let mixed = b.attend_to_latent(q, k, attention, latent.rank)?;
+    let values = b.by_head(mixed, "attn_v_b.weight", [c.heads, latent.value_length, latent.rank])?;
+    let rows = b.flat_heads(values)?;
+    b.attention_output(rows)
+}
