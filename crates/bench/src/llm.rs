@@ -151,16 +151,19 @@ impl Model {
         Ok(Some(logits))
     }
 
-    /// Bytes of matrices that a step reads: all but the embedding, of which it reads rows.
+    /// Bytes of matrices that a step of one token reads: all but the embedding, of which it reads a row, and the experts
+    /// that the token does not use.
     pub(crate) fn matrix_bytes(&self) -> u64 {
         let bytes = |name: &String| self.weights.get(name).map_or(0, DeviceWeight::bytes);
-        self.shape.matrices().iter().map(|(n, _)| n).filter(|n| *n != "token_embd.weight").map(bytes).sum()
+        let used = |(name, extents): &(String, Vec<usize>)| bytes(name) as f64 * self.shape.used(extents);
+        self.shape.matrices().iter().filter(|(n, _)| n != "token_embd.weight").map(used).sum::<f64>() as u64
     }
 
     fn multiply_adds(&self) -> u64 {
         let matrices = self.shape.matrices();
         let all = matrices.iter().filter(|(n, _)| n != "token_embd.weight" && n != "output.weight");
-        all.map(|(_, [out, columns])| (out * columns) as u64).sum()
+        let used = |extents: &[usize]| extents.iter().product::<usize>() as f64 * self.shape.used(extents);
+        all.map(|(_, extents)| used(extents)).sum::<f64>() as u64
     }
 
     /// Fills the cache with the keys and values of the tokens `from .. to`, as a prompt does.
@@ -298,25 +301,31 @@ fn run(
     Ok((device, wall))
 }
 
-/// Name, type and random bytes of the weight of this number, of [`count`]: matrices, then norms, then rope's frequencies.
+/// Name, type and random bytes of the weight of this number, of [`count`]: matrices, routers, norms, rope's frequencies.
 fn weight(
     model: &ModelGraph,
     shape: &Shape,
     format: Format,
     number: usize,
 ) -> Result<(String, TensorType, Vec<u8>)> {
-    let (matrices, norms) = (shape.matrices(), shape.norms());
-    if let Some((name, [out, columns])) = matrices.get(number) {
-        // Of a size that keeps what passes through about as large as it was.
-        let size = 1.0 / (*columns as f32).sqrt();
-        let bytes = random(format, out * columns, size, number as u64 + 1)?;
-        return Ok((name.clone(), TensorType::new(dtype(format), [*out, *columns]), bytes));
+    let (matrices, routers, norms) = (shape.matrices(), shape.routers(), shape.norms());
+    // Of a size that keeps what passes through about as large as it was.
+    let matrix = |format: Format, extents: &[usize]| {
+        let size = 1.0 / (extents[extents.len() - 1] as f32).sqrt();
+        let bytes = random(format, extents.iter().product(), size, number as u64 + 1)?;
+        Ok((TensorType::new(dtype(format), extents), bytes))
+    };
+    if let Some((name, extents)) = matrices.get(number) {
+        return matrix(format, extents).map(|(ty, bytes)| (name.clone(), ty, bytes));
     }
-    if let Some(name) = norms.get(number - matrices.len()) {
-        let varied = random(Format::F32, shape.width, 0.1, 1 << 32 | number as u64)?;
+    if let Some((name, extents)) = routers.get(number - matrices.len()) {
+        return matrix(Format::F32, extents).map(|(ty, bytes)| (name.clone(), ty, bytes));
+    }
+    if let Some((name, length)) = norms.get(number - matrices.len() - routers.len()) {
+        let varied = random(Format::F32, *length, 0.1, 1 << 32 | number as u64)?;
         let about_one = |b: &[u8; 4]| (1.0 + f32::from_le_bytes(*b)).to_le_bytes();
         let bytes = varied.as_chunks::<4>().0.iter().flat_map(about_one).collect();
-        return Ok((name.clone(), TensorType::new(DType::F32, [shape.width]), bytes));
+        return Ok((name.clone(), TensorType::new(DType::F32, [*length]), bytes));
     }
     let per_pair = &model.rope.per_pair;
     let bytes = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -325,7 +334,7 @@ fn weight(
 
 /// How many weights a model has.
 fn count(shape: &Shape) -> usize {
-    shape.matrices().len() + shape.norms().len() + 1
+    shape.matrices().len() + shape.routers().len() + shape.norms().len() + 1
 }
 
 /// Random weights, made and uploaded tensor by tensor, as many at a time as there are threads.

@@ -112,8 +112,9 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
             .filter(|f| cases::weight_formats().any(|w| w == *f))
             .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
         let block = format.block_elements();
-        let unfit = shape.matrices().into_iter().find(|(_, [_, columns])| !columns.is_multiple_of(block));
-        if let Some((matrix, [_, columns])) = unfit {
+        let unfit = shape.matrices().into_iter().find(|(_, s)| !s[s.len() - 1].is_multiple_of(block));
+        if let Some((matrix, extents)) = unfit {
+            let columns = extents[extents.len() - 1];
             let why = format!("{matrix} has rows of {columns}, which are no whole blocks of {block}");
             return Err(wrong("--type", name, why));
         }

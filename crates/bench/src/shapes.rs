@@ -1,14 +1,14 @@
 //! Shapes of language models.
 
 use tallow_ir::{DType, TensorType};
-use tallow_models::CacheTypes;
-use tallow_models::config::Config;
+use tallow_models::config::{Config, Experts, Router};
 use tallow_models::model_graph::{ModelGraph, ROPE_WEIGHT};
 use tallow_models::rope::{RopeScaling, frequencies};
 use tallow_models::weights::{WeightTypes, dtype};
+use tallow_models::{Architecture, CacheTypes};
 use tallow_quant::Format;
 
-/// A decoder of the `llama` architecture.
+/// A decoder of the `llama` architecture, or with experts of `qwen3moe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Its name.
@@ -27,6 +27,8 @@ pub struct Shape {
     pub head: usize,
     /// Tokens of the vocabulary.
     pub vocabulary: usize,
+    /// Experts in each layer, how many a token uses, and the width of each one's hidden layer.
+    pub experts: Option<[usize; 3]>,
     /// Tokens that decode makes, from an empty context.
     pub decode: usize,
     /// Tokens that prefill takes at once.
@@ -35,7 +37,23 @@ pub struct Shape {
 
 const fn shape(name: &'static str, sizes: [usize; 7]) -> Shape {
     let [layers, width, feed_forward, heads, kv_heads, head, vocabulary] = sizes;
-    Shape { name, layers, width, feed_forward, heads, kv_heads, head, vocabulary, decode: 128, prefill: 512 }
+    Shape {
+        name,
+        layers,
+        width,
+        feed_forward,
+        heads,
+        kv_heads,
+        head,
+        vocabulary,
+        experts: None,
+        decode: 128,
+        prefill: 512,
+    }
+}
+
+const fn with_experts(shape: Shape, experts: [usize; 3]) -> Shape {
+    Shape { experts: Some(experts), ..shape }
 }
 
 /// The shapes that can be measured.
@@ -44,7 +62,11 @@ pub const SHAPES: &[Shape] = &[
     shape("llama3-3b", [28, 3072, 8192, 24, 8, 128, 32000]),
     shape("llama3-1b", [16, 2048, 8192, 32, 8, 64, 32000]),
     shape("tinyllama-1b", [22, 2048, 5632, 32, 4, 64, 32000]),
+    with_experts(shape("qwen3-30b-a3b", [48, 2048, 6144, 32, 4, 128, 151936]), [128, 8, 768]),
+    // As many active weights as qwen3-30b-a3b: 8 experts of 768 columns are a feed-forward layer of 6144.
+    shape("qwen3-30b-a3b-dense", [48, 2048, 6144, 32, 4, 128, 151936]),
     TINY,
+    with_experts(Shape { name: "tiny-experts", ..TINY }, [8, 2, 256]),
 ];
 
 /// A shape for tests of what is around a model.
@@ -64,7 +86,10 @@ impl Shape {
     /// Hyperparameters of a model of this shape.
     pub fn config(&self) -> Config {
         Config {
-            architecture: tallow_models::Architecture::Llama,
+            architecture: match self.experts {
+                Some(_) => Architecture::Qwen3Moe,
+                None => Architecture::Llama,
+            },
             layers: self.layers,
             width: self.width,
             heads: self.heads,
@@ -77,6 +102,18 @@ impl Shape {
             rope_dimensions: self.head,
             rope_base: 500_000.0,
             rope_scaling: RopeScaling::None,
+            experts: self.experts.map(|[count, used, feed_forward]| Experts {
+                count,
+                used,
+                feed_forward,
+                shared_feed_forward: 0,
+                shared: 0,
+                leading_dense: 0,
+                groups: None,
+                router: Router::Softmax,
+                normalizes: true,
+                scale: 1.0,
+            }),
             ..Config::default()
         }
     }
@@ -86,10 +123,13 @@ impl Shape {
         let config = self.config();
         let mut types = WeightTypes::default();
         for (name, extents) in self.matrices() {
-            types.insert(&name, TensorType::new(dtype(format), extents));
+            types.insert(&name, TensorType::new(dtype(format), extents.as_slice()));
         }
-        for name in self.norms() {
-            types.insert(&name, TensorType::new(DType::F32, [self.width]));
+        for (name, extents) in self.routers() {
+            types.insert(&name, TensorType::new(DType::F32, extents));
+        }
+        for (name, length) in self.norms() {
+            types.insert(&name, TensorType::new(DType::F32, [length]));
         }
         let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
         types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
@@ -104,34 +144,61 @@ impl Shape {
         }
     }
 
-    /// Name and shape of every matrix, `[out, in]`.
-    pub fn matrices(&self) -> Vec<(String, [usize; 2])> {
+    /// Name and shape of every matrix, `[out, in]`, and of every layer's experts, `[experts, out, in]`.
+    pub fn matrices(&self) -> Vec<(String, Vec<usize>)> {
         let (q, kv) = (self.heads * self.head, self.kv_heads * self.head);
         let mut all = vec![
-            ("token_embd.weight".to_string(), [self.vocabulary, self.width]),
-            ("output.weight".to_string(), [self.vocabulary, self.width]),
+            ("token_embd.weight".to_string(), vec![self.vocabulary, self.width]),
+            ("output.weight".to_string(), vec![self.vocabulary, self.width]),
         ];
         for layer in 0..self.layers {
-            for (part, shape) in [
-                ("attn_q", [q, self.width]),
-                ("attn_k", [kv, self.width]),
-                ("attn_v", [kv, self.width]),
-                ("attn_output", [self.width, q]),
-                ("ffn_gate", [self.feed_forward, self.width]),
-                ("ffn_up", [self.feed_forward, self.width]),
-                ("ffn_down", [self.width, self.feed_forward]),
-            ] {
-                all.push((format!("blk.{layer}.{part}.weight"), shape));
+            let mut add = |part: &str, shape| all.push((format!("blk.{layer}.{part}.weight"), shape));
+            add("attn_q", vec![q, self.width]);
+            add("attn_k", vec![kv, self.width]);
+            add("attn_v", vec![kv, self.width]);
+            add("attn_output", vec![self.width, q]);
+            match self.experts {
+                Some([count, _, hidden]) => {
+                    add("ffn_gate_exps", vec![count, hidden, self.width]);
+                    add("ffn_up_exps", vec![count, hidden, self.width]);
+                    add("ffn_down_exps", vec![count, self.width, hidden]);
+                }
+                None => {
+                    add("ffn_gate", vec![self.feed_forward, self.width]);
+                    add("ffn_up", vec![self.feed_forward, self.width]);
+                    add("ffn_down", vec![self.width, self.feed_forward]);
+                }
             }
         }
         all
     }
 
-    /// Name of every norm's weights, which are of the model's width.
-    pub fn norms(&self) -> Vec<String> {
-        let layer = |i| [format!("blk.{i}.attn_norm.weight"), format!("blk.{i}.ffn_norm.weight")];
-        let mut all: Vec<String> = (0..self.layers).flat_map(layer).collect();
-        all.push("output_norm.weight".into());
+    /// The part of a matrix of [`Shape::matrices`] that one token uses: all of it, or a few of the experts.
+    pub fn used(&self, shape: &[usize]) -> f64 {
+        match (self.experts, shape.len()) {
+            (Some([count, used, _]), 3) => used as f64 / count as f64,
+            _ => 1.0,
+        }
+    }
+
+    /// Name and shape, `[experts, width]`, of every layer's router, in f32.
+    pub fn routers(&self) -> Vec<(String, [usize; 2])> {
+        let Some([count, ..]) = self.experts else { return vec![] };
+        (0..self.layers).map(|i| (format!("blk.{i}.ffn_gate_inp.weight"), [count, self.width])).collect()
+    }
+
+    /// Name and length of every norm's weights.
+    pub fn norms(&self) -> Vec<(String, usize)> {
+        let mut all = vec![];
+        for i in 0..self.layers {
+            all.push((format!("blk.{i}.attn_norm.weight"), self.width));
+            all.push((format!("blk.{i}.ffn_norm.weight"), self.width));
+            if self.experts.is_some() {
+                all.push((format!("blk.{i}.attn_q_norm.weight"), self.head));
+                all.push((format!("blk.{i}.attn_k_norm.weight"), self.head));
+            }
+        }
+        all.push(("output_norm.weight".into(), self.width));
         all
     }
 }

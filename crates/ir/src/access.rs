@@ -168,7 +168,8 @@ fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> 
 /// If element `k` of `value` at `at` is element `base + k` of a leaf (or of a copy, which will be in memory), with `base` a
 /// multiple of `multiple`: the leaf and `base`. Then whole groups of neighbours can be loaded (and dequantized) at once.
 ///
-/// Looks through views, dequantization to f32 and casts that widen, by their index maps.
+/// Looks through views, dequantization to f32 and casts that widen, by their index maps; not through gathers, see
+/// [`gathered_neighbours`].
 pub fn neighbours(
     graph: &Graph,
     value: Value,
@@ -178,7 +179,19 @@ pub fn neighbours(
     atoms: &mut Atoms,
 ) -> Option<(Value, Index)> {
     let run = padded_neighbours(graph, value, at, (k, multiple), atoms)?;
-    (run.is_read && run.inside.is_empty() && !run.has_windows).then_some((run.leaf, run.base))
+    (run.is_plain() && run.gathers.is_empty()).then_some((run.leaf, run.base))
+}
+
+/// Like [`neighbours`], also through gathers along other axes than that of `k`: the position of the first is that of
+/// elements that indices choose, whose atoms [`Run::gathers`] lists.
+pub fn gathered_neighbours(
+    graph: &Graph,
+    value: Value,
+    at: &[Index],
+    (k, multiple): (AtomId, i64),
+    atoms: &mut Atoms,
+) -> Option<Run> {
+    padded_neighbours(graph, value, at, (k, multiple), atoms).filter(Run::is_plain)
 }
 
 /// Neighbours in memory, or the zeros of a padding. See [`padded_neighbours`].
@@ -191,9 +204,28 @@ pub struct Run {
     pub inside: Vec<Inside>,
     /// Whether they are read through windows.
     pub has_windows: bool,
+    /// The gathers on the way to the leaf.
+    pub gathers: Vec<Gathered>,
     /// Whether they are read from memory: `leaf` is a leaf or a copy. Other nodes are, too, unless they are computed in the
     /// kernel that reads them.
     pub is_read: bool,
+}
+
+impl Run {
+    /// Whether they are read from memory, all of them, and not through windows.
+    fn is_plain(&self) -> bool {
+        self.is_read && self.inside.is_empty() && !self.has_windows
+    }
+}
+
+/// A coordinate that a gather reads from its indices.
+pub struct Gathered {
+    /// The coordinate.
+    pub atom: AtomId,
+    /// The gather.
+    pub node: NodeId,
+    /// Where its indices are read.
+    pub at: Vec<Index>,
 }
 
 /// Whether `index - start` is below `len`, as unsigned numbers.
@@ -206,8 +238,8 @@ pub struct Inside {
     pub len: Dim,
 }
 
-/// Like [`neighbours`], through windows as well, and through paddings with zeros if all elements `k` are in the padding or
-/// none is.
+/// Like [`neighbours`], through windows and gathers as well, and through paddings with zeros if all elements `k` are in the
+/// padding or none is.
 pub fn padded_neighbours(
     graph: &Graph,
     value: Value,
@@ -216,6 +248,7 @@ pub fn padded_neighbours(
     atoms: &mut Atoms,
 ) -> Option<Run> {
     let (mut value, mut at, mut inside, mut has_windows) = (value, at.to_vec(), vec![], false);
+    let mut gathers = vec![];
     let is_read = loop {
         let node = graph.node(value.node);
         match &node.op {
@@ -237,6 +270,18 @@ pub fn padded_neighbours(
             | Op::Permute(_)
             | Op::Slice { .. } => {}
             Op::Window { .. } => has_windows = true,
+            Op::Gather { axis } => {
+                let [source, indices] = [0, 1].map(|i| &graph.ty(node.operands[i]).shape);
+                let chosen = *axis..axis + indices.rank();
+                if at[chosen.clone()].iter().any(|index| atoms.roots(index).contains(&k)) {
+                    return None;
+                }
+                let atom = atoms.fresh(&source.dims()[*axis], AtomDef::Data);
+                let read = at.splice(chosen, [atoms.index(atom)]).collect();
+                gathers.push(Gathered { atom, node: value.node, at: read });
+                value = node.operands[0];
+                continue;
+            }
             Op::Flip { .. } | Op::Concat { .. } => return None,
             _ => break false,
         }
@@ -245,7 +290,7 @@ pub fn padded_neighbours(
     };
     let linear = atoms.flatten(&at, &graph.ty(value).shape);
     let base = atoms.base(&linear, k, multiple)?;
-    Some(Run { leaf: value, base, inside, has_windows, is_read })
+    Some(Run { leaf: value, base, inside, has_windows, gathers, is_read })
 }
 
 /// Whether a node copies its operand: a cast to the type that it has. Rules fold the casts of callers; passes add this one
@@ -269,7 +314,7 @@ pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> 
     let along = atoms.add(&group.scale(&by), &element);
     let one = |(i, d): (usize, &Dim)| if i == axis { along.clone() } else { atoms.free(d) };
     let at: Vec<Index> = dims.iter().enumerate().map(one).collect();
-    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some()
+    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some_and(|run| run.gathers.is_empty())
 }
 
 /// The elements that `root` at `at` reads: params with the position of the element in each. Stops at anchors, like

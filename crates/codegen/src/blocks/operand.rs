@@ -2,7 +2,7 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::{Run, neighbours, padded_neighbours, vectors_along_k};
+use tallow_ir::access::{Gathered, Run, gathered_neighbours, neighbours, padded_neighbours, vectors_along_k};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
@@ -112,14 +112,18 @@ pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
     vectors_along_k(body, rhs, WIDE).is_some_and(plain)
 }
 
-/// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer.
-/// Eight adjacent elements can then be loaded (and dequantized) at once.
+/// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer, perhaps
+/// one that indices choose. Eight adjacent elements can then be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
-    let (leaf, base) = neighbours(e.body, value, at, k, WIDE, &mut e.atoms)?;
-    let Op::Param { index, ty } = e.body.op(leaf) else { return None };
+    let run = gathered_neighbours(e.body, value, at, (k, WIDE), &mut e.atoms)?;
+    let Op::Param { index, ty } = e.body.op(run.leaf) else { return None };
     if !loads_wide(ty.dtype) {
         return None;
     }
+    for Gathered { atom, node, at } in &run.gathers {
+        e.read_index(*node, *atom, at).ok()?;
+    }
+    let base = run.base;
     let buffer = e.param(*index);
     e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
     Some((buffer, base))
@@ -133,6 +137,9 @@ pub(crate) fn wide_or_padding(
     dtype: DType,
 ) -> Option<(usize, Run)> {
     let run = padded_neighbours(e.body, value, at, (k, WIDE), &mut e.atoms)?;
+    if !run.gathers.is_empty() {
+        return None;
+    }
     let Op::Param { index, ty } = e.body.op(run.leaf) else { return None };
     if plain(ty.dtype) != dtype {
         return None;

@@ -1,7 +1,7 @@
 //! Elements of values: one expression per op of a body.
 
 use tallow_ir::access::operand_indices;
-use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, NodeId, Op, Value};
 
 use super::{Anchor, Emitter, Expr, Place};
@@ -182,17 +182,27 @@ impl Emitter<'_> {
         let body = self.body;
         let [source, indices] = [0, 1].map(|i| body.node(node).operands[i]);
         let rank = body.ty(indices).shape.rank();
-        let picked = self.value(indices, &at[axis..axis + rank])?;
-        let extent = body.ty(source).shape.dims()[axis].clone();
-        let data = self.atoms.fresh(&extent, AtomDef::Data);
-        let last = self.dim(&(&extent - &Dim::one()));
-        let name = self.fresh_name("g");
-        self.line_at(picked.depth, format!("uint {name} = min({}, {last});", picked.text));
-        self.names.insert(data, Expr { text: name, depth: picked.depth });
+        let data = self.atoms.fresh(&body.ty(source).shape.dims()[axis], AtomDef::Data);
+        self.read_index(node, data, &at[axis..axis + rank])?;
         let mut src = at[..axis].to_vec();
         src.push(self.atoms.index(data));
         src.extend_from_slice(&at[axis + rank..]);
         self.value(source, &src)
+    }
+
+    /// Reads the index of a gather at `at`, clamped to the axis, as the value of the atom `data`.
+    pub fn read_index(&mut self, gather: NodeId, data: AtomId, at: &[Index]) -> Result<(), CodegenError> {
+        let node = self.body.node(gather);
+        let Op::Gather { axis } = node.op else {
+            return Err(CodegenError::Node(self.body.node_text(gather)));
+        };
+        let extent = self.body.ty(node.operands[0]).shape.dims()[axis].clone();
+        let picked = self.value(node.operands[1], at)?;
+        let last = self.dim(&(&extent - &Dim::one()));
+        let name = self.fresh_name("g");
+        self.line_at(picked.depth, format!("uint {name} = min({}, {last});", picked.text));
+        self.names.insert(data, Expr { text: name, depth: picked.depth });
+        Ok(())
     }
 
     pub fn within(&mut self, index: &Index, start: &Dim, len: &Dim) -> Result<Expr, CodegenError> {

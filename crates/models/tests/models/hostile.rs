@@ -66,7 +66,7 @@ fn load(bytes: Vec<u8>, runs: bool) -> Result<(), String> {
         graph.map_err(|error| format!("not refused by from_file: {error}"))?;
     }
     if runs {
-        let options = LoadOptions { context: Some(2), ..LoadOptions::default() };
+        let options = LoadOptions { context: Some(1), ..LoadOptions::default() };
         let mut decoder = Decoder::load(&file, &model, &Device::Cpu, &options, &mut |_| {})
             .map_err(|error| error.to_string())?;
         decoder.feed(&[1]).map_err(|error| error.to_string())?;
