@@ -39,7 +39,6 @@ fn contradictions_name_their_key() {
         ("llama.attention.head_count", Value::U32(0), "is 0"),
         ("llama.rope.dimension_count", Value::U32(65), "is odd or more"),
         ("llama.rope.freq_base", Value::F32(f32::NAN), "not a positive"),
-        ("llama.expert_count", Value::U32(8), "experts"),
         ("llama.block_count", Value::String("four".into()), "expected"),
         ("llama.rope.scaling.type", Value::String("longrope".into()), "longrope"),
         ("llama.rope.scaling.factor", Value::F32(-2.0), "not a number of 0 or more"),
@@ -47,6 +46,9 @@ fn contradictions_name_their_key() {
         let error = Config::from_metadata(&metadata(&[(key, value)])).unwrap_err().to_string();
         assert!(error.contains(key) && error.contains(says), "{error}");
     }
+    let experts = [("llama.expert_count", Value::U32(4)), ("llama.expert_used_count", Value::U32(5))];
+    let error = Config::from_metadata(&metadata(&experts)).unwrap_err().to_string();
+    assert!(error.contains("llama.expert_used_count") && error.contains("more than"), "{error}");
     let error = Config::from_metadata(&Metadata::new()).unwrap_err().to_string();
     assert!(error.contains("llama.embedding_length"), "{error}");
 }
