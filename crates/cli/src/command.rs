@@ -8,6 +8,7 @@ use crate::args::{
 };
 use crate::bench::BenchArgs;
 use crate::compile_check::CompileCheckArgs;
+use crate::embed::EmbedArgs;
 use crate::finetune::FinetuneArgs;
 use crate::merge_lora::MergeLoraArgs;
 
@@ -33,6 +34,8 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Measure how well a model predicts a text.
     Perplexity(PerplexityArgs),
+    /// Print the embeddings of texts: vectors whose directions are alike where the texts are.
+    Embed(EmbedArgs),
     /// List the devices that models can run on.
     Devices,
     /// Print a model file's metadata and tensors, whether it runs, and the memory that it takes.

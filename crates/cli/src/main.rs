@@ -1,4 +1,4 @@
-//! The `tallow` command: generate text, chat, train, fine-tune, measure and quantize models, look into them and their plans, list devices.
+//! The `tallow` command: generate text, chat, embed, train, fine-tune, measure and quantize models, look into them and their plans, list devices.
 //!
 //! Results go to standard output, everything about them (progress, figures, warnings, errors) to standard
 //! error. An error is one line and exit code 1; a closed pipe ends the program without one.
@@ -11,6 +11,7 @@ mod chat;
 mod command;
 mod compile_check;
 mod device;
+mod embed;
 mod error;
 mod explain;
 mod finetune;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::tokenize(args),
         Command::Logits(args) => logits::logits(args),
         Command::Perplexity(args) => perplexity::perplexity(args),
+        Command::Embed(args) => embed::embed(args),
         Command::Devices => device::list(),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),

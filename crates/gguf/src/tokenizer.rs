@@ -299,6 +299,11 @@ impl Tokenizer {
         self.begin.is_some()
     }
 
+    /// Whether [`Tokenizer::encode`] puts an end token behind when asked for special tokens.
+    pub fn adds_end(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// The chat template in Jinja's language, if the file has one.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_template.as_deref()

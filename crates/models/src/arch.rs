@@ -3,6 +3,7 @@
 //! Each module holds a family of them, written with the pieces of [`Builder`]. A value of `general.architecture` is a row of
 //! [`Architecture::ALL`].
 
+mod bert;
 mod cohere;
 mod deepseek;
 mod falcon;
@@ -32,6 +33,11 @@ use crate::rope::Pairing;
 
 /// What an architecture computes.
 pub(crate) trait Layers: Debug + Sync {
+    /// Whether every token sees all tokens of the text. Such a model embeds texts and generates none.
+    fn is_encoder(&self) -> bool {
+        false
+    }
+
     /// Which elements of a head rope rotates together, if it rotates any.
     fn pairing(&self) -> Option<Pairing>;
 
@@ -53,7 +59,7 @@ pub(crate) trait Layers: Debug + Sync {
     /// The layer that `b` has entered, of `x: [rows, width]`: a tensor of the same shape.
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built;
 
-    /// The logits of `x: [rows, width]`: `[rows, vocabulary]`.
+    /// The logits of `x: [rows, width]`: `[rows, vocabulary]`. Encoders have none, and return `x`.
     fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
         let normal = b.rms_norm(x, "output_norm")?;
         b.logits(normal)
@@ -98,6 +104,15 @@ pub(crate) fn layers(architecture: Architecture) -> &'static dyn Layers {
         Architecture::Deepseek2 => &deepseek::Deepseek2,
         Architecture::GptOss => &gpt_oss::GptOss,
         Architecture::Glm4 => &glm::Glm4,
+        Architecture::Bert => &bert::Bert,
+        Architecture::NomicBert => &bert::NomicBert,
+    }
+}
+
+impl Architecture {
+    /// Whether every token sees all tokens of the text: such a model embeds texts and generates none.
+    pub fn is_encoder(self) -> bool {
+        layers(self).is_encoder()
     }
 }
 

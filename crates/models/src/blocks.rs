@@ -8,6 +8,7 @@ mod attention;
 mod experts;
 mod feed_forward;
 mod norm;
+mod pooling;
 
 use indexmap::IndexMap;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};
@@ -35,6 +36,10 @@ pub struct Builder<'a> {
     /// Position of the first of them.
     pos: Dim,
     context: usize,
+    /// Whether keys and values go through the cache. Without it, a run has the whole text and gives no logits.
+    has_cache: bool,
+    /// What [`Builder::logits`] was called with.
+    normalized: Option<Value>,
     /// Of layers that see all keys, and of those with a window.
     rotations: [Option<Rotation>; 2],
     layer: Option<usize>,
@@ -64,7 +69,31 @@ impl<'a> Builder<'a> {
         let pos = Dim::from(Symbol::new(POS, context.saturating_sub(1) as u32));
         let g = Graph::new(name);
         let (rotations, layer, asked) = ([None; 2], None, IndexMap::new());
-        Builder { g, config, types, cache, seq, pos, context, rotations, layer, asked }
+        Builder {
+            g,
+            config,
+            types,
+            cache,
+            seq,
+            pos,
+            context,
+            has_cache: true,
+            normalized: None,
+            rotations,
+            layer,
+            asked,
+        }
+    }
+
+    /// The same for whole texts: positions start at 0, no cache is read or written, and instead of logits the graph has
+    /// the rows that they would be computed of.
+    pub(crate) fn without_cache(self) -> Self {
+        Builder { pos: Dim::zero(), has_cache: false, ..self }
+    }
+
+    /// The rows that logits are computed of, once [`Builder::logits`] was called.
+    pub(crate) fn normalized(&self) -> Option<Value> {
+        self.normalized
     }
 
     /// The number of tokens that a run takes.
@@ -194,6 +223,10 @@ impl<'a> Builder<'a> {
     /// When the model has neither.
     pub fn logits(&mut self, x: Value) -> Result<Value> {
         let vocabulary = self.types.get("token_embd.weight").map_or(0, |ty| extent(ty, 0));
+        self.normalized = Some(x);
+        if !self.has_cache {
+            return Ok(x);
+        }
         let own = self.has("output.weight");
         self.linear(x, if own { "output" } else { "token_embd" }, vocabulary)
     }

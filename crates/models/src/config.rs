@@ -5,6 +5,7 @@
 mod experts;
 mod keys;
 mod latent;
+mod pooling;
 mod scaling;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tests;
 pub use experts::{Experts, Router};
 pub(crate) use keys::Keys;
 pub use latent::Latent;
+pub use pooling::Pooling;
 
 use crate::architecture::Architecture;
 use crate::error::Result;
@@ -62,6 +64,8 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// Mixtures of experts, where the model has them.
     pub experts: Option<Experts>,
+    /// How the rows of a text become its embedding, where the file says it.
+    pub pooling: Option<Pooling>,
 }
 
 /// Frequencies of a context that is longer than the original one (Ding et al., arXiv 2402.13753).
@@ -141,6 +145,7 @@ impl Default for Config {
             factors: Factors::default(),
             latent: None,
             experts: None,
+            pooling: None,
         }
     }
 }
@@ -178,6 +183,7 @@ impl Config {
             rope_dimensions,
             rope_base: keys.positive("rope.freq_base", 10000.0)?,
             rope_scaling: scaling::read(keys, context)?,
+            pooling: Pooling::read(keys)?,
             ..Config::default()
         })
     }

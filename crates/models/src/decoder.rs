@@ -8,7 +8,7 @@ use tallow::{DType, Device, Executable, GraphState, Prepared, Weight};
 use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, TensorType, dot, matrix};
 
-use crate::error::{Error, Result};
+use crate::error::{EmbedError, Error, Result};
 use crate::greedy::DecodeStep;
 use crate::model_graph::{LOGITS, ModelGraph, POS, Rows, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
@@ -253,7 +253,7 @@ fn name(decode: Decode) -> &'static str {
 }
 
 /// A graph of the model; its activations are rounded where `activations` and the device's capabilities call for it.
-fn graph(
+pub(crate) fn graph(
     model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     activations: Activations,
@@ -317,9 +317,21 @@ pub(crate) fn decode_step(
 }
 
 /// The context length from `options`, in tokens.
+///
+/// # Errors
+/// When the model has not so many, or generates no text.
 pub(crate) fn context(model: &ModelGraph, options: &LoadOptions) -> Result<usize> {
+    let architecture = model.config.architecture;
+    if architecture.is_encoder() {
+        return Err(EmbedError::Encoder(architecture.name()).into());
+    }
+    context_of(model, options.context)
+}
+
+/// The requested number of tokens, or the model's own.
+pub(crate) fn context_of(model: &ModelGraph, requested: Option<usize>) -> Result<usize> {
     let max = model.config.context;
-    match options.context {
+    match requested {
         None => Ok(max),
         Some(requested) if (1..=max).contains(&requested) => Ok(requested),
         Some(requested) => Err(Error::Context { requested, max }),

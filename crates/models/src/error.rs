@@ -26,6 +26,9 @@ pub enum Error {
     /// An adapter cannot be used.
     #[error(transparent)]
     Lora(#[from] LoraError),
+    /// Texts cannot be embedded.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
     /// The graph cannot be built: the weights' shapes do not fit the architecture.
     #[error("building the {graph} graph of the model")]
     Graph {
@@ -166,6 +169,38 @@ pub enum Error {
         /// The first such token.
         token: usize,
     },
+}
+
+/// Why texts cannot be embedded, or a model that embeds cannot do something else.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    /// The model embeds texts, and was to generate or score one.
+    #[error("architecture {0} is an encoder: it embeds texts (`tallow embed`) and generates none")]
+    Encoder(&'static str),
+    /// The layers of the model pass states between tokens, which only runs of a decoder do.
+    #[error("models of architecture {0} cannot embed texts")]
+    HasStates(&'static str),
+    /// A text of no tokens.
+    #[error("text {text} has no tokens")]
+    Empty {
+        /// Its number, from 1.
+        text: usize,
+    },
+    /// A text of more tokens than the model reads.
+    #[error(
+        "text {text} has {tokens} tokens, and {context} are read at most; they can be truncated (`--truncate`)"
+    )]
+    TooLong {
+        /// Its number, from 1.
+        text: usize,
+        /// Its tokens.
+        tokens: usize,
+        /// The most that are read.
+        context: usize,
+    },
+    /// An embedding that is no numbers.
+    #[error("an embedding has elements that are not finite; the weights or the computation are broken")]
+    NotFinite,
 }
 
 /// Why an adapter cannot be used.

@@ -4,7 +4,8 @@ use tallow::caps::DeviceCaps;
 use tallow::{DType, Graph, device_bytes, plan_memory};
 use tallow_ir::{Op, TensorType};
 
-use crate::decoder::{context, decode_step, prefill_step, with_cache};
+use crate::decoder::{context, context_of, decode_step, prefill_step, with_cache};
+use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::{Error, Result};
 use crate::model_graph::ModelGraph;
 use crate::options::LoadOptions;
@@ -28,9 +29,9 @@ pub struct Memory {
 /// Memory for the intermediate values of each step, in bytes: `arena_bytes` of the loaded model's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arenas {
-    /// Of the prefill step (many tokens). Steps for short prompts, which are compiled when one comes, have smaller ones.
+    /// Of the prefill step (many tokens), or of the graph that embeds. Steps for short prompts, which are compiled when one comes, have smaller ones.
     pub prefill: u64,
-    /// Of the decode step (one token). Where the device chooses tokens (greedy decoding), each step in flight has such
+    /// Of the decode step (one token); 0 for encoders, which have none. Where the device chooses tokens (greedy decoding), each step in flight has such
     /// an arena: at most [`MAX_IN_FLIGHT`](crate::in_flight::MAX_IN_FLIGHT), fewer where memory is short.
     pub decode: u64,
 }
@@ -44,6 +45,9 @@ impl Memory {
     /// # Errors
     /// When the options do not fit the model, or the device lacks a required feature.
     pub fn of(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
+        if model.config.architecture.is_encoder() {
+            return Memory::of_encoder(model, caps, options);
+        }
         let context = context(model, options)?;
         let model = &with_cache(model, options)?;
         let prefill = prefill_step(model, caps, options.activations, context, options.chunk_within(context))?;
@@ -66,6 +70,22 @@ impl Memory {
         // The only state beside the cache is a single number.
         let other = prefill.other + decode.other + decode.states.saturating_sub(cache);
         Ok(Memory { context, weights: decode.weights, cache, arenas: Some(arenas), other })
+    }
+
+    /// The same for an encoder, which has one graph and no cache.
+    fn of_encoder(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
+        let context = context_of(model, options.context)?;
+        let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
+        let step = embed_step(model, caps, &embed, context)?;
+        let Some(caps) = caps else {
+            let sum =
+                |bytes: fn(&TensorType) -> u64| weight_types(&step).map(bytes).fold(0, u64::saturating_add);
+            let (weights, other) = (sum(file_bytes), sum(unpacked_bytes));
+            return Ok(Memory { context, weights, cache: 0, arenas: None, other });
+        };
+        let plan = plan_memory(&step, caps)?;
+        let arenas = Some(Arenas { prefill: plan.arena, decode: 0 });
+        Ok(Memory { context, weights: plan.weights, cache: 0, arenas, other: plan.other })
     }
 
     /// The total, with one arena per step.

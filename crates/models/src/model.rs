@@ -77,6 +77,11 @@ impl ModelFile {
         &self.tokenizer
     }
 
+    /// The tokenizer alone.
+    pub(crate) fn into_tokenizer(self) -> Tokenizer {
+        self.tokenizer
+    }
+
     /// Hyperparameters and weight types.
     pub fn model_graph(&self) -> &ModelGraph {
         &self.model

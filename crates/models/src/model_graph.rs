@@ -1,6 +1,6 @@
 //! The graphs of a language model: its hyperparameters and the types of its weights, and what is computed of them.
 //!
-//! Four graphs are made of a model, which share weights and the key-value cache: *prefill* takes `seq` tokens and
+//! Five graphs are made of a model, which share weights and the key-value cache: *prefill* takes `seq` tokens and
 //! *decode* one, for the logits after the last of them; *greedy* takes one and gives the most probable next one;
 //! *score* takes `seq` tokens and gives the probability of the token that follows each. All take the position of their
 //! first token as the symbol `pos`, so that none is compiled or recorded again as the text grows.
@@ -14,7 +14,7 @@ use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Sy
 use crate::arch::layers;
 use crate::blocks::{Builder, Source};
 use crate::cache::CacheTypes;
-use crate::config::{Config, LongRope};
+use crate::config::{Config, LongRope, Pooling};
 use crate::error::{Error, Result};
 use crate::layers::{last_row, log_probability};
 pub use crate::names::*;
@@ -195,6 +195,29 @@ impl ModelGraph {
         let next = b.g.input(NEXT, DType::U32, [up_to(limit)])?;
         let scores = log_probability(&mut b.g, logits, next)?;
         b.g.output(LOG_PROBABILITIES, scores)?;
+        Ok(b.g)
+    }
+
+    /// The graph that embeds a text: its 1 to `limit` tokens as input [`TOKENS`], output [`EMBEDDING`] of `[width]`, or of
+    /// `[tokens, width]` without pooling. Rows are those that logits are computed of; an encoder's are the last layer's.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub fn embed(&self, pooling: Pooling, normalize: bool, limit: usize) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("embed", self.source(), Rows::UpTo(limit), limit).without_cache();
+        let mut x = self.fill(&mut b, input)?;
+        // A norm over one row is less than one over all, where the others are not needed.
+        if pooling == Pooling::Last {
+            x = last_row(&mut b.g, x)?;
+        }
+        let head = layers(self.config.architecture).head(&mut b, x)?;
+        let rows = b.normalized().unwrap_or(head);
+        let pooled = if pooling == Pooling::Last { rows } else { b.pooled(rows, pooling)? };
+        let mut found = if normalize { b.unit_rows(pooled)? } else { pooled };
+        if pooling != Pooling::None {
+            found = b.g.reshape(found, [self.config.width])?;
+        }
+        b.g.output(EMBEDDING, found)?;
         Ok(b.g)
     }
 

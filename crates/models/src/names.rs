@@ -23,7 +23,9 @@ pub const BEST_LOGIT: &str = "best_logit";
 pub const NEXT: &str = "next";
 /// Name of the score graph's output: the logarithm of the probability of each token of [`NEXT`].
 pub const LOG_PROBABILITIES: &str = "log_probabilities";
-/// Name of the symbol that counts the input tokens of the prefill and score graphs.
+/// Name of the embedding graph's output: the embedding of the text, or that of each token.
+pub const EMBEDDING: &str = "embedding";
+/// Name of the symbol that counts the input tokens of the prefill, score and embedding graphs.
 pub const SEQ: &str = "seq";
 /// Name of the symbol that holds the position of the first input token.
 pub const POS: &str = "pos";

@@ -185,6 +185,11 @@ impl MemoryReport {
         let what = format!("{} tokens, keys {keys}, values {values}", self.context);
         writeln!(out, "key-value cache  {}, {what}", bytes(self.cache_bytes))?;
         match (self.prefill_arena_bytes, self.arena_bytes) {
+            // An encoder has one step, and no cache.
+            (Some(arena), Some(0)) => {
+                writeln!(out, "arena            {}", bytes(arena))?;
+                writeln!(out, "inputs, outputs  {}", bytes(self.other_bytes))?;
+            }
             (Some(prefill), Some(decode)) => {
                 writeln!(out, "prefill arena    {}", bytes(prefill))?;
                 let more = format!("each step in flight has one, at most {MAX_IN_FLIGHT} do");

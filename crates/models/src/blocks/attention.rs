@@ -93,6 +93,11 @@ impl Builder<'_> {
         Attention::new(scale).causal(true).window(self.window()).softcap(c.softcaps.attention.map(f64::from))
     }
 
+    /// Attention of every query to every key.
+    pub fn bidirectional(&self) -> Attention {
+        self.causal().causal(false)
+    }
+
     /// Attention of the queries to all keys of the text: keys and values go through the cache. Returns
     /// `[rows, heads * value length]`.
     ///
@@ -232,8 +237,11 @@ impl Builder<'_> {
     }
 
     /// Writes `x: [rows, heads, length]` into the cache at the position and returns all rows that it holds then, as
-    /// `[heads, pos + rows, length]`.
+    /// `[heads, pos + rows, length]`; without a cache only those of `x`.
     fn through_cache(&mut self, name: &str, kind: CacheType, x: Value) -> Result<Value> {
+        if !self.has_cache {
+            return self.g.permute(x, &[1, 0, 2]);
+        }
         let (heads, length) = {
             let dims = self.g.ty(x).shape.dims();
             (dims[1].clone(), dims[2].clone())

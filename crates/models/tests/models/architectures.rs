@@ -1,6 +1,7 @@
-//! Small random models of every architecture against the logits of Hugging Face's transformers.
+//! Small random models of every architecture against the logits or last rows of Hugging Face's transformers.
 //!
-//! `scripts/architecture_fixtures` wrote the fixtures: metadata, names and shapes of tensors, tokens, and logits after each.
+//! `scripts/architecture_fixtures` wrote the fixtures: metadata, names and shapes of tensors, tokens, and logits after each,
+//! or of encoders the last layer's rows.
 //! Weights are a function of a tensor's name and an index, which both sides compute.
 
 use std::collections::BTreeMap;
@@ -10,8 +11,10 @@ use serde::Deserialize;
 use tallow::Device;
 use tallow_gguf::{Format, GgufFile, GgufWriter, Metadata, TensorSpec, Value};
 use tallow_models::Architecture;
+use tallow_models::config::Pooling;
+use tallow_models::embedder::TokenEmbedder;
 use tallow_models::model_graph::ModelGraph;
-use tallow_models::{Activations, CacheType, CacheTypes, Decoder, LoadOptions};
+use tallow_models::{Activations, CacheType, CacheTypes, Decoder, EmbedOptions, LoadOptions};
 use tallow_quant::quantize;
 
 /// Tokens of a prompt that are computed at once: all of the longest.
@@ -27,6 +30,8 @@ pub struct Fixture {
     quantized: Vec<String>,
     pub tokens: Vec<u32>,
     logits: Option<BTreeMap<String, Vec<Vec<f64>>>>,
+    /// What an encoder computes: the last layer's row of each token.
+    hidden: Option<BTreeMap<String, Vec<Vec<f64>>>>,
 }
 
 /// A tensor whose values follow from its name.
@@ -158,6 +163,16 @@ fn error(found: &[f32], expected: &[f64]) -> f64 {
     differences / expected.iter().map(|b| b * b).sum::<f64>()
 }
 
+/// The error of an encoder's rows, of a text at once.
+fn error_of_rows(fixture: &Fixture, format: Format, expected: &[Vec<f64>], device: &Device) -> f64 {
+    let (pooling, activations) = (Some(Pooling::None), Activations::Exact);
+    let options = EmbedOptions { pooling, normalize: false, activations, ..EmbedOptions::default() };
+    let file = GgufFile::parse(fixture.file(format)).unwrap();
+    let model = ModelGraph::from_file(&file).unwrap_or_else(|error| panic!("{}: {error}", fixture.name));
+    let mut embedder = TokenEmbedder::load(&file, &model, device, &options, &mut |_| {}).unwrap();
+    error(&embedder.embed(&fixture.tokens).unwrap(), &expected.concat())
+}
+
 /// Values of each size: those of a tensor times a power of two, from 2^-range to 2^range, one in 97 of them `outlier` times
 /// that, one in 89 the smallest that f32 has.
 fn of_all_sizes(name: &str, mut values: Vec<f32>, range: i32, outlier: f32) -> Vec<f32> {
@@ -214,15 +229,18 @@ fn check(device: &Device, checks: fn(usize) -> &'static [&'static str]) {
     let (mut wrong, mut models, mut with_numbers) = (Vec::new(), 0, 0);
     for (number, fixture) in Fixture::all().iter().enumerate() {
         for name in checks(number) {
-            let Some(expected) = fixture.logits.as_ref().and_then(|logits| logits.get(*name)) else {
-                continue;
-            };
+            let is_encoder = fixture.hidden.is_some();
+            let outputs = fixture.logits.as_ref().or(fixture.hidden.as_ref());
+            let Some(expected) = outputs.and_then(|outputs| outputs.get(*name)) else { continue };
             let format = Format::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name)).unwrap();
-            let error = largest_error(fixture, format, expected, device);
+            let error = match is_encoder {
+                true => error_of_rows(fixture, format, expected, device),
+                false => largest_error(fixture, format, expected, device),
+            };
             if error.is_nan() || error >= 1e-6 {
                 wrong.push(format!("{} {name}: {error:.1e}", fixture.name));
             }
-            if !matches!(device, Device::Cpu) {
+            if !matches!(device, Device::Cpu) && !is_encoder {
                 let [numbers, nans] = wrong_nans(fixture, format, device);
                 models += 1;
                 with_numbers += usize::from(numbers > 0);
