@@ -109,11 +109,12 @@ impl EmbedArgs {
 pub fn embed(args: &EmbedArgs) -> Result<()> {
     let file = open(&args.model, args.pre.as_deref())?;
     let (texts, options) = (args.texts()?, args.options());
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    file.check_texts(&texts, &options)?;
     let load =
         LoadOptions { context: args.context, activations: options.activations, ..LoadOptions::default() };
     let device = choose_for(args.device.as_deref(), &file, &load)?.device;
     let mut embedder = with_bar(|progress| Embedder::load(file, &device, &options, progress))?;
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let start = Instant::now();
     let found = embedder.embed(&texts)?;
     let seconds = start.elapsed().as_secs_f64();

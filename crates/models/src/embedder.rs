@@ -1,8 +1,21 @@
 //! Embeddings: a text becomes a vector, and texts of like meaning become vectors of like direction.
+//!
+//! ```no_run
+//! use tallow::Device;
+//! use tallow_models::{EmbedOptions, Embedder, ModelFile};
+//!
+//! let file = ModelFile::open("minilm.gguf")?;
+//! let mut embedder = Embedder::load(file, &Device::Cpu, &EmbedOptions::default(), &mut |_| {})?;
+//! let rows = embedder.embed(&["A man is eating food.", "The girl is carrying a baby."])?;
+//! let cosine: f32 = rows[0].iter().zip(&rows[1]).map(|(a, b)| a * b).sum();
+//! assert!(cosine < 0.5);
+//! # Ok::<(), tallow_models::Error>(())
+//! ```
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use tallow::{Device, ExecStats, Executable, Weight};
+use tallow::{Device, Executable, Weight};
 use tallow_gguf::{GgufFile, Tokenizer};
 use tallow_ir::{DeviceCaps, Graph, Op};
 
@@ -12,8 +25,10 @@ use crate::error::{EmbedError, Error, Result};
 use crate::model::ModelFile;
 use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TOKENS};
 use crate::options::{Activations, Progress};
-use crate::prefill::Prefill;
 use crate::tokens::{check_tokens, f32s, to_bytes};
+
+/// The most tokens of the plan for the shortest texts.
+const SHORTEST: usize = 16;
 
 /// What may be chosen when a model is loaded that embeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +67,9 @@ impl EmbedOptions {
 }
 
 /// A model on a device that embeds: tokens in, a vector out. Each text has its own number of rows, without padding.
+///
+/// Kernels and memory are chosen for the most rows that a plan may have. So there are plans for up to 16 tokens, 32, and
+/// so on, compiled when a text first needs one.
 #[derive(Debug)]
 pub struct TokenEmbedder {
     device: Device,
@@ -59,14 +77,15 @@ pub struct TokenEmbedder {
     options: EmbedOptions,
     context: usize,
     weights: HashMap<String, Weight>,
-    plans: Prefill,
+    /// By the most tokens that each takes.
+    plans: HashMap<usize, Executable>,
 }
 
 impl TokenEmbedder {
-    /// Uploads the weights of a file and compiles the graph of its model, which is [`ModelGraph::from_file`] of that file.
+    /// Uploads the weights of a file, whose model is [`ModelGraph::from_file`] of that file.
     ///
     /// # Errors
-    /// When the options do not fit the model, it cannot embed, the weights do not fit the device, or compiling fails.
+    /// When the options do not fit the model, it cannot embed, or the weights do not fit the device.
     pub fn load(
         file: &GgufFile,
         model: &ModelGraph,
@@ -76,13 +95,11 @@ impl TokenEmbedder {
     ) -> Result<TokenEmbedder> {
         let context = context_of(model, options.context)?;
         let model = model.with_context(context, model.cache);
-        let longest = embed_step(&model, device.caps(), options, context)?;
-        let weights = upload(file, &model, device, &longest, progress)?;
-        progress(Progress::Compile { graph: "embed" });
-        let longest = device.prepare(&longest)?.bind(&weights, &HashMap::new())?;
+        let step = embed_step(&model, device.caps(), options, SHORTEST.min(context))?;
+        let weights = upload(file, &model, device, &step, progress)?;
         device.release_staging();
-        let plans = Prefill::new(longest, context);
-        Ok(TokenEmbedder { device: device.clone(), model, options: *options, context, weights, plans })
+        let (device, options, plans) = (device.clone(), *options, HashMap::new());
+        Ok(TokenEmbedder { device, model, options, context, weights, plans })
     }
 
     /// The most tokens of a text.
@@ -105,28 +122,34 @@ impl TokenEmbedder {
         &self.device
     }
 
-    /// Figures of the plan for the longest texts.
-    pub fn stats(&self) -> ExecStats {
-        self.plans.longest().stats()
-    }
-
     /// The embedding of a text of these tokens, of [`TokenEmbedder::width`] elements; without pooling, those of all tokens,
     /// one after the other.
     ///
     /// # Errors
-    /// When there are none, they do not fit the context or the vocabulary, the device fails, or an element is not finite.
+    /// When there are none, they do not fit the context or the vocabulary, compiling a plan or the device fails, or an
+    /// element is not finite.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         check_tokens(tokens, 0, self.context, self.model.vocabulary)?;
-        let TokenEmbedder { device, model, options, weights, plans, .. } = self;
-        let compile = |limit| -> Result<Executable> {
-            let step = embed_step(model, device.caps(), options, limit)?;
-            Ok(device.prepare(&step)?.bind(weights, &HashMap::new())?)
-        };
-        let plan = plans.step(tokens.len(), compile)?;
+        let plan = self.plan(tokens.len())?;
         let outputs = plan.run(&[(SEQ, tokens.len() as u64)], &[(TOKENS, &to_bytes(tokens))])?;
         let output = outputs.into_iter().find(|output| output.name == EMBEDDING).ok_or(Error::NoLogits)?;
         let found: Vec<f32> = f32s(&output.bytes).collect();
         if found.iter().all(|x| x.is_finite()) { Ok(found) } else { Err(EmbedError::NotFinite.into()) }
+    }
+
+    /// The plan for a text of so many tokens. The interpreter has one: it does the work of the rows that there are.
+    fn plan(&mut self, tokens: usize) -> Result<&Executable> {
+        let limit = match self.device {
+            Device::Cpu => self.context,
+            _ => tokens.next_power_of_two().max(SHORTEST).min(self.context),
+        };
+        match self.plans.entry(limit) {
+            Entry::Occupied(plan) => Ok(plan.into_mut()),
+            Entry::Vacant(none) => {
+                let step = embed_step(&self.model, self.device.caps(), &self.options, limit)?;
+                Ok(none.insert(self.device.prepare(&step)?.bind(&self.weights, &HashMap::new())?))
+            }
+        }
     }
 }
 
@@ -138,7 +161,7 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// Copies the weights to the device and compiles the graph.
+    /// Copies the weights to the device.
     ///
     /// # Errors
     /// As [`TokenEmbedder::load`].
@@ -169,28 +192,42 @@ impl Embedder {
     /// Before anything is computed, when a text has no tokens, or too many and is not to be cut; else as
     /// [`TokenEmbedder::embed`].
     pub fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
-        let tokens = texts.iter().enumerate().map(|(number, text)| self.tokens(number + 1, text));
-        let tokens: Vec<Vec<u32>> = tokens.collect::<Result<_>>()?;
-        tokens.iter().map(|tokens| self.model.embed(tokens)).collect()
+        let Embedder { tokenizer, model } = self;
+        let tokens = tokens_of(texts, tokenizer, model.context, model.options.truncate)?;
+        tokens.iter().map(|tokens| model.embed(tokens)).collect()
     }
+}
 
-    /// The tokens of a text, which is the `text`-th from 1.
-    fn tokens(&self, text: usize, content: &str) -> Result<Vec<u32>> {
-        let mut tokens = self.tokenizer.encode(content, true)?;
-        let (count, context) = (tokens.len(), self.model.context);
-        if tokens.is_empty() {
+impl ModelFile {
+    /// Checks, before any work, that texts have tokens and fit the context.
+    ///
+    /// # Errors
+    /// When they do not, or the context is 0 or more than the model was trained for.
+    pub fn check_texts(&self, texts: &[&str], options: &EmbedOptions) -> Result<()> {
+        let context = context_of(&self.model, options.context)?;
+        tokens_of(texts, self.tokenizer(), context, options.truncate).map(|_| ())
+    }
+}
+
+/// The tokens of texts of up to `context` tokens; longer ones are cut if `truncate`.
+fn tokens_of(texts: &[&str], tokenizer: &Tokenizer, context: usize, truncate: bool) -> Result<Vec<Vec<u32>>> {
+    let of = |(at, content): (usize, &&str)| {
+        let (text, mut tokens) = (at + 1, tokenizer.encode(content, true)?);
+        let count = tokens.len();
+        if count == 0 {
             return Err(EmbedError::Empty { text }.into());
         }
         if count > context {
-            if !self.model.options.truncate {
+            if !truncate {
                 return Err(EmbedError::TooLong { text, tokens: count, context }.into());
             }
-            let end = tokens.pop().filter(|_| self.tokenizer.adds_end());
+            let end = tokens.pop().filter(|_| tokenizer.adds_end());
             tokens.truncate(context - usize::from(end.is_some()));
             tokens.extend(end);
         }
         Ok(tokens)
-    }
+    };
+    texts.iter().enumerate().map(of).collect()
 }
 
 /// The graph that embeds texts of up to `limit` tokens, as it is compiled for a device.

@@ -3,17 +3,23 @@
 use tallow::caps::DeviceCaps;
 use tallow_ir::Graph;
 
-use crate::decoder::{context, decode_step, prefill_step, with_cache};
+use crate::decoder::{context, context_of, decode_step, prefill_step, with_cache};
+use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::Result;
 use crate::model_graph::ModelGraph;
 use crate::options::{Decode, LoadOptions};
 
 /// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
 /// with logits as its result, `greedy`, the decode step that chooses the token, and `prefill`. `options.decode` is not heeded.
+/// An encoder has one, `embed`.
 ///
 /// # Errors
 /// When the options do not fit the model.
 pub fn graphs(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Vec<Graph>> {
+    if model.config.architecture.is_encoder() {
+        let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
+        return Ok(vec![embed_step(model, caps, &embed, context_of(model, options.context)?)?]);
+    }
     let context = context(model, options)?;
     let model = &with_cache(model, options)?;
     let decode = |kind| decode_step(model, caps, options.activations, context, kind);

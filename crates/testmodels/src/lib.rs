@@ -4,7 +4,11 @@
 //! own quantizer makes it from the F16 file: the first test that asks writes it to `test-models/` of the target directory,
 //! and the others find it there. Its SHA-256 is that of the file that llama.cpp made, and is checked each time.
 //!
+//! [`encoder`] makes a small encoder with a tokenizer, and broken ones.
+//!
 //! Only tests depend on this crate.
+
+mod encoder;
 
 use std::error::Error;
 use std::fs;
@@ -13,6 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sha2::{Digest, Sha256};
 use tallow_gguf::{Format, GgufFile, GgufWriter, TensorSpec, Value};
+
+pub use encoder::encoder;
 
 /// A model that is made: what `llama-quantize storyteller-nano-f16.gguf NAME.gguf TYPE` writes.
 struct Made {

@@ -7,6 +7,7 @@ mod bad_inputs;
 mod bench;
 mod chat;
 mod commands;
+mod embed;
 mod finetune;
 mod inspect;
 mod perplexity;

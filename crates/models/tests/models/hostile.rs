@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tallow::Device;
 use tallow_gguf::{Format, GgufFile, Metadata, Value};
+use tallow_models::config::Pooling;
 use tallow_models::model_graph::{ModelGraph, Rows};
 use tallow_models::{Decoder, LoadOptions};
 
@@ -62,6 +63,12 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 fn load(bytes: Vec<u8>, runs: bool) -> Result<(), String> {
     let file = GgufFile::parse(bytes).map_err(|error| error.to_string())?;
     let model = ModelGraph::from_file(&file).map_err(|error| with_sources(&error))?;
+    if model.config.architecture.is_encoder() {
+        return model
+            .embed(Pooling::Mean, true, 8)
+            .map(|_| ())
+            .map_err(|error| format!("not refused: {error}"));
+    }
     for graph in [model.step(Rows::One, 8), model.step(Rows::UpTo(4), 8), model.greedy(8)] {
         graph.map_err(|error| format!("not refused by from_file: {error}"))?;
     }

@@ -9,6 +9,7 @@ mod architectures;
 mod caches;
 mod chat;
 mod curve;
+mod embeddings;
 mod expected;
 mod finetuning;
 mod hostile;
