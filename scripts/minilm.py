@@ -205,10 +205,11 @@ def expected(folder):
     """The embeddings of the texts, `[100, width]`, and who computed them."""
     longest = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
     try:
-        from sentence_transformers import SentenceTransformer
+        import sentence_transformers
 
-        model = SentenceTransformer(str(folder), device="cpu")
-        return np.asarray(model.encode(texts(), normalize_embeddings=True)), "sentence-transformers"
+        model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+        by = f"sentence-transformers {sentence_transformers.__version__}"
+        return np.asarray(model.encode(texts(), normalize_embeddings=True)), by
     except ImportError:
         pass
     import torch
