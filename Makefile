@@ -161,11 +161,11 @@ no_crate = @tree=$$(cargo tree $(LOCKED) --workspace --no-default-features --pre
 	fi
 comma := ,
 
-# Test targets of the crates that differ without Vulkan; all other tests are the same ones that `test-all` runs. Left out:
-# `examples`, which runs executables that a choice of targets does not build, and `gradients`, whose name another package has.
+# Test targets of the crates that users build without Vulkan. Left out is `examples`, which runs executables that a choice of
+# targets does not build, and `compile_check`, which needs Vulkan. The packages of tests and benchmarks run in `test-all`.
 WITHOUT_VULKAN := $(foreach crate,candle cli frontend models,$(wildcard crates/$(crate)/tests/*.rs crates/$(crate)/tests/*/main.rs))
 WITHOUT_VULKAN := $(sort $(notdir $(basename $(patsubst %/main.rs,%,$(WITHOUT_VULKAN)))))
-WITHOUT_VULKAN := $(patsubst %,--test %,$(filter-out examples gradients,$(WITHOUT_VULKAN)))
+WITHOUT_VULKAN := $(patsubst %,--test %,$(filter-out examples compile_check,$(WITHOUT_VULKAN)))
 
 test-no-vulkan: ## build and test without Vulkan, on the interpreter, with no C++ in it
 	$(call step,tests without Vulkan)

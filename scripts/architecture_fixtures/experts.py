@@ -56,6 +56,16 @@ def of_groups(module, inputs, output):
     return scores.masked_fill(~chosen, 0.0)
 
 
+def of_best_groups(module, inputs, output):
+    """Scores of deepseek V2's router in the two of four groups that have the best experts."""
+    scores = of_weight(module, inputs, output)
+    best = scores.reshape(-1, 4, 2).amax(-1)
+    ordered = best.sort(-1, descending=True).values
+    assert float((ordered[:, 1] - ordered[:, 2]).min()) > 1e-3, "two groups are nearly tied"
+    chosen = (best >= ordered[:, 1:2]).repeat_interleave(2, -1)
+    return scores.masked_fill(~chosen, 0.0)
+
+
 def precise_weights(model):
     """Makes deepseek's sigmoid router give weights of the precision of its inputs, so that float64 works."""
     for name, module in model.named_modules():
@@ -73,8 +83,8 @@ def interleaved(state):
             state[f"{stem}gate_up_proj{end}"] = joined if end else np.ascontiguousarray(joined.swapaxes(1, 2))
 
 
-def gpt_oss(name, truncate):
-    """A gpt-oss fixture; `truncate` tells whether YaRN's limits are rounded to whole pairs."""
+def gpt_oss(name):
+    """A gpt-oss fixture, whose limits of YaRN are not rounded to whole pairs."""
     rows = ends() + norms([("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm")])
     rows += attention(head=32, qkv_bias=True, out_bias=True)
     rows.append(Tensor("blk.{i}.attn_sinks.weight", (HEADS,), (1.0, 0.0), LAYER + "self_attn.sinks"))
@@ -88,7 +98,7 @@ def gpt_oss(name, truncate):
         rows.append(Tensor("blk.{i}.ffn_" + part + "_exps.weight", (EXPERTS, out, into), role, place, change))
         rows.append(Tensor("blk.{i}.ffn_" + part + "_exps.bias", (EXPERTS, out), "bias", place + "_bias"))
     yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
-                truncate=truncate)
+                truncate=False)
     return Fixture(
         name, "gpt-oss", "GptOssForCausalLM",
         shape_config(rms_norm_eps=EPSILON, rope_theta=100.0, head_dim=32, num_hidden_layers=4, sliding_window=5,
@@ -191,12 +201,16 @@ FIXTURES = [
             ends() + norms(PRE_NORMS) + qk_norms(32) + attention(head=32) + router("mlp.gate")
             + experts(SMALL, *(f"mlp.experts.{{e}}.{part}_proj" for part in ("gate", "up", "down"))),
             router=("mlp.gate", USED, of_logits)),
-    gpt_oss("gpt-oss", False),
-    gpt_oss("gpt-oss-rounded-yarn", True),
+    gpt_oss("gpt-oss"),
     deepseek("deepseek2", "DeepseekV2ForCausalLM", 32, dict(**SOFTMAX, routed_scaling_factor=1.5),
              dict(**SOFTMAX_KEYS, expert_weights_scale=1.5), of_weight),
     deepseek("deepseek2-lite", "DeepseekV2ForCausalLM", None, dict(**SOFTMAX, routed_scaling_factor=1.0),
              dict(**SOFTMAX_KEYS, expert_weights_scale=1.0), of_weight),
+    deepseek("deepseek2-groups", "DeepseekV2ForCausalLM", None,
+             dict(n_group=4, topk_group=2, topk_method="group_limited_greedy", norm_topk_prob=False,
+                  routed_scaling_factor=1.5),
+             dict(expert_group_count=4, expert_group_used_count=2, expert_gating_func=1, expert_weights_scale=1.5),
+             of_best_groups),
     deepseek("deepseek2-sigmoid", "DeepseekV3ForCausalLM", 32, SIGMOID, SIGMOID_KEYS, of_groups, True),
     deepseek("deepseek2-yarn", "DeepseekV3ForCausalLM", 32, dict(**SIGMOID, rope_scaling=YARN),
              dict(**SIGMOID_KEYS, rope__scaling__type="yarn", rope__scaling__factor=4.0,
@@ -208,9 +222,9 @@ FIXTURES = [
 TEXTS = {
     "qwen2moe": [1, 39, 8, 34, 19, 5, 3, 12, 40, 33, 26, 23],
     "qwen3moe": [1, 11, 39, 7, 19, 10, 34, 31, 33, 27, 16, 9],
-    "gpt-oss-rounded-yarn": [1, 7, 25, 29, 10, 23, 38, 35, 6, 5, 20, 12],
     "deepseek2": [1, 9, 42, 44, 36, 18, 20, 19, 21, 7, 31, 22],
     "deepseek2-lite": [1, 15, 45, 16, 30, 41, 37, 6, 11, 33, 5, 35],
+    "deepseek2-groups": [1, 41, 18, 24, 46, 43, 35, 3, 31, 17, 43, 5],
     "deepseek2-sigmoid": [1, 11, 39, 7, 19, 10, 34, 31, 33, 27, 16, 9],
     "deepseek2-yarn": [1, 42, 19, 25, 44, 36, 4, 32, 18, 6, 13, 10],
 }

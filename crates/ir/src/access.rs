@@ -179,7 +179,7 @@ pub fn neighbours(
     atoms: &mut Atoms,
 ) -> Option<(Value, Index)> {
     let run = padded_neighbours(graph, value, at, (k, multiple), atoms)?;
-    (run.is_plain() && run.gathers.is_empty()).then_some((run.leaf, run.base))
+    run.is_plain().then_some((run.leaf, run.base))
 }
 
 /// Like [`neighbours`], also through gathers along other axes than that of `k`: the position of the first is that of
@@ -191,7 +191,7 @@ pub fn gathered_neighbours(
     (k, multiple): (AtomId, i64),
     atoms: &mut Atoms,
 ) -> Option<Run> {
-    padded_neighbours(graph, value, at, (k, multiple), atoms).filter(Run::is_plain)
+    run::<true>(graph, value, at, (k, multiple), atoms).filter(Run::is_plain)
 }
 
 /// Neighbours in memory, or the zeros of a padding. See [`padded_neighbours`].
@@ -238,9 +238,20 @@ pub struct Inside {
     pub len: Dim,
 }
 
-/// Like [`neighbours`], through windows and gathers as well, and through paddings with zeros if all elements `k` are in the
-/// padding or none is.
+/// Like [`neighbours`], through windows as well, and through paddings with zeros if all elements `k` are in the padding or
+/// none is.
 pub fn padded_neighbours(
+    graph: &Graph,
+    value: Value,
+    at: &[Index],
+    (k, multiple): (AtomId, i64),
+    atoms: &mut Atoms,
+) -> Option<Run> {
+    run::<false>(graph, value, at, (k, multiple), atoms)
+}
+
+/// [`padded_neighbours`], through gathers or not.
+fn run<const THROUGH_GATHERS: bool>(
     graph: &Graph,
     value: Value,
     at: &[Index],
@@ -270,7 +281,7 @@ pub fn padded_neighbours(
             | Op::Permute(_)
             | Op::Slice { .. } => {}
             Op::Window { .. } => has_windows = true,
-            Op::Gather { axis } => {
+            Op::Gather { axis } if THROUGH_GATHERS => {
                 let [source, indices] = [0, 1].map(|i| &graph.ty(node.operands[i]).shape);
                 let chosen = *axis..axis + indices.rank();
                 if at[chosen.clone()].iter().any(|index| atoms.roots(index).contains(&k)) {
@@ -314,7 +325,7 @@ pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> 
     let along = atoms.add(&group.scale(&by), &element);
     let one = |(i, d): (usize, &Dim)| if i == axis { along.clone() } else { atoms.free(d) };
     let at: Vec<Index> = dims.iter().enumerate().map(one).collect();
-    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some_and(|run| run.gathers.is_empty())
+    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some()
 }
 
 /// The elements that `root` at `at` reads: params with the position of the element in each. Stops at anchors, like

@@ -127,7 +127,8 @@ impl Config {
         let mut config = Config::common(&keys, layers.epsilon())?;
         layers.configure(&keys, &mut config)?;
         if config.experts.is_none() && keys.count("expert_count")?.is_some() {
-            return Err(keys.bad("expert_count", "this architecture has no experts here"));
+            let why = format!("{} has no experts", architecture.name());
+            return Err(keys.bad("expert_count", &why));
         }
         Ok(config)
     }

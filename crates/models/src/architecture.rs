@@ -66,7 +66,7 @@ architectures! {
     Granite, "granite";
     /// `command-r`.
     CommandR, "command-r";
-    /// `deepseek2`: DeepSeek V2 and V3, and others of their plan.
+    /// `deepseek2`: DeepSeek V2 and V3.
     Deepseek2, "deepseek2";
     /// `gpt-oss`.
     GptOss, "gpt-oss";

@@ -54,7 +54,7 @@ pub struct Source<'a> {
     pub config: &'a Config,
     /// Types of the weights.
     pub types: &'a WeightTypes,
-    /// How keys and values are kept.
+    /// Types of the key-value cache.
     pub cache: CacheTypes,
 }
 

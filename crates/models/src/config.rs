@@ -64,8 +64,8 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// Mixtures of experts, where the model has them.
     pub experts: Option<Experts>,
-    /// How the rows of a text become its embedding, where the file says it.
-    pub pooling: Option<Pooling>,
+    /// The number of how the rows of a text become its embedding, where the file has it.
+    pub pooling: Option<u32>,
 }
 
 /// Frequencies of a context that is longer than the original one (Ding et al., arXiv 2402.13753).

@@ -59,10 +59,18 @@ impl Default for EmbedOptions {
 }
 
 impl EmbedOptions {
-    /// The pooling of a model.
-    pub fn pooling_of(&self, model: &ModelGraph) -> Pooling {
-        let usual = if model.config.architecture.is_encoder() { Pooling::Mean } else { Pooling::Last };
-        self.pooling.or(model.config.pooling).unwrap_or(usual)
+    /// The pooling of a model: the option, or else the file's, or else `mean` for encoders and `last` for other models.
+    ///
+    /// # Errors
+    /// When the file names one that is not known.
+    pub fn pooling_of(&self, model: &ModelGraph) -> Result<Pooling> {
+        let architecture = model.config.architecture;
+        match (self.pooling, model.config.pooling) {
+            (Some(pooling), _) => Ok(pooling),
+            (None, Some(number)) => Pooling::of_number(number, architecture),
+            (None, None) if architecture.is_encoder() => Ok(Pooling::Mean),
+            (None, None) => Ok(Pooling::Last),
+        }
     }
 }
 
@@ -75,6 +83,7 @@ pub struct TokenEmbedder {
     device: Device,
     model: ModelGraph,
     options: EmbedOptions,
+    pooling: Pooling,
     context: usize,
     weights: HashMap<String, Weight>,
     /// By the most tokens that each takes.
@@ -98,8 +107,9 @@ impl TokenEmbedder {
         let step = embed_step(&model, device.caps(), options, SHORTEST.min(context))?;
         let weights = upload(file, &model, device, &step, progress)?;
         device.release_staging();
+        let pooling = options.pooling_of(&model)?;
         let (device, options, plans) = (device.clone(), *options, HashMap::new());
-        Ok(TokenEmbedder { device, model, options, context, weights, plans })
+        Ok(TokenEmbedder { device, model, options, pooling, context, weights, plans })
     }
 
     /// The most tokens of a text.
@@ -114,7 +124,7 @@ impl TokenEmbedder {
 
     /// How rows become an embedding.
     pub fn pooling(&self) -> Pooling {
-        self.options.pooling_of(&self.model)
+        self.pooling
     }
 
     /// The device.
@@ -237,7 +247,7 @@ pub(crate) fn embed_step(
     options: &EmbedOptions,
     limit: usize,
 ) -> Result<Graph> {
-    let pooling = options.pooling_of(model);
+    let pooling = options.pooling_of(model)?;
     let step = graph(model, caps, options.activations, "embed", |model| {
         model.embed(pooling, options.normalize, limit)
     })?;

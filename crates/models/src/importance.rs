@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use tallow::{Device, Executable};
 use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, Value};
 
-use crate::decoder::extents;
+use crate::decoder::{extents, upload, with_cache};
 use crate::error::{Error, Result};
 use crate::model::ModelFile;
 use crate::model_graph::{POS, Rows, SEQ, TOKENS};
@@ -53,12 +53,13 @@ impl ModelFile {
         let options = crate::LoadOptions { context: Some(chunk), ..crate::LoadOptions::default() };
         let context = self.context(&options)?;
         let failed = |source| Error::Graph { graph: "measuring", source };
-        let mut graph = self.model_graph().step(Rows::UpTo(chunk), context).map_err(failed)?;
+        let model = with_cache(self.model_graph(), &options)?;
+        let mut graph = model.step(Rows::UpTo(chunk), context).map_err(failed)?;
         let rows = Dim::from(Symbol::new(SEQ, chunk as u32));
         let weights_of = measured(&mut graph, &rows).map_err(failed)?;
-        let weights = self.upload(device, &graph, progress)?;
+        let weights = upload(&self.file, &model, device, &graph, progress)?;
         let mut states = HashMap::new();
-        for (name, ty) in self.model_graph().cache(context).map_err(failed)? {
+        for (name, ty) in model.cache(context).map_err(failed)? {
             states.insert(name, device.state(ty.dtype, &extents(&ty))?);
         }
         progress(Progress::Compile { graph: "measuring" });
@@ -67,7 +68,7 @@ impl ModelFile {
         Ok(Measurement {
             executable,
             chunk,
-            vocabulary: self.model_graph().vocabulary,
+            vocabulary: model.vocabulary,
             inputs: weights_of.into_iter().map(input).collect(),
             tokens: 0,
         })

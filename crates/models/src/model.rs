@@ -1,17 +1,15 @@
 //! A model file, and a model that is ready to run: weights resident, two graphs compiled, a cache.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use tallow::{Device, ExecStats, Executable, Weight};
+use tallow::{Device, ExecStats, Executable};
 use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
-use tallow_ir::Graph;
 
 use crate::architecture::Architecture;
 use crate::config::Config;
-use crate::decoder::{Decoder, context, upload};
+use crate::decoder::{Decoder, context};
 use crate::error::{Error, Result};
 use crate::lora::LoraAdapter;
 use crate::model_graph::{ModelGraph, problems_of_weights};
@@ -115,16 +113,6 @@ impl ModelFile {
     ) -> Result<Model> {
         let decoder = Decoder::load(&self.file, &self.model, device, options, progress)?;
         Ok(Model { tokenizer: Arc::new(self.tokenizer), decoder })
-    }
-
-    /// Makes every weight of `graph` resident; all graphs of a model have the same ones.
-    pub(crate) fn upload(
-        &self,
-        device: &Device,
-        graph: &Graph,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<HashMap<String, Weight>> {
-        upload(&self.file, &self.model, device, graph, progress)
     }
 }
 

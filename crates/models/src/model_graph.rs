@@ -7,6 +7,8 @@
 //!
 //! What a layer computes is its architecture's.
 
+use std::collections::HashSet;
+
 use indexmap::IndexMap;
 use tallow_gguf::GgufFile;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};
@@ -36,7 +38,7 @@ pub struct ModelGraph {
     pub long_rope: Option<RopeFrequencies>,
     /// Number of tokens in the vocabulary.
     pub vocabulary: usize,
-    /// How keys and values are kept.
+    /// Types of the key-value cache.
     pub cache: CacheTypes,
 }
 
@@ -303,10 +305,18 @@ fn add_rope(types: &mut WeightTypes, pairs: usize) {
     }
 }
 
+/// How many layers have a tensor.
+fn layers_with_tensors(file: &GgufFile) -> usize {
+    let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
+    file.tensors().filter_map(|tensor| number(&tensor.name)).collect::<HashSet<_>>().len()
+}
+
 /// What is wrong with the tensors of a file: each that is missing, of an unknown format, or of another shape than the
 /// hyperparameters give, at most `most` of them.
 pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize) -> Vec<Error> {
     let mut types = WeightTypes::of_file(file);
+    // Of layers that have no tensor, a few are enough to say so.
+    let with_tensors = layers_with_tensors(file);
     if let Err(error) = file.require("token_embd.weight") {
         return vec![error.into()];
     }
@@ -321,7 +331,9 @@ pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize)
     types.assume();
     let rope = frequencies(config.rope_dimensions, config.rope_base, &RopeScaling::None, None);
     let local_rope = config.rope_local_base.map(|_| rope.clone());
-    let (config, cache) = (config.clone(), CacheTypes::default());
+    let mut config = config.clone();
+    config.layers = config.layers.min(with_tensors + 16);
+    let cache = CacheTypes::default();
     let vocabulary = vocabulary(file);
     let model = ModelGraph { config, types, rope, local_rope, long_rope: None, vocabulary, cache };
     let (asked, failed) = model.asked();

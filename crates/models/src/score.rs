@@ -2,7 +2,7 @@
 
 use tallow::{Device, ExecStats, Executable};
 
-use crate::decoder::{states, with_cache};
+use crate::decoder::{states, upload, with_cache};
 use crate::error::{Error, Result};
 use crate::model::ModelFile;
 use crate::model_graph::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
@@ -40,7 +40,7 @@ impl Scorer {
         let invalid = |graph| move |source| Error::Graph { graph, source };
         let prefill = model.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
         let score = model.score(chunk, context).map_err(invalid("score"))?;
-        let weights = file.upload(device, &score, progress)?;
+        let weights = upload(&file.file, &model, device, &score, progress)?;
         let states = states(&model, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;

@@ -137,9 +137,6 @@ pub(crate) fn wide_or_padding(
     dtype: DType,
 ) -> Option<(usize, Run)> {
     let run = padded_neighbours(e.body, value, at, (k, WIDE), &mut e.atoms)?;
-    if !run.gathers.is_empty() {
-        return None;
-    }
     let Op::Param { index, ty } = e.body.op(run.leaf) else { return None };
     if plain(ty.dtype) != dtype {
         return None;

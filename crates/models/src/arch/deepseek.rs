@@ -30,7 +30,7 @@ impl Layers for Deepseek2 {
             && *log_multiplier != 0.0
         {
             // YaRN's magnitude is a factor on scores here, and none on queries and keys.
-            scale *= (1.0 + *log_multiplier * factor.ln()).powi(2);
+            scale *= (1.0 + *log_multiplier * factor.max(1.0).ln()).powi(2);
             *log_multiplier = 1.0;
         }
         config.attention_scale = Some(scale);
@@ -41,6 +41,10 @@ impl Layers for Deepseek2 {
             Some(_) => return Err(keys.bad("expert_gating_func", "is neither 1 (softmax) nor 2 (sigmoid)")),
         };
         config.experts = Experts::read(keys, router, false, config.feed_forward)?;
+        if let Some(experts) = &mut config.experts {
+            // Without the key, the expert that every token uses would be left out.
+            experts.shared = keys.number("expert_shared_count")?;
+        }
         Ok(())
     }
 

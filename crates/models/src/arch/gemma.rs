@@ -91,10 +91,14 @@ impl Layers for Gemma2 {
 
     fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
         config.softcaps = Softcaps {
-            attention: keys.positive_if_any("attn_logit_softcapping")?,
-            logits: keys.positive_if_any("final_logit_softcapping")?,
+            // The first files lack the keys.
+            attention: Some(keys.positive("attn_logit_softcapping", 50.0)?),
+            logits: Some(keys.positive("final_logit_softcapping", 30.0)?),
         };
-        configure(keys, config, 2)
+        configure(keys, config, 2)?;
+        let size = keys.number_or("attention.sliding_window", 4096)?;
+        config.window = Some(Window { size: size as u32, period: Some(2) });
+        Ok(())
     }
 
     fn embed(&self, b: &mut Builder<'_>, tokens: Value) -> Built {
@@ -124,6 +128,7 @@ impl Layers for Gemma3 {
     fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
         // Layers with a window have short-range frequencies.
         config.rope_local_base = Some(keys.positive("rope.freq_base_swa", 10000.0)?);
+        config.softcaps.logits = keys.positive_if_any("final_logit_softcapping")?;
         configure(keys, config, 6)
     }
 
@@ -133,6 +138,10 @@ impl Layers for Gemma3 {
 
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
         between_norms(b, x, true)
+    }
+
+    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
+        Gemma2.head(b, x)
     }
 
     fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {

@@ -1,4 +1,4 @@
-//! Granite 3 (IBM, 2024): the plan of Llama with factors on the embedding, on scores, on what blocks add, and on the logits.
+//! Granite 3 (IBM, 2024): the layers of Llama with factors on the embedding, on scores, on what blocks add, and on the logits.
 
 use tallow_ir::Value;
 

@@ -1,4 +1,4 @@
-//! Llama (Touvron et al., arXiv 2302.13971 and 2307.09288) and the architectures of its plan: grouped-query attention and
+//! Llama (Touvron et al., arXiv 2302.13971 and 2307.09288) and the architectures with its layers: grouped-query attention and
 //! SwiGLU, each of the norm of the residual stream and added to it.
 //!
 //! Mistral (arXiv 2310.06825) adds a window, Mixtral (arXiv 2401.04088) experts; their files say `llama`. Qwen 2 (arXiv
@@ -11,7 +11,7 @@ use super::{Builder, Built, Config, Keys, Layers, Pairing, Result};
 use crate::config::{Experts, Router, Window};
 use crate::layers::Activation::Silu;
 
-/// The plan of Llama.
+/// The layers of Llama.
 #[derive(Debug)]
 pub(super) struct Llama {
     pairing: Pairing,
@@ -19,16 +19,19 @@ pub(super) struct Llama {
     norms_heads: bool,
     /// The last of each so many layers does not rotate; 0: each does.
     unrotated: usize,
+    /// Files may be those of Mistral or Mixtral: with a window, or with experts.
+    has_variants: bool,
 }
 
 /// `llama`.
-pub(super) const LLAMA: Llama = Llama { pairing: Pairing::Neighbours, norms_heads: false, unrotated: 0 };
+pub(super) const LLAMA: Llama =
+    Llama { pairing: Pairing::Neighbours, norms_heads: false, unrotated: 0, has_variants: true };
 /// `qwen2`.
-pub(super) const QWEN2: Llama = Llama { pairing: Pairing::Halves, ..LLAMA };
+pub(super) const QWEN2: Llama = Llama { pairing: Pairing::Halves, has_variants: false, ..LLAMA };
 /// `qwen3`.
 pub(super) const QWEN3: Llama = Llama { norms_heads: true, ..QWEN2 };
 /// `smollm3`.
-pub(super) const SMOLLM3: Llama = Llama { unrotated: 4, ..LLAMA };
+pub(super) const SMOLLM3: Llama = Llama { unrotated: 4, has_variants: false, ..LLAMA };
 
 impl Llama {
     /// Attention of the normalized `x`.
@@ -52,6 +55,9 @@ impl Layers for Llama {
     }
 
     fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
+        if !self.has_variants {
+            return Ok(());
+        }
         let window = keys.count("attention.sliding_window")?;
         config.window = window.map(|size| Window { size: size as u32, period: None });
         config.experts = Experts::read(keys, Router::Softmax, true, config.feed_forward)?;

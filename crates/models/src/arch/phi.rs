@@ -1,5 +1,5 @@
 //! Phi 2 (Microsoft, 2023), whose attention and feed-forward layer take the same norm, and Phi 3 (arXiv 2404.14219), also of
-//! Phi 4, which has the plan of Llama with queries, keys and values in one weight, gate and up in another.
+//! Phi 4, which has the layers of Llama with queries, keys and values in one weight, gate and up in another.
 
 use tallow_ir::Value;
 

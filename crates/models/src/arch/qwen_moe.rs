@@ -13,12 +13,14 @@ use crate::layers::Activation::Silu;
 pub(super) struct QwenMoe {
     attention: Llama,
     normalizes: bool,
+    /// Whether each layer has an expert that every token uses.
+    shares: bool,
 }
 
 /// `qwen2moe`.
-pub(super) const QWEN2_MOE: QwenMoe = QwenMoe { attention: QWEN2, normalizes: false };
+pub(super) const QWEN2_MOE: QwenMoe = QwenMoe { attention: QWEN2, normalizes: false, shares: true };
 /// `qwen3moe`.
-pub(super) const QWEN3_MOE: QwenMoe = QwenMoe { attention: QWEN3, normalizes: true };
+pub(super) const QWEN3_MOE: QwenMoe = QwenMoe { attention: QWEN3, normalizes: true, shares: false };
 
 impl Layers for QwenMoe {
     fn pairing(&self) -> Option<Pairing> {
@@ -27,7 +29,12 @@ impl Layers for QwenMoe {
 
     fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
         config.experts = Experts::read(keys, Router::Softmax, self.normalizes, config.feed_forward)?;
-        match config.experts {
+        match &mut config.experts {
+            Some(experts) if self.shares => {
+                experts.shared_feed_forward =
+                    keys.number_or("expert_shared_feed_forward_length", config.feed_forward)?;
+                Ok(())
+            }
             Some(_) => Ok(()),
             None => Err(keys.bad("expert_count", "is missing or 0")),
         }

@@ -1,4 +1,4 @@
-//! StableLM 2 (Bellagente et al., arXiv 2402.17834): the plan of Llama with layer norms. In the larger model each head of
+//! StableLM 2 (Bellagente et al., arXiv 2402.17834): the layers of Llama with layer norms. In the larger model each head of
 //! queries and keys has a norm, and the feed-forward layer stands beside attention, of the same norm.
 
 use tallow_ir::Value;

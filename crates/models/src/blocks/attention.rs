@@ -158,7 +158,7 @@ impl Builder<'_> {
     }
 
     /// As [`Builder::attend`], with one more score of each head that has no value: `name: [heads]` (attention sinks: Xiao et
-    /// al., arXiv 2309.17453). The softcap is not heeded.
+    /// al., arXiv 2309.17453). It has no softcap.
     ///
     /// # Errors
     /// When the heads do not fit each other, or the weight is missing.

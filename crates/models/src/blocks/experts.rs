@@ -36,7 +36,7 @@ impl Builder<'_> {
             candidates = self.add(candidates, bias)?;
         }
         if let Some([groups, chosen]) = e.groups {
-            candidates = self.of_best_groups(candidates, e.count, groups, chosen)?;
+            candidates = self.of_best_groups(candidates, e, [groups, chosen])?;
         }
         let experts = self.best(candidates, e.used)?;
         let mut weights = self.picked(probabilities, e.count, experts, e.used)?;
@@ -45,6 +45,8 @@ impl Builder<'_> {
         }
         if e.normalizes {
             let sum = self.g.reduce_keepdim(ReduceKind::Sum, weights, &[1])?;
+            // All scores may have underflowed.
+            let sum = self.at_least(sum, 1e-20)?;
             let shape = self.g.ty(weights).shape.clone();
             let sum = self.g.broadcast(sum, shape)?;
             weights = self.g.elementwise(ElementwiseOp::Div, &[weights, sum])?;
@@ -75,16 +77,17 @@ impl Builder<'_> {
         self.g.reshape(found, [rows, count.into()])
     }
 
-    /// `x: [rows, experts]` with negative infinity for all experts but those of the `chosen` groups whose two best scores have
-    /// the largest sums.
-    fn of_best_groups(&mut self, x: Value, experts: usize, groups: usize, chosen: usize) -> Result<Value> {
-        let size = experts / groups;
+    /// `x: [rows, experts]` with negative infinity for all experts but those of the `chosen` groups with the largest scores.
+    /// The score of a group is its best one (DeepSeek V2), or with sigmoids the sum of its two best (V3).
+    fn of_best_groups(&mut self, x: Value, e: &Experts, [groups, chosen]: [usize; 2]) -> Result<Value> {
+        let (experts, size) = (e.count, e.count / groups);
         let by_group = self.g.reshape(x, [&self.seq * &groups.into(), size.into()])?;
-        let two = self.best(by_group, 2)?;
-        let two = self.picked(by_group, size, two, 2)?;
-        let sums = self.g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[two])?;
-        let sums = self.g.reshape(sums, [self.seq.clone(), groups.into()])?;
-        let best = self.best(sums, chosen)?;
+        let best = if e.router == Router::Sigmoid { 2 } else { 1 };
+        let columns = self.best(by_group, best)?;
+        let scores = self.picked(by_group, size, columns, best)?;
+        let scores = self.g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[scores])?;
+        let scores = self.g.reshape(scores, [self.seq.clone(), groups.into()])?;
+        let best = self.best(scores, chosen)?;
         // Which groups are among the best: one of the chosen numbers is theirs.
         let shape = [self.seq.clone(), chosen.into(), groups.into()];
         let best = self.g.reshape(best, [self.seq.clone(), chosen.into(), Dim::one()])?;

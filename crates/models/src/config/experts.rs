@@ -18,7 +18,7 @@ pub struct Experts {
     pub shared: usize,
     /// The first layers have a feed-forward layer instead, so many.
     pub leading_dense: usize,
-    /// Groups of experts that lie one after the other, and how many of them a token's experts come from.
+    /// Contiguous groups of experts, and how many of them a token's experts come from.
     pub groups: Option<[usize; 2]>,
     /// How scores become weights.
     pub router: Router,
@@ -57,7 +57,7 @@ impl Experts {
             groups.map(|groups| Ok::<_, crate::Error>([groups, keys.number("expert_group_used_count")?]));
         let groups = groups.transpose()?;
         if let Some([groups, chosen]) = groups {
-            // The two best of a group speak for it.
+            // A group's score is the sum of its two best, or the best.
             if !count.is_multiple_of(groups) || count / groups < 2 {
                 return Err(
                     keys.bad("expert_group_count", "does not divide the experts into groups of 2 or more")
@@ -73,8 +73,8 @@ impl Experts {
             count,
             used,
             feed_forward: keys.number_or("expert_feed_forward_length", hidden)?,
-            shared_feed_forward: keys.count("expert_shared_feed_forward_length")?.unwrap_or(0),
-            shared: keys.count("expert_shared_count")?.unwrap_or(0),
+            shared_feed_forward: 0,
+            shared: 0,
             leading_dense: keys.count("leading_dense_block_count")?.unwrap_or(0),
             groups,
             router,

@@ -29,7 +29,7 @@ pub enum TrainError {
         /// What is wrong, with the line where it is known.
         why: String,
     },
-    /// A model of another plan than those that can be trained.
+    /// A model with other layers than those that can be trained.
     #[error("a model of architecture {0} cannot be fine-tuned")]
     Architecture(String),
     /// An option makes no sense.

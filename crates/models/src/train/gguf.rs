@@ -146,6 +146,9 @@ pub fn from_gguf(file: &GgufFile) -> Result<(NetConfig, HashMap<String, Tensor>)
     if read.architecture != Architecture::Llama {
         return Err(format!("architecture {} cannot be trained, only llama", read.architecture.name()));
     }
+    if read.window.is_some() || read.experts.is_some() {
+        return Err("it has a sliding window or experts, which cannot be trained".into());
+    }
     if file.tensor("output.weight").is_some() {
         return Err("it has an output matrix of its own; only tied ones can be trained".into());
     }

@@ -122,7 +122,6 @@ fn metadata_and_tensors_that_do_not_fit_are_named() {
     for (key, value, says) in [
         ("bert.attention.head_count", Value::U32(5), "bert.attention.head_count"),
         ("bert.attention.head_count", Value::U32(0), "bert.attention.head_count"),
-        ("bert.pooling_type", Value::U32(9), "bert.pooling_type"),
         ("bert.pooling_type", Value::String("mean".into()), "bert.pooling_type"),
         ("bert.attention.layer_norm_epsilon", Value::F32(-1.0), "bert.attention.layer_norm_epsilon"),
         ("bert.context_length", Value::U32(64), "position_embd.weight"),
@@ -142,6 +141,19 @@ fn metadata_and_tensors_that_do_not_fit_are_named() {
         let error = open(|_| {}, |name| name != missing).unwrap_err().to_string();
         assert!(error.contains(missing), "{missing}: {error}");
     }
+}
+
+/// A file may name a pooling that nothing here computes: another one can be asked for.
+#[test]
+fn an_unknown_pooling_can_be_replaced() {
+    let change = |metadata: &mut Metadata| drop(metadata.insert("bert.pooling_type", Value::U32(4)));
+    let load = |pooling| {
+        let options = EmbedOptions { pooling, ..EmbedOptions::default() };
+        Embedder::load(open(change, |_| true).unwrap(), &Device::Cpu, &options, &mut |_| {})
+    };
+    let error = load(None).unwrap_err().to_string();
+    assert!(error.contains("bert.pooling_type") && error.contains("4 is not supported"), "{error}");
+    assert_eq!(load(Some(Pooling::Cls)).unwrap().model().pooling(), Pooling::Cls);
 }
 
 /// A model that generates embeds the rows of which its logits are products.

@@ -6,9 +6,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tallow::Device;
 use tallow_gguf::{Format, GgufFile, Metadata, Value};
-use tallow_models::config::Pooling;
+use tallow_models::embedder::TokenEmbedder;
 use tallow_models::model_graph::{ModelGraph, Rows};
-use tallow_models::{Decoder, LoadOptions};
+use tallow_models::{Decoder, EmbedOptions, LoadOptions};
 
 use crate::architectures::Fixture;
 
@@ -64,10 +64,7 @@ fn load(bytes: Vec<u8>, runs: bool) -> Result<(), String> {
     let file = GgufFile::parse(bytes).map_err(|error| error.to_string())?;
     let model = ModelGraph::from_file(&file).map_err(|error| with_sources(&error))?;
     if model.config.architecture.is_encoder() {
-        return model
-            .embed(Pooling::Mean, true, 8)
-            .map(|_| ())
-            .map_err(|error| format!("not refused: {error}"));
+        return embed(&file, &model, runs);
     }
     for graph in [model.step(Rows::One, 8), model.step(Rows::UpTo(4), 8), model.greedy(8)] {
         graph.map_err(|error| format!("not refused by from_file: {error}"))?;
@@ -77,6 +74,20 @@ fn load(bytes: Vec<u8>, runs: bool) -> Result<(), String> {
         let mut decoder = Decoder::load(&file, &model, &Device::Cpu, &options, &mut |_| {})
             .map_err(|error| error.to_string())?;
         decoder.feed(&[1]).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The same for an encoder.
+fn embed(file: &GgufFile, model: &ModelGraph, runs: bool) -> Result<(), String> {
+    let options = EmbedOptions { context: Some(1), ..EmbedOptions::default() };
+    let pooling = options.pooling_of(model).map_err(|error| error.to_string())?;
+    let graph = model.embed(pooling, true, 4);
+    graph.map_err(|error| format!("not refused by from_file: {error}"))?;
+    if runs {
+        let mut embedder = TokenEmbedder::load(file, model, &Device::Cpu, &options, &mut |_| {})
+            .map_err(|error| error.to_string())?;
+        embedder.embed(&[1]).map_err(|error| error.to_string())?;
     }
     Ok(())
 }
