@@ -43,8 +43,8 @@ pub struct Builder<'a> {
     /// Of layers that see all keys, and of those with a window.
     rotations: [Option<Rotation>; 2],
     layer: Option<usize>,
-    /// Weights that were asked for, with the shapes that they should have.
-    asked: IndexMap<String, Vec<usize>>,
+    /// Weights that the graph requires, with the shapes that they should have.
+    required: IndexMap<String, Vec<usize>>,
 }
 
 /// How a model's file is read by its graphs.
@@ -68,7 +68,7 @@ impl<'a> Builder<'a> {
         };
         let pos = Dim::from(Symbol::new(POS, context.saturating_sub(1) as u32));
         let g = Graph::new(name);
-        let (rotations, layer, asked) = ([None; 2], None, IndexMap::new());
+        let (rotations, layer, required) = ([None; 2], None, IndexMap::new());
         Builder {
             g,
             config,
@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
             normalized: None,
             rotations,
             layer,
-            asked,
+            required,
         }
     }
 
@@ -112,8 +112,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Name and shape of each weight that the graph reads, in the order of their first use.
-    pub(crate) fn into_asked(self) -> IndexMap<String, Vec<usize>> {
-        self.asked
+    pub(crate) fn into_required(self) -> IndexMap<String, Vec<usize>> {
+        self.required
     }
 
     /// The name in the file of what this layer calls `part`.
@@ -135,13 +135,13 @@ impl<'a> Builder<'a> {
     /// When the model has none of the name.
     pub fn weight(&mut self, part: &str, shape: &[usize]) -> Result<Value> {
         let name = self.named(part);
-        self.ask(&name, shape);
+        self.require(&name, shape);
         weight(&mut self.g, self.types, &name, shape)
     }
 
-    fn ask(&mut self, name: &str, shape: &[usize]) {
-        if !self.asked.contains_key(name) {
-            self.asked.insert(name.to_owned(), shape.to_vec());
+    fn require(&mut self, name: &str, shape: &[usize]) {
+        if !self.required.contains_key(name) {
+            self.required.insert(name.to_owned(), shape.to_vec());
         }
     }
 
@@ -154,7 +154,7 @@ impl<'a> Builder<'a> {
         let name = self.named(&format!("{part}.weight"));
         let inputs = self.columns(x);
         let shape = [outputs, inputs];
-        self.ask(&name, &shape);
+        self.require(&name, &shape);
         let y = times_transposed(&mut self.g, self.types, x, &name, shape)?;
         self.plus_bias(y, part)
     }
@@ -242,7 +242,7 @@ impl<'a> Builder<'a> {
     }
 
     fn rotation_by(&mut self, name: &str, pairs: usize, magnitude: f32) -> Result<Rotation> {
-        self.ask(name, &[pairs]);
+        self.require(name, &[pairs]);
         let per_pair = weight(&mut self.g, self.types, name, &[pairs])?;
         rotation(&mut self.g, per_pair, &self.seq, &self.pos, magnitude)
     }

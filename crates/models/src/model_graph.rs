@@ -239,10 +239,10 @@ impl ModelGraph {
 
     /// Name and shape of each weight that the graphs read, and why no graph can be built of them, if so: then the last one is
     /// the one that does not fit.
-    fn asked(&self) -> (IndexMap<String, Vec<usize>>, Option<GraphError>) {
+    fn required(&self) -> (IndexMap<String, Vec<usize>>, Option<GraphError>) {
         let mut b = Builder::new("decode", self.source(), Rows::One, 1);
         let built = self.fill(&mut b, input).and_then(|x| layers(self.config.architecture).head(&mut b, x));
-        (b.into_asked(), built.err())
+        (b.into_required(), built.err())
     }
 
     fn source(&self) -> Source<'_> {
@@ -336,14 +336,14 @@ pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize)
     let cache = CacheTypes::default();
     let vocabulary = vocabulary(file);
     let model = ModelGraph { config, types, rope, local_rope, long_rope: None, vocabulary, cache };
-    let (asked, failed) = model.asked();
+    let (required, failed) = model.required();
     let wrong = |(name, shape): (String, Vec<usize>)| {
         if model.computed(&name).is_some() {
             return None;
         }
         model.types.require(file, &name, &shape).err()
     };
-    let found: Vec<Error> = asked.into_iter().filter_map(wrong).take(most).collect();
+    let found: Vec<Error> = required.into_iter().filter_map(wrong).take(most).collect();
     match failed {
         Some(source) if found.is_empty() => vec![Error::Graph { graph: "decode", source }],
         _ => found,

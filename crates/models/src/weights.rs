@@ -16,7 +16,7 @@ pub struct WeightTypes {
     adapters: Vec<Arc<LoraAdapter>>,
     /// By name of the weight.
     terms: IndexMap<String, Vec<LoraTerm>>,
-    /// Whether graphs read weights of the shapes that they ask for, in f32, whatever the file has.
+    /// Whether graphs read weights of the shapes that they require, in f32, whatever the file has.
     assumed: bool,
 }
 
@@ -55,7 +55,7 @@ impl WeightTypes {
         self.types.get(name)
     }
 
-    /// From here on, graphs read each weight as f32 of the shape that they ask for. Such a graph tells what a file should
+    /// From here on, graphs read each weight as f32 of the shape that they require. Such a graph tells what a file should
     /// have.
     pub(crate) fn assume(&mut self) {
         self.assumed = true;
