@@ -41,9 +41,9 @@ pub(crate) trait Layers: Debug + Sync {
     /// Which elements of a head rope rotates together, if it rotates any.
     fn pairing(&self) -> Option<Pairing>;
 
-    /// The key of what norms add to the mean square or the variance.
-    fn epsilon(&self) -> &'static str {
-        RMS_EPSILON
+    /// The norm in front of the output projection, and of most blocks.
+    fn norm(&self) -> Norm {
+        Norm::Rms
     }
 
     /// Reads the hyperparameters that other architectures lack.
@@ -61,7 +61,10 @@ pub(crate) trait Layers: Debug + Sync {
 
     /// The logits of `x: [rows, width]`: `[rows, vocabulary]`. Encoders have none, and return `x`.
     fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
-        let normal = b.rms_norm(x, "output_norm")?;
+        let normal = match self.norm() {
+            Norm::Rms => b.rms_norm(x, "output_norm")?,
+            Norm::Layer => b.layer_norm(x, "output_norm")?,
+        };
         b.logits(normal)
     }
 
@@ -75,10 +78,24 @@ pub(crate) trait Layers: Debug + Sync {
 /// A value of a graph, or why it cannot be built.
 pub(crate) type Built = std::result::Result<Value, GraphError>;
 
-/// The key of [`Layers::epsilon`] of RMS norms.
-const RMS_EPSILON: &str = "attention.layer_norm_rms_epsilon";
-/// The key of [`Layers::epsilon`] of layer norms.
-const EPSILON: &str = "attention.layer_norm_epsilon";
+/// A kind of norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norm {
+    /// Rows divided by the root of their mean square.
+    Rms,
+    /// Rows less their mean, divided by the root of their variance.
+    Layer,
+}
+
+impl Norm {
+    /// The key of what is added to the mean square or the variance.
+    fn epsilon(self) -> &'static str {
+        match self {
+            Norm::Rms => "attention.layer_norm_rms_epsilon",
+            Norm::Layer => "attention.layer_norm_epsilon",
+        }
+    }
+}
 
 /// What an architecture computes.
 pub(crate) fn layers(architecture: Architecture) -> &'static dyn Layers {
@@ -124,7 +141,7 @@ impl Config {
     pub fn from_metadata(metadata: &Metadata) -> Result<Config> {
         let architecture = Architecture::of(metadata)?;
         let (keys, layers) = (Keys { metadata, architecture }, layers(architecture));
-        let mut config = Config::common(&keys, layers.epsilon())?;
+        let mut config = Config::common(&keys, layers.norm().epsilon())?;
         layers.configure(&keys, &mut config)?;
         if config.experts.is_none() && keys.count("expert_count")?.is_some() {
             let why = format!("{} has no experts", architecture.name());

@@ -3,7 +3,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, EPSILON, Layers, Pairing};
+use super::{Builder, Built, Layers, Norm, Pairing};
 use crate::layers::Activation::{Gelu, Silu};
 
 /// `bert`: learned positions, biases everywhere, GELU.
@@ -23,8 +23,8 @@ impl Layers for Bert {
         None
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn embed(&self, b: &mut Builder<'_>, tokens: Value) -> Built {
@@ -62,8 +62,8 @@ impl Layers for NomicBert {
         Some(Pairing::Halves)
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn embed(&self, b: &mut Builder<'_>, tokens: Value) -> Built {

@@ -3,7 +3,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, Config, EPSILON, Keys, Layers, Pairing, Result};
+use super::{Builder, Built, Config, Keys, Layers, Norm, Pairing, Result};
 use crate::layers::Activation::Silu;
 
 /// `command-r`.
@@ -15,8 +15,8 @@ impl Layers for CommandR {
         Some(Pairing::Neighbours)
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn configure(&self, keys: &Keys<'_>, config: &mut Config) -> Result<()> {
@@ -32,8 +32,7 @@ impl Layers for CommandR {
             heads.k = b.each_head_layer_norm(heads.k, "attn_k_norm")?;
         }
         let heads = b.rotated(heads, Pairing::Neighbours)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let fed = b.gated(normal, Silu)?;
         let both = b.add(attended, fed)?;
         b.add(x, both)

@@ -3,7 +3,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, EPSILON, Layers, Pairing};
+use super::{Builder, Built, Layers, Norm, Pairing};
 use crate::layers::Activation::Gelu;
 
 /// `falcon`.
@@ -15,8 +15,8 @@ impl Layers for Falcon {
         Some(Pairing::Halves)
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
@@ -24,16 +24,10 @@ impl Layers for Falcon {
         let to_attend = if b.has("attn_norm_2.weight") { b.layer_norm(x, "attn_norm_2")? } else { to_feed };
         let heads = b.heads_in_one(to_attend)?;
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let fed = b.plain(to_feed, Gelu)?;
         let both = b.add(attended, fed)?;
         b.add(x, both)
-    }
-
-    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
-        let normal = b.layer_norm(x, "output_norm")?;
-        b.logits(normal)
     }
 
     fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {

@@ -38,8 +38,7 @@ impl Layers for Gemma {
         let normal = b.rms_norm(x, "attn_norm")?;
         let heads = b.heads(normal)?;
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let x = b.add(x, attended)?;
         self.probe(b, x)
     }
@@ -70,8 +69,7 @@ fn between_norms(b: &mut Builder<'_>, x: Value, norms_heads: bool) -> Built {
         heads.k = b.head_rms_norm(heads.k, "attn_k_norm")?;
     }
     let heads = b.rotated(heads, Pairing::Halves)?;
-    let rows = b.attend(heads, b.causal())?;
-    let attended = b.attention_output(rows)?;
+    let attended = b.causal_attention(heads)?;
     let attended = b.rms_norm(attended, "post_attention_norm")?;
     let x = b.add(x, attended)?;
     fed_between_norms(b, x)

@@ -19,8 +19,7 @@ impl Layers for Glm4 {
         let normal = b.rms_norm(x, "attn_norm")?;
         let heads = if b.has("attn_qkv.weight") { b.heads_in_one(normal)? } else { b.heads(normal)? };
         let heads = b.rotated(heads, Pairing::Neighbours)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let attended = b.rms_norm(attended, "post_attention_norm")?;
         let x = b.add(x, attended)?;
         self.probe(b, x)

@@ -2,7 +2,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, EPSILON, Layers, Pairing};
+use super::{Builder, Built, Layers, Norm, Pairing};
 use crate::layers::Activation::GeluTanh;
 
 /// `gpt2`.
@@ -14,8 +14,8 @@ impl Layers for Gpt2 {
         None
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn embed(&self, b: &mut Builder<'_>, tokens: Value) -> Built {
@@ -27,15 +27,9 @@ impl Layers for Gpt2 {
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
         let normal = b.layer_norm(x, "attn_norm")?;
         let heads = b.heads_in_one(normal)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let x = b.add(x, attended)?;
         self.probe(b, x)
-    }
-
-    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
-        let normal = b.layer_norm(x, "output_norm")?;
-        b.logits(normal)
     }
 
     fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {

@@ -44,8 +44,7 @@ impl Llama {
         if self.unrotated == 0 || !(b.layer() + 1).is_multiple_of(self.unrotated) {
             heads = b.rotated(heads, self.pairing)?;
         }
-        let rows = b.attend(heads, b.causal())?;
-        b.attention_output(rows)
+        b.causal_attention(heads)
     }
 }
 

@@ -24,8 +24,7 @@ impl Layers for Olmo2 {
         let k = b.rms_norm(k, "attn_k_norm")?;
         let heads = b.split_heads([q, k, v])?;
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let attended = b.rms_norm(attended, "post_attention_norm")?;
         let x = b.add(x, attended)?;
         self.probe(b, x)

@@ -3,7 +3,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, Config, EPSILON, Keys, Layers, Pairing, Result};
+use super::{Builder, Built, Config, Keys, Layers, Norm, Pairing, Result};
 use crate::config::{LongRope, Window};
 use crate::layers::Activation::{GeluTanh, Silu};
 
@@ -20,24 +20,18 @@ impl Layers for Phi2 {
         Some(Pairing::Halves)
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
         let normal = b.layer_norm(x, "attn_norm")?;
         let heads = if b.has("attn_qkv.weight") { b.heads_in_one(normal)? } else { b.heads(normal)? };
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let fed = b.plain(normal, GeluTanh)?;
         let both = b.add(attended, fed)?;
         b.add(x, both)
-    }
-
-    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
-        let normal = b.layer_norm(x, "output_norm")?;
-        b.logits(normal)
     }
 
     fn probe(&self, b: &mut Builder<'_>, x: Value) -> Built {
@@ -64,8 +58,7 @@ impl Layers for Phi3 {
         let normal = b.rms_norm(x, "attn_norm")?;
         let heads = b.heads_in_one(normal)?;
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let x = b.add(x, attended)?;
         self.probe(b, x)
     }

@@ -3,7 +3,7 @@
 
 use tallow_ir::Value;
 
-use super::{Builder, Built, EPSILON, Layers, Pairing};
+use super::{Builder, Built, Layers, Norm, Pairing};
 use crate::layers::Activation::Silu;
 
 /// `stablelm`.
@@ -15,8 +15,8 @@ impl Layers for Stablelm {
         Some(Pairing::Halves)
     }
 
-    fn epsilon(&self) -> &'static str {
-        EPSILON
+    fn norm(&self) -> Norm {
+        Norm::Layer
     }
 
     fn layer(&self, b: &mut Builder<'_>, x: Value) -> Built {
@@ -27,16 +27,10 @@ impl Layers for Stablelm {
             heads.k = b.each_head_layer_norm(heads.k, "attn_k_norm")?;
         }
         let heads = b.rotated(heads, Pairing::Halves)?;
-        let rows = b.attend(heads, b.causal())?;
-        let attended = b.attention_output(rows)?;
+        let attended = b.causal_attention(heads)?;
         let between = b.add(x, attended)?;
         let to_feed = if b.has("ffn_norm.weight") { b.layer_norm(between, "ffn_norm")? } else { normal };
         let fed = b.gated(to_feed, Silu)?;
         b.add(between, fed)
-    }
-
-    fn head(&self, b: &mut Builder<'_>, x: Value) -> Built {
-        let normal = b.layer_norm(x, "output_norm")?;
-        b.logits(normal)
     }
 }

@@ -228,6 +228,15 @@ impl Builder<'_> {
         }
     }
 
+    /// [`Builder::attend`] as [`Builder::causal`] says, and its output projection: `[rows, width]`.
+    ///
+    /// # Errors
+    /// When the heads do not fit each other, or the weight is missing.
+    pub fn causal_attention(&mut self, heads: Heads) -> Result<Value> {
+        let rows = self.attend(heads, self.causal())?;
+        self.attention_output(rows)
+    }
+
     /// The output projection `attn_output` of what [`Builder::attend`] gives: `[rows, width]`.
     ///
     /// # Errors
