@@ -101,6 +101,7 @@ fn gains_from_spirv_opt(algorithm: Algorithm) -> bool {
         | Algorithm::Quantize
         | Algorithm::Scan
         | Algorithm::Sort
+        | Algorithm::RankSort
         | Algorithm::TopK
         | Algorithm::Merge
         | Algorithm::Scatter

@@ -121,6 +121,7 @@ fn demand(work: &Work<'_>) -> Demand {
         (Algorithm::TiledAttention, _) => attend(work, &c::TILED),
         (Algorithm::Attention | Algorithm::AttentionGrad, _) => attend(work, &c::PER_QUERY),
         (Algorithm::Sort, _) => compare(work, &c::SORT, rounds(work)[1]),
+        (Algorithm::RankSort, _) => compare(work, &c::RANK_SORT, f64::from(work.schedule.tile.n)),
         (Algorithm::Merge, _) => compare(work, &c::MERGE, rounds(work)[0]),
         (Algorithm::TopK, _) => top_k(work),
         (Algorithm::Scatter, _) => scatter(work),

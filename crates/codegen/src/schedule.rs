@@ -78,6 +78,8 @@ pub enum Algorithm {
     Scan,
     /// Sort along an axis. A workgroup sorts a tile of rows, or of runs of a row, in shared memory.
     Sort,
+    /// Sort along a short axis. Each invocation counts the elements that come before its own.
+    RankSort,
     /// The first positions of sorted rows.
     TopK,
     /// Merge of adjacent sorted runs.
@@ -147,6 +149,7 @@ impl Algorithm {
             Algorithm::Quantize => "quantize",
             Algorithm::Scan => "scan",
             Algorithm::Sort => "sort",
+            Algorithm::RankSort => "rank_sort",
             Algorithm::TopK => "top_k",
             Algorithm::Merge => "merge",
             Algorithm::Scatter => "scatter",
@@ -173,6 +176,7 @@ impl Algorithm {
             | Algorithm::Quantize
             | Algorithm::Scan
             | Algorithm::Sort
+            | Algorithm::RankSort
             | Algorithm::TopK
             | Algorithm::Merge
             | Algorithm::Scatter
@@ -231,6 +235,7 @@ impl Schedule {
                 | Algorithm::TiledAttention
                 | Algorithm::Quantize
                 | Algorithm::Sort
+                | Algorithm::RankSort
                 | Algorithm::TopK
                 | Algorithm::Merge
                 | Algorithm::Scatter

@@ -153,6 +153,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("index_add.comp", include_str!("templates/index_add.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),
     ("sort_tile.glsl", include_str!("templates/sort_tile.glsl")),
+    ("rank_sort.comp", include_str!("templates/rank_sort.comp")),
     ("top_k.comp", include_str!("templates/top_k.comp")),
     ("merge_runs.comp", include_str!("templates/merge_runs.comp")),
     ("repack.comp", include_str!("templates/repack.comp")),

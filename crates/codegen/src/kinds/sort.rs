@@ -1,12 +1,14 @@
 //! Sorts along an axis, as positions.
 //!
 //! - A workgroup sorts a tile of rows, or of runs of a row, in shared memory (this module).
+//! - It counts, for each element of short rows, those that come before it ([`by_rank`]).
 //! - It selects the first positions of a long row ([`top_k`]).
 //! - It merges a tile of two adjacent sorted runs ([`merge`]).
 //!
 //! All of them compare pairs of a key and a position. Keys are unsigned integers in the order of the elements, so that
 //! equal elements are ordered by position and any algorithm is stable.
 
+mod by_rank;
 mod merge;
 mod top_k;
 
@@ -37,6 +39,9 @@ pub(crate) fn schedule(e: &Emitter<'_>, form: &SingleForm) -> Schedule {
             let len = shape.dims()[axis].max_value();
             match span {
                 SortSpan::First(count) if len > i64::from(tile) => top_k::schedule(e, form, count),
+                SortSpan::All | SortSpan::First(_) if by_rank::fits(e, len) => {
+                    by_rank::schedule(e, form, len)
+                }
                 SortSpan::All | SortSpan::First(_) => tiles(e, form, run_of(len), tile),
                 SortSpan::Runs(run) => tiles(e, form, run_of(len).min(run), tile),
             }
@@ -53,6 +58,10 @@ pub(crate) fn kernel(e: Emitter<'_>, form: &SingleForm, schedule: Schedule) -> R
         (Op::ArgSort { axis, descending, span: SortSpan::First(count) }, Algorithm::TopK) => {
             let sort = Sort::of(&e, form, *axis, *descending)?;
             top_k::kernel(e, form, &sort, *count, schedule)
+        }
+        (Op::ArgSort { axis, descending, .. }, Algorithm::RankSort) => {
+            let sort = Sort::of(&e, form, *axis, *descending)?;
+            by_rank::kernel(e, form, &sort, schedule)
         }
         (Op::ArgSort { axis, descending, span }, _) => {
             let sort = Sort::of(&e, form, *axis, *descending)?;

@@ -273,6 +273,9 @@ pub(super) struct Compare {
 
 pub(super) const SORT: Compare =
     Compare { invocation: 200.0, load: 0.0, round: 15.0, start_us: 2.0, round_us: 0.24 };
+/// An estimate: a comparison is five instructions, and its load from shared memory waits for eight cycles.
+pub(super) const RANK_SORT: Compare =
+    Compare { invocation: 40.0, load: 0.0, round: 5.0, start_us: 2.0, round_us: 0.005 };
 pub(super) const TOP_K: Compare =
     Compare { invocation: 0.0, load: 90.0, round: 13.0, start_us: 1.9, round_us: 0.2 };
 /// One point in the fitted half has a merge: all but `round` are the estimates.

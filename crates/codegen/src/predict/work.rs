@@ -246,6 +246,7 @@ impl<'a> Work<'a> {
             | Algorithm::Quantize
             | Algorithm::Scan
             | Algorithm::Sort
+            | Algorithm::RankSort
             | Algorithm::TopK
             | Algorithm::Merge
             | Algorithm::Scatter
