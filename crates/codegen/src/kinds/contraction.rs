@@ -26,4 +26,5 @@ mod split_k;
 mod staging_tile;
 mod store;
 mod tile_code;
+mod unread;
 mod weights;

@@ -13,6 +13,7 @@ use super::k_tile::{self, KTile, Layout};
 use super::operands::{left_at, right_at};
 use super::split_k::SplitK;
 use super::tile_code::{Accumulators, Matmul, TileCode, columns};
+use super::unread;
 use crate::assemble::{check_grid, finish};
 use crate::emit::Emitter;
 use crate::error::CodegenError;
@@ -136,10 +137,23 @@ fn segment(
     (number, range): (usize, &Range),
     split: Option<&SplitK>,
 ) -> Result<SegmentText, CodegenError> {
-    let ((tiles, epilogue), hoisted) =
+    let ((tiles, epilogue), mut hoisted) =
         e.scope(|e| Ok((operands(e, mm, code, number)?, code.epilogue(e, mm, number)?)))?;
+    let mut is_skipped = false;
+    if split.is_none() {
+        let (condition, lines) = e.scope(|e| unread::condition(e, mm, &mm.form.segments[number]))?;
+        if let Some(condition) = condition {
+            hoisted.extend(lines);
+            hoisted.push("// Nobody reads the products of the other batches.".into());
+            hoisted.push(format!("const uint end = {condition} ? {} : 0u;", mm.k));
+            is_skipped = true;
+        }
+    }
     let across: Vec<bool> = tiles.iter().map(|tile| tile.across).collect();
-    let (first, end) = if split.is_some() { ("first", "end") } else { ("0u", mm.k.as_str()) };
+    let (first, end) = match split {
+        Some(_) => ("first", "end"),
+        None => ("0u", if is_skipped { "end" } else { mm.k.as_str() }),
+    };
     let bk = mm.schedule.tile.k;
     // The start of the last K tile.
     let last = match mm.form.k.as_const() {
@@ -151,7 +165,7 @@ fn segment(
     let holes = context! {
         first, end, bk, last, type => ty, accumulators => count, zero, k => &mm.k, depth => mm.depth(),
         tiles => mm.schedule.tiles_per_workgroup, width => mm.columns[number], column0 => &range.column0,
-        may_be_empty => mm.form.k.as_const().is_none_or(|k| k < 1), hoisted => hoisted.join("\n"),
+        may_be_empty => is_skipped || mm.form.k.as_const().is_none_or(|k| k < 1), hoisted => hoisted.join("\n"),
         registers => join(&|tile| tile.registers.clone()), load => join(&|tile| tile.load.join("\n")),
         store => join(&|tile| tile.store.join("\n")), products => code.products(mm, number, &across)?,
         split => split.map(SplitK::combination), partials => code.partials(mm, number),
