@@ -159,10 +159,10 @@ fn coordinates_along(graph: &Graph, value: Value, axis: usize) -> (Atoms, AtomId
     (atoms, along, at)
 }
 
-/// The buffer from which a value reads runs of `multiple` neighbours along an axis, if it does.
+/// The buffer from which a value reads runs of `multiple` neighbours along an axis, perhaps where indices say, if it does.
 fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> Option<Value> {
     let (mut atoms, along, at) = coordinates_along(graph, value, axis);
-    neighbours(graph, value, &at, along, multiple, &mut atoms).map(|(leaf, _)| leaf)
+    gathered_neighbours(graph, value, &at, (along, multiple), &mut atoms).map(|run| run.leaf)
 }
 
 /// If element `k` of `value` at `at` is element `base + k` of a leaf (or of a copy, which will be in memory), with `base` a
@@ -316,16 +316,33 @@ pub fn is_copy(graph: &Graph, node: &Node) -> bool {
 /// Whether each group of `size` elements along an axis is adjacent in what a value is read from, and starts at a multiple
 /// of `size`, or is padding. The groups themselves may be anywhere.
 pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> bool {
+    groups_along::<false>(graph, value, axis, size).is_some()
+}
+
+/// The buffer from which a matmul's right operand reads whole groups of `size` neighbours along the inner extent, if it does.
+/// The groups may be anywhere, also where the indices of gathers say.
+pub fn groups_along_k(graph: &Graph, rhs: Value, size: i64) -> Option<Value> {
+    let rank = graph.ty(rhs).shape.rank();
+    groups_along::<true>(graph, rhs, rank - 2, size).filter(Run::is_plain).map(|run| run.leaf)
+}
+
+/// Any of the groups of `size` neighbours along an axis; see [`has_groups_along`].
+fn groups_along<const THROUGH_GATHERS: bool>(
+    graph: &Graph,
+    value: Value,
+    axis: usize,
+    size: i64,
+) -> Option<Run> {
     let dims = graph.ty(value).shape.dims();
     let by = Dim::constant(size);
-    let Some(groups) = dims[axis].div_exact(&by) else { return false };
+    let groups = dims[axis].div_exact(&by)?;
     let mut atoms = Atoms::default();
     let j = atoms.fresh(&by, AtomDef::Free);
     let (group, element) = (atoms.free(&groups), atoms.index(j));
     let along = atoms.add(&group.scale(&by), &element);
     let one = |(i, d): (usize, &Dim)| if i == axis { along.clone() } else { atoms.free(d) };
     let at: Vec<Index> = dims.iter().enumerate().map(one).collect();
-    padded_neighbours(graph, value, &at, (j, size), &mut atoms).is_some()
+    run::<THROUGH_GATHERS>(graph, value, &at, (j, size), &mut atoms)
 }
 
 /// The elements that `root` at `at` reads: params with the position of the element in each. Stops at anchors, like

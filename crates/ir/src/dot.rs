@@ -6,7 +6,7 @@
 
 mod row_factor;
 
-use crate::access::vectors_along_k;
+use crate::access::groups_along_k;
 pub use crate::activations::{ACTIVATIONS, BLOCK, quantize_node};
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
@@ -84,12 +84,10 @@ pub fn weights(graph: &Graph, matmul: NodeId) -> Option<(Value, Format)> {
 }
 
 fn weights_of(graph: &Graph, rhs: Value) -> Option<(Value, Format)> {
-    let leaf = vectors_along_k(graph, rhs, BLOCK)?;
+    let leaf = groups_along_k(graph, rhs, BLOCK)?;
     let DType::Block(format) = graph.ty(leaf).dtype else { return None };
     let granularity = packing(format)?.granularity();
-    let shape = &graph.ty(rhs).shape;
-    let is_multiple = shape.dims()[shape.rank() - 2].as_const().is_some_and(|k| k % granularity == 0);
-    (is_multiple && vectors_along_k(graph, rhs, granularity).is_some()).then_some((leaf, format))
+    groups_along_k(graph, rhs, granularity).map(|_| (leaf, format))
 }
 
 /// The param with the quantized blocks of a matmul's left operand, in row order, if another kernel quantized it.

@@ -2,7 +2,9 @@
 
 use minijinja::{Value as Hole, context};
 use std::collections::{BTreeMap, BTreeSet};
-use tallow_ir::access::{Gathered, Run, gathered_neighbours, neighbours, padded_neighbours, vectors_along_k};
+use tallow_ir::access::{
+    Gathered, Run, gathered_neighbours, groups_along_k, neighbours, padded_neighbours, vectors_along_k,
+};
 use tallow_ir::index::{AtomId, Index};
 use tallow_ir::{DType, Format, Graph, Op, Value, dot};
 
@@ -101,9 +103,9 @@ fn loads_wide(dtype: DType) -> bool {
     }
 }
 
-/// Whether the B operand is read by [`wide`] loads along the K axis.
-pub(crate) fn reads_wide(body: &Graph, rhs: Value) -> bool {
-    vectors_along_k(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
+/// Whether the B operand is read by [`wide`] loads along the K axis: it is contiguous, at least in groups.
+pub(crate) fn reads_groups(body: &Graph, rhs: Value) -> bool {
+    groups_along_k(body, rhs, WIDE).is_some_and(|leaf| loads_wide(body.ty(leaf).dtype))
 }
 
 /// Whether the B operand is read by vector loads and needs no unpacking, so that its load time is that of its bytes.
@@ -115,18 +117,28 @@ pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
 /// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer, perhaps
 /// one that indices choose. Eight adjacent elements can then be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
-    let run = gathered_neighbours(e.body, value, at, (k, WIDE), &mut e.atoms)?;
+    let (buffer, base) = run(e, value, (at, k), (WIDE, loads_wide))?;
+    e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
+    Some((buffer, base))
+}
+
+/// The buffer and `base`, a multiple of `multiple`, if element `k` of `value` at `at` is element `base + k` of the buffer,
+/// perhaps one that indices choose, and the buffer's type fits.
+fn run(
+    e: &mut Emitter<'_>,
+    value: Value,
+    (at, k): (&[Index], AtomId),
+    (multiple, fits): (i64, impl Fn(DType) -> bool),
+) -> Option<(usize, Index)> {
+    let run = gathered_neighbours(e.body, value, at, (k, multiple), &mut e.atoms)?;
     let Op::Param { index, ty } = e.body.op(run.leaf) else { return None };
-    if !loads_wide(ty.dtype) {
+    if !fits(ty.dtype) {
         return None;
     }
     for Gathered { atom, node, at } in &run.gathers {
         e.read_index(*node, *atom, at).ok()?;
     }
-    let base = run.base;
-    let buffer = e.param(*index);
-    e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
-    Some((buffer, base))
+    Some((e.param(*index), run.base))
 }
 
 /// Like [`wide`], for eight elements that may be padding instead, and only if they have this type in memory.
@@ -184,18 +196,16 @@ pub(crate) fn load_vector(
     Some((buffer, base))
 }
 
-/// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`. `base` is a
-/// multiple of the format's [granularity](dot::Packing::granularity).
+/// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`, perhaps in a matrix
+/// that indices choose. `base` is a multiple of the format's [granularity](dot::Packing::granularity).
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,
     format: Format,
-    at: &[Index],
-    k: AtomId,
+    (at, k): (&[Index], AtomId),
 ) -> Option<(usize, Index)> {
-    let (leaf, base) = neighbours(e.body, value, at, k, dot::packing(format)?.granularity(), &mut e.atoms)?;
-    let Op::Param { index, .. } = e.body.op(leaf) else { return None };
-    let buffer = e.param(*index);
+    let multiple = dot::packing(format)?.granularity();
+    let (buffer, base) = run(e, value, (at, k), (multiple, |_| true))?;
     e.buffers[buffer].packed = true;
     e.buffers[buffer].wide = true;
     // The others fetch single words and fours.

@@ -122,7 +122,7 @@ fn cast(g: &Graph, to: DType, a: Value) -> Option<Value> {
 
 /// `cast(view(x), narrower)` -> `view(cast(x, narrower))` for a view that moves each element to one place: a cast has no axes.
 /// The kernel that computes `x` then stores the narrow type, also if it is a product, whose results stay in their order.
-/// Inputs, weights and states are cast where they are read.
+/// Inputs, weights and states are cast where they are read, also elements that indices choose.
 fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Value>, GraphError> {
     let bytes = |dtype: DType| dtype.size().unwrap_or(0);
     let (mut source, mut views) = (a, vec![]);
@@ -132,8 +132,7 @@ fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Valu
         views.push(op.clone());
         source = *operand;
     }
-    let is_computed = !g.op(source).is_leaf() && !matches!(g.op(source), Op::Dequantize(_));
-    if views.is_empty() || !is_computed || bytes(to) >= bytes(g.ty(a).dtype) {
+    if views.is_empty() || is_stored(g, source) || bytes(to) >= bytes(g.ty(a).dtype) {
         return Ok(None);
     }
     let narrow = match cast(g, to, source) {
@@ -141,6 +140,14 @@ fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Valu
         None => g.add(Op::Cast(to), &[source])?,
     };
     views.into_iter().rev().try_fold(narrow, |value, view| g.add(view, &[value])).map(Some)
+}
+
+/// Whether a value is an input, weight or state as it is stored, or elements of one.
+fn is_stored(g: &Graph, value: Value) -> bool {
+    match g.op(value) {
+        Op::Gather { .. } => is_stored(g, g.node(value.node).operands[0]),
+        op => op.is_leaf() || matches!(op, Op::Dequantize(_)),
+    }
 }
 
 /// True if every value of `from` is representable in `to`.

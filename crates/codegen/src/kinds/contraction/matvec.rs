@@ -55,7 +55,7 @@ fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
         && e.caps.has_fixed_subgroup_size()
         && e.caps.max_workgroup_invocations >= schedules_staged::MIN_WORKGROUP
         && accumulator(e, form).is_ok_and(|(ty, _)| ty == Glsl::Float)
-        && anchors.all(|id| operand::reads_wide(e.body, e.body.node(*id).operands[1]));
+        && anchors.all(|id| operand::reads_groups(e.body, e.body.node(*id).operands[1]));
     if !possible {
         return false;
     }

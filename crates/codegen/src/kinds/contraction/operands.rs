@@ -1,7 +1,7 @@
 //! The operands of a contraction: coordinates, accumulator type, and loads of weights along K.
 
 use tallow_ir::form::ContractionForm;
-use tallow_ir::index::{AtomDef, Index};
+use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, NodeId, Shape, Value};
 
 use crate::blocks::operand;
@@ -67,6 +67,38 @@ fn batch_at(e: &mut Emitter<'_>, batch: &Shape, operand: &Shape, linear: &Index)
     at.into_iter().zip(operand.dims()).map(pick).collect()
 }
 
+/// Coordinates of an element from its K index.
+pub(crate) type AlongK<'a> = &'a mut dyn FnMut(&mut Emitter<'_>, Index) -> Vec<Index>;
+
+/// The buffer and the position of the first of the neighbours that `find` finds along an atom. `None` if there are none.
+pub(crate) type Find<'a> = &'a dyn Fn(&mut Emitter<'_>, &[Index], AtomId) -> Option<(usize, Index)>;
+
+/// The buffer and the position of element `k0`, whose neighbours are adjacent: all along K, or those of the same `group`.
+/// Emits what the position needs.
+pub(crate) fn from_k0(
+    e: &mut Emitter<'_>,
+    (extent, group): (&Dim, i64),
+    at: AlongK<'_>,
+    find: Find<'_>,
+) -> Result<Option<(usize, String)>, CodegenError> {
+    let probe = e.atoms.fresh(extent, AtomDef::Free);
+    let k = e.atoms.index(probe);
+    let place = at(e, k);
+    if let Some((buffer, base)) = find(e, &place, probe) {
+        return Ok(Some((buffer, format!("{} + k0", e.index(&base)?.text))));
+    }
+    let by = Dim::constant(group);
+    let Some(groups) = extent.div_exact(&by) else { return Ok(None) };
+    e.line(format!("const uint chunk = k0 / {group}u;"));
+    let chunk = e.atom(&groups, "chunk");
+    let j = e.atoms.fresh(&by, AtomDef::Free);
+    let element = e.atoms.index(j);
+    let k = e.atoms.add(&chunk.scale(&by), &element);
+    let place = at(e, k);
+    let Some((buffer, base)) = find(e, &place, j) else { return Ok(None) };
+    Ok(Some((buffer, format!("{} + k0 % {group}u", e.index(&base)?.text))))
+}
+
 /// Lines that load the right operand's elements `k0 .. k0 + step` of column `n` into `w`.
 pub(crate) fn right(
     e: &mut Emitter<'_>,
@@ -78,15 +110,14 @@ pub(crate) fn right(
     let rhs = e.body.node(id).operands[1];
     e.scoped_lines(|e| {
         let column = column(e, rhs);
-        let probe = e.atoms.fresh(&form.k, AtomDef::Free);
-        let k = e.atoms.index(probe);
-        let at = right_at(e, form, rhs, [batch, &column, &k]);
-        let found = if i64::from(step) == operand::WIDE { operand::wide(e, rhs, &at, probe) } else { None };
-        if let Some((buffer, base)) = found {
-            let base = e.index(&base)?;
-            let load = e.buffers[buffer].load_eight(&format!("{} + k0", base.text), "w");
-            e.line(load);
-            return Ok(());
+        if i64::from(step) == operand::WIDE && operand::reads_groups(e.body, rhs) {
+            let at = &mut |e: &mut Emitter<'_>, k| right_at(e, form, rhs, [batch, &column, &k]);
+            let find = &|e: &mut Emitter<'_>, at: &[Index], k| operand::wide(e, rhs, at, k);
+            if let Some((buffer, first)) = from_k0(e, (&form.k, operand::WIDE), at, find)? {
+                let load = e.buffers[buffer].load_eight(&first, "w");
+                e.line(load);
+                return Ok(());
+            }
         }
         e.block(&unrolled("j", step), |e| {
             e.line("const uint k = k0 + j;");

@@ -2,13 +2,13 @@
 
 use tallow_ir::dot::{self, Packing};
 use tallow_ir::form::Segment;
-use tallow_ir::index::AtomDef;
+use tallow_ir::index::Index;
 use tallow_ir::{Dim, NodeId};
 
 use super::columns::{ColumnLoop, Unroll};
 use super::grid::Range;
 use super::items::read_floats;
-use super::operands::{column, right, right_at};
+use super::operands::{column, from_k0, right, right_at};
 use super::parts::Part;
 use super::plan::{Matvec, Source};
 use super::prefetch;
@@ -118,24 +118,23 @@ pub(crate) fn issue_first(
 }
 
 /// Lines that access a part's packed weights from element `k0` of column `n`. `access` is the last line, from the binding
-/// of the weights and the index of the column's first element.
+/// of the weights and the index of that element.
 fn packed(
     e: &mut Emitter<'_>,
     mv: &Matvec<'_>,
     part: &Part,
     access: impl FnOnce(u32, &str) -> String,
 ) -> Result<Vec<String>, CodegenError> {
+    let refused = |e: &Emitter<'_>| CodegenError::Node(e.body.node_text(part.anchor));
     e.scoped_lines(|e| {
         let rhs = e.body.node(part.anchor).operands[1];
+        let (_, format) = dot::weights(e.body, part.anchor).ok_or_else(|| refused(e))?;
         let column = column(e, rhs);
-        let probe = e.atoms.fresh(&mv.form.k, AtomDef::Free);
-        let k = e.atoms.index(probe);
-        let at = right_at(e, mv.form, rhs, [&mv.batch, &column, &k]);
-        let format = dot::weights(e.body, part.anchor).map(|(_, format)| format);
-        let found = format.and_then(|format| operand::packed(e, rhs, format, &at, probe));
-        let (buffer, base) = found.ok_or_else(|| CodegenError::Node(e.body.node_text(part.anchor)))?;
-        let base = e.index(&base)?.text;
-        e.line(access(e.buffers[buffer].binding, &base));
+        let group = dot::packing(format).map_or(dot::BLOCK, Packing::granularity);
+        let at = &mut |e: &mut Emitter<'_>, k| right_at(e, mv.form, rhs, [&mv.batch, &column, &k]);
+        let find = &|e: &mut Emitter<'_>, at: &[Index], k| operand::packed(e, rhs, format, (at, k));
+        let (buffer, first) = from_k0(e, (&mv.form.k, group), at, find)?.ok_or_else(|| refused(e))?;
+        e.line(access(e.buffers[buffer].binding, &first));
         Ok(())
     })
 }
@@ -147,7 +146,7 @@ fn fetch(
     part: &Part,
     buffer: &str,
 ) -> Result<Vec<String>, CodegenError> {
-    packed(e, mv, part, |b, base| format!("fetch{b}({base} + k0, {buffer});"))
+    packed(e, mv, part, |b, base| format!("fetch{b}({base}, {buffer});"))
 }
 
 /// Lines that unpack the prefetched words of a part to the bytes `q` and the scales `w`.
@@ -159,8 +158,7 @@ pub(crate) fn unpack(
 ) -> Result<Vec<String>, CodegenError> {
     let ty = part.scales();
     let declaration = vec![format!("ivec4 q[{}];", part.packing.elements() / 16)];
-    let unpack =
-        packed(e, mv, part, |b, base| format!("const {ty} w = packed{b}({base} + k0, {buffer}, q);"))?;
+    let unpack = packed(e, mv, part, |b, base| format!("const {ty} w = packed{b}({base}, {buffer}, q);"))?;
     Ok([declaration, unpack].concat())
 }
 

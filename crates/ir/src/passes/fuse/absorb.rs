@@ -16,6 +16,9 @@ use crate::op::Op;
 /// The most points per element that a matmul prologue may recompute for each tile.
 const MATMUL_PROLOGUE_POINTS: usize = 4;
 
+/// Elements along K that kernels load as one vector.
+const VECTOR: i64 = 8;
+
 /// The most points that may be computed in several consumers instead of once.
 const DUPLICATED_POINTS: usize = 4;
 
@@ -174,6 +177,19 @@ fn has_window(c: &Clusters<'_>, operand: Value) -> bool {
     false
 }
 
+/// Whether `map` does nothing but round an operand of a matmul, perhaps of matrices that indices choose: loads of vectors
+/// along K pass through such gathers.
+fn only_rounds(c: &Clusters<'_>, map: &Cluster, operand: Value) -> bool {
+    let mut others = map.nodes.iter().map(|n| &c.graph.node(*n).op).filter(|op| !matches!(op, Op::Cast(_)));
+    let gathers = map.nodes.len() > 1;
+    !gathers
+        || others.all(|op| matches!(op, Op::Gather { .. }))
+            && MatrixOperand::ALL.into_iter().any(|of| {
+                let source = matrix::rounded(c.graph, operand, of);
+                source.is_some_and(|source| access::vectors_along_k(c.graph, source, VECTOR).is_some())
+            })
+}
+
 /// Whether a kernel reads weights that are stored in blocks of several elements.
 fn unpacks_blocks(c: &Clusters<'_>, map: &Cluster) -> bool {
     let sources = map.nodes.iter().flat_map(|n| &c.sources[n.index()]);
@@ -204,7 +220,7 @@ pub(super) fn too_expensive_for_matmuls(
                         && matmul.operands.iter().all(|v| matrix::is_exact(c.graph, *v, of))
                         && matrix::rounded(c.graph, operand, of).is_some()
                 };
-                let rounded = map.nodes.len() == 1 && MatrixOperand::ALL.into_iter().any(is_rounded);
+                let rounded = only_rounds(c, map, operand) && MatrixOperand::ALL.into_iter().any(is_rounded);
                 if !reads(c, map, &consumer.nodes, &[operand]) || has_window(c, operand) {
                     continue;
                 }
