@@ -39,7 +39,7 @@ pub struct Phase {
 }
 
 /// The phases, in their order.
-pub const PHASES: [Phase; 10] = [
+pub const PHASES: [Phase; 11] = [
     Phase {
         name: "grow",
         run: grow::run,
@@ -86,10 +86,16 @@ pub const PHASES: [Phase; 10] = [
         reason: "Each matvec quantizes its activations itself instead of reading them quantized, which saves a level.",
     },
     Phase {
+        name: "shortcuts",
+        run: recompute::shortcuts,
+        reason: "A matvec that reads a few values of a row kernel which need none of its reductions computes them itself, \
+                 and no longer waits for it.",
+    },
+    Phase {
         name: "rows_into_matvec",
         run: matvec::rows_into_matvec,
-        reason: "A row kernel that only feeds a matvec moves into its prologue. Each workgroup reads that row anyway, \
-                 so this saves a level.",
+        reason: "A row kernel that only feeds matvecs moves into the prologue of each. Each workgroup reads that row \
+                 anyway, so this saves a level.",
     },
     Phase {
         name: "recompute",

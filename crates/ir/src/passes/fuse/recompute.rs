@@ -1,4 +1,4 @@
-//! Phase 10: results that are cheaper to compute again than to write and read.
+//! Phases 9 and 11: results that are cheaper to compute again than to write and read.
 //!
 //! A training step reads values of the forward pass again, long after: each slope of an activation is a function of the
 //! activation's operand, but would be written by the forward kernel, one result for each factor. Readers compute such
@@ -17,6 +17,10 @@ use crate::op::Op;
 /// that a large GPU reads, they take as long as the 16 bytes that four results in f32 would have.
 const MOST_POINTS: usize = 16;
 
+/// The most evaluations of points that a matvec repeats rather than wait for a kernel: with 20 instructions each, a GPU of
+/// 1 T instructions a second takes 5 us, about as long as a kernel takes to start.
+const MOST_EVALUATIONS: u64 = 1 << 18;
+
 /// A source with at most this part of a result's bytes (a factor of each row) costs nothing to write and read.
 const SMALL_PART: u64 = 8;
 
@@ -27,6 +31,75 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         }
     }
     Ok(())
+}
+
+/// Phase 9: matvecs compute the few values that they read of a row kernel, if these need none of its reductions: they no
+/// longer wait for it. (The numerators of a softmax of a few scores, whose denominator is a factor of later results.)
+pub(super) fn shortcuts(c: &mut Clusters<'_>) -> Result<(), GraphError> {
+    for id in c.live() {
+        if c.clusters[id].is_some() {
+            shortcut(c, id)?;
+        }
+    }
+    Ok(())
+}
+
+fn shortcut(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
+    if c.get(id).kind != FusionKind::Row {
+        return Ok(());
+    }
+    let nodes = c.get(id).nodes.clone();
+    let escapes: BTreeSet<NodeId> = c.outputs(id).into_iter().collect();
+    let found: Vec<Candidate> = escapes.iter().filter_map(|node| few_points(c, id, &nodes, *node)).collect();
+    // A reader of another result, or of what is computed from one, waits all the same.
+    let others: BTreeSet<usize> = escapes
+        .iter()
+        .filter(|node| found.iter().all(|candidate| candidate.node != **node))
+        .flat_map(|node| readers(c, id, *node))
+        .collect();
+    let waits = |reader: &usize| {
+        others.contains(reader) || c.consumers(id).iter().any(|k| k != reader && c.reaches(*k, *reader))
+    };
+    let found: Vec<Candidate> = found.into_iter().filter(|f| !f.readers.iter().any(waits)).collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    hand_over(c, id, (&nodes, &escapes), (&found, "so that they do not wait for it"))
+}
+
+/// A result that matvecs compute again, in their epilogues, in less time than a kernel takes to start.
+fn few_points(c: &Clusters<'_>, id: usize, nodes: &BTreeSet<NodeId>, node: NodeId) -> Option<Candidate> {
+    if c.is_output[node.index()] {
+        return None;
+    }
+    let (mut points, mut sources, mut todo) = (BTreeSet::from([node]), BTreeSet::new(), vec![node]);
+    while let Some(point) = todo.pop() {
+        let is_gather = matches!(c.graph.node(point).op, Op::Gather { .. });
+        if !(is_gather || is_light(c, point)) || points.len() > MOST_POINTS {
+            return None;
+        }
+        for source in &c.sources[point.index()] {
+            if !nodes.contains(&source.node) {
+                sources.insert(*source);
+            } else if points.insert(source.node) {
+                todo.push(source.node);
+            }
+        }
+    }
+    let readers: Vec<usize> = readers(c, id, node).into_iter().collect();
+    let evaluated: u64 = c.users[node.index()].iter().map(|user| evaluations(c, *user)).sum();
+    let able = !readers.is_empty()
+        && evaluated * points.len() as u64 <= MOST_EVALUATIONS
+        && readers
+            .iter()
+            .all(|reader| c.get(*reader).kind == FusionKind::Matvec && !feeds_anchors(c, *reader, node));
+    able.then_some(Candidate { node, points, sources, readers })
+}
+
+/// The other clusters that read a result of cluster `id`.
+fn readers(c: &Clusters<'_>, id: usize, node: NodeId) -> BTreeSet<usize> {
+    let users = c.users[node.index()].iter().flat_map(|user| &c.member[user.index()]).copied();
+    users.filter(|reader| *reader != id && !c.get(*reader).nodes.contains(&node)).collect()
 }
 
 /// A result that leaves a kernel, and how its readers would compute it.
@@ -49,6 +122,17 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     if candidates.is_empty() || !saves_bytes(c, &nodes, &escapes, &candidates) {
         return Ok(());
     }
+    hand_over(c, id, (&nodes, &escapes), (&candidates, "which moves fewer bytes"))
+}
+
+/// Lets the readers of results of cluster `id`, which has `nodes` and writes `escapes`, compute them again, if all of them
+/// can.
+fn hand_over(
+    c: &mut Clusters<'_>,
+    id: usize,
+    (nodes, escapes): (&BTreeSet<NodeId>, &BTreeSet<NodeId>),
+    (candidates, why): (&[Candidate], &str),
+) -> Result<(), GraphError> {
     let gone: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     let newly = candidates.iter().flat_map(|candidate| &candidate.sources).map(|v| v.node);
     let newly: Vec<NodeId> = newly.filter(|node| nodes.contains(node) && !escapes.contains(node)).collect();
@@ -58,7 +142,7 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     }
     let left: BTreeSet<NodeId> = escapes.iter().copied().chain(newly).filter(|n| !gone.contains(n)).collect();
     let left: Vec<NodeId> = left.into_iter().collect();
-    let mut needed = upstream(c, &nodes, &left);
+    let mut needed = upstream(c, nodes, &left);
     needed.extend(&left);
     let kind = c.kind_of(&needed);
     if left.is_empty() || c.legal_with(kind, &needed, &left)?.is_err() {
@@ -66,7 +150,7 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     }
     // By reader: all that it computes again.
     let mut additions: BTreeMap<usize, BTreeSet<NodeId>> = BTreeMap::new();
-    for candidate in &candidates {
+    for candidate in candidates {
         for reader in &candidate.readers {
             additions.entry(*reader).or_default().extend(&candidate.points);
         }
@@ -88,7 +172,7 @@ fn of_cluster(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
         unions.push((reader, kind, union, points));
     }
     let names: Vec<String> = gone.iter().map(|node| format!("'{}'", c.graph.node_text(*node))).collect();
-    let line = format!("readers of {} compute them again, which moves fewer bytes", names.join(", "));
+    let line = format!("readers of {} compute them again, {why}", names.join(", "));
     c.log.push(line);
     if needed.len() < nodes.len() {
         let copies = c.copies.remove(&id);
@@ -134,12 +218,7 @@ fn candidate(
             }
         }
     }
-    let readers: BTreeSet<usize> = c.users[node.index()]
-        .iter()
-        .flat_map(|user| &c.member[user.index()])
-        .copied()
-        .filter(|reader| *reader != id && !c.get(*reader).nodes.contains(&node))
-        .collect();
+    let readers = readers(c, id, node);
     // What a user repeats for many elements, as rotary angles for all heads, would be computed for each of them.
     let elements = c.graph.node(node).types[0].shape.max_numel();
     let repeats = c.users[node.index()].iter().any(|user| evaluations(c, *user) > elements);
@@ -173,12 +252,7 @@ fn reads_each_once(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
     let cluster = c.get(reader);
     match cluster.kind {
         FusionKind::Map | FusionKind::Row => true,
-        FusionKind::Matmul => {
-            let alone = Cluster { kind: FusionKind::Map, nodes: BTreeSet::from([node]) };
-            let is_anchor = |n: &&NodeId| matches!(c.class[n.index()], Class::Anchor(_));
-            let mut anchors = cluster.nodes.iter().filter(is_anchor);
-            !anchors.any(|anchor| reads(c, &alone, &cluster.nodes, &c.graph.node(*anchor).operands))
-        }
+        FusionKind::Matmul => !feeds_anchors(c, reader, node),
         FusionKind::Matvec
         | FusionKind::Quantize
         | FusionKind::Attention
@@ -189,6 +263,18 @@ fn reads_each_once(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
         | FusionKind::AttentionGrad
         | FusionKind::Custom => false,
     }
+}
+
+/// Whether an operand of a reduction or product of `reader` is computed from a result of another cluster.
+fn feeds_anchors(c: &Clusters<'_>, reader: usize, node: NodeId) -> bool {
+    let cluster = c.get(reader);
+    let alone = Cluster { kind: FusionKind::Map, nodes: BTreeSet::from([node]) };
+    // A quantization reads each element once.
+    let is_anchor = |n: &&NodeId| {
+        matches!(c.class[n.index()], Class::Anchor(_)) && !matches!(c.graph.node(**n).op, Op::Quantize(_))
+    };
+    let mut anchors = cluster.nodes.iter().filter(is_anchor);
+    anchors.any(|anchor| reads(c, &alone, &cluster.nodes, &c.graph.node(*anchor).operands))
 }
 
 /// Whether fewer bytes are written and read if the candidates are computed again.
