@@ -5,10 +5,12 @@
 //! `blk.3.attn_q.weight` of the file.
 
 mod attention;
+mod expert_products;
 mod experts;
 mod feed_forward;
 mod norm;
 mod pooling;
+mod tiles;
 
 use indexmap::IndexMap;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};

@@ -49,9 +49,9 @@ impl Layers for GptOss {
         let Some(e) = &b.config.experts else { return Ok(x) };
         let normal = b.rms_norm(x, "post_attention_norm")?;
         let choice = b.route(normal, e)?;
-        let rows = b.for_each_choice(normal, e)?;
-        let gate = b.grouped(rows, choice, "ffn_gate_exps", e, e.feed_forward)?;
-        let up = b.grouped(rows, choice, "ffn_up_exps", e, e.feed_forward)?;
+        let rows = b.expert_rows(normal, &choice)?;
+        let gate = b.of_experts(rows, &choice, "ffn_gate_exps", e)?;
+        let up = b.of_experts(rows, &choice, "ffn_up_exps", e)?;
         let gate = b.at_most(gate, LIMIT)?;
         let up = b.at_most(up, LIMIT)?;
         let up = b.at_least(up, -LIMIT)?;
@@ -60,8 +60,7 @@ impl Layers for GptOss {
         let gate = b.mul(gate, share)?;
         let up = b.plus(up, 1.0)?;
         let product = b.mul(up, gate)?;
-        let down = b.grouped(product, choice, "ffn_down_exps", e, b.config.width)?;
-        let fed = b.combined(down, choice, e)?;
+        let fed = b.sum_of_experts(product, &choice, "ffn_down_exps", e)?;
         b.add(x, fed)
     }
 }

@@ -2,6 +2,7 @@
 
 use tallow_ir::{DType, Dim, ElementwiseOp, Op, ReduceKind, SortSpan, Value};
 
+use super::tiles::Tiles;
 use super::{Builder, Result};
 use crate::config::{Experts, Router};
 use crate::layers::{Activation, softmax};
@@ -11,24 +12,32 @@ use crate::layers::{Activation, softmax};
 pub struct Choice {
     /// Numbers of the experts, `[rows * used]` of u32.
     pub experts: Value,
-    /// Their weights, `[rows, used]`.
+    /// Their weights, `[rows, used]`, up to the factor.
     pub weights: Value,
+    /// What the sum of each row is multiplied by, `[rows, 1]`.
+    pub factor: Option<Value>,
+    /// The tiles of rows of one expert each, where there are many rows.
+    pub tiles: Option<Tiles>,
 }
 
 impl Builder<'_> {
     /// The experts of each row of `x: [rows, width]` by the router `ffn_gate_inp: [experts, width]`.
     ///
+    /// The divisor of a softmax is a factor of a row, which the sum over experts takes in: products need not wait for it.
+    ///
     /// # Errors
     /// When the weight is missing or of another shape.
     pub fn route(&mut self, x: Value, e: &Experts) -> Result<Choice> {
         let scores = self.linear(x, "ffn_gate_inp", e.count)?;
-        let probabilities = match e.router {
-            Router::Softmax => softmax(&mut self.g, scores)?,
-            Router::Sigmoid => self.sigmoid(scores)?,
-            Router::SoftmaxOfChosen => scores,
+        let is_biased = self.has("exp_probs_b.bias");
+        let (values, are_exponents) = match e.router {
+            Router::Sigmoid => (self.sigmoid(scores)?, false),
+            Router::Softmax if is_biased => (softmax(&mut self.g, scores)?, false),
+            // Exponentials have the order of their exponents.
+            Router::Softmax | Router::SoftmaxOfChosen => (scores, true),
         };
-        let mut candidates = probabilities;
-        if self.has("exp_probs_b.bias") {
+        let mut candidates = values;
+        if is_biased {
             // It moves the choice, not the weights (DeepSeek V3: arXiv 2412.19437, section 2.1.2).
             let bias = self.weight("exp_probs_b.bias", &[e.count])?;
             let shape = self.g.ty(candidates).shape.clone();
@@ -39,20 +48,48 @@ impl Builder<'_> {
             candidates = self.of_best_groups(candidates, e, [groups, chosen])?;
         }
         let experts = self.best(candidates, e.used)?;
-        let mut weights = self.picked(probabilities, e.count, experts, e.used)?;
-        if e.router == Router::SoftmaxOfChosen {
-            weights = softmax(&mut self.g, weights)?;
-        }
-        if e.normalizes {
-            let sum = self.g.reduce_keepdim(ReduceKind::Sum, weights, &[1])?;
-            // All scores may have underflowed.
-            let sum = self.at_least(sum, 1e-20)?;
-            let shape = self.g.ty(weights).shape.clone();
-            let sum = self.g.broadcast(sum, shape)?;
-            weights = self.g.elementwise(ElementwiseOp::Div, &[weights, sum])?;
-        }
-        let weights = if e.scale == 1.0 { weights } else { self.scaled(weights, e.scale)? };
-        Ok(Choice { experts, weights })
+        let chosen = self.picked(values, e.count, experts, e.used)?;
+        let (weights, sum) = match are_exponents {
+            true => self.exponentials(chosen, scores, e)?,
+            // All may have underflowed.
+            false => (chosen, if e.normalizes { Some(self.sum_of_row(chosen, 1e-20)?) } else { None }),
+        };
+        let factor = match sum {
+            Some(sum) => {
+                let scale = self.g.full_like(sum, e.scale.into())?;
+                Some(self.g.elementwise(ElementwiseOp::Div, &[scale, sum])?)
+            }
+            None => None,
+        };
+        let weights =
+            if e.scale == 1.0 || factor.is_some() { weights } else { self.scaled(weights, e.scale)? };
+        let tiles = self.tiles(experts, e)?;
+        Ok(Choice { experts, weights, factor, tiles })
+    }
+
+    /// The exponentials of the scores of the experts chosen from all `scores: [rows, experts]`, relative to the greatest, and
+    /// the sum that they are divided by: their own, or that of all experts.
+    fn exponentials(&mut self, chosen: Value, scores: Value, e: &Experts) -> Result<(Value, Option<Value>)> {
+        // The greatest comes first.
+        let greatest = self.g.add(Op::Slice { axis: 1, start: Dim::zero(), len: Dim::one() }, &[chosen])?;
+        let weights = self.exponential_above(chosen, greatest)?;
+        let of_chosen = e.normalizes || e.router == Router::SoftmaxOfChosen;
+        let terms = if of_chosen { weights } else { self.exponential_above(scores, greatest)? };
+        Ok((weights, Some(self.sum_of_row(terms, 0.0)?)))
+    }
+
+    /// `e^(x - bound)` for `x: [rows, n]` and `bound: [rows, 1]`.
+    fn exponential_above(&mut self, x: Value, bound: Value) -> Result<Value> {
+        let shape = self.g.ty(x).shape.clone();
+        let bound = self.g.broadcast(bound, shape)?;
+        let above = self.g.elementwise(ElementwiseOp::Sub, &[x, bound])?;
+        self.g.elementwise(ElementwiseOp::Exp, &[above])
+    }
+
+    /// The sum of each row of `x: [rows, n]`, `[rows, 1]`, at least `least`.
+    fn sum_of_row(&mut self, x: Value, least: f32) -> Result<Value> {
+        let sum = self.g.reduce_keepdim(ReduceKind::Sum, x, &[1])?;
+        if least == 0.0 { Ok(sum) } else { self.at_least(sum, least) }
     }
 
     /// The columns of the `count` largest elements of each row of `x`, `[rows * count]` of u32.
@@ -64,7 +101,7 @@ impl Builder<'_> {
     }
 
     /// The elements of `x: [rows, columns]` in `count` columns of each row, `at: [rows * count]`: `[rows, count]`.
-    fn picked(&mut self, x: Value, columns: usize, at: Value, count: usize) -> Result<Value> {
+    pub(super) fn picked(&mut self, x: Value, columns: usize, at: Value, count: usize) -> Result<Value> {
         let rows = self.g.ty(x).shape.dims()[0].clone();
         let flat = self.g.reshape(x, [&rows * &columns.into()])?;
         let row = self.g.add(Op::Iota { len: rows.clone(), dtype: DType::U32 }, &[])?;
@@ -110,59 +147,11 @@ impl Builder<'_> {
     /// When a weight is missing or of another shape.
     pub fn gated_experts(&mut self, x: Value, activation: Activation, e: &Experts) -> Result<Value> {
         let choice = self.route(x, e)?;
-        let x = self.for_each_choice(x, e)?;
-        let gate = self.grouped(x, choice, "ffn_gate_exps", e, e.feed_forward)?;
-        let up = self.grouped(x, choice, "ffn_up_exps", e, e.feed_forward)?;
+        let x = self.expert_rows(x, &choice)?;
+        let gate = self.of_experts(x, &choice, "ffn_gate_exps", e)?;
+        let up = self.of_experts(x, &choice, "ffn_up_exps", e)?;
         let gate = activation.of(&mut self.g, gate)?;
         let product = self.mul(gate, up)?;
-        let down = self.grouped(product, choice, "ffn_down_exps", e, self.config.width)?;
-        self.combined(down, choice, e)
-    }
-
-    /// Rows of `x: [rows, n]` once for each expert of theirs: `[rows * used, n]`.
-    pub fn for_each_choice(&mut self, x: Value, e: &Experts) -> Result<Value> {
-        let n = Dim::constant(self.columns(x) as i64);
-        let x = self.g.reshape(x, [self.seq.clone(), Dim::one(), n.clone()])?;
-        let x = self.g.broadcast(x, [self.seq.clone(), e.used.into(), n.clone()])?;
-        self.g.reshape(x, [&self.seq * &e.used.into(), n])
-    }
-
-    /// The product of each row of `x: [rows * used, inputs]` with its expert's part of `{part}.weight:
-    /// [experts, outputs, inputs]`, plus its bias where the file has `{part}.bias: [experts, outputs]`.
-    ///
-    /// # Errors
-    /// When the weight is missing or of another shape.
-    pub fn grouped(
-        &mut self,
-        x: Value,
-        choice: Choice,
-        part: &str,
-        e: &Experts,
-        outputs: usize,
-    ) -> Result<Value> {
-        let inputs = self.columns(x);
-        let rows = &self.seq * &e.used.into();
-        let w = self.weight(&format!("{part}.weight"), &[e.count, outputs, inputs])?;
-        let w = self.g.add(Op::Gather { axis: 0 }, &[w, choice.experts])?;
-        let x = self.g.reshape(x, [rows.clone(), inputs.into(), Dim::one()])?;
-        let y = self.g.add(Op::Matmul, &[w, x])?;
-        let y = self.g.reshape(y, [rows, outputs.into()])?;
-        let bias = format!("{part}.bias");
-        if !self.has(&bias) {
-            return Ok(y);
-        }
-        let b = self.weight(&bias, &[e.count, outputs])?;
-        let b = self.g.add(Op::Gather { axis: 0 }, &[b, choice.experts])?;
-        self.add(y, b)
-    }
-
-    /// The sum over the experts of each row of `y: [rows * used, n]`, times their weights: `[rows, n]`.
-    pub fn combined(&mut self, y: Value, choice: Choice, e: &Experts) -> Result<Value> {
-        let shape = [self.seq.clone(), e.used.into(), self.columns(y).into()];
-        let y = self.g.reshape(y, shape.clone())?;
-        let weights = self.g.reshape(choice.weights, [self.seq.clone(), e.used.into(), Dim::one()])?;
-        let weights = self.g.broadcast(weights, shape)?;
-        let product = self.mul(y, weights)?;
-        self.g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[product])
+        self.sum_of_experts(product, &choice, "ffn_down_exps", e)
     }
 }
