@@ -19,12 +19,18 @@ use tallow_quant::quantize;
 
 /// Tokens of a prompt that are computed at once: all of the longest.
 const CHUNK: usize = 16;
+/// The bound on the normalized mean squared error.
+pub const LARGEST_ERROR: f64 = 1e-6;
 
 /// A model and what it computes.
 #[derive(Deserialize)]
 pub struct Fixture {
     #[serde(skip)]
     pub name: String,
+    /// The version of transformers that computed it.
+    pub transformers: String,
+    /// The class of transformers.
+    pub class: String,
     pub metadata: BTreeMap<String, BTreeMap<String, serde_json::Value>>,
     pub tensors: Vec<Tensor>,
     quantized: Vec<String>,
@@ -89,6 +95,21 @@ impl Fixture {
             fixture
         };
         paths.iter().map(read).collect()
+    }
+
+    /// The value of `general.architecture`.
+    pub fn architecture(&self) -> &str {
+        self.metadata["general.architecture"]["string"].as_str().unwrap()
+    }
+
+    /// What transformers computed, by the format of the weights.
+    fn expected(&self) -> Option<&BTreeMap<String, Vec<Vec<f64>>>> {
+        self.logits.as_ref().or(self.hidden.as_ref())
+    }
+
+    /// The formats in which it was computed.
+    pub fn formats(&self) -> Vec<&str> {
+        self.expected().into_iter().flat_map(BTreeMap::keys).map(String::as_str).collect()
     }
 
     /// The metadata of the model's file.
@@ -230,14 +251,13 @@ fn check(device: &Device, checks: fn(usize) -> &'static [&'static str]) {
     for (number, fixture) in Fixture::all().iter().enumerate() {
         for name in checks(number) {
             let is_encoder = fixture.hidden.is_some();
-            let outputs = fixture.logits.as_ref().or(fixture.hidden.as_ref());
-            let Some(expected) = outputs.and_then(|outputs| outputs.get(*name)) else { continue };
+            let Some(expected) = fixture.expected().and_then(|outputs| outputs.get(*name)) else { continue };
             let format = Format::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name)).unwrap();
             let error = match is_encoder {
                 true => error_of_rows(fixture, format, expected, device),
                 false => largest_error(fixture, format, expected, device),
             };
-            if error.is_nan() || error >= 1e-6 {
+            if error.is_nan() || error >= LARGEST_ERROR {
                 wrong.push(format!("{} {name}: {error:.1e}", fixture.name));
             }
             if !matches!(device, Device::Cpu) && !is_encoder {
@@ -282,9 +302,12 @@ fn logits_are_those_of_transformers_on_the_device() {
 
 #[test]
 fn every_architecture_has_a_fixture() {
-    let of = |fixture: &Fixture| fixture.metadata["general.architecture"]["string"].clone();
-    let known: Vec<_> = Fixture::all().iter().map(of).collect();
+    let fixtures = Fixture::all();
     for architecture in Architecture::ALL {
-        assert!(known.iter().any(|name| name == architecture.name()), "{}", architecture.name());
+        assert!(
+            fixtures.iter().any(|fixture| fixture.architecture() == architecture.name()),
+            "{}",
+            architecture.name()
+        );
     }
 }

@@ -14,6 +14,7 @@ mod expected;
 mod finetuning;
 mod hostile;
 mod naive;
+mod page;
 mod quantized_here;
 mod resuming;
 mod support;
