@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::ValueEnum;
 use tallow_models::{CacheType, SamplingOptions};
 
@@ -31,6 +32,24 @@ pub struct LoadArgs {
     /// How keys and values are kept.
     #[command(flatten)]
     pub cache: CacheArgs,
+    /// How much memory there is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+}
+
+/// How much memory a model may take.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct MemoryArgs {
+    /// The most memory that the model may take, such as 24GiB; more is an error [default: what the device has free].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+}
+
+impl MemoryArgs {
+    /// The size in bytes.
+    pub fn bytes(&self) -> Option<u64> {
+        self.memory.map(|size| size.as_u64())
+    }
 }
 
 /// How keys and values are kept.
@@ -63,8 +82,12 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
     /// The text to continue.
-    #[arg(long, allow_hyphen_values = true)]
-    pub prompt: String,
+    #[arg(long, allow_hyphen_values = true, required_unless_present = "dry_run")]
+    pub prompt: Option<String>,
+    /// Print the memory that the model takes and whether it fits, and load nothing. The exit code is 0 if it fits. The device
+    /// need not be here, as for `inspect`.
+    #[arg(long)]
+    pub dry_run: bool,
     /// The most tokens to generate.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_tokens: usize,
@@ -161,6 +184,9 @@ pub struct ChatArgs {
     /// Answer this one question and leave.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: Option<String>,
+    /// As for `generate`.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Go on with a conversation that `/save` wrote.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
@@ -271,6 +297,9 @@ pub struct InspectArgs {
     /// How keys and values are kept.
     #[command(flatten)]
     pub cache: CacheArgs,
+    /// How much memory there is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
 }
 
 /// Options of `explain`.

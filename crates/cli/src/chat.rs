@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use tallow_chat::Conversation;
 use tallow_models::chat::{Answer, Chat};
 use tallow_models::generate::{GenerateOptions, Stop};
-use tallow_models::{Decode, Error as ModelError};
+use tallow_models::{Decode, Error as ModelError, LoadOptions};
 
 use crate::args::{ChatArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
+use crate::fit::dry_run;
 use crate::load::{load, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::{Output, escaped};
@@ -50,8 +51,12 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     let sampling = args.sampling.options(SamplingDefaults::CHAT);
     sampling.check()?;
     let file = open_adapted(&args.model, args.load.pre.as_deref(), &args.load.lora)?;
-    let template = choose_template(args.template.chat_template.as_deref(), &file)?;
     let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
+    if args.dry_run {
+        let options = LoadOptions { decode, ..options(&args.load) };
+        return dry_run(&file, args.load.device.as_deref(), &options, false);
+    }
+    let template = choose_template(args.template.chat_template.as_deref(), &file)?;
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
     let model = load(file, &chosen.device, &args.load, decode)?;
     let mut chat = Chat::new(model, template);

@@ -88,7 +88,7 @@ fn faster(software: Device, file: &ModelFile, options: &LoadOptions) -> Result<C
 }
 
 /// Bytes of memory that programs can have without swapping. A container may have less than the machine.
-fn available_memory() -> u64 {
+pub fn available_memory() -> u64 {
     let mut system = System::new();
     system.refresh_memory();
     let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);

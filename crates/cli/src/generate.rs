@@ -7,11 +7,12 @@ use serde::Serialize;
 use tallow_chat::Conversation;
 use tallow_models::chat::encode_conversation;
 use tallow_models::generate::{GenerateOptions, Generation, Stop, generate as generate_text};
-use tallow_models::{Decode, Model};
+use tallow_models::{Decode, LoadOptions, Model};
 
 use crate::args::{GenerateArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
+use crate::fit::dry_run;
 use crate::load::{load, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::Output;
@@ -46,18 +47,23 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     // Whatever can be wrong with the request is said before the weights move.
     sampling.check()?;
     let file = open_adapted(&args.model, args.load.pre.as_deref(), &args.load.lora)?;
+    let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
+    if args.dry_run {
+        let options = LoadOptions { decode, ..options(&args.load) };
+        return dry_run(&file, args.load.device.as_deref(), &options, args.json);
+    }
+    let text = args.prompt.as_deref().unwrap_or_default();
     let prompt = match args.chat {
         true => {
             let template = choose_template(args.template.chat_template.as_deref(), &file)?;
             let mut conversation = Conversation::new();
             conversation.set_system(args.template.system.clone().filter(|text| !text.trim().is_empty()));
-            conversation.push_user(args.prompt.as_str());
+            conversation.push_user(text);
             encode_conversation(file.tokenizer(), &template, &conversation)?
         }
-        false => file.tokenizer().encode(&args.prompt, true).map_err(|source| Error::Run(source.into()))?,
+        false => file.tokenizer().encode(text, true).map_err(|source| Error::Run(source.into()))?,
     };
     file.check_prompt(&prompt, &options(&args.load))?;
-    let decode = if sampling.is_greedy() { Decode::Token } else { Decode::Logits };
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
     let mut model = load(file, &chosen.device, &args.load, decode)?;
     let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
@@ -78,7 +84,7 @@ fn stream(
 ) -> Result<()> {
     let mut out = Output::lock();
     if !args.chat {
-        out.write(&args.prompt)?;
+        out.write(args.prompt.as_deref().unwrap_or_default())?;
     }
     let mut failed = None;
     let generation = generate_text(model, prompt, options, &mut |text| match out.write(text) {

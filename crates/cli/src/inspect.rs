@@ -10,6 +10,7 @@ use tallow_gguf::GgufFile;
 
 use crate::args::InspectArgs;
 use crate::error::Result;
+use crate::fit::Target;
 use crate::load::about;
 
 use summary::Summary;
@@ -17,7 +18,7 @@ use summary::Summary;
 /// Runs the command.
 pub fn inspect(args: &InspectArgs) -> Result<()> {
     let file = GgufFile::open(&args.model).map_err(|error| about(&args.model, error.into()))?;
-    let target = summary::target(args.device.as_deref())?;
+    let target = Target::of(args.device.as_deref())?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let summary = Summary::of(&file, &target, args);

@@ -47,7 +47,8 @@ pub fn about(path: &Path, error: tallow_models::Error) -> Error {
 /// The options that the command line gives.
 pub fn options(args: &LoadArgs) -> LoadOptions {
     let (activations, cache) = (activations(args.activations), cache_types(&args.cache));
-    LoadOptions { context: args.context, activations, cache, ..LoadOptions::default() }
+    let (context, memory) = (args.context, args.memory.bytes());
+    LoadOptions { context, activations, cache, memory, ..LoadOptions::default() }
 }
 
 /// What the command line says that weights are multiplied by.

@@ -15,6 +15,7 @@ mod embed;
 mod error;
 mod explain;
 mod finetune;
+mod fit;
 mod generate;
 mod imatrix;
 mod importance;

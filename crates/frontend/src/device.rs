@@ -208,6 +208,13 @@ impl Device {
         }
     }
 
+    /// Bytes of a Vulkan device's own memory that this process can still have: what the driver lets it have
+    /// (`VK_EXT_memory_budget`), or else the size of the memory, less what is in use. `None` for the CPU.
+    pub fn free_memory(&self) -> Option<u64> {
+        let DeviceMemory { in_use, budget, .. } = self.memory()?;
+        Some(budget.or(self.memory_bytes())?.saturating_sub(in_use))
+    }
+
     /// Whether waiting for the device keeps a processor busy (`TALLOW_WAIT=poll`).
     pub fn polls(&self) -> bool {
         match self {

@@ -1,5 +1,7 @@
 //! The errors of this crate.
 
+use std::fmt;
+
 use tallow_gguf::GgufError;
 use tallow_ir::GraphError;
 
@@ -98,6 +100,9 @@ pub enum Error {
         /// Tokens in the cache.
         held: usize,
     },
+    /// A model that takes more memory than there is.
+    #[error(transparent)]
+    DoesNotFit(#[from] Excess),
     /// A cache that there is no memory for.
     #[error("there is no memory for a cache of {context} positions; ask for a smaller context")]
     CacheTooLarge {
@@ -169,6 +174,56 @@ pub enum Error {
         /// The first such token.
         token: usize,
     },
+}
+
+/// A model that takes more memory than there is, and what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the model takes {} with a context of {context} tokens, and {} are free; {advice}",
+    gibibytes(*.needed), gibibytes(*.free)
+)]
+pub struct Excess {
+    /// Bytes that the model takes.
+    pub needed: u64,
+    /// Bytes that there are.
+    pub free: u64,
+    /// Positions of the key-value cache, or the most tokens of a text to embed.
+    pub context: usize,
+    /// What would fit.
+    pub advice: Advice,
+}
+
+/// What to do with a model that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// This is about the largest context that fits.
+    Context(usize),
+    /// No context fits. With the weights in this format, a short one would.
+    Format(&'static str),
+    /// It fits in no way that is known here.
+    Nothing,
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Advice::Context(tokens) => write!(f, "a context of {tokens} tokens fits"),
+            Advice::Format(name) => {
+                write!(f, "no context fits; with weights in {} a short one would", name.to_uppercase())
+            }
+            Advice::Nothing => f.write_str("no context fits, and no format of the weights"),
+        }
+    }
+}
+
+/// Bytes in a unit that suits them.
+fn gibibytes(bytes: u64) -> String {
+    let [kib, mib, gib] = [10, 20, 30].map(|bits| bytes as f64 / f64::from(1 << bits));
+    match bytes {
+        _ if gib >= 1.0 => format!("{gib:.2} GiB"),
+        _ if mib >= 1.0 => format!("{mib:.2} MiB"),
+        _ => format!("{kib:.2} KiB"),
+    }
 }
 
 /// Why texts cannot be embedded, or a model that embeds cannot do something else.

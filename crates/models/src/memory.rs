@@ -96,7 +96,7 @@ impl Memory {
 }
 
 /// The types of the weights that a graph reads.
-fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
+pub(crate) fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
     graph.nodes().filter_map(|(_, node)| match &node.op {
         Op::Weight { ty, .. } => Some(ty),
         _ => None,

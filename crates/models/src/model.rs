@@ -101,11 +101,8 @@ impl ModelFile {
         check_tokens(tokens, 0, self.context(options)?, self.model.vocabulary)
     }
 
-    /// Copies the weights to the device and compiles the graphs.
-    ///
-    /// # Errors
-    /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
-    pub fn load(
+    /// Copies the weights to the device and compiles the graphs. [`ModelFile::load`] checks before that they fit.
+    pub(crate) fn load_unchecked(
         self,
         device: &Device,
         options: &LoadOptions,

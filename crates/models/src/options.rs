@@ -19,6 +19,9 @@ pub struct LoadOptions {
     /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
     /// for.
     pub decode: Decode,
+    /// The most bytes that the model may take. Where not given, a Vulkan device's free memory; the interpreter's is then not
+    /// bounded. A model that takes more is not loaded.
+    pub memory: Option<u64>,
 }
 
 /// What a decode step gives.

@@ -4,46 +4,18 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
-use tallow::Device;
-use tallow::caps::{self, DeviceCaps};
 use tallow_gguf::{GgufError, GgufFile, Tokenizer, optional};
-use tallow_models::{
-    ARCHITECTURES, Decode, Error as ModelError, LoadOptions, Memory, in_flight::MAX_IN_FLIGHT,
-};
+use tallow_models::{ARCHITECTURES, Decode, Error as ModelError, Fit, LoadOptions};
 use tallow_models::{config::Config, model, model_graph::ModelGraph};
 
 use crate::args::InspectArgs;
-use crate::device::{choose, total_memory};
 use crate::error::{Result, one_line};
+use crate::fit::{MemoryReport, Target, bytes};
 use crate::load::cache_types;
 use crate::terminal::escaped;
 
 /// Problems with tensors that are listed; a file can claim any number.
 const PROBLEMS: usize = 16;
-
-/// Where the model would run.
-pub struct Target {
-    /// The device's name.
-    name: String,
-    /// What it can do; `None` for the interpreter.
-    caps: Option<DeviceCaps>,
-    /// Its memory in bytes, where that is known.
-    memory: Option<u64>,
-}
-
-/// The device that `--device` names, which may be a profile; else the best Vulkan device, or the CPU.
-pub fn target(requested: Option<&str>) -> Result<Target> {
-    if let Some((name, caps)) = requested.and_then(|name| Some((name, caps::profile(name)?))) {
-        return Ok(Target { name: format!("{name} (a profile)"), caps: Some(caps), memory: None });
-    }
-    let device = match requested {
-        Some(_) => choose(requested)?,
-        // Without the warning that running here would be slow, as nothing is run.
-        None => Device::best_vulkan().unwrap_or(Device::Cpu),
-    };
-    let memory = if device.is_cpu() { Some(total_memory()) } else { device.memory_bytes() };
-    Ok(Target { name: device.name(), caps: device.caps().cloned(), memory })
-}
 
 /// What is known of a model without loading it.
 #[derive(Debug, Serialize)]
@@ -57,6 +29,8 @@ pub struct Summary {
     parameters: u64,
     device: String,
     device_memory_bytes: Option<u64>,
+    /// What of it this program can have now.
+    device_free_bytes: Option<u64>,
     /// `None` where it cannot be told, for a reason that is among the others.
     memory: Option<MemoryReport>,
     runs: bool,
@@ -78,21 +52,6 @@ struct FormatUse {
     supported: bool,
 }
 
-/// The memory that the loaded model takes, in bytes.
-#[derive(Debug, Serialize)]
-struct MemoryReport {
-    context: usize,
-    cache_type_k: String,
-    cache_type_v: String,
-    weight_bytes: u64,
-    cache_bytes: u64,
-    /// `None` on the interpreter, as are the next ones.
-    prefill_arena_bytes: Option<u64>,
-    arena_bytes: Option<u64>,
-    other_bytes: u64,
-    total_bytes: u64,
-}
-
 impl Summary {
     /// Checks a file, and plans the steps of its model as `generate` loads them.
     pub fn of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Summary {
@@ -109,7 +68,7 @@ impl Summary {
         if problems.is_empty() {
             match memory_of(file, target, args) {
                 Ok(report) => {
-                    reasons.extend(too_large(&report, target));
+                    reasons.extend(report.excess().map(|excess| excess.to_string()));
                     memory = Some(report);
                 }
                 Err(error) => reasons.push(one_line(&error)),
@@ -129,6 +88,7 @@ impl Summary {
             parameters: file.tensors().map(|t| t.elements() as u64).fold(0, u64::saturating_add),
             device: target.name.clone(),
             device_memory_bytes: target.memory,
+            device_free_bytes: target.free,
             memory,
             runs: reasons.is_empty(),
             reasons: reasons.iter().map(|reason| escaped(reason)).collect(),
@@ -160,48 +120,6 @@ impl Summary {
             true => writeln!(out, "runs: yes")?,
             false => writeln!(out, "runs: no: {}", self.reasons.join("; "))?,
         }
-        Ok(())
-    }
-}
-
-impl MemoryReport {
-    fn new(memory: &Memory, options: &LoadOptions) -> MemoryReport {
-        MemoryReport {
-            context: memory.context,
-            cache_type_k: options.cache.keys.to_string(),
-            cache_type_v: options.cache.values.to_string(),
-            weight_bytes: memory.weights,
-            cache_bytes: memory.cache,
-            prefill_arena_bytes: memory.arenas.map(|arenas| arenas.prefill),
-            arena_bytes: memory.arenas.map(|arenas| arenas.decode),
-            other_bytes: memory.other,
-            total_bytes: memory.total(),
-        }
-    }
-
-    fn print(&self, out: &mut impl Write) -> Result<()> {
-        writeln!(out, "weights          {}", bytes(self.weight_bytes))?;
-        let (keys, values) = (&self.cache_type_k, &self.cache_type_v);
-        let what = format!("{} tokens, keys {keys}, values {values}", self.context);
-        writeln!(out, "key-value cache  {}, {what}", bytes(self.cache_bytes))?;
-        match (self.prefill_arena_bytes, self.arena_bytes) {
-            // An encoder has one step, and no cache.
-            (Some(arena), Some(0)) => {
-                writeln!(out, "arena            {}", bytes(arena))?;
-                writeln!(out, "inputs, outputs  {}", bytes(self.other_bytes))?;
-            }
-            (Some(prefill), Some(decode)) => {
-                writeln!(out, "prefill arena    {}", bytes(prefill))?;
-                let more = format!("each step in flight has one, at most {MAX_IN_FLIGHT} do");
-                writeln!(out, "decode arena     {}; {more}", bytes(decode))?;
-                writeln!(out, "inputs, outputs  {}", bytes(self.other_bytes))?;
-            }
-            _ => {
-                writeln!(out, "unpacked to f32  {}", bytes(self.other_bytes))?;
-                writeln!(out, "arenas           none: the interpreter allocates each value as it goes")?;
-            }
-        }
-        writeln!(out, "memory           {}", bytes(self.total_bytes))?;
         Ok(())
     }
 }
@@ -259,24 +177,9 @@ fn memory_of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Result<Mem
         context: args.context,
         cache: cache_types(&args.cache),
         decode: Decode::Token,
+        memory: args.memory.bytes(),
         ..LoadOptions::default()
     };
-    let memory = Memory::of(&ModelGraph::from_file(file)?, target.caps.as_ref(), &options)?;
-    Ok(MemoryReport::new(&memory, &options))
-}
-
-/// Why the model does not fit the device, where it does not.
-fn too_large(report: &MemoryReport, target: &Target) -> Option<String> {
-    let (needed, has) = (report.total_bytes, target.memory?);
-    let (needed, has) = (needed > has).then(|| (bytes(needed), bytes(has)))?;
-    Some(format!("it takes {needed}, and {} has {has}", target.name))
-}
-
-/// Bytes, and how many that is in the unit that suits them.
-fn bytes(bytes: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.into_iter().find(|(_, bits)| bytes >> bits > 0) {
-        Some((unit, bits)) => format!("{bytes} bytes ({:.1} {unit})", bytes as f64 / f64::from(1 << bits)),
-        None => format!("{bytes} bytes"),
-    }
+    let fit = Fit::of(&ModelGraph::from_file(file)?, target.caps.as_ref(), &options, target.free)?;
+    Ok(MemoryReport::new(&fit, &options))
 }

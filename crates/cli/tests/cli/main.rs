@@ -9,6 +9,7 @@ mod chat;
 mod commands;
 mod embed;
 mod finetune;
+mod fit;
 mod inspect;
 mod perplexity;
 mod quantize;
