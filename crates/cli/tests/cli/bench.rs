@@ -1,6 +1,6 @@
 //! `tallow bench`: what it lists, what it measures on a device, what it says without one.
 
-use crate::support::{program, stderr, success, tallow};
+use crate::support::{blocks, program, stderr, success, tallow};
 
 #[test]
 fn cases_are_listed_without_a_device() {
@@ -197,13 +197,14 @@ fn points_of_the_sweep_are_listed_and_measured() {
     assert_eq!(rows.len(), 3);
 }
 
-/// The commands of the guide's chapter, with small instances.
+/// The commands of the guide's chapter on performance, and the benchmarks of that on language models, with small instances.
 #[test]
 fn commands_of_the_performance_chapter_run() {
     let chapter = include_str!("../../../../docs/guide/performance.md");
-    let blocks = chapter.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
-    let lines: Vec<&str> = blocks.flat_map(|(block, _)| block.lines()).collect();
-    assert!(lines.len() >= 5, "{lines:?}");
+    let models = blocks(include_str!("../../../../docs/guide/language-models.md"), "sh");
+    let models = models.into_iter().filter(|block| block.starts_with("tallow bench"));
+    let lines: Vec<&str> = blocks(chapter, "sh").into_iter().chain(models).flat_map(str::lines).collect();
+    assert!(lines.len() >= 6, "{lines:?}");
     for line in lines {
         let mut args: Vec<&str> = line.split_whitespace().skip(1).collect();
         let measures = args[0] == "bench" && !args.contains(&"--list");

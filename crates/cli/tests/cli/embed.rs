@@ -1,12 +1,13 @@
 //! `tallow embed`: what it prints, what it refuses, and the guide's chapter.
 
 use std::path::Path;
-use std::process::Command;
 
 use tallow_testmodels::encoder;
 
 use crate::bad_inputs::fails;
-use crate::support::{model, stderr, success, tallow};
+#[cfg(unix)]
+use crate::support::{blocks, link, root, shell};
+use crate::support::{model, success, tallow};
 
 /// A small encoder in a folder.
 fn small(folder: &Path) -> String {
@@ -80,27 +81,13 @@ fn what_cannot_be_embedded_is_said() {
 #[cfg(unix)]
 #[test]
 fn the_guide_works() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    let page = std::fs::read_to_string(root.join("docs/guide/embeddings.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/guide/embeddings.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
-    std::os::unix::fs::symlink(root.join("models"), folder.path().join("models")).unwrap();
-    let tallow = Path::new(env!("CARGO_BIN_EXE_tallow")).parent().unwrap().to_owned();
-    let path = std::env::join_paths(
-        std::iter::once(tallow).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
-    let path = path.unwrap();
-    let blocks: Vec<&str> =
-        page.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+    link(&["models"], folder.path());
+    let blocks = blocks(&page, "sh");
     assert!(blocks.len() >= 3, "{blocks:?}");
     for commands in blocks {
-        let run = Command::new("sh")
-            .args(["-ec", commands])
-            .env("PATH", &path)
-            .env("TALLOW_DEVICE", "cpu")
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(run.status.success(), "{commands}: {}", stderr(&run));
+        shell(commands, folder.path());
     }
 }

@@ -11,6 +11,7 @@ mod embed;
 mod finetune;
 mod fit;
 mod inspect;
+mod language_models;
 mod perplexity;
 mod quantize;
 mod shards;

@@ -1,5 +1,6 @@
 //! Running the built `tallow` program.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The file of a model of the repository.
@@ -32,4 +33,40 @@ pub fn success(args: &[&str]) -> String {
 /// What a run wrote to standard error.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The folder of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The blocks of a language in a page.
+pub fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    page.split(fence.as_str()).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
+}
+
+/// Runs commands of the guide in a folder, as a shell does, on the CPU, and gives their standard output.
+#[cfg(unix)]
+pub fn shell(commands: &str, folder: &Path) -> String {
+    let tallow = Path::new(env!("CARGO_BIN_EXE_tallow")).parent().unwrap().to_owned();
+    let others = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(std::iter::once(tallow).chain(std::env::split_paths(&others))).unwrap();
+    let run = Command::new("sh")
+        .args(["-ec", commands])
+        .env("PATH", &path)
+        .env("TALLOW_DEVICE", "cpu")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{commands}: {}", stderr(&run));
+    String::from_utf8(run.stdout).unwrap()
+}
+
+/// Gives a folder what the repository has by these names.
+#[cfg(unix)]
+pub fn link(names: &[&str], folder: &Path) {
+    for name in names {
+        std::os::unix::fs::symlink(root().join(name), folder.join(name)).unwrap();
+    }
 }

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bad_inputs::fails;
+#[cfg(unix)]
+use crate::support::{blocks, link, root, shell};
 use crate::support::{program, stderr, tallow};
 
 /// A tokenizer whose tokens are the letters and three others, as a `tokenizer.json`.
@@ -46,40 +48,17 @@ fn checkpoint(folder: &Path, name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name).join("checkpoint.safetensors")).unwrap()
 }
 
-/// The blocks of a language in a page.
-fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
-    let fence = format!("```{language}\n");
-    page.split(fence.as_str()).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
-}
-
 /// The commands of the guide's chapter, one after the other, in a folder that has what the repository has.
 #[cfg(unix)]
 #[test]
 fn the_guide_works() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    let page = std::fs::read_to_string(root.join("docs/guide/training.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/guide/training.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    for name in ["docs", "models"] {
-        std::os::unix::fs::symlink(root.join(name), folder.path().join(name)).unwrap();
-    }
+    link(&["docs", "models"], folder.path());
     let [toml] = blocks(&page, "toml")[..] else { panic!("one configuration") };
     std::fs::write(folder.path().join("story.toml"), toml).unwrap();
-    let tallow = Path::new(env!("CARGO_BIN_EXE_tallow")).parent().unwrap().to_owned();
-    let path = std::env::join_paths(
-        std::iter::once(tallow).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
-    let path = path.unwrap();
-    let mut outputs = vec![];
-    for commands in blocks(&page, "sh") {
-        let run = Command::new("sh")
-            .args(["-ec", commands])
-            .env("PATH", &path)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(run.status.success(), "{commands}: {}", stderr(&run));
-        outputs.push(String::from_utf8(run.stdout).unwrap());
-    }
+    let outputs: Vec<String> =
+        blocks(&page, "sh").into_iter().map(|commands| shell(commands, folder.path())).collect();
     assert!(outputs[1].contains("step 20 of 20: loss "), "{}", outputs[1]);
     assert!(outputs[1].contains("\nstory/model.gguf\n"), "{}", outputs[1]);
     let svg = std::fs::read_to_string(folder.path().join("story/loss.svg")).unwrap();

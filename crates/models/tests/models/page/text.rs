@@ -28,7 +28,7 @@ pub fn page() -> String {
          `crates/models/tests/fixtures/`, and from plans.\n\n\
          A GGUF file runs if its key `general.architecture` is in the table below and its\n\
          [tokenizer](tokenizers.md) and [formats](quantization.md) are known. `tallow inspect FILE` tells, without\n\
-         loading it.\n\n",
+         loading it. [Language models](guide/language-models.md) shows what to do with one.\n\n",
     );
     architectures(&mut out);
     out.push_str(LIMITS);
