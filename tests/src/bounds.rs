@@ -258,7 +258,7 @@ impl Intervals {
             Op::Scan { part: Some(_), .. } => self.any(ty),
             Op::Scan { kind, axis, part: None } => {
                 let count = operand(0).shape.dims()[*axis].max_value();
-                let scanned = self.scan(*kind, *axis, count, ty, operands[0])?;
+                let scanned = self.scan(*kind, *axis, count, ty, operands)?;
                 self.narrowed(ty.dtype, scanned)
             }
             Op::ArgSort { .. } | Op::MergeRuns { .. } if operands[0].is_exact() => self.both(op, operands),

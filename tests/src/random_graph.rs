@@ -206,7 +206,9 @@ mod tests {
             .chain(ReduceKind::ALL.iter().map(|k| k.name()))
             .chain("input weight state const iota dim_value cast reshape broadcast permute slice".split(' '))
             .chain("flip window pad concat matmul gather dequantize attention state_update".split(' '))
-            .chain("custom scan_sum scan_prod argsort scatter_add scatter_max index_add".split(' '));
+            .chain(
+                "custom scan_sum scan_prod scan_linear argsort scatter_add scatter_max index_add".split(' '),
+            );
         let missing: Vec<&str> = expected.filter(|name| !seen.contains(name)).collect();
         assert!(missing.is_empty(), "never generated: {missing:?}");
     }

@@ -149,6 +149,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("attention_subgroups.comp", include_str!("templates/attention_subgroups.comp")),
     ("map_transposed.comp", include_str!("templates/map_transposed.comp")),
     ("scan.comp", include_str!("templates/scan.comp")),
+    ("linear_scan.comp", include_str!("templates/linear_scan.comp")),
     ("scatter_copies.comp", include_str!("templates/scatter_copies.comp")),
     ("index_add.comp", include_str!("templates/index_add.comp")),
     ("sort.comp", include_str!("templates/sort.comp")),

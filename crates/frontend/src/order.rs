@@ -27,6 +27,27 @@ impl Tensor {
         self.unary(Op::Scan { kind: ScanKind::Prod, axis, part: None })
     }
 
+    /// The linear recurrence `h[i] = a[i] * h[i-1] + b[i]` along an axis, which begins with `h[0] = b[0]`; `self` is `a`, of
+    /// the shape and float type of `b`. Ours, not Candle's. 16-bit floats are kept in f32 and rounded once an element.
+    ///
+    /// A device combines elements in groups: where the product of a group's coefficients overflows, it is NaN after a
+    /// zero.
+    ///
+    /// # Errors
+    /// When shapes or types differ, the type is of integers, or the axis does not exist.
+    ///
+    /// ```
+    /// # use tallow::{Device, Tensor};
+    /// let a = Tensor::new(&[0.5f32, 0.5, 2.0], &Device::Cpu)?;
+    /// let b = Tensor::new(&[1f32, 2.0, 3.0], &Device::Cpu)?;
+    /// assert_eq!(a.linear_scan(&b, 0)?.to_vec1::<f32>()?, [1.0, 2.5, 8.0]);
+    /// # Ok::<(), tallow::Error>(())
+    /// ```
+    pub fn linear_scan(&self, b: &Tensor, axis: impl Axis) -> Result<Tensor> {
+        let axis = axis.of(self.sym_shape(), "linear_scan")?;
+        Tensor::of_op(Op::Scan { kind: ScanKind::Linear, axis, part: None }, &[self, b], self.device())
+    }
+
     /// The positions (`u32`) along the last axis in the order of the elements there, smallest first if `asc`.
     /// Equal elements keep their order; NaN is above every number.
     ///

@@ -4,7 +4,7 @@ use crate::attention::{Attention, AttentionSide};
 use crate::dim::Dim;
 use crate::dtype::{DType, Format};
 use crate::graph::GraphError;
-use crate::op::{Op, ScatterKind};
+use crate::op::{Op, ScanKind, ScatterKind};
 use crate::shape::{Shape, TensorType};
 use crate::sort::{self, SortSpan};
 
@@ -76,7 +76,7 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
             let dtype = if kind.is_arg() { DType::U32 } else { a.dtype };
             Ok(vec![TensorType::new(dtype, a.shape.without(axes))])
         }
-        Op::Scan { axis, part, .. } => one(scan(*axis, *part, operands)),
+        Op::Scan { kind, axis, part } => one(scan(*kind, *axis, *part, operands)),
         Op::ArgSort { axis, span, .. } => one(argsort(*axis, *span, operands)),
         Op::MergeRuns { axis, run, .. } => one(merge_runs(*axis, *run, operands)),
         Op::Scatter(kind) => one(scatter(*kind, operands)),
@@ -118,10 +118,18 @@ fn one_or_many(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>, Str
     }
 }
 
-fn scan(axis: usize, part: Option<usize>, operands: &[&TensorType]) -> Result<TensorType, String> {
+fn scan(
+    kind: ScanKind,
+    axis: usize,
+    part: Option<usize>,
+    operands: &[&TensorType],
+) -> Result<TensorType, String> {
     let a = *operands.first().ok_or("needs an operand")?;
     computable(a.dtype)?;
     axis_in(axis, a)?;
+    if kind == ScanKind::Linear {
+        return linear_scan(part, operands);
+    }
     let Some(part) = part else { return arity(operands, 1).map(|()| a.clone()) };
     arity(operands, 2)?;
     let mut dims = a.shape.dims().to_vec();
@@ -134,6 +142,20 @@ fn scan(axis: usize, part: Option<usize>, operands: &[&TensorType]) -> Result<Te
         return Err(format!("its parts start from {before}"));
     }
     Ok(a.clone())
+}
+
+fn linear_scan(part: Option<usize>, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [a, b] = exactly(operands)?;
+    if !a.dtype.is_float() {
+        return Err(format!("needs floats, not {}", a.dtype));
+    }
+    if a != b {
+        return Err(format!("the coefficients are {a}, what is added is {b}"));
+    }
+    match part {
+        None => Ok(a.clone()),
+        Some(_) => Err("is not divided into parts".into()),
+    }
 }
 
 /// Casts and views: the ops that only say where or as what an element is read.

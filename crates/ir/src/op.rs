@@ -64,17 +64,28 @@ pub enum ScanKind {
     Sum,
     /// Running product.
     Prod,
+    /// Linear recurrence of two operands: `h[0] = b[0]` and `h[i] = a[i] * h[i-1] + b[i]`. Floats only.
+    Linear,
 }
 
 impl ScanKind {
     /// Every kind.
-    pub const ALL: [ScanKind; 2] = [ScanKind::Sum, ScanKind::Prod];
+    pub const ALL: [ScanKind; 3] = [ScanKind::Sum, ScanKind::Prod, ScanKind::Linear];
 
     /// The name in the text form.
     pub fn name(self) -> &'static str {
         match self {
             ScanKind::Sum => "scan_sum",
             ScanKind::Prod => "scan_prod",
+            ScanKind::Linear => "scan_linear",
+        }
+    }
+
+    /// How many tensors it scans: `a`, or `a` and `b` of a linear recurrence.
+    pub fn operands(self) -> usize {
+        match self {
+            ScanKind::Sum | ScanKind::Prod => 1,
+            ScanKind::Linear => 2,
         }
     }
 }
@@ -226,6 +237,8 @@ pub enum Op {
     },
     /// `(a)`: element `i` along `axis` combines elements `0 ..= i`; sums and products of 16-bit floats are kept
     /// wider and rounded once an element.
+    ///
+    /// `(a, b)` of one type for [`ScanKind::Linear`], which has no parts.
     ///
     /// `(a, before)` if the axis is divided into parts: each is scanned alone and starts from its element of `before`,
     /// which is f32 for 16-bit floats.

@@ -197,9 +197,7 @@ impl Interpretation<'_> {
             }
             Op::Concat { axis } => shape::concat(&operands, *axis, extents),
             Op::Reduce { kind, axes } => Ok(reduce::reduce(*kind, axes, dtype, &operands[0])),
-            Op::Scan { kind, axis, part } => {
-                Ok(order::scan(*kind, *axis, &operands[0], part.zip(operands.get(1))))
-            }
+            Op::Scan { kind, axis, part } => Ok(order::scan(*kind, *axis, &operands, *part)),
             Op::ArgSort { axis, descending, span } => {
                 Ok(order::argsort(*axis, *descending, *span, &operands[0]))
             }

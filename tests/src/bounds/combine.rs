@@ -95,22 +95,51 @@ impl Intervals {
         self.around(middle, by)
     }
 
-    /// Running sums and products of `count` elements.
+    /// Running sums and products of `count` elements, and linear recurrences.
     pub fn scan(
         &mut self,
         kind: ScanKind,
         axis: usize,
         count: i64,
         ty: &TensorType,
-        r: Range,
+        operands: &[Range],
     ) -> Result<Range, GraphError> {
         let op = Op::Scan { kind, axis, part: None };
         match kind {
-            _ if !ty.dtype.is_float() && r.is_exact() => self.both(&op, &[r]),
+            _ if !ty.dtype.is_float() && operands[0].is_exact() => self.both(&op, operands),
             _ if !ty.dtype.is_float() => self.any(ty),
-            ScanKind::Sum => self.sums(&op, count, ty.dtype, &[r]),
-            ScanKind::Prod => self.products(&op, count, ty.dtype, r),
+            ScanKind::Sum => self.sums(&op, count, ty.dtype, operands),
+            ScanKind::Prod => self.products(&op, count, ty.dtype, operands[0]),
+            ScanKind::Linear => self.linear_scan(axis, count, ty.dtype, [operands[0], operands[1]]),
         }
+    }
+
+    /// A linear recurrence of `count` elements: element `t` is the sum of `b_s a_{s+1} .. a_t` over `s <= t`. As in
+    /// [`Intervals::products`], operands `c + d` with `|d| <= r` move it by the recurrence of `|c| + r` less that of
+    /// `|c|`. Each term is rounded in a product and a sum at each step, in any grouping of the steps.
+    fn linear_scan(
+        &mut self,
+        axis: usize,
+        count: i64,
+        dtype: DType,
+        operands: [Range; 2],
+    ) -> Result<Range, GraphError> {
+        let op = Op::Scan { kind: ScanKind::Linear, axis, part: None };
+        let [a, b] = operands;
+        let (a, b) = (self.ball(a)?, self.ball(b)?);
+        let middle = self.graph.add(op.clone(), &[a.middle, b.middle])?;
+        let size = self.graph.add(op.clone(), &[a.size, b.size])?;
+        // What is flushed at a step is multiplied by the coefficients of those behind it.
+        let added = self.plus(b.most, 2.0 * smallest(dtype))?;
+        let most = self.graph.add(op, &[a.most, added])?;
+        let spread = self.e(E::Sub, &[most, size])?;
+        let rounded = self.times(most, 2.0 * count as f64 * unit(dtype))?;
+        // A product of coefficients that is flushed takes along the element before them, which no earlier sum exceeds.
+        let all = self.graph.add(Op::Scan { kind: ScanKind::Sum, axis, part: None }, &[most])?;
+        let flushed = self.times(all, count as f64 * smallest(dtype))?;
+        let error = self.e(E::Add, &[rounded, flushed])?;
+        let by = self.e(E::Add, &[spread, error])?;
+        self.around(middle, by)
     }
 
     /// `count` values combined into elements of another tensor.

@@ -85,6 +85,7 @@ pub fn build(
         Op::Reduce { kind, axes } => reduce(*kind, axes, &operands[0]),
         Op::Scan { kind: ScanKind::Sum, axis, .. } => operands[0].cumsum(*axis),
         Op::Scan { kind: ScanKind::Prod, axis, .. } => operands[0].cumprod(*axis),
+        Op::Scan { kind: ScanKind::Linear, axis, .. } => operands[0].linear_scan(&operands[1], *axis),
         Op::ArgSort { axis, descending, span: SortSpan::All } => {
             let last = operands[0].rank() - 1;
             operands[0].transpose(*axis, last)?.arg_sort_last_dim(!descending)?.transpose(*axis, last)

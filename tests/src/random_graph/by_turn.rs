@@ -189,7 +189,7 @@ fn pair_of_views(b: &mut Builder, turn: usize) {
 /// One of the ops that combine elements.
 fn anchor(b: &mut Builder, turn: usize) {
     for _ in 0..4 {
-        let found = match turn % 24 {
+        let found = match turn % 25 {
             i @ 0..=5 => {
                 let dtype = if b.rng.chance(50) { b.random_float() } else { DType::I32 };
                 let a = small(b, dtype);
@@ -233,6 +233,11 @@ fn anchor(b: &mut Builder, turn: usize) {
                 let dtype = *b.rng.pick(&all);
                 let a = small(b, dtype);
                 order::index_add_to(b, a)
+            }
+            23 => {
+                let dtype = b.random_float();
+                let a = small(b, dtype);
+                order::scan_of(b, ScanKind::Linear, a)
             }
             _ => states::cache(b),
         };

@@ -4,8 +4,9 @@ use tallow_ir::{DType, Dim, Op, ScanKind, ScatterKind, Shape, SortSpan};
 
 use super::builder::{Builder, wrapped};
 use super::item::Item;
+use super::maps;
 
-/// A running sum or product along a random axis.
+/// A running sum, product or linear recurrence along a random axis.
 pub fn scan(b: &mut Builder) -> Option<Item> {
     let a = b.pick(|b, i| !b.dims(i.value).is_empty())?;
     let kind = *b.rng.pick(&ScanKind::ALL);
@@ -17,9 +18,14 @@ pub fn scan_of(b: &mut Builder, kind: ScanKind, a: Item) -> Option<Item> {
     let (dims, dtype) = (b.dims(a.value), b.dtype(a.value));
     let axis = b.rng.below(dims.len());
     let count = dims[axis].max_value() as f64;
+    let power = a.bound().max(1.0).powf(count);
     let bound = match kind {
         ScanKind::Sum => a.bound() * count,
-        ScanKind::Prod => a.bound().max(1.0).powf(count),
+        ScanKind::Prod => power,
+        ScanKind::Linear if !dtype.is_float() || power > 1e4 => return None,
+        ScanKind::Linear => {
+            return linear_scan(b, axis, a, (0..count as i32).map(|i| a.bound().powi(i)).sum());
+        }
     };
     if dtype.is_float() && bound > 1e4 {
         return None;
@@ -27,6 +33,18 @@ pub fn scan_of(b: &mut Builder, kind: ScanKind, a: Item) -> Option<Item> {
     let value = b.add(Op::Scan { kind, axis, part: None }, &[a.value]);
     let (low, high) = if dtype.is_int() { wrapped(dtype, -bound, bound) } else { (-bound, bound) };
     Some(b.push(Item { value, low, high, exact: dtype.is_int() }))
+}
+
+/// A linear recurrence with coefficients `a`, of a new tensor or of `a` itself; it grows what is added by at most `growth`.
+fn linear_scan(b: &mut Builder, axis: usize, a: Item, growth: f64) -> Option<Item> {
+    let added = if b.rng.chance(20) { a } else { maps::companion(b, a) };
+    let bound = growth * added.bound();
+    // What was drawn for it stays unused.
+    if bound > 1e4 {
+        return None;
+    }
+    let value = b.add(Op::Scan { kind: ScanKind::Linear, axis, part: None }, &[a.value, added.value]);
+    Some(b.push(Item { value, low: -bound, high: bound, exact: false }))
 }
 
 /// The order along a random axis.

@@ -24,6 +24,7 @@ mod index_rows;
 mod layouts;
 mod lazy;
 mod lazy_programs;
+mod linear_scans;
 mod matrix;
 mod matrix_bf16;
 mod matrix_copies;

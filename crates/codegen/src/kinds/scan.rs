@@ -1,9 +1,11 @@
-//! Scan (prefix sum and product). The invocations of a row scan several consecutive elements each, then the totals of all
+//! Scan (prefix sum and product, linear recurrence). The invocations of a row scan several consecutive elements each, then the totals of all
 //! invocations; a row carries its running total from chunk to chunk.
 //!
 //! - A subgroup or a workgroup scans a row. With subgroup arithmetic, a chunk needs one barrier or none.
 //! - One invocation scans a short row.
 //! - Where memory is contiguous across rows, adjacent invocations scan adjacent rows.
+//!
+//! A linear recurrence combines pairs (`linear_scan.comp`), for which subgroups have no operation.
 
 use minijinja::context;
 use tallow_ir::form::{ScanExtents, ScanTile, SingleForm};
@@ -62,7 +64,7 @@ pub(crate) fn kernel(
     let ((before, [load, store]), row_lines) = e.scope(|e| {
         let row = e.atom(&count, if rows > 1 { "r" } else { "row" });
         let at = e.atoms.unflatten(&row, &scan.rows);
-        let before = match e.body.node(form.node).operands.get(1) {
+        let before = match e.body.node(form.node).operands.get(scan.kind.operands()) {
             Some(before) => e.value(*before, &at)?.text,
             None => scan.identity(),
         };
@@ -92,9 +94,8 @@ pub(crate) fn kernel(
     let holes = context! {
         type => ty, slots, slices, elements, by_subgroup, lanes, subgroups => slices / lanes,
         coordinates => scan.coordinates(), name => if rows > 1 { "tile" } else { "row" }, count => tiles.count,
-        row_lines => [tiles.r, row_lines].concat().join("\n"), before, steps, identity => scan.identity(),
-        load => load.join("\n"), store => store.join("\n"), sign => scan.sign(),
-        word => match scan.kind { ScanKind::Sum => "Add", ScanKind::Prod => "Mul" },
+        row_lines => [tiles.r, row_lines].concat().join("\n"), before, steps, identity => scan.identity(), one => scan.ty.literal(1.0),
+        load => load.join("\n"), store => store.join("\n"), sign => scan.sign(), word => scan.word(),
         stride => if scan.across { rows } else { 1 },
         last => match (scan.across, rows) {
             (_, 1) => format!("{}u", slices - 1),
@@ -103,7 +104,7 @@ pub(crate) fn kernel(
         },
     };
     let grid = Count::along_x(e.caps, count, rows);
-    finish(e, schedule, "scan.comp", grid, String::new(), holes)
+    finish(e, schedule, scan.template(), grid, String::new(), holes)
 }
 
 fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
@@ -115,7 +116,7 @@ fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
     let unknown = || CodegenError::Dtype { what: e.body.node_text(form.node), dtype };
     let ty = Glsl::of(dtype, e.caps).ok_or_else(unknown)?;
     let all = dims[axis].clone();
-    let parts = match node.operands.get(1) {
+    let parts = match node.operands.get(kind.operands()) {
         Some(before) => e.body.ty(*before).shape.dims()[axis].clone(),
         None => Dim::one(),
     };
@@ -130,6 +131,7 @@ fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
     let across = extents.inner > 1;
     // 64-bit subgroup operations need a separate device feature.
     let able = e.caps.subgroup_arithmetic && e.caps.has_fixed_subgroup_size() && ty.bytes() == 4 && !across;
+    let able = able && kind != ScanKind::Linear;
     let lanes = able.then(|| e.caps.scheduled_subgroup_size());
     let mut scan = Scan {
         kind,
@@ -155,22 +157,54 @@ fn scan(e: &Emitter<'_>, form: &SingleForm) -> Result<Scan, CodegenError> {
         scan.tile = extents.tile(e.caps, scan.group, None);
     }
     scan.lanes = scan.lanes.filter(|_| scan.tile.slices > 1);
+    if kind == ScanKind::Linear {
+        // Fewer slices where the pairs of all invocations, double-buffered, exceed shared memory.
+        let bytes = |tile: ScanTile| u64::from(4 * tile.rows * tile.slices * ty.bytes());
+        while scan.tile.slices > 1 && bytes(scan.tile) > u64::from(e.caps.shared_memory_bytes) {
+            scan.tile.slices /= 2;
+        }
+    }
     Ok(scan)
 }
 
 impl Scan {
+    fn template(&self) -> &'static str {
+        match self.kind {
+            ScanKind::Sum | ScanKind::Prod => "scan.comp",
+            ScanKind::Linear => "linear_scan.comp",
+        }
+    }
+
+    /// The operator that combines two elements; a linear recurrence adds them.
     fn sign(&self) -> &'static str {
         match self.kind {
-            ScanKind::Sum => "+",
+            ScanKind::Sum | ScanKind::Linear => "+",
             ScanKind::Prod => "*",
+        }
+    }
+
+    /// The name of the operator in subgroup operations.
+    fn word(&self) -> &'static str {
+        match self.kind {
+            ScanKind::Sum | ScanKind::Linear => "Add",
+            ScanKind::Prod => "Mul",
         }
     }
 
     fn identity(&self) -> String {
         self.ty.literal(match self.kind {
-            ScanKind::Sum => 0.0,
+            ScanKind::Sum | ScanKind::Linear => 0.0,
             ScanKind::Prod => 1.0,
         })
+    }
+
+    /// The scan of an element alone, after the elements of earlier slices.
+    fn total(&self) -> String {
+        match (self.kind, self.tile.slices) {
+            (_, 1) => "x[j]".to_string(),
+            (ScanKind::Sum | ScanKind::Prod, _) => format!("first {} x[j]", self.sign()),
+            (ScanKind::Linear, _) => "g > 0u ? c[j] * first + x[j] : x[j]".to_string(),
+        }
     }
 
     fn is_grouped(&self) -> bool {
@@ -186,7 +220,7 @@ impl Scan {
 
     /// The vector width along a contiguous row.
     fn vector_width(&self, e: &Emitter<'_>, form: &SingleForm) -> u32 {
-        let operand = e.body.node(form.node).operands[0];
+        let operands = &e.body.node(form.node).operands[..self.kind.operands()];
         vector_group::size(e.body, |atoms, j, size| {
             let size = Dim::constant(size.into());
             // The last part ends with the axis.
@@ -197,10 +231,9 @@ impl Scan {
             let g = atoms.free(&groups);
             let i = atoms.add(&g.scale(&size), &atoms.index(j));
             let at = self.at(&row, &i, atoms);
-            Some(vec![
-                Root { value: operand, at: at.clone(), output: None },
-                Root { value: form.node.into(), at, output: Some(0) },
-            ])
+            let read = operands.iter().map(|v| Root { value: *v, at: at.clone(), output: None });
+            let written = Root { value: form.node.into(), at: at.clone(), output: Some(0) };
+            Some(read.chain([written]).collect())
         })
     }
 
@@ -278,9 +311,16 @@ impl Scan {
         at: &[Index],
         end: &str,
     ) -> Result<Vec<String>, CodegenError> {
+        let names: &[&str] = match self.kind {
+            ScanKind::Sum | ScanKind::Prod => &["x"],
+            ScanKind::Linear => &["c", "x"],
+        };
+        let body = e.body;
         self.each(e, at, end, |e, at| {
-            let x = e.value(e.body.node(form.node).operands[0], at)?.text;
-            e.line(format!("x[j] = {x};"));
+            for (name, operand) in names.iter().zip(&body.node(form.node).operands) {
+                let value = e.value(*operand, at)?.text;
+                e.line(format!("{name}[j] = {value};"));
+            }
             Ok(vec![])
         })
     }
@@ -295,10 +335,7 @@ impl Scan {
         let (result, ty) = (e.result(0), e.uses().ty(self.ty));
         let comment = format!("%{} = {}", form.node.0, e.body.node_text(form.node));
         self.each(e, at, end, |e, at| {
-            let total = match self.tile.slices {
-                1 => "x[j]".to_string(),
-                _ => format!("first {} x[j]", self.sign()),
-            };
+            let total = self.total();
             e.line(format!("const {ty} total = {total};  // {comment}"));
             let depth = e.depth();
             e.anchors.insert(form.node, Anchor::Var(Expr { text: "total".into(), depth }));

@@ -1,6 +1,6 @@
 //! Gradients of products and extrema over axes, and of scans.
 
-use super::term::{Term, wide};
+use super::term::{Passed, Term, wide};
 use super::views::{permute, spread};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -87,6 +87,19 @@ pub fn cumulative_product<'b>(g: Term<'b>, x: Term<'b>, y: Term<'b>, axis: usize
     let of_others = cumulative_sum(g * y, axis).over(x);
     let zero = x.filled(0.0);
     is_first.select(of_first, count.is(0.0).select(of_others, zero))
+}
+
+/// Of a linear recurrence `h_t = a_t h_{t-1} + b_t` with `h_0 = b_0`: `db_t = g_t + a_{t+1} db_{t+1}`, which is one from the
+/// last element to the first, and `da_t = db_t h_{t-1}`, 0 for the first element.
+pub fn linear_recurrence<'b>(g: Term<'b>, a: Term<'b>, h: Term<'b>, axis: usize) -> Passed<'b> {
+    let reversed = Op::Flip { axis };
+    let count = a.shape().dims()[axis].clone();
+    let preceding =
+        |x: Term<'b>| x.pad(axis, &Dim::one(), &Dim::zero(), 0.0).slice(axis, &Dim::zero(), &count);
+    let following = preceding(a.apply(reversed.clone()));
+    let scan = Op::Scan { kind: ScanKind::Linear, axis, part: None };
+    let db = following.apply_with(scan, &[g.apply(reversed.clone())]).apply(reversed);
+    vec![Some(db * preceding(h)), Some(db)]
 }
 
 fn cumulative<'b>(x: Term<'b>, kind: ScanKind, axis: usize) -> Term<'b> {

@@ -3,7 +3,7 @@
 use super::attention::attention;
 use super::contraction::matmul;
 use super::indexing::{gather, index_add, scatter_add, update, window};
-use super::reduce::{cumulative_product, cumulative_sum, extremum, product};
+use super::reduce::{cumulative_product, cumulative_sum, extremum, linear_recurrence, product};
 use super::term::{Passed, Term};
 use super::views;
 use crate::op::{Op, ReduceKind, ScanKind, ScatterKind};
@@ -43,6 +43,9 @@ pub fn pass_back<'b>(
         Op::Gather { axis } => Ok(vec![Some(gather(g, &x.shape(), *axis, operands[1])), None]),
         Op::Scan { kind: ScanKind::Sum, axis, part: None } => one(cumulative_sum(g, *axis)),
         Op::Scan { kind: ScanKind::Prod, axis, part: None } => one(cumulative_product(g, x, result, *axis)),
+        Op::Scan { kind: ScanKind::Linear, axis, part: None } => {
+            Ok(linear_recurrence(g, operands[0], result, *axis))
+        }
         Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
         Op::IndexAdd => Ok(index_add(g, operands)),
         Op::Attention(attrs) => Ok(attention(g, attrs, operands, result)),

@@ -16,6 +16,9 @@
 //! Integers are exact modulo a power of two. Sums of floats are added in another order, as in the scan of one workgroup;
 //! totals of 16-bit floats are f32. Products of floats stay whole: a part overflows sooner than the
 //! slices of a workgroup do, and makes NaN of an earlier zero.
+//!
+//! A linear scan stays whole too. It combines pairs, `(a1, b1)` and `(a2, b2)` to `(a1 a2, a2 b1 + b2)`, whose first
+//! elements are such products. No reduction makes the pair of a part: that would take two more scans of everything.
 
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
@@ -29,12 +32,30 @@ use crate::shape::Shape;
 /// The pass.
 pub fn run(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphError> {
     rebuild(graph, |new, node, operands| match (&node.op, operands) {
-        (Op::Scan { kind, axis, part: None }, [x]) => match part(new, *kind, *axis, *x, caps) {
-            Some(part) => split(new, *kind, *axis, *x, part).map(Some),
-            None => Ok(None),
-        },
+        (Op::Scan { kind, axis, part: None }, [x]) => {
+            match (totals(*kind), part(new, *kind, *axis, *x, caps)) {
+                (Some(totals), Some(part)) => split(new, *kind, totals, *axis, *x, part).map(Some),
+                (None, _) | (_, None) => Ok(None),
+            }
+        }
         _ => Ok(None),
     })
+}
+
+/// How the total of a part is made.
+struct Totals {
+    reduce: ReduceKind,
+    /// The total of no elements.
+    identity: f64,
+}
+
+/// How the totals of a scan are made; `None` if no reduction makes them.
+fn totals(kind: ScanKind) -> Option<Totals> {
+    match kind {
+        ScanKind::Sum => Some(Totals { reduce: ReduceKind::Sum, identity: 0.0 }),
+        ScanKind::Prod => Some(Totals { reduce: ReduceKind::Prod, identity: 1.0 }),
+        ScanKind::Linear => None,
+    }
 }
 
 /// Elements of a part, if the scan of `x` is better divided.
@@ -43,7 +64,7 @@ fn part(graph: &Graph, kind: ScanKind, axis: usize, x: Value, caps: &DeviceCaps)
     let reorders = match (kind, ty.dtype) {
         (_, DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64) => true,
         (ScanKind::Sum, DType::F16 | DType::BF16 | DType::F32 | DType::F64) => true,
-        (ScanKind::Prod, DType::F16 | DType::BF16 | DType::F32 | DType::F64) => false,
+        (ScanKind::Prod | ScanKind::Linear, DType::F16 | DType::BF16 | DType::F32 | DType::F64) => false,
         // Rounded at each node, so totals would be too.
         (_, DType::F8E4M3) | (_, DType::Block(_)) => false,
     };
@@ -57,8 +78,15 @@ fn part(graph: &Graph, kind: ScanKind, axis: usize, x: Value, caps: &DeviceCaps)
     i64::try_from(part).ok().filter(|_| bindings <= u64::from(caps.max_storage_buffers))
 }
 
-/// The scan of `x` in parts of `part` elements.
-fn split(graph: &mut Graph, kind: ScanKind, axis: usize, x: Value, part: i64) -> Result<Value, GraphError> {
+/// The scan of `x` in parts of `part` elements, whose totals the reduction makes.
+fn split(
+    graph: &mut Graph,
+    kind: ScanKind,
+    totals: Totals,
+    axis: usize,
+    x: Value,
+    part: i64,
+) -> Result<Value, GraphError> {
     let ty = graph.ty(x).clone();
     let len = ty.shape.dims()[axis].max_value();
     let whole = (len + part - 1) / part - 1;
@@ -70,13 +98,9 @@ fn split(graph: &mut Graph, kind: ScanKind, axis: usize, x: Value, part: i64) ->
     if wide != ty.dtype {
         all = graph.add(Op::Cast(wide), &[all])?;
     }
-    let (reduce, identity) = match kind {
-        ScanKind::Sum => (ReduceKind::Sum, 0.0),
-        ScanKind::Prod => (ReduceKind::Prod, 1.0),
-    };
-    let totals = graph.add(Op::Reduce { kind: reduce, axes: vec![axis + 1] }, &[all])?;
-    let sums = graph.add(Op::Scan { kind, axis, part: None }, &[totals])?;
-    let value = Scalar::of(wide, identity);
+    let sums = graph.add(Op::Reduce { kind: totals.reduce, axes: vec![axis + 1] }, &[all])?;
+    let sums = graph.add(Op::Scan { kind, axis, part: None }, &[sums])?;
+    let value = Scalar::of(wide, totals.identity);
     let before = graph.add(Op::Pad { axis, before: 1.into(), after: 0.into(), value }, &[sums])?;
     graph.add(Op::Scan { kind, axis, part: usize::try_from(part).ok() }, &[x, before])
 }

@@ -361,8 +361,12 @@ fn op(
         },
         "concat" => Op::Concat { axis: number(&words.key("axis")?)? },
         "gather" => Op::Gather { axis: number(&words.key("axis")?)? },
-        "scan_sum" | "scan_prod" => Op::Scan {
-            kind: if name == "scan_sum" { ScanKind::Sum } else { ScanKind::Prod },
+        "scan_sum" | "scan_prod" | "scan_linear" => Op::Scan {
+            kind: match name {
+                "scan_sum" => ScanKind::Sum,
+                "scan_prod" => ScanKind::Prod,
+                _ => ScanKind::Linear,
+            },
             axis: number(&words.key("axis")?)?,
             part: words.optional("part").map(|part| number(&part)).transpose()?,
         },

@@ -8,9 +8,28 @@ use tallow_ir::{DType, ScanKind, SortSpan};
 use crate::array::Data;
 use crate::view::View;
 
-/// Running sums or products along `axis`, in f64 (rounded once an element) or wrapping in i64. With parts of a length,
-/// each starts from its element of the second tensor.
-pub fn scan(kind: ScanKind, axis: usize, a: &View, parts: Option<(usize, &View)>) -> View {
+/// The scan of `operands` along `axis`, in f64 (rounded once an element) or wrapping in i64. In `parts` of a length, each
+/// starts from its element of the operand behind those that are scanned.
+pub fn scan(kind: ScanKind, axis: usize, operands: &[View], parts: Option<usize>) -> View {
+    let parts = parts.zip(operands.get(kind.operands()));
+    match kind {
+        ScanKind::Sum => running(axis, &operands[0], parts, (0.0, |x, y| x + y), (0, i64::wrapping_add)),
+        ScanKind::Prod => running(axis, &operands[0], parts, (1.0, |x, y| x * y), (1, i64::wrapping_mul)),
+        ScanKind::Linear => linear_scan(axis, &operands[0], &operands[1]),
+    }
+}
+
+/// A number that changes nothing, and how two are combined.
+type Combination<T> = (T, fn(T, T) -> T);
+
+/// Running sums or products along `axis`. With parts of a length, each starts from its element of the second tensor.
+fn running(
+    axis: usize,
+    a: &View,
+    parts: Option<(usize, &View)>,
+    floats: Combination<f64>,
+    integers: Combination<i64>,
+) -> View {
     let (rows, len) = last(axis, a);
     let part = parts.map_or(len, |(part, _)| part).max(1);
     let (starts, parts) = match parts.map(|(_, before)| last(axis, before)) {
@@ -18,11 +37,7 @@ pub fn scan(kind: ScanKind, axis: usize, a: &View, parts: Option<(usize, &View)>
         None => (None, 1),
     };
     let result = if a.dtype.is_float() {
-        let identity = if kind == ScanKind::Sum { 0.0 } else { 1.0 };
-        let combine = match kind {
-            ScanKind::Sum => |x: f64, y: f64| x + y,
-            ScanKind::Prod => |x: f64, y: f64| x * y,
-        };
+        let (identity, combine) = floats;
         let mut all = rows.to_f64s();
         let starts = starts.map(|starts| starts.to_f64s());
         scan_parts(&mut all, [len, part, parts], |at| starts.as_ref().map_or(identity, |s| s[at]), combine);
@@ -30,11 +45,7 @@ pub fn scan(kind: ScanKind, axis: usize, a: &View, parts: Option<(usize, &View)>
             out.copy_from_slice(&all[start..start + out.len()])
         })
     } else {
-        let identity = if kind == ScanKind::Sum { 0 } else { 1 };
-        let combine = match kind {
-            ScanKind::Sum => i64::wrapping_add,
-            ScanKind::Prod => i64::wrapping_mul,
-        };
+        let (identity, combine) = integers;
         let mut all = to_i64s(&rows);
         let starts = starts.map(|starts| to_i64s(&starts));
         scan_parts(&mut all, [len, part, parts], |at| starts.as_ref().map_or(identity, |s| s[at]), combine);
@@ -42,6 +53,23 @@ pub fn scan(kind: ScanKind, axis: usize, a: &View, parts: Option<(usize, &View)>
             out.copy_from_slice(&all[start..start + out.len()])
         })
     };
+    back(axis, result)
+}
+
+/// `h[i] = a[i] * h[i-1] + b[i]` along `axis`, which begins with `b[0]`.
+fn linear_scan(axis: usize, a: &View, b: &View) -> View {
+    let (coefficients, len) = last(axis, a);
+    let rows = last(axis, b).0;
+    let mut all = rows.to_f64s();
+    let coefficients = coefficients.to_f64s();
+    for (a, b) in coefficients.chunks(len.max(1)).zip(all.chunks_mut(len.max(1))) {
+        for i in 1..b.len() {
+            b[i] += a[i] * b[i - 1];
+        }
+    }
+    let result = View::fill_f64(a.dtype, rows.shape(), |start, out| {
+        out.copy_from_slice(&all[start..start + out.len()])
+    });
     back(axis, result)
 }
 

@@ -95,11 +95,17 @@ fn scan(kind: ScanKind, along: Along) -> Row {
     let fill = match kind {
         ScanKind::Sum => Fill::Numbers,
         ScanKind::Prod => Fill::Powers,
+        // Coefficients: sums that begin anew at each 0, which are exact.
+        ScanKind::Linear => Fill::Truths,
     };
     let row = Row::new(
         "Reductions, scans, order",
         &format!("{} {}", kind.name(), along.name()),
-        move |d, dtype| vec![Operand::new(d, dtype).of(fill)],
+        move |d, dtype| {
+            let mut operands = vec![Operand::new(d, dtype).of(fill)];
+            operands.resize(kind.operands(), Operand::new(d, dtype));
+            operands
+        },
         move |g, v| {
             let axis = along.axes(dims(g, v[0]).len())[0];
             add(g, Op::Scan { kind, axis, part: None }, v)
@@ -109,6 +115,7 @@ fn scan(kind: ScanKind, along: Along) -> Row {
         // A matmul by a triangle of ones, which rounds 16 bits once; up to 67 terms.
         ScanKind::Sum => row.candle(Bound::Steps(34.0), move |t| t[0].cumsum(along.axes(t[0].rank())[0])),
         ScanKind::Prod => row.lacks("no products in Candle"),
+        ScanKind::Linear => row.lacks("no recurrences in Candle"),
     }
 }
 
