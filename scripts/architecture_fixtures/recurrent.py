@@ -66,19 +66,26 @@ def mamba2(name, groups):
         metadata(HEADS, group_count=groups), rows, prepare=in_groups(groups) if groups > 1 else None)
 
 
+def mamba(name, model, norms_parts, **more):
+    """A mamba fixture; `norms_parts` is Falcon Mamba's norm of the time steps, B and C."""
+    rows = ends("backbone.embeddings", "backbone.norm_f", None) + norms([("attn_norm", "norm")], prefix=LAYER)
+    rows += linear("ssm_in", 2 * INNER, WIDTH, "mixer.in_proj", prefix=LAYER) + convolution(INNER)
+    rows += linear("ssm_x", RANK + 2 * STATE, INNER, "mixer.x_proj", prefix=LAYER)
+    rows += linear("ssm_dt", INNER, RANK, "mixer.dt_proj", True, prefix=LAYER)
+    rows += [Tensor("blk.{i}.ssm_a", (INNER, STATE), DECAY, LAYER + "mixer.A_log", logarithm),
+             Tensor("blk.{i}.ssm_d", (INNER,), "norm", LAYER + "mixer.D")]
+    rows += linear("ssm_out", WIDTH, INNER, "mixer.out_proj", prefix=LAYER)
+    return Fixture(
+        name, "mamba", model,
+        dict(vocab_size=VOCAB, hidden_size=WIDTH, num_hidden_layers=2, state_size=STATE, expand=2, conv_kernel=CONV,
+             time_step_rank=RANK, layer_norm_epsilon=EPSILON, residual_in_fp32=False, use_bias=False,
+             use_conv_bias=True, pad_token_id=0, bos_token_id=1, eos_token_id=2, **more),
+        metadata(RANK, dt_b_c_rms=norms_parts), rows, tied="backbone.embeddings.weight")
+
+
 FIXTURES = [
-    Fixture("mamba", "mamba", "MambaForCausalLM",
-            dict(vocab_size=VOCAB, hidden_size=WIDTH, num_hidden_layers=2, state_size=STATE, expand=2, conv_kernel=CONV,
-                 time_step_rank=RANK, layer_norm_epsilon=EPSILON, residual_in_fp32=False, use_bias=False,
-                 use_conv_bias=True, pad_token_id=0, bos_token_id=1, eos_token_id=2),
-            metadata(RANK, dt_b_c_rms=False),
-            ends("backbone.embeddings", "backbone.norm_f", None) + norms([("attn_norm", "norm")], prefix=LAYER)
-            + linear("ssm_in", 2 * INNER, WIDTH, "mixer.in_proj", prefix=LAYER) + convolution(INNER)
-            + linear("ssm_x", RANK + 2 * STATE, INNER, "mixer.x_proj", prefix=LAYER)
-            + linear("ssm_dt", INNER, RANK, "mixer.dt_proj", True, prefix=LAYER)
-            + [Tensor("blk.{i}.ssm_a", (INNER, STATE), DECAY, LAYER + "mixer.A_log", logarithm),
-               Tensor("blk.{i}.ssm_d", (INNER,), "norm", LAYER + "mixer.D")]
-            + linear("ssm_out", WIDTH, INNER, "mixer.out_proj", prefix=LAYER), tied="backbone.embeddings.weight"),
+    mamba("mamba", "MambaForCausalLM", False),
+    mamba("falcon-mamba", "FalconMambaForCausalLM", True, mixer_rms_eps=EPSILON),
     mamba2("mamba2", 1),
     mamba2("mamba2-groups", 2),
 ]

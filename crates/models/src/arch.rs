@@ -13,6 +13,7 @@ mod gpt2;
 mod gpt_oss;
 mod granite;
 mod llama;
+mod mamba;
 mod olmo;
 mod phi;
 mod qwen_moe;
@@ -35,6 +36,12 @@ use crate::rope::Pairing;
 pub(crate) trait Layers: Debug + Sync {
     /// Whether every token sees all tokens of the text. Such a model embeds texts and generates none.
     fn is_encoder(&self) -> bool {
+        false
+    }
+
+    /// Whether layers carry states from token to token instead of keys and values, so that a text can only be continued
+    /// where it ends. Such a model has no attention.
+    fn is_recurrent(&self) -> bool {
         false
     }
 
@@ -121,6 +128,8 @@ pub(crate) fn layers(architecture: Architecture) -> &'static dyn Layers {
         Architecture::Deepseek2 => &deepseek::Deepseek2,
         Architecture::GptOss => &gpt_oss::GptOss,
         Architecture::Glm4 => &glm::Glm4,
+        Architecture::Mamba => &mamba::Mamba,
+        Architecture::Mamba2 => &mamba::Mamba2,
         Architecture::Bert => &bert::Bert,
         Architecture::NomicBert => &bert::NomicBert,
     }
@@ -130,6 +139,12 @@ impl Architecture {
     /// Whether every token sees all tokens of the text: such a model embeds texts and generates none.
     pub fn is_encoder(self) -> bool {
         layers(self).is_encoder()
+    }
+
+    /// Whether a text leaves states behind instead of keys and values: it can be continued where it ends, and not from an
+    /// earlier token.
+    pub fn is_recurrent(self) -> bool {
+        layers(self).is_recurrent()
     }
 }
 
@@ -141,7 +156,7 @@ impl Config {
     pub fn from_metadata(metadata: &Metadata) -> Result<Config> {
         let architecture = Architecture::of(metadata)?;
         let (keys, layers) = (Keys { metadata, architecture }, layers(architecture));
-        let mut config = Config::common(&keys, layers.norm().epsilon())?;
+        let mut config = Config::common(&keys, layers.norm().epsilon(), !layers.is_recurrent())?;
         layers.configure(&keys, &mut config)?;
         if config.experts.is_none() && keys.count("expert_count")?.is_some() {
             let why = format!("{} has no experts", architecture.name());

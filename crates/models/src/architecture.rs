@@ -72,6 +72,10 @@ architectures! {
     GptOss, "gpt-oss";
     /// `glm4`.
     Glm4, "glm4";
+    /// `mamba`.
+    Mamba, "mamba";
+    /// `mamba2`.
+    Mamba2, "mamba2";
     /// `bert`: an encoder, also those of sentence-transformers.
     Bert, "bert";
     /// `nomic-bert`: an encoder.

@@ -10,6 +10,7 @@ mod experts;
 mod feed_forward;
 mod norm;
 mod pooling;
+mod recurrence;
 mod tiles;
 
 use indexmap::IndexMap;

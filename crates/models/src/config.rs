@@ -7,6 +7,7 @@ mod keys;
 mod latent;
 mod pooling;
 mod scaling;
+mod state_space;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ pub use experts::{Experts, Router};
 pub(crate) use keys::Keys;
 pub use latent::Latent;
 pub use pooling::Pooling;
+pub use state_space::StateSpace;
 
 use crate::architecture::Architecture;
 use crate::error::Result;
@@ -64,6 +66,8 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// Mixtures of experts, where the model has them.
     pub experts: Option<Experts>,
+    /// Extents of state space layers, where the model has them instead of attention.
+    pub state_space: Option<StateSpace>,
     /// The number of how the rows of a text become its embedding, where the file has it.
     pub pooling: Option<u32>,
 }
@@ -145,46 +149,54 @@ impl Default for Config {
             factors: Factors::default(),
             latent: None,
             experts: None,
+            state_space: None,
             pooling: None,
         }
     }
 }
 
 impl Config {
-    /// The keys that all architectures have; `epsilon` is the one of what norms add.
-    pub(crate) fn common(keys: &Keys<'_>, epsilon: &str) -> Result<Config> {
-        let width = keys.number("embedding_length")?;
+    /// The keys that all architectures have, and those of attention where it has that; `epsilon` is the key of what norms
+    /// add.
+    pub(crate) fn common(keys: &Keys<'_>, epsilon: &str, has_attention: bool) -> Result<Config> {
+        let mut config = Config {
+            architecture: keys.architecture,
+            width: keys.number("embedding_length")?,
+            pooling: Pooling::read(keys)?,
+            ..Config::default()
+        };
+        if has_attention {
+            config.read_attention(keys)?;
+        }
+        keys.metadata.get_f32(&keys.named(epsilon))?;
+        config.norm_epsilon = keys.positive(epsilon, 1e-5)?;
+        config.context = keys.number("context_length")?;
+        config.layers = keys.number("block_count")?;
+        if has_attention {
+            config.feed_forward = keys.number("feed_forward_length")?;
+            config.rope_base = keys.positive("rope.freq_base", 10000.0)?;
+            config.rope_scaling = scaling::read(keys, config.context)?;
+        }
+        Ok(config)
+    }
+
+    /// Reads the extents of heads.
+    fn read_attention(&mut self, keys: &Keys<'_>) -> Result<()> {
         let heads = keys.number("attention.head_count")?;
         let kv_heads = keys.number_or("attention.head_count_kv", heads)?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(keys.bad("attention.head_count_kv", "does not divide head_count"));
         }
-        if !keys.has("attention.key_length") && !width.is_multiple_of(heads) {
+        if !keys.has("attention.key_length") && !self.width.is_multiple_of(heads) {
             return Err(keys.bad("attention.head_count", "does not divide embedding_length"));
         }
-        let key_length = keys.number_or("attention.key_length", width / heads)?;
+        let key_length = keys.number_or("attention.key_length", self.width / heads)?;
         let rope_dimensions = keys.number_or("rope.dimension_count", key_length)?;
         if rope_dimensions > key_length || !rope_dimensions.is_multiple_of(2) {
             return Err(keys.bad("rope.dimension_count", "is odd or more than a head has"));
         }
-        keys.metadata.get_f32(&keys.named(epsilon))?;
-        let context = keys.number("context_length")?;
-        Ok(Config {
-            architecture: keys.architecture,
-            layers: keys.number("block_count")?,
-            width,
-            heads,
-            kv_heads,
-            key_length,
-            value_length: keys.number_or("attention.value_length", key_length)?,
-            feed_forward: keys.number("feed_forward_length")?,
-            context,
-            norm_epsilon: keys.positive(epsilon, 1e-5)?,
-            rope_dimensions,
-            rope_base: keys.positive("rope.freq_base", 10000.0)?,
-            rope_scaling: scaling::read(keys, context)?,
-            pooling: Pooling::read(keys)?,
-            ..Config::default()
-        })
+        let value_length = keys.number_or("attention.value_length", key_length)?;
+        *self = Config { heads, kv_heads, key_length, value_length, rope_dimensions, ..self.clone() };
+        Ok(())
     }
 }

@@ -30,6 +30,9 @@ pub struct Decoder {
     parts: Parts,
     /// Tokens in the cache; allocated for a full cache, so that steps allocate nothing.
     tokens: Vec<u32>,
+    /// How many of the tokens the states of a recurrent model include; `None` where a run failed, or one is included that is
+    /// not of the text.
+    included: Option<usize>,
 }
 
 impl Decoder {
@@ -46,7 +49,7 @@ impl Decoder {
     ) -> Result<Decoder> {
         let context = context(model, options)?;
         let model = &with_cache(model, options)?;
-        let chunk = options.chunk_within(context);
+        let chunk = options.chunk_within(&model.config, context);
         let prefill = prefill_step(model, device.caps(), options.activations, context, chunk)?;
         let step = decode_step(model, device.caps(), options.activations, context, options.decode)?;
         // Kernels compile while weights upload.
@@ -69,7 +72,8 @@ impl Decoder {
         let (device, activations, model) = (device.clone(), options.activations, model.clone());
         let parts = Parts { device, activations, model, context, weights, states };
         let tokens = Vec::with_capacity(context);
-        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other: None, parts, tokens })
+        let (other, included) = (None, None);
+        Ok(Decoder { vocabulary, layers, context, chunk, prefill, decode, other, parts, tokens, included })
     }
 
     /// Capacity of the KV cache in tokens.
@@ -104,11 +108,24 @@ impl Decoder {
 
     /// Clears the text.
     pub fn reset(&mut self) {
-        // Rows beyond the position are never read, so the cache need not be cleared.
+        // Rows beyond the position are never read, and states at position 0 neither, so nothing need be cleared.
         self.tokens.clear();
     }
 
-    /// Truncates the text to the first `position` tokens.
+    /// How many of the first `position` tokens need not be computed again if the text is truncated to them: all, but of a
+    /// recurrent model none, unless it was just there.
+    pub fn reusable(&self, position: usize) -> usize {
+        if self.can_continue(position) { position } else { 0 }
+    }
+
+    /// Whether a text of the first `position` tokens can be continued by those that follow.
+    fn can_continue(&self, position: usize) -> bool {
+        !self.parts.model.config.architecture.is_recurrent()
+            || position == 0
+            || self.included == Some(position)
+    }
+
+    /// Truncates the text to the first `position` tokens. A recurrent model computes these again when the text goes on.
     ///
     /// # Errors
     /// When the cache holds fewer.
@@ -138,9 +155,32 @@ impl Decoder {
     /// stay in the text ([`Decoder::position`]).
     pub fn feed_into(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         check_tokens(tokens, self.position(), self.context, self.vocabulary)?;
+        self.catch_up()?;
+        self.append(tokens, logits)
+    }
+
+    /// Computes the text again, from its first token, if the states of a recurrent model are those of another one.
+    fn catch_up(&mut self) -> Result<()> {
+        if self.can_continue(self.position()) {
+            return Ok(());
+        }
+        let text = self.tokens.clone();
+        self.tokens.clear();
+        let computed = self.append(&text, &mut Vec::new());
+        if computed.is_err() {
+            self.tokens.clear();
+            self.tokens.extend(text);
+            self.included = None;
+        }
+        computed
+    }
+
+    /// As [`Decoder::feed_into`], of tokens that were checked.
+    fn append(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         let mut left = tokens.len();
         for part in tokens.chunks(self.chunk) {
             left -= part.len();
+            self.included = None;
             let symbols = [(POS, self.position() as u64), (SEQ, part.len() as u64)];
             // A one-token prompt alone is no reason to compile a decode step that later tokens may never use.
             let decodes = part.len() == 1 && (self.decode.0 == Decode::Logits || self.position() > 0);
@@ -167,6 +207,7 @@ impl Decoder {
                 }
             })?;
             self.tokens.extend(part);
+            self.included = Some(self.tokens.len());
             if !found {
                 return Err(Error::NoLogits);
             }
@@ -182,9 +223,12 @@ impl Decoder {
     /// then unchanged.
     pub fn feed_greedy(&mut self, token: u32) -> Result<u32> {
         check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
+        self.catch_up()?;
         let position = self.position();
+        self.included = None;
         let best = self.step(Decode::Token)?.once(token, position)?;
         self.tokens.push(token);
+        self.included = Some(self.tokens.len());
         Ok(best)
     }
 
@@ -207,19 +251,28 @@ impl Decoder {
             return Ok(0);
         }
         check_tokens(&[token], self.position(), self.context, self.vocabulary)?;
+        self.catch_up()?;
+        self.included = None;
         let position = self.position();
         let count = count.min(self.context - position);
         // Moved out while a step borrows the rest.
         let mut tokens = std::mem::take(&mut self.tokens);
         let mut last = token;
         let followed = self.step(Decode::Token).and_then(|step| {
-            step.follow(token, position, count, &mut |token| {
+            let followed = step.follow(token, position, count, &mut |token| {
                 tokens.push(std::mem::replace(&mut last, token));
                 on_token(token)
-            })
+            });
+            followed.map(|()| step.is_pipelined())
         });
         self.tokens = tokens;
-        followed.map(|()| self.position() - position)
+        let taken = self.position() - position;
+        followed.map(|is_pipelined| {
+            // Steps that were submitted after the last one that counts are in the states.
+            let is_exact = taken == count || !is_pipelined;
+            self.included = is_exact.then_some(self.position());
+            taken
+        })
     }
 
     /// The decode step with output `what`, compiled on first use.

@@ -26,6 +26,12 @@ pub fn graphs(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptio
     Ok(vec![
         decode(Decode::Logits)?,
         decode(Decode::Token)?,
-        prefill_step(model, caps, options.activations, context, options.chunk_within(context))?,
+        prefill_step(
+            model,
+            caps,
+            options.activations,
+            context,
+            options.chunk_within(&model.config, context),
+        )?,
     ])
 }

@@ -44,6 +44,11 @@ impl DecodeStep {
         &self.first
     }
 
+    /// Whether steps are submitted before it is known that the text goes on.
+    pub(crate) fn is_pipelined(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// The token after `token`, which is at `position`.
     pub(crate) fn once(&self, token: u32, position: usize) -> Result<u32> {
         chosen(&start(&self.first, token, position)?.wait()?)
@@ -52,7 +57,8 @@ impl DecodeStep {
     /// The tokens after `token`, which is at `position`: `count` of them, or until `on_token` breaks.
     ///
     /// Where steps were submitted that nobody wants, they have written rows of the cache behind the last one that counts,
-    /// which are not read before they are written again.
+    /// which are not read before they are written again. States of a recurrent model include them
+    /// ([`DecodeStep::is_pipelined`]).
     pub(crate) fn follow(
         &self,
         token: u32,

@@ -50,7 +50,13 @@ impl Memory {
         }
         let context = context(model, options)?;
         let model = &with_cache(model, options)?;
-        let prefill = prefill_step(model, caps, options.activations, context, options.chunk_within(context))?;
+        let prefill = prefill_step(
+            model,
+            caps,
+            options.activations,
+            context,
+            options.chunk_within(&model.config, context),
+        )?;
         let decode = decode_step(model, caps, options.activations, context, options.decode)?;
         let cache = model.cache(context).map_err(|source| Error::Graph { graph: "greedy", source })?;
         let cache = cache.into_iter().map(|(_, ty)| ty);

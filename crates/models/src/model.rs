@@ -152,11 +152,12 @@ impl Model {
     }
 
     /// Forgets the text from where it differs from `prompt`, or before the last token of `prompt`, whose logits are still
-    /// to be computed. Returns how many tokens of `prompt` the cache then holds.
+    /// to be computed. Returns how many tokens of `prompt` the cache then holds: of a recurrent model none, unless `prompt`
+    /// continues the text.
     pub fn keep_prefix(&mut self, prompt: &[u32]) -> usize {
         let cached = self.decoder.tokens();
         let same = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let reused = same.min(prompt.len().saturating_sub(1));
+        let reused = self.decoder.reusable(same.min(prompt.len().saturating_sub(1)));
         self.decoder.rewind(reused).expect("invariant: the cache holds at least the common prefix");
         reused
     }

@@ -1,6 +1,7 @@
 //! What may be chosen when a model is loaded, and how far loading is.
 
 use crate::cache::CacheTypes;
+use crate::config::Config;
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
 pub const DEFAULT_CHUNK: usize = 512;
@@ -10,7 +11,7 @@ pub const DEFAULT_CHUNK: usize = 512;
 pub struct LoadOptions {
     /// Positions of the key-value cache; the model's own context where not given.
     pub context: Option<usize>,
-    /// The most prompt tokens in one run; 512 or the context where not given.
+    /// The most prompt tokens in one run; 512 or the context where not given, fewer where their states would be large.
     pub chunk: Option<usize>,
     /// What weights are multiplied by.
     pub activations: Activations,
@@ -48,9 +49,10 @@ pub enum Activations {
 }
 
 impl LoadOptions {
-    /// The most tokens in one run, of a cache of `context` positions.
-    pub(crate) fn chunk_within(&self, context: usize) -> usize {
-        self.chunk.unwrap_or(DEFAULT_CHUNK).clamp(1, context)
+    /// The most tokens in one run of a model, with a cache of `context` positions.
+    pub(crate) fn chunk_within(&self, config: &Config, context: usize) -> usize {
+        let default = || config.state_space.map_or(DEFAULT_CHUNK, |s| s.rows_that_fit().min(DEFAULT_CHUNK));
+        self.chunk.unwrap_or_else(default).clamp(1, context)
     }
 }
 

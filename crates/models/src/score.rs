@@ -35,7 +35,7 @@ impl Scorer {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Scorer> {
         let context = file.context(options)?;
-        let chunk = options.chunk_within(context);
+        let chunk = options.chunk_within(&file.model.config, context);
         let model = with_cache(&file.model, options)?;
         let invalid = |graph| move |source| Error::Graph { graph, source };
         let prefill = model.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;

@@ -25,6 +25,37 @@ impl Builder<'_> {
         self.plus_bias(normal, part)
     }
 
+    /// The RMS norm of the rows of `x: [rows, n]` without a weight.
+    ///
+    /// # Errors
+    /// When `x` has other axes.
+    pub fn unweighted(&mut self, x: Value) -> Result<Value> {
+        let w = self.g.full_like(x, 1.0)?;
+        rms_norm(&mut self.g, x, w, self.config.norm_epsilon)
+    }
+
+    /// The RMS norm of each group of columns of `x: [rows, n]`, with a weight of its own for each:
+    /// `{part}.weight: [groups, n / groups]`.
+    ///
+    /// # Errors
+    /// When the weight is missing.
+    pub fn group_rms_norm(&mut self, x: Value, part: &str, groups: usize) -> Result<Value> {
+        let (shape, length) = (self.g.ty(x).shape.clone(), self.columns(x) / groups);
+        let rows = self.rows() * &groups.into();
+        let each = self.g.reshape(x, [rows, length.into()])?;
+        let normal = self.unweighted(each)?;
+        let normal = self.g.reshape(normal, shape.clone())?;
+        let name = format!("{part}.weight");
+        // Tools that write a file again drop an axis of one group.
+        let is_flat =
+            groups == 1 && self.types.get(&self.named(&name)).is_some_and(|ty| ty.shape.rank() == 1);
+        let extents = [groups, length];
+        let w = self.weight(&name, &extents[usize::from(is_flat)..])?;
+        let w = self.g.reshape(w, [groups * length])?;
+        let w = self.g.broadcast(w, shape)?;
+        self.mul(normal, w)
+    }
+
     /// The RMS norm of each head of `x: [rows, heads, length]`, with `{part}.weight: [length]` for all heads.
     ///
     /// # Errors

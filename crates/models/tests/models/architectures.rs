@@ -35,7 +35,7 @@ pub struct Fixture {
     pub tensors: Vec<Tensor>,
     quantized: Vec<String>,
     pub tokens: Vec<u32>,
-    logits: Option<BTreeMap<String, Vec<Vec<f64>>>>,
+    pub logits: Option<BTreeMap<String, Vec<Vec<f64>>>>,
     /// What an encoder computes: the last layer's row of each token.
     hidden: Option<BTreeMap<String, Vec<Vec<f64>>>>,
 }
@@ -127,7 +127,7 @@ impl Fixture {
     }
 
     /// The model of a file of this fixture.
-    fn load(&self, bytes: Vec<u8>, device: &Device) -> Decoder {
+    pub fn load(&self, bytes: Vec<u8>, device: &Device) -> Decoder {
         let file = GgufFile::parse(bytes).unwrap();
         let model = ModelGraph::from_file(&file).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         // Transformers chooses the frequencies of long contexts by the length of the text, Tallow by the context.
@@ -178,7 +178,7 @@ impl Fixture {
 }
 
 /// The mean square of the differences as a part of the mean square of what is expected.
-fn error(found: &[f32], expected: &[f64]) -> f64 {
+pub fn error(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let differences: f64 = found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).powi(2)).sum();
     differences / expected.iter().map(|b| b * b).sum::<f64>()

@@ -16,6 +16,7 @@ mod hostile;
 mod naive;
 mod page;
 mod quantized_here;
+mod recurrent;
 mod resuming;
 mod support;
 mod tiny;
