@@ -16,6 +16,7 @@
 //!
 //! By construction the interpreter's own result lies within its interval, which [`Interval::check`] also demands.
 
+mod attention;
 mod combine;
 mod functions;
 mod range;

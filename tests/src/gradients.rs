@@ -81,8 +81,13 @@ const NOISE: f64 = 1e-8;
 
 /// Graph number `seed`: of everything that has a derivative, in f64, with states and their updates.
 pub fn differentiable_graph(seed: u64) -> Graph {
-    let options =
-        Options { floats: vec![DType::F64], custom: false, max_elements: 256, ..Options::default() };
+    let options = Options {
+        floats: vec![DType::F64],
+        custom: false,
+        sinks: false,
+        max_elements: 256,
+        ..Options::default()
+    };
     match seed % 4 {
         0 => random_graph(seed, 6, &options),
         1 => covering_graph(seed, seed / 4, 3, &options),

@@ -40,6 +40,8 @@ pub struct Options {
     pub int_matmul: bool,
     /// Kernels that users write.
     pub custom: bool,
+    /// Attention sinks.
+    pub sinks: bool,
     /// Most elements of any tensor but a weight.
     pub max_elements: u64,
 }
@@ -55,6 +57,7 @@ impl Default for Options {
             plain_blocks: true,
             int_matmul: true,
             custom: true,
+            sinks: true,
             max_elements: 2048,
         }
     }
@@ -224,6 +227,7 @@ mod tests {
             plain_blocks: false,
             int_matmul: false,
             custom: false,
+            sinks: false,
             max_elements: 64,
         };
         for seed in 0..60 {
@@ -231,6 +235,7 @@ mod tests {
             assert_eq!(graph.symbols().count(), 0);
             for (id, node) in graph.nodes() {
                 assert!(!matches!(node.op, Op::State { .. } | Op::Weight { .. }), "seed {seed}");
+                assert!(!matches!(node.op, Op::Attention(attention) if attention.sinks), "seed {seed}");
                 let ty = &node.types[0];
                 // Truth values and indices are not computed in, but compare and gather need them.
                 assert!(matches!(ty.dtype, DType::F32 | DType::U8 | DType::U32), "seed {seed}: {ty}");

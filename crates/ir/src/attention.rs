@@ -11,7 +11,10 @@ use crate::scalar::Scalar;
 /// 3. with a bias, `score += bias[i, j]`;
 /// 4. keys after `own` (if causal), keys up to `own - window` (with a window), and keys whose score is negative
 ///    infinity are hidden: their weight is 0;
-/// 5. weights are the softmax of the scores of what is left. A query that sees no key gives zeros, not NaN.
+/// 5. weights are the softmax of the scores of what is left. A query that sees no key gives zeros, not NaN;
+/// 6. with sinks (Xiao et al., arXiv 2309.17453), the softmax has one more score, `sinks[h]` of head `h`, which has no
+///    value: with the largest score `m`, weights are `exp(score - m) / (sum exp(score - m) + exp(sinks[h] - m))`. Scale,
+///    softcap and bias do not change it. Where it is negative infinity, it does nothing.
 ///
 /// With `round_weights` kernels may round the numerators of the softmax, scaled as suits them, before they meet the
 /// values: to bf16 if the values are bf16, else to f16. Each has a relative error of at most
@@ -29,6 +32,8 @@ pub struct Attention {
     pub softcap: Option<Scalar>,
     /// Weights may be rounded to f16, or to bf16 for such values, before they meet the values.
     pub round_weights: bool,
+    /// The last operand is a score of each head that has no value.
+    pub sinks: bool,
 }
 
 impl Attention {
@@ -50,6 +55,7 @@ impl Attention {
             window: None,
             softcap: None,
             round_weights: false,
+            sinks: false,
         }
     }
 
@@ -71,6 +77,21 @@ impl Attention {
     /// With weights that may be rounded, or not.
     pub fn round_weights(self, round_weights: bool) -> Self {
         Attention { round_weights, ..self }
+    }
+
+    /// With a score of each head that has no value, or without.
+    pub fn sinks(self, sinks: bool) -> Self {
+        Attention { sinks, ..self }
+    }
+
+    /// The bias and the sinks among all operands of [`crate::Op::Attention`]. With [`Attention::sinks`] the last operand is
+    /// the sinks. The bias is what else comes after queries, keys and values.
+    pub fn bias_and_sinks<T>(self, operands: &[T]) -> [Option<&T>; 2] {
+        let (others, sinks) = match operands.split_last() {
+            Some((last, others)) if self.sinks => (others, Some(last)),
+            Some(_) | None => (operands, None),
+        };
+        [others.get(3), sinks]
     }
 }
 

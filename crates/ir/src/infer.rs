@@ -387,6 +387,8 @@ fn index_add(operands: &[&TensorType]) -> Result<TensorType, String> {
 }
 
 fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, String> {
+    let [_, sinks] = attrs.bias_and_sinks(operands);
+    let operands = &operands[..operands.len() - usize::from(sinks.is_some())];
     let (main, bias) = operands.split_at(operands.len().min(3));
     let [q, k, v] = exactly(main)?;
     if !operands.iter().all(|t| t.dtype.is_float() && t.shape.rank() == 3) {
@@ -416,7 +418,13 @@ fn attention(attrs: &Attention, operands: &[&TensorType]) -> Result<TensorType, 
                 return Err(format!("a bias of shape {} for scores of [{h},{s},{t}]", bias.shape));
             }
         }
-        more => return Err(format!("takes 3 or 4 operands, got {}", 3 + more.len())),
+        more => {
+            let more = 3 + more.len();
+            return Err(format!("takes 3 or 4 operands and sinks only as an attribute says, got {more}"));
+        }
+    }
+    if let Some(sinks) = sinks.filter(|t| !t.dtype.is_float() || t.shape.dims() != [h.clone()]) {
+        return Err(format!("sinks are floats of [{h}], not {sinks}"));
     }
     checked(TensorType::new(q.dtype, [h.clone(), s.clone(), e.clone()]))
 }
@@ -428,6 +436,9 @@ fn attention_grad(
 ) -> Result<Vec<TensorType>, String> {
     let (main, bias) = operands.split_at(operands.len().min(side.operands()));
     let [q, k, v, g, rows @ ..] = main else { return Err(format!("takes {} operands", side.operands())) };
+    if attrs.sinks {
+        return Err("gradients of attention have no sinks".into());
+    }
     let forward: Vec<&TensorType> = [*q, *k, *v].into_iter().chain(bias.iter().copied()).collect();
     let result = attention(attrs, &forward)?;
     if g.shape != result.shape || !g.dtype.is_float() {

@@ -283,8 +283,9 @@ pub enum Op {
     Dequantize(DType),
     /// `(a: f32)`: rows as blocks of the format, one of [`Op::QUANTIZED`], as [`tallow_quant::quantize`] makes them.
     Quantize(Format),
-    /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1])` -> `[H, S, E]`, `H` a multiple of `G`;
-    /// the bias may be left out. `softmax(scale * q k^T + bias) v` per head, head `h` using key head `h / (H/G)`.
+    /// `(q: [H, S, D], k: [G, T, D], v: [G, T, E], bias: [H|1, S|1, T|1], sinks: [H])` -> `[H, S, E]`, `H` a multiple of
+    /// `G`; the bias may be left out, and there are sinks where the attributes say so. `softmax(scale * q k^T + bias) v`
+    /// per head, head `h` using key head `h / (H/G)`.
     Attention(Attention),
     /// The gradient of [`Op::Attention`] by the operands of one side, from the gradient `g: [H, S, E]` of its result `o`.
     /// With its weights `p` and scores `x`, `dp = g v^T` and `dx = p (dp - means)`, where `means: [H, S]` are the sums of

@@ -210,10 +210,7 @@ impl Interpretation<'_> {
             Op::Gather { axis } => Ok(index::gather(&operands[0], &operands[1], *axis, extents)),
             Op::Dequantize(dtype) => Ok(elementwise::dequantize(&operands[0], *dtype)),
             Op::Quantize(format) => Ok(elementwise::quantize(&operands[0], *format)),
-            Op::Attention(attrs) => {
-                let [q, k, v] = [&operands[0], &operands[1], &operands[2]];
-                Ok(attention::attention(dtype, attrs, q, k, v, operands.get(3)))
-            }
+            Op::Attention(attrs) => Ok(attention::attention(dtype, attrs, &operands)),
             Op::StateUpdate { offsets, rows } => {
                 let at = offsets.iter().map(eval_len).collect::<Result<Vec<_>, _>>()?;
                 // The state's buffer is moved, so that it may have no other holder.

@@ -337,6 +337,21 @@ fn bias(b: &mut Builder, [q, k]: &[Item; 2]) -> Option<Item> {
     Some(b.apply(ElementwiseOp::Select, &[hide, hidden, bias]))
 }
 
+/// A score of each head of `q` that has no value; some are negative infinity.
+fn sinks(b: &mut Builder, q: &Item) -> Item {
+    let dims = vec![b.dims(q.value)[0].clone()];
+    let dtype = b.random_float();
+    let sinks = b.input(dtype, dims);
+    // An 8-bit float has no infinity.
+    if dtype == DType::F8E4M3 || b.rng.chance(70) {
+        return sinks;
+    }
+    let one = b.constant(sinks.value, 1.0);
+    let hide = b.apply(ElementwiseOp::Gt, &[sinks, one]);
+    let hidden = b.constant(sinks.value, f64::NEG_INFINITY);
+    b.apply(ElementwiseOp::Select, &[hide, hidden, sinks])
+}
+
 /// Attention of a query that may first be scaled, as rotary embeddings would change it.
 pub fn attend(b: &mut Builder, [q, k, v]: [Item; 3], bias: Option<Item>) -> Item {
     let q = if b.rng.chance(50) {
@@ -349,7 +364,9 @@ pub fn attend(b: &mut Builder, [q, k, v]: [Item; 3], bias: Option<Item>) -> Item
     let window = b.rng.chance(30).then(|| *b.rng.pick(&[1, 2, 5, 70]));
     let softcap = b.rng.chance(30).then(|| *b.rng.pick(&[0.5, 3.0, 50.0]));
     let attrs = Attention::new(scale).causal(causal).window(window).softcap(softcap);
-    let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).map(|i| i.value).collect();
+    let sinks = if b.options.sinks && b.rng.chance(30) { Some(sinks(b, &q)) } else { None };
+    let attrs = attrs.sinks(sinks.is_some());
+    let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).chain(sinks).map(|i| i.value).collect();
     let value = b.add(Op::Attention(attrs), &operands);
     // A query that sees no key gives 0.
     Item { value, low: v.low.min(0.0), high: v.high.max(0.0), exact: false }

@@ -1,4 +1,4 @@
-//! Attention against the interpreter: every float type, biases repeated along every axis, windows, capped scores,
+//! Attention against the interpreter: every float type, biases repeated along every axis, windows, capped scores, sinks,
 //! queries that see nothing, more keys than a workgroup takes in a step.
 
 use std::collections::HashMap;
@@ -45,6 +45,15 @@ fn bias(g: &mut Graph, name: &str, dtype: DType, dims: [usize; 3], masked: bool)
     g.elementwise(ElementwiseOp::Select, &[hide, hidden, bias]).unwrap()
 }
 
+/// Sinks of so many heads: cubes, so that some are among the scores and others far above and below.
+pub fn sinks(g: &mut Graph, heads: i64) -> Result<Value, GraphError> {
+    let x = g.input("sinks", DType::F32, [heads])?;
+    let square = g.elementwise(ElementwiseOp::Mul, &[x, x])?;
+    let cube = g.elementwise(ElementwiseOp::Mul, &[square, x])?;
+    let factor = g.full_like(cube, 20.0)?;
+    g.elementwise(ElementwiseOp::Mul, &[cube, factor])
+}
+
 #[test]
 fn attention_matches_the_interpreter() {
     let Some(device) = device() else { return };
@@ -68,8 +77,11 @@ fn attention_matches_the_interpreter() {
                 let attrs = Attention::new(0.4)
                     .causal(number % 2 == 0)
                     .window([None, Some(1), Some(4), Some(70)][number % 4])
-                    .softcap([None, Some(2.0), Some(0.25)][number % 3]);
-                let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).collect();
+                    .softcap([None, Some(2.0), Some(0.25)][number % 3])
+                    .sinks(number % 5 < 2);
+                let other = floats[(at + i + 2 * j) % floats.len()];
+                let sinks = attrs.sinks.then(|| g.input(&format!("sinks {i} {j}"), other, [heads]).unwrap());
+                let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).chain(sinks).collect();
                 let y = g.add(Op::Attention(attrs), &operands).unwrap();
                 g.output(&format!("y {i} {j}"), y).unwrap();
             }
@@ -126,6 +138,9 @@ fn one_query(
         let whole = g.input("bias", DType::F32, [heads, 1, most.max(1)])?;
         operands.push(g.add(Op::Slice { axis: 2, start: 0.into(), len: keys.clone() }, &[whole])?);
     }
+    if attention.sinks {
+        operands.push(sinks(&mut g, heads)?);
+    }
     let y = g.add(Op::Attention(attention), &operands)?;
     g.output("y", y)?;
     Ok(g)
@@ -139,6 +154,8 @@ fn attention_of_one_query_matches_the_interpreter() {
         Attention::new(0.3).causal(true),
         Attention::new(0.3).causal(true).window(Some(30)),
         Attention::new(0.3).softcap(Some(2.0)),
+        Attention::new(0.3).causal(true).sinks(true),
+        Attention::new(0.3).causal(true).window(Some(30)).softcap(Some(2.0)).sinks(true),
     ];
     let types = [DType::F16, DType::F32, DType::Block(Format::Q8_0), DType::Block(Format::Q4_0), DType::BF16];
     let (mut failures, mut of) = (vec![], 0);
@@ -221,6 +238,9 @@ fn several_queries(
     if biased {
         operands.push(g.input("bias", DType::F32, [1.into(), queries.clone(), keys.clone()])?);
     }
+    if attention.sinks {
+        operands.push(sinks(&mut g, heads)?);
+    }
     let y = g.add(Op::Attention(attention), &operands)?;
     g.output("y", y)?;
     let z = g.elementwise(ElementwiseOp::Abs, &[y])?;
@@ -236,12 +256,14 @@ fn attention_of_several_queries_matches_the_interpreter() {
         Attention::new(0.3).causal(true),
         Attention::new(0.3).causal(true).window(Some(7)),
         Attention::new(0.3).window(Some(20)).softcap(Some(2.0)),
+        Attention::new(0.3).sinks(true),
+        Attention::new(0.3).causal(true).window(Some(7)).softcap(Some(2.0)).sinks(true),
     ];
     let types = [DType::F32, DType::F16, DType::BF16];
     let (mut failures, mut of) = (vec![], 0);
     for (i, shape) in SEVERAL_QUERIES.into_iter().enumerate() {
-        for j in 0..2 {
-            let kind = kinds[(i + j) % 4];
+        for j in 0..3 {
+            let kind = kinds[(i + 2 * j) % 6];
             let [queries, keys] = if (i + j) % 2 == 0 && shape[3] > 0 {
                 ["queries", "keys"]
                     .map(|name| Dim::from(Symbol::new(name, shape[2 + usize::from(name == "keys")] as u32)))

@@ -222,26 +222,32 @@ fn softmax(shape: [i64; 2], axis: usize) -> Result<Graph, GraphError> {
     Ok(g)
 }
 
-/// One query of so many heads over the keys of others.
+/// One query of so many heads over the keys of others, with sinks where these are several.
 fn attention([heads, key_heads, depth]: [i64; 3], most: u32, cache: DType) -> Result<Graph, GraphError> {
+    let kind = Attention::new(0.2).sinks(key_heads > 1);
     let mut g = Graph::new("attention");
     let keys = Dim::from(Symbol::new("pos", most));
     let q = g.input("q", DType::F32, [heads, 1, depth])?;
     let k = g.input("k", cache, [key_heads.into(), keys.clone(), depth.into()])?;
     let v = g.input("v", cache, [key_heads.into(), keys, depth.into()])?;
-    let y = g.add(Op::Attention(Attention::new(0.2)), &[q, k, v])?;
+    let mut operands = vec![q, k, v];
+    if kind.sinks {
+        operands.push(g.input("sinks", DType::F32, [heads])?);
+    }
+    let y = g.add(Op::Attention(kind), &operands)?;
     g.output("y", y)?;
     Ok(g)
 }
 
-/// Many queries in f16, by weights of one f16 each or exact ones.
+/// Many queries in f16 with sinks, by weights of one f16 each or exact ones.
 fn attention_of_many(queries: i64, round_weights: bool) -> Result<Graph, GraphError> {
     let mut g = Graph::new("attention of many");
     let q = g.input("q", DType::F16, [4, queries, 64])?;
     let k = g.input("k", DType::F16, [2, 130, 64])?;
     let v = g.input("v", DType::F16, [2, 130, 32])?;
-    let attention = Attention::new(0.2).causal(round_weights).round_weights(round_weights);
-    let y = g.add(Op::Attention(attention), &[q, k, v])?;
+    let sinks = g.input("sinks", DType::F32, [4])?;
+    let attention = Attention::new(0.2).causal(round_weights).round_weights(round_weights).sinks(true);
+    let y = g.add(Op::Attention(attention), &[q, k, v, sinks])?;
     g.output("y", y)?;
     Ok(g)
 }

@@ -10,6 +10,7 @@ use tallow_ir::{
 use tallow_reference::Array;
 use tallow_tests::random_inputs;
 
+use crate::attention::sinks;
 use crate::differential::{check, check_on, report};
 use crate::harness::{device, device_with_range, is_full, is_software, run};
 
@@ -305,8 +306,8 @@ fn operands_read_through_index_maps_match_the_interpreter() {
     checked(mixed(DType::F16));
 }
 
-/// Attention over f16 or bf16 keys and values, causal and windowed, capped, with a bias, and with scores that rise, for each of
-/// `shapes`: heads, key heads, queries, keys, depth, width.
+/// Attention over f16 or bf16 keys and values, causal and windowed, capped, with a bias, with sinks, and with scores that rise,
+/// for each of `shapes`: heads, key heads, queries, keys, depth, width.
 pub fn attentions(dtype: DType, shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphError>> {
     let kinds = [
         Attention::new(0.25),
@@ -316,6 +317,8 @@ pub fn attentions(dtype: DType, shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphE
         Attention::new(0.125).window(Some(7)),
         Attention::new(0.25).causal(true),
         Attention::new(-0.25),
+        Attention::new(0.25).causal(true).sinks(true),
+        Attention::new(0.25).window(Some(40)).softcap(Some(3.0)).sinks(true),
     ];
     let graph = |[heads, key_heads, s, t, d, e]: [i64; 6], i: usize, round_weights: bool| {
         let mut g = Graph::new("attention");
@@ -331,7 +334,7 @@ pub fn attentions(dtype: DType, shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphE
             let q = g.add(Op::Cast(dtype), &[q])?;
             vec![g.add(Op::Cast(DType::F32), &[q])?, k, v]
         };
-        if i == 3 || i == 4 {
+        if i == 3 || i == 4 || i == 8 {
             operands.push(g.input("bias", DType::F32, [heads, s, t])?);
         }
         if i == 5 {
@@ -340,6 +343,9 @@ pub fn attentions(dtype: DType, shapes: &[[i64; 6]]) -> Vec<Result<Graph, GraphE
             let half = g.full_like(key, 0.5)?;
             let bias = g.elementwise(E::Mul, &[key, half])?;
             operands.push(g.reshape(bias, [1.into(), 1.into(), Dim::from(t)])?);
+        }
+        if kinds[i].sinks {
+            operands.push(sinks(&mut g, heads)?);
         }
         let y = g.add(Op::Attention(kinds[i].round_weights(round_weights)), &operands)?;
         let y = g.permute(y, &[1, 0, 2])?;
@@ -479,6 +485,8 @@ pub fn attentions_of_few(dtype: DType) -> Vec<Result<Graph, GraphError>> {
         Attention::new(0.25).causal(true),
         Attention::new(0.5).causal(true).window(Some(7)),
         Attention::new(0.25).window(Some(70)).softcap(Some(3.0)),
+        Attention::new(0.25).causal(true).sinks(true),
+        Attention::new(0.25).softcap(Some(3.0)).sinks(true),
     ];
     let graph = |[heads, key_heads, s, t, d, e]: [i64; 6], i: usize, symbolic: bool| {
         let mut g = Graph::new("few queries");
@@ -495,8 +503,11 @@ pub fn attentions_of_few(dtype: DType) -> Vec<Result<Graph, GraphError>> {
         if i % 2 == 1 {
             operands.push(g.input("bias", DType::F32, [heads.into(), s, t])?);
         }
+        if kinds[i].sinks {
+            operands.push(sinks(&mut g, heads)?);
+        }
         // Weights that must not be rounded do not meet values of bf16.
-        let rounds = dtype == DType::BF16 || i < 2;
+        let rounds = dtype == DType::BF16 || i < 2 || i == 4;
         let y = g.add(Op::Attention(kinds[i].round_weights(rounds)), &operands)?;
         g.output("y", y)?;
         Ok(g)

@@ -61,6 +61,14 @@ void main() {
         top = now;
         barrier();
     }
+//% if sink
+    if (sum != ${ zero }) {
+        const ${ type } now = top;
+        ${ sink.lines | indent(8) }
+        const ${ type } sink = ${ sink.value };
+        sum += ${ sink.exp };
+    }
+//% endif
     [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) {
         const uint e = lane + i * ${ workgroup }u;
         if (e < ${ e }u) {

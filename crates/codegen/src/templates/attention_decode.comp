@@ -12,6 +12,15 @@ ${ head }
     }
 }
 //% endmacro
+//% macro add_sink()
+//% if sink
+if (total != 0.0) {
+    ${ sink.lines | indent(4) }
+    const float sink = ${ sink.value };
+    total += ${ sink.exp };
+}
+//% endif
+//% endmacro
 //% macro halve(sums, lane, halves, rest)
 //% for half in halves
 [[unroll]] for (uint i = 0u; i < ${ half.count }u; ++i) {
@@ -213,6 +222,7 @@ void main() {
             continue;
         }
 //% endif
+        ${ add_sink() | indent(8) }
         // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
         const float result = total == 0.0 ? 0.0 : value / total;
         ${ store | indent(8) }
@@ -238,6 +248,7 @@ void main() {
             total = fma(sums[n], weight, total);
             value = fma(values[n], weight, value);
         }
+        ${ add_sink() | indent(8) }
         const float result = total == 0.0 ? 0.0 : value / total;
         ${ store | indent(8) }
     }

@@ -194,6 +194,12 @@ void main() {
     [[unroll]] for (uint y = 0u; y < ${ 2 * blocks }u; ++y) {
         float total = sum[y] + subgroupShuffleXor(sum[y], 1u);
         total += subgroupShuffleXor(total, 2u);
+//% if sink
+        if (total != 0.0) {
+            ${ sink.lines | indent(12) }
+            total += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -base[y]));
+        }
+//% endif
         const float part = total == 0.0 ? 0.0 : 1.0 / total;
         [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[y / 2u][i][y % 2u * 4u + x] *= part;
     }

@@ -222,6 +222,13 @@ void main() {
             const uint at = (block * ${ sharing }u + p) * 16u + y * 8u + r;
             total[y] += totals[at] == 0.0 ? 0.0 : totals[at] * exp2(bases[at] - top[y]);
         }
+//% if sink
+        if (${ "parts == 1u && " if slices > 1 }total[y] != 0.0) {
+            const uint h = g * ${ group }u + (first + r + y * 8u) % ${ group }u;
+            ${ sink.lines | indent(12) }
+            total[y] += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -top[y]));
+        }
+//% endif
         float factor = sum[y] == 0.0 ? 0.0 : exp2(base[y] - top[y]);
         ${ "if (parts == 1u) " if slices > 1 }factor = total[y] == 0.0 ? 0.0 : factor / total[y];
         [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[i][y * 4u + x] *= factor;
@@ -282,6 +289,13 @@ void main() {
             bases[p] = totals[p] == 0.0 ? 0.0 : exp2(bases[p] - top);
             total += totals[p] * bases[p];
         }
+//% if sink
+        if (total != 0.0) {
+            const uint h = g * ${ group }u + (row0 + i) % ${ group }u;
+            ${ sink.lines | indent(12) }
+            total += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -top));
+        }
+//% endif
         for (uint p = i * parts; p < (i + 1u) * parts; ++p) bases[p] = total == 0.0 ? 0.0 : bases[p] / total;
     }
     barrier();

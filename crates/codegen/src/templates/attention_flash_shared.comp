@@ -135,7 +135,15 @@ void main() {
         barrier();
     }
     // The largest weight is 4096, so a sum of 0 is that of a query that sees no key.
-    const float total = sum + subgroupShuffleXor(sum, 1u);
+    ${ "" if sink else "const " }float total = sum + subgroupShuffleXor(sum, 1u);
+//% if sink
+    if (total != 0.0) {
+        const float now = top;
+        ${ sink.lines | indent(8) }
+        const float sink = ${ sink.value };
+        total += 4096.0 * ${ sink.exp };
+    }
+//% endif
     const uint s = s0 + gl_SubgroupID * 16u + r;
     [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) {
         coopMatStore(sums[i], words, own, 4u, gl_CooperativeMatrixLayoutRowMajor);

@@ -135,6 +135,13 @@ void main() {
             total = fma(sums[i], weight, total);
             value = fma(parts[i * ${ e }u + e], weight, value);
         }
+//% if sink
+        if (total != 0.0) {
+            ${ sink.lines | indent(12) }
+            const float sink = ${ sink.value };
+            total += ${ sink.exp };
+        }
+//% endif
         // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
         const float result = total == 0.0 ? 0.0 : value / total;
         ${ store | indent(8) }

@@ -213,12 +213,23 @@ void main() {
                 top = now;
             }
             sums[i] = sum;
+//% if sink
+            tops[i] = top;
+//% endif
         }
     }
 //% endif
     [[unroll]] for (uint i = 0u; i < ${ rows }u; ++i) {
         const uint r = first_row + row0 + i, s = r / ${ group }u, h = g * ${ group }u + r % ${ group }u;
         if (r > last_row) continue;
+//% if sink
+        if (sums[i] != 0.0) {
+            const float now = tops[i];
+            ${ sink.lines | indent(12) }
+            const float sink = ${ sink.value };
+            sums[i] += ${ sink.exp };
+        }
+//% endif
         [[unroll]] for (uint x = 0u; x < ${ values }u; ++x) [[unroll]] for (uint c = 0u; c < 4u; ++c) {
             const uint e = (x * ${ columns }u + column) * 4u + c;
             if (e >= ${ e }u) continue;

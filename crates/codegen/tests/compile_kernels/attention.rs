@@ -127,6 +127,45 @@ fn of_a_decoder() {
     )]);
 }
 
+/// Sinks in each kernel that needs no matrices, from memory and computed, with and without a bias.
+#[test]
+fn sinks() {
+    let mut cases = vec![];
+    for (dtype, rows, widths) in [
+        ("f32", ["1", "40"], [64, 64]),
+        ("f16", ["1", "pos+1"], [64, 64]),
+        ("f32", ["4", "1000"], [128, 128]),
+        ("f16", ["seq", "seq"], [7, 67]),
+        ("f64", ["3", "5"], [8, 8]),
+    ] {
+        for (bias, sinks) in [("", "%3"), ("", "%5"), (" %4", "%5")] {
+            let ([s, t], [d, e]) = (rows, widths);
+            let plain = case(
+                format!("{dtype} {s} of {t}, sinks {sinks}, bias {bias}"),
+                ATTENTION,
+                format!(
+                    r#"
+        symbol seq <= 40
+        symbol pos <= 200
+        %0 = input "q" : {dtype}[4,{s},{d}]
+        %1 = input "k" : {dtype}[2,{t},{d}]
+        %2 = input "v" : {dtype}[2,{t},{e}]
+        %3 = input "sinks" : f32[4]
+        %4 = input "bias" : f32[1,{s},{t}]
+        %5 = add %3 %3 : f32[4]
+        %6 = attention %0 %1 %2{bias} {sinks} scale=0.125 causal=true sinks=true : {dtype}[4,{s},{e}]
+        return %6 as "y""#
+                ),
+            );
+            cases.push(match dtype {
+                "f64" => Case { expect: Expect::Wide(ATTENTION), ..plain },
+                _ => plain,
+            });
+        }
+    }
+    check(&cases);
+}
+
 /// Biases repeated along each axis, of each type; windows; capped scores.
 #[test]
 fn biases_windows_and_caps() {
@@ -218,16 +257,18 @@ fn many_queries_by_matrices() {
                 ("", "scale=-2.0 causal=false window=9 round_weights=true"),
                 (" %3", "scale=0.125 causal=true window=100 softcap=30.0"),
                 (" %3", "scale=0.125 causal=false round_weights=true"),
+                (" %5", "scale=0.125 causal=true round_weights=true sinks=true"),
+                (" %3 %5", "scale=0.125 causal=false round_weights=true sinks=true"),
             ] {
                 // Weights that must not be rounded do not meet values of bf16.
                 if dtype == "bf16" && !attributes.contains("round_weights") {
                     continue;
                 }
                 let symbol = if keys == "seq" { "symbol seq <= 400" } else { "" };
-                let input = match bias {
-                    "" => String::new(),
-                    _ => format!("%3 = input \"bias\" : f32[1,{queries},{keys}]"),
-                };
+                let bias_input = format!("%3 = input \"bias\" : f32[1,{queries},{keys}]");
+                let input = if bias.contains("%3") { bias_input.as_str() } else { "" };
+                let sinks_input = format!("%5 = input \"sinks\" : f32[{heads}]");
+                let sinks = if bias.contains("%5") { sinks_input.as_str() } else { "" };
                 let body = format!(
                     r#"
                 {symbol}
@@ -235,6 +276,7 @@ fn many_queries_by_matrices() {
                 %1 = input "k" : {dtype}[2,{keys},{d}]
                 %2 = input "v" : {dtype}[2,{keys},{e}]
                 {input}
+                {sinks}
                 %4 = attention %0 %1 %2{bias} {attributes} : {dtype}[{heads},{queries},{e}]
                 return %4 as "y""#
                 );

@@ -124,14 +124,15 @@ pub fn violations(words: &[u32], kernel: &Kernel, caps: &DeviceCaps) -> Vec<Stri
         wrong.push(format!("{shared} bytes of shared memory, the device has {}", caps.shared_memory_bytes));
     }
     // Attention cannot be split, and over a symbolic number of keys it needs q, k, v, a bias, the result and the
-    // table. Neither can one product or gather, which over a symbolic number of rows of a format with a codebook needs
-    // two operands, the codebooks, the result and the table; nor an indexed addition over a symbolic number of rows, which
-    // needs three operands, the result and the table. No device is known to have as few as four.
+    // table; with sinks, these too. Neither can one product or gather, which over a symbolic number of rows of a format
+    // with a codebook needs two operands, the codebooks, the result and the table; nor an indexed addition over a symbolic
+    // number of rows, which needs three operands, the result and the table. No device is known to have as few as four.
     let codebooks = kernel.bindings.iter().any(|binding| binding.source == Source::Codebooks);
     let whole = matches!(kernel.schedule.algorithm, Algorithm::Attention | Algorithm::TiledAttention);
     let adds_by_index = kernel.schedule.algorithm == Algorithm::IndexAdd;
+    let has_sinks = kernel.glsl.contains("sinks=true");
     let needed = match (whole, codebooks || adds_by_index) {
-        (true, _) => 6,
+        (true, _) => 6 + u32::from(has_sinks),
         (false, true) => 5,
         (false, false) => 0,
     };

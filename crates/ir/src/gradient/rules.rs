@@ -48,6 +48,7 @@ pub fn pass_back<'b>(
         }
         Op::Scatter(ScatterKind::Add) => Ok(scatter_add(g, operands)),
         Op::IndexAdd => Ok(index_add(g, operands)),
+        Op::Attention(attrs) if attrs.sinks => Err("attention with sinks has none".into()),
         Op::Attention(attrs) => Ok(attention(g, attrs, operands, result)),
         Op::StateUpdate { offsets, rows: None } => Ok(update(g, operands[1], offsets)),
         Op::StateUpdate { rows: Some(_), .. } => Err("rows chosen by an index are written".into()),

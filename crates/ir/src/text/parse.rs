@@ -404,13 +404,15 @@ fn attention(words: &mut Words) -> Result<Attention, String> {
         causal: words.key("causal")?.parse().map_err(|_| "causal is true or false")?,
         window: words.optional("window").map(|w| w.parse()).transpose().map_err(|_| "window is a number")?,
         softcap: words.optional("softcap").map(|c| scalar(DType::F64, &c)).transpose()?,
-        round_weights: words
-            .optional("round_weights")
-            .map(|r| r.parse())
-            .transpose()
-            .map_err(|_| "round_weights is true or false")?
-            .unwrap_or(false),
+        round_weights: flag(words, "round_weights")?,
+        sinks: flag(words, "sinks")?,
     })
+}
+
+/// The value of `key=true` or `key=false`, if that comes next, else false.
+fn flag(words: &mut Words, key: &str) -> Result<bool, String> {
+    let found = words.optional(key).map(|text| text.parse()).transpose();
+    Ok(found.map_err(|_| format!("{key} is true or false"))?.unwrap_or(false))
 }
 
 fn custom(

@@ -96,6 +96,7 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
             words.extend(a.window.map(|w| format!("window={w}")));
             words.extend(a.softcap.map(|c| format!("softcap={}", scalar(c))));
             words.extend(a.round_weights.then(|| "round_weights=true".to_string()));
+            words.extend(a.sinks.then(|| "sinks=true".to_string()));
         }
         Op::StateUpdate { offsets, rows } => {
             words.extend(rows.map(|axis| format!("axis={axis}")));

@@ -7,13 +7,15 @@ use super::matmul::dot;
 use crate::layout::Layout;
 use crate::view::View;
 
-/// `softmax(scale * q k^T + bias) v` per head, for `q: [H, S, D]`, `k: [G, T, D]`, `v: [G, T, E]` and a bias of
-/// extents `H`, `S`, `T` or 1; [`Attention`] says what its attributes do.
-pub fn attention(dtype: DType, attrs: &Attention, q: &View, k: &View, v: &View, bias: Option<&View>) -> View {
+/// `softmax(scale * q k^T + bias) v` per head, for the operands `q: [H, S, D]`, `k: [G, T, D]`, `v: [G, T, E]`, a bias of
+/// extents `H`, `S`, `T` or 1, and `sinks: [H]`; [`Attention`] says what its attributes do, and which operands there are.
+pub fn attention(dtype: DType, attrs: &Attention, operands: &[View]) -> View {
+    let [q, k, v] = [&operands[0], &operands[1], &operands[2]];
+    let [bias, sinks] = attrs.bias_and_sinks(operands);
     let (heads, queries, depth) = (q.shape()[0], q.shape()[1], q.shape()[2]);
     let (key_heads, keys, width) = (v.shape()[0], v.shape()[1], v.shape()[2]);
     let group = heads / key_heads.max(1);
-    let bias = bias.map(Bias::of);
+    let (bias, sinks) = (bias.map(Bias::of), sinks.map(View::to_f64s));
     let mut out = vec![0.0; heads * queries * width];
     let per_head = |(head, out): (usize, &mut [f64])| {
         let (q, k, v) = (matrix(q, head), matrix(k, head / group), matrix(v, head / group));
@@ -40,6 +42,8 @@ pub fn attention(dtype: DType, attrs: &Attention, q: &View, k: &View, v: &View, 
             if total == 0.0 {
                 continue;
             }
+            // Infinite where the sink is far above all scores: then the weights are 0.
+            let total = total + sinks.as_ref().map_or(0.0, |sinks| (sinks[head] - largest).exp());
             for (j, weight) in (start..end).zip(&weights) {
                 for (slot, x) in out.iter_mut().zip(&v[j * width..][..width]) {
                     *slot += weight / total * x;

@@ -181,7 +181,7 @@ pub(crate) fn kernel(
     let a = Attention::of(&e, form)?;
     let sizes = Sizes::of(e.caps, &a, schedule);
     let mut sizes = sizes.ok_or_else(|| CodegenError::Node(e.body.node_text(form.node)))?;
-    let common = a.holes(&mut e, "score[i]");
+    let common = a.holes(&mut e, "score[i]")?;
     let statements = statements(&mut e, &a, &sizes)?;
     let (heads, d, width) = (number(a.h), number(a.d), number(a.width));
     // The partials of a split need two more bindings, which a device may not have.

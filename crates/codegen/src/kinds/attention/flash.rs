@@ -154,7 +154,10 @@ pub(crate) fn supports(e: &Emitter<'_>, form: &AttentionForm) -> bool {
         && divides(a.d)
         && divides(a.width)
         && (result == DType::F32 || result == operand.dtype())
-        && a.bias.is_none_or(|b| Glsl::of(e.body.ty(b).dtype, caps) == Some(Glsl::Float))
+        && [a.bias, a.sinks]
+            .iter()
+            .flatten()
+            .all(|v| Glsl::of(e.body.ty(*v).dtype, caps) == Some(Glsl::Float))
         && !schedules(e, form).is_empty()
 }
 
@@ -213,7 +216,7 @@ pub(crate) fn kernel(
         true => (FlashTile::of(e.caps, &a).ok_or_else(refused)?, "value"),
         false => (FlashTile::SMALL, "score[c]"),
     };
-    let common = a.holes(&mut e, score);
+    let common = a.holes(&mut e, score)?;
     let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
     let results = vector_group::Results { shape: &e.body.node(form.node).types[0].shape, outputs: &outputs };
     let size = results.size(e.body);

@@ -219,7 +219,7 @@ pub(crate) fn kernel(
     let operand = operand_type(&e, &a).ok_or_else(refused)?;
     let x = Extents::of(&a).ok_or_else(refused)?;
     let mut tile = RowTile::of(&schedule);
-    let common = a.holes(&mut e, "value");
+    let common = a.holes(&mut e, "value")?;
     let outputs: Vec<usize> = (0..e.body.outputs().len()).collect();
     let results = vector_group::Results { shape: &e.body.node(form.node).types[0].shape, outputs: &outputs };
     let size = results.size(e.body);

@@ -107,13 +107,14 @@ pub(super) fn register_count(a: &Attention<'_>, (blocks, keys): (u32, u32), stag
     blocks * per_block + loads(d) + loads(width) + OTHER_REGISTERS
 }
 
-/// The holes of scores and weights in registers. A scale of ordinary magnitude is folded into the exponent.
+/// The holes of scores and weights in registers. A scale of ordinary magnitude is folded into the exponent. Sinks are not
+/// scaled.
 pub(super) fn score_holes(a: &Attention<'_>) -> Hole {
     let scale = a.attrs.scale.as_f64();
     let plain = a.attrs.softcap.is_none() && a.bias.is_none() && (1e-6..1e6).contains(&scale);
     let to_exponent = if plain { scale * LOG2_E } else { LOG2_E };
     context! {
         rounds => a.attrs.round_weights, plain, to_exponent => Glsl::Float.literal(to_exponent),
-        head_room => Glsl::Float.literal(6.0 / to_exponent),
+        head_room => Glsl::Float.literal(6.0 / to_exponent), sink_to_exponent => Glsl::Float.literal(LOG2_E),
     }
 }

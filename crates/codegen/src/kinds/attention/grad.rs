@@ -130,7 +130,7 @@ pub(crate) fn kernel(
     if needs > has {
         return Err(CodegenError::SharedMemory { what: "a gradient of attention".into(), needs, has });
     }
-    let common = a.holes(&mut e, "score");
+    let common = a.holes(&mut e, "score")?;
     let statements = statements(&mut e, &gradient)?;
     e.uses().add(lib::MAX_OF);
     let grid = gradient.grid(e.caps, 1)?;

@@ -148,7 +148,7 @@ pub(crate) fn kernel(
     let tile = GradTile::ALL.into_iter().find(|tile| tile.schedule().tile == schedule.tile);
     let tile = tile.ok_or_else(refused)?;
     let a = &gradient.attention;
-    let common = a.holes(&mut e, "value");
+    let common = a.holes(&mut e, "value")?;
     let statements = statements(&mut e, &gradient, tile)?;
     let grid = gradient.grid_by_heads(e.caps, tile.rows())?;
     e.extensions.extend(matrix_extensions(operand));

@@ -21,6 +21,7 @@ pub(crate) struct Attention<'a> {
     pub k: Value,
     pub v: Value,
     pub bias: Option<Value>,
+    pub sinks: Option<Value>,
     /// Heads, queries, and elements of a query or key.
     pub h: &'a Dim,
     pub s: &'a Dim,
@@ -57,13 +58,14 @@ pub(super) fn grid(
 impl<'a> Attention<'a> {
     pub fn of(e: &Emitter<'a>, form: &AttentionForm) -> Result<Self, CodegenError> {
         let node = e.body.node(form.node);
-        let (Op::Attention(attrs), [q, k, v, bias @ ..]) = (&node.op, &node.operands[..]) else {
+        let (Op::Attention(attrs), [q, k, v, ..]) = (&node.op, &node.operands[..]) else {
             return Err(CodegenError::Node(e.body.node_text(form.node)));
         };
-        Attention::with(e, form.node, *attrs, [*q, *k, *v], bias.first().copied())
+        let [bias, sinks] = attrs.bias_and_sinks(&node.operands).map(|value| value.copied());
+        Ok(Attention { sinks, ..Attention::with(e, form.node, *attrs, [*q, *k, *v], bias)? })
     }
 
-    /// The attention of these operands in a node that may have others, too.
+    /// The attention without sinks of these operands in a node that may have others, too.
     pub fn with(
         e: &Emitter<'a>,
         id: NodeId,
@@ -87,7 +89,7 @@ impl<'a> Attention<'a> {
                 }
             }
         }
-        Ok(Attention { id, attrs, q, k, v, bias, h, s, d, g, t, width, wide, ty })
+        Ok(Attention { id, attrs, q, k, v, bias, sinks: None, h, s, d, g, t, width, wide, ty })
     }
 
     /// The grid of a kernel whose workgroups each process `queries` queries of a head.
@@ -110,6 +112,17 @@ impl<'a> Attention<'a> {
         })
     }
 
+    /// The holes of the sink of head `h`: the sink, the lines that compute it, and the weight of the variable `sink` relative to
+    /// the maximum `now`. `None` without sinks.
+    fn sink_at(&self, e: &mut Emitter<'_>) -> Result<Option<Hole>, CodegenError> {
+        let Some(sinks) = self.sinks else { return Ok(None) };
+        let (value, lines) = e.scope(|e| {
+            let h = e.atom(self.h, "h");
+            self.element(e, sinks, &[h])
+        })?;
+        Ok(Some(context! { value, lines => lines.join("\n"), exp => self.exp(e, "sink") }))
+    }
+
     /// The lines that store element `e` of the result of head `h` and query `s`.
     pub fn store_at(&self, e: &mut Emitter<'_>) -> Result<Vec<String>, CodegenError> {
         e.scoped_lines(|e| {
@@ -120,17 +133,20 @@ impl<'a> Attention<'a> {
     }
 
     /// The holes of all templates. `score` is the variable that a template bounds and exponentiates.
-    pub fn holes(&self, e: &mut Emitter<'_>, score: &str) -> Hole {
+    ///
+    /// # Errors
+    /// If the sinks cannot be read.
+    pub fn holes(&self, e: &mut Emitter<'_>, score: &str) -> Result<Hole, CodegenError> {
         let (t, s_extent) = (e.dim(self.t), e.dim(self.s));
         let cap = self.attrs.softcap.map(|c| self.ty.literal(c.as_f64())).unwrap_or_default();
-        context! {
+        Ok(context! {
             type => self.ty.name(), zero => self.ty.literal(0.0), hidden => self.ty.literal(f64::NEG_INFINITY),
             d => number(self.d), e => number(self.width), t, s_extent, cap, capped => self.capped(e, score),
             causal => self.attrs.causal, window => self.attrs.window,
             group => number(self.h) / number(self.g).max(1),
             scale => self.ty.literal(self.attrs.scale.as_f64()),
-            exp_score => self.exp(e, score), exp_top => self.exp(e, "top"),
-        }
+            exp_score => self.exp(e, score), exp_top => self.exp(e, "top"), sink => self.sink_at(e)?,
+        })
     }
 
     /// `score` divided by the bound on scores, and its hyperbolic tangent; empty without a bound.

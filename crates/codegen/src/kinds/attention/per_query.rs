@@ -91,7 +91,7 @@ pub(crate) fn kernel(
         return Err(CodegenError::SharedMemory { what: "attention".into(), needs, has });
     }
     let score = if split.is_some() { "score[j]" } else { "score" };
-    let common = a.holes(&mut e, score);
+    let common = a.holes(&mut e, score)?;
     let statements = statements(&mut e, &a, split.is_some())?;
     // What the template itself calls.
     e.uses().add(lib::MAX_OF);

@@ -258,7 +258,7 @@ pub(crate) fn kernel(
     a.attrs.window = a.attrs.window.map(|w| w.min(1 << 30));
     let x = Extents::of(&a).ok_or_else(|| CodegenError::Node(e.body.node_text(form.node)))?;
     let mut sizes = Sizes::of(&schedule, &x);
-    let common = a.holes(&mut e, "score");
+    let common = a.holes(&mut e, "score")?;
     let statements = statements(&mut e, &a, &sizes)?;
     let tiles = x.rows.div_ceil(sizes.m);
     let results = u64::from(tiles) * u64::from(x.heads);

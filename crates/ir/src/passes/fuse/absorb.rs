@@ -266,11 +266,11 @@ fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize)
     let is_anchor = |op: &Op| matches!(op, Op::Attention(_) | Op::AttentionGrad(..));
     let node = nodes.iter().map(|n| c.graph.node(*n)).find(|n| is_anchor(&n.op))?;
     let reads = |operands: &[Value]| reads(c, map, nodes, operands);
-    if matches!(node.op, Op::AttentionGrad(..)) {
+    let Op::Attention(attrs) = node.op else {
         // Rows of queries walk over all keys and values, rows of keys over all queries and gradients of results.
         return reads(&node.operands[..4])
             .then(|| "a gradient of attention reads each row many times".into());
-    }
+    };
     if reads(&node.operands[1..3]) {
         return Some("attention reads each key and value many times".into());
     }
@@ -279,7 +279,8 @@ fn too_expensive_for_attention(c: &Clusters<'_>, map: &Cluster, consumer: usize)
         return Some("cooperative matrices load queries from memory".into());
     }
     let elements = |v: Value| c.graph.ty(v).shape.max_numel();
-    let wanted = if reads(&node.operands[3..]) {
+    let [bias, _] = attrs.bias_and_sinks(&node.operands);
+    let wanted = if bias.is_some_and(|bias| reads(&[*bias])) {
         let (q, k) = (c.graph.ty(node.operands[0]), c.graph.ty(node.operands[1]));
         crate::Shape::new([&q.shape.dims()[..2], &k.shape.dims()[1..2]].concat()).max_numel()
     } else if reads(&node.operands[..1]) {
