@@ -1,10 +1,9 @@
 //! Attention over the key-value cache.
 
-use tallow_ir::{Attention, DType, Dim, ElementwiseOp, Op, ReduceKind, Value};
+use tallow_ir::{Attention, Dim, Op, Value};
 
 use super::{Builder, Result};
 use crate::cache::CacheType;
-use crate::layers::scaled;
 use crate::rope::{Pairing, rotate};
 
 /// Queries, keys and values of a layer, each `[rows, heads, length]`.
@@ -104,11 +103,26 @@ impl Builder<'_> {
     /// # Errors
     /// When the heads do not fit each other.
     pub fn attend(&mut self, heads: Heads, attention: Attention) -> Result<Value> {
+        self.attend_to(heads, attention.sinks(false), None)
+    }
+
+    /// As [`Builder::attend`], with one more score of each head that has no value: `name: [heads]` (attention sinks: Xiao et
+    /// al., arXiv 2309.17453).
+    ///
+    /// # Errors
+    /// When the heads do not fit each other, or the weight is missing or of another shape.
+    pub fn attend_with_sinks(&mut self, heads: Heads, attention: Attention, name: &str) -> Result<Value> {
+        let sinks = self.weight(name, &[self.config.heads])?;
+        self.attend_to(heads, attention.sinks(true), Some(sinks))
+    }
+
+    fn attend_to(&mut self, heads: Heads, attention: Attention, sinks: Option<Value>) -> Result<Value> {
         let c = self.config;
         let q = self.g.permute(heads.q, &[1, 0, 2])?;
         let k = self.through_cache("k", self.cache.keys, heads.k)?;
         let v = self.through_cache("v", self.cache.values, heads.v)?;
-        let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
+        let operands: Vec<Value> = [q, k, v].into_iter().chain(sinks).collect();
+        let mixed = self.g.add(Op::Attention(attention), &operands)?;
         let rows = self.g.permute(mixed, &[1, 0, 2])?;
         self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
     }
@@ -155,77 +169,6 @@ impl Builder<'_> {
             &dims[1] * &dims[2]
         };
         self.g.reshape(x, [self.seq.clone(), width])
-    }
-
-    /// As [`Builder::attend`], with one more score of each head that has no value: `name: [heads]` (attention sinks: Xiao et
-    /// al., arXiv 2309.17453). It has no softcap.
-    ///
-    /// # Errors
-    /// When the heads do not fit each other, or the weight is missing.
-    pub fn attend_with_sinks(&mut self, heads: Heads, attention: Attention, name: &str) -> Result<Value> {
-        let c = self.config;
-        let q = self.g.permute(heads.q, &[1, 0, 2])?;
-        let k = self.through_cache("k", self.cache.keys, heads.k)?;
-        let v = self.through_cache("v", self.cache.values, heads.v)?;
-        let (k, v) = (self.in_f32(k)?, self.in_f32(v)?);
-        let total = &self.pos + &self.seq;
-        // The query heads of a key head are rows of one product.
-        let per_group = &self.seq * &(c.heads / c.kv_heads).into();
-        let q = self.g.reshape(q, [c.kv_heads.into(), per_group.clone(), c.key_length.into()])?;
-        let k = self.g.permute(k, &[0, 2, 1])?;
-        let scores = self.g.add(Op::Matmul, &[q, k])?;
-        let shape = [c.heads.into(), self.seq.clone(), total.clone()];
-        let scores = self.g.reshape(scores, shape.clone())?;
-        let scores = scaled(&mut self.g, scores, attention.scale.as_f64())?;
-        let hidden = self.hidden_keys(attention.window)?;
-        let hidden = self.g.broadcast(hidden, shape.clone())?;
-        let lowest = self.g.full_like(scores, f64::NEG_INFINITY)?;
-        let scores = self.g.elementwise(ElementwiseOp::Select, &[hidden, lowest, scores])?;
-
-        let sinks = self.weight(name, &[c.heads])?;
-        let sinks = self.g.reshape(sinks, [c.heads.into(), Dim::one(), Dim::one()])?;
-        let sinks = self.g.broadcast(sinks, [c.heads.into(), self.seq.clone(), Dim::one()])?;
-        let largest = self.g.reduce_keepdim(ReduceKind::Max, scores, &[2])?;
-        let largest = self.g.elementwise(ElementwiseOp::Maximum, &[largest, sinks])?;
-        let of_sinks = self.g.elementwise(ElementwiseOp::Sub, &[sinks, largest])?;
-        let of_sinks = self.g.elementwise(ElementwiseOp::Exp, &[of_sinks])?;
-        let largest = self.g.broadcast(largest, shape.clone())?;
-        let shifted = self.g.elementwise(ElementwiseOp::Sub, &[scores, largest])?;
-        let exp = self.g.elementwise(ElementwiseOp::Exp, &[shifted])?;
-        let sum = self.g.reduce_keepdim(ReduceKind::Sum, exp, &[2])?;
-        let sum = self.add(sum, of_sinks)?;
-        let sum = self.g.broadcast(sum, shape)?;
-        let weights = self.g.elementwise(ElementwiseOp::Div, &[exp, sum])?;
-
-        let weights = self.g.reshape(weights, [c.kv_heads.into(), per_group, total])?;
-        let mixed = self.g.add(Op::Matmul, &[weights, v])?;
-        let mixed = self.g.reshape(mixed, [c.heads.into(), self.seq.clone(), c.value_length.into()])?;
-        let rows = self.g.permute(mixed, &[1, 0, 2])?;
-        self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
-    }
-
-    /// Which keys a query does not see, `[rows, pos + rows]`: those after its position, and those before its window.
-    fn hidden_keys(&mut self, window: Option<u32>) -> Result<Value> {
-        let total = &self.pos + &self.seq;
-        let shape = [self.seq.clone(), total.clone()];
-        let own = self.positions()?;
-        let own = self.g.reshape(own, [self.seq.clone(), Dim::one()])?;
-        let own = self.g.broadcast(own, shape.clone())?;
-        let keys = self.g.add(Op::Iota { len: total, dtype: DType::U32 }, &[])?;
-        let keys = self.g.broadcast(keys, shape)?;
-        let later = self.g.elementwise(ElementwiseOp::Gt, &[keys, own])?;
-        let Some(window) = window else { return Ok(later) };
-        let size = self.g.full_like(keys, f64::from(window))?;
-        let end = self.add(keys, size)?;
-        let earlier = self.g.elementwise(ElementwiseOp::Le, &[end, own])?;
-        self.g.elementwise(ElementwiseOp::Or, &[later, earlier])
-    }
-
-    fn in_f32(&mut self, x: Value) -> Result<Value> {
-        match self.g.ty(x).dtype {
-            DType::F32 => Ok(x),
-            _ => self.g.add(Op::Cast(DType::F32), &[x]),
-        }
     }
 
     /// [`Builder::attend`] as [`Builder::causal`] says, and its output projection: `[rows, width]`.
