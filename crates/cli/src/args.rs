@@ -84,8 +84,8 @@ pub struct GenerateArgs {
     /// The text to continue.
     #[arg(long, allow_hyphen_values = true, required_unless_present = "dry_run")]
     pub prompt: Option<String>,
-    /// Print the memory that the model takes and whether it fits, and load nothing. The exit code is 0 if it fits. The device
-    /// need not be here, as for `inspect`.
+    /// Print the memory that the model takes and whether it fits, and load nothing. The exit code is 0 if it fits or the
+    /// free memory is not known. The device need not be present, as for `inspect`.
     #[arg(long)]
     pub dry_run: bool,
     /// The most tokens to generate.

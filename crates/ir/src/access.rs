@@ -159,7 +159,7 @@ fn coordinates_along(graph: &Graph, value: Value, axis: usize) -> (Atoms, AtomId
     (atoms, along, at)
 }
 
-/// The buffer from which a value reads runs of `multiple` neighbours along an axis, perhaps where indices say, if it does.
+/// The buffer from which a value reads runs of `multiple` neighbours along an axis, possibly through a gather, if it does.
 fn neighbours_along(graph: &Graph, value: Value, axis: usize, multiple: i64) -> Option<Value> {
     let (mut atoms, along, at) = coordinates_along(graph, value, axis);
     gathered_neighbours(graph, value, &at, (along, multiple), &mut atoms).map(|run| run.leaf)
@@ -320,7 +320,7 @@ pub fn has_groups_along(graph: &Graph, value: Value, axis: usize, size: i64) -> 
 }
 
 /// The buffer from which a matmul's right operand reads whole groups of `size` neighbours along the inner extent, if it does.
-/// The groups may be anywhere, also where the indices of gathers say.
+/// The groups may be anywhere, possibly behind a gather.
 pub fn groups_along_k(graph: &Graph, rhs: Value, size: i64) -> Option<Value> {
     let rank = graph.ty(rhs).shape.rank();
     groups_along::<true>(graph, rhs, rank - 2, size).filter(Run::is_plain).map(|run| run.leaf)

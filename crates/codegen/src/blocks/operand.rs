@@ -114,8 +114,8 @@ pub(crate) fn streams(body: &Graph, rhs: Value) -> bool {
     vectors_along_k(body, rhs, WIDE).is_some_and(plain)
 }
 
-/// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer, perhaps
-/// one that indices choose. Eight adjacent elements can then be loaded (and dequantized) at once.
+/// The buffer and `base`, a multiple of eight, if element `k` of `value` at `at` is element `base + k` of the buffer, possibly
+/// through a gather. Eight adjacent elements can then be loaded (and dequantized) at once.
 pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -> Option<(usize, Index)> {
     let (buffer, base) = run(e, value, (at, k), (WIDE, loads_wide))?;
     e.buffers[buffer].wide |= !matches!(e.buffers[buffer].dtype, DType::Block(_));
@@ -123,7 +123,7 @@ pub(crate) fn wide(e: &mut Emitter<'_>, value: Value, at: &[Index], k: AtomId) -
 }
 
 /// The buffer and `base`, a multiple of `multiple`, if element `k` of `value` at `at` is element `base + k` of the buffer,
-/// perhaps one that indices choose, and the buffer's type fits.
+/// possibly through a gather, and the buffer's type fits.
 fn run(
     e: &mut Emitter<'_>,
     value: Value,
@@ -196,8 +196,8 @@ pub(crate) fn load_vector(
     Some((buffer, base))
 }
 
-/// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`, perhaps in a matrix
-/// that indices choose. `base` is a multiple of the format's [granularity](dot::Packing::granularity).
+/// The buffer and `base`, if element `k` of `value` at `at` is element `base + k` of blocks of `format`, possibly
+/// through a gather. `base` is a multiple of the format's [granularity](dot::Packing::granularity).
 pub(crate) fn packed(
     e: &mut Emitter<'_>,
     value: Value,

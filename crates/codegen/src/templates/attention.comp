@@ -62,18 +62,20 @@ void main() {
         barrier();
     }
 //% if sink
+    ${ type } fade = ${ type }(1.0);
     if (sum != ${ zero }) {
         const ${ type } now = top;
         ${ sink.lines | indent(8) }
-        const ${ type } sink = ${ sink.value };
-        sum += ${ sink.exp };
+        const ${ type } over = ${ sink.over };
+        fade = ${ sink.fade };
+        sum = sum * fade * fade + ${ sink.weight };
     }
 //% endif
     [[unroll]] for (uint i = 0u; i < ${ slots }u; ++i) {
         const uint e = lane + i * ${ workgroup }u;
         if (e < ${ e }u) {
             // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
-            const ${ type } result = sum == ${ zero } ? ${ zero } : acc[i] / sum;
+            const ${ type } result = sum == ${ zero } ? ${ zero } : acc[i]${ " * fade * fade" if sink } / sum;
             ${ store | indent(12) }
         }
     }

@@ -16,8 +16,9 @@ ${ head }
 //% if sink
 if (total != 0.0) {
     ${ sink.lines | indent(4) }
-    const float sink = ${ sink.value };
-    total += ${ sink.exp };
+    const float over = ${ sink.over }, fade = ${ sink.fade };
+    total = fma(total * fade, fade, ${ sink.weight });
+    value = value * fade * fade;
 }
 //% endif
 //% endmacro

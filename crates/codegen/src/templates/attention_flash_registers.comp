@@ -195,12 +195,19 @@ void main() {
         float total = sum[y] + subgroupShuffleXor(sum[y], 1u);
         total += subgroupShuffleXor(total, 2u);
 //% if sink
+        // Relative to the sink where that is larger, in two steps: neither the sum nor a factor leaves the range of f32.
+        float fade = 1.0;
         if (total != 0.0) {
             ${ sink.lines | indent(12) }
-            total += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -base[y]));
+            const float over = fma(${ sink.value }, ${ sink_to_exponent }, -base[y]);
+            fade = exp2(-0.5 * max(over, 0.0));
+            total = fma(total * fade, fade, exp2(min(over, 0.0)));
         }
-//% endif
+        [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[y / 2u][i][y % 2u * 4u + x] *= fade;
+        const float part = total == 0.0 ? 0.0 : fade / total;
+//% else
         const float part = total == 0.0 ? 0.0 : 1.0 / total;
+//% endif
         [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[y / 2u][i][y % 2u * 4u + x] *= part;
     }
     // ${ columns } columns of a matrix's rows at a time. Compared, not taken as an index, which would put the matrices into memory: so

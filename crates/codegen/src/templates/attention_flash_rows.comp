@@ -223,14 +223,19 @@ void main() {
             total[y] += totals[at] == 0.0 ? 0.0 : totals[at] * exp2(bases[at] - top[y]);
         }
 //% if sink
+        // Relative to the sink where that is larger, in two steps: neither the sum nor a factor leaves the range of f32.
+        float fade = 1.0;
         if (${ "parts == 1u && " if slices > 1 }total[y] != 0.0) {
             const uint h = g * ${ group }u + (first + r + y * 8u) % ${ group }u;
             ${ sink.lines | indent(12) }
-            total[y] += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -top[y]));
+            const float over = fma(${ sink.value }, ${ sink_to_exponent }, -top[y]);
+            fade = exp2(-0.5 * max(over, 0.0));
+            total[y] = fma(total[y] * fade, fade, exp2(min(over, 0.0)));
         }
+        [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[i][y * 4u + x] *= fade;
 //% endif
         float factor = sum[y] == 0.0 ? 0.0 : exp2(base[y] - top[y]);
-        ${ "if (parts == 1u) " if slices > 1 }factor = total[y] == 0.0 ? 0.0 : factor / total[y];
+        ${ "if (parts == 1u) " if slices > 1 }factor = total[y] == 0.0 ? 0.0 : ${ "fade * " if sink }factor / total[y];
         [[unroll]] for (uint i = 0u; i < ${ e // 16 }u; ++i) [[unroll]] for (uint x = 0u; x < 4u; ++x) sums[i][y * 4u + x] *= factor;
     }
 //% if slices > 1
@@ -290,13 +295,21 @@ void main() {
             total += totals[p] * bases[p];
         }
 //% if sink
+        float fade = 1.0;
         if (total != 0.0) {
             const uint h = g * ${ group }u + (row0 + i) % ${ group }u;
             ${ sink.lines | indent(12) }
-            total += exp2(fma(${ sink.value }, ${ sink_to_exponent }, -top));
+            const float over = fma(${ sink.value }, ${ sink_to_exponent }, -top);
+            fade = exp2(-0.5 * max(over, 0.0));
+            total = fma(total * fade, fade, exp2(min(over, 0.0)));
         }
-//% endif
+        for (uint p = i * parts; p < (i + 1u) * parts; ++p) {
+            bases[p] = total == 0.0 ? 0.0 : bases[p] * fade / total;
+            totals[p] = fade;
+        }
+//% else
         for (uint p = i * parts; p < (i + 1u) * parts; ++p) bases[p] = total == 0.0 ? 0.0 : bases[p] / total;
+//% endif
     }
     barrier();
     for (uint at = lane; at < ${ m * e // size }u; at += ${ lanes }u) {
@@ -310,6 +323,9 @@ void main() {
             const float factor = bases[y * parts + slice];
             [[unroll]] for (uint j = 0u; j < ${ size }u; ++j) found[j] = p0 + p < parts ? fma(factor, partials[from + j * ${ e // size }u], found[j]) : found[j];
         }
+//% if sink
+        [[unroll]] for (uint j = 0u; j < ${ size }u; ++j) found[j] *= totals[y * parts];
+//% endif
         const uint s = row / ${ group }u, h = g * ${ group }u + row % ${ group }u;
         ${ store | indent(8) }
     }

@@ -137,11 +137,14 @@ void main() {
     // The largest weight is 4096, so a sum of 0 is that of a query that sees no key.
     ${ "" if sink else "const " }float total = sum + subgroupShuffleXor(sum, 1u);
 //% if sink
+    // Relative to the sink where that is larger, in two steps: neither the sum nor a factor leaves the range of f32.
+    float fade = 1.0;
     if (total != 0.0) {
         const float now = top;
         ${ sink.lines | indent(8) }
-        const float sink = ${ sink.value };
-        total += 4096.0 * ${ sink.exp };
+        const float over = ${ sink.over };
+        fade = ${ sink.fade };
+        total = fma(total * fade, fade, 4096.0 * ${ sink.weight });
     }
 //% endif
     const uint s = s0 + gl_SubgroupID * 16u + r;
@@ -151,7 +154,7 @@ void main() {
         for (uint c = 0u; c < 8u; ++c) {
             const uint e = i * 16u + side * 8u + c;
             const float value = uintBitsToFloat(words[own + r * 4u + side * 2u + c / 4u][c % 4u]);
-            const float result = total == 0.0 ? 0.0 : value / total;
+            const float result = total == 0.0 ? 0.0 : value${ " * fade * fade" if sink } / total;
             if (s < ${ s_extent }) {
                 ${ store | indent(16) }
             }

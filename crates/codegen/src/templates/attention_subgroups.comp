@@ -138,8 +138,9 @@ void main() {
 //% if sink
         if (total != 0.0) {
             ${ sink.lines | indent(12) }
-            const float sink = ${ sink.value };
-            total += ${ sink.exp };
+            const float over = ${ sink.over }, fade = ${ sink.fade };
+            total = fma(total * fade, fade, ${ sink.weight });
+            value = value * fade * fade;
         }
 //% endif
         // The largest weight is 1, so a sum of 0 is that of a query that sees no key.

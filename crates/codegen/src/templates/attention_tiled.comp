@@ -223,18 +223,20 @@ void main() {
         const uint r = first_row + row0 + i, s = r / ${ group }u, h = g * ${ group }u + r % ${ group }u;
         if (r > last_row) continue;
 //% if sink
+        float fade = 1.0;
         if (sums[i] != 0.0) {
             const float now = tops[i];
             ${ sink.lines | indent(12) }
-            const float sink = ${ sink.value };
-            sums[i] += ${ sink.exp };
+            const float over = ${ sink.over };
+            fade = ${ sink.fade };
+            sums[i] = fma(sums[i] * fade, fade, ${ sink.weight });
         }
 //% endif
         [[unroll]] for (uint x = 0u; x < ${ values }u; ++x) [[unroll]] for (uint c = 0u; c < 4u; ++c) {
             const uint e = (x * ${ columns }u + column) * 4u + c;
             if (e >= ${ e }u) continue;
             // The largest weight is 1, so a sum of 0 is that of a query that sees no key.
-            const float result = sums[i] == 0.0 ? 0.0 : acc[i * ${ values }u + x][c] / sums[i];
+            const float result = sums[i] == 0.0 ? 0.0 : acc[i * ${ values }u + x][c]${ " * fade * fade" if sink } / sums[i];
             ${ store | indent(12) }
         }
     }

@@ -143,11 +143,11 @@ fn narrow_before_views(g: &mut Graph, to: DType, a: Value) -> Result<Option<Valu
 }
 
 /// Whether a value is an input, weight or state as it is stored, or elements of one.
-fn is_stored(g: &Graph, value: Value) -> bool {
-    match g.op(value) {
-        Op::Gather { .. } => is_stored(g, g.node(value.node).operands[0]),
-        op => op.is_leaf() || matches!(op, Op::Dequantize(_)),
+fn is_stored(g: &Graph, mut value: Value) -> bool {
+    while let Op::Gather { .. } = g.op(value) {
+        value = g.node(value.node).operands[0];
     }
+    g.op(value).is_leaf() || matches!(g.op(value), Op::Dequantize(_))
 }
 
 /// True if every value of `from` is representable in `to`.

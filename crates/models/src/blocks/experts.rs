@@ -70,8 +70,11 @@ impl Builder<'_> {
     /// The exponentials of the scores of the experts chosen from all `scores: [rows, experts]`, relative to the greatest, and
     /// the sum that they are divided by: their own, or that of all experts.
     fn exponentials(&mut self, chosen: Value, scores: Value, e: &Experts) -> Result<(Value, Option<Value>)> {
-        // The greatest comes first.
-        let greatest = self.g.add(Op::Slice { axis: 1, start: Dim::zero(), len: Dim::one() }, &[chosen])?;
+        // The greatest comes first, unless a bias moved the choice.
+        let greatest = match self.has("exp_probs_b.bias") {
+            false => self.g.add(Op::Slice { axis: 1, start: Dim::zero(), len: Dim::one() }, &[chosen])?,
+            true => self.g.reduce_keepdim(ReduceKind::Max, chosen, &[1])?,
+        };
         let weights = self.exponential_above(chosen, greatest)?;
         let of_chosen = e.normalizes || e.router == Router::SoftmaxOfChosen;
         let terms = if of_chosen { weights } else { self.exponential_above(scores, greatest)? };

@@ -12,8 +12,8 @@ const FEW_ROWS: i64 = 8;
 /// longer takes most of its time.
 const TILE_ROWS: [usize; 2] = [16, 64];
 
-/// Where each pair of a row and one of its experts is among tiles of `size` positions. Tiles that no pair fills are padded
-/// with the first row, whose products nobody reads.
+/// Where each pair of a row and one of its experts is among tiles of `size` positions. Unused positions hold row 0; their
+/// results are never read.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles {
     /// The row at each position, `[count * size]` of u32.

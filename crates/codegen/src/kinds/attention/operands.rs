@@ -112,15 +112,23 @@ impl<'a> Attention<'a> {
         })
     }
 
-    /// The holes of the sink of head `h`: the sink, the lines that compute it, and the weight of the variable `sink` relative to
-    /// the maximum `now`. `None` without sinks.
+    /// The holes of the sink of head `h`: the lines that compute it, how far it is `over` the maximum `now`, its weight relative
+    /// to the larger of both, and the root of that of `now`. `None` without sinks.
+    ///
+    /// Values are multiplied by the root twice, so that neither it nor the sum of weights leaves the range of the type.
     fn sink_at(&self, e: &mut Emitter<'_>) -> Result<Option<Hole>, CodegenError> {
         let Some(sinks) = self.sinks else { return Ok(None) };
         let (value, lines) = e.scope(|e| {
             let h = e.atom(self.h, "h");
             self.element(e, sinks, &[h])
         })?;
-        Ok(Some(context! { value, lines => lines.join("\n"), exp => self.exp(e, "sink") }))
+        let ty = self.ty.name();
+        let mut exp = |x: String| scalar::elementwise(ElementwiseOp::Exp, self.ty, self.wide, &[x], e.uses());
+        let fade = exp(format!("{ty}(-0.5) * max(over, {ty}(0.0))"));
+        let weight = exp(format!("min(over, {ty}(0.0))"));
+        Ok(Some(
+            context! { over => format!("{value} - now"), value, lines => lines.join("\n"), fade, weight },
+        ))
     }
 
     /// The lines that store element `e` of the result of head `h` and query `s`.

@@ -144,7 +144,7 @@ fn segment(
         let (condition, lines) = e.scope(|e| unread::condition(e, mm, &mm.form.segments[number]))?;
         if let Some(condition) = condition {
             hoisted.extend(lines);
-            hoisted.push("// Nobody reads the products of the other batches.".into());
+            hoisted.push("// Batches whose results are masked out skip the K loop.".into());
             hoisted.push(format!("const uint end = {condition} ? {} : 0u;", mm.k));
             is_skipped = true;
         }

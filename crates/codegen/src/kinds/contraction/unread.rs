@@ -1,5 +1,4 @@
-//! Batches whose products nobody reads: where each use of a product selects something else for a whole batch, its
-//! workgroups skip the loop over K.
+//! Masked batches: where a selection replaces the products of a whole batch, its workgroups skip the K loop.
 
 use std::collections::HashSet;
 
@@ -12,8 +11,7 @@ use super::tile_code::Matmul;
 use crate::emit::Emitter;
 use crate::error::CodegenError;
 
-/// Emits what the condition under which the products of a segment are read needs, and returns it as an expression. `None` if
-/// they are always read.
+/// Emits the condition under which a segment's products are used, and returns the expression. `None` if they always are.
 pub(crate) fn condition(
     e: &mut Emitter<'_>,
     mm: &Matmul<'_>,

@@ -25,12 +25,17 @@ const AT_ONCE: u32 = 4;
 
 /// Whether rows of `len` elements are sorted by rank.
 pub(super) fn fits(e: &Emitter<'_>, len: i64) -> bool {
-    (1..=LONGEST.min(e.caps.max_workgroup_invocations.into())).contains(&len)
+    (1..=LONGEST).contains(&len) && slots(len) <= e.caps.max_workgroup_invocations
+}
+
+/// Slots of a row: a power of two, and whole rounds of comparisons.
+fn slots(len: i64) -> u32 {
+    (len as u32).next_power_of_two().max(AT_ONCE)
 }
 
 /// The schedule: as many rows side by side as leave enough workgroups to fill the device.
 pub(super) fn schedule(e: &Emitter<'_>, form: &SingleForm, len: i64) -> Schedule {
-    let slots = (len as u32).next_power_of_two().max(AT_ONCE);
+    let slots = slots(len);
     let all = e.body.ty(e.body.node(form.node).operands[0]).shape.max_numel();
     let rows = u32::try_from(all / len.max(1) as u64).unwrap_or(u32::MAX).max(1);
     // A larger workgroup adds no parallelism where one thread runs it.

@@ -84,7 +84,12 @@ pub(super) fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize
     }
     c.remove(id);
     for (consumer, (kind, union)) in consumers.iter().zip(unions) {
-        c.replace(*consumer, kind, union);
+        let copies = c.copies.remove(consumer);
+        let made = c.replace(*consumer, kind, union);
+        if let Some(mut copies) = copies {
+            copies.retain(|node| !moved.contains(node));
+            c.copies.insert(made, copies);
+        }
     }
     // Copies that read an old version may now be ordered after the update, so sort again.
     if !overwriters.is_empty() {

@@ -195,11 +195,22 @@ impl<'a> Clusters<'a> {
     /// As [`Clusters::merge`], for clusters that may share nodes, and with a new id; `nodes` are those of both.
     pub fn unite(&mut self, a: usize, b: usize, kind: FusionKind, nodes: BTreeSet<NodeId>) -> Option<usize> {
         let position = self.position_of_union(a, b)?;
+        let copies = self.copies_of_union(a, b);
         self.remove(a);
         self.remove(b);
         let id = self.add(kind, nodes);
         self.order[id] = position;
+        self.copies.extend((!copies.is_empty()).then_some((id, copies)));
         Some(id)
+    }
+
+    /// The nodes of two clusters that each of them that has them computes again.
+    fn copies_of_union(&self, a: usize, b: usize) -> BTreeSet<NodeId> {
+        let is_original = |id: usize, node: &NodeId| {
+            self.get(id).nodes.contains(node) && !self.copies.get(&id).is_some_and(|all| all.contains(node))
+        };
+        let both = [a, b].into_iter().flat_map(|id| self.copies.get(&id).into_iter().flatten());
+        both.filter(|node| !is_original(a, node) && !is_original(b, node)).copied().collect()
     }
 
     /// Frees a position in the order for the union of two clusters, and returns it. `None` if a path through others

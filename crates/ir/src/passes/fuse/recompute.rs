@@ -64,7 +64,7 @@ fn shortcut(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     if found.is_empty() {
         return Ok(());
     }
-    hand_over(c, id, (&nodes, &escapes), (&found, "so that they do not wait for it"))
+    hand_over(c, id, (&nodes, &escapes), (&found, "which drops their dependency on this kernel"))
 }
 
 /// A result that matvecs compute again, in their epilogues, in less time than a kernel takes to start.
@@ -74,7 +74,7 @@ fn few_points(c: &Clusters<'_>, id: usize, nodes: &BTreeSet<NodeId>, node: NodeI
     }
     let (mut points, mut sources, mut todo) = (BTreeSet::from([node]), BTreeSet::new(), vec![node]);
     while let Some(point) = todo.pop() {
-        let is_gather = matches!(c.graph.node(point).op, Op::Gather { .. });
+        let is_gather = matches!(c.graph.node(point).op, Op::Gather { .. }) && !c.is_overwritten_later(point);
         if !(is_gather || is_light(c, point)) || points.len() > MOST_POINTS {
             return None;
         }
