@@ -18,7 +18,8 @@ impl Intervals {
     /// the cap at most ([`super::functions`]).
     ///
     /// A sink is a score of each row that no product makes. One whose magnitude is 1000 above all others' does nothing, or all:
-    /// its exponential is 0 or infinite in any type.
+    /// its exponential is 0 or infinite in any type. Beside a sink all weights may be so small that they are flushed to zero,
+    /// each with its value; without one, the largest weight is at least that of one of the keys.
     ///
     /// Weights that may be rounded are off by a factor of [`Attention::weight_rounding`] for the type of the values, or by
     /// [`Attention::LEAST_WEIGHT`] of a sum that is 1 at least.
@@ -83,14 +84,16 @@ impl Intervals {
         let factor = self.graph.broadcast(factor, self.graph.ty(most).shape.clone())?;
         let by_weights = self.e(E::Mul, &[factor, most])?;
         let mut by = self.e(E::Add, &[spread, by_weights])?;
-        if attention.round_weights {
+        let rounded = if attention.round_weights { Attention::LEAST_WEIGHT } else { 0.0 };
+        let flushed = if attention.sinks { smallest(dtype) } else { 0.0 };
+        if rounded + flushed > 0.0 {
             let shape = self.graph.ty(most).shape.clone();
             let width = &shape.dims()[2];
             let all = self.graph.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[v.most])?;
             let all = self.graph.reshape(all, [groups.clone(), Dim::one(), width.clone()])?;
             let all = self.graph.broadcast(all, Shape::new(vec![groups.clone(), rows, width.clone()]))?;
             let all = self.graph.reshape(all, shape)?;
-            let all = self.times(all, Attention::LEAST_WEIGHT)?;
+            let all = self.times(all, rounded + flushed)?;
             by = self.e(E::Add, &[by, all])?;
         }
         let by = self.plus(by, smallest(dtype))?;
