@@ -1,4 +1,4 @@
-//! Phases 6 to 9: what the kernel of a matvec takes in: reductions of its results, their quantization, that of its
+//! Phases 6 to 8, and 10: what the kernel of a matvec takes in: reductions of its results, their quantization, that of its
 //! activations, and the row kernel before it.
 
 use std::collections::BTreeSet;
