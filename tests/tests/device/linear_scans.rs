@@ -3,22 +3,16 @@
 
 use tallow_ir::{DType, Dim, ElementwiseOp as E, Graph, GraphError, Op, ScanKind, Symbol, Value};
 use tallow_tests::random_inputs;
-use tallow_tests::random_inputs::with_symbols;
 
-use crate::differential::{check, check_on, computed};
+use crate::differential::{check_on, computed};
 use crate::harness::{device, device_with_range};
+use crate::scans::{expect, expect_at_all_extents};
 
 /// The recurrence along `axis` with the sines of `x` and the terms `b`.
 fn recurrence(g: &mut Graph, name: &str, x: Value, b: Value, axis: usize) -> Result<(), GraphError> {
     let a = g.elementwise(E::Sin, &[x])?;
     let h = g.add(Op::Scan { kind: ScanKind::Linear, axis, part: None }, &[a, b])?;
     g.output(name, h)
-}
-
-fn expect(graph: &Graph, seed: u64, what: &str) {
-    if let Some(why) = check(graph, seed) {
-        panic!("{what}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
-    }
 }
 
 #[test]
@@ -103,11 +97,7 @@ fn symbolic_extents() {
         recurrence(&mut g, "across", x, b, 0)?;
         Ok(g)
     };
-    let graph = build().unwrap();
-    for (n, m) in [(1, 1), (2, 90), (17, 3), (257, 33), (3000, 2)] {
-        let symbols = [("n".into(), n), ("m".into(), m)].into_iter().collect();
-        check_on(&device, &graph, &with_symbols(&graph, 1, symbols)).unwrap();
-    }
+    expect_at_all_extents(&device, &build().unwrap());
 }
 
 /// Operands and results that more than one binding covers.

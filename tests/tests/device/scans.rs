@@ -1,6 +1,7 @@
 //! Running sums and products along each axis: lengths around those at which a row gets more invocations, workgroups or
 //! kernels, vectors and single elements, all element types, views before them, and lengths that only a run knows.
 
+use tallow::Device;
 use tallow_ir::{DType, Dim, ElementwiseOp as E, Graph, GraphError, Op, ScanKind, Symbol, Value};
 use tallow_tests::random_inputs;
 use tallow_tests::random_inputs::with_symbols;
@@ -22,9 +23,18 @@ fn rounded(g: &mut Graph, x: Value) -> Result<Value, GraphError> {
     g.elementwise(E::Mul, &[x, third])
 }
 
-fn expect(graph: &Graph, seed: u64, what: &str) {
+/// Compares a graph on the device with the interpreter.
+pub fn expect(graph: &Graph, seed: u64, what: &str) {
     if let Some(why) = check(graph, seed) {
         panic!("{what}: {}", why.lines().take(40).collect::<Vec<_>>().join("\n"));
+    }
+}
+
+/// The same for a graph of the symbols `n`, at most 3000, and `m`, at most 90.
+pub fn expect_at_all_extents(device: &Device, graph: &Graph) {
+    for (n, m) in [(1, 1), (2, 90), (17, 3), (257, 33), (3000, 2)] {
+        let symbols = [("n".into(), n), ("m".into(), m)].into_iter().collect();
+        check_on(device, graph, &with_symbols(graph, 1, symbols)).unwrap();
     }
 }
 
@@ -149,11 +159,7 @@ fn symbolic_extents() {
         scan(&mut g, "down", ScanKind::Sum, y, 0)?;
         Ok(g)
     };
-    let graph = build().unwrap();
-    for (n, m) in [(1, 1), (2, 90), (17, 3), (257, 33), (3000, 2)] {
-        let symbols = [("n".into(), n), ("m".into(), m)].into_iter().collect();
-        check_on(&device, &graph, &with_symbols(&graph, 1, symbols)).unwrap();
-    }
+    expect_at_all_extents(&device, &build().unwrap());
 }
 
 /// Rows and results that more than one binding covers.
