@@ -8,7 +8,7 @@ use tallow_models::weights::{WeightTypes, dtype};
 use tallow_models::{Architecture, CacheTypes};
 use tallow_quant::Format;
 
-/// A decoder of the `llama` architecture, or with experts of `qwen3moe`.
+/// A decoder of the `llama` architecture, with experts of `qwen3moe`, or with joined weights of `phi3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Its name.
@@ -29,6 +29,8 @@ pub struct Shape {
     pub vocabulary: usize,
     /// Experts in each layer, how many a token uses, and the width of each one's hidden layer.
     pub experts: Option<[usize; 3]>,
+    /// Whether one weight has queries, keys and values, and another gate and up.
+    pub joined: bool,
     /// Tokens that decode makes, from an empty context.
     pub decode: usize,
     /// Tokens that prefill takes at once.
@@ -47,6 +49,7 @@ const fn shape(name: &'static str, sizes: [usize; 7]) -> Shape {
         head,
         vocabulary,
         experts: None,
+        joined: false,
         decode: 128,
         prefill: 512,
     }
@@ -65,7 +68,11 @@ pub const SHAPES: &[Shape] = &[
     with_experts(shape("qwen3-30b-a3b", [48, 2048, 6144, 32, 4, 128, 151936]), [128, 8, 768]),
     // As many active weights as qwen3-30b-a3b: 8 experts of 768 columns are a feed-forward layer of 6144.
     shape("qwen3-30b-a3b-dense", [48, 2048, 6144, 32, 4, 128, 151936]),
+    Shape { joined: true, ..shape("phi4-14b", [40, 5120, 17920, 40, 10, 128, 100352]) },
+    // The same in separate weights.
+    shape("phi4-14b-llama", [40, 5120, 17920, 40, 10, 128, 100352]),
     TINY,
+    Shape { name: "tiny-joined", joined: true, ..TINY },
     with_experts(Shape { name: "tiny-experts", ..TINY }, [8, 2, 256]),
 ];
 
@@ -86,9 +93,10 @@ impl Shape {
     /// Hyperparameters of a model of this shape.
     pub fn config(&self) -> Config {
         Config {
-            architecture: match self.experts {
-                Some(_) => Architecture::Qwen3Moe,
-                None => Architecture::Llama,
+            architecture: match (self.experts, self.joined) {
+                (Some(_), _) => Architecture::Qwen3Moe,
+                (None, true) => Architecture::Phi3,
+                (None, false) => Architecture::Llama,
             },
             layers: self.layers,
             width: self.width,
@@ -153,15 +161,23 @@ impl Shape {
         ];
         for layer in 0..self.layers {
             let mut add = |part: &str, shape| all.push((format!("blk.{layer}.{part}.weight"), shape));
-            add("attn_q", vec![q, self.width]);
-            add("attn_k", vec![kv, self.width]);
-            add("attn_v", vec![kv, self.width]);
+            if self.joined {
+                add("attn_qkv", vec![q + 2 * kv, self.width]);
+            } else {
+                add("attn_q", vec![q, self.width]);
+                add("attn_k", vec![kv, self.width]);
+                add("attn_v", vec![kv, self.width]);
+            }
             add("attn_output", vec![self.width, q]);
             match self.experts {
                 Some([count, _, hidden]) => {
                     add("ffn_gate_exps", vec![count, hidden, self.width]);
                     add("ffn_up_exps", vec![count, hidden, self.width]);
                     add("ffn_down_exps", vec![count, self.width, hidden]);
+                }
+                None if self.joined => {
+                    add("ffn_up", vec![2 * self.feed_forward, self.width]);
+                    add("ffn_down", vec![self.width, self.feed_forward]);
                 }
                 None => {
                     add("ffn_gate", vec![self.feed_forward, self.width]);

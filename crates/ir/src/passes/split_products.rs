@@ -1,21 +1,21 @@
-//! Splits a matmul whose result is read in slices of columns that elementwise ops combine, so that these become its
-//! epilogue.
+//! Splits a matmul whose result is read in slices of columns, so that what reads each slice becomes its epilogue.
 //!
 //! In `h = x w; h[..n] * silu(h[n..])`, an epilogue computes each element from one column of `h`, so the product of the
-//! halves would be a kernel of its own. Two matmuls of one left operand share a kernel, and its epilogue
-//! combines their columns:
+//! halves would be a kernel of its own. And an epilogue writes all columns of its product, so what only queries, a part
+//! of them, go through would be one too. Matmuls of one left operand share a kernel, in which each has its epilogue:
 //!
 //! - `slice(matmul(x, w), columns) = matmul(x, slice(w, columns))`: each result is the same sum.
 //! - `slice(f(a, b), columns) = f(slice(a, columns), slice(b, columns))` for elementwise `f`, such as a bias, and for a
 //!   reshape that keeps the columns.
 //!
-//! The slices are equally long and do not overlap, and nothing else reads the result: the products stay the same. Narrow
-//! slices stay, since each would be a tile of its own. So do those that are concatenated again, as a rotary embedding
+//! The slices do not overlap, and nothing else reads the result: the products stay the same. Narrow slices of many rows
+//! stay, since each would be a tile of its own. So do those that are concatenated again, as a rotary embedding
 //! does: an epilogue computes these from a tile of the whole product.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::caps::DeviceCaps;
+use crate::dim::Dim;
 use crate::form::MATVEC_MAX_ROWS;
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::op::Op;
@@ -25,8 +25,14 @@ use crate::shape::Shape;
 /// Most elementwise ops between a matmul and its slices, and between the slices and what combines them.
 const LONGEST_CHAIN: usize = 16;
 
-/// Fewest columns of a slice: half of the smallest tile.
+/// Fewest columns of slices that are combined: half of the smallest tile.
 const LEAST_COLUMNS: i64 = 32;
+
+/// Columns of a tile of many rows, the largest, and those that a workgroup of a matvec has at least.
+const TILE: [i64; 2] = [128, 8];
+
+/// Slices may take one more tile for each so many tiles of the whole product.
+const TILES_PER_SPARE: i64 = 8;
 
 /// The pass.
 pub fn run(graph: &Graph, _: &DeviceCaps) -> Result<Graph, GraphError> {
@@ -55,12 +61,33 @@ fn sliced(graph: &mut Graph, slice: &Node, of: Value) -> Result<Value, GraphErro
     let first = if op == Op::Matmul { operands.len() - 1 } else { 0 };
     for operand in &mut operands[first..] {
         let axis = graph.ty(*operand).shape.rank() - 1;
-        *operand = graph.add(Op::Slice { axis, start: start.clone(), len: len.clone() }, &[*operand])?;
+        *operand = sliced_operand(graph, *operand, axis, (start, len))?;
     }
     match op {
         Op::Reshape(_) => graph.add(Op::Reshape(slice.types[0].shape.clone()), &operands),
         op => graph.add(op, &operands),
     }
+}
+
+/// Elements `start .. start + len` of an axis, sliced before they are transposed and cast. What is cast then has a single
+/// reader, whose kernel computes it; read by several matmuls, it would be stored.
+fn sliced_operand(
+    graph: &mut Graph,
+    of: Value,
+    axis: usize,
+    range: (&Dim, &Dim),
+) -> Result<Value, GraphError> {
+    let Node { op, operands, .. } = graph.node(of.node).clone();
+    let inner = match &op {
+        Op::Permute(axes) => axes[axis],
+        Op::Cast(_) => axis,
+        _ => {
+            let (start, len) = (range.0.clone(), range.1.clone());
+            return graph.add(Op::Slice { axis, start, len }, &[of]);
+        }
+    };
+    let operand = sliced_operand(graph, operands[0], inner, range)?;
+    graph.add(op, &[operand])
 }
 
 /// Whether a reshape keeps the last axis.
@@ -74,55 +101,65 @@ fn keeps_columns(graph: &Graph, node: &Node) -> bool {
 fn candidates(graph: &Graph) -> BTreeSet<NodeId> {
     let users = graph.users();
     let outputs: BTreeSet<NodeId> = graph.outputs().iter().map(|output| output.value.node).collect();
-    let mut found = BTreeSet::new();
-    for (id, _) in graph.nodes() {
-        if outputs.contains(&id) || users[id.index()].len() < 2 {
-            continue;
-        }
+    let is_candidate = |id: NodeId| {
         let slices: BTreeSet<NodeId> = users[id.index()].iter().copied().collect();
-        if are_apart(graph, id, &slices)
-            && ends_in_product(graph, &users, id)
-            && are_combined(graph, &users, &slices)
-        {
-            found.insert(id);
+        if outputs.contains(&id) || slices.len() < 2 {
+            return false;
         }
-    }
-    found
+        let (Some(lengths), Some(matmul)) =
+            (lengths_apart(graph, id, &slices), product_of(graph, &users, id))
+        else {
+            return false;
+        };
+        match readers(graph, &users, &slices) {
+            Readers::Combine => are_halves(&lengths) || fit_tiles(graph, matmul, &lengths),
+            Readers::Join => fit_tiles(graph, matmul, &lengths),
+            Readers::Rejoin | Readers::Other => false,
+        }
+    };
+    graph.nodes().map(|(id, _)| id).filter(|id| is_candidate(*id)).collect()
 }
 
-/// Whether all of `slices` are slices of columns of node `id`, equally long and without overlap.
-fn are_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> bool {
+/// The lengths of `slices`, if all of them are slices of columns of node `id` that do not overlap.
+fn lengths_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> Option<Vec<i64>> {
     let rank = graph.ty(id.into()).shape.rank();
     let range = |slice: &NodeId| match &graph.node(*slice).op {
         Op::Slice { axis, start, len } if axis + 1 == rank => Some((start.as_const()?, len.as_const()?)),
         _ => None,
     };
-    let Some(mut ranges) = slices.iter().map(range).collect::<Option<Vec<(i64, i64)>>>() else {
-        return false;
-    };
+    let mut ranges = slices.iter().map(range).collect::<Option<Vec<(i64, i64)>>>()?;
     ranges.sort_unstable();
-    if ranges.iter().any(|(_, len)| *len < LEAST_COLUMNS) {
-        return false;
-    }
-    ranges.len() > 1
-        && ranges.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].0 + pair[0].1 <= pair[1].0)
+    let are_apart = ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    are_apart.then(|| ranges.iter().map(|(_, len)| *len).collect())
 }
 
-/// Whether a matmul has so few rows that its kernel depends on the size of the right operand.
-fn is_few_rows(graph: &Graph, node: &Node) -> bool {
-    let dims = graph.ty(node.operands[0]).shape.dims();
+/// Whether slices are equally long, so that one tile has the same columns of each, and not narrow.
+fn are_halves(lengths: &[i64]) -> bool {
+    lengths.iter().all(|len| *len == lengths[0] && *len >= LEAST_COLUMNS)
+}
+
+/// Whether a matmul for each slice takes hardly more tiles than one for all columns.
+fn fit_tiles(graph: &Graph, matmul: &Node, lengths: &[i64]) -> bool {
+    let tile = TILE[usize::from(is_few_rows(graph, matmul))];
+    let tiles = |columns: i64| (columns + tile - 1) / tile;
+    let whole = tiles(lengths.iter().sum());
+    lengths.iter().map(|len| tiles(*len)).sum::<i64>() <= whole + whole / TILES_PER_SPARE
+}
+
+/// Whether a matmul has so few rows that it is a matvec's.
+fn is_few_rows(graph: &Graph, matmul: &Node) -> bool {
+    let dims = graph.ty(matmul.operands[0]).shape.dims();
     dims[dims.len() - 2].as_const().is_some_and(|rows| rows <= MATVEC_MAX_ROWS)
 }
 
-/// Whether node `id` is a matmul whose right operand is not read from blocks, or computed from one, that nothing else
-/// reads, by elementwise ops.
-fn ends_in_product(graph: &Graph, users: &[Vec<NodeId>], id: NodeId) -> bool {
+/// The matmul that node `id` is, or computed from, by elementwise ops, if nothing else reads it.
+fn product_of<'a>(graph: &'a Graph, users: &[Vec<NodeId>], id: NodeId) -> Option<&'a Node> {
     let mut todo = vec![id];
     for _ in 0..LONGEST_CHAIN {
-        let Some(id) = todo.pop() else { return false };
+        let id = todo.pop()?;
         let node = graph.node(id);
         match &node.op {
-            Op::Matmul => return !has_blocks(graph, node.operands[1]) && !is_few_rows(graph, node),
+            Op::Matmul => return Some(node),
             op if matches!(op, Op::Elementwise(_) | Op::Cast(_))
                 || (matches!(op, Op::Reshape(_)) && keeps_columns(graph, node)) =>
             {
@@ -132,45 +169,50 @@ fn ends_in_product(graph: &Graph, users: &[Vec<NodeId>], id: NodeId) -> bool {
             _ => {}
         }
     }
-    false
+    None
 }
 
-/// Whether a value is read from quantized blocks, whose kernels want whole weights.
-fn has_blocks(graph: &Graph, value: Value) -> bool {
-    let mut value = value;
-    loop {
-        let node = graph.node(value.node);
-        match &node.op {
-            Op::Dequantize(_) => return true,
-            op if op.is_view() || matches!(op, Op::Cast(_)) => value = node.operands[0],
-            _ => return false,
-        }
-    }
+/// What reads slices of a product.
+enum Readers {
+    /// Some columns of theirs are concatenated again.
+    Rejoin,
+    /// Elementwise ops combine two of them.
+    Combine,
+    /// Something that an epilogue may have reads one of them.
+    Join,
+    /// Only what needs whole rows in memory.
+    Other,
 }
 
-/// Whether elementwise ops combine two of `slices`, and nothing concatenates what they make of them.
-fn are_combined(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>) -> bool {
+/// What reads `slices`, also through elementwise ops.
+fn readers(graph: &Graph, users: &[Vec<NodeId>], slices: &BTreeSet<NodeId>) -> Readers {
     let mut from: HashMap<NodeId, NodeId> = slices.iter().map(|slice| (*slice, *slice)).collect();
     let mut todo: Vec<(NodeId, usize)> = slices.iter().map(|slice| (*slice, 0)).collect();
-    let mut combined = false;
+    let mut found = Readers::Other;
     while let Some((id, length)) = todo.pop() {
         let slice = from[&id];
         for user in &users[id.index()] {
-            if matches!(graph.node(*user).op, Op::Concat { .. }) {
-                return false;
-            }
-            let passes = matches!(graph.node(*user).op, Op::Elementwise(_) | Op::Cast(_) | Op::Reshape(_));
-            if length >= LONGEST_CHAIN || !passes {
-                continue;
-            }
-            match from.get(user) {
-                Some(other) => combined |= *other != slice,
-                None => {
-                    from.insert(*user, slice);
-                    todo.push((*user, length + 1));
+            let node = graph.node(*user);
+            match &node.op {
+                Op::Concat { axis } if axis + 1 == node.types[0].shape.rank() => return Readers::Rejoin,
+                Op::Elementwise(_) | Op::Cast(_) | Op::Reshape(_) if length < LONGEST_CHAIN => {
+                    let is_other = from.get(user).is_some_and(|other| *other != slice);
+                    if is_other {
+                        found = Readers::Combine;
+                    } else if from.insert(*user, slice).is_none() {
+                        todo.push((*user, length + 1));
+                    }
                 }
+                _ => {}
+            }
+            let joins = matches!(
+                node.op,
+                Op::Elementwise(_) | Op::Cast(_) | Op::Slice { .. } | Op::StateUpdate { .. }
+            );
+            if joins && matches!(found, Readers::Other) {
+                found = Readers::Join;
             }
         }
     }
-    combined
+    found
 }

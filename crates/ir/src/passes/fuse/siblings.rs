@@ -15,7 +15,12 @@ use crate::op::Op;
 pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut cuts = vec![];
     for (first, later) in merge_siblings(c)? {
-        cuts.extend(cut(c, first, later));
+        // Their matmuls are in the order of the graph, but either may wait for the other.
+        let found = match cut(c, first, later) {
+            None => cut(c, later, first),
+            found => found,
+        };
+        cuts.extend(found);
     }
     if cuts.is_empty() {
         return Ok(());
@@ -43,7 +48,7 @@ fn left_operand(c: &Clusters<'_>, cluster: &Cluster) -> Option<Value> {
     Some(c.graph.node(*matmul).operands[0])
 }
 
-/// Merges siblings where possible. Returns pairs that stay apart because the later one depends on the first.
+/// Merges siblings where possible. Returns pairs that stay apart, because one depends on the other.
 fn merge_siblings(c: &mut Clusters<'_>) -> Result<Vec<(usize, usize)>, GraphError> {
     let mut by_left: HashMap<(FusionKind, Value), usize> = HashMap::new();
     let mut order = c.live();
