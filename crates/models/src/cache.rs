@@ -50,6 +50,14 @@ impl CacheType {
         }
     }
 
+    /// Whether so many elements are whole blocks.
+    pub(crate) fn holds(self, elements: usize) -> bool {
+        match self.dtype() {
+            DType::Block(format) => elements.is_multiple_of(format.block_elements()),
+            _ => true,
+        }
+    }
+
     /// Rows of f32 as they are written.
     pub(crate) fn store(self, g: &mut Graph, rows: Value) -> std::result::Result<Value, GraphError> {
         match self {

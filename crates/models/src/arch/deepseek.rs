@@ -103,9 +103,8 @@ fn attention(b: &mut Builder<'_>, x: Value, latent: Latent) -> Built {
 
     let [q_rotated, k_rotated] = b.rotated_pair([q_rotated, k_rotated], Pairing::Neighbours)?;
     let q = b.joined(&[q_plain, q_rotated], 2)?;
-    let k = b.joined(&[row, k_rotated], 2)?;
     let attention: Attention = b.causal();
-    let mixed = b.attend_to_latent(q, k, attention, latent.rank)?;
+    let mixed = b.attend_to_latent(q, [row, k_rotated], attention)?;
     let values = b.by_head(mixed, "attn_v_b.weight", [c.heads, latent.value_length, latent.rank])?;
     let rows = b.flat_heads(values)?;
     b.attention_output(rows)

@@ -2,7 +2,7 @@
 
 use tallow_ir::{Attention, Dim, Op, Value};
 
-use super::{Builder, Result};
+use super::{Builder, Result, extent};
 use crate::cache::CacheType;
 use crate::rope::{Pairing, rotate};
 
@@ -127,20 +127,30 @@ impl Builder<'_> {
         self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
     }
 
-    /// Attention of `q: [rows, heads, length]` to one head of keys `k: [rows, 1, length]`, whose first `rank` elements are
-    /// the values too; the cache holds the keys. Returns `[rows, heads, rank]`.
+    /// Attention of `q: [rows, heads, length]` to one head of keys, whose first elements, `latent: [rows, 1, rank]`, are the
+    /// values too, and whose others are `rotated: [rows, 1, length - rank]`. Returns `[rows, heads, rank]`.
     ///
     /// # Errors
     /// When the heads do not fit each other.
     pub fn attend_to_latent(
         &mut self,
         q: Value,
-        k: Value,
+        [latent, rotated]: [Value; 2],
         attention: Attention,
-        rank: usize,
     ) -> Result<Value> {
+        let rank = extent(self.g.ty(latent), 2);
         let q = self.g.permute(q, &[1, 0, 2])?;
-        let k = self.through_cache("k", self.cache.keys, k)?;
+        let k = if self.has_cache && self.cache.keys.holds(rank) {
+            // The rotated part first: it does not wait for a norm, and the second write waits for the first.
+            let width = rank + extent(self.g.ty(rotated), 2);
+            let state = self.cache_rows("k", self.cache.keys, width.into())?;
+            let state = self.write(self.cache.keys, state, rotated, rank.into())?;
+            let state = self.write(self.cache.keys, state, latent, Dim::zero())?;
+            self.seen(self.cache.keys, state, [Dim::one(), width.into()])?
+        } else {
+            let k = self.joined(&[latent, rotated], 2)?;
+            self.through_cache("k", self.cache.keys, k)?
+        };
         let v = self.part(k, 2, 0, rank)?;
         let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
         self.g.permute(mixed, &[1, 0, 2])
@@ -198,18 +208,31 @@ impl Builder<'_> {
             let dims = self.g.ty(x).shape.dims();
             (dims[1].clone(), dims[2].clone())
         };
-        let width = &heads * &length;
-        let rows = self.g.reshape(x, [self.seq.clone(), width.clone()])?;
+        let state = self.cache_rows(name, kind, &heads * &length)?;
+        let state = self.write(kind, state, x, Dim::zero())?;
+        self.seen(kind, state, [heads, length])
+    }
+
+    /// The cache of this layer, a state of one row of `width` elements for each position.
+    fn cache_rows(&mut self, name: &str, kind: CacheType, width: Dim) -> Result<Value> {
         let name = format!("{name}.{}", self.layer());
-        let g = &mut self.g;
-        let state = g.state(&name, kind.dtype(), [self.context.into(), width])?;
-        let rows = kind.store(g, rows)?;
-        let offsets = vec![self.pos.clone(), Dim::zero()];
-        let state = g.add(Op::StateUpdate { offsets, rows: None }, &[state, rows])?;
-        let state = kind.load(g, state)?;
+        self.g.state(&name, kind.dtype(), [self.context.into(), width])
+    }
+
+    /// Writes `x: [rows, heads, length]` into the rows of a cache from the position on, from column `start` on.
+    fn write(&mut self, kind: CacheType, state: Value, x: Value, start: Dim) -> Result<Value> {
+        let rows = self.flat_heads(x)?;
+        let rows = kind.store(&mut self.g, rows)?;
+        let offsets = vec![self.pos.clone(), start];
+        self.g.add(Op::StateUpdate { offsets, rows: None }, &[state, rows])
+    }
+
+    /// The rows of a cache up to those of this run, as `[heads, pos + rows, length]`.
+    fn seen(&mut self, kind: CacheType, state: Value, [heads, length]: [Dim; 2]) -> Result<Value> {
+        let state = kind.load(&mut self.g, state)?;
         let total = &self.pos + &self.seq;
-        let seen = g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
-        let split = g.reshape(seen, [total, heads, length])?;
-        g.permute(split, &[1, 0, 2])
+        let seen = self.g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
+        let split = self.g.reshape(seen, [total, heads, length])?;
+        self.g.permute(split, &[1, 0, 2])
     }
 }

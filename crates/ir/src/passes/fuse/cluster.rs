@@ -52,6 +52,8 @@ pub(super) struct Clusters<'a> {
     after: Vec<Vec<NodeId>>,
     /// By node: its position in a topological order.
     pub rank: Vec<u32>,
+    /// By node: the most anchors on a path that ends there.
+    pub depth: Vec<u32>,
     /// By cluster: its position in a topological order, except while `prune` splits clusters. Every path between two
     /// clusters has positions between theirs, which bounds cycle searches whatever the size of the graph.
     order: Vec<u32>,
@@ -103,6 +105,7 @@ impl<'a> Clusters<'a> {
             .nodes()
             .map(|(id, _)| sources(graph, &class, graph.node(id).operands.iter().copied()))
             .collect();
+        let depth = depths(&class, &sources);
         let mut users = vec![vec![]; graph.len()];
         for (id, _) in graph.nodes() {
             if matches!(class[id.index()], Class::Point | Class::Anchor(_)) {
@@ -133,6 +136,7 @@ impl<'a> Clusters<'a> {
             before,
             after,
             rank,
+            depth,
             order: vec![],
             is_output,
             clusters: vec![],
@@ -498,6 +502,16 @@ impl Copy<'_, '_> {
         self.map.insert(v, copied);
         Ok(copied)
     }
+}
+
+/// By node, whose operands precede it: the most anchors on a path that ends there.
+fn depths(class: &[Class], sources: &[Vec<Value>]) -> Vec<u32> {
+    let mut depths: Vec<u32> = vec![];
+    for (class, sources) in class.iter().zip(sources) {
+        let before = sources.iter().map(|v| depths[v.node.index()]).max().unwrap_or(0);
+        depths.push(before + u32::from(matches!(class, Class::Anchor(_))));
+    }
+    depths
 }
 
 /// The values that `from` are read from, looking through inline nodes.

@@ -1,5 +1,6 @@
 //! Phase 1: maximal clusters, limited only by anchors and cycles.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use super::cluster::{Class, Clusters, LONGEST_KERNEL};
@@ -44,7 +45,7 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
             }
         }
         // Latest first: the last one computed cannot depend on anything after it.
-        for node in with.into_iter().rev() {
+        for node in deepest_products_first(c, with.into_iter().rev().collect()) {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
             if other != cluster
                 && let Some(kind) = mergeable(c, cluster, other)?
@@ -55,6 +56,20 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         }
     }
     Ok(())
+}
+
+/// `nodes`, of which those that a matmul's kernel computes are by descending depth. A sum of two products joins the kernel
+/// that more kernels precede, so that the other product is computed beside these.
+fn deepest_products_first(c: &Clusters<'_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+    let is_product = |node: &NodeId| {
+        let kind = c.member[node.index()].first().map(|id| c.get(*id).kind);
+        matches!(kind, Some(FusionKind::Matvec | FusionKind::Matmul))
+    };
+    let places: Vec<usize> = (0..nodes.len()).filter(|i| is_product(&nodes[*i])).collect();
+    let mut products: Vec<NodeId> = places.iter().map(|i| nodes[*i]).collect();
+    products.sort_by_key(|node| Reverse(c.depth[node.index()]));
+    places.iter().zip(products).for_each(|(place, node)| nodes[*place] = node);
+    nodes
 }
 
 /// The kind of the union, if the anchors of both can share a kernel.
