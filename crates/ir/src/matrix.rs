@@ -268,7 +268,10 @@ fn unpacks_once(graph: &Graph, weight: Value, rows: &Dim, caps: &DeviceCaps) -> 
     inside > cost::map_us(caps, bytes) + cost::unpacking_us(caps, weights)
 }
 
-/// Rounds the softmax weights of a prefill attention over f16 keys and values, and its f32 queries. `None` elsewhere.
+/// Rounds the softmax weights of a prefill attention over keys and values in f16 or in blocks, its f32 queries, and what
+/// blocks mean. `None` elsewhere.
+///
+/// Blocks are unpacked to f16 in memory, by a kernel of its own: each tile of queries would unpack them again.
 fn round_attention(
     graph: &mut Graph,
     attention: Attention,
@@ -276,24 +279,45 @@ fn round_attention(
 ) -> Result<Option<Value>, GraphError> {
     let ty = graph.ty(operands[0]);
     let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
-    let narrow = operands[1..3].iter().all(|v| is_exact(graph, *v, MatrixOperand::F16));
-    let exact = is_exact(graph, operands[0], MatrixOperand::F16);
-    if few || !narrow || !(exact || ty.dtype == DType::F32) {
+    let is_narrow = |v: &Value| is_exact(graph, *v, MatrixOperand::F16) || unpacked(graph, *v).is_some();
+    let narrow = operands[1..3].iter().all(is_narrow);
+    if few || !narrow || !(is_exact(graph, operands[0], MatrixOperand::F16) || ty.dtype == DType::F32) {
         return Ok(None);
     }
     let mut operands = operands.to_vec();
-    if !exact {
-        operands[0] = round_at_source(graph, operands[0])?;
+    for operand in &mut operands[..3] {
+        if !is_exact(graph, *operand, MatrixOperand::F16) {
+            *operand = round_at_source(graph, *operand)?;
+        }
     }
     graph.add(Op::Attention(attention.round_weights(true)), &operands).map(Some)
 }
 
+/// The blocks that a value is what they mean of, through views.
+fn unpacked(graph: &Graph, value: Value) -> Option<Value> {
+    let mut value = value;
+    while matches!(graph.op(value), Op::Reshape(_) | Op::Permute(_) | Op::Slice { .. }) {
+        value = graph.node(value.node).operands[0];
+    }
+    let node = graph.node(value.node);
+    let of = *node.operands.first()?;
+    let is_packed = matches!(graph.ty(of).dtype, DType::Block(format) if !format.is_plain());
+    (node.op == Op::Dequantize(DType::F32) && is_packed).then_some(of)
+}
+
+/// Whether a matmul's right operand is a weight in blocks that lie across K, after a permute of its rows. Tiles load no such blocks.
+fn has_blocks_across_k(graph: &Graph, rhs: Value) -> bool {
+    let leaf = unpacked(graph, rhs).filter(|_| !reads_weight(graph, rhs));
+    leaf.is_some_and(|leaf| matches!(graph.op(leaf), Op::Weight { .. } | Op::Param { .. }))
+}
+
 /// Rounds operands of f32 matmuls to f16, so that cooperative matrices can multiply them.
 ///
-/// Rounds both operands of matmuls with more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight, and of those with
+/// Rounds both operands of matmuls with more than [`MATVEC_MAX_ROWS`] rows and a quantized or f16 weight, which may
+/// have its blocks along K or across, and of those with
 /// five rows or more whose weight is quantized and whose activations are not. For attention
-/// over f16 keys and values, rounds the queries and the softmax weights. The graph stays unchanged on devices without
-/// f16 cooperative matrices, or where these are no faster than f32 FMAs.
+/// over keys and values in f16 or in blocks, rounds the queries and the softmax weights, and what blocks mean. The
+/// graph stays unchanged on devices without f16 cooperative matrices, or where these are no faster than f32 FMAs.
 ///
 /// Not one of the passes, because it changes results: callers decide. The relative error of each operand is at most
 /// 2^-11 (an NMSE of products of about 5e-8), and activations beyond 65504 become infinite.
@@ -318,10 +342,11 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         let tiled = m.as_const().is_some_and(|m| gains_from_tiles(new, m, operands[1]));
         let integers = dot::is_quantized(new, operands[0]);
         let is_multiple_of_vector = k.as_const().is_some_and(|k| k > 0 && k % K_VECTOR == 0);
+        let across = !few && has_blocks_across_k(new, operands[1]);
         if few && (!tiled || integers)
             || !is_multiple_of_vector
             || ty.dtype != DType::F32
-            || !reads_weight(new, operands[1])
+            || !(across || reads_weight(new, operands[1]))
         {
             return Ok(None);
         }
@@ -330,7 +355,7 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         let left = if is_f16(new, left) { left } else { round_at_source(new, left)? };
         let right = match is_f16(new, right) {
             true => right,
-            false if unpacks_once(new, right, m, caps) => round_at_source(new, right)?,
+            false if across || unpacks_once(new, right, m, caps) => round_at_source(new, right)?,
             false => round(new, right)?,
         };
         new.add(Op::Matmul, &[left, right]).map(Some)
@@ -402,6 +427,51 @@ mod tests {
         assert!(!unpacks_once(rows(2048), Format::F16));
         // There may be one row.
         assert!(!unpacks_once(crate::Symbol::new("seq", 2048).into(), Format::Q4_K));
+    }
+
+    /// Blocks along the columns of the right operand: a kernel of its own unpacks them, also for a number of rows that is not
+    /// known.
+    #[test]
+    fn blocks_across_k_are_unpacked_in_memory() {
+        let casts = |rows: Dim| {
+            let mut graph = Graph::new("across");
+            let x =
+                graph.input("x", DType::F32, [Dim::constant(4), rows, Dim::constant(64)]).expect("a type");
+            let w = graph.weight("w", DType::Block(Format::Q8_0), [4, 64, 32]).expect("whole blocks");
+            let w = graph.add(Op::Dequantize(DType::F32), &[w]).expect("blocks");
+            let y = graph.add(Op::Matmul, &[x, w]).expect("fits");
+            graph.output("y", y).expect("new");
+            let found = round_operands(&graph, &caps::h200()).expect("valid");
+            found.nodes().filter(|(_, n)| n.op == Op::Cast(DType::F16)).count()
+        };
+        assert_eq!(casts(Dim::constant(8)), 0);
+        assert_eq!(casts(Dim::constant(64)), 2);
+        assert_eq!(casts(crate::Symbol::new("seq", 64).into()), 2);
+    }
+
+    /// Keys and values in blocks are unpacked where queries are many, those that the slice of a cache has.
+    #[test]
+    fn blocks_of_a_cache_are_unpacked_for_many_queries() {
+        let casts = |queries: i64, format| {
+            let mut graph = Graph::new("attention");
+            let q = graph.input("q", DType::F32, [2, queries, 32]).expect("a type");
+            let rows = graph.state("rows", DType::Block(format), [40, 32]).expect("whole blocks");
+            let rows = graph.add(Op::Dequantize(DType::F32), &[rows]).expect("blocks");
+            let (start, len) = (Dim::zero(), Dim::constant(24));
+            let seen = graph.add(Op::Slice { axis: 0, start, len }, &[rows]).expect("inside");
+            let k = graph.reshape(seen, [1, 24, 32]).expect("as many");
+            let y = graph.add(Op::Attention(Attention::new(0.25)), &[q, k, k]).expect("fits");
+            graph.output("y", y).expect("new");
+            let found = round_operands(&graph, &caps::h200()).expect("valid");
+            let of_slices = |n: &Node| {
+                n.op == Op::Cast(DType::F16) && matches!(found.op(n.operands[0]), Op::Slice { .. })
+            };
+            found.nodes().filter(|(_, n)| of_slices(n)).count()
+        };
+        assert!(casts(9, Format::Q8_0) > 0);
+        assert!(casts(9, Format::Q4_0) > 0);
+        assert_eq!(casts(8, Format::Q8_0), 0);
+        assert_eq!(casts(9, Format::F32), 0);
     }
 
     #[test]

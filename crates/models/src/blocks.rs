@@ -8,10 +8,13 @@ mod attention;
 mod expert_products;
 mod experts;
 mod feed_forward;
+mod latent;
 mod norm;
 mod pooling;
 mod recurrence;
 mod tiles;
+
+pub use latent::LatentHeads;
 
 use indexmap::IndexMap;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};

@@ -1,12 +1,9 @@
 //! DeepSeek V2 (arXiv 2405.04434) and V3 (arXiv 2412.19437): latent attention, and experts beside one that every token uses.
-//!
-//! Keys and values of all heads are products of one latent row, which is all that the cache holds, with the part of the key
-//! that is rotated. The products are moved to the other side: queries are multiplied by the keys' matrix, and what attention
-//! gives by the values'. So attention has one head of keys.
 
-use tallow_ir::{Attention, Value};
+use tallow_ir::Value;
 
 use super::{Builder, Built, Config, Keys, Layers, Pairing, Result};
+use crate::blocks::LatentHeads;
 use crate::config::{Experts, Latent, Router};
 use crate::layers::Activation::Silu;
 use crate::rope::RopeScaling;
@@ -92,7 +89,6 @@ fn attention(b: &mut Builder<'_>, x: Value, latent: Latent) -> Built {
     };
     let q = b.split(q, c.heads, latent.key_length)?;
     let (q_plain, q_rotated) = (b.part(q, 2, 0, plain)?, b.part(q, 2, plain, rotated)?);
-    let q_plain = b.by_head(q_plain, "attn_k_b.weight", [c.heads, latent.rank, plain])?;
 
     let both = b.linear(x, "attn_kv_a_mqa", latent.rank + rotated)?;
     let row = b.part(both, 1, 0, latent.rank)?;
@@ -102,10 +98,7 @@ fn attention(b: &mut Builder<'_>, x: Value, latent: Latent) -> Built {
     let k_rotated = b.split(k_rotated, 1, rotated)?;
 
     let [q_rotated, k_rotated] = b.rotated_pair([q_rotated, k_rotated], Pairing::Neighbours)?;
-    let q = b.joined(&[q_plain, q_rotated], 2)?;
-    let attention: Attention = b.causal();
-    let mixed = b.attend_to_latent(q, [row, k_rotated], attention)?;
-    let values = b.by_head(mixed, "attn_v_b.weight", [c.heads, latent.value_length, latent.rank])?;
-    let rows = b.flat_heads(values)?;
+    let heads = LatentHeads { q: [q_plain, q_rotated], row: [row, k_rotated] };
+    let rows = b.attend_to_latent(heads, b.causal(), latent)?;
     b.attention_output(rows)
 }

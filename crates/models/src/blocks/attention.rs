@@ -2,7 +2,7 @@
 
 use tallow_ir::{Attention, Dim, Op, Value};
 
-use super::{Builder, Result, extent};
+use super::{Builder, Result};
 use crate::cache::CacheType;
 use crate::rope::{Pairing, rotate};
 
@@ -127,48 +127,6 @@ impl Builder<'_> {
         self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
     }
 
-    /// Attention of `q: [rows, heads, length]` to one head of keys, whose first elements, `latent: [rows, 1, rank]`, are the
-    /// values too, and whose others are `rotated: [rows, 1, length - rank]`. Returns `[rows, heads, rank]`.
-    ///
-    /// # Errors
-    /// When the heads do not fit each other.
-    pub fn attend_to_latent(
-        &mut self,
-        q: Value,
-        [latent, rotated]: [Value; 2],
-        attention: Attention,
-    ) -> Result<Value> {
-        let rank = extent(self.g.ty(latent), 2);
-        let q = self.g.permute(q, &[1, 0, 2])?;
-        let k = if self.has_cache && self.cache.keys.holds(rank) {
-            // The rotated part first: it does not wait for a norm, and the second write waits for the first.
-            let width = rank + extent(self.g.ty(rotated), 2);
-            let state = self.cache_rows("k", self.cache.keys, width.into())?;
-            let state = self.write(self.cache.keys, state, rotated, rank.into())?;
-            let state = self.write(self.cache.keys, state, latent, Dim::zero())?;
-            self.seen(self.cache.keys, state, [Dim::one(), width.into()])?
-        } else {
-            let k = self.joined(&[latent, rotated], 2)?;
-            self.through_cache("k", self.cache.keys, k)?
-        };
-        let v = self.part(k, 2, 0, rank)?;
-        let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
-        self.g.permute(mixed, &[1, 0, 2])
-    }
-
-    /// The product of each head of `x: [rows, heads, inputs]` with its matrix of the weight `name: [heads, outputs,
-    /// inputs]`: `[rows, heads, outputs]`.
-    ///
-    /// # Errors
-    /// When the weight is missing or of another shape.
-    pub fn by_head(&mut self, x: Value, name: &str, shape: [usize; 3]) -> Result<Value> {
-        let w = self.weight(name, &shape)?;
-        let w = self.g.permute(w, &[0, 2, 1])?;
-        let x = self.g.permute(x, &[1, 0, 2])?;
-        let y = self.g.add(Op::Matmul, &[x, w])?;
-        self.g.permute(y, &[1, 0, 2])
-    }
-
     /// `x: [rows, heads, length]` as `[rows, heads * length]`.
     ///
     /// # Errors
@@ -200,7 +158,7 @@ impl Builder<'_> {
 
     /// Writes `x: [rows, heads, length]` into the cache at the position and returns all rows that it holds then, as
     /// `[heads, pos + rows, length]`; without a cache only those of `x`.
-    fn through_cache(&mut self, name: &str, kind: CacheType, x: Value) -> Result<Value> {
+    pub(super) fn through_cache(&mut self, name: &str, kind: CacheType, x: Value) -> Result<Value> {
         if !self.has_cache {
             return self.g.permute(x, &[1, 0, 2]);
         }
@@ -214,13 +172,13 @@ impl Builder<'_> {
     }
 
     /// The cache of this layer, a state of one row of `width` elements for each position.
-    fn cache_rows(&mut self, name: &str, kind: CacheType, width: Dim) -> Result<Value> {
+    pub(super) fn cache_rows(&mut self, name: &str, kind: CacheType, width: Dim) -> Result<Value> {
         let name = format!("{name}.{}", self.layer());
         self.g.state(&name, kind.dtype(), [self.context.into(), width])
     }
 
     /// Writes `x: [rows, heads, length]` into the rows of a cache from the position on, from column `start` on.
-    fn write(&mut self, kind: CacheType, state: Value, x: Value, start: Dim) -> Result<Value> {
+    pub(super) fn write(&mut self, kind: CacheType, state: Value, x: Value, start: Dim) -> Result<Value> {
         let rows = self.flat_heads(x)?;
         let rows = kind.store(&mut self.g, rows)?;
         let offsets = vec![self.pos.clone(), start];
@@ -228,7 +186,7 @@ impl Builder<'_> {
     }
 
     /// The rows of a cache up to those of this run, as `[heads, pos + rows, length]`.
-    fn seen(&mut self, kind: CacheType, state: Value, [heads, length]: [Dim; 2]) -> Result<Value> {
+    pub(super) fn seen(&mut self, kind: CacheType, state: Value, [heads, length]: [Dim; 2]) -> Result<Value> {
         let state = kind.load(&mut self.g, state)?;
         let total = &self.pos + &self.seq;
         let seen = self.g.add(Op::Slice { axis: 0, start: Dim::zero(), len: total.clone() }, &[state])?;
