@@ -122,25 +122,45 @@ impl Builder<'_> {
     fn of_best_groups(&mut self, x: Value, e: &Experts, [groups, chosen]: [usize; 2]) -> Result<Value> {
         let (experts, size) = (e.count, e.count / groups);
         let by_group = self.g.reshape(x, [&self.seq * &groups.into(), size.into()])?;
-        let best = if e.router == Router::Sigmoid { 2 } else { 1 };
-        let columns = self.best(by_group, best)?;
-        let scores = self.picked(by_group, size, columns, best)?;
-        let scores = self.g.add(Op::Reduce { kind: ReduceKind::Sum, axes: vec![1] }, &[scores])?;
+        let scores = match e.router {
+            Router::Sigmoid => {
+                let columns = self.best(by_group, 2)?;
+                let scores = self.picked(by_group, size, columns, 2)?;
+                self.across(scores, 2, ElementwiseOp::Add)?
+            }
+            Router::Softmax | Router::SoftmaxOfChosen => {
+                self.g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[by_group])?
+            }
+        };
         let scores = self.g.reshape(scores, [self.seq.clone(), groups.into()])?;
         let best = self.best(scores, chosen)?;
         // Which groups are among the best: one of the chosen numbers is theirs.
-        let shape = [self.seq.clone(), chosen.into(), groups.into()];
-        let best = self.g.reshape(best, [self.seq.clone(), chosen.into(), Dim::one()])?;
-        let best = self.g.broadcast(best, shape.clone())?;
+        let shape = [&self.seq * &groups.into(), chosen.into()];
+        let best = self.g.reshape(best, [self.seq.clone(), Dim::one(), chosen.into()])?;
+        let best = self.g.broadcast(best, [self.seq.clone(), groups.into(), chosen.into()])?;
+        let best = self.g.reshape(best, shape.clone())?;
         let number = self.g.add(Op::Iota { len: groups.into(), dtype: DType::U32 }, &[])?;
-        let number = self.g.broadcast(number, shape)?;
+        let number = self.g.reshape(number, [Dim::one(), groups.into(), Dim::one()])?;
+        let number = self.g.broadcast(number, [self.seq.clone(), groups.into(), chosen.into()])?;
+        let number = self.g.reshape(number, shape)?;
         let same = self.g.elementwise(ElementwiseOp::Eq, &[best, number])?;
-        let is_best = self.g.add(Op::Reduce { kind: ReduceKind::Max, axes: vec![1] }, &[same])?;
+        let is_best = self.across(same, chosen, ElementwiseOp::Or)?;
         let is_best = self.g.reshape(is_best, [&self.seq * &groups.into(), Dim::one()])?;
         let is_best = self.g.broadcast(is_best, [&self.seq * &groups.into(), size.into()])?;
         let lowest = self.g.full_like(by_group, f64::NEG_INFINITY)?;
         let remaining = self.g.elementwise(ElementwiseOp::Select, &[is_best, by_group, lowest])?;
         self.g.reshape(remaining, [self.seq.clone(), experts.into()])
+    }
+
+    /// The columns of `x: [rows, count]`, a few, combined by `op`: `[rows]`. Unlike a reduction, what reads it computes it.
+    fn across(&mut self, x: Value, count: usize, op: ElementwiseOp) -> Result<Value> {
+        let mut all = self.part(x, 1, 0, 1)?;
+        for column in 1..count {
+            let next = self.part(x, 1, column, 1)?;
+            all = self.g.elementwise(op, &[all, next])?;
+        }
+        let rows = self.g.ty(x).shape.dims()[0].clone();
+        self.g.reshape(all, [rows])
     }
 
     /// The sum of the chosen experts' gated layers of `x: [rows, width]`, times their weights: `[rows, width]`. Weights are
