@@ -31,6 +31,9 @@ const LEAST_COLUMNS: i64 = 32;
 /// Columns of a tile of many rows, the largest, and those that a workgroup of a matvec has at least.
 const TILE: [i64; 2] = [128, 8];
 
+/// Elements that kernels load at once. A slice of the right operand that starts elsewhere would be read one by one.
+const VECTOR: i64 = 8;
+
 /// Slices may take one more tile for each so many tiles of the whole product.
 const TILES_PER_SPARE: i64 = 8;
 
@@ -120,7 +123,7 @@ fn candidates(graph: &Graph) -> BTreeSet<NodeId> {
     graph.nodes().map(|(id, _)| id).filter(|id| is_candidate(*id)).collect()
 }
 
-/// The lengths of `slices`, if all of them are slices of columns of node `id` that do not overlap.
+/// The lengths of `slices`, if all of them are slices of columns of node `id` that do not overlap and start at vectors.
 fn lengths_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> Option<Vec<i64>> {
     let rank = graph.ty(id.into()).shape.rank();
     let range = |slice: &NodeId| match &graph.node(*slice).op {
@@ -130,7 +133,8 @@ fn lengths_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> Option
     let mut ranges = slices.iter().map(range).collect::<Option<Vec<(i64, i64)>>>()?;
     ranges.sort_unstable();
     let are_apart = ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
-    are_apart.then(|| ranges.iter().map(|(_, len)| *len).collect())
+    let are_vectors = ranges.iter().all(|(start, _)| start % VECTOR == 0);
+    (are_apart && are_vectors).then(|| ranges.iter().map(|(_, len)| *len).collect())
 }
 
 /// Whether slices are equally long, so that one tile has the same columns of each, and not narrow.
