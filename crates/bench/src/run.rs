@@ -7,7 +7,7 @@ use std::time::Instant;
 use tallow_ir::{Bindings, Graph, TensorType, dot, matrix};
 use tallow_quant::Format;
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
-use tallow_runtime::record::{RecordOptions, Timing};
+use tallow_runtime::record::{Outputs, RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
 use crate::Options;
@@ -68,7 +68,7 @@ fn fill(context: &Arc<Context>, case: &Case, options: &Options, row: &mut Row) -
     let graph = reduce_precision(context, graph(case, &sizes, count)?, options)?;
     let compiled = Compiled::for_any_weights(context, &graph)?;
     let (weights, samples) = operands(context, case, count)?;
-    let record = RecordOptions { timing: Timing::Run, outputs_on_device: true, ..RecordOptions::default() };
+    let record = RecordOptions { timing: Timing::Run, outputs: Outputs::Device, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
     row.dispatches = executable.counts().dispatches;
     row.barriers = executable.counts().barriers_between;

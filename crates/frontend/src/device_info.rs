@@ -3,8 +3,11 @@
 /// Memory of a Vulkan device that this process takes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Taken by tensors, weights, states, plans and transfers.
+    /// Taken by tensors, weights, states, plans and transfers, but for what is in the host's memory instead.
     pub in_use: u64,
+    /// Taken by weights in the host's memory ([`Device::host_weight`](crate::Device::host_weight)). Where host and device
+    /// share their memory, it is a part of `in_use`.
+    pub host: u64,
     /// The most that was in use at once.
     pub peak: u64,
     /// Kept from tensors that were dropped, for those to come. It is given back to the driver where memory runs out.

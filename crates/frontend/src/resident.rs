@@ -18,6 +18,24 @@ impl Device {
         Weight::new(self, dtype, shape, bytes)
     }
 
+    /// As [`Device::weight`], in the host's memory: a GPU with memory of its own reads the weight over the bus in each run,
+    /// and has room for others. Elsewhere it is the same.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn host_weight(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Weight> {
+        match self {
+            Device::Cpu => self.weight(dtype, shape, bytes),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => {
+                let ty = TensorType::new(dtype, shape);
+                check_bytes("weight", "", &ty, shape, bytes.len())?;
+                let data = WeightData::Vulkan(device.host_weight(&ty, bytes)?);
+                Ok(Weight { ty, bytes: bytes.len(), data })
+            }
+        }
+    }
+
     /// A tensor of zeros that outlives runs and that graphs update in place.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError};
 use tallow_runtime::lazy::{DeviceValue, Plan, RunMemory};
-use tallow_runtime::vulkan::{Context, MemoryFigures, Objects};
+use tallow_runtime::vulkan::{Context, MemoryFigures, MemoryUse, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
@@ -158,7 +158,7 @@ impl VulkanDevice {
     /// What memory is left for intermediate values, in bytes. An arena's block is larger by up to a 64th, and
     /// inputs and results need memory, too, so a 16th is not counted.
     pub(crate) fn bytes_left(&self) -> u64 {
-        let MemoryFigures { in_use, budget, .. } = self.context.memory();
+        let DeviceMemory { in_use, budget, .. } = self.memory();
         budget.unwrap_or(self.context.memory_bytes()).saturating_sub(in_use) / 16 * 15
     }
 
@@ -169,6 +169,11 @@ impl VulkanDevice {
 
     pub(crate) fn weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
         DeviceWeight::upload(&self.context, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
+    }
+
+    pub(crate) fn host_weight(&self, ty: &TensorType, bytes: &[u8]) -> Result<DeviceWeight> {
+        let (context, memory) = (&self.context, MemoryUse::Host);
+        DeviceWeight::upload_to(context, memory, "weight", ty, bytes, &mut |_, _| {}).map_err(device_error)
     }
 
     pub(crate) fn read_weight(&self, weight: &DeviceWeight) -> Result<Vec<u8>> {
@@ -201,8 +206,10 @@ impl VulkanDevice {
     }
 
     pub(crate) fn memory(&self) -> DeviceMemory {
-        let MemoryFigures { in_use, peak, cached, buffers, budget } = self.context.memory();
-        DeviceMemory { in_use, peak, cached, buffers, budget }
+        let MemoryFigures { in_use, host, peak, cached, buffers, budget } = self.context.memory();
+        // Where there is one memory, all of it counts.
+        let in_use = if self.caps().unified_memory { in_use } else { in_use.saturating_sub(host) };
+        DeviceMemory { in_use, host, peak, cached, buffers, budget }
     }
 
     /// See [`Context::fail_allocations`].

@@ -269,7 +269,7 @@ impl Results<'_> {
         if size > 0 {
             match buffer.memory_use() {
                 MemoryUse::Readback => buffer.read(0, bytes)?,
-                MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared => {
+                MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared | MemoryUse::Host => {
                     self.executable.compiled.context.download(buffer, 0, bytes)?;
                 }
             }
@@ -371,8 +371,7 @@ impl Placed {
                 },
                 BufferKind::Codebooks => (context.codebooks()?, 0),
                 BufferKind::Input(_) | BufferKind::Symbols => (allocate(MemoryUse::Shared)?, 0),
-                BufferKind::Output(_) if options.outputs_on_device => (allocate(MemoryUse::Device)?, 0),
-                BufferKind::Output(_) => (allocate(MemoryUse::Readback)?, 0),
+                BufferKind::Output(_) => (allocate(options.outputs.into())?, 0),
                 BufferKind::Weight(w) => (placed.weight(&module.weights[w as usize], weights)?, 0),
                 BufferKind::State(s) => (placed.state(&module.states[s as usize], states)?, 0),
             };
@@ -583,7 +582,7 @@ impl Executable {
         match (size, buffer.memory_use()) {
             (0, _) => give(&[]),
             (_, MemoryUse::Readback) => buffer.read_with(0, size, give)?,
-            (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared) => {
+            (_, MemoryUse::Device | MemoryUse::Upload | MemoryUse::Shared | MemoryUse::Host) => {
                 let mut bytes = vec![0; size];
                 self.compiled.context.download(buffer, 0, &mut bytes)?;
                 give(&bytes)

@@ -113,9 +113,21 @@ pub struct RecordOptions {
     pub timing: Timing,
     /// Starts a new submission after this many dispatches, for devices whose watchdog kills long ones.
     pub split_after: Option<usize>,
-    /// The outputs of an executable lie in the device's own memory and are copied when they are read, instead of
-    /// being written to the host's by the kernels: for outputs of many megabytes, and where kernels are timed.
-    pub outputs_on_device: bool,
+    /// Where the outputs of an executable lie.
+    pub outputs: Outputs,
+}
+
+/// Where the outputs of an executable lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outputs {
+    /// In memory of the host that it reads fast; kernels write them there.
+    #[default]
+    Readback,
+    /// In the device's own memory; they are copied when they are read. For outputs of many megabytes, and where kernels
+    /// are timed.
+    Device,
+    /// In memory of the host where kernels read them, as weights that the device's memory has no room for.
+    Host,
 }
 
 /// What a recording measures of itself, by the device's clock.

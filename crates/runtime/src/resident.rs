@@ -43,9 +43,24 @@ impl DeviceWeight {
         bytes: &[u8],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<DeviceWeight, ExecError> {
+        DeviceWeight::upload_to(context, MemoryUse::Device, name, ty, bytes, progress)
+    }
+
+    /// As [`DeviceWeight::upload`], to this kind of memory: [`MemoryUse::Host`] takes none of the device's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn upload_to(
+        context: &Arc<Context>,
+        memory: MemoryUse,
+        name: &str,
+        ty: &TensorType,
+        bytes: &[u8],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<DeviceWeight, ExecError> {
         let fail = |why: String| ExecError::Leaf { what: "weight", name: name.into(), why };
         check_bytes(ty, bytes).map_err(fail)?;
-        let buffer = context.buffer(name, buffer_bytes(ty), MemoryUse::Device)?;
+        let buffer = context.buffer(name, buffer_bytes(ty), memory)?;
         write(context, ty, &buffer, bytes, progress)?;
         Ok(DeviceWeight::of_value(ty, DeviceValue::Buffer(buffer)))
     }

@@ -25,6 +25,7 @@ mod error;
 mod fragment_layout;
 mod hardware;
 mod instance;
+mod memory_types;
 pub mod objects;
 pub mod physical_device;
 pub mod pipeline;

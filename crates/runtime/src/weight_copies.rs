@@ -7,11 +7,11 @@ use tallow_ir::{Bindings, Op, WeightCopy, weight_copies};
 
 use crate::error::ExecError;
 use crate::executable::Compiled;
-use crate::record::RecordOptions;
+use crate::record::{Outputs, RecordOptions};
 use crate::resident::DeviceWeight;
 use crate::value::DeviceValue;
-use crate::vulkan::Buffer;
 use crate::vulkan::copies::Original;
+use crate::vulkan::{Buffer, MemoryUse};
 
 impl Compiled {
     /// The copies that kernels read instead of weights, by name ([`tallow_codegen::Module::weight_copies`]). Those that
@@ -57,7 +57,14 @@ impl Compiled {
         let leaves = copy.graph.nodes().filter(|(_, node)| matches!(node.op, Op::Weight { .. }));
         let seen = leaves.map(|(_, node)| DeviceWeight { ty: node.types[0].clone(), ..source.clone() });
         let bound = seen.map(|weight| (weight_copies::SOURCE.to_string(), weight)).collect();
-        let options = RecordOptions { outputs_on_device: true, ..RecordOptions::default() };
+        // A copy of what the device's memory has no room for has none there either.
+        let outputs = match source.value.buffer().memory_use() {
+            MemoryUse::Host => Outputs::Host,
+            MemoryUse::Device | MemoryUse::Upload | MemoryUse::Readback | MemoryUse::Shared => {
+                Outputs::Device
+            }
+        };
+        let options = RecordOptions { outputs, ..RecordOptions::default() };
         let executable = kernels.1.instance(&bound, &HashMap::new(), options)?;
         executable.start(&Bindings::new(), &[])?;
         executable.wait()?;

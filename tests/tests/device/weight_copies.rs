@@ -54,6 +54,23 @@ fn runs_do_not_copy_weights() {
     assert_eq!([dispatches(true), dispatches(false)], [1, 2]);
 }
 
+/// A copy of a weight in the host's memory is there too.
+#[test]
+fn copies_are_where_their_weights_are() {
+    let graph = graph(true);
+    let inputs = random_inputs(&graph, 3);
+    let leaf = &inputs.weights["w"];
+    for device in own_devices() {
+        let weight = device.host_weight(leaf.dtype, &leaf.shape, &leaf.bytes).unwrap();
+        let bytes = device.memory().unwrap().host;
+        assert_eq!(bytes, 4 * 7 * 40);
+        let weights = HashMap::from([("w".to_string(), weight)]);
+        let executable = device.compile(&graph, &weights, &HashMap::new()).unwrap();
+        assert_eq!(device.memory().unwrap().host, 2 * bytes);
+        check(&executable, &graph, &inputs);
+    }
+}
+
 /// What depends on a symbol is no copy that could be made before a run.
 #[test]
 fn slices_at_symbols_are_taken_in_each_run() {

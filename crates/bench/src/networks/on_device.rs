@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallow_ir::{Bindings, TensorType};
 use tallow_reference::Array;
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
-use tallow_runtime::record::{RecordOptions, Timing};
+use tallow_runtime::record::{Outputs, RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
 use super::check::{interpret, operands};
@@ -37,7 +37,7 @@ pub fn bind(
         let weight = DeviceWeight::upload(context, &spec.name, &ty, bytes, &mut |_, _| {})?;
         weights.insert(spec.name.clone(), weight);
     }
-    let record = RecordOptions { timing, outputs_on_device: true, ..RecordOptions::default() };
+    let record = RecordOptions { timing, outputs: Outputs::Device, ..RecordOptions::default() };
     Ok(compiled.instance(&weights, &HashMap::new(), record)?)
 }
 

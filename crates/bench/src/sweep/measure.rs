@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tallow_ir::{Bindings, Graph, Op, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceWeight, Executable};
-use tallow_runtime::record::{RecordOptions, Timing};
+use tallow_runtime::record::{Outputs, RecordOptions, Timing};
 use tallow_runtime::vulkan::Context;
 
 use super::check::{Expected, expected};
@@ -249,7 +249,7 @@ fn time(
     let Prepared { mut row, network, graph, inputs, compiled, checked, bytes } = prepared;
     let weights = upload(context, (&network, &graph), &inputs, row.instances)?;
     let timing = if options.serial { Timing::Dispatches } else { Timing::Run };
-    let record = RecordOptions { timing, outputs_on_device: true, ..RecordOptions::default() };
+    let record = RecordOptions { timing, outputs: Outputs::Device, ..RecordOptions::default() };
     let executable = compiled.instance(&weights, &HashMap::new(), record)?;
     (row.nmse, row.checked) = match &checked {
         Checked::Whole(expected) => expected.compare(&first_outputs(&executable)?)?,

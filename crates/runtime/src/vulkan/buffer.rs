@@ -11,6 +11,7 @@ use super::device::{Counts, Device};
 use super::error::{allocation, vulkan};
 use super::lock;
 use crate::error::{Error, Result};
+use crate::record::Outputs;
 
 /// What a buffer's memory is for, which decides where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,12 +25,25 @@ pub enum MemoryUse {
     Readback,
     /// The host writes a little before each run, kernels read it often: symbol values, indirect grids.
     Shared,
+    /// Kernels read it where the host's memory is, over the bus: what the device's memory has no room for. Where host and
+    /// device share their memory, it is as [`MemoryUse::Device`].
+    Host,
 }
 
 impl MemoryUse {
     /// Every use.
-    pub const ALL: [MemoryUse; 4] =
-        [MemoryUse::Device, MemoryUse::Upload, MemoryUse::Readback, MemoryUse::Shared];
+    pub const ALL: [MemoryUse; 5] =
+        [MemoryUse::Device, MemoryUse::Upload, MemoryUse::Readback, MemoryUse::Shared, MemoryUse::Host];
+}
+
+impl From<Outputs> for MemoryUse {
+    fn from(outputs: Outputs) -> MemoryUse {
+        match outputs {
+            Outputs::Readback => MemoryUse::Readback,
+            Outputs::Device => MemoryUse::Device,
+            Outputs::Host => MemoryUse::Host,
+        }
+    }
 }
 
 /// A storage buffer. Dropping the last reference frees it, after every recording that uses it is gone.
@@ -123,6 +137,9 @@ impl Buffer {
         };
         // Dropping takes it off again.
         Counts::add(&device.counts.buffer_bytes, size);
+        if memory == MemoryUse::Host {
+            Counts::add(&device.counts.host_bytes, size);
+        }
         device.counts.objects.buffers.created();
         buffer.bind_memory()?;
         device.name(handle, name);
@@ -133,11 +150,17 @@ impl Buffer {
     fn bind_memory(&mut self) -> Result<()> {
         let device = self.device.clone();
         // SAFETY: the buffer belongs to the device.
-        let requirements = unsafe { device.raw.get_buffer_memory_requirements(self.handle) };
+        let mut requirements = unsafe { device.raw.get_buffer_memory_requirements(self.handle) };
         let unified = device.caps.unified_memory;
         let location = match self.memory {
             MemoryUse::Device if !unified => MemoryLocation::GpuOnly,
-            MemoryUse::Device | MemoryUse::Shared => MemoryLocation::CpuToGpu,
+            MemoryUse::Host if !unified => {
+                // No location of the allocator is this memory on every device: left to choose, it takes the device's own,
+                // or cached memory. It takes the one type that is left here.
+                requirements.memory_type_bits = device.host_memory(requirements.memory_type_bits);
+                MemoryLocation::GpuToCpu
+            }
+            MemoryUse::Device | MemoryUse::Shared | MemoryUse::Host => MemoryLocation::CpuToGpu,
             // Cached host memory: a processor fills it faster than a write-combined window into the device.
             MemoryUse::Upload | MemoryUse::Readback => MemoryLocation::GpuToCpu,
         };
@@ -299,6 +322,9 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.device.counts.buffer_bytes.fetch_sub(self.size, Ordering::Relaxed);
+        if self.memory == MemoryUse::Host {
+            self.device.counts.host_bytes.fetch_sub(self.size, Ordering::Relaxed);
+        }
         self.device.counts.objects.buffers.destroyed(1);
         // SAFETY: recordings and transfers hold an `Arc` until they are done, so nothing uses the buffer.
         unsafe { self.device.raw.destroy_buffer(self.handle, None) };

@@ -17,6 +17,7 @@ use super::caps::{self, Enabled, Queried};
 use super::error::vulkan;
 use super::instance::Instance;
 use super::lock;
+use super::memory_types;
 use super::objects::ObjectCounts;
 use super::physical_device;
 use super::pipeline_handles::PipelineDevice;
@@ -47,6 +48,9 @@ pub struct Counters {
 pub struct MemoryFigures {
     /// Taken by buffers that something uses: values, weights, states, arenas, staging.
     pub in_use: u64,
+    /// Of these, taken by buffers of [`MemoryUse::Host`](super::MemoryUse::Host): weights that were put in the host's
+    /// memory.
+    pub host: u64,
     /// The most that was in use at once.
     pub peak: u64,
     /// Kept for values to come.
@@ -70,6 +74,8 @@ pub(super) struct Counts {
     /// Bytes of all buffers, those that are cached among them.
     pub(super) buffer_bytes: AtomicU64,
     pub(super) cached_bytes: AtomicU64,
+    /// Bytes of buffers in the host's memory, where kernels read them.
+    pub(super) host_bytes: AtomicU64,
     pub(super) peak_bytes: AtomicU64,
     pub(super) objects: ObjectCounts,
 }
@@ -465,6 +471,13 @@ impl Device {
             capture_statistics: false,
             rolled_loops: self.rolled_loops,
         }
+    }
+
+    /// The memory type among `allowed` that is the host's memory, as a bit; see [`memory_types::host_memory`].
+    pub(super) fn host_memory(&self, allowed: u32) -> u32 {
+        // SAFETY: the handle comes from this live instance.
+        let memory = unsafe { self.instance.raw.get_physical_device_memory_properties(self.physical) };
+        memory_types::host_memory(memory.memory_types_as_slice(), allowed)
     }
 
     /// What the driver lets this process have of the device's own memory now, in bytes.

@@ -123,6 +123,7 @@ impl Context {
         let counts = &self.device().counts;
         MemoryFigures {
             in_use: counts.in_use(),
+            host: counts.host_bytes.load(std::sync::atomic::Ordering::Relaxed),
             peak: counts.peak_bytes.load(std::sync::atomic::Ordering::Relaxed),
             cached: counts.cached_bytes.load(std::sync::atomic::Ordering::Relaxed),
             buffers: counts.objects.buffers.get(),
