@@ -215,6 +215,19 @@ impl Device {
         Some(budget.or(self.memory_bytes())?.saturating_sub(in_use))
     }
 
+    /// Bytes per second that a GPU copies from the host's memory ([`Device::host_weight`]) to its own, measured now. `None`
+    /// where both are one memory or the device cannot tell.
+    ///
+    /// # Errors
+    /// When memory (64 MiB) runs out, or the device fails.
+    pub fn bus_bandwidth(&self) -> Result<Option<f64>> {
+        match self {
+            Device::Cpu => Ok(None),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.bus_bandwidth(),
+        }
+    }
+
     /// Whether waiting for the device keeps a processor busy (`TALLOW_WAIT=poll`).
     pub fn polls(&self) -> bool {
         match self {

@@ -115,7 +115,7 @@ pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
 pub use origin::TensorId;
 pub use outputs::{OutputView, Outputs, RunOutput};
-pub use plan::{MemoryPlan, device_bytes, plan_memory, plan_memory_within};
+pub use plan::{MemoryPlan, device_bytes, plan_memory, plan_memory_by_weight, plan_memory_within};
 pub use remat::{CompileOptions, Remat};
 pub use resident::{GraphState, Weight};
 pub use shape::D;

@@ -37,10 +37,24 @@ pub fn plan_memory(graph: &Graph, caps: &DeviceCaps) -> Result<MemoryPlan> {
 /// # Errors
 /// As [`plan_memory`], and when the budget is too small.
 pub fn plan_memory_within(graph: &Graph, caps: &DeviceCaps, budget: Option<u64>) -> Result<MemoryPlan> {
+    plan(graph, caps, budget).map(|(plan, _)| plan)
+}
+
+/// As [`plan_memory`], with the name and the bytes of each weight. A copy in another order is an entry of its own, whose
+/// name begins with the weight's.
+///
+/// # Errors
+/// As [`plan_memory`].
+pub fn plan_memory_by_weight(graph: &Graph, caps: &DeviceCaps) -> Result<(MemoryPlan, Vec<(String, u64)>)> {
+    plan(graph, caps, None)
+}
+
+fn plan(graph: &Graph, caps: &DeviceCaps, budget: Option<u64>) -> Result<(MemoryPlan, Vec<(String, u64)>)> {
     let choose = &mut |_: &Graph| tallow_codegen::Schedules::default();
     let options = Options { copies: Copies::Once, budget };
     let module = compile_with(&verified(graph)?, caps, &options, choose, &mut |_, _| {})
         .map_err(|e| Error::Device(e.to_string()))?;
+    let mut weights = vec![];
     let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
     for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {
         match buffer.kind {
@@ -50,19 +64,20 @@ pub fn plan_memory_within(graph: &Graph, caps: &DeviceCaps, budget: Option<u64>)
             BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Symbols | BufferKind::Codebooks => {
                 plan.other += buffer.bytes;
             }
-            BufferKind::Weight(_) => plan.weights += resident_bytes(buffer.bytes),
+            BufferKind::Weight(w) => {
+                weights.push((module.weights[w as usize].name.clone(), resident_bytes(buffer.bytes)));
+            }
             BufferKind::State(_) => plan.states += resident_bytes(buffer.bytes),
         }
     }
     // What is copied stays, since whoever binds it has it.
-    let mut counted: Vec<&str> = module.weights.iter().map(|weight| weight.name.as_str()).collect();
     for copy in &module.weight_copies {
-        if !counted.contains(&copy.source.as_str()) {
-            counted.push(&copy.source);
-            plan.weights += device_bytes(&copy.source_ty);
+        if weights.iter().all(|(name, _)| *name != copy.source) {
+            weights.push((copy.source.clone(), device_bytes(&copy.source_ty)));
         }
     }
-    Ok(plan)
+    plan.weights = weights.iter().map(|(_, bytes)| *bytes).sum();
+    Ok((plan, weights))
 }
 
 /// Bytes that a weight or a state of this type takes on a Vulkan device.

@@ -134,6 +134,10 @@ impl VulkanDevice {
         self.context.memory_bytes()
     }
 
+    pub(crate) fn bus_bandwidth(&self) -> Result<Option<f64>> {
+        self.context.bus_bandwidth().map_err(|error| device_error(error.into()))
+    }
+
     pub(crate) fn polls(&self) -> bool {
         self.context.polls()
     }

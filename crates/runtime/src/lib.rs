@@ -24,6 +24,8 @@
 //!
 //! Without the feature `vulkan` the crate holds the plain data alone: no loader, no driver, no C++.
 
+#[cfg(feature = "vulkan")]
+mod bus;
 pub mod cache_dir;
 #[cfg(feature = "vulkan")]
 pub mod compile_check;
