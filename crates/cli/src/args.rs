@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use clap::ValueEnum;
-use tallow_models::{CacheType, SamplingOptions};
+use tallow_models::{CacheType, HostLayers, SamplingOptions};
 
 /// Where and how a model is loaded.
 #[derive(Debug, clap::Args)]
@@ -43,12 +43,21 @@ pub struct MemoryArgs {
     /// The most memory that the model may take, such as 24GiB; more is an error [default: what the device has free].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
+    /// Keep the weights of the last N layers in the host's memory, from which a GPU reads them over the bus: slow, but they
+    /// need no room on the device. `auto` takes as few as make the rest fit.
+    #[arg(long, value_name = "N|auto", default_value_t)]
+    pub host_layers: HostLayers,
 }
 
 impl MemoryArgs {
     /// The size in bytes.
     pub fn bytes(&self) -> Option<u64> {
         self.memory.map(|size| size.as_u64())
+    }
+
+    /// Whether layers may be in the host's memory.
+    pub fn uses_host(&self) -> bool {
+        self.host_layers != HostLayers::default()
     }
 }
 
@@ -274,6 +283,9 @@ pub struct PerplexityArgs {
     /// How keys and values are kept.
     #[command(flatten)]
     pub cache: CacheArgs,
+    /// How much memory there is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
 }
 
 /// Options of `inspect`.

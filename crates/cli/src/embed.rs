@@ -7,8 +7,8 @@ use std::time::Instant;
 use tallow_models::config::Pooling;
 use tallow_models::{EmbedOptions, Embedder, LoadOptions};
 
-use crate::args::Activations;
-use crate::device::choose_for;
+use crate::args::{Activations, MemoryArgs};
+use crate::device::{available_memory, choose_for};
 use crate::error::{Error, Result};
 use crate::load::{activations, open, with_bar};
 use crate::npy;
@@ -53,6 +53,9 @@ pub struct EmbedArgs {
     /// What quantized weights are multiplied by.
     #[arg(long, value_enum, default_value_t)]
     pub activations: Activations,
+    /// How much memory there is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
 }
 
 /// How the rows of the last layer become an embedding.
@@ -94,6 +97,9 @@ impl EmbedArgs {
             normalize: !self.no_normalize,
             truncate: self.truncate,
             activations: activations(self.activations),
+            host_layers: self.memory.host_layers,
+            host_memory: self.memory.uses_host().then(available_memory),
+            memory: self.memory.bytes(),
         }
     }
 

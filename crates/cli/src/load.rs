@@ -1,14 +1,20 @@
 //! Loading a model with a progress bar.
 
+use std::io::Write;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tallow::Device;
 use tallow_gguf::{GgufError, TokenizerOptions};
-use tallow_models::{Activations, CacheTypes, Decode, LoadOptions, LoraAdapter, Model, ModelFile, Progress};
+use tallow_models::{
+    Activations, CacheTypes, Decode, Fit, HostLayers, LoadOptions, LoraAdapter, Memory, Model, ModelFile,
+    Progress,
+};
 
 use crate::args::{self, CacheArgs, LoadArgs};
+use crate::device::available_memory;
 use crate::error::{Error, Result};
+use crate::fit::{bytes, describe};
 
 /// Reads and checks a model file. `pre` takes the place of the file's `tokenizer.ggml.pre`.
 pub fn open(path: &Path, pre: Option<&str>) -> Result<ModelFile> {
@@ -47,8 +53,8 @@ pub fn about(path: &Path, error: tallow_models::Error) -> Error {
 /// The options that the command line gives.
 pub fn options(args: &LoadArgs) -> LoadOptions {
     let (activations, cache) = (activations(args.activations), cache_types(&args.cache));
-    let (context, memory) = (args.context, args.memory.bytes());
-    LoadOptions { context, activations, cache, memory, ..LoadOptions::default() }
+    let (context, memory, host_layers) = (args.context, args.memory.bytes(), args.memory.host_layers);
+    LoadOptions { context, activations, cache, memory, host_layers, ..LoadOptions::default() }
 }
 
 /// What the command line says that weights are multiplied by.
@@ -71,7 +77,41 @@ pub fn load(file: ModelFile, device: &Device, args: &LoadArgs, decode: Decode) -
         device.set_tuning(true);
     }
     let options = LoadOptions { decode, ..options(args) };
+    let options = on_host(&file, device, options)?;
     Ok(with_bar(|progress| file.load(device, &options, progress))?)
+}
+
+/// The options for a model on a device of this machine. Where layers are to be in the host's memory, their number, and on
+/// standard error what that means.
+pub fn on_host(file: &ModelFile, device: &Device, options: LoadOptions) -> Result<LoadOptions> {
+    if options.host_layers == HostLayers::default() {
+        return Ok(options);
+    }
+    let options = LoadOptions { host_memory: Some(available_memory()), ..options };
+    let fit = file.fit(device.caps(), &options, device.free_memory())?;
+    if let Some(error) = fit.error() {
+        return Err(error.into());
+    }
+    let bus = device.bus_bandwidth().map_err(|error| Error::Run(error.into()))?;
+    let _ = writeln!(std::io::stderr(), "[{}]", host_layers(&fit, file.model_graph().config.layers, bus));
+    Ok(LoadOptions { host_layers: HostLayers::Last(fit.memory.host_layers), ..options })
+}
+
+/// What there is to say of a model with layers in the host's memory. The bus delivers `bus` bytes per second, if that was
+/// measured.
+fn host_layers(fit: &Fit, layers: usize, bus: Option<f64>) -> String {
+    let Memory { host, host_layers, .. } = fit.memory;
+    if host == 0 {
+        return "no layer is read from the host's memory over a bus".into();
+    }
+    let placed = format!("{host_layers} of {layers} layers, {}, are in the host's memory", bytes(host));
+    match (fit.speed, bus) {
+        (Some(speed), Some(bus)) => {
+            format!("{placed}; {}", describe(&speed.at_bus((bus / 1e6) as u32), "measured"))
+        }
+        (Some(speed), None) => format!("{placed}; {}", describe(&speed, "assumed")),
+        (None, _) => placed,
+    }
 }
 
 /// Shows how far `load` is while it runs. Draws to standard error, and nothing if that is no terminal.

@@ -9,7 +9,7 @@ use tallow_models::perplexity::{Perplexity, PerplexityOptions, perplexity as mea
 use tallow_models::{DEFAULT_CHUNK, LoadOptions, Scorer};
 
 use crate::args::PerplexityArgs;
-use crate::device::choose_for;
+use crate::device::{available_memory, choose_for};
 use crate::error::{Error, Result};
 use crate::load::{cache_types, open_adapted, with_bar};
 
@@ -44,7 +44,15 @@ pub fn perplexity(args: &PerplexityArgs) -> Result<()> {
     // Each half of a chunk is one run, and the arena has room for no more.
     let half = args.ctx.div_ceil(2).min(DEFAULT_CHUNK);
     let cache = cache_types(&args.cache);
-    let load = LoadOptions { context: Some(args.ctx), chunk: Some(half), cache, ..LoadOptions::default() };
+    let load = LoadOptions {
+        context: Some(args.ctx),
+        chunk: Some(half),
+        cache,
+        memory: args.memory.bytes(),
+        host_layers: args.memory.host_layers,
+        host_memory: args.memory.uses_host().then(available_memory),
+        ..LoadOptions::default()
+    };
     file.context(&load)?;
     let device = choose_for(args.device.as_deref(), &file, &load)?.device;
     let mut scorer = with_bar(|progress| Scorer::load(&file, &device, &load, progress))?;

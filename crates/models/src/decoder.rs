@@ -9,7 +9,10 @@ use tallow_gguf::GgufFile;
 use tallow_ir::{DeviceCaps, Graph, GraphError, Op, TensorType, dot, matrix};
 
 use crate::error::{EmbedError, Error, Result};
+use crate::fit::Fit;
 use crate::greedy::DecodeStep;
+use crate::host_layers::is_last;
+use crate::memory::Purpose;
 use crate::model_graph::{LOGITS, ModelGraph, POS, Rows, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
 use crate::prefill::Prefill;
@@ -39,7 +42,7 @@ impl Decoder {
     /// Uploads the weights of a file and compiles the graphs of its model, which is [`ModelGraph::from_file`] of that file.
     ///
     /// # Errors
-    /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
+    /// When the options do not fit the model, it does not fit the memory ([`Error::DoesNotFit`]), or compiling fails.
     pub fn load(
         file: &GgufFile,
         model: &ModelGraph,
@@ -47,6 +50,7 @@ impl Decoder {
         options: &LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Decoder> {
+        let source = Source { file, host_layers: Fit::check(model, device, options, Purpose::Generate)? };
         let context = context(model, options)?;
         let model = &with_cache(model, options)?;
         let chunk = options.chunk_within(&model.config, context);
@@ -56,7 +60,7 @@ impl Decoder {
         let (prefill, step, weights) = std::thread::scope(|scope| {
             let compile = |graph| scope.spawn(move || device.prepare(graph));
             let (prefill_kernels, step_kernels) = (compile(&prefill), compile(&step));
-            let weights = upload(file, model, device, &prefill, progress);
+            let weights = upload(source, model, device, &prefill, progress);
             let mut done = |kernels: ScopedJoinHandle<'_, tallow::Result<Prepared>>, graph| {
                 progress(Progress::Compile { graph });
                 // A panic there continues here.
@@ -449,9 +453,18 @@ fn state_bytes(ty: &TensorType) -> Option<usize> {
     }
 }
 
+/// Where weights come from and go to.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    /// The file.
+    pub file: &'a GgufFile,
+    /// How many of the last layers have theirs in the host's memory. (Those of adapters are small and on the device.)
+    pub host_layers: usize,
+}
+
 /// Uploads every weight of `graph`; all graphs of a model have the same ones.
 pub(crate) fn upload(
-    file: &GgufFile,
+    Source { file, host_layers }: Source<'_>,
     model: &ModelGraph,
     device: &Device,
     graph: &Graph,
@@ -480,7 +493,11 @@ pub(crate) fn upload(
                     (info, file.tensor_data(info)?)
                 }
             };
-            device.weight(crate::weights::dtype(info.format()?), &info.shape, data)?
+            let dtype = crate::weights::dtype(info.format()?);
+            match is_last(name, model.config.layers, host_layers) {
+                true => device.host_weight(dtype, &info.shape, data)?,
+                false => device.weight(dtype, &info.shape, data)?,
+            }
         };
         done += size(&name);
         weights.insert(name.clone(), weight);

@@ -20,11 +20,14 @@ use tallow_gguf::{GgufFile, Tokenizer};
 use tallow_ir::{DeviceCaps, Graph, Op};
 
 use crate::config::Pooling;
-use crate::decoder::{context_of, graph, upload};
+use crate::decoder::{Source, context_of, graph, upload};
 use crate::error::{EmbedError, Error, Result};
+use crate::fit::Fit;
+use crate::host_layers::HostLayers;
+use crate::memory::Purpose;
 use crate::model::ModelFile;
 use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TOKENS};
-use crate::options::{Activations, Progress};
+use crate::options::{Activations, LoadOptions, Progress};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// The most tokens of the plan for the shortest texts.
@@ -44,6 +47,12 @@ pub struct EmbedOptions {
     pub truncate: bool,
     /// What weights are multiplied by.
     pub activations: Activations,
+    /// As [`LoadOptions::host_layers`].
+    pub host_layers: HostLayers,
+    /// As [`LoadOptions::host_memory`].
+    pub host_memory: Option<u64>,
+    /// As [`LoadOptions::memory`], with the plan for the shortest texts.
+    pub memory: Option<u64>,
 }
 
 impl Default for EmbedOptions {
@@ -54,11 +63,21 @@ impl Default for EmbedOptions {
             normalize: true,
             truncate: false,
             activations: Activations::Auto,
+            host_layers: HostLayers::default(),
+            host_memory: None,
+            memory: None,
         }
     }
 }
 
 impl EmbedOptions {
+    /// What loading takes of these options, for texts of `context` tokens.
+    fn for_loading(&self, context: usize) -> LoadOptions {
+        let EmbedOptions { activations, host_layers, host_memory, memory, .. } = *self;
+        let context = Some(context);
+        LoadOptions { context, activations, host_layers, host_memory, memory, ..LoadOptions::default() }
+    }
+
     /// The pooling of a model: the option, or else the file's, or else `mean` for encoders and `last` for other models.
     ///
     /// # Errors
@@ -94,7 +113,8 @@ impl TokenEmbedder {
     /// Uploads the weights of a file, whose model is [`ModelGraph::from_file`] of that file.
     ///
     /// # Errors
-    /// When the options do not fit the model, it cannot embed, or the weights do not fit the device.
+    /// When the options do not fit the model, it cannot embed, or weights and the plan for the shortest texts do not fit the
+    /// memory ([`Error::DoesNotFit`]).
     pub fn load(
         file: &GgufFile,
         model: &ModelGraph,
@@ -104,8 +124,10 @@ impl TokenEmbedder {
     ) -> Result<TokenEmbedder> {
         let context = context_of(model, options.context)?;
         let model = model.with_context(context, model.cache);
-        let step = embed_step(&model, device.caps(), options, SHORTEST.min(context))?;
-        let weights = upload(file, &model, device, &step, progress)?;
+        let shortest = SHORTEST.min(context);
+        let step = embed_step(&model, device.caps(), options, shortest)?;
+        let host_layers = Fit::check(&model, device, &options.for_loading(shortest), Purpose::Embed)?;
+        let weights = upload(Source { file, host_layers }, &model, device, &step, progress)?;
         device.release_staging();
         let pooling = options.pooling_of(&model)?;
         let (device, options, plans) = (device.clone(), *options, HashMap::new());

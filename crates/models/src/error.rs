@@ -5,6 +5,7 @@ use std::fmt;
 use tallow_gguf::GgufError;
 use tallow_ir::GraphError;
 
+use crate::host_layers::Speed;
 use crate::train::TrainError;
 
 /// Result of every fallible function of this crate.
@@ -103,6 +104,24 @@ pub enum Error {
     /// A model that takes more memory than there is.
     #[error(transparent)]
     DoesNotFit(#[from] Excess),
+    /// More layers in the host's memory than the model has.
+    #[error("{requested} layers in the host's memory were asked for; this model has {layers}")]
+    HostLayers {
+        /// Layers asked for.
+        requested: usize,
+        /// The model's layers.
+        layers: usize,
+    },
+    /// Layers in the host's memory that take more than that has free.
+    #[error("{layers} layers take {} in the host's memory, and {} are free there", gibibytes(*.needed), gibibytes(*.free))]
+    HostMemory {
+        /// The layers.
+        layers: usize,
+        /// Bytes of their weights.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
     /// A cache that there is no memory for.
     #[error("there is no memory for a cache of {context} positions; ask for a smaller context")]
     CacheTooLarge {
@@ -179,11 +198,11 @@ pub enum Error {
 /// A model that takes more memory than there is, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the model takes {} with a context of {context} tokens, and {} are free; {advice}",
-    gibibytes(*.needed), gibibytes(*.free)
+    "the model takes {} with a context of {context} tokens, and {} are free; {advice}{}",
+    gibibytes(*.needed), gibibytes(*.free), or_host(.host)
 )]
 pub struct Excess {
-    /// Bytes that the model takes.
+    /// Bytes that the model takes, without its layers in the host's memory.
     pub needed: u64,
     /// Bytes that there are.
     pub free: u64,
@@ -191,6 +210,25 @@ pub struct Excess {
     pub context: usize,
     /// What would fit.
     pub advice: Advice,
+    /// With how many layers in the host's memory it would fit as it is.
+    pub host: Option<HostAdvice>,
+}
+
+/// Layers in the host's memory with which a model fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostAdvice {
+    /// The fewest.
+    pub layers: usize,
+    /// How fast the model decodes then, where that can be told.
+    pub speed: Option<Speed>,
+}
+
+/// The end of an [`Excess`].
+fn or_host(advice: &Option<HostAdvice>) -> String {
+    let Some(HostAdvice { layers, speed }) = advice else { return String::new() };
+    let speed =
+        speed.map_or(String::new(), |s| format!(", at an estimated {:.1} tokens/s", s.tokens_per_s()));
+    format!("; it fits with {layers} layers in the host's memory (--host-layers {layers}){speed}")
 }
 
 /// What to do with a model that does not fit.

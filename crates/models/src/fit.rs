@@ -1,16 +1,17 @@
 //! Whether a model fits a device's memory, and what would, before anything is loaded.
 
 use tallow::caps::DeviceCaps;
-use tallow::{DType, Device, Format, device_bytes};
+use tallow::{DType, Device, Format, Graph, device_bytes};
 use tallow_ir::{Op, TensorType};
 
-use crate::decoder::{context, decode_step, with_cache};
+use crate::decoder::{context_of, decode_step, with_cache};
 use crate::embedder::{EmbedOptions, embed_step};
-use crate::error::{Advice, Error, Excess, Result};
-use crate::memory::{Memory, weight_types};
-use crate::model::{Model, ModelFile};
+use crate::error::{Advice, Error, Excess, HostAdvice, Result};
+use crate::host_layers::{Speed, is_last};
+use crate::memory::{Memory, Purpose, plan, steps, value_bytes};
+use crate::model::ModelFile;
 use crate::model_graph::ModelGraph;
-use crate::options::{LoadOptions, Progress};
+use crate::options::LoadOptions;
 
 /// Contexts that are suggested are multiples of this, and the least one is this.
 const STEP: usize = 64;
@@ -25,14 +26,19 @@ const FORMATS: [Format; 6] =
 pub struct Fit {
     /// What it takes.
     pub memory: Memory,
-    /// The bytes that it may take, where they are known.
+    /// The bytes that it may take of the device's memory, where they are known.
     pub free: Option<u64>,
-    /// How the model does not fit, where it does not.
+    /// The bytes that its layers in the host's memory may take, where they are known.
+    pub host_free: Option<u64>,
+    /// How the model does not fit the device's memory, where it does not.
     pub excess: Option<Excess>,
+    /// How fast it decodes; `None` on the CPU, where bytes do not decide that.
+    pub speed: Option<Speed>,
 }
 
 impl Fit {
-    /// Compares the memory that loading a model with these options takes with `options.memory`, or else with `free` bytes.
+    /// Compares the memory that loading a model with these options takes with `options.memory`, or else with `free` bytes,
+    /// and what layers take in the host's memory with `options.host_memory`.
     ///
     /// A model that does not fit is planned again for a few other contexts, which takes as many times as long.
     ///
@@ -44,33 +50,70 @@ impl Fit {
         options: &LoadOptions,
         free: Option<u64>,
     ) -> Result<Fit> {
-        let (memory, free) = (Memory::of(model, caps, options)?, options.memory.or(free));
-        let needed = memory.total();
+        Fit::of_purpose(model, caps, options, free, Purpose::Generate)
+    }
+
+    fn of_purpose(
+        model: &ModelGraph,
+        caps: Option<&DeviceCaps>,
+        options: &LoadOptions,
+        free: Option<u64>,
+        purpose: Purpose,
+    ) -> Result<Fit> {
+        let (free, host_free) = (options.memory.or(free), options.host_memory);
+        let planned = plan(model, caps, options, purpose)?;
+        let fewest = free.and_then(|free| planned.fewest_host_layers(free, host_free));
+        let layers = options.host_layers.count(&model.config)?.or(fewest).unwrap_or(0);
+        let memory = planned.with_host_layers(layers);
         let excess = match free {
-            Some(free) if needed > free => {
-                let advice = advice(model, caps, options, (memory, free))?;
-                Some(Excess { needed, free, context: memory.context, advice })
+            Some(free) if memory.device() > free => {
+                let advice = advice(model, caps, options, (memory, free, purpose))?;
+                let host = fewest.map(|layers| HostAdvice { layers, speed: planned.speed(layers) });
+                Some(Excess { needed: memory.device(), free, context: memory.context, advice, host })
             }
             Some(_) | None => None,
         };
-        Ok(Fit { memory, free, excess })
+        let speed = match purpose {
+            Purpose::Generate if !model.config.architecture.is_encoder() => planned.speed(layers),
+            Purpose::Generate | Purpose::Score | Purpose::Embed => None,
+        };
+        Ok(Fit { memory, free, host_free, excess, speed })
     }
 
-    /// Checks before a model is loaded that it fits the device.
+    /// The error of loading the model, if it does not fit.
+    pub fn error(&self) -> Option<Error> {
+        let Memory { host: needed, host_layers: layers, .. } = self.memory;
+        match (self.excess, self.host_free) {
+            (Some(excess), _) => Some(Error::DoesNotFit(excess)),
+            (None, Some(free)) if needed > free => Some(Error::HostMemory { layers, needed, free }),
+            (None, _) => None,
+        }
+    }
+
+    /// Checks before a model is loaded that it fits, and says how many layers go to the host's memory.
     ///
     /// # Errors
     /// When it does not, or the options do not fit the model.
-    fn check(model: &ModelGraph, device: &Device, options: &LoadOptions) -> Result<()> {
-        let Some(free) = options.memory.or_else(|| device.free_memory()) else { return Ok(()) };
-        // Planning takes time, which a model much smaller than the memory is spared: intermediate values take less than
-        // the weights.
+    pub(crate) fn check(
+        model: &ModelGraph,
+        device: &Device,
+        options: &LoadOptions,
+        purpose: Purpose,
+    ) -> Result<usize> {
+        let asked = options.host_layers.count(&model.config)?;
+        let Some(free) = options.memory.or_else(|| device.free_memory()) else {
+            return Ok(asked.unwrap_or(0));
+        };
+        // Planning takes time, which a model much smaller than the memory is spared.
         let caps = device.caps();
-        if options.memory.is_none() && resident_bytes(model, caps, options)? <= free / 2 {
-            return Ok(());
+        let is_small = || most_bytes(model, caps, options, purpose).map(|bytes| bytes <= free / 2);
+        if options.memory.is_none() && matches!(asked, None | Some(0)) && is_small()? {
+            return Ok(0);
         }
-        match Fit::of(model, caps, options, Some(free))?.excess {
-            Some(excess) => Err(Error::DoesNotFit(excess)),
-            None => Ok(()),
+        let fit = Fit::of_purpose(model, caps, options, Some(free), purpose)?;
+        match fit.error() {
+            Some(error) => Err(error),
+            None => Ok(fit.memory.host_layers),
         }
     }
 }
@@ -84,31 +127,27 @@ impl ModelFile {
     pub fn fit(&self, caps: Option<&DeviceCaps>, options: &LoadOptions, free: Option<u64>) -> Result<Fit> {
         Fit::of(&self.model, caps, options, free)
     }
-
-    /// Copies the weights to the device and compiles the graphs.
-    ///
-    /// # Errors
-    /// When the options do not fit the model, it does not fit the memory ([`Error::DoesNotFit`]), or compiling fails.
-    pub fn load(
-        self,
-        device: &Device,
-        options: &LoadOptions,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Model> {
-        Fit::check(&self.model, device, options)?;
-        self.load_unchecked(device, options, progress)
-    }
 }
 
-/// Bytes of weights and key-value cache.
-fn resident_bytes(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<u64> {
-    let (model, context) = (with_cache(model, options)?, context(model, options)?);
-    let step = decode_step(&model, caps, options.activations, context, options.decode)?;
-    let of = |op: &Op| match op {
+/// Bytes of weights, states and all intermediate values. Kernels may need memory for parts of sums, too, and weights are
+/// copied to other orders; neither takes as much again.
+fn most_bytes(
+    model: &ModelGraph,
+    caps: Option<&DeviceCaps>,
+    options: &LoadOptions,
+    purpose: Purpose,
+) -> Result<u64> {
+    let graphs = match purpose {
+        Purpose::Embed => vec![embed_graph(model, caps, options)?],
+        Purpose::Generate | Purpose::Score => steps(model, caps, options, purpose)?.into(),
+    };
+    let resident = |op: &Op| match op {
         Op::Weight { ty, .. } | Op::State { ty, .. } => device_bytes(ty),
         _ => 0,
     };
-    Ok(step.nodes().map(|(_, node)| of(&node.op)).fold(0, u64::saturating_add))
+    // All graphs of a model have the same weights and states.
+    let kept = graphs.last().into_iter().flat_map(Graph::nodes).map(|(_, node)| resident(&node.op));
+    Ok(kept.chain(graphs.iter().map(value_bytes)).fold(0, u64::saturating_add))
 }
 
 /// What would fit in `free` bytes of a model that takes more.
@@ -116,20 +155,20 @@ fn advice(
     model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     options: &LoadOptions,
-    (memory, free): (Memory, u64),
+    (memory, free, purpose): (Memory, u64, Purpose),
 ) -> Result<Advice> {
     let least = STEP.min(memory.context);
     let total = &mut |context: usize| {
         let options = LoadOptions { context: Some(context), ..*options };
-        Ok(Memory::of(model, caps, &options)?.total())
+        Ok(plan(model, caps, &options, purpose)?.with_host_layers(memory.host_layers).device())
     };
     let smallest = total(least)?;
     if smallest <= free {
-        let found = largest_context(total, (least, smallest), (memory.context, memory.total()), free)?;
+        let found = largest_context(total, (least, smallest), (memory.context, memory.device()), free)?;
         return Ok(Advice::Context(found));
     }
     // The interpreter has the values of blocks in f32 too, whatever the format.
-    let found = if caps.is_some() { matrices(model, caps, options)? } else { None };
+    let found = if caps.is_some() { matrices(model, caps, options, memory.host_layers)? } else { None };
     let Some((matrices, elements)) = found else { return Ok(Advice::Nothing) };
     let others = smallest.saturating_sub(matrices);
     let fits = |format: &Format| {
@@ -168,29 +207,66 @@ fn largest_context(
     Ok(low)
 }
 
-/// Bytes and elements of the weights that other formats could hold; `None` where there are none.
+/// The graph that embeds texts of `options.context` tokens.
+fn embed_graph(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Graph> {
+    let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
+    embed_step(model, caps, &embed, context_of(model, options.context)?)
+}
+
+/// Bytes and elements of the weights in the device's memory that other formats could hold; `None` where there are none.
 fn matrices(
     model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     options: &LoadOptions,
+    host_layers: usize,
 ) -> Result<Option<(u64, u64)>> {
     let step = match model.config.architecture.is_encoder() {
         true => embed_step(model, caps, &EmbedOptions::default(), 1)?,
         false => decode_step(&with_cache(model, options)?, caps, options.activations, 1, options.decode)?,
     };
-    let is_matrix = |ty: &&TensorType| {
+    let is_there = |name: &str| {
+        let has_bus = caps.is_some_and(|caps| !caps.unified_memory);
+        !has_bus || !is_last(name, model.config.layers, host_layers)
+    };
+    let is_matrix = |ty: &TensorType| {
         ty.shape.rank() > 1 && matches!(ty.dtype, DType::Block(_) | DType::F16 | DType::BF16 | DType::F32)
     };
     let sum = |(bytes, elements): (u64, u64), ty: &TensorType| {
         (bytes.saturating_add(device_bytes(ty)), elements.saturating_add(ty.shape.max_numel()))
     };
-    let found = weight_types(&step).filter(is_matrix).fold((0, 0), sum);
+    let found = step.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Weight { name, ty } if is_there(name) && is_matrix(ty) => Some(ty),
+        _ => None,
+    });
+    let found = found.fold((0, 0), sum);
     Ok(Some(found).filter(|(bytes, _)| *bytes > 0))
 }
 
 #[cfg(test)]
 mod tests {
+    use tallow::caps;
+
     use super::*;
+
+    /// A model that is loaded without being planned takes no more than was thought.
+    #[test]
+    fn a_plan_takes_no_more_than_its_graphs() {
+        for name in ["storyteller-nano-f16", "storyteller-nano-Q4_K_M"] {
+            let file = ModelFile::open(tallow_testmodels::model(name)).unwrap();
+            for profile in ["minimum", "h200"] {
+                let caps = caps::profile(profile).unwrap();
+                for purpose in [Purpose::Generate, Purpose::Score, Purpose::Embed] {
+                    for context in [64, 1024] {
+                        let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
+                        let most = most_bytes(&file.model, Some(&caps), &options, purpose).unwrap();
+                        let planned =
+                            plan(&file.model, Some(&caps), &options, purpose).unwrap().memory.total();
+                        assert!(planned <= 2 * most, "{name} {profile} {purpose:?}: {planned}, {most}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_largest_context_is_found_in_few_plans() {

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use tallow::{Device, Executable};
 use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, Value};
 
-use crate::decoder::{extents, upload, with_cache};
+use crate::decoder::{Source, extents, upload, with_cache};
 use crate::error::{Error, Result};
 use crate::model::ModelFile;
 use crate::model_graph::{POS, Rows, SEQ, TOKENS};
@@ -57,7 +57,8 @@ impl ModelFile {
         let mut graph = model.step(Rows::UpTo(chunk), context).map_err(failed)?;
         let rows = Dim::from(Symbol::new(SEQ, chunk as u32));
         let weights_of = measured(&mut graph, &rows).map_err(failed)?;
-        let weights = upload(&self.file, &model, device, &graph, progress)?;
+        let source = Source { file: &self.file, host_layers: 0 };
+        let weights = upload(source, &model, device, &graph, progress)?;
         let mut states = HashMap::new();
         for (name, ty) in model.cache(context).map_err(failed)? {
             states.insert(name, device.state(ty.dtype, &extents(&ty))?);

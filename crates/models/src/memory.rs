@@ -1,13 +1,15 @@
 //! Memory estimate of a model, without a device and without reading its weights.
 
 use tallow::caps::DeviceCaps;
-use tallow::{DType, Graph, device_bytes, plan_memory};
+use tallow::{DType, Graph, MemoryPlan, device_bytes, plan_memory, plan_memory_by_weight};
 use tallow_ir::{Op, TensorType};
 
+use crate::config::Config;
 use crate::decoder::{context, context_of, decode_step, prefill_step, with_cache};
 use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::{Error, Result};
-use crate::model_graph::ModelGraph;
+use crate::host_layers::{Speed, is_last};
+use crate::model_graph::{ModelGraph, Rows};
 use crate::options::LoadOptions;
 
 /// The memory that a loaded model takes, in bytes.
@@ -17,7 +19,12 @@ pub struct Memory {
     pub context: usize,
     /// Weights in the device's layout: `weight_bytes` of the loaded model's statistics.
     pub weights: u64,
-    /// The key-value cache.
+    /// Of `weights`, those in the host's memory. 0 on the interpreter, and where host and device share their memory: there
+    /// all of it is one.
+    pub host: u64,
+    /// The last layers whose weights are meant to be there.
+    pub host_layers: usize,
+    /// The key-value cache, or the states of recurrent layers.
     pub cache: u64,
     /// The arenas; `None` for the interpreter, which allocates each value on demand.
     pub arenas: Option<Arenas>,
@@ -36,8 +43,65 @@ pub struct Arenas {
     pub decode: u64,
 }
 
+/// What a model is loaded for, which decides the graphs that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To generate text, or to embed it where the model is an encoder.
+    Generate,
+    /// To score text.
+    Score,
+    /// To embed text.
+    Embed,
+}
+
+/// What loading a model takes, with all weights in the device's memory, and the weights that it has.
+pub(crate) struct Planned<'a> {
+    pub memory: Memory,
+    /// Of the step that runs most, with copies.
+    weights: Vec<(String, u64)>,
+    config: &'a Config,
+    /// Where that is not the interpreter.
+    caps: Option<&'a DeviceCaps>,
+}
+
+impl Planned<'_> {
+    /// The memory with the weights of the last `count` layers in the host's memory.
+    pub fn with_host_layers(&self, count: usize) -> Memory {
+        let is_there = |(name, _): &&(String, u64)| is_last(name, self.config.layers, count);
+        let bytes = self.weights.iter().filter(is_there).map(|(_, bytes)| *bytes);
+        let host = match self.has_bus() {
+            true => bytes.fold(0, u64::saturating_add),
+            false => 0,
+        };
+        Memory { host, host_layers: count, ..self.memory }
+    }
+
+    /// The fewest layers in the host's memory with which the rest fits `free` bytes, and they fit `host_free`, if that is
+    /// known. `None` where no number does.
+    pub fn fewest_host_layers(&self, free: u64, host_free: Option<u64>) -> Option<usize> {
+        let layers = if self.has_bus() { self.config.layers } else { 0 };
+        (0..=layers).find(|count| {
+            let memory = self.with_host_layers(*count);
+            memory.device() <= free && host_free.is_none_or(|host_free| memory.host <= host_free)
+        })
+    }
+
+    /// How fast it decodes, with the weights of the last `count` layers in the host's memory; `None` where bytes do not
+    /// decide that: on the CPU.
+    pub fn speed(&self, count: usize) -> Option<Speed> {
+        let caps = self.caps.filter(|caps| !caps.is_software())?;
+        Some(Speed::of(self.config, caps, &self.weights, count))
+    }
+
+    /// Whether the device has memory of its own, and reads the host's over a bus.
+    fn has_bus(&self) -> bool {
+        self.caps.is_some_and(|caps| !caps.unified_memory)
+    }
+}
+
 impl Memory {
-    /// The memory that loading a model with these options takes, on a device with `caps`, or else on the interpreter.
+    /// The memory that loading a model with these options takes, on a device with `caps`, or else on the interpreter. With
+    /// [`HostLayers::Auto`](crate::HostLayers::Auto), which depends on what is free, no layer is in the host's memory.
     ///
     /// For a device, the graphs are compiled up to their memory plan. A real load has the same plan, unless it tunes
     /// kernels.
@@ -45,60 +109,122 @@ impl Memory {
     /// # Errors
     /// When the options do not fit the model, or the device lacks a required feature.
     pub fn of(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
-        if model.config.architecture.is_encoder() {
-            return Memory::of_encoder(model, caps, options);
-        }
-        let context = context(model, options)?;
-        let model = &with_cache(model, options)?;
-        let prefill = prefill_step(
-            model,
-            caps,
-            options.activations,
-            context,
-            options.chunk_within(&model.config, context),
-        )?;
-        let decode = decode_step(model, caps, options.activations, context, options.decode)?;
-        let cache = model.cache(context).map_err(|source| Error::Graph { graph: "greedy", source })?;
-        let cache = cache.into_iter().map(|(_, ty)| ty);
-        let Some(caps) = caps else {
-            let cache: Vec<TensorType> = cache.collect();
-            let sum = |bytes: fn(&TensorType) -> u64, types: &mut dyn Iterator<Item = &TensorType>| {
-                types.map(bytes).fold(0, u64::saturating_add)
-            };
-            let weights = sum(file_bytes, &mut weight_types(&decode));
-            let unpacked = sum(unpacked_bytes, &mut weight_types(&decode).chain(&cache));
-            let cache = sum(file_bytes, &mut cache.iter());
-            return Ok(Memory { context, weights, cache, arenas: None, other: unpacked });
-        };
-        let cache = cache.map(|ty| device_bytes(&ty)).fold(0, u64::saturating_add);
-        let (prefill, decode) = (plan_memory(&prefill, caps)?, plan_memory(&decode, caps)?);
-        let arenas = Arenas { prefill: prefill.arena, decode: decode.arena };
-        // The only state beside the cache is a single number.
-        let other = prefill.other + decode.other + decode.states.saturating_sub(cache);
-        Ok(Memory { context, weights: decode.weights, cache, arenas: Some(arenas), other })
+        let planned = plan(model, caps, options, Purpose::Generate)?;
+        let layers = options.host_layers.count(&model.config)?.unwrap_or(0);
+        Ok(planned.with_host_layers(layers))
     }
 
-    /// The same for an encoder, which has one graph and no cache.
-    fn of_encoder(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
-        let context = context_of(model, options.context)?;
-        let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
-        let step = embed_step(model, caps, &embed, context)?;
-        let Some(caps) = caps else {
-            let sum =
-                |bytes: fn(&TensorType) -> u64| weight_types(&step).map(bytes).fold(0, u64::saturating_add);
-            let (weights, other) = (sum(file_bytes), sum(unpacked_bytes));
-            return Ok(Memory { context, weights, cache: 0, arenas: None, other });
-        };
-        let plan = plan_memory(&step, caps)?;
-        let arenas = Some(Arenas { prefill: plan.arena, decode: 0 });
-        Ok(Memory { context, weights: plan.weights, cache: 0, arenas, other: plan.other })
-    }
-
-    /// The total, with one arena per step.
+    /// The total of device and host, with one arena per step.
     pub fn total(&self) -> u64 {
         let arenas = self.arenas.map_or(0, |arenas| arenas.prefill.saturating_add(arenas.decode));
         [self.weights, self.cache, arenas, self.other].into_iter().fold(0, u64::saturating_add)
     }
+
+    /// What of the total is in the device's memory.
+    pub fn device(&self) -> u64 {
+        self.total().saturating_sub(self.host)
+    }
+}
+
+/// Plans what loading a model takes.
+///
+/// # Errors
+/// As [`Memory::of`].
+pub(crate) fn plan<'a>(
+    model: &'a ModelGraph,
+    caps: Option<&'a DeviceCaps>,
+    options: &LoadOptions,
+    purpose: Purpose,
+) -> Result<Planned<'a>> {
+    let config = &model.config;
+    if purpose == Purpose::Embed || config.architecture.is_encoder() {
+        return plan_embedding(model, caps, options);
+    }
+    let context = context(model, options)?;
+    let [prefill, step] = steps(model, caps, options, purpose)?;
+    let cache = with_cache(model, options)?
+        .cache(context)
+        .map_err(|source| Error::Graph { graph: "greedy", source })?;
+    let cache: Vec<TensorType> = cache.into_iter().map(|(_, ty)| ty).collect();
+    let placed = |memory, weights| Planned { memory, weights, config, caps };
+    let Some(caps) = caps else {
+        let unpacked = sum(unpacked_bytes, weight_types(&step).chain(&cache));
+        let memory = Memory {
+            context,
+            weights: sum(file_bytes, weight_types(&step)),
+            host: 0,
+            host_layers: 0,
+            cache: sum(file_bytes, cache.iter()),
+            arenas: None,
+            other: unpacked,
+        };
+        return Ok(placed(memory, vec![]));
+    };
+    let cache = sum(device_bytes, cache.iter());
+    let prefill = plan_memory(&prefill, caps)?;
+    let (decode, weights) = plan_memory_by_weight(&step, caps)?;
+    let arenas = Some(Arenas { prefill: prefill.arena, decode: decode.arena });
+    // The only state beside the cache is a single number.
+    let other = prefill.other + decode.other + decode.states.saturating_sub(cache);
+    let MemoryPlan { weights: weight_bytes, .. } = decode;
+    let memory = Memory { context, weights: weight_bytes, host: 0, host_layers: 0, cache, arenas, other };
+    Ok(placed(memory, weights))
+}
+
+/// The same for one graph that embeds, of a text of `options.context` tokens, which has no cache.
+fn plan_embedding<'a>(
+    model: &'a ModelGraph,
+    caps: Option<&'a DeviceCaps>,
+    options: &LoadOptions,
+) -> Result<Planned<'a>> {
+    let context = context_of(model, options.context)?;
+    let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
+    let step = embed_step(model, caps, &embed, context)?;
+    let none = Memory { context, weights: 0, host: 0, host_layers: 0, cache: 0, arenas: None, other: 0 };
+    let (memory, weights) = match caps {
+        None => {
+            let (weights, other) =
+                (sum(file_bytes, weight_types(&step)), sum(unpacked_bytes, weight_types(&step)));
+            (Memory { weights, other, ..none }, vec![])
+        }
+        Some(caps) => {
+            let (plan, weights) = plan_memory_by_weight(&step, caps)?;
+            let arenas = Some(Arenas { prefill: plan.arena, decode: 0 });
+            (Memory { weights: plan.weights, arenas, other: plan.other, ..none }, weights)
+        }
+    };
+    Ok(Planned { memory, weights, config: &model.config, caps })
+}
+
+/// The graphs of a model that is loaded: for many tokens of a prompt, and for what it is for.
+///
+/// # Errors
+/// When the options do not fit the model.
+pub(crate) fn steps(
+    model: &ModelGraph,
+    caps: Option<&DeviceCaps>,
+    options: &LoadOptions,
+    purpose: Purpose,
+) -> Result<[Graph; 2]> {
+    let context = context(model, options)?;
+    let chunk = options.chunk_within(&model.config, context);
+    let model = &with_cache(model, options)?;
+    let invalid = |graph| move |source| Error::Graph { graph, source };
+    match purpose {
+        Purpose::Generate | Purpose::Embed => Ok([
+            prefill_step(model, caps, options.activations, context, chunk)?,
+            decode_step(model, caps, options.activations, context, options.decode)?,
+        ]),
+        // Scores are computed from activations as they are.
+        Purpose::Score => Ok([
+            model.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?,
+            model.score(chunk, context).map_err(invalid("score"))?,
+        ]),
+    }
+}
+
+fn sum<'a>(bytes: impl Fn(&TensorType) -> u64, types: impl Iterator<Item = &'a TensorType>) -> u64 {
+    types.map(bytes).fold(0, u64::saturating_add)
 }
 
 /// The types of the weights that a graph reads.
@@ -107,6 +233,24 @@ pub(crate) fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
         Op::Weight { ty, .. } => Some(ty),
         _ => None,
     })
+}
+
+/// No less than the intermediate values of a run take, each in memory of its own. What depends on weights alone is not
+/// counted: kernels unpack weights as they read them.
+pub(crate) fn value_bytes(graph: &Graph) -> u64 {
+    let mut is_constant = vec![];
+    let mut bytes = 0u64;
+    for (_, node) in graph.nodes() {
+        let constant = match &node.op {
+            Op::Input { .. } | Op::State { .. } => false,
+            _ => node.operands.iter().all(|operand| is_constant[operand.node.index()]),
+        };
+        is_constant.push(constant);
+        if !constant {
+            bytes = bytes.saturating_add(sum(TensorType::max_bytes, node.types.iter()));
+        }
+    }
+    bytes
 }
 
 /// Bytes that a weight or cache tensor takes in the interpreter beyond those of a file: f32 values of blocks are stored

@@ -101,8 +101,11 @@ impl ModelFile {
         check_tokens(tokens, 0, self.context(options)?, self.model.vocabulary)
     }
 
-    /// Copies the weights to the device and compiles the graphs. [`ModelFile::load`] checks before that they fit.
-    pub(crate) fn load_unchecked(
+    /// Copies the weights to the device and compiles the graphs.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn load(
         self,
         device: &Device,
         options: &LoadOptions,

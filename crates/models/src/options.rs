@@ -2,6 +2,7 @@
 
 use crate::cache::CacheTypes;
 use crate::config::Config;
+use crate::host_layers::HostLayers;
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
 pub const DEFAULT_CHUNK: usize = 512;
@@ -20,7 +21,11 @@ pub struct LoadOptions {
     /// What decode steps give that are compiled when the model is loaded; others are compiled when they are first asked
     /// for.
     pub decode: Decode,
-    /// The most bytes that the model may take. Where not given, a Vulkan device's free memory; the interpreter's is then not
+    /// How many of the last layers have their weights in the host's memory.
+    pub host_layers: HostLayers,
+    /// The most bytes that these may take; not bounded where not given.
+    pub host_memory: Option<u64>,
+    /// The most bytes that the rest may take. Where not given, a Vulkan device's free memory; the interpreter's is then not
     /// bounded. A model that takes more is not loaded.
     pub memory: Option<u64>,
 }

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tallow::Device;
 
-use crate::decoder::upload;
+use crate::decoder::{Source, upload};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::model::ModelFile;
@@ -29,7 +29,8 @@ impl ModelFile {
     /// When the device cannot run it.
     pub fn probe(&self, device: &Device) -> Result<Duration> {
         let graph = self.model.probe().map_err(|source| Error::Graph { graph: "probe", source })?;
-        let weights = upload(&self.file, &self.model, device, &graph, &mut |_| {})?;
+        let source = Source { file: &self.file, host_layers: 0 };
+        let weights = upload(source, &self.model, device, &graph, &mut |_| {})?;
         let executable = device.prepare(&graph)?.bind(&weights, &HashMap::new())?;
         // Zeros may run faster than typical values.
         let mut random = StdRng::seed_from_u64(1);

@@ -2,10 +2,12 @@
 
 use tallow::{Device, ExecStats, Executable};
 
-use crate::decoder::{states, upload, with_cache};
+use crate::decoder::{Source, states, upload, with_cache};
 use crate::error::{Error, Result};
+use crate::fit::Fit;
+use crate::memory::{Purpose, steps};
 use crate::model::ModelFile;
-use crate::model_graph::{LOG_PROBABILITIES, NEXT, POS, Rows, SEQ, TOKENS};
+use crate::model_graph::{LOG_PROBABILITIES, NEXT, POS, SEQ, TOKENS};
 use crate::options::{LoadOptions, Progress};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
@@ -27,20 +29,20 @@ impl Scorer {
     /// Copies the weights to the device and compiles the graphs.
     ///
     /// # Errors
-    /// When the options do not fit the model, the weights do not fit the device, or compiling fails.
+    /// When the options do not fit the model, it does not fit the memory ([`Error::DoesNotFit`]), or compiling fails.
     pub fn load(
         file: &ModelFile,
         device: &Device,
         options: &LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Scorer> {
+        let host_layers = Fit::check(&file.model, device, options, Purpose::Score)?;
+        let source = Source { file: &file.file, host_layers };
         let context = file.context(options)?;
         let chunk = options.chunk_within(&file.model.config, context);
         let model = with_cache(&file.model, options)?;
-        let invalid = |graph| move |source| Error::Graph { graph, source };
-        let prefill = model.step(Rows::UpTo(chunk), context).map_err(invalid("prefill"))?;
-        let score = model.score(chunk, context).map_err(invalid("score"))?;
-        let weights = upload(&file.file, &model, device, &score, progress)?;
+        let [prefill, score] = steps(&file.model, device.caps(), options, Purpose::Score)?;
+        let weights = upload(source, &model, device, &score, progress)?;
         let states = states(&model, device, context)?;
         progress(Progress::Compile { graph: "prefill" });
         let prefill = device.compile(&prefill, &weights, &states)?;

@@ -19,6 +19,7 @@ mod gradients;
 mod groups;
 mod harness;
 mod heads;
+mod host_layers;
 mod index_adds;
 mod index_rows;
 mod layouts;

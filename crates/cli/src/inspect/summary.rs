@@ -68,7 +68,7 @@ impl Summary {
         if problems.is_empty() {
             match memory_of(file, target, args) {
                 Ok(report) => {
-                    reasons.extend(report.excess().map(|excess| excess.to_string()));
+                    reasons.extend(report.problem().map(str::to_owned));
                     memory = Some(report);
                 }
                 Err(error) => reasons.push(one_line(&error)),
@@ -178,8 +178,11 @@ fn memory_of(file: &GgufFile, target: &Target, args: &InspectArgs) -> Result<Mem
         cache: cache_types(&args.cache),
         decode: Decode::Token,
         memory: args.memory.bytes(),
+        host_layers: args.memory.host_layers,
+        host_memory: target.host_free,
         ..LoadOptions::default()
     };
-    let fit = Fit::of(&ModelGraph::from_file(file)?, target.caps.as_ref(), &options, target.free)?;
-    Ok(MemoryReport::new(&fit, &options))
+    let model = ModelGraph::from_file(file)?;
+    let fit = Fit::of(&model, target.caps.as_ref(), &options, target.free)?;
+    Ok(MemoryReport::new(&fit, &options, model.config.architecture.is_recurrent()))
 }

@@ -73,7 +73,7 @@ fn what_does_not_fit_is_said_in_one_line() {
     let dry_run = ["generate", "--dry-run", "--model", &model, "--device", "h200", "--memory", "9MiB"];
     let output = tallow(&dry_run);
     assert!(
-        stderr(&output).ends_with("no context fits; with weights in Q8_0 a short one would\n"),
+        stderr(&output).contains("no context fits; with weights in Q8_0 a short one would; it fits with "),
         "{output:?}"
     );
     assert!(output.stdout.ends_with(b"\nfits: no\n") && output.status.code() == Some(1), "{output:?}");
@@ -84,4 +84,35 @@ fn what_does_not_fit_is_said_in_one_line() {
         last.starts_with("runs: no: the model takes ") && last.contains("1.00 MiB are free"),
         "{summary}"
     );
+}
+
+/// Layers in the host's memory are counted apart, are suggested where a model does not fit, and need not be asked for more
+/// than there are. On the CPU they change nothing.
+#[test]
+fn layers_go_to_the_hosts_memory() {
+    let model = model("nano-Q4_0");
+    let (all, _) = dry_run(&model, "h200", &[]);
+    let bytes = |found: &Json, key: &str| found["memory"][key].as_u64().unwrap();
+    let free = (bytes(&all, "total_bytes") - 1).to_string();
+    let (found, code) = dry_run(&model, "h200", &["--memory", &free]);
+    assert_eq!((&found["memory"]["host_layers_that_fit"], code), (&Json::from(1), Some(1)), "{found}");
+    let (auto, code) = dry_run(&model, "h200", &["--memory", &free, "--host-layers", "auto"]);
+    assert_eq!((&auto["memory"]["host_layers"], code), (&Json::from(1), Some(0)), "{auto}");
+    assert_eq!(bytes(&auto, "total_bytes"), bytes(&all, "total_bytes"));
+    assert!(bytes(&auto, "host_bytes") > 0 && bytes(&all, "host_bytes") == 0, "{auto}");
+    let speed = |found: &Json| found["memory"]["estimated_tokens_per_s"].as_f64().unwrap();
+    assert!(speed(&auto) < speed(&all) / 2.0, "{} {}", speed(&auto), speed(&all));
+    let dry = ["generate", "--dry-run", "--device", "h200", "--model", &model, "--host-layers"];
+    let text = success(&[&dry, &["2"][..]].concat());
+    assert!(
+        text.contains("\nhost layers      2, ") && text.contains("GB over the bus at 12.0 GB/s (assumed)"),
+        "{text}"
+    );
+    fails(&[&dry, &["99"][..]].concat(), &["99 layers in the host's memory were asked for; this model has "]);
+    assert_eq!(tallow(&[&dry, &["all"][..]].concat()).status.code(), Some(2));
+    let generate = |more: &[&str]| {
+        let args = ["generate", "--device", "cpu", "--model", &model, "--prompt", "a", "--max-tokens", "2"];
+        success(&[&args, more].concat())
+    };
+    assert_eq!(generate(&[]), generate(&["--host-layers", "2"]));
 }

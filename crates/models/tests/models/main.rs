@@ -12,6 +12,7 @@ mod curve;
 mod embeddings;
 mod expected;
 mod finetuning;
+mod fit;
 mod hostile;
 mod naive;
 mod page;
