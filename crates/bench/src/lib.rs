@@ -80,6 +80,8 @@ pub struct Options {
     pub shape: Option<String>,
     /// Formats of its matrices.
     pub types: Vec<String>,
+    /// How many of its last layers have their weights in the host's memory.
+    pub host_layers: usize,
     /// Positions that are in the cache before decode is measured; an empty context if there are none.
     pub depths: Vec<usize>,
     /// Tokens of the prompts that prefill is measured with; those of one step if there are none.
@@ -106,6 +108,7 @@ impl Default for Options {
             quick: false,
             shape: None,
             types: vec!["Q4_0".into()],
+            host_layers: 0,
             depths: vec![],
             prompts: vec![],
             device: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tallow_ir::{Bindings, DType, TensorType};
+use tallow_models::host_layers::layer_of;
 use tallow_models::model_graph::{LOGITS, ModelGraph, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
 use tallow_models::prefill_limit;
 use tallow_models::weights::dtype;
@@ -12,7 +13,7 @@ use tallow_quant::Format;
 use tallow_reference::{Array, Env, evaluate};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable};
 use tallow_runtime::record::{RecordOptions, Timing};
-use tallow_runtime::vulkan::Context;
+use tallow_runtime::vulkan::{Context, MemoryUse};
 
 use crate::Options;
 use crate::case::{F32_LIMIT, INTEGER_ERROR};
@@ -58,7 +59,7 @@ impl Model {
             let state = DeviceState::zeroed(context, &name, &ty)?;
             states.insert(name, state);
         }
-        let weights = upload(context, &model, shape, format)?;
+        let weights = upload(context, &model, planned)?;
         Ok(Model {
             shape,
             format,
@@ -341,12 +342,16 @@ fn count(shape: &Shape) -> usize {
 fn upload(
     context: &Arc<Context>,
     model: &ModelGraph,
-    shape: &Shape,
-    format: Format,
+    &ModelPlan { shape, format, host_layers, .. }: &ModelPlan,
 ) -> Result<HashMap<String, DeviceWeight>> {
+    let first = shape.layers - host_layers;
     let one = |number: usize| {
         let (name, ty, bytes) = weight(model, shape, format, number)?;
-        let weight = DeviceWeight::upload(context, &name, &ty, &bytes, &mut |_, _| {})?;
+        let memory = match layer_of(&name).is_some_and(|layer| layer >= first) {
+            true => MemoryUse::Host,
+            false => MemoryUse::Device,
+        };
+        let weight = DeviceWeight::upload_to(context, memory, &name, &ty, &bytes, &mut |_, _| {})?;
         Ok((name, weight))
     };
     Ok(in_order(count(shape), one)?.into_iter().collect())

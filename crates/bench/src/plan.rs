@@ -34,6 +34,8 @@ pub struct ModelPlan {
     pub shape: &'static Shape,
     /// The format of its matrices.
     pub format: Format,
+    /// How many of its last layers have their weights in the host's memory.
+    pub host_layers: usize,
     /// Whether decode is measured.
     pub decode: bool,
     /// Whether prefill is measured.
@@ -51,7 +53,11 @@ pub struct ModelPlan {
 impl ModelPlan {
     /// The name of a step's row.
     pub fn name(&self, step: &str) -> String {
-        format!("llm/{step}/{}/{}", self.shape.name, self.format.name())
+        let host = match self.host_layers {
+            0 => String::new(),
+            layers => format!("/host{layers}"),
+        };
+        format!("llm/{step}/{}/{}{host}", self.shape.name, self.format.name())
     }
 
     /// Positions of the cache that all measurements need.
@@ -99,6 +105,11 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
         let known: Vec<&str> = SHAPES.iter().map(|s| s.name).collect();
         wrong("--shape", name, format!("there are {}", known.join(", ")))
     })?;
+    let host_layers = options.host_layers;
+    if host_layers > shape.layers {
+        let why = format!("{name} has {} layers", shape.layers);
+        return Err(wrong("--host-layers", &host_layers.to_string(), why));
+    }
     if let Some(zero) = options.prompts.iter().find(|tokens| **tokens == 0) {
         return Err(wrong("--prompt", &zero.to_string(), "a prompt has at least one token".into()));
     }
@@ -126,7 +137,7 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
             none if none.is_empty() => vec![None],
             all => all.into_iter().map(Some).collect(),
         };
-        Ok(ModelPlan { shape, format, decode, prefill, greedy, start, depths, prompts })
+        Ok(ModelPlan { shape, format, host_layers, decode, prefill, greedy, start, depths, prompts })
     };
     options.types.iter().map(one).collect()
 }
@@ -145,6 +156,7 @@ mod tests {
             (Options { seconds: f64::NAN, ..llm() }, "--seconds"),
             (Options { prompts: vec![8, 0], ..llm() }, "--prompt \"0\""),
             (Options { depths: vec![usize::MAX], ..llm() }, "--depth"),
+            (Options { host_layers: 33, ..llm() }, "--host-layers \"33\": llama3-8b has 32 layers"),
         ] {
             let error = Plan::new(&options).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
@@ -153,6 +165,8 @@ mod tests {
         assert_eq!((plan.models.len(), plan.cases.len()), (2, 0));
         assert_eq!(plan.models[1].name("decode"), "llm/decode/llama3-8b/f16");
         assert_eq!(plan.models[0].context(), 512);
+        let host = Plan::new(&Options { host_layers: 4, ..llm() }).unwrap();
+        assert_eq!(host.models[0].name("decode"), "llm/decode/llama3-8b/q4_0/host4");
         let long = Options { depths: vec![4096, 0], prompts: vec![8, 1], ..llm() };
         let long = &Plan::new(&long).unwrap().models[0];
         assert_eq!((&long.depths[..], &long.prompts[..]), (&[0, 4096][..], &[Some(1), Some(8)][..]));

@@ -41,6 +41,9 @@ pub struct BenchArgs {
     /// Formats of the language model's matrices, separated by commas.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "Q4_0")]
     pub types: Vec<String>,
+    /// Put the weights of the language model's last N layers in the host's memory, as `generate --host-layers` does.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub host_layers: usize,
     /// Multiply quantized weights by activations as they are, not rounded to 8 bits where that is faster.
     #[arg(long)]
     pub exact: bool,
@@ -90,6 +93,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         depths: args.depth.clone(),
         prompts: args.prompt.clone(),
         types: args.types.clone(),
+        host_layers: args.host_layers,
         device: args.device.clone(),
         json: args.json.clone(),
         compare: args.compare.clone(),
