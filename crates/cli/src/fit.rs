@@ -222,7 +222,7 @@ pub fn dry_run(file: &ModelFile, device: Option<&str>, options: &LoadOptions, as
 
 /// How fast a model decodes, and what of that is an estimate. How the rate of the bus is known is `known`.
 pub fn describe(speed: &Speed, known: &str) -> String {
-    let Speed { device_bytes, host_bytes, device_gb_per_s, bus_mb_per_s } = *speed;
+    let Speed { device_bytes, host_bytes, device_gb_per_s, bus_mb_per_s, kernels } = *speed;
     let gb = |bytes: u64| bytes as f64 / 1e9;
     let mut text = format!("at most about {:.1} tokens/s, an estimate: a token reads", speed.tokens_per_s());
     text += &format!(" {:.2} GB of weights at {device_gb_per_s} GB/s", gb(device_bytes));
@@ -230,7 +230,7 @@ pub fn describe(speed: &Speed, known: &str) -> String {
         let bus = f64::from(bus_mb_per_s) / 1e3;
         text += &format!(" and {:.2} GB over the bus at {bus:.1} GB/s ({known})", gb(host_bytes));
     }
-    text
+    text + &format!(", in {kernels} kernels")
 }
 
 /// Bytes, and how many that is in the unit that suits them.

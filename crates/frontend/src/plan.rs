@@ -20,6 +20,8 @@ pub struct MemoryPlan {
     pub states: u64,
     /// Inputs, outputs, symbol values and codebooks.
     pub other: u64,
+    /// Levels: sets of kernels that run side by side, of which each waits for the one before it. This is no memory.
+    pub levels: usize,
 }
 
 /// Compiles a graph for a device with these capabilities as far as its memory plan; shaders and weights are not needed.
@@ -55,7 +57,11 @@ fn plan(graph: &Graph, caps: &DeviceCaps, budget: Option<u64>) -> Result<(Memory
     let module = compile_with(&verified(graph)?, caps, &options, choose, &mut |_, _| {})
         .map_err(|e| Error::Device(e.to_string()))?;
     let mut weights = vec![];
-    let mut plan = MemoryPlan { arena: module.plan.arena.bytes, ..MemoryPlan::default() };
+    let mut plan = MemoryPlan {
+        arena: module.plan.arena.bytes,
+        levels: module.plan.levels.len(),
+        ..MemoryPlan::default()
+    };
     for (buffer, slot) in module.program.buffers.iter().zip(&module.plan.arena.slots) {
         match buffer.kind {
             // What is never accessed has no slot, and memory of its own.

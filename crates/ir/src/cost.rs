@@ -92,7 +92,7 @@ const PROLOGUE_BYTES_PER_US: f64 = 16_000.0;
 
 /// Microseconds that a kernel adds besides its bytes: its launch, the barrier before its reader, and the last
 /// workgroups, which leave cores idle.
-const KERNEL_US: f64 = 1.5;
+pub const KERNEL_US: f64 = 1.5;
 
 /// Microseconds that a matmul spends on `evaluations` elements of a prologue, which reads `bytes` for each from operands
 /// that are as large as its result: one element

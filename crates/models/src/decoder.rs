@@ -6,16 +6,17 @@ use std::thread::ScopedJoinHandle;
 
 use tallow::{DType, Device, Executable, GraphState, Prepared, Weight};
 use tallow_gguf::GgufFile;
-use tallow_ir::{DeviceCaps, Graph, GraphError, Op, TensorType, dot, matrix};
+use tallow_ir::{Graph, Op, TensorType};
 
-use crate::error::{EmbedError, Error, Result};
+use crate::error::{Error, Result};
 use crate::fit::Fit;
 use crate::greedy::DecodeStep;
 use crate::host_layers::is_last;
 use crate::memory::Purpose;
-use crate::model_graph::{LOGITS, ModelGraph, POS, Rows, SEQ};
+use crate::model_graph::{LOGITS, ModelGraph, POS, SEQ};
 use crate::options::{Activations, Decode, LoadOptions, Progress};
 use crate::prefill::Prefill;
+use crate::step_graphs::{context, decode_step, name, prefill_step, with_cache};
 use crate::tokens::{check_tokens, f32s};
 
 /// A model on a device: tokens in, logits out. The KV cache stays on the device.
@@ -301,29 +302,6 @@ impl Decoder {
     }
 }
 
-/// The name of the graph with output `decode`.
-fn name(decode: Decode) -> &'static str {
-    match decode {
-        Decode::Logits => "decode",
-        Decode::Token => "greedy",
-    }
-}
-
-/// A graph of the model; its activations are rounded where `activations` and the device's capabilities call for it.
-pub(crate) fn graph(
-    model: &ModelGraph,
-    caps: Option<&DeviceCaps>,
-    activations: Activations,
-    name: &'static str,
-    build: impl FnOnce(&ModelGraph) -> std::result::Result<Graph, GraphError>,
-) -> Result<Graph> {
-    let step = build(model).and_then(|step| match caps {
-        Some(caps) => round(&step, activations, caps),
-        None => Ok(step),
-    });
-    step.map_err(|source| Error::Graph { graph: name, source })
-}
-
 /// The inputs for compiling further steps of a model.
 #[derive(Debug)]
 struct Parts {
@@ -346,77 +324,6 @@ impl Parts {
         let step = decode_step(&self.model, self.device.caps(), self.activations, self.context, decode)?;
         DecodeStep::new(&self.device.prepare(&step)?, decode, &self.weights, &self.states)
     }
-}
-
-/// The graph of the prefill step of up to `limit` tokens.
-pub(crate) fn prefill_step(
-    model: &ModelGraph,
-    caps: Option<&DeviceCaps>,
-    activations: Activations,
-    context: usize,
-    limit: usize,
-) -> Result<Graph> {
-    graph(model, caps, activations, "prefill", |model| model.step(Rows::UpTo(limit), context))
-}
-
-/// The graph of a decode step.
-pub(crate) fn decode_step(
-    model: &ModelGraph,
-    caps: Option<&DeviceCaps>,
-    activations: Activations,
-    context: usize,
-    decode: Decode,
-) -> Result<Graph> {
-    graph(model, caps, activations, name(decode), |model| match decode {
-        Decode::Logits => model.step(Rows::One, context),
-        Decode::Token => model.greedy(context),
-    })
-}
-
-/// The context length from `options`, in tokens.
-///
-/// # Errors
-/// When the model has not so many, or generates no text.
-pub(crate) fn context(model: &ModelGraph, options: &LoadOptions) -> Result<usize> {
-    let architecture = model.config.architecture;
-    if architecture.is_encoder() {
-        return Err(EmbedError::Encoder(architecture.name()).into());
-    }
-    context_of(model, options.context)
-}
-
-/// The requested number of tokens, or the model's own.
-pub(crate) fn context_of(model: &ModelGraph, requested: Option<usize>) -> Result<usize> {
-    let max = model.config.context;
-    match requested {
-        None => Ok(max),
-        Some(requested) if (1..=max).contains(&requested) => Ok(requested),
-        Some(requested) => Err(Error::Context { requested, max }),
-    }
-}
-
-/// The model with the cache types of `options`.
-///
-/// # Errors
-/// When the cache types do not fit the heads.
-pub(crate) fn with_cache(model: &ModelGraph, options: &LoadOptions) -> Result<ModelGraph> {
-    options.cache.check(&model.config)?;
-    Ok(model.with_context(context(model, options)?, options.cache))
-}
-
-/// Rounds activations: to 8 bits for integer dot products with few rows, to f16 for cooperative matrices with many.
-fn round(
-    graph: &Graph,
-    activations: Activations,
-    caps: &DeviceCaps,
-) -> std::result::Result<Graph, GraphError> {
-    let integers = match activations {
-        Activations::Exact => return Ok(graph.clone()),
-        Activations::Auto => caps.int_dot_accelerated,
-        Activations::Quantized => true,
-    };
-    let graph = if integers { dot::quantize_activations(graph, caps)? } else { graph.clone() };
-    matrix::round_operands(&graph, caps)
 }
 
 /// The states of a model's graphs, with an empty cache for `context` positions.

@@ -17,81 +17,21 @@ use std::collections::hash_map::Entry;
 
 use tallow::{Device, Executable, Weight};
 use tallow_gguf::{GgufFile, Tokenizer};
-use tallow_ir::{DeviceCaps, Graph, Op};
 
 use crate::config::Pooling;
-use crate::decoder::{Source, context_of, graph, upload};
+use crate::decoder::{Source, upload};
 use crate::error::{EmbedError, Error, Result};
 use crate::fit::Fit;
-use crate::host_layers::HostLayers;
 use crate::memory::Purpose;
 use crate::model::ModelFile;
 use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TOKENS};
-use crate::options::{Activations, LoadOptions, Progress};
+pub use crate::options::EmbedOptions;
+use crate::options::Progress;
+use crate::step_graphs::{context_of, embed_step};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// The most tokens of the plan for the shortest texts.
 const SHORTEST: usize = 16;
-
-/// What may be chosen when a model is loaded that embeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EmbedOptions {
-    /// The most tokens of a text; the model's own context where not given.
-    pub context: Option<usize>,
-    /// How rows become an embedding; as the file says where not given. Where that says nothing, it is the mean for
-    /// encoders, and the last row for other models, whose last token alone sees all of the text.
-    pub pooling: Option<Pooling>,
-    /// Whether embeddings are divided by their Euclidean length, so that their products are cosines.
-    pub normalize: bool,
-    /// Whether longer texts are cut, before the token that ends them; otherwise they are errors.
-    pub truncate: bool,
-    /// What weights are multiplied by.
-    pub activations: Activations,
-    /// As [`LoadOptions::host_layers`].
-    pub host_layers: HostLayers,
-    /// As [`LoadOptions::host_memory`].
-    pub host_memory: Option<u64>,
-    /// As [`LoadOptions::memory`], with the plan for the shortest texts.
-    pub memory: Option<u64>,
-}
-
-impl Default for EmbedOptions {
-    fn default() -> EmbedOptions {
-        EmbedOptions {
-            context: None,
-            pooling: None,
-            normalize: true,
-            truncate: false,
-            activations: Activations::Auto,
-            host_layers: HostLayers::default(),
-            host_memory: None,
-            memory: None,
-        }
-    }
-}
-
-impl EmbedOptions {
-    /// What loading takes of these options, for texts of `context` tokens.
-    fn for_loading(&self, context: usize) -> LoadOptions {
-        let EmbedOptions { activations, host_layers, host_memory, memory, .. } = *self;
-        let context = Some(context);
-        LoadOptions { context, activations, host_layers, host_memory, memory, ..LoadOptions::default() }
-    }
-
-    /// The pooling of a model: the option, or else the file's, or else `mean` for encoders and `last` for other models.
-    ///
-    /// # Errors
-    /// When the file names one that is not known.
-    pub fn pooling_of(&self, model: &ModelGraph) -> Result<Pooling> {
-        let architecture = model.config.architecture;
-        match (self.pooling, model.config.pooling) {
-            (Some(pooling), _) => Ok(pooling),
-            (None, Some(number)) => Pooling::of_number(number, architecture),
-            (None, None) if architecture.is_encoder() => Ok(Pooling::Mean),
-            (None, None) => Ok(Pooling::Last),
-        }
-    }
-}
 
 /// A model on a device that embeds: tokens in, a vector out. Each text has its own number of rows, without padding.
 ///
@@ -260,21 +200,4 @@ fn tokens_of(texts: &[&str], tokenizer: &Tokenizer, context: usize, truncate: bo
         Ok(tokens)
     };
     texts.iter().enumerate().map(of).collect()
-}
-
-/// The graph that embeds texts of up to `limit` tokens, as it is compiled for a device.
-pub(crate) fn embed_step(
-    model: &ModelGraph,
-    caps: Option<&DeviceCaps>,
-    options: &EmbedOptions,
-    limit: usize,
-) -> Result<Graph> {
-    let pooling = options.pooling_of(model)?;
-    let step = graph(model, caps, options.activations, "embed", |model| {
-        model.embed(pooling, options.normalize, limit)
-    })?;
-    if step.nodes().any(|(_, node)| matches!(node.op, Op::State { .. })) {
-        return Err(EmbedError::HasStates(model.config.architecture.name()).into());
-    }
-    Ok(step)
 }

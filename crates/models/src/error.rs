@@ -103,7 +103,7 @@ pub enum Error {
     },
     /// A model that takes more memory than there is.
     #[error(transparent)]
-    DoesNotFit(#[from] Excess),
+    DoesNotFit(#[from] Box<Excess>),
     /// More layers in the host's memory than the model has.
     #[error("{requested} layers in the host's memory were asked for; this model has {layers}")]
     HostLayers {

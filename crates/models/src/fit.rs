@@ -4,14 +4,12 @@ use tallow::caps::DeviceCaps;
 use tallow::{DType, Device, Format, Graph, device_bytes};
 use tallow_ir::{Op, TensorType};
 
-use crate::decoder::{context_of, decode_step, with_cache};
-use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::{Advice, Error, Excess, HostAdvice, Result};
 use crate::host_layers::{Speed, is_last};
-use crate::memory::{Memory, Purpose, plan, steps, value_bytes};
-use crate::model::ModelFile;
+use crate::memory::{Memory, Purpose, asked_layers, plan, steps, value_bytes};
 use crate::model_graph::ModelGraph;
-use crate::options::LoadOptions;
+use crate::options::{EmbedOptions, LoadOptions};
+use crate::step_graphs::{context_of, decode_step, embed_step, with_cache};
 
 /// Contexts that are suggested are multiples of this, and the least one is this.
 const STEP: usize = 64;
@@ -63,7 +61,7 @@ impl Fit {
         let (free, host_free) = (options.memory.or(free), options.host_memory);
         let planned = plan(model, caps, options, purpose)?;
         let fewest = free.and_then(|free| planned.fewest_host_layers(free, host_free));
-        let layers = options.host_layers.count(&model.config)?.or(fewest).unwrap_or(0);
+        let layers = asked_layers(options, &model.config)?.or(fewest).unwrap_or(0);
         let memory = planned.with_host_layers(layers);
         let excess = match free {
             Some(free) if memory.device() > free => {
@@ -84,7 +82,7 @@ impl Fit {
     pub fn error(&self) -> Option<Error> {
         let Memory { host: needed, host_layers: layers, .. } = self.memory;
         match (self.excess, self.host_free) {
-            (Some(excess), _) => Some(Error::DoesNotFit(excess)),
+            (Some(excess), _) => Some(Error::DoesNotFit(Box::new(excess))),
             (None, Some(free)) if needed > free => Some(Error::HostMemory { layers, needed, free }),
             (None, _) => None,
         }
@@ -100,7 +98,7 @@ impl Fit {
         options: &LoadOptions,
         purpose: Purpose,
     ) -> Result<usize> {
-        let asked = options.host_layers.count(&model.config)?;
+        let asked = asked_layers(options, &model.config)?;
         let Some(free) = options.memory.or_else(|| device.free_memory()) else {
             return Ok(asked.unwrap_or(0));
         };
@@ -115,17 +113,6 @@ impl Fit {
             Some(error) => Err(error),
             None => Ok(fit.memory.host_layers),
         }
-    }
-}
-
-impl ModelFile {
-    /// The memory that the model takes with these options on a device with `caps`, or else on the interpreter, beside the
-    /// `free` bytes that there are.
-    ///
-    /// # Errors
-    /// When the options do not fit the model.
-    pub fn fit(&self, caps: Option<&DeviceCaps>, options: &LoadOptions, free: Option<u64>) -> Result<Fit> {
-        Fit::of(&self.model, caps, options, free)
     }
 }
 
@@ -146,8 +133,8 @@ fn most_bytes(
         _ => 0,
     };
     // All graphs of a model have the same weights and states.
-    let kept = graphs.last().into_iter().flat_map(Graph::nodes).map(|(_, node)| resident(&node.op));
-    Ok(kept.chain(graphs.iter().map(value_bytes)).fold(0, u64::saturating_add))
+    let leaves = graphs.last().into_iter().flat_map(Graph::nodes).map(|(_, node)| resident(&node.op));
+    Ok(leaves.chain(graphs.iter().map(value_bytes)).fold(0, u64::saturating_add))
 }
 
 /// What would fit in `free` bytes of a model that takes more.
@@ -252,15 +239,15 @@ mod tests {
     #[test]
     fn a_plan_takes_no_more_than_its_graphs() {
         for name in ["storyteller-nano-f16", "storyteller-nano-Q4_K_M"] {
-            let file = ModelFile::open(tallow_testmodels::model(name)).unwrap();
+            let file = tallow_gguf::GgufFile::open(tallow_testmodels::model(name)).unwrap();
+            let model = ModelGraph::from_file(&file).unwrap();
             for profile in ["minimum", "h200"] {
                 let caps = caps::profile(profile).unwrap();
                 for purpose in [Purpose::Generate, Purpose::Score, Purpose::Embed] {
                     for context in [64, 1024] {
                         let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
-                        let most = most_bytes(&file.model, Some(&caps), &options, purpose).unwrap();
-                        let planned =
-                            plan(&file.model, Some(&caps), &options, purpose).unwrap().memory.total();
+                        let most = most_bytes(&model, Some(&caps), &options, purpose).unwrap();
+                        let planned = plan(&model, Some(&caps), &options, purpose).unwrap().memory.total();
                         assert!(planned <= 2 * most, "{name} {profile} {purpose:?}: {planned}, {most}");
                     }
                 }

@@ -3,11 +3,10 @@
 use tallow::caps::DeviceCaps;
 use tallow_ir::Graph;
 
-use crate::decoder::{context, context_of, decode_step, prefill_step, with_cache};
-use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::Result;
 use crate::model_graph::ModelGraph;
-use crate::options::{Decode, LoadOptions};
+use crate::options::{Decode, EmbedOptions, LoadOptions};
+use crate::step_graphs::{context, context_of, decode_step, embed_step, prefill_step, with_cache};
 
 /// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
 /// with logits as its result, `greedy`, the decode step that chooses the token, and `prefill`. `options.decode` is not heeded.

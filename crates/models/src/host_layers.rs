@@ -3,11 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tallow::caps::DeviceCaps;
-use tallow_ir::cost::REACHED;
-
-use crate::config::Config;
-use crate::error::{Error, Result};
+use tallow_ir::cost::{KERNEL_US, REACHED};
 
 /// How many of the last layers have their weights in the host's memory. A GPU with memory of its own reads those over the
 /// bus in each step, and keeps its memory for the rest. Where host and device share their memory, and on the interpreter,
@@ -23,20 +19,6 @@ pub enum HostLayers {
 impl Default for HostLayers {
     fn default() -> HostLayers {
         HostLayers::Last(0)
-    }
-}
-
-impl HostLayers {
-    /// The number; `None` where it depends on the memory.
-    ///
-    /// # Errors
-    /// When the model has fewer layers.
-    pub(crate) fn count(self, config: &Config) -> Result<Option<usize>> {
-        match self {
-            HostLayers::Auto => Ok(None),
-            HostLayers::Last(count) if count <= config.layers => Ok(Some(count)),
-            HostLayers::Last(requested) => Err(Error::HostLayers { requested, layers: config.layers }),
-        }
     }
 }
 
@@ -70,7 +52,8 @@ pub fn layer_of(name: &str) -> Option<usize> {
 pub const BUS_MB_PER_S: u32 = 12_000;
 
 /// How fast a model decodes, estimated from the bytes of weights that a token reads: each from where it is, at the rate of
-/// the memory or the bus. The cache is not counted, so it is the speed at the start of a text.
+/// the memory or the bus, and some time for each kernel. The cache is not counted, so it is the speed at the start of a
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Bytes that a token reads from the device's memory.
@@ -81,38 +64,11 @@ pub struct Speed {
     pub device_gb_per_s: u32,
     /// What the bus delivers, in MB/s.
     pub bus_mb_per_s: u32,
+    /// Kernels that wait for one another.
+    pub kernels: usize,
 }
 
 impl Speed {
-    /// Of a decode step that reads these weights, each with its name and bytes, with the last `host_layers` layers in the
-    /// host's memory. A token reads one row of the embedding, unless that is the output matrix too, and of the experts
-    /// those that it uses.
-    pub(crate) fn of(
-        config: &Config,
-        caps: &DeviceCaps,
-        weights: &[(String, u64)],
-        host_layers: usize,
-    ) -> Speed {
-        let has_output = weights.iter().any(|(name, _)| name == "output.weight");
-        let read = |name: &str, bytes: u64| match &config.experts {
-            _ if name == "token_embd.weight" && has_output => 0,
-            Some(experts) if name.contains("_exps.") => {
-                (u128::from(bytes) * experts.used as u128 / experts.count.max(1) as u128) as u64
-            }
-            Some(_) | None => bytes,
-        };
-        let (mut device_bytes, mut host_bytes) = (0u64, 0u64);
-        for (name, bytes) in weights {
-            let bytes = read(name, *bytes);
-            match !caps.unified_memory && is_last(name, config.layers, host_layers) {
-                true => host_bytes = host_bytes.saturating_add(bytes),
-                false => device_bytes = device_bytes.saturating_add(bytes),
-            }
-        }
-        let device_gb_per_s = caps.hardware.memory_gb_per_s;
-        Speed { device_bytes, host_bytes, device_gb_per_s, bus_mb_per_s: BUS_MB_PER_S }
-    }
-
     /// The same with a bus that was measured, in MB/s.
     pub fn at_bus(self, bus_mb_per_s: u32) -> Speed {
         Speed { bus_mb_per_s, ..self }
@@ -122,7 +78,7 @@ impl Speed {
     pub fn tokens_per_s(&self) -> f64 {
         let device = self.device_bytes as f64 / (f64::from(self.device_gb_per_s.max(1)) * 1e9 * REACHED);
         let host = self.host_bytes as f64 / (f64::from(self.bus_mb_per_s.max(1)) * 1e6);
-        1.0 / (device + host).max(1e-9)
+        1.0 / (device + host + self.kernels as f64 * KERNEL_US / 1e6).max(1e-9)
     }
 }
 
@@ -160,10 +116,13 @@ mod tests {
     #[test]
     fn a_token_takes_the_time_of_its_bytes() {
         // 84 ms of the device's memory, of which 84 % are reached: a tenth of a second.
-        let speed = Speed { device_bytes: 84_000_000, host_bytes: 0, device_gb_per_s: 1, bus_mb_per_s: 1 };
+        let (device_bytes, host_bytes, kernels) = (84_000_000, 0, 0);
+        let speed = Speed { device_bytes, host_bytes, device_gb_per_s: 1, bus_mb_per_s: 1, kernels };
         assert!((speed.tokens_per_s() - 10.0).abs() < 1e-6, "{}", speed.tokens_per_s());
         // And as long for the bus.
         let speed = Speed { host_bytes: 1_200_000_000, ..speed }.at_bus(12_000);
         assert!((speed.tokens_per_s() - 5.0).abs() < 1e-6, "{}", speed.tokens_per_s());
+        let slower = Speed { kernels: 1000, ..speed };
+        assert!(slower.tokens_per_s() < speed.tokens_per_s());
     }
 }

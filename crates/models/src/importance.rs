@@ -10,11 +10,12 @@ use indexmap::IndexMap;
 use tallow::{Device, Executable};
 use tallow_ir::{Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, Value};
 
-use crate::decoder::{Source, extents, upload, with_cache};
+use crate::decoder::{Source, extents, upload};
 use crate::error::{Error, Result};
 use crate::model::ModelFile;
 use crate::model_graph::{POS, Rows, SEQ, TOKENS};
 use crate::options::Progress;
+use crate::step_graphs::with_cache;
 use crate::tokens::{check_tokens, f32s};
 
 /// Beginning of the names of the outputs that are measured.

@@ -5,12 +5,11 @@ use tallow::{DType, Graph, MemoryPlan, device_bytes, plan_memory, plan_memory_by
 use tallow_ir::{Op, TensorType};
 
 use crate::config::Config;
-use crate::decoder::{context, context_of, decode_step, prefill_step, with_cache};
-use crate::embedder::{EmbedOptions, embed_step};
 use crate::error::{Error, Result};
-use crate::host_layers::{Speed, is_last};
+use crate::host_layers::{BUS_MB_PER_S, HostLayers, Speed, is_last};
 use crate::model_graph::{ModelGraph, Rows};
-use crate::options::LoadOptions;
+use crate::options::{EmbedOptions, LoadOptions};
+use crate::step_graphs::{context, context_of, decode_step, embed_step, prefill_step, with_cache};
 
 /// The memory that a loaded model takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +58,8 @@ pub(crate) struct Planned<'a> {
     pub memory: Memory,
     /// Of the step that runs most, with copies.
     weights: Vec<(String, u64)>,
+    /// Kernels of that step that wait for one another.
+    kernels: usize,
     config: &'a Config,
     /// Where that is not the interpreter.
     caps: Option<&'a DeviceCaps>,
@@ -90,7 +91,29 @@ impl Planned<'_> {
     /// decide that: on the CPU.
     pub fn speed(&self, count: usize) -> Option<Speed> {
         let caps = self.caps.filter(|caps| !caps.is_software())?;
-        Some(Speed::of(self.config, caps, &self.weights, count))
+        let (mut device_bytes, mut host_bytes) = (0u64, 0u64);
+        for (name, bytes) in &self.weights {
+            let bytes = self.read(name, *bytes);
+            match self.has_bus() && is_last(name, self.config.layers, count) {
+                true => host_bytes = host_bytes.saturating_add(bytes),
+                false => device_bytes = device_bytes.saturating_add(bytes),
+            }
+        }
+        let (device_gb_per_s, kernels) = (caps.hardware.memory_gb_per_s, self.kernels);
+        Some(Speed { device_bytes, host_bytes, device_gb_per_s, bus_mb_per_s: BUS_MB_PER_S, kernels })
+    }
+
+    /// Of the bytes of a weight, those that a token reads: of the embedding one row, unless that is the output matrix too,
+    /// and of the experts those that it uses.
+    fn read(&self, name: &str, bytes: u64) -> u64 {
+        let has_output = || self.weights.iter().any(|(name, _)| name == "output.weight");
+        match &self.config.experts {
+            _ if name == "token_embd.weight" && has_output() => 0,
+            Some(experts) if name.contains("_exps.") => {
+                (u128::from(bytes) * experts.used as u128 / experts.count.max(1) as u128) as u64
+            }
+            Some(_) | None => bytes,
+        }
     }
 
     /// Whether the device has memory of its own, and reads the host's over a bus.
@@ -110,7 +133,7 @@ impl Memory {
     /// When the options do not fit the model, or the device lacks a required feature.
     pub fn of(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Memory> {
         let planned = plan(model, caps, options, Purpose::Generate)?;
-        let layers = options.host_layers.count(&model.config)?.unwrap_or(0);
+        let layers = asked_layers(options, &model.config)?.unwrap_or(0);
         Ok(planned.with_host_layers(layers))
     }
 
@@ -123,6 +146,18 @@ impl Memory {
     /// What of the total is in the device's memory.
     pub fn device(&self) -> u64 {
         self.total().saturating_sub(self.host)
+    }
+}
+
+/// How many of the last layers are to be in the host's memory; `None` where that depends on what is free.
+///
+/// # Errors
+/// When the model has fewer.
+pub(crate) fn asked_layers(options: &LoadOptions, config: &Config) -> Result<Option<usize>> {
+    match options.host_layers {
+        HostLayers::Auto => Ok(None),
+        HostLayers::Last(count) if count <= config.layers => Ok(Some(count)),
+        HostLayers::Last(requested) => Err(Error::HostLayers { requested, layers: config.layers }),
     }
 }
 
@@ -146,7 +181,7 @@ pub(crate) fn plan<'a>(
         .cache(context)
         .map_err(|source| Error::Graph { graph: "greedy", source })?;
     let cache: Vec<TensorType> = cache.into_iter().map(|(_, ty)| ty).collect();
-    let placed = |memory, weights| Planned { memory, weights, config, caps };
+    let placed = |memory, weights, kernels| Planned { memory, weights, kernels, config, caps };
     let Some(caps) = caps else {
         let unpacked = sum(unpacked_bytes, weight_types(&step).chain(&cache));
         let memory = Memory {
@@ -158,7 +193,7 @@ pub(crate) fn plan<'a>(
             arenas: None,
             other: unpacked,
         };
-        return Ok(placed(memory, vec![]));
+        return Ok(placed(memory, vec![], 0));
     };
     let cache = sum(device_bytes, cache.iter());
     let prefill = plan_memory(&prefill, caps)?;
@@ -166,9 +201,9 @@ pub(crate) fn plan<'a>(
     let arenas = Some(Arenas { prefill: prefill.arena, decode: decode.arena });
     // The only state beside the cache is a single number.
     let other = prefill.other + decode.other + decode.states.saturating_sub(cache);
-    let MemoryPlan { weights: weight_bytes, .. } = decode;
+    let MemoryPlan { weights: weight_bytes, levels, .. } = decode;
     let memory = Memory { context, weights: weight_bytes, host: 0, host_layers: 0, cache, arenas, other };
-    Ok(placed(memory, weights))
+    Ok(placed(memory, weights, levels))
 }
 
 /// The same for one graph that embeds, of a text of `options.context` tokens, which has no cache.
@@ -193,7 +228,7 @@ fn plan_embedding<'a>(
             (Memory { weights: plan.weights, arenas, other: plan.other, ..none }, weights)
         }
     };
-    Ok(Planned { memory, weights, config: &model.config, caps })
+    Ok(Planned { memory, weights, kernels: 0, config: &model.config, caps })
 }
 
 /// The graphs of a model that is loaded: for many tokens of a prompt, and for what it is for.

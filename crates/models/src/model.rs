@@ -4,16 +4,19 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use tallow::caps::DeviceCaps;
 use tallow::{Device, ExecStats, Executable};
 use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 
 use crate::architecture::Architecture;
 use crate::config::Config;
-use crate::decoder::{Decoder, context};
+use crate::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::fit::Fit;
 use crate::lora::LoraAdapter;
 use crate::model_graph::{ModelGraph, problems_of_weights};
 use crate::options::{LoadOptions, Progress};
+use crate::step_graphs::context;
 use crate::tokens::check_tokens;
 
 /// The values of `general.architecture` that can be loaded.
@@ -99,6 +102,15 @@ impl ModelFile {
     /// When it is not.
     pub fn check_prompt(&self, tokens: &[u32], options: &LoadOptions) -> Result<()> {
         check_tokens(tokens, 0, self.context(options)?, self.model.vocabulary)
+    }
+
+    /// The memory that the model takes with these options on a device with `caps`, or else on the interpreter, beside the
+    /// `free` bytes that there are.
+    ///
+    /// # Errors
+    /// When the options do not fit the model.
+    pub fn fit(&self, caps: Option<&DeviceCaps>, options: &LoadOptions, free: Option<u64>) -> Result<Fit> {
+        Fit::of(&self.model, caps, options, free)
     }
 
     /// Copies the weights to the device and compiles the graphs.

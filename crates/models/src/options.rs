@@ -1,7 +1,7 @@
 //! What may be chosen when a model is loaded, and how far loading is.
 
 use crate::cache::CacheTypes;
-use crate::config::Config;
+use crate::config::{Config, Pooling};
 use crate::host_layers::HostLayers;
 
 /// The most tokens that prefill takes in one run, where the caller does not say.
@@ -28,6 +28,52 @@ pub struct LoadOptions {
     /// The most bytes that the rest may take. Where not given, a Vulkan device's free memory; the interpreter's is then not
     /// bounded. A model that takes more is not loaded.
     pub memory: Option<u64>,
+}
+
+/// What may be chosen when a model is loaded that embeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbedOptions {
+    /// The most tokens of a text; the model's own context where not given.
+    pub context: Option<usize>,
+    /// How rows become an embedding; as the file says where not given. Where that says nothing, it is the mean for
+    /// encoders, and the last row for other models, whose last token alone sees all of the text.
+    pub pooling: Option<Pooling>,
+    /// Whether embeddings are divided by their Euclidean length, so that their products are cosines.
+    pub normalize: bool,
+    /// Whether longer texts are cut, before the token that ends them; otherwise they are errors.
+    pub truncate: bool,
+    /// What weights are multiplied by.
+    pub activations: Activations,
+    /// As [`LoadOptions::host_layers`].
+    pub host_layers: HostLayers,
+    /// As [`LoadOptions::host_memory`].
+    pub host_memory: Option<u64>,
+    /// As [`LoadOptions::memory`], with the plan for the shortest texts.
+    pub memory: Option<u64>,
+}
+
+impl Default for EmbedOptions {
+    fn default() -> EmbedOptions {
+        EmbedOptions {
+            context: None,
+            pooling: None,
+            normalize: true,
+            truncate: false,
+            activations: Activations::Auto,
+            host_layers: HostLayers::default(),
+            host_memory: None,
+            memory: None,
+        }
+    }
+}
+
+impl EmbedOptions {
+    /// What loading takes of these options, for texts of `context` tokens.
+    pub(crate) fn for_loading(&self, context: usize) -> LoadOptions {
+        let EmbedOptions { activations, host_layers, host_memory, memory, .. } = *self;
+        let context = Some(context);
+        LoadOptions { context, activations, host_layers, host_memory, memory, ..LoadOptions::default() }
+    }
 }
 
 /// What a decode step gives.

@@ -2,13 +2,14 @@
 
 use tallow::{Device, ExecStats, Executable};
 
-use crate::decoder::{Source, states, upload, with_cache};
+use crate::decoder::{Source, states, upload};
 use crate::error::{Error, Result};
 use crate::fit::Fit;
 use crate::memory::{Purpose, steps};
 use crate::model::ModelFile;
 use crate::model_graph::{LOG_PROBABILITIES, NEXT, POS, SEQ, TOKENS};
 use crate::options::{LoadOptions, Progress};
+use crate::step_graphs::with_cache;
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// A model on a device that scores text: weights resident, two graphs compiled, a cache.

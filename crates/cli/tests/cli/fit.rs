@@ -101,7 +101,7 @@ fn layers_go_to_the_hosts_memory() {
     assert_eq!(bytes(&auto, "total_bytes"), bytes(&all, "total_bytes"));
     assert!(bytes(&auto, "host_bytes") > 0 && bytes(&all, "host_bytes") == 0, "{auto}");
     let speed = |found: &Json| found["memory"]["estimated_tokens_per_s"].as_f64().unwrap();
-    assert!(speed(&auto) < speed(&all) / 2.0, "{} {}", speed(&auto), speed(&all));
+    assert!(speed(&auto) < speed(&all), "{} {}", speed(&auto), speed(&all));
     let dry = ["generate", "--dry-run", "--device", "h200", "--model", &model, "--host-layers"];
     let text = success(&[&dry, &["2"][..]].concat());
     assert!(
