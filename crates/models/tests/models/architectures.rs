@@ -18,7 +18,7 @@ use tallow_models::{Activations, CacheType, CacheTypes, Decoder, EmbedOptions, L
 use tallow_quant::quantize;
 
 /// Tokens of a prompt that are computed at once: all of the longest.
-const CHUNK: usize = 16;
+pub const CHUNK: usize = 16;
 /// The bound on the normalized mean squared error.
 pub const LARGEST_ERROR: f64 = 1e-6;
 
@@ -37,7 +37,7 @@ pub struct Fixture {
     pub tokens: Vec<u32>,
     pub logits: Option<BTreeMap<String, Vec<Vec<f64>>>>,
     /// What an encoder computes: the last layer's row of each token.
-    hidden: Option<BTreeMap<String, Vec<Vec<f64>>>>,
+    pub hidden: Option<BTreeMap<String, Vec<Vec<f64>>>>,
 }
 
 /// A tensor whose values follow from its name.
@@ -51,7 +51,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    fn values(&self) -> Vec<f32> {
+    pub fn values(&self) -> Vec<f32> {
         if let Some(values) = &self.values {
             return values.clone();
         }
@@ -144,22 +144,26 @@ impl Fixture {
 
     /// As [`Fixture::file`], with other metadata.
     pub fn file_with(&self, metadata: &Metadata, format: Format) -> Vec<u8> {
-        self.file_of(metadata, format, |_, values| values)
+        self.file_of(metadata, format, |tensor, format| quantize(format, &tensor.values()).unwrap())
     }
 
-    /// As [`Fixture::file`], with other metadata and with values that `change` makes, given a tensor's name.
-    fn file_of(
-        &self,
-        metadata: &Metadata,
-        format: Format,
-        change: impl Fn(&str, Vec<f32>) -> Vec<f32>,
-    ) -> Vec<u8> {
-        // Of a model in MXFP4, only the experts are.
-        let of = |name: &String| match (self.quantized.contains(name), format) {
+    /// The format of a tensor in a file in `format`: vectors are in f32, and of a model in MXFP4, only the experts are.
+    pub fn format_of(&self, name: &str, format: Format) -> Format {
+        match (self.quantized.iter().any(|quantized| quantized == name), format) {
             (false, _) => Format::F32,
             (true, Format::MXFP4) if !name.contains("_exps") => Format::Q8_0,
             (true, format) => format,
-        };
+        }
+    }
+
+    /// As [`Fixture::file`], with other metadata and with the bytes that `write` gives each tensor in its format.
+    pub fn file_of(
+        &self,
+        metadata: &Metadata,
+        format: Format,
+        mut write: impl FnMut(&Tensor, Format) -> Vec<u8>,
+    ) -> Vec<u8> {
+        let of = |name: &str| self.format_of(name, format);
         let spec = |tensor: &Tensor| TensorSpec {
             name: tensor.name.clone(),
             shape: tensor.shape.clone(),
@@ -169,8 +173,7 @@ impl Fixture {
         let specs = self.tensors.iter().map(spec).collect();
         let mut writer = GgufWriter::create(&mut bytes, metadata, specs).unwrap();
         for tensor in &self.tensors {
-            let values = change(&tensor.name, tensor.values());
-            writer.tensor(&tensor.name, &quantize(of(&tensor.name), &values).unwrap()).unwrap();
+            writer.tensor(&tensor.name, &write(tensor, of(&tensor.name))).unwrap();
         }
         writer.finish().unwrap();
         bytes
@@ -214,8 +217,10 @@ fn of_all_sizes(name: &str, mut values: Vec<f32>, range: i32, outlier: f32) -> V
 fn wrong_nans(fixture: &Fixture, format: Format, device: &Device) -> [usize; 2] {
     // The scale of a block is an f16.
     let (range, outlier) = if format == Format::F32 { (40, 1e6) } else { (8, 1e3) };
-    let change = |name: &str, values| of_all_sizes(name, values, range, outlier);
-    let bytes = fixture.file_of(&fixture.metadata(), format, change);
+    let write = |tensor: &Tensor, format| {
+        quantize(format, &of_all_sizes(&tensor.name, tensor.values(), range, outlier)).unwrap()
+    };
+    let bytes = fixture.file_of(&fixture.metadata(), format, write);
     let [mut ours, mut theirs] = [device, &Device::Cpu].map(|device| fixture.load(bytes.clone(), device));
     let mut found = [0; 2];
     for at in 1..fixture.tokens.len() {
@@ -274,6 +279,15 @@ fn check(device: &Device, checks: fn(usize) -> &'static [&'static str]) {
     assert!(2 * with_numbers >= models, "{with_numbers} of {models} models give numbers");
 }
 
+/// The Vulkan device, where there is one.
+pub fn vulkan() -> Option<Device> {
+    match Device::best_vulkan() {
+        Ok(device) => Some(device),
+        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => panic!("{why}"),
+        Err(_) => None,
+    }
+}
+
 fn every_format(_: usize) -> &'static [&'static str] {
     &["F32", "Q8_0", "Q4_0", "MXFP4"]
 }
@@ -290,11 +304,7 @@ fn logits_are_those_of_transformers_on_the_interpreter() {
 
 #[test]
 fn logits_are_those_of_transformers_on_the_device() {
-    let device = match Device::best_vulkan() {
-        Ok(device) => device,
-        Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => panic!("{why}"),
-        Err(_) => return,
-    };
+    let Some(device) = vulkan() else { return };
     let is_full = std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1");
     let is_software = device.caps().is_some_and(|caps| caps.is_software());
     check(&device, if is_software && !is_full { one_format } else { every_format });

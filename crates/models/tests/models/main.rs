@@ -19,6 +19,7 @@ mod page;
 mod quantized_here;
 mod recurrent;
 mod resuming;
+mod special;
 mod support;
 mod tiny;
 mod training;
