@@ -100,6 +100,7 @@ impl EmbedArgs {
             host_layers: self.memory.host_layers,
             host_memory: self.memory.uses_host().then(available_memory),
             memory: self.memory.bytes(),
+            rows: None,
         }
     }
 

@@ -12,6 +12,7 @@ mod latent;
 mod norm;
 mod pooling;
 mod recurrence;
+mod texts;
 mod tiles;
 
 pub use latent::LatentHeads;
@@ -23,7 +24,7 @@ use crate::cache::CacheTypes;
 use crate::config::Config;
 use crate::layers::{scaled, sigmoid, times_transposed};
 use crate::names::{LOCAL_ROPE_WEIGHT, POS, ROPE_WEIGHT, Rows, SEQ};
-use crate::rope::{Rotation, rotation};
+use crate::rope::{Rotation, rotation, rotation_at};
 use crate::weights::{WeightTypes, weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -49,6 +50,8 @@ pub struct Builder<'a> {
     /// Of layers that see all keys, and of those with a window.
     rotations: [Option<Rotation>; 2],
     layer: Option<usize>,
+    /// Where a run has several.
+    texts: Option<texts::Texts>,
     /// Weights that the graph requires, with the shapes that they should have.
     required: IndexMap<String, Vec<usize>>,
 }
@@ -87,6 +90,7 @@ impl<'a> Builder<'a> {
             normalized: None,
             rotations,
             layer,
+            texts: None,
             required,
         }
     }
@@ -216,6 +220,9 @@ impl<'a> Builder<'a> {
 
     /// The positions of a run, `[rows]` of u32.
     fn positions(&mut self) -> Result<Value> {
+        if let Some(positions) = self.positions_in_texts() {
+            return Ok(positions);
+        }
         let row = self.g.add(Op::Iota { len: self.seq.clone(), dtype: DType::U32 }, &[])?;
         let first = self.g.add(Op::DimValue { dim: self.pos.clone(), dtype: DType::U32 }, &[])?;
         let first = self.g.broadcast(first, [self.seq.clone()])?;
@@ -250,6 +257,10 @@ impl<'a> Builder<'a> {
     fn rotation_by(&mut self, name: &str, pairs: usize, magnitude: f32) -> Result<Rotation> {
         self.require(name, &[pairs]);
         let per_pair = weight(&mut self.g, self.types, name, &[pairs])?;
+        if let Some(positions) = self.positions_in_texts() {
+            let positions = self.g.add(Op::Cast(DType::F32), &[positions])?;
+            return rotation_at(&mut self.g, per_pair, positions, magnitude);
+        }
         rotation(&mut self.g, per_pair, &self.seq, &self.pos, magnitude)
     }
 

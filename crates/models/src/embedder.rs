@@ -24,19 +24,21 @@ use crate::error::{EmbedError, Error, Result};
 use crate::fit::Fit;
 use crate::memory::Purpose;
 use crate::model::ModelFile;
-use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TOKENS};
+use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TEXTS, TOKENS};
 pub use crate::options::EmbedOptions;
 use crate::options::Progress;
-use crate::step_graphs::{context_of, embed_step};
+use crate::packing::{Inputs, runs};
+use crate::step_graphs::{context_of, embed_step, embed_texts_step};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// The most tokens of the plan for the shortest texts.
 const SHORTEST: usize = 16;
 
-/// A model on a device that embeds: tokens in, a vector out. Each text has its own number of rows, without padding.
+/// A model on a device that embeds: tokens in, a vector out. Each text has its own number of rows, without padding. Several
+/// texts share a run, in which their rows follow each other.
 ///
 /// Kernels and memory are chosen for the most rows that a plan may have. So there are plans for up to 16 tokens, 32, and
-/// so on, compiled when a text first needs one.
+/// so on, of one text and of several, compiled when texts first need one.
 #[derive(Debug)]
 pub struct TokenEmbedder {
     device: Device,
@@ -45,8 +47,16 @@ pub struct TokenEmbedder {
     pooling: Pooling,
     context: usize,
     weights: HashMap<String, Weight>,
-    /// By the most tokens that each takes.
-    plans: HashMap<usize, Executable>,
+    plans: HashMap<Plan, Executable>,
+}
+
+/// What a plan takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Plan {
+    /// A text of up to so many tokens.
+    Alone(usize),
+    /// Texts of up to so many tokens in all.
+    Packed(usize),
 }
 
 impl TokenEmbedder {
@@ -102,27 +112,92 @@ impl TokenEmbedder {
     /// element is not finite.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         check_tokens(tokens, 0, self.context, self.model.vocabulary)?;
-        let plan = self.plan(tokens.len())?;
-        let outputs = plan.run(&[(SEQ, tokens.len() as u64)], &[(TOKENS, &to_bytes(tokens))])?;
-        let output = outputs.into_iter().find(|output| output.name == EMBEDDING).ok_or(Error::NoLogits)?;
-        let found: Vec<f32> = f32s(&output.bytes).collect();
-        if found.iter().all(|x| x.is_finite()) { Ok(found) } else { Err(EmbedError::NotFinite.into()) }
+        let plan = self.plan(Plan::Alone(self.limit(tokens.len(), self.context)))?;
+        run(plan, &[(SEQ, tokens.len() as u64)], &[(TOKENS, &to_bytes(tokens))])
     }
 
-    /// The plan for a text of so many tokens. The interpreter has one: it does the work of the rows that there are.
-    fn plan(&mut self, tokens: usize) -> Result<&Executable> {
-        let limit = match self.device {
-            Device::Cpu => self.context,
-            _ => tokens.next_power_of_two().max(SHORTEST).min(self.context),
+    /// The embedding of each text, as [`TokenEmbedder::embed`] gives it. Texts run together as [`EmbedOptions::rows`] says;
+    /// their embeddings do not depend on each other, but for rounding: a plan of many rows may round what weights are
+    /// multiplied by, where one of few rows does not ([`Activations::Auto`]).
+    ///
+    /// # Errors
+    /// As [`TokenEmbedder::embed`]; before anything is computed, when the tokens of a text do not fit.
+    pub fn embed_all(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        for tokens in texts {
+            check_tokens(tokens, 0, self.context, self.model.vocabulary)?;
+        }
+        let rows = self.options.rows_of(&self.model, self.device.caps());
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let mut found = vec![Vec::new(); texts.len()];
+        for members in runs(&lengths, rows) {
+            let run: Vec<&[u32]> = members.iter().map(|text| &texts[*text][..]).collect();
+            for (text, embedding) in members.into_iter().zip(self.embed_run(&run, rows)?) {
+                found[text] = embedding;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The embeddings of the texts of a run. Where memory does not suffice for a plan of several texts, they run alone, as do
+    /// later ones.
+    fn embed_run(&mut self, texts: &[&[u32]], rows: usize) -> Result<Vec<Vec<f32>>> {
+        if texts.len() > 1 && self.options.rows != Some(1) {
+            match self.embed_packed(texts, rows) {
+                Err(Error::Tensor(tallow::Error::OutOfMemory { .. })) => self.options.rows = Some(1),
+                found => return found,
+            }
+        }
+        texts.iter().map(|tokens| self.embed(tokens)).collect()
+    }
+
+    /// The embeddings of several texts, of `rows` tokens at most.
+    fn embed_packed(&mut self, texts: &[&[u32]], rows: usize) -> Result<Vec<Vec<f32>>> {
+        let inputs = Inputs::new(texts);
+        let bytes = inputs.bytes(self.pooling);
+        let bytes: Vec<(&str, &[u8])> = bytes.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        let plan = self.plan(Plan::Packed(self.limit(inputs.rows(), rows)))?;
+        let symbols = [(SEQ, inputs.rows() as u64), (TEXTS, texts.len() as u64)];
+        let all = run(plan, &symbols, &bytes)?;
+        let (mut rest, width) = (&all[..], self.width());
+        let of = |text: &&[u32]| {
+            let rows = if self.pooling == Pooling::None { text.len() } else { 1 };
+            let (embedding, others) = rest.split_at_checked(rows * width).ok_or(Error::NoLogits)?;
+            rest = others;
+            Ok(embedding.to_vec())
         };
-        match self.plans.entry(limit) {
+        texts.iter().map(of).collect()
+    }
+
+    /// The most tokens, at most `longest`, of the plan for so many. The interpreter has one plan: it does the work of the
+    /// rows that there are.
+    fn limit(&self, tokens: usize, longest: usize) -> usize {
+        match self.device {
+            Device::Cpu => longest,
+            _ => tokens.next_power_of_two().max(SHORTEST).min(longest),
+        }
+    }
+
+    fn plan(&mut self, plan: Plan) -> Result<&Executable> {
+        match self.plans.entry(plan) {
             Entry::Occupied(plan) => Ok(plan.into_mut()),
             Entry::Vacant(none) => {
-                let step = embed_step(&self.model, self.device.caps(), &self.options, limit)?;
-                Ok(none.insert(self.device.prepare(&step)?.bind(&self.weights, &HashMap::new())?))
+                let caps = self.device.caps();
+                let step = match plan {
+                    Plan::Alone(limit) => embed_step(&self.model, caps, &self.options, limit),
+                    Plan::Packed(limit) => embed_texts_step(&self.model, caps, &self.options, limit),
+                };
+                Ok(none.insert(self.device.prepare(&step?)?.bind(&self.weights, &HashMap::new())?))
             }
         }
     }
+}
+
+/// The embeddings that a run gives.
+fn run(plan: &Executable, symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]) -> Result<Vec<f32>> {
+    let outputs = plan.run(symbols, inputs)?;
+    let output = outputs.into_iter().find(|output| output.name == EMBEDDING).ok_or(Error::NoLogits)?;
+    let found: Vec<f32> = f32s(&output.bytes).collect();
+    if found.iter().all(|x| x.is_finite()) { Ok(found) } else { Err(EmbedError::NotFinite.into()) }
 }
 
 /// A model ready to embed texts.
@@ -157,7 +232,7 @@ impl Embedder {
         &self.tokenizer
     }
 
-    /// The embeddings of texts, in their order, as [`TokenEmbedder::embed`] gives them. Tokens that the model was trained
+    /// The embeddings of texts, in their order, as [`TokenEmbedder::embed_all`] gives them. Tokens that the model was trained
     /// with are added at both ends; the names of special tokens in a text stand for these tokens.
     ///
     /// # Errors
@@ -166,7 +241,7 @@ impl Embedder {
     pub fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
         let Embedder { tokenizer, model } = self;
         let tokens = tokens_of(texts, tokenizer, model.context, model.options.truncate)?;
-        tokens.iter().map(|tokens| model.embed(tokens)).collect()
+        model.embed_all(&tokens)
     }
 }
 

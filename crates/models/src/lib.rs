@@ -50,6 +50,7 @@ pub mod model;
 pub mod model_graph;
 mod names;
 mod options;
+mod packing;
 pub mod perplexity;
 mod prefill;
 mod probe;

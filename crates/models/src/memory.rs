@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::host_layers::{BUS_MB_PER_S, HostLayers, Speed, is_last};
 use crate::model_graph::{ModelGraph, Rows};
 use crate::options::{EmbedOptions, LoadOptions};
-use crate::step_graphs::{context, context_of, decode_step, embed_step, prefill_step, with_cache};
+use crate::step_graphs::{
+    context, context_of, decode_step, embed_step, embed_texts_step, prefill_step, with_cache,
+};
 
 /// The memory that a loaded model takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,8 @@ pub struct Memory {
 /// Memory for the intermediate values of each step, in bytes: `arena_bytes` of the loaded model's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arenas {
-    /// Of the prefill step (many tokens), or of the graph that embeds. Steps for short prompts, which are compiled when one comes, have smaller ones.
+    /// Of the prefill step (many tokens), or of the graphs that embed one text and several. Steps for fewer tokens, which
+    /// are compiled when such a prompt or text comes, have smaller ones.
     pub prefill: u64,
     /// Of the decode step (one token); 0 for encoders, which have none. Where the device chooses tokens (greedy decoding), each step in flight has such
     /// an arena: at most [`MAX_IN_FLIGHT`](crate::in_flight::MAX_IN_FLIGHT), fewer where memory is short.
@@ -206,7 +209,7 @@ pub(crate) fn plan<'a>(
     Ok(placed(memory, weights, levels))
 }
 
-/// The same for one graph that embeds, of a text of `options.context` tokens, which has no cache.
+/// The same for the graphs that embed, which have no cache: of a text of `options.context` tokens, and of several.
 fn plan_embedding<'a>(
     model: &'a ModelGraph,
     caps: Option<&'a DeviceCaps>,
@@ -223,9 +226,11 @@ fn plan_embedding<'a>(
             (Memory { weights, other, ..none }, vec![])
         }
         Some(caps) => {
+            let packed = embed_texts_step(model, Some(caps), &embed, embed.rows_of(model, Some(caps)))?;
             let (plan, weights) = plan_memory_by_weight(&step, caps)?;
-            let arenas = Some(Arenas { prefill: plan.arena, decode: 0 });
-            (Memory { weights: plan.weights, arenas, other: plan.other, ..none }, weights)
+            let packed = plan_memory(&packed, caps)?;
+            let arenas = Some(Arenas { prefill: plan.arena + packed.arena, decode: 0 });
+            (Memory { weights: plan.weights, arenas, other: plan.other + packed.other, ..none }, weights)
         }
     };
     Ok(Planned { memory, weights, kernels: 0, config: &model.config, caps })

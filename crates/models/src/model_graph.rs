@@ -206,21 +206,45 @@ impl ModelGraph {
     /// # Errors
     /// When the weights do not fit each other.
     pub fn embed(&self, pooling: Pooling, normalize: bool, limit: usize) -> Result<Graph, GraphError> {
-        let mut b = Builder::new("embed", self.source(), Rows::UpTo(limit), limit).without_cache();
-        let mut x = self.fill(&mut b, input)?;
-        // A norm over one row is less than one over all, where the others are not needed.
-        if pooling == Pooling::Last {
-            x = last_row(&mut b.g, x)?;
-        }
-        let head = layers(self.config.architecture).head(&mut b, x)?;
-        let rows = b.normalized().unwrap_or(head);
-        let pooled = if pooling == Pooling::Last { rows } else { b.pooled(rows, pooling)? };
-        let mut found = if normalize { b.unit_rows(pooled)? } else { pooled };
+        let b = Builder::new("embed", self.source(), Rows::UpTo(limit), limit).without_cache();
+        let (mut b, mut found) = self.embedded(b, pooling, normalize)?;
         if pooling != Pooling::None {
             found = b.g.reshape(found, [self.config.width])?;
         }
         b.g.output(EMBEDDING, found)?;
         Ok(b.g)
+    }
+
+    /// The graph that embeds several texts, whose tokens follow each other in [`TOKENS`]: 1 to `limit` of them in all. Other
+    /// inputs are [`TEXT_OF_ROW`], [`FIRST_ROWS`] and perhaps [`LAST_ROWS`]; the output [`EMBEDDING`] is `[texts, width]`, or
+    /// `[tokens, width]` without pooling.
+    ///
+    /// # Errors
+    /// When the weights do not fit each other.
+    pub fn embed_texts(&self, pooling: Pooling, normalize: bool, limit: usize) -> Result<Graph, GraphError> {
+        let b = Builder::new("embed_texts", self.source(), Rows::UpTo(limit), limit).without_cache();
+        let (mut b, found) = self.embedded(b.with_texts(limit)?, pooling, normalize)?;
+        b.g.output(EMBEDDING, found)?;
+        Ok(b.g)
+    }
+
+    /// The embeddings that pooling makes of the rows of a graph without a cache.
+    fn embedded<'a>(
+        &self,
+        mut b: Builder<'a>,
+        pooling: Pooling,
+        normalize: bool,
+    ) -> Result<(Builder<'a>, Value), GraphError> {
+        let mut x = self.fill(&mut b, input)?;
+        // A norm over one row is less than one over all, where the others are not needed.
+        if pooling == Pooling::Last {
+            x = b.pooled(x, pooling)?;
+        }
+        let head = layers(self.config.architecture).head(&mut b, x)?;
+        let rows = b.normalized().unwrap_or(head);
+        let pooled = if pooling == Pooling::Last { rows } else { b.pooled(rows, pooling)? };
+        let found = if normalize { b.unit_rows(pooled)? } else { pooled };
+        Ok((b, found))
     }
 
     /// The feed-forward part of the first layer, of one row: input [`PROBE`] of `[1, width]`, output [`PROBE`]. A small

@@ -25,6 +25,15 @@ pub const NEXT: &str = "next";
 pub const LOG_PROBABILITIES: &str = "log_probabilities";
 /// Name of the embedding graph's output: the embedding of the text, or that of each token.
 pub const EMBEDDING: &str = "embedding";
+/// Name of an input of the graph that embeds several texts: the number of the text of each token, u32.
+pub const TEXT_OF_ROW: &str = "text_of_row";
+/// Name of another one: the row of each text's first token, u32.
+pub const FIRST_ROWS: &str = "first_rows";
+/// Name of another one: the row of each text's last token, u32. Without pooling, and where the first rows are the
+/// embeddings, the graph has no such input.
+pub const LAST_ROWS: &str = "last_rows";
+/// Name of the symbol that counts the texts of that graph.
+pub const TEXTS: &str = "texts";
 /// Name of the symbol that counts the input tokens of the prefill, score and embedding graphs.
 pub const SEQ: &str = "seq";
 /// Name of the symbol that holds the position of the first input token.

@@ -44,6 +44,10 @@ pub struct EmbedOptions {
     pub truncate: bool,
     /// What weights are multiplied by.
     pub activations: Activations,
+    /// The most tokens of short texts that run together; where 1, each text runs alone. Where not given, 512 on a GPU, fewer
+    /// where a model's states would be large. On the interpreter each text then runs alone: it would compute the scores of
+    /// all pairs of tokens, also of different texts.
+    pub rows: Option<usize>,
     /// As [`LoadOptions::host_layers`].
     pub host_layers: HostLayers,
     /// As [`LoadOptions::host_memory`].
@@ -60,6 +64,7 @@ impl Default for EmbedOptions {
             normalize: true,
             truncate: false,
             activations: Activations::Auto,
+            rows: None,
             host_layers: HostLayers::default(),
             host_memory: None,
             memory: None,

@@ -120,11 +120,25 @@ pub fn rotation(
     first: &Dim,
     magnitude: f32,
 ) -> Result<Rotation, GraphError> {
-    let pairs = g.ty(per_pair).shape.dims()[0].clone();
     let row = g.add(Op::Iota { len: rows.clone(), dtype: DType::F32 }, &[])?;
     let first = g.add(Op::DimValue { dim: first.clone(), dtype: DType::F32 }, &[])?;
     let first = g.broadcast(first, [rows.clone()])?;
     let position = g.elementwise(ElementwiseOp::Add, &[row, first])?;
+    rotation_at(g, per_pair, position, magnitude)
+}
+
+/// The rotation of rows at the positions `position: [rows]` of f32; `per_pair` is a `[pairs]` tensor of frequencies.
+///
+/// # Errors
+/// When the types are others.
+pub fn rotation_at(
+    g: &mut Graph,
+    per_pair: Value,
+    position: Value,
+    magnitude: f32,
+) -> Result<Rotation, GraphError> {
+    let pairs = g.ty(per_pair).shape.dims()[0].clone();
+    let rows = g.ty(position).shape.dims()[0].clone();
     let position = g.reshape(position, [rows.clone(), Dim::one()])?;
     let position = g.broadcast(position, [rows.clone(), pairs.clone()])?;
     let frequency = g.broadcast(per_pair, [rows.clone(), pairs])?;

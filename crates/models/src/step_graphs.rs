@@ -5,7 +5,7 @@ use tallow_ir::{DeviceCaps, Graph, GraphError, Op, dot, matrix};
 use crate::config::Pooling;
 use crate::error::{EmbedError, Error, Result};
 use crate::model_graph::{ModelGraph, Rows};
-use crate::options::{Activations, Decode, EmbedOptions, LoadOptions};
+use crate::options::{Activations, DEFAULT_CHUNK, Decode, EmbedOptions, LoadOptions};
 
 impl EmbedOptions {
     /// The pooling of a model: the option, or else the file's, or else `mean` for encoders and `last` for other models.
@@ -19,6 +19,16 @@ impl EmbedOptions {
             (None, Some(number)) => Pooling::of_number(number, architecture),
             (None, None) if architecture.is_encoder() => Ok(Pooling::Mean),
             (None, None) => Ok(Pooling::Last),
+        }
+    }
+
+    /// The most tokens of texts that run together on a device with `caps`, or else on the interpreter.
+    pub(crate) fn rows_of(&self, model: &ModelGraph, caps: Option<&DeviceCaps>) -> usize {
+        match (self.rows, caps, model.config.state_space) {
+            (Some(rows), _, _) => rows.max(1),
+            (None, None, _) => 1,
+            (None, Some(_), None) => DEFAULT_CHUNK,
+            (None, Some(_), Some(states)) => states.rows_that_fit().min(DEFAULT_CHUNK),
         }
     }
 }
@@ -128,6 +138,24 @@ pub(crate) fn embed_step(
     let step = graph(model, caps, options.activations, "embed", |model| {
         model.embed(pooling, options.normalize, limit)
     })?;
+    without_states(model, step)
+}
+
+/// The same for several texts of up to `limit` tokens in all.
+pub(crate) fn embed_texts_step(
+    model: &ModelGraph,
+    caps: Option<&DeviceCaps>,
+    options: &EmbedOptions,
+    limit: usize,
+) -> Result<Graph> {
+    let pooling = options.pooling_of(model)?;
+    let step = graph(model, caps, options.activations, "embed_texts", |model| {
+        model.embed_texts(pooling, options.normalize, limit)
+    })?;
+    without_states(model, step)
+}
+
+fn without_states(model: &ModelGraph, step: Graph) -> Result<Graph> {
     if step.nodes().any(|(_, node)| matches!(node.op, Op::State { .. })) {
         return Err(EmbedError::HasStates(model.config.architecture.name()).into());
     }

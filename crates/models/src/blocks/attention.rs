@@ -121,7 +121,8 @@ impl Builder<'_> {
         let q = self.g.permute(heads.q, &[1, 0, 2])?;
         let k = self.through_cache("k", self.cache.keys, heads.k)?;
         let v = self.through_cache("v", self.cache.values, heads.v)?;
-        let operands: Vec<Value> = [q, k, v].into_iter().chain(sinks).collect();
+        let bias = self.bias_of_texts()?;
+        let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).chain(sinks).collect();
         let mixed = self.g.add(Op::Attention(attention), &operands)?;
         let rows = self.g.permute(mixed, &[1, 0, 2])?;
         self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])

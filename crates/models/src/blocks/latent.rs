@@ -84,7 +84,8 @@ impl Builder<'_> {
         let q = self.joined(&[plain, rotated], 2)?;
         let q = self.g.permute(q, &[1, 0, 2])?;
         let v = self.part(rows, 2, 0, latent.rank)?;
-        let mixed = self.g.add(Op::Attention(attention), &[q, rows, v])?;
+        let operands: Vec<Value> = [q, rows, v].into_iter().chain(self.bias_of_texts()?).collect();
+        let mixed = self.g.add(Op::Attention(attention), &operands)?;
         let mixed = self.g.permute(mixed, &[1, 0, 2])?;
         self.by_head(mixed, "attn_v_b.weight", [self.config.heads, latent.value_length, latent.rank])
     }
@@ -122,7 +123,8 @@ impl Builder<'_> {
         let [k, v] = [self.as_cached(k)?, self.as_cached(v)?];
         let q = self.joined(&heads.q, 2)?;
         let q = self.g.permute(q, &[1, 0, 2])?;
-        let mixed = self.g.add(Op::Attention(attention), &[q, k, v])?;
+        let operands: Vec<Value> = [q, k, v].into_iter().chain(self.bias_of_texts()?).collect();
+        let mixed = self.g.add(Op::Attention(attention), &operands)?;
         self.g.permute(mixed, &[1, 0, 2])
     }
 

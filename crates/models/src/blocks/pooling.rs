@@ -24,11 +24,15 @@ impl Builder<'_> {
         self.add(x, first)
     }
 
-    /// The embedding of a text whose rows are `x: [rows, width]`: `[1, width]`, or `x` without pooling.
+    /// The embedding of a text whose rows are `x: [rows, width]`: `[1, width]`, or `x` without pooling. Of several texts,
+    /// `[texts, width]`.
     ///
     /// # Errors
     /// When `x` is not of floats.
     pub fn pooled(&mut self, x: Value, pooling: Pooling) -> Result<Value> {
+        if let Some(texts) = self.texts.clone() {
+            return self.pooled_by_text(x, pooling, &texts);
+        }
         match pooling {
             Pooling::None => Ok(x),
             Pooling::Mean => {

@@ -58,6 +58,7 @@ impl Builder<'_> {
             let tokens = self.g.add(slice, &[all])?;
             let factor = self.part(w, 0, column, 1)?;
             let factor = self.g.broadcast(factor, shape.clone())?;
+            let tokens = self.within_texts(tokens, kernel - 1 - column)?;
             let term = self.mul(tokens, factor)?;
             sum = Some(match sum {
                 Some(sum) => self.add(sum, term)?,
@@ -86,6 +87,8 @@ impl Builder<'_> {
             self.add(before, b)?
         } else {
             let before = self.of_first_row(before)?;
+            // A text starts from 0: the first row's factor of what other texts leave is 0.
+            let a = self.within_texts(a, 1)?;
             let b = self.add(before, b)?;
             self.g.add(Op::Scan { kind: ScanKind::Linear, axis: 0, part: None }, &[a, b])?
         };

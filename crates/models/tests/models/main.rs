@@ -15,6 +15,7 @@ mod finetuning;
 mod fit;
 mod hostile;
 mod naive;
+mod packed;
 mod page;
 mod quantized_here;
 mod recurrent;
