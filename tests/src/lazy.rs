@@ -318,7 +318,7 @@ impl Machine<'_> {
         };
         let dims = tensor.dims();
         let got = Array::from_bytes(tensor.dtype(), dims, &bytes).map_err(|e| e.to_string())?;
-        interval.check(expected, &got)
+        interval.check(expected, &got).map_err(|why| why.to_string())
     }
 }
 

@@ -3,12 +3,11 @@
 //! A sum of n terms in any order, fused or not, differs from the exact one by at most n units of the sum of the
 //! magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
 
-use tallow_ir::{Custom, DType, Dim, ElementwiseOp as E, GraphError, Op, ReduceKind, Scalar, ScanKind};
+use tallow_ir::{DType, Dim, ElementwiseOp as E, GraphError, Op, ReduceKind, ScanKind};
 use tallow_ir::{Format, ScatterKind, Shape, TensorType, Value};
 
 use super::Intervals;
 use super::range::{Range, smallest, unit};
-use crate::custom::mix_kernel;
 
 impl Intervals {
     /// Elements of `r`, which are of `dtype`, combined along `axes`.
@@ -213,8 +212,10 @@ impl Intervals {
     /// where `x / d` is further than `2 r / d` (and the thousandth part of a step that divisions may lose) from a half; then
     /// the value moves as `d` does, by `r / a` and one step of f16, in which `d` is kept. Elsewhere `x` is off by what
     /// rounding in that format may lose.
-    pub fn quantize(&mut self, format: Format, x: Range) -> Result<Range, GraphError> {
-        let rounding = Rounding::of(format);
+    ///
+    /// Of a format that no kernel rounds to, nothing is known.
+    pub fn quantize(&mut self, format: Format, ty: &TensorType, x: Range) -> Result<Range, GraphError> {
+        let Some(rounding) = Rounding::of(format) else { return self.any(ty) };
         let middle = self.ball(x)?.middle;
         let radius = self.e(E::Sub, &[x.high, x.low])?;
         let radius = self.largest_of_32(radius)?;
@@ -266,33 +267,6 @@ impl Intervals {
         let most = self.graph.broadcast(most, split)?;
         self.graph.reshape(most, shape)
     }
-
-    /// What the tests' own kernel computes ([`crate::custom`]); of another nothing is known.
-    pub fn custom(
-        &mut self,
-        kernel: &Custom,
-        types: &[TensorType],
-        operands: &[Range],
-    ) -> Result<Vec<Range>, GraphError> {
-        let [a, b] = operands else { return types.iter().map(|ty| self.any(ty)).collect() };
-        if kernel.kernel != mix_kernel() {
-            return types.iter().map(|ty| self.any(ty)).collect();
-        }
-        let shape = &types[0].shape;
-        let n = shape.numel();
-        let flat = self.both(&Op::Reshape([n.clone()].into()), &[*a])?;
-        let turned = self.both(&Op::Flip { axis: 0 }, &[flat])?;
-        let turned = self.both(&Op::Reshape(shape.clone()), &[turned])?;
-        let b = self.both(&Op::Reshape(shape.clone()), &[*b])?;
-        let factor = self.graph.add(Op::Const(Scalar::float(DType::F64, 0.25)), &[])?;
-        let factor = Range::exact(self.graph.broadcast(factor, shape.clone())?);
-        let part = self.elementwise(E::Mul, DType::F32, &[b, factor])?;
-        let mixed = self.elementwise(E::Add, DType::F32, &[turned, part])?;
-        let order = self.graph.add(Op::Iota { len: n, dtype: DType::U32 }, &[])?;
-        let order = self.graph.add(Op::Flip { axis: 0 }, &[order])?;
-        let order = Range::exact(self.graph.reshape(order, types[1].shape.clone())?);
-        Ok(vec![mixed, order])
-    }
 }
 
 /// What rounding to a format may lose.
@@ -307,8 +281,8 @@ struct Rounding {
 }
 
 impl Rounding {
-    fn of(format: Format) -> Rounding {
-        let row = |levels: f64, error: f64, certain| Rounding { levels, error, certain };
+    fn of(format: Format) -> Option<Rounding> {
+        let row = |levels: f64, error: f64, certain| Some(Rounding { levels, error, certain });
         match format {
             // Half a step, and the 127 half steps of f16 that the scale may be off: 0.57 steps.
             Format::Q8_0 | Format::Q8_1 => row(127.0, 0.57 / 127.0, Some(2.0)),
@@ -323,7 +297,32 @@ impl Rounding {
             // 14 of it. What is chosen leaves no larger sum of 32 squares: each is off by less than sqrt(32) times that,
             // and by what f16 makes of the scale.
             Format::IQ4_NL => row(127.0, 32f64.sqrt() * 14.0 / 127.0 + 2f64.powi(-10), None),
-            other => panic!("no kernel rounds to {other}"),
+            Format::Q2_K
+            | Format::Q3_K
+            | Format::Q4_K
+            | Format::Q5_K
+            | Format::Q6_K
+            | Format::Q8_K
+            | Format::IQ2_XXS
+            | Format::IQ2_XS
+            | Format::IQ2_S
+            | Format::IQ3_XXS
+            | Format::IQ3_S
+            | Format::IQ1_S
+            | Format::IQ1_M
+            | Format::IQ4_XS
+            | Format::TQ1_0
+            | Format::TQ2_0
+            | Format::MXFP4
+            | Format::NVFP4
+            | Format::F16
+            | Format::BF16
+            | Format::F32
+            | Format::F64
+            | Format::I8
+            | Format::I16
+            | Format::I32
+            | Format::I64 => None,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Intervals of values, and the steps that all ops share.
 
 use tallow_ir::{DType, ElementwiseOp as E, GraphError, Op, Scalar, TensorType, Value};
-use tallow_reference::{Array, Data};
 
 use super::Intervals;
 
@@ -176,35 +175,4 @@ impl Intervals {
     pub fn apart(&mut self, r: Range, by: Value) -> Result<Range, GraphError> {
         Ok(Range { low: self.e(E::Sub, &[r.low, by])?, high: self.e(E::Add, &[r.high, by])? })
     }
-}
-
-/// The elements of `a` outside `low ..= high`, if any; `expected` tells where NaN belongs.
-///
-/// # Errors
-/// When an end has another length.
-pub fn is_within(
-    low: &Array,
-    high: &Array,
-    expected: &Array,
-    a: &Array,
-) -> Result<Option<Vec<usize>>, String> {
-    if [low.len(), high.len(), expected.len()].iter().any(|n| *n != a.len()) {
-        return Err(format!("bounds of {} elements for {}", low.len(), a.len()));
-    }
-    let outside: Vec<usize> = match (&low.data, &high.data, &a.data) {
-        // As integers: f64 would merge neighbours above 2^53.
-        (Data::Int(low), Data::Int(high), Data::Int(a)) => {
-            (0..a.len()).filter(|i| a[*i] < low[*i] || a[*i] > high[*i]).collect()
-        }
-        _ => {
-            let [low, high, expected, a] = [low, high, expected, a].map(Array::to_f64s);
-            let fits = |i: &usize| match (low[*i].is_nan() || high[*i].is_nan(), expected[*i].is_nan()) {
-                (_, true) => a[*i].is_nan(),
-                (true, false) => true,
-                (false, false) => a[*i] >= low[*i] && a[*i] <= high[*i],
-            };
-            (0..a.len()).filter(|i| !fits(i)).collect()
-        }
-    };
-    Ok((!outside.is_empty()).then_some(outside))
 }
