@@ -44,6 +44,10 @@ pub struct Launch {
     pub grid: Grid,
     /// The fusion node that it computes.
     pub node: NodeId,
+    /// By operand of the node, the buffer in [`Program::buffers`] that holds it from its first byte on.
+    pub operands: Vec<usize>,
+    /// By result of the node, the same.
+    pub results: Vec<usize>,
 }
 
 /// The schedule's limits on a device.
@@ -267,7 +271,10 @@ impl Builder {
             dispatch.reads.push(Access { buffer, start: 0, end: self.program.buffers[buffer].bytes });
         }
         self.program.dispatches.push(dispatch);
-        self.launches.push(Launch { kernel, bindings, grid, node: id });
+        let operands = operands.iter().map(|v| self.buffer_of[v]).collect();
+        let of_node = Value { node: id, result: 0 }..=Value { node: id, result: u32::MAX };
+        let results = self.buffer_of.range(of_node).map(|(_, buffer)| *buffer).collect();
+        self.launches.push(Launch { kernel, bindings, grid, node: id, operands, results });
     }
 
     /// Sets the table's size, in its buffer and in all accesses to it.

@@ -1,5 +1,7 @@
 //! A compiled graph: run it as often as you like, with new inputs and symbol values each time.
 
+mod verify;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use crate::resident::{GraphState, Weight, byte_count, check_bytes, run_shape};
 use crate::stats::ExecStats;
 #[cfg(feature = "vulkan")]
 use crate::vulkan_executable::VulkanExecutable;
+pub use verify::{CheckOutcome, KernelCheck, VerifyOptions};
 
 impl Device {
     /// Compiles `graph` for this device; its weight and state leaves are bound by name.
@@ -88,6 +91,21 @@ impl Prepared {
     /// With at most `budget` bytes of intermediate values on a GPU.
     pub(crate) fn within(device: &Device, graph: &Graph, budget: Option<u64>) -> Result<Prepared> {
         Prepared::of_verified(device, verified(graph)?, budget)
+    }
+
+    /// As [`Device::prepare`], with kernels that `edit` changes: for tests of what finds wrong ones.
+    #[doc(hidden)]
+    #[cfg(feature = "vulkan")]
+    pub fn edited(
+        device: &Device,
+        graph: &Graph,
+        edit: &mut dyn FnMut(&mut [tallow_codegen::Kernel]),
+    ) -> Result<Prepared> {
+        let mut prepared = Prepared::of_verified(device, verified(graph)?, None)?;
+        if let Device::Vulkan(device) = device {
+            prepared.kernels = Some(device.edited_kernels(graph, edit)?);
+        }
+        Ok(prepared)
     }
 
     fn of_verified(device: &Device, graph: Graph, budget: Option<u64>) -> Result<Prepared> {

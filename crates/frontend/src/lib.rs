@@ -109,7 +109,7 @@ pub use element::WithDType;
 pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
-pub use executable::{Executable, Pending, Prepared};
+pub use executable::{CheckOutcome, Executable, KernelCheck, Pending, Prepared, VerifyOptions};
 pub use extents::Shape;
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
@@ -121,6 +121,7 @@ pub use resident::{GraphState, Weight};
 pub use shape::D;
 pub use state::State;
 pub use stats::ExecStats;
+pub use tallow_bounds::{Comparison, Outside};
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;

@@ -159,6 +159,15 @@ impl VulkanDevice {
         Compiled::within(&self.context, graph, budget).map_err(device_error)
     }
 
+    /// As [`VulkanDevice::kernels`], with kernels that `edit` changes.
+    pub(crate) fn edited_kernels(
+        &self,
+        graph: &Graph,
+        edit: &mut dyn FnMut(&mut [tallow_codegen::Kernel]),
+    ) -> Result<Compiled> {
+        Compiled::edited(&self.context, graph, edit).map_err(device_error)
+    }
+
     /// What memory is left for intermediate values, in bytes. An arena's block is larger by up to a 64th, and
     /// inputs and results need memory, too, so a 16th is not counted.
     pub(crate) fn bytes_left(&self) -> u64 {

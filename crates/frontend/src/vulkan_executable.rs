@@ -5,7 +5,7 @@ use std::fmt;
 
 use tallow_ir::{Bindings, Graph};
 use tallow_runtime::Error as RuntimeError;
-use tallow_runtime::executable::{Compiled, Executable as Recorded};
+use tallow_runtime::executable::{Compiled, Executable as Recorded, Steps};
 use tallow_runtime::record::{RecordOptions, Timing};
 
 use crate::error::{Error, Result};
@@ -94,6 +94,19 @@ impl VulkanExecutable {
             })
         });
         run.map_err(|error| failed.unwrap_or_else(|| device_error(error)))
+    }
+
+    /// A run one kernel at a time.
+    pub fn steps<'a>(&'a self, bindings: &'a Bindings, inputs: &[(&str, &[u8])]) -> Result<Steps<'a>> {
+        let mut write = |name: &str, bytes: &mut [u8]| {
+            let data = inputs.iter().find(|(n, _)| *n == name).map(|(_, data)| *data).ok_or("has no data")?;
+            match data.len() == bytes.len() {
+                true => bytes.copy_from_slice(data),
+                false => return Err(format!("{} bytes where {} are needed", data.len(), bytes.len())),
+            }
+            Ok(())
+        };
+        self.recorded.steps(bindings, &mut write).map_err(device_error)
     }
 
     pub fn finish_with(&self, run: u64, bindings: &Bindings, read: &mut dyn FnMut(OutputView)) -> Result<()> {

@@ -38,6 +38,7 @@ pub mod gradient;
 pub mod graph;
 pub mod index;
 pub mod infer;
+pub mod isolate;
 pub mod matrix;
 pub mod op;
 pub mod passes;

@@ -5,6 +5,8 @@
 //! instance of it with its own arena, symbol table, inputs, outputs and recording, so that two instances can be in
 //! flight at once. Weights and states live outside and are shared.
 
+mod steps;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -13,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tallow_codegen::{
-    Copies, Grid as ModuleGrid, KERNELS, Module, Options, PLAN, Schedules, SpirvStats, Tensor,
+    Copies, Grid as ModuleGrid, KERNELS, Kernel, Module, Options, PLAN, Schedules, SpirvStats, Tensor,
     compile_kernels, compile_with,
 };
 use tallow_ir::schedule::{Access, BufferKind, Command};
-use tallow_ir::{Bindings, DType, Dim, Graph};
+use tallow_ir::{Bindings, DType, Dim, Graph, TensorType};
 use tallow_quant::QuantError;
 
 use crate::error::Error;
@@ -26,6 +28,7 @@ use crate::record::{BarrierKind, BindRange, Grid, RecordCommand, RecordCounts, R
 use crate::resident::as_in_file;
 pub use crate::resident::{DeviceState, DeviceWeight};
 use crate::vulkan::{Buffer, Context, Handle, MemoryUse, Pipeline, PipelineDesc, Recording};
+pub use steps::{Steps, ValueBytes};
 
 /// A graph compiled for a device, without buffers.
 #[derive(Clone)]
@@ -108,20 +111,42 @@ impl Compiled {
         Compiled::compile(context, graph, &Options { copies: Copies::Once, budget: None }, choose)
     }
 
+    /// As [`Compiled::new`], with kernels that `edit` changes: for tests of what finds wrong ones.
+    #[doc(hidden)]
+    pub fn edited(
+        context: &Arc<Context>,
+        graph: &Graph,
+        edit: &mut dyn FnMut(&mut [Kernel]),
+    ) -> Result<Compiled, ExecError> {
+        let options = Options { copies: Copies::Once, budget: None };
+        Compiled::compile_edited(context, graph, &options, &mut |_| Schedules::default(), edit)
+    }
+
     fn compile(
         context: &Arc<Context>,
         graph: &Graph,
         options: &Options,
         choose: &mut dyn FnMut(&Graph) -> Schedules,
     ) -> Result<Compiled, ExecError> {
+        Compiled::compile_edited(context, graph, options, choose, &mut |_| {})
+    }
+
+    fn compile_edited(
+        context: &Arc<Context>,
+        graph: &Graph,
+        options: &Options,
+        choose: &mut dyn FnMut(&Graph) -> Schedules,
+        edit: &mut dyn FnMut(&mut [Kernel]),
+    ) -> Result<Compiled, ExecError> {
         let start = Instant::now();
         let mut phases = Phases::default();
         let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
-        let module = compile_with(graph, context.caps(), options, choose, &mut |stage, _| match stage {
+        let mut module = compile_with(graph, context.caps(), options, choose, &mut |stage, _| match stage {
             KERNELS => phases.glsl = since(start) - phases.passes,
             PLAN => phases.plan = since(start) - phases.passes - phases.glsl,
             _ => phases.passes = since(start),
         })?;
+        edit(&mut module.kernels);
         dump(graph, &module);
         let cache = crate::cache_dir::cache_dir();
         let (spirv, stats) = compile_kernels(&module.kernels, context.caps(), cache.as_deref())?;
@@ -275,7 +300,7 @@ impl Results<'_> {
             }
         }
         if matches!(output.ty.dtype, DType::Block(_)) {
-            let rows = rows_of_file(output, shape, bytes)?.into_owned();
+            let rows = rows_of_file(&output.name, &output.ty, shape, bytes)?.into_owned();
             *bytes = rows;
         }
         Ok(())
@@ -293,7 +318,12 @@ impl Results<'_> {
         let mut shape = std::mem::take(&mut self.last.shape);
         let size = self.extents(output, bindings, &mut shape);
         let give = |bytes: &[u8]| -> Result<(), ExecError> {
-            read(&output.name, &shape, output.ty.dtype, &rows_of_file(output, &shape, bytes)?);
+            read(
+                &output.name,
+                &shape,
+                output.ty.dtype,
+                &rows_of_file(&output.name, &output.ty, &shape, bytes)?,
+            );
             Ok(())
         };
         let shown = executable.look(output.buffer, size, give);
@@ -313,16 +343,19 @@ impl Results<'_> {
 }
 
 /// Converts the elements of a result from the device's layout to that of a file.
-fn rows_of_file<'a>(output: &Tensor, shape: &[usize], bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, ExecError> {
-    let DType::Block(format) = output.ty.dtype else { return Ok(Cow::Borrowed(bytes)) };
+fn rows_of_file<'a>(
+    name: &str,
+    ty: &TensorType,
+    shape: &[usize],
+    bytes: &'a [u8],
+) -> Result<Cow<'a, [u8]>, ExecError> {
+    let DType::Block(format) = ty.dtype else { return Ok(Cow::Borrowed(bytes)) };
     let rows = || {
-        let mut all = as_in_file(&output.ty, bytes)?.into_owned();
+        let mut all = as_in_file(ty, bytes)?.into_owned();
         all.truncate(format.row_bytes(shape.iter().product())?);
         Ok(Cow::Owned(all))
     };
-    let fail =
-        |e: QuantError| ExecError::Leaf { what: "output", name: output.name.clone(), why: e.to_string() };
-    rows().map_err(fail)
+    rows().map_err(|e: QuantError| ExecError::Leaf { what: "output", name: name.into(), why: e.to_string() })
 }
 
 /// A recorded instance of a compiled graph.
@@ -422,15 +455,7 @@ impl Executable {
                 context.fill(memory, *offset, buffer.bytes, fill)?;
             }
         }
-        // The recorder numbers device buffers, each of which may contain several program buffers.
-        let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);
-        for (buffer, _) in &placed.places {
-            let at = list.iter().position(|b| Arc::ptr_eq(b, buffer)).unwrap_or_else(|| {
-                list.push(buffer.clone());
-                list.len() - 1
-            });
-            number.push(at);
-        }
+        let (list, number) = numbered(&placed.places);
         let spec = physical(record_spec(&module), &number, &placed.places);
         let recording = Recording::new(context, &spec, &compiled.pipelines, &list, options)?;
         let last = Mutex::new(Last { number: 0, handle: None, table: vec![], shape: vec![] });
@@ -486,6 +511,19 @@ impl Executable {
     /// As [`Executable::run`], and the error of `write`.
     pub fn start_with(&self, bindings: &Bindings, write: &mut InputWriter<'_>) -> Result<u64, ExecError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_leaves(&mut last, bindings, write)?;
+        last.handle = Some(self.recording.submit()?);
+        last.number += 1;
+        Ok(last.number)
+    }
+
+    /// Checks and writes symbols and inputs; [`Error::Busy`] while a run is in flight.
+    fn write_leaves(
+        &self,
+        last: &mut Last,
+        bindings: &Bindings,
+        write: &mut InputWriter<'_>,
+    ) -> Result<(), ExecError> {
         if let Some(handle) = &last.handle
             && !handle.is_done()?
         {
@@ -510,9 +548,7 @@ impl Executable {
             };
             written.map_err(fail)?;
         }
-        last.handle = Some(self.recording.submit()?);
-        last.number += 1;
-        Ok(last.number)
+        Ok(())
     }
 
     /// Waits for the last run without reading its results.
@@ -716,6 +752,19 @@ pub(crate) fn record_spec(module: &Module) -> RecordSpec {
         commands.push(RecordCommand::Barrier(BarrierKind::Tail));
     }
     RecordSpec { commands }
+}
+
+/// The device buffers, each of which may contain several program buffers, and by program buffer the position of its own.
+fn numbered(places: &[(Arc<Buffer>, u64)]) -> (Vec<Arc<Buffer>>, Vec<usize>) {
+    let (mut list, mut number): (Vec<Arc<Buffer>>, Vec<usize>) = (vec![], vec![]);
+    for (buffer, _) in places {
+        let at = list.iter().position(|b| Arc::ptr_eq(b, buffer)).unwrap_or_else(|| {
+            list.push(buffer.clone());
+            list.len() - 1
+        });
+        number.push(at);
+    }
+    (list, number)
 }
 
 /// Replaces program buffers by device buffers and offsets.

@@ -50,5 +50,6 @@ mod threads;
 mod ties;
 mod tiles;
 mod transposes;
+mod verify;
 mod weight_copies;
 mod windows;
