@@ -11,6 +11,7 @@ use crate::compile_check::CompileCheckArgs;
 use crate::embed::EmbedArgs;
 use crate::finetune::FinetuneArgs;
 use crate::merge_lora::MergeLoraArgs;
+use crate::verify::VerifyArgs;
 
 /// Run quantized language models that were fused and compiled to Vulkan.
 #[derive(Debug, Parser)]
@@ -44,6 +45,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Compile the kernels of models and graphs for a Vulkan device, which need not be here, and print what they take.
     CompileCheck(CompileCheckArgs),
+    /// Compare the kernels of a model with the interpreter on this device and driver, and name those that compute wrong results.
+    Verify(VerifyArgs),
     /// Measure kernels and models on a Vulkan device.
     Bench(BenchArgs),
     /// Write a model with its weights in other formats.

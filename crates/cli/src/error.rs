@@ -56,6 +56,9 @@ pub enum Error {
         /// Files of which no kernels could be made.
         graphs: usize,
     },
+    /// Kernels compute other results than the interpreter.
+    #[error("{0} kernel(s) of this device and driver compute wrong results")]
+    KernelsDiffer(usize),
     /// Kernels spill registers, and `--deny-spills` was given.
     #[error("{0} kernel(s) spill registers")]
     Spilled(usize),

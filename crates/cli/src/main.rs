@@ -32,6 +32,7 @@ mod terminal;
 mod tokenize;
 mod train;
 mod unfinished;
+mod verify;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::inspect(args),
         Command::Explain(args) => explain::explain(args),
         Command::CompileCheck(args) => compile_check::compile_check(args),
+        Command::Verify(args) => verify::verify(args),
         Command::Bench(args) => bench::bench(args),
         Command::Quantize(args) => quantize::quantize(args),
         Command::Imatrix(args) => imatrix::imatrix(args),

@@ -64,7 +64,7 @@ pub mod weights;
 
 pub use architecture::Architecture;
 pub use cache::{CacheType, CacheTypes};
-pub use decoder::Decoder;
+pub use decoder::{Decoder, VerifiedStep, VerifySteps};
 pub use embedder::Embedder;
 pub use error::{Advice, EmbedError, Error, Excess, HostAdvice, LoraError, Result};
 pub use fit::Fit;

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallow::caps::DeviceCaps;
-use tallow::{Device, ExecStats, Executable};
+use tallow::{Device, ExecStats, Executable, KernelCheck};
 use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 
 use crate::architecture::Architecture;
 use crate::config::Config;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, VerifiedStep, VerifySteps};
 use crate::error::{Error, Result};
 use crate::fit::Fit;
 use crate::lora::LoraAdapter;
@@ -218,6 +218,18 @@ impl Model {
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<usize> {
         self.decoder.follow_greedy(token, count, on_token)
+    }
+
+    /// Compares the kernels of its steps with the interpreter, see [`Decoder::verify`]. Forgets the text.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify(
+        &mut self,
+        steps: &VerifySteps,
+        visit: &mut dyn FnMut(VerifiedStep, KernelCheck) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.decoder.verify(steps, visit)
     }
 
     /// Figures of the decode step that was compiled with the model.

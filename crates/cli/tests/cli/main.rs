@@ -17,3 +17,4 @@ mod quantize;
 mod shards;
 mod support;
 mod train;
+mod verify;
