@@ -39,9 +39,9 @@ struct Element {
 
 impl Element {
     fn is_within(self) -> bool {
-        match (self.low.is_nan() || self.high.is_nan(), self.expected.is_nan()) {
-            (_, true) => self.got.is_nan(),
-            (true, false) => true,
+        match (self.expected.is_nan(), self.is_unbounded()) {
+            (true, _) => self.got.is_nan(),
+            (false, true) => true,
             (false, false) => self.got >= self.low && self.got <= self.high,
         }
     }
@@ -179,6 +179,7 @@ mod tests {
         assert_eq!(of(2.0, 2.0, 2.0, 2.5), (inf, 1, 0));
         assert_eq!(of(0.0, 4.0, 2.0, f64::NAN), (inf, 1, 0));
         assert_eq!(of(-inf, inf, 2.0, 100.0), (0.0, 0, 1));
+        assert_eq!(of(-inf, inf, 2.0, f64::NAN), (0.0, 0, 1));
         assert_eq!(of(f64::NAN, f64::NAN, f64::NAN, f64::NAN), (0.0, 0, 0));
     }
 

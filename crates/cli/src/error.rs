@@ -56,6 +56,9 @@ pub enum Error {
         /// Files of which no kernels could be made.
         graphs: usize,
     },
+    /// No kernel was compared with the interpreter.
+    #[error("none of {0} kernel(s) was compared")]
+    NothingCompared(usize),
     /// Kernels compute other results than the interpreter.
     #[error("{0} kernel(s) of this device and driver compute wrong results")]
     KernelsDiffer(usize),

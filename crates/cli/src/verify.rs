@@ -20,7 +20,8 @@ pub struct VerifyArgs {
     /// The model, a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
-    /// Tokens of the prompt, and the position of the decode step.
+    /// Tokens of the prompt, at most those of one run, and the position of the decode step. Prompts of other lengths may have
+    /// other kernels.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub tokens: u16,
     /// Seed of the random tokens and of the random values in the cache.
@@ -72,7 +73,11 @@ pub fn verify(args: &VerifyArgs) -> Result<()> {
         false => print_end(&checks, &differing, &mut out)?,
     }
     out.flush()?;
-    if differing.is_empty() { Ok(()) } else { Err(Error::KernelsDiffer(differing.len())) }
+    match (differing.len(), checks.iter().any(|(_, check)| check.worst().is_some())) {
+        (0, true) => Ok(()),
+        (0, false) => Err(Error::NothingCompared(checks.len())),
+        (count, _) => Err(Error::KernelsDiffer(count)),
+    }
 }
 
 /// What a report of a wrong kernel must say.
@@ -122,7 +127,11 @@ fn print_end(
     let compared: Vec<f64> = checks.iter().filter_map(|(_, check)| check.worst()).collect();
     let worst = share(compared.iter().copied().fold(0.0, f64::max));
     let (kernels, compared) = (checks.len(), compared.len());
-    writeln!(out, "total: {kernels} kernels, {compared} compared, worst error {worst} of the bound")?;
+    write!(out, "total: {kernels} kernels, {compared} compared, worst error {worst} of the bound")?;
+    match kernels - compared {
+        0 => writeln!(out)?,
+        others => writeln!(out, "; {others} NOT compared, which says nothing of them")?,
+    }
     let Some((step, check)) = differing.first() else { return Ok(()) };
     let Some((result, comparison)) = check.difference() else { return Ok(()) };
     writeln!(
@@ -234,7 +243,7 @@ mod tests {
             "decode      0.250  %1 map -> f32[2, 3]\n",
             "decode        inf  DIFFERS  %2 row -> f32[2, 3]\n",
             "decode          -  %3 matvec -> f32[2, 3]: not compared: takes 9.0 GiB",
-            "total: 3 kernels, 2 compared, worst error inf of the bound\n",
+            "total: 3 kernels, 2 compared, worst error inf of the bound; 1 NOT compared, which says nothing of them\n",
             "the first of 1 that differ: %2 row in decode\n  computes exp, reduce_sum of f32[2, 3]\n",
             "  result 1, element [1, 0] of f32[2, 3]\n  got      inf\n  expected 1.5\n  allowed  1.25 to 1.75\n",
             "  2 of 6 elements differ\n  --device cpu computes right results",

@@ -51,7 +51,7 @@ impl CacheType {
     }
 
     /// Whether so many elements are whole blocks.
-    pub(crate) fn holds(self, elements: usize) -> bool {
+    pub(crate) fn is_multiple_of_block(self, elements: usize) -> bool {
         match self.dtype() {
             DType::Block(format) => elements.is_multiple_of(format.block_elements()),
             _ => true,

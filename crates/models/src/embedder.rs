@@ -76,7 +76,8 @@ impl TokenEmbedder {
         let model = model.with_context(context, model.cache);
         let shortest = SHORTEST.min(context);
         let step = embed_step(&model, device.caps(), options, shortest)?;
-        let host_layers = Fit::check(&model, device, &options.for_loading(shortest), Purpose::Embed)?;
+        let host_layers =
+            Fit::check(&model, device, &options.for_loading(shortest), Purpose::Embed(*options))?;
         let weights = upload(Source { file, host_layers }, &model, device, &step, progress)?;
         device.release_staging();
         let pooling = options.pooling_of(&model)?;
@@ -118,7 +119,7 @@ impl TokenEmbedder {
 
     /// The embedding of each text, as [`TokenEmbedder::embed`] gives it. Texts run together as [`EmbedOptions::rows`] says;
     /// their embeddings do not depend on each other, but for rounding: a plan of many rows may round what weights are
-    /// multiplied by, where one of few rows does not ([`Activations::Auto`]).
+    /// multiplied by, where one of few rows does not ([`Activations::Auto`](crate::Activations::Auto)).
     ///
     /// # Errors
     /// As [`TokenEmbedder::embed`]; before anything is computed, when the tokens of a text do not fit.
@@ -171,9 +172,9 @@ impl TokenEmbedder {
     /// The most tokens, at most `longest`, of the plan for so many. The interpreter has one plan: it does the work of the
     /// rows that there are.
     fn limit(&self, tokens: usize, longest: usize) -> usize {
-        match self.device {
-            Device::Cpu => longest,
-            _ => tokens.next_power_of_two().max(SHORTEST).min(longest),
+        match self.device.caps() {
+            None => longest,
+            Some(_) => tokens.next_power_of_two().max(SHORTEST).min(longest),
         }
     }
 

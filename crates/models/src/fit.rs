@@ -62,20 +62,20 @@ impl Fit {
         let planned = plan(model, caps, options, purpose)?;
         let fewest = free.and_then(|free| planned.fewest_host_layers(free, host_free));
         let layers = asked_layers(options, &model.config)?.or(fewest).unwrap_or(0);
+        let speed = |layers| match purpose {
+            Purpose::Generate if !model.config.architecture.is_encoder() => planned.speed(layers),
+            Purpose::Generate | Purpose::Score | Purpose::Embed(_) => None,
+        };
         let memory = planned.with_host_layers(layers);
         let excess = match free {
             Some(free) if memory.device() > free => {
                 let advice = advice(model, caps, options, (memory, free, purpose))?;
-                let host = fewest.map(|layers| HostAdvice { layers, speed: planned.speed(layers) });
+                let host = fewest.map(|layers| HostAdvice { layers, speed: speed(layers) });
                 Some(Excess { needed: memory.device(), free, context: memory.context, advice, host })
             }
             Some(_) | None => None,
         };
-        let speed = match purpose {
-            Purpose::Generate if !model.config.architecture.is_encoder() => planned.speed(layers),
-            Purpose::Generate | Purpose::Score | Purpose::Embed => None,
-        };
-        Ok(Fit { memory, free, host_free, excess, speed })
+        Ok(Fit { memory, free, host_free, excess, speed: speed(layers) })
     }
 
     /// The error of loading the model, if it does not fit.
@@ -125,7 +125,7 @@ fn most_bytes(
     purpose: Purpose,
 ) -> Result<u64> {
     let graphs = match purpose {
-        Purpose::Embed => vec![embed_graph(model, caps, options)?],
+        Purpose::Embed(embed) => vec![embed_step(model, caps, &embed, context_of(model, options.context)?)?],
         Purpose::Generate | Purpose::Score => steps(model, caps, options, purpose)?.into(),
     };
     let resident = |op: &Op| match op {
@@ -194,12 +194,6 @@ fn largest_context(
     Ok(low)
 }
 
-/// The graph that embeds texts of `options.context` tokens.
-fn embed_graph(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Graph> {
-    let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
-    embed_step(model, caps, &embed, context_of(model, options.context)?)
-}
-
 /// Bytes and elements of the weights in the device's memory that other formats could hold; `None` where there are none.
 fn matrices(
     model: &ModelGraph,
@@ -243,7 +237,7 @@ mod tests {
             let model = ModelGraph::from_file(&file).unwrap();
             for profile in ["minimum", "h200"] {
                 let caps = caps::profile(profile).unwrap();
-                for purpose in [Purpose::Generate, Purpose::Score, Purpose::Embed] {
+                for purpose in [Purpose::Generate, Purpose::Score, Purpose::Embed(EmbedOptions::default())] {
                     for context in [64, 1024] {
                         let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
                         let most = most_bytes(&model, Some(&caps), &options, purpose).unwrap();

@@ -52,8 +52,20 @@ pub(crate) enum Purpose {
     Generate,
     /// To score text.
     Score,
-    /// To embed text.
-    Embed,
+    /// To embed text, with these options.
+    Embed(EmbedOptions),
+}
+
+impl Purpose {
+    /// The options of the graphs that embed.
+    pub fn embed_options(self, options: &LoadOptions) -> EmbedOptions {
+        match self {
+            Purpose::Embed(embed) => embed,
+            Purpose::Generate | Purpose::Score => {
+                EmbedOptions { activations: options.activations, ..EmbedOptions::default() }
+            }
+        }
+    }
 }
 
 /// What loading a model takes, with all weights in the device's memory, and the weights that it has.
@@ -127,7 +139,7 @@ impl Planned<'_> {
 
 impl Memory {
     /// The memory that loading a model with these options takes, on a device with `caps`, or else on the interpreter. With
-    /// [`HostLayers::Auto`](crate::HostLayers::Auto), which depends on what is free, no layer is in the host's memory.
+    /// [`HostLayers::Auto`], which depends on what is free, no layer is in the host's memory.
     ///
     /// For a device, the graphs are compiled up to their memory plan. A real load has the same plan, unless it tunes
     /// kernels.
@@ -175,8 +187,8 @@ pub(crate) fn plan<'a>(
     purpose: Purpose,
 ) -> Result<Planned<'a>> {
     let config = &model.config;
-    if purpose == Purpose::Embed || config.architecture.is_encoder() {
-        return plan_embedding(model, caps, options);
+    if matches!(purpose, Purpose::Embed(_)) || config.architecture.is_encoder() {
+        return plan_embedding(model, caps, options, purpose);
     }
     let context = context(model, options)?;
     let [prefill, step] = steps(model, caps, options, purpose)?;
@@ -214,9 +226,10 @@ fn plan_embedding<'a>(
     model: &'a ModelGraph,
     caps: Option<&'a DeviceCaps>,
     options: &LoadOptions,
+    purpose: Purpose,
 ) -> Result<Planned<'a>> {
     let context = context_of(model, options.context)?;
-    let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
+    let embed = purpose.embed_options(options);
     let step = embed_step(model, caps, &embed, context)?;
     let none = Memory { context, weights: 0, host: 0, host_layers: 0, cache: 0, arenas: None, other: 0 };
     let (memory, weights) = match caps {
@@ -226,9 +239,15 @@ fn plan_embedding<'a>(
             (Memory { weights, other, ..none }, vec![])
         }
         Some(caps) => {
-            let packed = embed_texts_step(model, Some(caps), &embed, embed.rows_of(model, Some(caps)))?;
             let (plan, weights) = plan_memory_by_weight(&step, caps)?;
-            let packed = plan_memory(&packed, caps)?;
+            // Texts run alone where there is no memory for several, so that these are not required.
+            let packed = match purpose {
+                Purpose::Embed(_) => MemoryPlan::default(),
+                Purpose::Generate | Purpose::Score => {
+                    let rows = embed.rows_of(model, Some(caps));
+                    plan_memory(&embed_texts_step(model, Some(caps), &embed, rows)?, caps)?
+                }
+            };
             let arenas = Some(Arenas { prefill: plan.arena + packed.arena, decode: 0 });
             (Memory { weights: plan.weights, arenas, other: plan.other + packed.other, ..none }, weights)
         }
@@ -251,7 +270,7 @@ pub(crate) fn steps(
     let model = &with_cache(model, options)?;
     let invalid = |graph| move |source| Error::Graph { graph, source };
     match purpose {
-        Purpose::Generate | Purpose::Embed => Ok([
+        Purpose::Generate | Purpose::Embed(_) => Ok([
             prefill_step(model, caps, options.activations, context, chunk)?,
             decode_step(model, caps, options.activations, context, options.decode)?,
         ]),
@@ -276,7 +295,7 @@ pub(crate) fn weight_types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
 }
 
 /// No less than the intermediate values of a run take, each in memory of its own. What depends on weights alone is not
-/// counted: kernels unpack weights as they read them.
+/// counted, as kernels unpack weights when they read them, but for what is rounded to f16: that may be in memory.
 pub(crate) fn value_bytes(graph: &Graph) -> u64 {
     let mut is_constant = vec![];
     let mut bytes = 0u64;
@@ -286,7 +305,7 @@ pub(crate) fn value_bytes(graph: &Graph) -> u64 {
             _ => node.operands.iter().all(|operand| is_constant[operand.node.index()]),
         };
         is_constant.push(constant);
-        if !constant {
+        if !constant || node.op == Op::Cast(DType::F16) {
             bytes = bytes.saturating_add(sum(TensorType::max_bytes, node.types.iter()));
         }
     }

@@ -10,7 +10,7 @@ use {
     tallow_bounds::Bounds,
     tallow_ir::isolate::{isolated, operand_name, result_name},
     tallow_ir::verify::updated_param,
-    tallow_ir::{Bindings, Fusion, Graph, Op},
+    tallow_ir::{Bindings, Fusion, Graph, Node, NodeId, Op, TensorType},
     tallow_reference::{Array, Env, evaluate},
     tallow_runtime::executable::Steps,
 };
@@ -80,7 +80,7 @@ impl Executable {
     /// How far a right kernel may be from the interpreter is computed for each element ([`tallow_bounds`]).
     ///
     /// Symbols and inputs are those of [`Executable::run`]. `visit` gets the checks in the order of the plan, and ends the
-    /// run if it breaks. States are updated as far as it came.
+    /// run if it breaks. States are updated as far as it came. `visit` must not run this executable, which is busy.
     ///
     /// # Errors
     /// On the CPU, which has no kernels; as [`Executable::run`] elsewhere.
@@ -164,7 +164,8 @@ fn ops(body: &Graph) -> Vec<&'static str> {
 }
 
 /// Bytes that the interpreter and the bounds take for a kernel: f64 for the value and both ends of each node that is no
-/// view. Values that nothing reads any more are freed, so this is on the safe side.
+/// view. Bounds of products and attention hold as much again for magnitudes and sums, and attention its scores. Values that
+/// nothing reads any more are freed.
 #[cfg(feature = "vulkan")]
 fn host_bytes(graph: &Graph) -> u64 {
     let is_view = |op: &Op| {
@@ -178,8 +179,23 @@ fn host_bytes(graph: &Graph) -> u64 {
                 | Op::Window { .. }
         )
     };
-    let values = graph.nodes().filter(|(_, node)| !is_view(&node.op)).flat_map(|(_, node)| &node.types);
-    values.map(|ty| ty.shape.max_numel().saturating_mul(24)).fold(0, u64::saturating_add)
+    let bytes = |(_, node): (NodeId, &Node)| {
+        let numel = |ty: &TensorType| ty.shape.max_numel();
+        let results = node.types.iter().map(numel).fold(0, u64::saturating_add);
+        let extent = |operand: usize, axis: usize| {
+            graph.ty(node.operands[operand]).shape.dims()[axis].max_value().unsigned_abs()
+        };
+        match node.op {
+            ref op if is_view(op) => 0,
+            Op::Attention(_) => {
+                let scores = [extent(0, 0), extent(0, 1), extent(1, 1)];
+                scores.into_iter().fold(1, u64::saturating_mul).saturating_add(results).saturating_mul(48)
+            }
+            Op::Matmul | Op::Dequantize(_) => results.saturating_mul(48),
+            _ => results.saturating_mul(24),
+        }
+    };
+    graph.nodes().map(bytes).fold(0, u64::saturating_add)
 }
 
 /// What a kernel is about to read, and what it computes of that.

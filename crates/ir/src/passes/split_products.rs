@@ -115,7 +115,7 @@ fn candidates(graph: &Graph) -> BTreeSet<NodeId> {
             return false;
         };
         match readers(graph, &users, &slices) {
-            Readers::Combine => are_halves(&lengths) || fit_tiles(graph, matmul, &lengths),
+            Readers::Combine => are_equally_long(&lengths) || fit_tiles(graph, matmul, &lengths),
             Readers::Join => fit_tiles(graph, matmul, &lengths),
             Readers::Rejoin | Readers::Other => false,
         }
@@ -138,7 +138,7 @@ fn lengths_apart(graph: &Graph, id: NodeId, slices: &BTreeSet<NodeId>) -> Option
 }
 
 /// Whether slices are equally long, so that one tile has the same columns of each, and not narrow.
-fn are_halves(lengths: &[i64]) -> bool {
+fn are_equally_long(lengths: &[i64]) -> bool {
     lengths.iter().all(|len| *len == lengths[0] && *len >= LEAST_COLUMNS)
 }
 

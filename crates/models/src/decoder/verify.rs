@@ -13,8 +13,10 @@ use crate::model_graph::{POS, SEQ, TOKENS};
 /// What [`Decoder::verify`] runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifySteps {
-    /// Tokens of the prompt, and the position of the token after it: at least 1, and no more than one run takes. 0 leaves the
+    /// Tokens of the prompt, and the position of the token after it. More than one run takes count as so many. 0 leaves the
     /// prompt out, and the decode step is at position 16.
+    ///
+    /// Prompts of other lengths may have other kernels: there are plans for powers of two.
     pub tokens: usize,
     /// Seed of the tokens and of what is in the cache.
     pub seed: u64,

@@ -9,6 +9,7 @@ use tallow_models::{
 use tallow_quant::dequantize;
 use tallow_testmodels::encoder;
 
+use crate::architectures::vulkan;
 use crate::support::nmse;
 use crate::tiny::nano;
 
@@ -147,13 +148,15 @@ fn metadata_and_tensors_that_do_not_fit_are_named() {
 #[test]
 fn an_unknown_pooling_can_be_replaced() {
     let change = |metadata: &mut Metadata| drop(metadata.insert("bert.pooling_type", Value::U32(4)));
-    let load = |pooling| {
-        let options = EmbedOptions { pooling, ..EmbedOptions::default() };
-        Embedder::load(open(change, |_| true).unwrap(), &Device::Cpu, &options, &mut |_| {})
-    };
-    let error = load(None).unwrap_err().to_string();
-    assert!(error.contains("bert.pooling_type") && error.contains("4 is not supported"), "{error}");
-    assert_eq!(load(Some(Pooling::Cls)).unwrap().model().pooling(), Pooling::Cls);
+    for device in vulkan().into_iter().chain([Device::Cpu]) {
+        let load = |pooling| {
+            let options = EmbedOptions { pooling, ..EmbedOptions::default() };
+            Embedder::load(open(change, |_| true).unwrap(), &device, &options, &mut |_| {})
+        };
+        let error = load(None).unwrap_err().to_string();
+        assert!(error.contains("bert.pooling_type") && error.contains("4 is not supported"), "{error}");
+        assert_eq!(load(Some(Pooling::Cls)).unwrap().model().pooling(), Pooling::Cls);
+    }
 }
 
 /// A model that generates embeds the rows of which its logits are products.

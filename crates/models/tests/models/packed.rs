@@ -76,6 +76,7 @@ fn texts_share_a_run_on_the_device() {
 }
 
 /// A hundred texts of 10 tokens take two runs, and as many as there are texts where each runs alone.
+#[cfg(feature = "vulkan")]
 #[test]
 fn short_texts_take_few_runs() {
     let Some(device) = vulkan() else { return };

@@ -44,7 +44,8 @@ pub(super) fn run(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 same.push(id);
             }
         }
-        // Latest first: the last one computed cannot depend on anything after it.
+        // Latest first: the last one computed cannot depend on anything after it. Where that order was changed, `merge`
+        // refuses what would close a cycle.
         for node in deepest_products_first(c, with.into_iter().rev().collect()) {
             let Some(other) = c.member[node.index()].first().copied() else { continue };
             if other != cluster
