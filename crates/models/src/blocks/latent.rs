@@ -94,8 +94,8 @@ impl Builder<'_> {
         self.by_head(mixed, "attn_v_b.weight", [self.config.heads, latent.value_length, latent.rank])
     }
 
-    /// Attention to the keys and values of all heads: `[rows, heads, value length]`. They have the precision of the cache, or
-    /// f16 where that is in blocks.
+    /// Attention to the keys and values of all heads: `[rows, heads, value length]`. They have the precision of the cache,
+    /// f16 where that is in blocks, or f32 without a cache.
     fn attend_expanded(
         &mut self,
         heads: LatentHeads,
@@ -143,11 +143,13 @@ impl Builder<'_> {
         if self.g.ty(x).dtype == DType::F32 { Ok(x) } else { self.g.add(Op::Cast(DType::F32), &[x]) }
     }
 
-    /// What is computed of rows of the cache, as precise as these are.
+    /// What is computed of rows of the cache, as precise as these are; in f32 without a cache.
     fn in_cache_precision(&mut self, x: Value) -> Result<Value> {
         match self.cache.keys {
-            CacheType::F32 => Ok(x),
-            CacheType::F16 | CacheType::Q8_0 | CacheType::Q4_0 => self.g.add(Op::Cast(DType::F16), &[x]),
+            CacheType::F16 | CacheType::Q8_0 | CacheType::Q4_0 if self.has_cache => {
+                self.g.add(Op::Cast(DType::F16), &[x])
+            }
+            CacheType::F32 | CacheType::F16 | CacheType::Q8_0 | CacheType::Q4_0 => Ok(x),
         }
     }
 
