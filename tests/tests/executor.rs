@@ -70,12 +70,18 @@ fn kernel(module: &Module, inputs: &Inputs, d: usize, reads: &[Vec<u8>], writes:
         if let Some(result) = updates.get(&(i as u32)) {
             let at = position(Source::Result(*result)).unwrap();
             env.states.insert(name, array(ty, &inputs.symbols, &writes[at]));
-        } else if let Some(at) = position(Source::Operand(i as u32)) {
-            let value = Arc::new(array(ty, &inputs.symbols, &reads[at]));
-            let leaves = if matches!(ty.dtype, DType::Block(_)) { &mut env.weights } else { &mut env.inputs };
-            leaves.insert(name, value);
         } else {
-            panic!("operand {i} of {} is not bound", module.program.dispatches[d].name);
+            // A kernel does not bind what no result depends on: zeros in its place are wrong where one does.
+            let value = match position(Source::Operand(i as u32)) {
+                Some(at) => array(ty, &inputs.symbols, &reads[at]),
+                None => {
+                    let shape = ty.shape.eval(&inputs.symbols).unwrap();
+                    let len = tallow_reference::byte_len(ty.dtype, &shape).unwrap();
+                    Array::from_bytes(ty.dtype, &shape, &vec![0; len]).unwrap()
+                }
+            };
+            let leaves = if matches!(ty.dtype, DType::Block(_)) { &mut env.weights } else { &mut env.inputs };
+            leaves.insert(name, Arc::new(value));
         }
     }
     let mut all = vec![];
