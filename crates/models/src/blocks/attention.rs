@@ -118,14 +118,25 @@ impl Builder<'_> {
 
     fn attend_to(&mut self, heads: Heads, attention: Attention, sinks: Option<Value>) -> Result<Value> {
         let c = self.config;
-        let q = self.g.permute(heads.q, &[1, 0, 2])?;
         let k = self.through_cache("k", self.cache.keys, heads.k)?;
         let v = self.through_cache("v", self.cache.values, heads.v)?;
+        let rows = self.mixed([heads.q, k, v], attention, sinks)?;
+        self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
+    }
+
+    /// Attention of `q: [rows, heads, length]` to the keys and values `[heads, keys, length]` of its text: `[rows, heads, value
+    /// length]`.
+    pub(super) fn mixed(
+        &mut self,
+        [q, k, v]: [Value; 3],
+        attention: Attention,
+        sinks: Option<Value>,
+    ) -> Result<Value> {
+        let q = self.g.permute(q, &[1, 0, 2])?;
         let bias = self.bias_of_texts()?;
         let operands: Vec<Value> = [q, k, v].into_iter().chain(bias).chain(sinks).collect();
         let mixed = self.g.add(Op::Attention(attention), &operands)?;
-        let rows = self.g.permute(mixed, &[1, 0, 2])?;
-        self.g.reshape(rows, [self.seq.clone(), (c.heads * c.value_length).into()])
+        self.g.permute(mixed, &[1, 0, 2])
     }
 
     /// `x: [rows, heads, length]` as `[rows, heads * length]`.

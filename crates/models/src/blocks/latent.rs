@@ -86,11 +86,8 @@ impl Builder<'_> {
         let shape = self.keys_matrix(latent);
         let plain = self.by_head(plain, "attn_k_b.weight", shape)?;
         let q = self.joined(&[plain, rotated], 2)?;
-        let q = self.g.permute(q, &[1, 0, 2])?;
         let v = self.part(rows, 2, 0, latent.rank)?;
-        let operands: Vec<Value> = [q, rows, v].into_iter().chain(self.bias_of_texts()?).collect();
-        let mixed = self.g.add(Op::Attention(attention), &operands)?;
-        let mixed = self.g.permute(mixed, &[1, 0, 2])?;
+        let mixed = self.mixed([q, rows, v], attention, None)?;
         self.by_head(mixed, "attn_v_b.weight", [self.config.heads, latent.value_length, latent.rank])
     }
 
@@ -126,10 +123,7 @@ impl Builder<'_> {
 
         let [k, v] = [self.in_cache_precision(k)?, self.in_cache_precision(v)?];
         let q = self.joined(&heads.q, 2)?;
-        let q = self.g.permute(q, &[1, 0, 2])?;
-        let operands: Vec<Value> = [q, k, v].into_iter().chain(self.bias_of_texts()?).collect();
-        let mixed = self.g.add(Op::Attention(attention), &operands)?;
-        self.g.permute(mixed, &[1, 0, 2])
+        self.mixed([q, k, v], attention, None)
     }
 
     /// The shape of `attn_k_b`.
