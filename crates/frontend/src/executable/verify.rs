@@ -168,17 +168,8 @@ fn ops(body: &Graph) -> Vec<&'static str> {
 /// nothing reads any more are freed.
 #[cfg(feature = "vulkan")]
 fn host_bytes(graph: &Graph) -> u64 {
-    let is_view = |op: &Op| {
-        matches!(
-            op,
-            Op::Reshape(_)
-                | Op::Broadcast(_)
-                | Op::Permute(_)
-                | Op::Slice { .. }
-                | Op::Flip { .. }
-                | Op::Window { .. }
-        )
-    };
+    // The interpreter copies what it pads and concatenates.
+    let is_view = |op: &Op| op.is_view() && !matches!(op, Op::Pad { .. } | Op::Concat { .. });
     let bytes = |(_, node): (NodeId, &Node)| {
         let numel = |ty: &TensorType| ty.shape.max_numel();
         let results = node.types.iter().map(numel).fold(0, u64::saturating_add);
