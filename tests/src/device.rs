@@ -65,6 +65,29 @@ pub fn is_software(device: &Device) -> bool {
     device.caps().is_some_and(|caps| caps.is_software())
 }
 
+/// Of cases that each compile kernels, those that a test on `device` takes: all on a GPU and with `TALLOW_FULL=1`, about one
+/// of `of` on software, which compiles a kernel in a tenth of a second and more. Without subgroups software takes others, so
+/// that the device suite and the one on plain Vulkan 1.2 share them.
+pub fn sampled<T>(device: &Device, of: u64, cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    let (of, part) = match is_software(device) && !is_full() {
+        true => (of, u64::from(!has_subgroups(device)) % of),
+        false => (1, 0),
+    };
+    // Multiples of the golden ratio, less whole numbers, lie evenly in the unit interval: no row or column of a grid of
+    // cases is left out, as with each second or third case.
+    let part_of = move |i: u64| {
+        let place = u128::from(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (place * u128::from(of)) >> 64
+    };
+    let taken = move |(i, case): (u64, T)| (part_of(i) == u128::from(part)).then_some(case);
+    (0..).zip(cases).filter_map(taken)
+}
+
+/// Whether kernels reduce within subgroups, as none do on plain Vulkan 1.2.
+pub fn has_subgroups(device: &Device) -> bool {
+    device.caps().is_some_and(|caps| caps.subgroup_arithmetic)
+}
+
 /// Whether all cases were asked for, however long they take.
 pub fn is_full() -> bool {
     std::env::var("TALLOW_FULL").is_ok_and(|v| v == "1")

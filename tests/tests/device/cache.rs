@@ -4,7 +4,7 @@ use tallow::Device;
 use tallow_models::{Activations, CacheType, CacheTypes, LoadOptions, Model, ModelFile};
 use tallow_tests::nmse;
 
-use crate::harness::{device, device_with_range};
+use crate::harness::{device_with_range, device_with_rolled_loops, sampled};
 
 const PROMPT: [u32; 9] = [0, 453, 309, 261, 448, 418, 342, 261, 951];
 const NEXT: [u32; 6] = [418, 309, 494, 901, 16, 386];
@@ -47,16 +47,19 @@ fn check(device: &Device, keys: CacheType, values: CacheType) {
 
 #[test]
 fn models_with_caches_of_blocks() {
-    let Some(device) = device() else { return };
-    check(&device, CacheType::Q8_0, CacheType::Q8_0);
-    check(&device, CacheType::Q4_0, CacheType::Q4_0);
+    let Some(device) = device_with_rolled_loops() else { return };
+    for both in sampled(&device, 2, [CacheType::Q8_0, CacheType::Q4_0]) {
+        check(&device, both, both);
+    }
 }
 
 #[test]
 fn models_with_caches_of_two_types() {
-    let Some(device) = device() else { return };
-    check(&device, CacheType::Q8_0, CacheType::F16);
-    check(&device, CacheType::F32, CacheType::Q4_0);
+    let Some(device) = device_with_rolled_loops() else { return };
+    let types = [(CacheType::Q8_0, CacheType::F16), (CacheType::F32, CacheType::Q4_0)];
+    for (keys, values) in sampled(&device, 2, types) {
+        check(&device, keys, values);
+    }
 }
 
 /// Caches of 136 KiB, in windows of 128 KiB.

@@ -8,7 +8,7 @@ use tallow_ir::Graph;
 use tallow_reference::Array;
 use tallow_tests::Inputs;
 
-pub use tallow_tests::device::{device, is_full, is_software};
+pub use tallow_tests::device::{device, is_full, is_software, sampled};
 
 /// As [`device`], but one binding spans no more than `bytes`; larger tensors are bound window by window.
 pub fn device_with_range(bytes: u64) -> Option<Device> {

@@ -9,7 +9,7 @@ use tallow_ir::{
 use tallow_tests::{Options, random_run_program};
 
 use crate::differential::{check, report};
-use crate::harness::device;
+use crate::harness::{device, sampled};
 
 /// What is made of the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,17 +225,24 @@ impl Case {
     }
 }
 
-/// Compares each case, all of which are one kernel on a large device.
+/// Compares cases, all of which are one kernel on a large device.
 fn checked(cases: &[Case]) {
-    let Some(_) = device() else { return };
-    let failures = cases.iter().enumerate().filter_map(|(i, case)| {
+    let Some(device) = device() else { return };
+    let graph = |case: &Case| {
         let graph = case.graph().expect("a graph of this test");
         let module = tallow_codegen::compile(&graph, &caps::h200()).expect("compiles");
-        let dispatches = module.program.dispatches.len();
-        assert_eq!(dispatches, 1, "{case:?}");
-        check(&graph, 8000 + i as u64).map(|why| format!("{case:?}\n{graph}\n{why}"))
-    });
-    report(failures.collect(), cases.len());
+        assert_eq!(module.program.dispatches.len(), 1, "{case:?}");
+        graph
+    };
+    let graphs: Vec<Graph> = cases.iter().map(graph).collect();
+    let mut of = 0;
+    let failures =
+        sampled(&device, 2, graphs.iter().zip(cases).enumerate()).filter_map(|(i, (graph, case))| {
+            of += 1;
+            check(graph, 8000 + i as u64).map(|why| format!("{case:?}\n{graph}\n{why}"))
+        });
+    let failures = failures.collect();
+    report(failures, of);
 }
 
 const SIZES: [usize; 6] = [24, 32, 64, 80, 96, 128];

@@ -224,6 +224,28 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "test_out_of_place",
+        run: test_out_of_place,
+        bad: || {
+            vec![
+                Tree::example(&[("crates/ir/Cargo.toml", "[[test]]\npath = \"plan.rs\"")]),
+                Tree::example(&[("tools/Cargo.toml", ""), ("tools/tests/a.rs", "")]),
+            ]
+        },
+        good: || {
+            Tree::example(&[
+                ("Cargo.toml", ""),
+                ("crates/ir/Cargo.toml", "[[test]]\nname = \"plan\"\n\n[lib]\npath = \"lib.rs\""),
+                ("crates/ir/tests/plan.rs", ""),
+                ("fuzz/Cargo.toml", ""),
+                ("tests/Cargo.toml", ""),
+                ("tests/tests/tidy/main.rs", ""),
+                ("tests/candle-core/Cargo.toml", ""),
+                ("tests/candle-core/tests/a.rs", ""),
+            ])
+        },
+    },
+    Check {
         name: "pass_without_filetests",
         run: pass_without_filetests,
         bad: || {

@@ -76,6 +76,29 @@ fn stands_alone(line: &str, text: &str) -> bool {
     line.match_indices(text).any(|(at, _)| !line[..at].chars().next_back().is_some_and(continues))
 }
 
+/// `make test` names the test targets of some folders, as Cargo finds them.
+pub fn test_out_of_place(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let Some(text) = file.text_if(&["Cargo.toml"]) else { continue };
+        let mut tests = text.split("[[test]]").skip(1).map(|rest| rest.split("\n[").next().unwrap_or(rest));
+        if tests.any(|test| test.lines().any(|line| line.starts_with("path"))) {
+            findings.push(format!("{}: a [[test]] with a path, which `make test` does not run", file.path));
+        }
+        let folder = file.path.trim_end_matches("Cargo.toml").trim_end_matches('/');
+        let is_known = match folder.split('/').collect::<Vec<_>>()[..] {
+            ["tests"] | ["crates" | "tests", _] => true,
+            [..] => false,
+        };
+        let tests = format!("{folder}/tests/");
+        let has_tests = tree.files.iter().any(|file| file.path.starts_with(&tests));
+        if !folder.is_empty() && has_tests && !is_known {
+            findings.push(format!("{tests}: tests that `make test` does not run"));
+        }
+    }
+    findings
+}
+
 /// Each pass, a file or folder in `passes/`, has a folder of filetests with its name.
 pub fn pass_without_filetests(tree: &Tree) -> Vec<String> {
     const PASSES: &str = "crates/ir/src/passes/";

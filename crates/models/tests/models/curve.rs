@@ -24,7 +24,7 @@ struct Reference {
 }
 
 /// Steps of software that stands for a device, which takes a second or two for one.
-const FEW_STEPS: usize = 10;
+const FEW_STEPS: usize = 4;
 
 fn fixture<T: serde::de::DeserializeOwned>(name: &str) -> T {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
