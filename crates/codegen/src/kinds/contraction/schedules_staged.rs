@@ -61,12 +61,17 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> [u32; 2
     let (wave, software) = (cost::workgroups_to_fill(e.caps), cost::runs_workgroups_on_one_thread(e.caps));
     // With one workgroup per core, target a full wave (H200, 14336 columns of Q4_0 with a barrier: 112 workgroups 13.6
     // us, 128 workgroups 12.5).
-    let (workgroups, most) = match (software, long, many) {
-        (true, _, _) | (false, true, false) => (wave, MAX_WORKGROUP),
-        (false, false, _) => (2 * wave, MAX_WORKGROUP / 2),
-        (false, true, true) => (wave, MAX_WORKGROUP / 2),
-    };
     let items = (form.k.max_value() / elements) as u32;
+    // An epilogue over whole heads leaves one tile for each. If there are fewer than cores, none shares its core. (H100, Q4_K,
+    // heads of 128, us for 512 and 1024 invocations: 7680 columns of 5120 take 20.0 and 17.1; 5120 columns of 2048, which a
+    // subgroup multiplies in one step, 9.8 and 10.0.)
+    let least = widest(form);
+    let few = !several && least > 1 && items > size && columns(form).div_ceil(least.into()) <= wave.into();
+    let (workgroups, most) = match (software, few, long, many) {
+        (true, _, _, _) | (false, true, _, _) | (false, false, true, false) => (wave, MAX_WORKGROUP),
+        (false, false, false, _) => (2 * wave, MAX_WORKGROUP / 2),
+        (false, false, true, true) => (wave, MAX_WORKGROUP / 2),
+    };
     let useful = if software {
         // One invocation per eight activations to stage.
         (form.m.max_value() * form.k.max_value() / 8).min(MAX_WORKGROUP.into()) as u32
@@ -76,7 +81,8 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> [u32; 2
         MAX_WORKGROUP
     } else {
         let parts = floor_pow2(items.div_ceil(size).min(MAX_PARTS));
-        (wanted(e, form, workgroups) * parts * size).min(most)
+        let tile = if few { wanted(e, form, workgroups).max(least) } else { wanted(e, form, workgroups) };
+        (tile * parts * size).min(most)
     };
     let largest = if several && !software { MAX_WORKGROUP / 2 } else { MAX_WORKGROUP };
     let workgroup = floor_pow2(useful.clamp(MIN_WORKGROUP, largest));
@@ -87,9 +93,18 @@ fn sizes(e: &Emitter<'_>, form: &ContractionForm, products: Products) -> [u32; 2
 
 /// Columns per tile that leave this many workgroups.
 fn wanted(e: &Emitter<'_>, form: &ContractionForm, workgroups: u32) -> u32 {
-    let columns: i64 = form.segments.iter().map(|s| s.n.max_value()).sum();
-    let wanted = (columns as u64).div_ceil(workgroups.max(1).into());
+    let wanted = columns(form).div_ceil(workgroups.max(1).into());
     wanted.clamp(1, MAX_COLUMNS.min(room(e, form)).max(1).into()) as u32
+}
+
+/// Columns of all segments.
+fn columns(form: &ContractionForm) -> u64 {
+    form.segments.iter().map(|s| s.n.max_value().unsigned_abs()).sum()
+}
+
+/// Columns that an epilogue needs together, at least: those of a head, for example.
+fn widest(form: &ContractionForm) -> u32 {
+    form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1)
 }
 
 /// Columns whose sums fit in a sixteenth of the shared memory.
@@ -135,7 +150,7 @@ fn by_cost(
         prefetch: products.prefetch,
         ..Schedule::new(Algorithm::StagedMatvec, workgroup)
     };
-    let widest = form.segments.iter().map(|s| s.tile).max().unwrap_or(1).max(1);
+    let widest = widest(form);
     // With more slices, a pass covers fewer columns, so that passes fit the wanted tile more closely.
     let steps = |parts: u32| items.div_ceil(size * parts);
     let rows = form.m.max_value() as u32;
