@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError};
 use tallow_runtime::lazy::{DeviceValue, Plan, RunMemory};
-use tallow_runtime::vulkan::{Context, MemoryFigures, MemoryUse, Objects};
+use tallow_runtime::vulkan::{Context, MemoryUse, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
@@ -219,10 +219,7 @@ impl VulkanDevice {
     }
 
     pub(crate) fn memory(&self) -> DeviceMemory {
-        let MemoryFigures { in_use, host, peak, cached, buffers, budget } = self.context.memory();
-        // Where there is one memory, all of it counts.
-        let in_use = if self.caps().unified_memory { in_use } else { in_use.saturating_sub(host) };
-        DeviceMemory { in_use, host, peak, cached, buffers, budget }
+        DeviceMemory::of(self.context.memory(), self.caps().unified_memory)
     }
 
     /// See [`Context::fail_allocations`].

@@ -136,10 +136,11 @@ impl Buffer {
             device: device.clone(),
         };
         // Dropping takes it off again.
-        Counts::add(&device.counts.buffer_bytes, size);
+        // The host's part first, so that another thread never notes it as the device's.
         if memory == MemoryUse::Host {
             Counts::add(&device.counts.host_bytes, size);
         }
+        Counts::add(&device.counts.buffer_bytes, size);
         device.counts.objects.buffers.created();
         buffer.bind_memory()?;
         device.name(handle, name);

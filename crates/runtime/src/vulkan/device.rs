@@ -53,6 +53,8 @@ pub struct MemoryFigures {
     pub host: u64,
     /// The most that was in use at once.
     pub peak: u64,
+    /// The most that was in use at once, without what `host` counts.
+    pub device_peak: u64,
     /// Kept for values to come.
     pub cached: u64,
     /// Buffers that there are, those that are kept among them.
@@ -77,6 +79,7 @@ pub(super) struct Counts {
     /// Bytes of buffers in the host's memory, where kernels read them.
     pub(super) host_bytes: AtomicU64,
     pub(super) peak_bytes: AtomicU64,
+    pub(super) device_peak_bytes: AtomicU64,
     pub(super) objects: ObjectCounts,
 }
 
@@ -89,7 +92,10 @@ impl Counts {
 
     /// Notes how much memory is in use, if it is more than ever.
     pub(super) fn note_peak(&self) {
-        self.peak_bytes.fetch_max(self.in_use(), Ordering::Relaxed);
+        let in_use = self.in_use();
+        let host = self.host_bytes.load(Ordering::Relaxed);
+        self.peak_bytes.fetch_max(in_use, Ordering::Relaxed);
+        self.device_peak_bytes.fetch_max(in_use.saturating_sub(host), Ordering::Relaxed);
     }
 
     pub(super) fn add(counter: &AtomicU64, amount: u64) {
@@ -524,5 +530,26 @@ impl Drop for Device {
             ManuallyDrop::drop(allocator);
             self.raw.destroy_device(None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_the_device_leaves_out_the_hosts_part() {
+        let counts = Counts::default();
+        let note = |all: u64, host: u64| {
+            counts.buffer_bytes.store(all, Ordering::Relaxed);
+            counts.host_bytes.store(host, Ordering::Relaxed);
+            counts.note_peak();
+        };
+        let peaks = || [&counts.peak_bytes, &counts.device_peak_bytes].map(|c| c.load(Ordering::Relaxed));
+        note(50, 0);
+        note(90, 60);
+        assert_eq!(peaks(), [90, 50]);
+        note(70, 10);
+        assert_eq!(peaks(), [90, 60]);
     }
 }

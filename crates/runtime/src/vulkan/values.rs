@@ -125,6 +125,7 @@ impl Context {
             in_use: counts.in_use(),
             host: counts.host_bytes.load(std::sync::atomic::Ordering::Relaxed),
             peak: counts.peak_bytes.load(std::sync::atomic::Ordering::Relaxed),
+            device_peak: counts.device_peak_bytes.load(std::sync::atomic::Ordering::Relaxed),
             cached: counts.cached_bytes.load(std::sync::atomic::Ordering::Relaxed),
             buffers: counts.objects.buffers.get(),
             budget: self.device().budget(),
