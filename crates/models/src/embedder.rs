@@ -28,7 +28,7 @@ use crate::model_graph::{EMBEDDING, ModelGraph, SEQ, TEXTS, TOKENS};
 pub use crate::options::EmbedOptions;
 use crate::options::Progress;
 use crate::packing::{Inputs, runs};
-use crate::step_graphs::{context_of, embed_step, embed_texts_step};
+use crate::step_graphs::{Texts, context_of, embed_step};
 use crate::tokens::{check_tokens, f32s, to_bytes};
 
 /// The most tokens of the plan for the shortest texts.
@@ -47,16 +47,7 @@ pub struct TokenEmbedder {
     pooling: Pooling,
     context: usize,
     weights: HashMap<String, Weight>,
-    plans: HashMap<Plan, Executable>,
-}
-
-/// What a plan takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Plan {
-    /// A text of up to so many tokens.
-    Alone(usize),
-    /// Texts of up to so many tokens in all.
-    Packed(usize),
+    plans: HashMap<Texts, Executable>,
 }
 
 impl TokenEmbedder {
@@ -75,7 +66,7 @@ impl TokenEmbedder {
         let context = context_of(model, options.context)?;
         let model = model.with_context(context, model.cache);
         let shortest = SHORTEST.min(context);
-        let step = embed_step(&model, device.caps(), options, shortest)?;
+        let step = embed_step(&model, device.caps(), options, Texts::One(shortest))?;
         let host_layers =
             Fit::check(&model, device, &options.for_loading(shortest), Purpose::Embed(*options))?;
         let weights = upload(Source { file, host_layers }, &model, device, &step, progress)?;
@@ -113,7 +104,7 @@ impl TokenEmbedder {
     /// element is not finite.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         check_tokens(tokens, 0, self.context, self.model.vocabulary)?;
-        let plan = self.plan(Plan::Alone(self.limit(tokens.len(), self.context)))?;
+        let plan = self.plan(Texts::One(self.limit(tokens.len(), self.context)))?;
         run(plan, &[(SEQ, tokens.len() as u64)], &[(TOKENS, &to_bytes(tokens))])
     }
 
@@ -156,7 +147,7 @@ impl TokenEmbedder {
         let inputs = Inputs::new(texts);
         let bytes = inputs.bytes(self.pooling);
         let bytes: Vec<(&str, &[u8])> = bytes.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
-        let plan = self.plan(Plan::Packed(self.limit(inputs.rows(), rows)))?;
+        let plan = self.plan(Texts::Several(self.limit(inputs.rows(), rows)))?;
         let symbols = [(SEQ, inputs.rows() as u64), (TEXTS, texts.len() as u64)];
         let all = run(plan, &symbols, &bytes)?;
         let (mut rest, width) = (&all[..], self.width());
@@ -178,16 +169,13 @@ impl TokenEmbedder {
         }
     }
 
-    fn plan(&mut self, plan: Plan) -> Result<&Executable> {
-        match self.plans.entry(plan) {
+    fn plan(&mut self, texts: Texts) -> Result<&Executable> {
+        match self.plans.entry(texts) {
             Entry::Occupied(plan) => Ok(plan.into_mut()),
             Entry::Vacant(none) => {
                 let caps = self.device.caps();
-                let step = match plan {
-                    Plan::Alone(limit) => embed_step(&self.model, caps, &self.options, limit),
-                    Plan::Packed(limit) => embed_texts_step(&self.model, caps, &self.options, limit),
-                };
-                Ok(none.insert(self.device.prepare(&step?)?.bind(&self.weights, &HashMap::new())?))
+                let step = embed_step(&self.model, caps, &self.options, texts)?;
+                Ok(none.insert(self.device.prepare(&step)?.bind(&self.weights, &HashMap::new())?))
             }
         }
     }

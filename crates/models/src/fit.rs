@@ -9,7 +9,7 @@ use crate::host_layers::{Speed, is_last};
 use crate::memory::{Memory, Purpose, asked_layers, plan, steps, value_bytes};
 use crate::model_graph::ModelGraph;
 use crate::options::{EmbedOptions, LoadOptions};
-use crate::step_graphs::{context_of, decode_step, embed_step, with_cache};
+use crate::step_graphs::{Texts, context_of, decode_step, embed_step, with_cache};
 
 /// Contexts that are suggested are multiples of this, and the least one is this.
 const STEP: usize = 64;
@@ -125,7 +125,10 @@ fn most_bytes(
     purpose: Purpose,
 ) -> Result<u64> {
     let graphs = match purpose {
-        Purpose::Embed(embed) => vec![embed_step(model, caps, &embed, context_of(model, options.context)?)?],
+        Purpose::Embed(embed) => {
+            let texts = Texts::One(context_of(model, options.context)?);
+            vec![embed_step(model, caps, &embed, texts)?]
+        }
         Purpose::Generate | Purpose::Score => steps(model, caps, options, purpose)?.into(),
     };
     let resident = |op: &Op| match op {
@@ -202,7 +205,7 @@ fn matrices(
     host_layers: usize,
 ) -> Result<Option<(u64, u64)>> {
     let step = match model.config.architecture.is_encoder() {
-        true => embed_step(model, caps, &EmbedOptions::default(), 1)?,
+        true => embed_step(model, caps, &EmbedOptions::default(), Texts::One(1))?,
         false => decode_step(&with_cache(model, options)?, caps, options.activations, 1, options.decode)?,
     };
     let is_there = |name: &str| {

@@ -6,7 +6,7 @@ use tallow_ir::Graph;
 use crate::error::Result;
 use crate::model_graph::ModelGraph;
 use crate::options::{Decode, EmbedOptions, LoadOptions};
-use crate::step_graphs::{context, context_of, decode_step, embed_step, prefill_step, with_cache};
+use crate::step_graphs::{Texts, context, context_of, decode_step, embed_step, prefill_step, with_cache};
 
 /// The graphs that a model loaded with these options runs on a device with `caps`, or else on the interpreter: `decode`
 /// with logits as its result, `greedy`, the decode step that chooses the token, and `prefill`. `options.decode` is not heeded.
@@ -17,7 +17,8 @@ use crate::step_graphs::{context, context_of, decode_step, embed_step, prefill_s
 pub fn graphs(model: &ModelGraph, caps: Option<&DeviceCaps>, options: &LoadOptions) -> Result<Vec<Graph>> {
     if model.config.architecture.is_encoder() {
         let embed = EmbedOptions { activations: options.activations, ..EmbedOptions::default() };
-        return Ok(vec![embed_step(model, caps, &embed, context_of(model, options.context)?)?]);
+        let texts = Texts::One(context_of(model, options.context)?);
+        return Ok(vec![embed_step(model, caps, &embed, texts)?]);
     }
     let context = context(model, options)?;
     let model = &with_cache(model, options)?;

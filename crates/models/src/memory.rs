@@ -9,9 +9,7 @@ use crate::error::{Error, Result};
 use crate::host_layers::{BUS_MB_PER_S, HostLayers, Speed, is_last};
 use crate::model_graph::{ModelGraph, Rows};
 use crate::options::{EmbedOptions, LoadOptions};
-use crate::step_graphs::{
-    context, context_of, decode_step, embed_step, embed_texts_step, prefill_step, with_cache,
-};
+use crate::step_graphs::{Texts, context, context_of, decode_step, embed_step, prefill_step, with_cache};
 
 /// The memory that a loaded model takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +228,7 @@ fn plan_embedding<'a>(
 ) -> Result<Planned<'a>> {
     let context = context_of(model, options.context)?;
     let embed = purpose.embed_options(options);
-    let step = embed_step(model, caps, &embed, context)?;
+    let step = embed_step(model, caps, &embed, Texts::One(context))?;
     let none = Memory { context, weights: 0, host: 0, host_layers: 0, cache: 0, arenas: None, other: 0 };
     let (memory, weights) = match caps {
         None => {
@@ -245,7 +243,7 @@ fn plan_embedding<'a>(
                 Purpose::Embed(_) => MemoryPlan::default(),
                 Purpose::Generate | Purpose::Score => {
                     let rows = embed.rows_of(model, Some(caps));
-                    plan_memory(&embed_texts_step(model, Some(caps), &embed, rows)?, caps)?
+                    plan_memory(&embed_step(model, Some(caps), &embed, Texts::Several(rows))?, caps)?
                 }
             };
             let arenas = Some(Arenas { prefill: plan.arena + packed.arena, decode: 0 });

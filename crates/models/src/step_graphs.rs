@@ -127,35 +127,31 @@ fn round(
     matrix::round_operands(&graph, caps)
 }
 
-/// The graph that embeds texts of up to `limit` tokens, as it is compiled for a device.
+/// The texts that a run embeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Texts {
+    /// One, of up to so many tokens.
+    One(usize),
+    /// Several, of up to so many tokens in all.
+    Several(usize),
+}
+
+/// The graph that embeds texts, as it is compiled for a device.
 pub(crate) fn embed_step(
     model: &ModelGraph,
     caps: Option<&DeviceCaps>,
     options: &EmbedOptions,
-    limit: usize,
+    texts: Texts,
 ) -> Result<Graph> {
     let pooling = options.pooling_of(model)?;
-    let step = graph(model, caps, options.activations, "embed", |model| {
-        model.embed(pooling, options.normalize, limit)
+    let name = match texts {
+        Texts::One(_) => "embed",
+        Texts::Several(_) => "embed_texts",
+    };
+    let step = graph(model, caps, options.activations, name, |model| match texts {
+        Texts::One(limit) => model.embed(pooling, options.normalize, limit),
+        Texts::Several(limit) => model.embed_texts(pooling, options.normalize, limit),
     })?;
-    without_states(model, step)
-}
-
-/// The same for several texts of up to `limit` tokens in all.
-pub(crate) fn embed_texts_step(
-    model: &ModelGraph,
-    caps: Option<&DeviceCaps>,
-    options: &EmbedOptions,
-    limit: usize,
-) -> Result<Graph> {
-    let pooling = options.pooling_of(model)?;
-    let step = graph(model, caps, options.activations, "embed_texts", |model| {
-        model.embed_texts(pooling, options.normalize, limit)
-    })?;
-    without_states(model, step)
-}
-
-fn without_states(model: &ModelGraph, step: Graph) -> Result<Graph> {
     if step.nodes().any(|(_, node)| matches!(node.op, Op::State { .. })) {
         return Err(EmbedError::HasStates(model.config.architecture.name()).into());
     }
