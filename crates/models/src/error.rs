@@ -198,8 +198,8 @@ pub enum Error {
 /// A model that takes more memory than there is, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the model takes {} with a context of {context} tokens, and {} are free; {advice}{}",
-    gibibytes(*.needed), gibibytes(*.free), or_host(.host)
+    "{}, and {} are free; {advice}{}",
+    taken(*.needed, *.context, *.at_least), gibibytes(*.free), or_host(.host)
 )]
 pub struct Excess {
     /// Bytes that the model takes, without its layers in the host's memory.
@@ -208,6 +208,8 @@ pub struct Excess {
     pub free: u64,
     /// Positions of the key-value cache, or the most tokens of a text to embed.
     pub context: usize,
+    /// Whether `needed` is what the shortest texts to embed take, of which long ones take more.
+    pub at_least: bool,
     /// What would fit.
     pub advice: Advice,
     /// With how many layers in the host's memory it would fit as it is.
@@ -221,6 +223,15 @@ pub struct HostAdvice {
     pub layers: usize,
     /// How fast the model decodes then, where that can be told.
     pub speed: Option<Speed>,
+}
+
+/// The beginning of an [`Excess`].
+fn taken(needed: u64, context: usize, at_least: bool) -> String {
+    let needed = gibibytes(needed);
+    match at_least {
+        true => format!("to embed texts of up to {context} tokens, the model takes at least {needed}"),
+        false => format!("the model takes {needed} with a context of {context} tokens"),
+    }
 }
 
 /// The end of an [`Excess`].

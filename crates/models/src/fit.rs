@@ -71,7 +71,12 @@ impl Fit {
             Some(free) if memory.device() > free => {
                 let advice = advice(model, caps, options, (memory, free, purpose))?;
                 let host = fewest.map(|layers| HostAdvice { layers, speed: speed(layers) });
-                Some(Excess { needed: memory.device(), free, context: memory.context, advice, host })
+                let needed = memory.device();
+                let context = match purpose {
+                    Purpose::Embed(embed) => context_of(model, embed.context)?,
+                    Purpose::Generate | Purpose::Score => memory.context,
+                };
+                Some(Excess { needed, free, context, at_least: memory.context < context, advice, host })
             }
             Some(_) | None => None,
         };
