@@ -14,12 +14,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tallow_gguf::{
     Format, GgufError, GgufFile, GgufWriter, Metadata, SPLIT_KEYS, TensorInfo, TensorSpec, Value,
 };
+use tallow_models::formats::is_quantized;
 use tallow_quant::QuantError;
 
 use crate::args::QuantizeArgs;
 use crate::error::{Error, QuantizeError, Result};
 use crate::importance::Importance;
-use crate::mixes::{Chooser, Mix, Model, Overrides, is_quantized};
+use crate::mixes::{Chooser, Mix, Model, Overrides};
 use crate::unfinished::Unfinished;
 
 /// The version of ggml's quantized formats, `GGML_QNT_VERSION`.

@@ -7,8 +7,6 @@
 //!
 //! What a layer computes is its architecture's.
 
-use std::collections::HashSet;
-
 use indexmap::IndexMap;
 use tallow_gguf::GgufFile;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};
@@ -20,6 +18,7 @@ use crate::config::{Config, LongRope, Pooling};
 use crate::error::{Error, Result};
 use crate::layers::{last_row, log_probability};
 pub use crate::names::*;
+use crate::required::problems_of_weights;
 use crate::rope::{RopeFrequencies, RopeScaling, frequencies};
 use crate::weights::WeightTypes;
 
@@ -57,42 +56,44 @@ impl ModelGraph {
 
     /// The model of a file whose weights were checked.
     fn with_rope(config: Config, file: &GgufFile) -> Result<ModelGraph> {
-        let mut types = WeightTypes::of_file(file);
-        let vocabulary = vocabulary(file);
-        let pairs = config.rope_dimensions / 2;
+        let mut model = ModelGraph::of_types(config, WeightTypes::of_file(file), vocabulary(file));
+        let (config, pairs) = (&model.config, model.config.rope_dimensions / 2);
         let read = |name: &str| match file.tensor(name) {
             None => Ok(None),
             Some(info) => {
-                types.require(file, &info.name, &[pairs])?;
+                model.types.require(file, &info.name, &[pairs])?;
                 Ok::<_, Error>(Some(crate::weights::floats(file, info)?))
             }
         };
-        let of = |base, scaling: &RopeScaling, divisors: Option<Vec<f32>>| {
-            frequencies(config.rope_dimensions, base, scaling, divisors.as_deref())
+        let of = |scaling: &RopeScaling, divisors: &[f32]| {
+            frequencies(config.rope_dimensions, config.rope_base, scaling, Some(divisors))
         };
-        let (mut rope, mut long_rope) =
-            (of(config.rope_base, &config.rope_scaling, read("rope_freqs.weight")?), None);
-        if let Some(LongRope { magnitude, .. }) = config.long_rope {
-            let of = |divisors| {
-                let found = of(config.rope_base, &RopeScaling::None, divisors);
-                RopeFrequencies { magnitude, ..found }
-            };
-            if let Some(short) = read("rope_factors_short.weight")? {
-                rope = of(Some(short));
-            }
-            long_rope = read("rope_factors_long.weight")?.map(|long| of(Some(long)));
+        let (mut rope, mut long_rope) = (None, None);
+        if let Some(divisors) = read("rope_freqs.weight")? {
+            rope = Some(of(&config.rope_scaling, &divisors));
         }
-        let local_rope = config.rope_local_base.map(|base| of(base, &RopeScaling::None, None));
-        add_rope(&mut types, pairs);
-        Ok(ModelGraph {
-            config,
-            types,
-            rope,
-            local_rope,
-            long_rope,
-            vocabulary,
-            cache: CacheTypes::default(),
-        })
+        if let Some(LongRope { magnitude, .. }) = config.long_rope {
+            let of = |divisors: Vec<f32>| RopeFrequencies { magnitude, ..of(&RopeScaling::None, &divisors) };
+            if let Some(short) = read("rope_factors_short.weight")? {
+                rope = Some(of(short));
+            }
+            long_rope = read("rope_factors_long.weight")?.map(of);
+        }
+        model.rope = rope.unwrap_or(model.rope);
+        model.long_rope = long_rope;
+        Ok(model)
+    }
+
+    /// The model with the frequencies that follow from the hyperparameters alone.
+    pub(crate) fn of_types(config: Config, mut types: WeightTypes, vocabulary: usize) -> ModelGraph {
+        for name in [ROPE_WEIGHT, LOCAL_ROPE_WEIGHT] {
+            types.insert(name, TensorType::new(DType::F32, [config.rope_dimensions / 2]));
+        }
+        let of = |base, scaling| frequencies(config.rope_dimensions, base, scaling, None);
+        let rope = of(config.rope_base, &config.rope_scaling);
+        let local_rope = config.rope_local_base.map(|base| of(base, &RopeScaling::None));
+        let cache = CacheTypes::default();
+        ModelGraph { config, types, rope, local_rope, long_rope: None, vocabulary, cache }
     }
 
     /// The model with a cache of `context` positions, whose types are `cache`.
@@ -105,8 +106,8 @@ impl ModelGraph {
         model
     }
 
-    /// The frequencies that a graph calls by this name.
-    pub(crate) fn computed(&self, name: &str) -> Option<&[f32]> {
+    /// The values of the weight of this name, if it is rope's frequencies: these are computed, and in no file.
+    pub fn computed(&self, name: &str) -> Option<&[f32]> {
         match name {
             ROPE_WEIGHT => Some(&self.rope.per_pair),
             LOCAL_ROPE_WEIGHT => Some(&self.local_rope.as_ref()?.per_pair),
@@ -263,7 +264,7 @@ impl ModelGraph {
 
     /// Name and shape of each weight that the graphs read, and why no graph can be built of them, if so: then the last one is
     /// the one that does not fit.
-    fn required(&self) -> (IndexMap<String, Vec<usize>>, Option<GraphError>) {
+    pub(crate) fn required(&self) -> (IndexMap<String, Vec<usize>>, Option<GraphError>) {
         let mut b = Builder::new("decode", self.source(), Rows::One, 1);
         let built = self.fill(&mut b, input).and_then(|x| layers(self.config.architecture).head(&mut b, x));
         (b.into_required(), built.err())
@@ -318,58 +319,6 @@ fn up_to(limit: usize) -> Dim {
 }
 
 /// Rows of the embedding.
-fn vocabulary(file: &GgufFile) -> usize {
+pub(crate) fn vocabulary(file: &GgufFile) -> usize {
     file.tensor("token_embd.weight").and_then(|info| info.shape.first()).copied().unwrap_or(0)
-}
-
-/// The types of the weights that are computed.
-fn add_rope(types: &mut WeightTypes, pairs: usize) {
-    for name in [ROPE_WEIGHT, LOCAL_ROPE_WEIGHT] {
-        types.insert(name, TensorType::new(DType::F32, [pairs]));
-    }
-}
-
-/// How many layers have a tensor.
-fn layers_with_tensors(file: &GgufFile) -> usize {
-    let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
-    file.tensors().filter_map(|tensor| number(&tensor.name)).collect::<HashSet<_>>().len()
-}
-
-/// What is wrong with the tensors of a file: each that is missing, of an unknown format, or of another shape than the
-/// hyperparameters give, at most `most` of them.
-pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize) -> Vec<Error> {
-    let mut types = WeightTypes::of_file(file);
-    // Of layers that have no tensor, a few are enough to say so.
-    let with_tensors = layers_with_tensors(file);
-    if let Err(error) = file.require("token_embd.weight") {
-        return vec![error.into()];
-    }
-    // Each layer has tensors. The graph of a file that claims any number of them could not be built.
-    if config.layers > file.tensors().len() {
-        let key = format!("{}.block_count", config.architecture.name());
-        let why = format!("{} layers of {} tensors in all", config.layers, file.tensors().len());
-        return vec![Error::Hyperparameter { key, why }];
-    }
-    let pairs = config.rope_dimensions / 2;
-    add_rope(&mut types, pairs);
-    types.assume();
-    let rope = frequencies(config.rope_dimensions, config.rope_base, &RopeScaling::None, None);
-    let local_rope = config.rope_local_base.map(|_| rope.clone());
-    let mut config = config.clone();
-    config.layers = config.layers.min(with_tensors + 16);
-    let cache = CacheTypes::default();
-    let vocabulary = vocabulary(file);
-    let model = ModelGraph { config, types, rope, local_rope, long_rope: None, vocabulary, cache };
-    let (required, failed) = model.required();
-    let wrong = |(name, shape): (String, Vec<usize>)| {
-        if model.computed(&name).is_some() {
-            return None;
-        }
-        model.types.require(file, &name, &shape).err()
-    };
-    let found: Vec<Error> = required.into_iter().filter_map(wrong).take(most).collect();
-    match failed {
-        Some(source) if found.is_empty() => vec![Error::Graph { graph: "decode", source }],
-        _ => found,
-    }
 }

@@ -55,6 +55,11 @@ impl WeightTypes {
         self.types.get(name)
     }
 
+    /// All of them, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorType)> {
+        self.types.iter().map(|(name, ty)| (name.as_str(), ty))
+    }
+
     /// From here on, graphs read each weight as f32 of the shape that they require. Such a graph tells what a file should
     /// have.
     pub(crate) fn assume(&mut self) {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tallow::Device;
 use tallow_gguf::{Format, GgufFile, GgufWriter, Metadata, TensorSpec, Value};
+use tallow_ir::{DType, TensorType};
 use tallow_models::Architecture;
 use tallow_models::config::Pooling;
 use tallow_models::embedder::TokenEmbedder;
@@ -319,5 +320,30 @@ fn every_architecture_has_a_fixture() {
             "{}",
             architecture.name()
         );
+    }
+}
+
+/// A model of a file's hyperparameters has the weights that the file has, of the same shapes.
+#[test]
+fn weights_follow_from_hyperparameters() {
+    for fixture in Fixture::all() {
+        let file = GgufFile::parse(fixture.file(Format::F32)).unwrap();
+        let of_file = ModelGraph::from_file(&file).unwrap();
+        let in_layer = |name: &str| match name.strip_prefix("blk.") {
+            Some(rest) => rest.split_once('.').map_or(rest, |(_, part)| part).to_owned(),
+            None => name.to_owned(),
+        };
+        let names: Vec<String> = file.tensors().map(|tensor| in_layer(&tensor.name)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let f16 = |_: &str, _: &[usize]| DType::F16;
+        let model = ModelGraph::from_config(of_file.config, of_file.vocabulary, &names, &f16).unwrap();
+        let weights = model.types.iter().filter(|(name, _)| model.computed(name).is_none());
+        let found: BTreeMap<&str, TensorType> = weights.map(|(name, ty)| (name, ty.clone())).collect();
+        // Divisors of rope's frequencies are no weights of a graph.
+        let tensors = file.tensors().filter(|tensor| !tensor.name.starts_with("rope_"));
+        let of = |shape: &[usize]| TensorType::new(DType::F16, shape);
+        let expected: BTreeMap<&str, TensorType> =
+            tensors.map(|tensor| (tensor.name.as_str(), of(&tensor.shape))).collect();
+        assert_eq!(found, expected, "{}", fixture.name);
     }
 }
