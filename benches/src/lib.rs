@@ -58,7 +58,12 @@ impl Family {
 
 fn decoder(layers: usize) -> Result<Graph, GraphError> {
     let tiny = Shape { layers, ..TINY };
-    tiny.llama(Format::Q4_0).greedy(tiny.context())
+    let built = tiny.model(Format::Q4_0, Default::default());
+    let model = built.map_err(|error| {
+        let (why, operands) = (error.to_string(), String::new());
+        GraphError::Type { op: "model", why, operands }
+    })?;
+    model.greedy(tiny.context())
 }
 
 /// `x <- tanh(x) * c_i + sum(x)` over rows.

@@ -35,6 +35,8 @@ mod llm_host;
 #[cfg(feature = "vulkan")]
 mod llm_steps;
 #[cfg(feature = "vulkan")]
+mod llm_weights;
+#[cfg(feature = "vulkan")]
 mod measure;
 #[cfg(feature = "vulkan")]
 mod run;
@@ -43,6 +45,8 @@ mod session;
 
 use std::io::Write;
 use std::path::PathBuf;
+
+use tallow_models::CacheTypes;
 
 pub use error::{BenchError, Result};
 
@@ -82,6 +86,8 @@ pub struct Options {
     pub types: Vec<String>,
     /// How many of its last layers have their weights in the host's memory.
     pub host_layers: usize,
+    /// Types of its cached keys and values.
+    pub cache: CacheTypes,
     /// Positions that are in the cache before decode is measured; an empty context if there are none.
     pub depths: Vec<usize>,
     /// Tokens of the prompts that prefill is measured with; those of one step if there are none.
@@ -109,6 +115,7 @@ impl Default for Options {
             shape: None,
             types: vec!["Q4_0".into()],
             host_layers: 0,
+            cache: CacheTypes::default(),
             depths: vec![],
             prompts: vec![],
             device: None,

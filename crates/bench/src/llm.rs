@@ -4,28 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tallow_ir::{Bindings, DType, TensorType};
-use tallow_models::host_layers::layer_of;
-use tallow_models::model_graph::{LOGITS, ModelGraph, POS, ROPE_WEIGHT, Rows, SEQ, TOKENS};
-use tallow_models::prefill_limit;
-use tallow_models::weights::dtype;
-use tallow_quant::Format;
+use tallow_ir::{Bindings, DType};
+use tallow_models::model_graph::{LOGITS, ModelGraph, POS, Rows, SEQ, TOKENS};
+use tallow_models::{CacheType, prefill_limit};
 use tallow_reference::{Array, Env, evaluate};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, Executable};
 use tallow_runtime::record::{RecordOptions, Timing};
-use tallow_runtime::vulkan::{Context, MemoryUse};
+use tallow_runtime::vulkan::Context;
 
 use crate::Options;
 use crate::case::{F32_LIMIT, INTEGER_ERROR};
 use crate::check::nmse;
-use crate::data::random;
 use crate::error::{BenchError, Result};
+use crate::llm_weights::{upload, weight};
 use crate::measure::{Took, micros_since, repeat};
 use crate::plan::ModelPlan;
 use crate::report::Row;
 use crate::run::{Dispatches, by_kernel, reduce_precision};
-use crate::shapes::Shape;
-use crate::threads::in_order;
+use crate::shapes::{Shape, cache_read, multiplied, multiply_adds};
 
 /// Multiply-adds a token that are not too many for the interpreter, which checks smaller models.
 const INTERPRETED: u64 = 1 << 23;
@@ -33,11 +29,8 @@ const INTERPRETED: u64 = 1 << 23;
 /// A model on the device.
 pub(crate) struct Model {
     pub(crate) shape: &'static Shape,
-    format: Format,
-    /// Positions of the cache.
-    positions: usize,
-    /// Bytes of keys and values of one position.
-    position_bytes: u64,
+    planned: ModelPlan,
+    graph: ModelGraph,
     weights: HashMap<String, DeviceWeight>,
     states: HashMap<String, DeviceState>,
     prefill: Compiled,
@@ -48,12 +41,11 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn load(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<Model> {
-        let (shape, format, context_size) = (planned.shape, planned.format, planned.context());
-        let model = shape.llama(format);
+        let (shape, context_size) = (planned.shape, planned.context());
+        let model = planned.model()?;
         let prefill = model.step(Rows::UpTo(shape.prefill), context_size)?;
         let decode = model.step(Rows::One, context_size)?;
         let greedy = planned.greedy.then(|| model.greedy(context_size)).transpose()?;
-        let cache_bytes = model.cache(context_size)?.iter().map(|(_, ty)| ty.max_bytes()).sum::<u64>();
         let mut states = HashMap::new();
         for (name, ty) in model.states(context_size)? {
             let state = DeviceState::zeroed(context, &name, &ty)?;
@@ -62,9 +54,8 @@ impl Model {
         let weights = upload(context, &model, planned)?;
         Ok(Model {
             shape,
-            format,
-            positions: context_size,
-            position_bytes: cache_bytes / context_size as u64,
+            planned: planned.clone(),
+            graph: model,
             weights,
             states,
             prefill: Compiled::new(context, &reduce_precision(context, prefill, options)?)?,
@@ -113,10 +104,13 @@ impl Model {
     }
 
     fn within(&self, error: f64, what: &str) -> Result<()> {
-        // Every layer adds the errors of its seven matrices to a stream that grows no faster than they do; the cache is
-        // f16. Twice that, as both sides of a comparison may err.
-        let matrix = if self.format.is_plain() { F32_LIMIT } else { INTEGER_ERROR };
-        let limit = 2.0 * (8e-8 + 7.0 * matrix) * self.shape.layers as f64;
+        // Every layer adds the errors of its seven matrices and of its cache to a stream that grows no faster than they do.
+        // Twice that, as both sides of a comparison may err.
+        let is_plain = self.planned.format.is_plain() && self.shape.expert_format.is_none();
+        let matrix = if is_plain { F32_LIMIT } else { INTEGER_ERROR };
+        let cache = self.planned.cache;
+        let cache = rounding_error(cache.keys).max(rounding_error(cache.values));
+        let limit = 2.0 * (cache + 7.0 * matrix) * self.shape.layers as f64;
         match error <= limit {
             true => Ok(()),
             false => {
@@ -128,20 +122,27 @@ impl Model {
 
     /// The interpreter's logits after `tokens`, if the model is small enough for it.
     fn interpreted(&self, tokens: &[u8]) -> Result<Option<Vec<f64>>> {
-        if self.multiply_adds() > INTERPRETED {
+        if multiply_adds(&self.graph) > INTERPRETED {
             return Ok(None);
         }
-        let model = self.shape.llama(self.format);
+        let model = &self.graph;
         let graph = model.step(Rows::One, self.shape.context())?;
         let mut env = Env::default();
-        for number in 0..count(self.shape) {
-            let (name, ty, bytes) = weight(&model, self.shape, self.format, number)?;
+        for number in 0.. {
+            let Some((name, ty, bytes)) = weight(model, &self.planned, number)? else { break };
             let shape = ty.shape.eval(&Bindings::new()).unwrap_or_default();
             env.weights.insert(name, Arc::new(Array::from_bytes(ty.dtype, &shape, &bytes)?));
         }
         for (name, ty) in model.cache(self.shape.context())? {
             let extents = ty.shape.eval(&Bindings::new()).unwrap_or_default();
-            env.states.insert(name, Array::zeros(ty.dtype, &extents)?);
+            let zeros = if let DType::Block(format) = ty.dtype {
+                // Blocks whose scale is 0.
+                let bytes = vec![0; format.row_bytes(extents.iter().product())?];
+                Array::from_bytes(ty.dtype, &extents, &bytes)?
+            } else {
+                Array::zeros(ty.dtype, &extents)?
+            };
+            env.states.insert(name, zeros);
         }
         let mut logits = vec![];
         for (pos, token) in tokens.as_chunks::<4>().0.iter().enumerate() {
@@ -155,16 +156,8 @@ impl Model {
     /// Bytes of matrices that a step of one token reads: all but the embedding, of which it reads a row, and the experts
     /// that the token does not use.
     pub(crate) fn matrix_bytes(&self) -> u64 {
-        let bytes = |name: &String| self.weights.get(name).map_or(0, DeviceWeight::bytes);
-        let used = |(name, extents): &(String, Vec<usize>)| bytes(name) as f64 * self.shape.used(extents);
-        self.shape.matrices().iter().filter(|(n, _)| n != "token_embd.weight").map(used).sum::<f64>() as u64
-    }
-
-    fn multiply_adds(&self) -> u64 {
-        let matrices = self.shape.matrices();
-        let all = matrices.iter().filter(|(n, _)| n != "token_embd.weight" && n != "output.weight");
-        let used = |extents: &[usize]| extents.iter().product::<usize>() as f64 * self.shape.used(extents);
-        all.map(|(_, extents)| used(extents)).sum::<f64>() as u64
+        let bytes = |name: &str| self.weights.get(name).map_or(0, DeviceWeight::bytes);
+        multiplied(&self.graph).map(|(name, _, used)| bytes(name) as f64 * used).sum::<f64>() as u64
     }
 
     /// Fills the cache with the keys and values of the tokens `from .. to`, as a prompt does.
@@ -203,7 +196,7 @@ impl Model {
             }
             Ok(Took { device: took.device * per_token, wall: took.wall * per_token })
         })?;
-        row.bytes = self.matrix_bytes() + depth as u64 * self.position_bytes;
+        row.bytes = self.matrix_bytes() + cache_read(&self.graph, depth)?;
         row.timed(times.device);
         row.wall_us = Some(times.wall.median);
         row.tokens_per_s = Some(1e6 / times.wall.median);
@@ -215,7 +208,7 @@ impl Model {
 
     /// The step of up to `limit` tokens of a short prompt.
     fn prefill_step(&self, context: &Arc<Context>, options: &Options, limit: usize) -> Result<Compiled> {
-        let step = self.shape.llama(self.format).step(Rows::UpTo(limit), self.positions)?;
+        let step = self.graph.step(Rows::UpTo(limit), self.planned.context())?;
         Ok(Compiled::new(context, &reduce_precision(context, step, options)?)?)
     }
 
@@ -236,7 +229,7 @@ impl Model {
         let executable = self.instance(compiled, Timing::Run)?;
         let tokens = self.tokens(count);
         let times = repeat(options.seconds, || self.feed(&executable, &tokens, 0))?;
-        row.flops = 2 * self.multiply_adds() * count as u64;
+        row.flops = 2 * multiply_adds(&self.graph) * count as u64;
         row.timed(times.device);
         row.wall_us = Some(times.wall.median);
         row.tokens_per_s = Some(count as f64 * 1e6 / times.wall.median);
@@ -272,6 +265,17 @@ impl Model {
     }
 }
 
+/// What rounding to a type costs, as a share of the energy: for f16 (2^-11)^2/3, for blocks as [`INTEGER_ERROR`] says of
+/// bytes. With 4 bits a value is off by at most 1/16 of the largest of its 32: (2.4/16)^2/3.
+fn rounding_error(kind: CacheType) -> f64 {
+    match kind {
+        CacheType::F32 => 0.0,
+        CacheType::F16 => 8e-8,
+        CacheType::Q8_0 => INTEGER_ERROR,
+        CacheType::Q4_0 => 7.5e-3,
+    }
+}
+
 fn values(symbols: &[(&str, u64)]) -> Bindings {
     symbols.iter().map(|(name, value)| (name.to_string(), *value)).collect()
 }
@@ -300,59 +304,4 @@ fn run(
     }
     let device = executable.run_time().map_or(0.0, |ns| ns as f64 / 1e3);
     Ok((device, wall))
-}
-
-/// Name, type and random bytes of the weight of this number, of [`count`]: matrices, routers, norms, rope's frequencies.
-fn weight(
-    model: &ModelGraph,
-    shape: &Shape,
-    format: Format,
-    number: usize,
-) -> Result<(String, TensorType, Vec<u8>)> {
-    let (matrices, routers, norms) = (shape.matrices(), shape.routers(), shape.norms());
-    // Of a size that keeps what passes through about as large as it was.
-    let matrix = |format: Format, extents: &[usize]| {
-        let size = 1.0 / (extents[extents.len() - 1] as f32).sqrt();
-        let bytes = random(format, extents.iter().product(), size, number as u64 + 1)?;
-        Ok((TensorType::new(dtype(format), extents), bytes))
-    };
-    if let Some((name, extents)) = matrices.get(number) {
-        return matrix(format, extents).map(|(ty, bytes)| (name.clone(), ty, bytes));
-    }
-    if let Some((name, extents)) = routers.get(number - matrices.len()) {
-        return matrix(Format::F32, extents).map(|(ty, bytes)| (name.clone(), ty, bytes));
-    }
-    if let Some((name, length)) = norms.get(number - matrices.len() - routers.len()) {
-        let varied = random(Format::F32, *length, 0.1, 1 << 32 | number as u64)?;
-        let about_one = |b: &[u8; 4]| (1.0 + f32::from_le_bytes(*b)).to_le_bytes();
-        let bytes = varied.as_chunks::<4>().0.iter().flat_map(about_one).collect();
-        return Ok((name.clone(), TensorType::new(DType::F32, [*length]), bytes));
-    }
-    let per_pair = &model.rope.per_pair;
-    let bytes = per_pair.iter().flat_map(|x| x.to_le_bytes()).collect();
-    Ok((ROPE_WEIGHT.into(), TensorType::new(DType::F32, [per_pair.len()]), bytes))
-}
-
-/// How many weights a model has.
-fn count(shape: &Shape) -> usize {
-    shape.matrices().len() + shape.routers().len() + shape.norms().len() + 1
-}
-
-/// Random weights, made and uploaded tensor by tensor, as many at a time as there are threads.
-fn upload(
-    context: &Arc<Context>,
-    model: &ModelGraph,
-    &ModelPlan { shape, format, host_layers, .. }: &ModelPlan,
-) -> Result<HashMap<String, DeviceWeight>> {
-    let first = shape.layers - host_layers;
-    let one = |number: usize| {
-        let (name, ty, bytes) = weight(model, shape, format, number)?;
-        let memory = match layer_of(&name).is_some_and(|layer| layer >= first) {
-            true => MemoryUse::Host,
-            false => MemoryUse::Device,
-        };
-        let weight = DeviceWeight::upload_to(context, memory, &name, &ty, &bytes, &mut |_, _| {})?;
-        Ok((name, weight))
-    };
-    Ok(in_order(count(shape), one)?.into_iter().collect())
 }

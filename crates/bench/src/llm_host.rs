@@ -37,9 +37,8 @@ pub fn start(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> 
 }
 
 fn compile(context: &Arc<Context>, planned: &ModelPlan, options: &Options) -> Result<(f64, Dispatches)> {
-    let ModelPlan { shape, format, .. } = planned;
     let begin = Instant::now();
-    let (shape, model) = (*shape, shape.llama(*format));
+    let (shape, model) = (planned.shape, planned.model()?);
     let prefill =
         reduce_precision(context, model.step(Rows::UpTo(shape.prefill), shape.context())?, options)?;
     let decode = reduce_precision(context, model.greedy(shape.context())?, options)?;

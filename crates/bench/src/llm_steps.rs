@@ -29,9 +29,9 @@ impl Step {
     fn name(self, planned: &ModelPlan) -> String {
         match self {
             Step::Decode { depth: 0, .. } => planned.name("decode"),
-            Step::Decode { depth, .. } => format!("{}/depth-{depth}", planned.name("decode")),
+            Step::Decode { depth, .. } => planned.name_with("decode", &format!("/depth-{depth}")),
             Step::Prefill(None) => planned.name("prefill"),
-            Step::Prefill(Some(count)) => format!("{}/prompt-{count}", planned.name("prefill")),
+            Step::Prefill(Some(count)) => planned.name_with("prefill", &format!("/prompt-{count}")),
             Step::Greedy => planned.name("greedy"),
         }
     }

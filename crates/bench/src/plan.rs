@@ -1,6 +1,8 @@
 //! What a run of the benchmark will do: everything that can be wrong about its options is said here, before a device
 //! is opened.
 
+use tallow_models::model_graph::ModelGraph;
+use tallow_models::{CacheType, CacheTypes};
 use tallow_quant::Format;
 
 use crate::case::Case;
@@ -28,12 +30,14 @@ pub struct Plan {
 }
 
 /// A language model that is to be measured, and which of its steps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelPlan {
     /// Its shape.
     pub shape: &'static Shape,
     /// The format of its matrices.
     pub format: Format,
+    /// The types of its cached keys and values.
+    pub cache: CacheTypes,
     /// How many of its last layers have their weights in the host's memory.
     pub host_layers: usize,
     /// Whether decode is measured.
@@ -53,11 +57,29 @@ pub struct ModelPlan {
 impl ModelPlan {
     /// The name of a step's row.
     pub fn name(&self, step: &str) -> String {
+        self.name_with(step, "")
+    }
+
+    /// As [`ModelPlan::name`], with a part that says how long the text is. The cache has none in the name if it is f16.
+    pub fn name_with(&self, step: &str, text: &str) -> String {
         let host = match self.host_layers {
             0 => String::new(),
             layers => format!("/host{layers}"),
         };
-        format!("llm/{step}/{}/{}{host}", self.shape.name, self.format.name())
+        let cache = match (self.cache.keys, self.cache.values) {
+            (CacheType::F16, CacheType::F16) => String::new(),
+            (keys, values) if keys == values => format!("/cache-{keys}"),
+            (keys, values) => format!("/cache-{keys}-{values}"),
+        };
+        format!("llm/{step}/{}/{}{host}{text}{cache}", self.shape.name, self.format.name())
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// When its hyperparameters contradict each other.
+    pub fn model(&self) -> Result<ModelGraph> {
+        self.shape.model(self.format, self.cache)
     }
 
     /// Positions of the cache that all measurements need.
@@ -118,17 +140,15 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
     {
         return Err(wrong("--depth or --prompt", &much.to_string(), format!("at most {MOST_POSITIONS}")));
     }
+    let cache = options.cache;
+    cache.check(&shape.config()?).map_err(|error| {
+        let types = format!("{}, {}", cache.keys, cache.values);
+        wrong("--cache-type-k, --cache-type-v", &types, error.to_string())
+    })?;
     let one = |name: &String| {
         let format = Format::from_name(name)
             .filter(|f| cases::weight_formats().any(|w| w == *f))
             .ok_or_else(|| wrong("--type", name, "no format of weights is called so".into()))?;
-        let block = format.block_elements();
-        let unfit = shape.matrices().into_iter().find(|(_, s)| !s[s.len() - 1].is_multiple_of(block));
-        if let Some((matrix, extents)) = unfit {
-            let columns = extents[extents.len() - 1];
-            let why = format!("{matrix} has rows of {columns}, which are no whole blocks of {block}");
-            return Err(wrong("--type", name, why));
-        }
         let sorted = |all: &[usize]| -> Vec<usize> {
             all.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
         };
@@ -137,7 +157,7 @@ fn models(options: &Options, selected: &[String]) -> Result<Vec<ModelPlan>> {
             none if none.is_empty() => vec![None],
             all => all.into_iter().map(Some).collect(),
         };
-        Ok(ModelPlan { shape, format, host_layers, decode, prefill, greedy, start, depths, prompts })
+        Ok(ModelPlan { shape, format, cache, host_layers, decode, prefill, greedy, start, depths, prompts })
     };
     options.types.iter().map(one).collect()
 }
@@ -167,6 +187,14 @@ mod tests {
         assert_eq!(plan.models[0].context(), 512);
         let host = Plan::new(&Options { host_layers: 4, ..llm() }).unwrap();
         assert_eq!(host.models[0].name("decode"), "llm/decode/llama3-8b/q4_0/host4");
+        let cached = |keys, values| {
+            let plan = Plan::new(&Options { cache: CacheTypes { keys, values }, ..llm() }).unwrap();
+            plan.models[0].name_with("prefill", "/prompt-512")
+        };
+        let same = cached(CacheType::Q8_0, CacheType::Q8_0);
+        assert_eq!(same, "llm/prefill/llama3-8b/q4_0/prompt-512/cache-q8_0");
+        let mixed = cached(CacheType::F16, CacheType::Q4_0);
+        assert_eq!(mixed, "llm/prefill/llama3-8b/q4_0/prompt-512/cache-f16-q4_0");
         let long = Options { depths: vec![4096, 0], prompts: vec![8, 1], ..llm() };
         let long = &Plan::new(&long).unwrap().models[0];
         assert_eq!((&long.depths[..], &long.prompts[..]), (&[0, 4096][..], &[Some(1), Some(8)][..]));

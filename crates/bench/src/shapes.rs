@@ -1,18 +1,28 @@
-//! Shapes of language models.
+//! Shapes of language models: an architecture, its hyperparameters, and the weights that follow from them.
 
-use tallow_ir::{DType, TensorType};
-use tallow_models::config::{Config, Experts, Router};
-use tallow_models::model_graph::{ModelGraph, ROPE_WEIGHT};
-use tallow_models::rope::{RopeScaling, frequencies};
-use tallow_models::weights::{WeightTypes, dtype};
+mod list;
+#[cfg(test)]
+mod tests;
+
+pub use list::{SHAPES, TINY};
+
+use tallow_gguf::{Metadata, Value};
+use tallow_models::config::Config;
+use tallow_models::formats::{fitting, is_quantized};
+use tallow_models::model_graph::ModelGraph;
+use tallow_models::weights::dtype;
 use tallow_models::{Architecture, CacheTypes};
 use tallow_quant::Format;
 
-/// A decoder of the `llama` architecture, with experts of `qwen3moe`, or with joined weights of `phi3`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::error::{BenchError, Result};
+
+/// A model without weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Its name.
     pub name: &'static str,
+    /// What its layers compute.
+    pub architecture: Architecture,
     /// Decoder layers.
     pub layers: usize,
     /// Width of the residual stream.
@@ -27,57 +37,38 @@ pub struct Shape {
     pub head: usize,
     /// Tokens of the vocabulary.
     pub vocabulary: usize,
-    /// Experts in each layer, how many a token uses, and the width of each one's hidden layer.
-    pub experts: Option<[usize; 3]>,
-    /// Whether one weight has queries, keys and values, and another gate and up.
-    pub joined: bool,
+    /// Further hyperparameters, by their keys in files, without the name of the architecture.
+    pub keys: &'static [(&'static str, Key)],
+    /// What it has of the tensors that some models lack, by their names, those of layers without their numbers.
+    pub has: &'static [&'static str],
+    /// The format of its experts, where that is always the same.
+    pub expert_format: Option<Format>,
     /// Tokens that decode makes, from an empty context.
     pub decode: usize,
     /// Tokens that prefill takes at once.
     pub prefill: usize,
 }
 
-const fn shape(name: &'static str, sizes: [usize; 7]) -> Shape {
-    let [layers, width, feed_forward, heads, kv_heads, head, vocabulary] = sizes;
-    Shape {
-        name,
-        layers,
-        width,
-        feed_forward,
-        heads,
-        kv_heads,
-        head,
-        vocabulary,
-        experts: None,
-        joined: false,
-        decode: 128,
-        prefill: 512,
+/// The value of a hyperparameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Key {
+    /// An extent or a number.
+    Count(u32),
+    /// A factor, a base, or what a norm adds.
+    Float(f32),
+    /// A name.
+    Text(&'static str),
+}
+
+impl Key {
+    fn value(self) -> Value {
+        match self {
+            Key::Count(count) => Value::U32(count),
+            Key::Float(x) => Value::F32(x),
+            Key::Text(text) => Value::String(text.into()),
+        }
     }
 }
-
-const fn with_experts(shape: Shape, experts: [usize; 3]) -> Shape {
-    Shape { experts: Some(experts), ..shape }
-}
-
-/// The shapes that can be measured.
-pub const SHAPES: &[Shape] = &[
-    shape("llama3-8b", [32, 4096, 14336, 32, 8, 128, 32000]),
-    shape("llama3-3b", [28, 3072, 8192, 24, 8, 128, 32000]),
-    shape("llama3-1b", [16, 2048, 8192, 32, 8, 64, 32000]),
-    shape("tinyllama-1b", [22, 2048, 5632, 32, 4, 64, 32000]),
-    with_experts(shape("qwen3-30b-a3b", [48, 2048, 6144, 32, 4, 128, 151936]), [128, 8, 768]),
-    // As many active weights as qwen3-30b-a3b: 8 experts of 768 columns are a feed-forward layer of 6144.
-    shape("qwen3-30b-a3b-dense", [48, 2048, 6144, 32, 4, 128, 151936]),
-    Shape { joined: true, ..shape("phi4-14b", [40, 5120, 17920, 40, 10, 128, 100352]) },
-    // The same in separate weights.
-    shape("phi4-14b-llama", [40, 5120, 17920, 40, 10, 128, 100352]),
-    TINY,
-    Shape { name: "tiny-joined", joined: true, ..TINY },
-    with_experts(Shape { name: "tiny-experts", ..TINY }, [8, 2, 256]),
-];
-
-/// A shape for tests of what is around a model.
-pub const TINY: Shape = Shape { decode: 6, prefill: 24, ..shape("tiny", [2, 256, 512, 4, 2, 64, 512]) };
 
 impl Shape {
     /// The shape of this name.
@@ -90,131 +81,93 @@ impl Shape {
         self.decode.max(self.prefill)
     }
 
-    /// Hyperparameters of a model of this shape.
-    pub fn config(&self) -> Config {
-        Config {
-            architecture: match (self.experts, self.joined) {
-                (Some(_), _) => Architecture::Qwen3Moe,
-                (None, true) => Architecture::Phi3,
-                (None, false) => Architecture::Llama,
-            },
-            layers: self.layers,
-            width: self.width,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            key_length: self.head,
-            value_length: self.head,
-            feed_forward: self.feed_forward,
-            context: self.context(),
-            norm_epsilon: 1e-5,
-            rope_dimensions: self.head,
-            rope_base: 500_000.0,
-            rope_scaling: RopeScaling::None,
-            experts: self.experts.map(|[count, used, feed_forward]| Experts {
-                count,
-                used,
-                feed_forward,
-                shared_feed_forward: 0,
-                shared: 0,
-                leading_dense: 0,
-                groups: None,
-                router: Router::Softmax,
-                normalizes: true,
-                scale: 1.0,
-            }),
-            ..Config::default()
+    /// Hyperparameters of a model of this shape, read as those of a file are.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    pub fn config(&self) -> Result<Config> {
+        let of_architecture = |key: &str| format!("{}.{key}", self.architecture.name());
+        let mut metadata = Metadata::new();
+        metadata.insert("general.architecture", Value::String(self.architecture.name().into()));
+        for (key, number) in [
+            ("block_count", self.layers),
+            ("embedding_length", self.width),
+            ("feed_forward_length", self.feed_forward),
+            ("attention.head_count", self.heads),
+            ("attention.head_count_kv", self.kv_heads),
+            ("attention.key_length", self.head),
+            ("attention.value_length", self.head),
+            ("context_length", self.context()),
+        ] {
+            metadata.insert(of_architecture(key), Value::U32(number as u32));
         }
+        metadata.insert(of_architecture("attention.layer_norm_rms_epsilon"), Value::F32(1e-5));
+        metadata.insert(of_architecture("rope.freq_base"), Value::F32(500_000.0));
+        for (key, value) in self.keys {
+            metadata.insert(of_architecture(key), value.value());
+        }
+        Config::from_metadata(&metadata).map_err(|error| BenchError::Build(error.to_string()))
     }
 
-    /// The model of this shape whose matrices are all in `format`.
-    pub fn llama(&self, format: Format) -> ModelGraph {
-        let config = self.config();
-        let mut types = WeightTypes::default();
-        for (name, extents) in self.matrices() {
-            types.insert(&name, TensorType::new(dtype(format), extents.as_slice()));
-        }
-        for (name, extents) in self.routers() {
-            types.insert(&name, TensorType::new(DType::F32, extents));
-        }
-        for (name, length) in self.norms() {
-            types.insert(&name, TensorType::new(DType::F32, [length]));
-        }
-        let rope = frequencies(config.rope_dimensions, config.rope_base, &config.rope_scaling, None);
-        types.insert(ROPE_WEIGHT, TensorType::new(DType::F32, [rope.per_pair.len()]));
-        ModelGraph {
-            config,
-            types,
-            rope,
-            local_rope: None,
-            long_rope: None,
-            vocabulary: self.vocabulary,
-            cache: CacheTypes::default(),
-        }
+    /// The model of this shape whose matrices are all in `format`, or where rows are no whole blocks of it, in what
+    /// quantizing takes instead.
+    ///
+    /// # Errors
+    /// When its hyperparameters contradict each other.
+    pub fn model(&self, format: Format, cache: CacheTypes) -> Result<ModelGraph> {
+        let dtype = |name: &str, extents: &[usize]| dtype(self.format_of(name, extents, format));
+        let model = ModelGraph::from_config(self.config()?, self.vocabulary, self.has, &dtype)?;
+        Ok(ModelGraph { cache, ..model })
     }
 
-    /// Name and shape of every matrix, `[out, in]`, and of every layer's experts, `[experts, out, in]`.
-    pub fn matrices(&self) -> Vec<(String, Vec<usize>)> {
-        let (q, kv) = (self.heads * self.head, self.kv_heads * self.head);
-        let mut all = vec![
-            ("token_embd.weight".to_string(), vec![self.vocabulary, self.width]),
-            ("output.weight".to_string(), vec![self.vocabulary, self.width]),
-        ];
-        for layer in 0..self.layers {
-            let mut add = |part: &str, shape| all.push((format!("blk.{layer}.{part}.weight"), shape));
-            if self.joined {
-                add("attn_qkv", vec![q + 2 * kv, self.width]);
-            } else {
-                add("attn_q", vec![q, self.width]);
-                add("attn_k", vec![kv, self.width]);
-                add("attn_v", vec![kv, self.width]);
-            }
-            add("attn_output", vec![self.width, q]);
-            match self.experts {
-                Some([count, _, hidden]) => {
-                    add("ffn_gate_exps", vec![count, hidden, self.width]);
-                    add("ffn_up_exps", vec![count, hidden, self.width]);
-                    add("ffn_down_exps", vec![count, self.width, hidden]);
-                }
-                None if self.joined => {
-                    add("ffn_up", vec![2 * self.feed_forward, self.width]);
-                    add("ffn_down", vec![self.width, self.feed_forward]);
-                }
-                None => {
-                    add("ffn_gate", vec![self.feed_forward, self.width]);
-                    add("ffn_up", vec![self.feed_forward, self.width]);
-                    add("ffn_down", vec![self.width, self.feed_forward]);
-                }
-            }
-        }
-        all
+    /// The format of the weight `name` where matrices are in `format`.
+    pub fn format_of(&self, name: &str, extents: &[usize], format: Format) -> Format {
+        let format = match (is_quantized(name, extents.len()), self.expert_format) {
+            (false, _) => return Format::F32,
+            (true, Some(of_experts)) if is_of_experts(name) => of_experts,
+            (true, _) => format,
+        };
+        fitting(format, extents.last().copied().unwrap_or_default())
     }
+}
 
-    /// The part of a matrix of [`Shape::matrices`] that one token uses: all of it, or a few of the experts.
-    pub fn used(&self, shape: &[usize]) -> f64 {
-        match (self.experts, shape.len()) {
-            (Some([count, used, _]), 3) => used as f64 / count as f64,
-            _ => 1.0,
-        }
-    }
+/// Whether a weight is that of all experts of a layer.
+fn is_of_experts(name: &str) -> bool {
+    name.contains("_exps.")
+}
 
-    /// Name and shape, `[experts, width]`, of every layer's router, in f32.
-    pub fn routers(&self) -> Vec<(String, [usize; 2])> {
-        let Some([count, ..]) = self.experts else { return vec![] };
-        (0..self.layers).map(|i| (format!("blk.{i}.ffn_gate_inp.weight"), [count, self.width])).collect()
-    }
+/// The matrices of a model that a token is multiplied by: name, shape, and the part of it that one token uses, which is
+/// all of it, or of the experts a few. The embedding is among them where it serves as the output matrix.
+pub fn multiplied(model: &ModelGraph) -> impl Iterator<Item = (&str, Vec<usize>, f64)> {
+    let of_experts = model.config.experts.map_or(1.0, |e| e.used as f64 / e.count.max(1) as f64);
+    let is_tied = model.types.get("output.weight").is_none();
+    model.types.iter().filter_map(move |(name, ty)| {
+        let extents: Vec<usize> = ty.shape.dims().iter().map(|dim| dim.max_value() as usize).collect();
+        let is_multiplied = is_quantized(name, extents.len()) && (is_tied || name != "token_embd.weight");
+        let used = if is_of_experts(name) { of_experts } else { 1.0 };
+        is_multiplied.then_some((name, extents, used))
+    })
+}
 
-    /// Name and length of every norm's weights.
-    pub fn norms(&self) -> Vec<(String, usize)> {
-        let mut all = vec![];
-        for i in 0..self.layers {
-            all.push((format!("blk.{i}.attn_norm.weight"), self.width));
-            all.push((format!("blk.{i}.ffn_norm.weight"), self.width));
-            if self.experts.is_some() {
-                all.push((format!("blk.{i}.attn_q_norm.weight"), self.head));
-                all.push((format!("blk.{i}.attn_k_norm.weight"), self.head));
-            }
-        }
-        all.push(("output_norm.weight".into(), self.width));
-        all
+/// Multiplications of a token by the matrices of a model's layers.
+pub fn multiply_adds(model: &ModelGraph) -> u64 {
+    let of_layers = multiplied(model).filter(|(name, ..)| name.starts_with("blk."));
+    of_layers.map(|(_, extents, used)| extents.iter().product::<usize>() as f64 * used).sum::<f64>() as u64
+}
+
+/// Bytes of keys and values, in the types of the cache, that attention of one token reads with `depth` positions before
+/// it: in layers with a window those of the window.
+///
+/// # Errors
+/// When the graph cannot be built.
+pub fn cache_read(model: &ModelGraph, depth: usize) -> Result<u64> {
+    // Blocks lie in rows of a position, so that any number of positions has the same bytes each.
+    let mut bytes = 0;
+    for (name, ty) in model.cache(1)? {
+        let layer = name.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        let window = model.config.window.and_then(|window| window.of_layer(layer));
+        let seen = window.map_or(depth, |window| depth.min(window as usize));
+        bytes += ty.max_bytes() * seen as u64;
     }
+    Ok(bytes)
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use tallow_bench::{BenchError, Options};
 
+use crate::args::CacheArgs;
 use crate::bench_networks::{NetworksArgs, bench_networks};
 use crate::bench_sweep::{SweepArgs, bench_sweep};
 use crate::error::{Error, Result};
+use crate::load::cache_types;
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,9 @@ pub struct BenchArgs {
     /// Formats of the language model's matrices, separated by commas.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "Q4_0")]
     pub types: Vec<String>,
+    /// How the language model's keys and values are kept.
+    #[command(flatten)]
+    pub cache: CacheArgs,
     /// Put the weights of the language model's last N layers in the host's memory, as `generate --host-layers` does.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub host_layers: usize,
@@ -93,6 +98,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         depths: args.depth.clone(),
         prompts: args.prompt.clone(),
         types: args.types.clone(),
+        cache: cache_types(&args.cache),
         host_layers: args.host_layers,
         device: args.device.clone(),
         json: args.json.clone(),

@@ -14,9 +14,8 @@ use crate::decoder::{Decoder, VerifiedStep, VerifySteps};
 use crate::error::{Error, Result};
 use crate::fit::Fit;
 use crate::lora::LoraAdapter;
-use crate::model_graph::ModelGraph;
+use crate::model_graph::{ModelGraph, problems_of_weights};
 use crate::options::{LoadOptions, Progress};
-use crate::required::problems_of_weights;
 use crate::step_graphs::context;
 use crate::tokens::check_tokens;
 

@@ -7,6 +7,8 @@
 //!
 //! What a layer computes is its architecture's.
 
+use std::collections::HashSet;
+
 use indexmap::IndexMap;
 use tallow_gguf::GgufFile;
 use tallow_ir::{DType, Dim, ElementwiseOp, Graph, GraphError, Op, ReduceKind, Symbol, TensorType, Value};
@@ -18,7 +20,6 @@ use crate::config::{Config, LongRope, Pooling};
 use crate::error::{Error, Result};
 use crate::layers::{last_row, log_probability};
 pub use crate::names::*;
-use crate::required::problems_of_weights;
 use crate::rope::{RopeFrequencies, RopeScaling, frequencies};
 use crate::weights::WeightTypes;
 
@@ -319,6 +320,45 @@ fn up_to(limit: usize) -> Dim {
 }
 
 /// Rows of the embedding.
-pub(crate) fn vocabulary(file: &GgufFile) -> usize {
+fn vocabulary(file: &GgufFile) -> usize {
     file.tensor("token_embd.weight").and_then(|info| info.shape.first()).copied().unwrap_or(0)
+}
+
+/// How many layers have a tensor.
+fn layers_with_tensors(file: &GgufFile) -> usize {
+    let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
+    file.tensors().filter_map(|tensor| number(&tensor.name)).collect::<HashSet<_>>().len()
+}
+
+/// What is wrong with the tensors of a file: each that is missing, of an unknown format, or of another shape than the
+/// hyperparameters give, at most `most` of them.
+pub(crate) fn problems_of_weights(config: &Config, file: &GgufFile, most: usize) -> Vec<Error> {
+    let mut types = WeightTypes::of_file(file);
+    // Of layers that have no tensor, a few are enough to say so.
+    let with_tensors = layers_with_tensors(file);
+    if let Err(error) = file.require("token_embd.weight") {
+        return vec![error.into()];
+    }
+    // Each layer has tensors. The graph of a file that claims any number of them could not be built.
+    if config.layers > file.tensors().len() {
+        let key = format!("{}.block_count", config.architecture.name());
+        let why = format!("{} layers of {} tensors in all", config.layers, file.tensors().len());
+        return vec![Error::Hyperparameter { key, why }];
+    }
+    types.assume();
+    let mut config = config.clone();
+    config.layers = config.layers.min(with_tensors + 16);
+    let model = ModelGraph::of_types(config, types, vocabulary(file));
+    let (required, failed) = model.required();
+    let wrong = |(name, shape): (String, Vec<usize>)| {
+        if model.computed(&name).is_some() {
+            return None;
+        }
+        model.types.require(file, &name, &shape).err()
+    };
+    let found: Vec<Error> = required.into_iter().filter_map(wrong).take(most).collect();
+    match failed {
+        Some(source) if found.is_empty() => vec![Error::Graph { graph: "decode", source }],
+        _ => found,
+    }
 }

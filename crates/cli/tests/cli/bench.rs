@@ -20,6 +20,7 @@ fn mistakes_are_said_before_a_device_is_opened() {
         (&["bench", "llm", "--shape", "huge"], "there are llama3-8b"),
         (&["bench", "llm", "--type", "Q9_9"], "no format of weights"),
         (&["bench", "llm", "--type", "Q8_K"], "no format of weights"),
+        (&["bench", "llm", "--cache-type-k", "q5_0"], "no cache is of type 'q5_0'"),
         (&["bench", "--seconds", "NaN"], "expected a number"),
         (&["bench", "--compare", "/nowhere/torch.jsonl"], "/nowhere/torch.jsonl"),
     ] {
@@ -109,6 +110,48 @@ fn every_case_matches_the_interpreter() {
     let again = tallow(&["bench", "--quick", "--seconds", "0", "sum", "--compare", json, "--ceilings", json]);
     let table = String::from_utf8(again.stdout).unwrap();
     assert!(table.contains("ours/p") && table.contains(" %") && !table.contains("ceilings/read"), "{table}");
+}
+
+/// The small shape of each kind of layer, in the cache's types too: decode, prefill and the interpreter agree.
+#[test]
+fn every_kind_of_layer_matches_the_interpreter() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("ours.jsonl");
+    let json = json.to_str().unwrap();
+    let required = std::env::var("REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    let cached = ["--cache-type-k", "q8_0", "--cache-type-v", "q4_0"];
+    let known = ["--ceilings", json];
+    for (shape, ceilings, cache) in [
+        ("tiny-joined", &[][..], &[][..]),
+        ("tiny-experts", &known, &[]),
+        ("tiny-latent", &known, &cached[..2]),
+        ("tiny-sinks", &known, &[]),
+        ("tiny-post-norms", &known, &cached),
+    ] {
+        let args = ["bench", "llm/decode", "--quick", "--seconds", "0", "--type", "Q8_0", "--json", json];
+        let output = tallow(&[&args[..], &["--shape", shape], ceilings, cache].concat());
+        if !required && stderr(&output).contains("there is none to use") {
+            eprintln!("skipped: {}", stderr(&output).trim());
+            return;
+        }
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{table}{}", stderr(&output));
+    }
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<&serde_json::Value> =
+        rows.iter().filter(|row| row["name"].as_str().unwrap().starts_with("llm/")).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let expected = [
+        "llm/decode/tiny-joined/q8_0",
+        "llm/decode/tiny-experts/q8_0",
+        "llm/decode/tiny-latent/q8_0/cache-q8_0-f16",
+        "llm/decode/tiny-sinks/q8_0",
+        "llm/decode/tiny-post-norms/q8_0/cache-q8_0-q4_0",
+    ];
+    assert_eq!(names, expected);
+    // So many logits were compared with the interpreter's.
+    assert!(rows.iter().all(|row| row["checked"] == 512 && row.get("failed").is_none()), "{text}");
 }
 
 /// With kernels that were measured results are as right, and what was measured is kept.
