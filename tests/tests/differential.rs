@@ -6,10 +6,13 @@
 use std::env;
 use std::path::Path;
 
+use tallow_ir::crop::{Known, Region, copy_region, crop_within, extents};
+use tallow_ir::isolate::isolated;
 use tallow_ir::passes::{self, expand_attention};
-use tallow_ir::{DeviceCaps, Graph, Op, caps, verify};
+use tallow_ir::{DType, DeviceCaps, Graph, Op, caps, verify};
 use tallow_reference::{Array, evaluate};
 use tallow_tests::bounds::Bounds;
+use tallow_tests::random_inputs::Leaf;
 use tallow_tests::reduce::{caught, reduce};
 use tallow_tests::{
     Case, Inputs, Options, Tolerance, case, compare, random_graph, random_inputs, random_row_program,
@@ -195,4 +198,114 @@ fn drawn_blocks_keep_their_meaning() {
     let wrong = |seed: &u64| caught(|| check(&draw(*seed), &random_inputs(&draw(*seed), *seed))).err();
     let failed: Vec<String> = (1..=20u64).filter_map(|s| wrong(&s)).collect();
     assert!(failed.is_empty(), "{} of 20 blocks:\n{}", failed.len(), failed[0]);
+}
+
+/// Elements of all nodes.
+fn elements(graph: &Graph) -> u64 {
+    graph.nodes().flat_map(|(_, node)| &node.types).map(|ty| ty.shape.max_numel()).sum()
+}
+
+/// What a kernel's cropped graph computes, compared with those parts of the whole. Returns how much was compared.
+fn check_crop(kernel: &Graph, seed: u64) -> Result<usize, String> {
+    let inputs = random_inputs(kernel, seed);
+    let whole = elements(kernel);
+    let Ok(cropped) =
+        crop_within(kernel, &Known::new(), &|graph| 3.0 * elements(graph) as f64 / whole as f64)
+    else {
+        return Ok(0);
+    };
+    let fail = |why: String| format!("{why}\n{kernel}---- cropped\n{}", cropped.graph);
+    let unit = |dtype: DType| match dtype {
+        DType::Block(format) => (format.block_elements(), format.block_bytes()),
+        scalar => (1, scalar.size().unwrap_or(1)),
+    };
+    let part = |leaf: &Leaf, region: &Region| {
+        let bytes = copy_region(&leaf.bytes, &leaf.shape, region, unit(leaf.dtype)).expect("is a part");
+        Leaf { bytes, shape: extents(region), dtype: leaf.dtype }
+    };
+    let mut of_part = Inputs { symbols: inputs.symbols.clone(), ..Inputs::default() };
+    for leaf in &cropped.leaves {
+        let all = [&inputs.inputs, &inputs.weights, &inputs.states];
+        let found = all.into_iter().find_map(|all| all.get(&leaf.of)).ok_or("no such leaf")?;
+        let (name, found) = (leaf.name.clone(), part(found, &leaf.region));
+        let op = cropped.graph.nodes().map(|(_, node)| &node.op);
+        match op.into_iter().find(|op| matches!(op, Op::State { name, .. } if *name == leaf.name)) {
+            Some(_) => of_part.states.insert(name, found),
+            None if matches!(found.dtype, DType::Block(_)) => of_part.weights.insert(name, found),
+            None => of_part.inputs.insert(name, found),
+        };
+    }
+    let (expected, found) = (results(kernel, &inputs)?, results(&cropped.graph, &of_part).map_err(fail)?);
+    let bounds = Bounds::of(&cropped.graph)?.run(&of_part)?;
+    for result in &cropped.results {
+        let name = &kernel.outputs()[result.output].name;
+        let state = updated_leaf(kernel, result.output).map(|leaf| format!("state {leaf}"));
+        let name = if name.is_empty() { state.ok_or("no state")? } else { name.clone() };
+        let (_, whole) = expected.iter().find(|(n, _)| *n == name).ok_or("no result")?;
+        let leaf = Leaf { dtype: whole.ty, shape: whole.shape.clone(), bytes: whole.to_bytes() };
+        let (_, got) = found.iter().find(|(n, _)| *n == result.name).ok_or("no part")?;
+        let (_, interval) = bounds.iter().find(|(n, _)| *n == result.name).ok_or("no bounds")?;
+        interval
+            .check(got, &part(&leaf, &result.region).array())
+            .map_err(|why| fail(format!("{}: {why}", result.name)))?;
+    }
+    Ok(usize::from(cropped.is_sample))
+}
+
+/// The state that an output is the new version of.
+fn updated_leaf(graph: &Graph, output: usize) -> Option<String> {
+    let mut value = graph.outputs()[output].value;
+    while matches!(graph.op(value), Op::StateUpdate { .. }) {
+        value = graph.node(value.node).operands[0];
+    }
+    match graph.op(value) {
+        Op::State { name, .. } => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// Checks the kernels of a graph; returns how many were cut.
+fn check_crops(graph: &Graph, inputs: &Inputs, seed: u64) -> Result<usize, String> {
+    let device = caps::profile("h200").ok_or("no such profile")?;
+    let fused = passes::run(graph, &device, &mut |_, _| {}).map_err(|e| e.to_string())?;
+    let fusions = fused.graph().nodes().filter_map(|(_, node)| match &node.op {
+        Op::Fusion(fusion) => Some(fusion),
+        _ => None,
+    });
+    fusions
+        .map(|fusion| check_crop(&isolated(fusion, &inputs.symbols).map_err(|e| e.to_string())?, seed))
+        .sum()
+}
+
+/// Parts of a kernel's results are those of the whole.
+#[test]
+fn crops_of_kernels_are_parts_of_the_whole() {
+    tallow_tests::custom::mix_kernel();
+    let mut graphs: Vec<(String, Graph, Inputs)> = vec![];
+    for path in case::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests")) {
+        let case = Case::read(&path);
+        let Some(graph) = case.parse().ok().and_then(|g| verify(g).ok()) else { continue };
+        let graph = graph.into_graph();
+        // What is fused already has no passes.
+        if !graph.nodes().any(|(_, node)| matches!(node.op, Op::Fusion(_))) && elements(&graph) < 1 << 22 {
+            let inputs = case.inputs(&graph);
+            graphs.push((path.display().to_string(), graph, inputs));
+        }
+    }
+    for seed in 0..seeds() {
+        let is_row = seed % 3 == 0;
+        let graph =
+            if is_row { random_row_program(seed) } else { random_graph(seed, 12, &Options::default()) };
+        let inputs = random_inputs(&graph, seed);
+        graphs.push((format!("seed {seed}"), graph, inputs));
+    }
+    let (mut samples, mut failed) = (0, vec![]);
+    for (number, (name, graph, inputs)) in graphs.iter().enumerate() {
+        match caught(|| check_crops(graph, inputs, number as u64).map(|cut| samples += cut)) {
+            Ok(()) => {}
+            Err(why) => failed.push(format!("{name}: {why}")),
+        }
+    }
+    assert!(failed.is_empty(), "{} of {} graphs:\n{}", failed.len(), graphs.len(), failed[0]);
+    assert!(samples > graphs.len() / 2, "only {samples} kernels of {} graphs were cut", graphs.len());
 }

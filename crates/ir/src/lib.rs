@@ -23,6 +23,7 @@ mod activations;
 pub mod attention;
 pub mod caps;
 pub mod cost;
+pub mod crop;
 pub mod custom;
 pub mod dim;
 pub mod donation;
