@@ -35,6 +35,22 @@ pub struct LoadArgs {
     /// How much memory there is.
     #[command(flatten)]
     pub memory: MemoryArgs,
+    /// When the model's kernels are compared with the CPU interpreter, in short, before `generate`, `chat` and `logits` run
+    /// it. A driver may compute wrong results.
+    #[arg(long, value_enum, default_value_t)]
+    pub verify: Verify,
+}
+
+/// When kernels are compared at load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Verify {
+    /// Those that this version of a GPU's driver has not computed before, if there is a cache directory to remember them.
+    #[default]
+    Auto,
+    /// All, also on software devices and although they were compared before.
+    Always,
+    /// None.
+    Never,
 }
 
 /// How much memory a model may take.

@@ -17,7 +17,7 @@ use crate::args::{ChatArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
 use crate::fit::dry_run;
-use crate::load::{load, open_adapted, options};
+use crate::load::{load_to_run, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::{Output, escaped};
 use crate::unfinished::Unfinished;
@@ -58,7 +58,7 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     }
     let template = choose_template(args.template.chat_template.as_deref(), &file)?;
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
-    let model = load(file, &chosen.device, &args.load, decode)?;
+    let model = load_to_run((file, &args.model), &chosen.device, &args.load, decode)?;
     let mut chat = Chat::new(model, template);
     let mut conversation = match &args.resume {
         Some(path) => read_conversation(path)?,

@@ -62,6 +62,24 @@ pub enum Error {
     /// Kernels compute other results than the interpreter.
     #[error("{0} kernel(s) of this device and driver compute wrong results")]
     KernelsDiffer(usize),
+    /// A kernel of the model computes other results than the interpreter.
+    #[error(
+        "the {step} kernel {name} computes wrong results on {device} with the driver {driver}; \
+         `tallow verify --model {}` shows more, --verify never runs the model all the same",
+        .model.display()
+    )]
+    WrongKernel {
+        /// The step that it is from.
+        step: &'static str,
+        /// The name of its dispatch in the plan.
+        name: String,
+        /// The device.
+        device: String,
+        /// Name and version of the driver.
+        driver: String,
+        /// The model.
+        model: PathBuf,
+    },
     /// Kernels spill registers, and `--deny-spills` was given.
     #[error("{0} kernel(s) spill registers")]
     Spilled(usize),

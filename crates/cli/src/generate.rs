@@ -13,7 +13,7 @@ use crate::args::{GenerateArgs, SamplingDefaults};
 use crate::device::{Chosen, choose_for};
 use crate::error::{Error, Result};
 use crate::fit::dry_run;
-use crate::load::{load, open_adapted, options};
+use crate::load::{load_to_run, open_adapted, options};
 use crate::template::choose_template;
 use crate::terminal::Output;
 
@@ -65,7 +65,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     };
     file.check_prompt(&prompt, &options(&args.load))?;
     let chosen = choose_for(args.load.device.as_deref(), &file, &options(&args.load))?;
-    let mut model = load(file, &chosen.device, &args.load, decode)?;
+    let mut model = load_to_run((file, &args.model), &chosen.device, &args.load, decode)?;
     let options = GenerateOptions { max_tokens: args.max_tokens, sampling };
     if args.json {
         print_json(&mut model, &prompt, &options)

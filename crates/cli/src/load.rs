@@ -2,16 +2,17 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tallow::Device;
+use tallow::{Device, Driver, VerifiedKernels, VerifyOptions, cache_dir};
 use tallow_gguf::{GgufError, TokenizerOptions};
 use tallow_models::{
     Activations, CacheTypes, Decode, Fit, HostLayers, LoadOptions, LoraAdapter, Memory, Model, ModelFile,
-    Progress,
+    Progress, WrongKernel,
 };
 
-use crate::args::{self, CacheArgs, LoadArgs};
+use crate::args::{self, CacheArgs, LoadArgs, Verify};
 use crate::device::available_memory;
 use crate::error::{Error, Result};
 use crate::fit::{bytes, describe};
@@ -79,6 +80,53 @@ pub fn load(file: ModelFile, device: &Device, args: &LoadArgs, decode: Decode) -
     let options = LoadOptions { decode, ..options(args) };
     let options = on_host(&file, device, options)?;
     Ok(with_bar(|progress| file.load(device, &options, progress))?)
+}
+
+/// As [`load`], to run the model of this file: what of its kernels is new to the driver is compared with the interpreter.
+pub fn load_to_run(
+    (file, path): (ModelFile, &Path),
+    device: &Device,
+    args: &LoadArgs,
+    decode: Decode,
+) -> Result<Model> {
+    let mut model = load(file, device, args, decode)?;
+    verify_new(&mut model, path, device, args.verify)?;
+    Ok(model)
+}
+
+/// Multiply-adds of one comparison at load. The interpreter computes them, and bounds of the error, in about 50 ms.
+const VERIFY_WORK: u64 = 1 << 20;
+
+/// How long kernels are compared before standard error says so.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// Compares the kernels that are new to the driver.
+fn verify_new(model: &mut Model, path: &Path, device: &Device, when: Verify) -> Result<()> {
+    let Some(driver) = Driver::of(device) else { return Ok(()) };
+    let mut verified = match (when, cache_dir()) {
+        (Verify::Auto, Some(dir)) if !device.is_software() => VerifiedKernels::open(&dir, &driver),
+        (Verify::Always, _) => VerifiedKernels::default(),
+        (Verify::Auto | Verify::Never, _) => return Ok(()),
+    };
+    let options = VerifyOptions { all: false, memory: Some(available_memory() / 2), work: Some(VERIFY_WORK) };
+    let (kernels, start, mut is_said) = (model.new_kernels(&verified), Instant::now(), false);
+    let wrong = model.verify_new(&mut verified, &options, &mut |_, _| {
+        if !is_said && start.elapsed() > SILENT {
+            is_said = true;
+            let _ = writeln!(std::io::stderr(), "[verifying {kernels} kernels on this driver, once]");
+        }
+    })?;
+    tracing::debug!(kernels, seconds = start.elapsed().as_secs_f64(), "kernels were verified");
+    match wrong {
+        None => Ok(()),
+        Some(WrongKernel { step, check }) => Err(Error::WrongKernel {
+            step: step.name(),
+            name: check.name,
+            device: driver.device,
+            driver: driver.driver,
+            model: path.into(),
+        }),
+    }
 }
 
 /// The options for a model on a device of this machine. Where layers are to be in the host's memory, their number, and on

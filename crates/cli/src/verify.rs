@@ -44,7 +44,7 @@ pub fn verify(args: &VerifyArgs) -> Result<()> {
     let device = choose(args.load.device.as_deref())?;
     let mut model = load(file, &device, &args.load, Decode::Token)?;
     // Half, as this does not count what the comparison itself holds.
-    let kernels = VerifyOptions { all: args.all, memory: Some(available_memory() / 2) };
+    let kernels = VerifyOptions { all: args.all, memory: Some(available_memory() / 2), work: None };
     let steps = VerifySteps { tokens: usize::from(args.tokens), seed: args.seed, kernels };
     let mut checks = vec![];
     let mut out = std::io::stdout().lock();
@@ -110,8 +110,12 @@ fn print(step: VerifiedStep, check: &KernelCheck, out: &mut impl Write) -> Resul
             write!(out, "{step:<8}{worst:>9}  {differs}{name} -> {results}")?;
             let elements: usize = all.iter().map(|c| c.elements).sum();
             match unbounded {
-                0 => writeln!(out)?,
-                _ => writeln!(out, " ({unbounded} of {elements} elements may be anything)")?,
+                0 => {}
+                _ => write!(out, " ({unbounded} of {elements} elements may be anything)")?,
+            }
+            match check.sampled {
+                true => writeln!(out, " (a sample of {elements} elements)")?,
+                false => writeln!(out)?,
             }
         }
     }
@@ -168,6 +172,7 @@ fn json(device: &Device, checks: &[(VerifiedStep, KernelCheck)]) -> Value {
             "ops": check.ops,
             "operands": check.operands,
             "results": check.results,
+            "sampled": check.sampled,
         });
         match (&check.outcome, check.difference()) {
             (CheckOutcome::NotCompared(why), _) => object["not_compared"] = json!(why),
@@ -214,6 +219,7 @@ mod tests {
             ops: vec!["exp", "reduce_sum"],
             results: operands.clone(),
             operands,
+            sampled: false,
             outcome,
         };
         (VerifiedStep::Decode, check)

@@ -58,6 +58,16 @@ impl Kernel {
     pub fn code(&self) -> String {
         self.glsl.lines().filter(|line| !line.starts_with("//")).collect::<Vec<_>>().join("\n")
     }
+
+    /// Tells kernels apart whose code differs: SHA-256, in hexadecimal, of [`Kernel::code`] and how it is compiled.
+    #[cfg(feature = "spirv")]
+    pub fn digest(&self) -> String {
+        let how = format!("{:?} {}", self.target, self.optimize);
+        crate::cache::key(&[self.code().as_bytes(), how.as_bytes()])
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
 }
 
 /// Global memory through which the workgroups of one dispatch combine partials.

@@ -1,5 +1,8 @@
 //! A compiled graph: run it as often as you like, with new inputs and symbol values each time.
 
+#[cfg(feature = "vulkan")]
+mod sample;
+mod verified;
 mod verify;
 
 use std::collections::HashMap;
@@ -16,6 +19,7 @@ use crate::resident::{GraphState, Weight, byte_count, check_bytes, run_shape};
 use crate::stats::ExecStats;
 #[cfg(feature = "vulkan")]
 use crate::vulkan_executable::VulkanExecutable;
+pub use verified::{Driver, VerifiedKernels};
 pub use verify::{CheckOutcome, KernelCheck, VerifyOptions};
 
 impl Device {

@@ -109,7 +109,10 @@ pub use element::WithDType;
 pub use elementwise::TensorOrScalar;
 pub use error::{Error, Result};
 pub use eval::eval;
-pub use executable::{CheckOutcome, Executable, KernelCheck, Pending, Prepared, VerifyOptions};
+
+pub use executable::{
+    CheckOutcome, Driver, Executable, KernelCheck, Pending, Prepared, VerifiedKernels, VerifyOptions,
+};
 pub use extents::Shape;
 pub use indexing::{IndexOp, TensorIndexer};
 pub use module::{Module, ModuleT};
@@ -125,6 +128,7 @@ pub use tallow_bounds::{Comparison, Outside};
 pub use tallow_ir::{DType, Dim, Format, Graph, Shape as SymShape, Symbol, caps};
 #[cfg(feature = "vulkan")]
 pub use tallow_runtime::RuntimeOptions;
+pub use tallow_runtime::cache_dir::cache_dir;
 pub use tallow_runtime::statistics;
 pub use tensor::Tensor;
 pub use train::{StepResult, TrainOptions, TrainStep, train_step};

@@ -151,6 +151,10 @@ impl VulkanExecutable {
         }
     }
 
+    pub fn kernel_digests(&self) -> Vec<String> {
+        self.recorded.compiled().module().kernels.iter().map(tallow_codegen::Kernel::digest).collect()
+    }
+
     pub fn explain(&self) -> String {
         format!("device {}\n{}", self.device.name(), self.recorded.compiled().module().explain())
     }

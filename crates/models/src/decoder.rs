@@ -1,6 +1,7 @@
 //! A model ready to run, without its tokenizer: resident weights, compiled steps and a KV cache.
 
 mod verify;
+mod verify_new;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,6 +22,7 @@ use crate::prefill::Prefill;
 use crate::step_graphs::{context, decode_step, name, prefill_step, with_cache};
 use crate::tokens::{check_tokens, f32s};
 pub use verify::{VerifiedStep, VerifySteps};
+pub use verify_new::WrongKernel;
 
 /// A model on a device: tokens in, logits out. The KV cache stays on the device.
 #[derive(Debug)]

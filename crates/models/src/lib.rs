@@ -66,7 +66,7 @@ pub mod weights;
 
 pub use architecture::Architecture;
 pub use cache::{CacheType, CacheTypes};
-pub use decoder::{Decoder, VerifiedStep, VerifySteps};
+pub use decoder::{Decoder, VerifiedStep, VerifySteps, WrongKernel};
 pub use embedder::Embedder;
 pub use error::{Advice, EmbedError, Error, Excess, HostAdvice, LoraError, Result};
 pub use fit::Fit;

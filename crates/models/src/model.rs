@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallow::caps::DeviceCaps;
-use tallow::{Device, ExecStats, Executable, KernelCheck};
+use tallow::{Device, ExecStats, Executable, KernelCheck, VerifiedKernels, VerifyOptions};
 use tallow_gguf::{GgufFile, Tokenizer, TokenizerOptions};
 
 use crate::architecture::Architecture;
 use crate::config::Config;
-use crate::decoder::{Decoder, VerifiedStep, VerifySteps};
+use crate::decoder::{Decoder, VerifiedStep, VerifySteps, WrongKernel};
 use crate::error::{Error, Result};
 use crate::fit::Fit;
 use crate::lora::LoraAdapter;
@@ -230,6 +230,24 @@ impl Model {
         visit: &mut dyn FnMut(VerifiedStep, KernelCheck) -> ControlFlow<()>,
     ) -> Result<()> {
         self.decoder.verify(steps, visit)
+    }
+
+    /// Compares the kernels that are new to a driver, see [`Decoder::verify_new`]. Forgets the text.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_new(
+        &mut self,
+        verified: &mut VerifiedKernels,
+        options: &VerifyOptions,
+        visit: &mut dyn FnMut(VerifiedStep, &KernelCheck),
+    ) -> Result<Option<WrongKernel>> {
+        self.decoder.verify_new(verified, options, visit)
+    }
+
+    /// How many kernels [`Model::verify_new`] would compare.
+    pub fn new_kernels(&self, verified: &VerifiedKernels) -> usize {
+        self.decoder.new_kernels(verified)
     }
 
     /// Figures of the decode step that was compiled with the model.

@@ -50,3 +50,26 @@ fn the_interpreter_has_no_kernels() {
     assert!(!output.status.success());
     assert!(stderr(&output).contains("there are no kernels to verify"), "{}", stderr(&output));
 }
+
+/// The text that `generate` prints, and what it writes to standard error.
+fn generated(verify: &str) -> String {
+    let model = model("nano-Q4_K_M");
+    let args = ["generate", "--device", "vulkan", "--context", "64", "--max-tokens", "4", "--verify", verify];
+    let args = [&args[..], &["--prompt", "Once", "--model", &model]].concat();
+    let output = tallow(&args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn kernels_are_compared_at_load_where_asked() {
+    if !has_device() {
+        println!("SKIPPED: no Vulkan device");
+        return;
+    }
+    assert_eq!(generated("never"), generated("always"));
+    // On the CPU there are no kernels, which is no error here.
+    let model = model("nano-Q4_K_M");
+    let cpu = ["generate", "--device", "cpu", "--context", "64", "--max-tokens", "1", "--verify", "always"];
+    assert!(tallow(&[&cpu[..], &["--prompt", "Once", "--model", &model]].concat()).status.success());
+}
