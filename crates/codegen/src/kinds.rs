@@ -97,7 +97,7 @@ impl<'f> Kind<'f> {
                 grad_tiles::schedules(e, f).into_iter().chain([grad::schedule(e)]).collect()
             }
             Kind::AttentionGrad(_) => vec![grad::schedule(e)],
-            Kind::Map(_) => map::schedules(e),
+            Kind::Map(f) => map::schedules(e, f),
             Kind::Quantize(_) => vec![quantize::schedule(e.caps)],
             Kind::Scatter(f) => scatter::schedules(e, f),
             Kind::IndexAdd(f) => index_add::schedules(e, f),

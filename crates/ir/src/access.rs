@@ -363,10 +363,28 @@ pub fn param_reads(graph: &Graph, root: Value, at: &[Index], atoms: &mut Atoms) 
             }
         } else if let Some(reads) = operand_indices(graph, value.node, &at, atoms) {
             let skip = usize::from(matches!(node.op, Op::StateUpdate { .. }));
-            todo.extend(node.operands.iter().copied().zip(reads).skip(skip).rev());
+            let all = node.operands.iter().copied().zip(reads);
+            match selected_part(graph, node, &at) {
+                Some(part) => todo.extend(all.skip(part).take(1)),
+                None => todo.extend(all.skip(skip).rev()),
+            }
         }
     }
     found
+}
+
+/// The operand of a concat that is read at `at`, if the coordinate along its axis is constant. Kernels read no other.
+pub fn selected_part(graph: &Graph, node: &Node, at: &[Index]) -> Option<usize> {
+    let Op::Concat { axis } = node.op else { return None };
+    let along = at.get(axis).filter(|index| index.terms.is_empty())?.constant.as_const()?;
+    let mut end = 0;
+    for (part, operand) in node.operands.iter().enumerate() {
+        end += graph.ty(*operand).shape.dims()[axis].as_const()?;
+        if along < end {
+            return Some(part);
+        }
+    }
+    None
 }
 
 /// The first coordinates at which each anchor among the dependencies of `root` at `at` is read.

@@ -13,7 +13,6 @@
 //!   one invocation loads or stores.
 
 use crate::access::param_reads;
-use crate::dim::Dim;
 use crate::form::{Form, MapForm, RowForm, RowOutput, form, output_root};
 use crate::fusion::Fusion;
 use crate::graph::{Graph, Value};
@@ -25,20 +24,22 @@ use crate::op::Op;
 /// Only map and row kernels have any: in the others, invocations read elements that other invocations write.
 pub fn in_place(fusion: &Fusion) -> Vec<(u32, u32)> {
     match form(fusion.kind, &fusion.body) {
-        Ok(Form::Map(MapForm { numel })) => map_in_place(&fusion.body, &numel),
+        Ok(Form::Map(form)) => map_in_place(&fusion.body, &form),
         Ok(Form::Row(form)) => row_in_place(&fusion.body, &form),
         Ok(_) | Err(_) => vec![],
     }
 }
 
-fn map_in_place(body: &Graph, numel: &Dim) -> Vec<(u32, u32)> {
+fn map_in_place(body: &Graph, form: &MapForm) -> Vec<(u32, u32)> {
     let mut atoms = Atoms::default();
-    let position = atoms.free(numel);
+    let position = atoms.free(&form.numel);
     // Per operand: the last result that reads it, and whether all reads are at the written position.
     let mut reads: Vec<Option<(usize, bool)>> = vec![None; body.params().len()];
     for output in 0..body.outputs().len() {
-        let all = reads_of(body, output, &position, &mut atoms);
-        note(body, &mut reads, output, &all, &position);
+        for written in form.positions(body, output, &position) {
+            let all = reads_of(body, output, &written, &mut atoms);
+            note(body, &mut reads, output, &all, &position);
+        }
     }
     let pairs = reads.iter().enumerate().filter_map(|(param, read)| Some((param, (*read)?)));
     let in_place = pairs.filter(|(_, (_, only_here))| *only_here);

@@ -4,11 +4,14 @@
 //! same workgroup computes. For reductions this is the same row; for matmuls the same row and column tile; for
 //! attention the same head and query. Index maps decide this, not patterns.
 
+mod map;
 mod scan;
 mod segments;
 mod split;
+mod states;
 mod updates;
 
+pub use self::map::MapForm;
 pub use self::scan::{SCAN_ELEMENTS, STRIDED_SCAN_ELEMENTS, ScanExtents, ScanTile};
 pub use self::segments::{reductions_fit_shared_memory, spare_bytes};
 pub use self::split::passes;
@@ -31,7 +34,7 @@ pub fn bindings(body: &Graph, caps: &DeviceCaps) -> u64 {
         .nodes()
         .filter(|(_, n)| matches!(n.op, Op::StateUpdate { .. }))
         .map(|(_, n)| n.operands[0])
-        .filter(|state| !updates::is_read(body, *state))
+        .filter(|state| !states::is_read(body, *state))
         .collect();
     let params: Vec<&TensorType> = body
         .nodes()
@@ -77,13 +80,6 @@ pub enum Form {
     /// See [`FusionKind::Quantize`], [`FusionKind::Scan`], [`FusionKind::Sort`], [`FusionKind::Scatter`],
     /// [`FusionKind::IndexAdd`] and [`FusionKind::Custom`].
     Single(SingleForm),
-}
-
-/// Every output has `numel` elements; invocation `i` writes element `i` of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MapForm {
-    /// Elements of each output.
-    pub numel: Dim,
 }
 
 /// Which loop writes an output of a row kernel.
@@ -255,7 +251,7 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
         };
     }
     match (kind, reduces.len(), matmuls.len(), attentions.len()) {
-        (FusionKind::Map, 0, 0, 0) => map(body).map(Form::Map),
+        (FusionKind::Map, 0, 0, 0) => map::map(body).map(Form::Map),
         (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
         (FusionKind::Matvec, _, 1.., 0) => {
             let form = contraction(kind, body, &matmuls, &reduces)?;
@@ -302,17 +298,6 @@ pub fn anchors_fit(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
             left_operand(body, *first, &matmuls, &by_matmuls(body, &reduces).0).map(|_| ())
         }
     }
-}
-
-fn map(body: &Graph) -> Result<MapForm, Reason> {
-    let numel = body.ty(output_root(body, 0)).shape.numel();
-    for i in 1..body.outputs().len() {
-        let other = body.ty(output_root(body, i)).shape.numel();
-        if other != numel {
-            return no(format!("outputs of {numel} and {other} elements"));
-        }
-    }
-    Ok(MapForm { numel })
 }
 
 /// The rows of a reduction node.

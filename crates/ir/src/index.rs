@@ -153,6 +153,12 @@ impl Atoms {
         if start.is(0) && self.max(index).is_some_and(|m| m.le(&(len - &Dim::one()))) {
             return index.clone();
         }
+        if let (true, Some(i), Some(start), Some(len)) =
+            (index.terms.is_empty(), index.constant.as_const(), start.as_const(), len.as_const())
+        {
+            let within = (0..len).contains(&(i - start));
+            return Index::constant(if within { i - start } else { 0 });
+        }
         self.define(len.clone(), AtomDef::Window { index: index.clone(), start: start.clone() })
     }
 

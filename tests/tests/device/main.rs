@@ -45,6 +45,7 @@ mod scatters;
 mod sorts;
 mod split_rows;
 mod states;
+mod states_in_kernels;
 mod structure;
 mod threads;
 mod ties;

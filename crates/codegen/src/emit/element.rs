@@ -1,6 +1,6 @@
 //! Elements of values: one expression per op of a body.
 
-use tallow_ir::access::operand_indices;
+use tallow_ir::access::{operand_indices, selected_part};
 use tallow_ir::index::{AtomDef, AtomId, Index};
 use tallow_ir::{DType, Dim, ElementwiseOp, NodeId, Op, Value};
 
@@ -235,6 +235,9 @@ impl Emitter<'_> {
         let body = self.body;
         let node = body.node(value.node);
         let reads = operand_indices(body, value.node, at, &mut self.atoms).unwrap_or_default();
+        if let Some(part) = selected_part(body, node, at) {
+            return self.value(node.operands[part], &reads[part]);
+        }
         let mut parts = vec![];
         for (operand, read) in node.operands.iter().zip(&reads) {
             parts.push(self.value(*operand, read)?);

@@ -19,16 +19,21 @@ use crate::schedule::{Algorithm, Schedule, Tile};
 const WORKGROUP: u32 = 256;
 
 /// The schedules, the cost model's default first: tiles, if an operand is transposed, and one invocation per element.
-pub(crate) fn schedules(e: &Emitter<'_>) -> Vec<Schedule> {
-    let tiles = Transposed::of(e.body, e.caps).map(|transposed| transposed.schedule(e.caps));
+pub(crate) fn schedules(e: &Emitter<'_>, form: &MapForm) -> Vec<Schedule> {
+    let tiles = transposed(e, form).map(|transposed| transposed.schedule(e.caps));
     let plain = Schedule::new(Algorithm::Map, WORKGROUP.min(e.caps.max_workgroup_invocations));
     tiles.into_iter().chain([plain]).collect()
+}
+
+/// The tiles of transposed operands. An invocation that writes several elements of a state has all that it reads of it.
+fn transposed(e: &Emitter<'_>, form: &MapForm) -> Option<Transposed> {
+    if form.repeats_any(e.body) { None } else { Transposed::of(e.body, e.caps) }
 }
 
 /// The kernel for one of [`schedules`].
 pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> Result<Kernel, CodegenError> {
     if schedule.tile != Tile::default()
-        && let Some(transposed) = Transposed::of(e.body, e.caps)
+        && let Some(transposed) = transposed(&e, form)
     {
         return transposed::kernel(e, &transposed, schedule);
     }
@@ -36,12 +41,12 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
     let count = e.dim(&groups.count);
     let name = if groups.size > 1 { "g" } else { "i" };
     let mut buffers = vec![None; e.body.outputs().len()];
-    let body = store(&mut e, &mut buffers, (&groups.count, name), groups.size)?.join("\n");
+    let body = store(&mut e, (form, &mut buffers), (&groups.count, name), groups.size)?.join("\n");
     let tail = match groups.rest {
         0 => None,
         rest => {
             let first = e.dim(&(&groups.count * &Dim::constant(groups.size.into())));
-            let body = store(&mut e, &mut buffers, (&form.numel, "i"), 1)?.join("\n");
+            let body = store(&mut e, (form, &mut buffers), (&form.numel, "i"), 1)?.join("\n");
             Some(context! { first, rest, body })
         }
     };
@@ -51,20 +56,32 @@ pub(crate) fn kernel(mut e: Emitter<'_>, form: &MapForm, schedule: Schedule) -> 
 }
 
 /// Emits the stores of all outputs for `size` adjacent elements. The variable `name` counts `count` such groups. The buffer
-/// of an output is bound at its first store.
+/// of an output is bound at its first store. Where an invocation writes several elements of a state, all values are computed
+/// before the first is stored: one may be read from the place of another.
 fn store(
     e: &mut Emitter<'_>,
-    buffers: &mut [Option<usize>],
+    (form, buffers): (&MapForm, &mut [Option<usize>]),
     (count, name): (&Dim, &str),
     size: u32,
 ) -> Result<Vec<String>, CodegenError> {
     e.scoped_lines(|e| {
         let g = e.atom(count, name);
         e.store_each(g, size, |e, i| {
+            let mut all = vec![];
+            for output in 0..buffers.len() {
+                for position in form.positions(e.body, output, &i) {
+                    let shape = e.body.ty(output_root(e.body, output)).shape.clone();
+                    all.push((output, e.atoms.unflatten(&position, &shape)));
+                }
+            }
+            if form.repeats_any(e.body) {
+                for (output, at) in &all {
+                    e.value(output_root(e.body, *output), at)?;
+                }
+            }
             let mut after = vec![];
-            for (output, buffer) in buffers.iter_mut().enumerate() {
-                let at = e.atoms.unflatten(&i, &e.body.ty(output_root(e.body, output)).shape);
-                let buffer = *buffer.get_or_insert_with(|| e.result(output as u32));
+            for (output, at) in all {
+                let buffer = *buffers[output].get_or_insert_with(|| e.result(output as u32));
                 after.extend(e.store_grouped(output as u32, buffer, &at)?);
             }
             Ok(after)
@@ -128,10 +145,13 @@ fn roots(
     let (count, _) = groups(&form.numel, size).filter(|(_, after)| rest || *after == 0)?;
     let g = atoms.free(&count);
     let i = atoms.add(&g.scale(&Dim::constant(size.into())), &atoms.index(j));
-    let root = |output| {
+    let mut all = vec![];
+    for output in 0..e.body.outputs().len() {
         let value = output_root(e.body, output);
-        let at = atoms.unflatten(&i, &e.body.ty(value).shape.clone());
-        Root { value, at, output: Some(output) }
-    };
-    Some((0..e.body.outputs().len()).map(root).collect())
+        for position in form.positions(e.body, output, &i) {
+            let at = atoms.unflatten(&position, &e.body.ty(value).shape);
+            all.push(Root { value, at, output: Some(output) });
+        }
+    }
+    Some(all)
 }

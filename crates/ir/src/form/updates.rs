@@ -1,11 +1,14 @@
 //! Which updates of states a kernel can make.
 //!
 //! A kernel may read the state that it updates where the invocation that writes an element is the only one that reads it:
-//! a map whose reads of the state are all at the element that is written. The new element must depend on the old one, so
-//! that it is stored after the old one was read, in whatever order results are stored: an optimizer's step is one kernel.
+//! a map or a row kernel whose reads of the state are all at elements that the same invocation writes. The new element must
+//! depend on the old one, so that it is stored after the old one was read, in whatever order results are stored. An
+//! optimizer's step is one kernel, and so is a step of a recurrence with a sum over its new state.
 
-use super::{MapForm, Reason, map, no, output_root};
-use crate::access::{anchor_reads, param_reads};
+use super::map::map;
+use super::states::{is_read, reads_of, updates, writes_whole};
+use super::{Reason, RowForm, RowOutput, no, output_root, row};
+use crate::access::anchor_reads;
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, Node, NodeId, Value};
 use crate::index::{Atoms, Index};
@@ -23,7 +26,7 @@ pub(super) fn check(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
         if is_used || !body.outputs().iter().any(|o| o.value.node == id) {
             return no("a state is read in the kernel that updates it");
         }
-        if is_read(body, node.operands[0]) && !(kind == FusionKind::Map && reads_what_it_writes(body, node)) {
+        if is_read(body, node.operands[0]) && !reads_what_it_writes(kind, body, node) {
             return no("a state is read in the kernel that updates it");
         }
         let Some(indices) = node.operands.get(2) else { continue };
@@ -36,35 +39,67 @@ pub(super) fn check(kind: FusionKind, body: &Graph) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether something else than its update reads the state.
-pub(super) fn is_read(body: &Graph, state: Value) -> bool {
-    let reads = |(_, node): (NodeId, &Node)| {
-        let skip = usize::from(matches!(node.op, Op::StateUpdate { .. }) && node.operands[0] == state);
-        node.operands[skip..].contains(&state)
-    };
-    body.nodes().any(reads) || body.outputs().iter().any(|output| output.value == state)
-}
-
 /// Whether the update writes the whole state, each element in the invocation that alone reads it, and from it.
-fn reads_what_it_writes(body: &Graph, update: &Node) -> bool {
-    let Op::StateUpdate { offsets, rows: None } = &update.op else { return false };
-    let (state, source) = (update.operands[0], update.operands[1]);
-    if body.ty(state).shape != body.ty(source).shape || !offsets.iter().all(|offset| offset.is(0)) {
+fn reads_what_it_writes(kind: FusionKind, body: &Graph, update: &Node) -> bool {
+    if !writes_whole(body, update) {
         return false;
     }
-    let Ok(MapForm { numel }) = map(body) else { return false };
-    let mut atoms = Atoms::default();
-    let position = atoms.free(&numel);
-    let mut depends = false;
-    for output in 0..body.outputs().len() {
-        let root = output_root(body, output);
-        let at = atoms.unflatten(&position, &body.ty(root).shape);
-        for (_, read) in param_reads(body, root, &at, &mut atoms).into_iter().filter(|(v, _)| *v == state) {
-            if read != position {
-                return false;
-            }
-            depends |= root == source;
+    match kind {
+        FusionKind::Map => map(body).is_ok_and(|form| form.reads_what_it_writes(body)),
+        FusionKind::Row => {
+            let reduces = body.nodes().filter(|(_, n)| matches!(n.op, Op::Reduce { .. }));
+            let reduces: Vec<NodeId> = reduces.map(|(id, _)| id).collect();
+            let form = if reduces.is_empty() { no("no reduction") } else { row(body, &reduces) };
+            form.is_ok_and(|form| row_reads_what_it_writes(body, &form, update.operands[0]))
         }
+        FusionKind::Matvec
+        | FusionKind::Matmul
+        | FusionKind::Attention
+        | FusionKind::Quantize
+        | FusionKind::Scan
+        | FusionKind::Sort
+        | FusionKind::Scatter
+        | FusionKind::IndexAdd
+        | FusionKind::AttentionGrad
+        | FusionKind::Custom => false,
+    }
+}
+
+/// The loops over a row give an element to the same invocation: those that reduce the row, which come first, and the one that
+/// stores elements. Elements of other rows are in other vectors of 16 bytes. What has one element a row is computed after
+/// the row is stored, and must not read it again. A reduction over columns is left alone: its kernel reads several columns as
+/// one vector.
+fn row_reads_what_it_writes(body: &Graph, form: &RowForm, state: Value) -> bool {
+    let bytes = body.ty(state).dtype.size().zip(form.inner.as_const());
+    let has_whole_vectors = bytes.is_some_and(|(width, inner)| (inner * width as i64) % 16 == 0);
+    if !has_whole_vectors || form.is_contiguous_across_rows(body) {
+        return false;
+    }
+    let mut atoms = Atoms::default();
+    let (row, i) = (atoms.free(&form.rows), atoms.free(&form.inner));
+    let at = form.domain.at(&row, &i, &mut atoms);
+    let position = atoms.flatten(&at, &form.domain.shape);
+    for (reduce, rows) in &form.reduces {
+        let at = rows.at(&row, &i, &mut atoms);
+        let reads = reads_of(body, (body.node(*reduce).operands[0], &at), state, &mut atoms);
+        if reads.iter().any(|read| *read != position) {
+            return false;
+        }
+    }
+    let mut depends = false;
+    for (output, kind) in form.outputs.iter().enumerate() {
+        let value = body.outputs()[output].value;
+        let shape = &body.ty(output_root(body, output)).shape;
+        let at = match kind {
+            RowOutput::Inner => atoms.unflatten(&position, shape),
+            RowOutput::Row => atoms.unflatten(&row, shape),
+        };
+        let reads = reads_of(body, (value, &at), state, &mut atoms);
+        let here = *kind == RowOutput::Inner && reads.iter().all(|read| *read == position);
+        if !reads.is_empty() && !here {
+            return false;
+        }
+        depends |= updates(body, value, state) && !reads.is_empty();
     }
     depends
 }

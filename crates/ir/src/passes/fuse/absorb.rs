@@ -38,27 +38,28 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     // Consumers first, so that chains fold up from the end.
     order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
     for id in order {
-        if c.clusters[id].is_none() {
-            continue;
+        if c.clusters[id].is_some() {
+            absorb(c, id)?;
         }
-        let map = c.get(id).clone();
-        let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
-        let stays = consumers.is_empty()
-            || map
-                .nodes
-                .iter()
-                .any(|n| c.is_output[n.index()] || matches!(c.graph.node(*n).op, Op::StateUpdate { .. }));
-        if stays {
-            continue;
-        }
-        if let Some(why) = too_expensive(c, &map, &consumers) {
-            let line = format!("{} is not repeated in {} consumers: {why}", c.name(id), consumers.len());
-            c.log.push(line);
-            continue;
-        }
-        into_consumers(c, id, &consumers)?;
     }
     Ok(())
+}
+
+/// Moves a kernel without anchors into all its consumers, if that costs less than its results in memory.
+fn absorb(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
+    let map = c.get(id).clone();
+    let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
+    let is_update = |n: &NodeId| matches!(c.graph.node(*n).op, Op::StateUpdate { .. });
+    let stays = consumers.is_empty() || map.nodes.iter().any(|n| c.is_output[n.index()] || is_update(n));
+    if stays {
+        return Ok(());
+    }
+    if let Some(why) = too_expensive(c, &map, &consumers) {
+        let line = format!("{} is not repeated in {} consumers: {why}", c.name(id), consumers.len());
+        c.log.push(line);
+        return Ok(());
+    }
+    into_consumers(c, id, &consumers)
 }
 
 /// Moves cluster `id` into all of `consumers`, which are its only readers, or into none if one of them cannot take it.
@@ -335,6 +336,7 @@ pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     let mut order = c.live();
     order.sort_by_key(|id| c.get(*id).nodes.first().copied());
     let mut by_source: HashMap<Value, Vec<usize>> = HashMap::new();
+    let mut merged: BTreeSet<NodeId> = BTreeSet::new();
     for mut id in order {
         if c.clusters[id].is_none() || !matches!(c.get(id).kind, FusionKind::Map | FusionKind::Row) {
             continue;
@@ -357,10 +359,31 @@ pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
                 && let Some(united) = unite(c, other, id)?
             {
                 id = united;
+                merged.extend(&c.get(id).nodes);
             }
         }
         for source in external(c, id) {
             by_source.entry(source).or_default().push(id);
+        }
+    }
+    producers_of(c, &merged)
+}
+
+/// Moves kernels without anchors into the one kernel that reads them, if it is of `merged` nodes: before it was merged, two
+/// kernels would have had to compute them.
+fn producers_of(c: &mut Clusters<'_>, merged: &BTreeSet<NodeId>) -> Result<(), GraphError> {
+    let is_map = |id: &usize| c.get(*id).kind == FusionKind::Map;
+    let mut order: Vec<usize> = c.live().into_iter().filter(is_map).collect();
+    order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
+    for id in order {
+        if c.clusters[id].is_none() {
+            continue;
+        }
+        let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
+        if let [consumer] = consumers[..]
+            && !c.get(consumer).nodes.is_disjoint(merged)
+        {
+            absorb(c, id)?;
         }
     }
     Ok(())
