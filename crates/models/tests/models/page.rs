@@ -1,6 +1,7 @@
 //! The page `docs/models.md`: which architectures there are, how each was verified, and what a layer takes.
 
 mod counts;
+mod sizes;
 mod text;
 
 use std::path::{Path, PathBuf};

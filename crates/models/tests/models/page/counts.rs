@@ -7,6 +7,7 @@ use tallow_models::LoadOptions;
 use tallow_models::graphs::graphs;
 use tallow_models::model_graph::ModelGraph;
 
+use super::sizes::Published;
 use super::{TOLERANCE, table};
 use crate::architectures::Fixture;
 
@@ -24,6 +25,9 @@ pub struct ByHand {
     pub levels: usize,
     /// What each level holds.
     pub derivation: String,
+    /// Whether the layer has the sizes of a published model.
+    #[serde(default)]
+    pub published: bool,
 }
 
 /// Fixtures whose plans are not within the tolerance.
@@ -38,6 +42,8 @@ pub struct Gap {
 #[derive(Clone, Debug)]
 pub struct Count {
     pub fixture: String,
+    /// The published model whose sizes the layer has, instead of the fixture's.
+    pub published: Option<String>,
     /// Dispatches and levels of the plan.
     pub planned: [usize; 2],
     /// Dispatches and levels by hand.
@@ -52,13 +58,15 @@ impl Count {
     }
 }
 
-/// The counts by hand.
-pub fn by_hand() -> Vec<ByHand> {
-    #[derive(Deserialize)]
-    struct Table {
-        layer: Vec<ByHand>,
-    }
-    table::<Table>("layer_counts.toml").layer
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    layer: Vec<ByHand>,
+    published: Vec<Published>,
+}
+
+fn by_hand() -> Table {
+    table("layer_counts.toml")
 }
 
 /// The gaps that are known.
@@ -71,32 +79,43 @@ pub fn gaps() -> Vec<Gap> {
     table::<Table>("layer_gaps.toml").gap
 }
 
-/// The counts of all fixtures, in the order of those by hand.
+/// The counts of all fixtures, in the order of those by hand. Each is counted once, and perhaps once more in the sizes of a
+/// published model.
 pub fn counted() -> Vec<Count> {
     let fixtures = Fixture::all();
-    let by_hand = by_hand();
-    let listed: Vec<&String> = by_hand.iter().flat_map(|group| &group.fixtures).collect();
+    let Table { layer, published } = by_hand();
+    let times = |name: &String, of_published: bool| {
+        let groups = layer.iter().filter(|group| group.published == of_published);
+        groups.flat_map(|group| &group.fixtures).filter(|other| *other == name).count()
+    };
     for fixture in &fixtures {
-        let times = listed.iter().filter(|name| **name == &fixture.name).count();
-        assert_eq!(times, 1, "{} in layer_counts.toml", fixture.name);
+        assert_eq!(times(&fixture.name, false), 1, "{} in layer_counts.toml", fixture.name);
+        let sizes = published.iter().filter(|sizes| sizes.fixture == fixture.name).count();
+        assert_eq!(times(&fixture.name, true), sizes, "{} in layer_counts.toml", fixture.name);
     }
     let of = |group: &ByHand, name: &String| {
         let fixture = fixtures.iter().find(|fixture| fixture.name == *name);
+        let fixture = fixture.unwrap_or_else(|| panic!("there is no fixture {name}"));
+        let sizes = published.iter().find(|sizes| group.published && sizes.fixture == *name);
         Count {
             fixture: name.clone(),
-            planned: planned(fixture.unwrap_or_else(|| panic!("there is no fixture {name}"))),
+            published: sizes.map(|sizes| sizes.model.clone()),
+            planned: planned(fixture, sizes),
             expected: [group.dispatches, group.levels],
             derivation: group.derivation.clone(),
         }
     };
-    by_hand.iter().flat_map(|group| group.fixtures.iter().map(move |name| of(group, name))).collect()
+    layer.iter().flat_map(|group| group.fixtures.iter().map(move |name| of(group, name))).collect()
 }
 
 /// Dispatches and levels of a layer: what a model has more whose last layer is there twice. What layers share, such as the
 /// rotations of rope, is in both.
-fn planned(fixture: &Fixture) -> [usize; 2] {
+fn planned(fixture: &Fixture, sizes: Option<&Published>) -> [usize; 2] {
     let file = GgufFile::parse(fixture.file(Format::Q8_0)).unwrap();
-    let model = ModelGraph::from_file(&file).unwrap();
+    let mut model = ModelGraph::from_file(&file).unwrap();
+    if let Some(sizes) = sizes {
+        sizes.apply(&mut model, fixture);
+    }
     let mut longer = model.clone();
     longer.config.layers += 1;
     let [last, added] = [model.config.layers - 1, model.config.layers].map(|layer| format!("blk.{layer}."));
