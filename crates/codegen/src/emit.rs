@@ -326,6 +326,7 @@ impl<'a> Emitter<'a> {
             single: false,
             eights: false,
             widens: false,
+            aliased: false,
         });
         for window in 0..windows {
             let range = (window * window_bytes, (window + 1) * window_bytes);
@@ -516,6 +517,7 @@ impl<'a> Emitter<'a> {
 
     /// The declarations of all buffers, and the functions that access them.
     pub fn declarations(&mut self) -> (String, String) {
+        self.mark_aliased();
         let mut declarations = String::new();
         let mut functions = String::new();
         for buffer in &self.buffers {
@@ -523,6 +525,18 @@ impl<'a> Emitter<'a> {
             functions += &buffer.functions(self.caps, &mut self.uses);
         }
         (declarations, functions)
+    }
+
+    /// Marks the buffers of states that the kernel both reads and updates.
+    fn mark_aliased(&mut self) {
+        for (output, result) in (0..).zip(self.body.outputs()) {
+            let Some(param) = tallow_ir::verify::updated_operand(self.body, result.value) else { continue };
+            let Some(read) = self.param_binding.get(&param).copied() else { continue };
+            self.buffers[read].aliased = true;
+            let bindings = &self.bindings;
+            let is_result = |b: &&mut Buffer| bindings[b.binding as usize].source == Source::Result(output);
+            self.buffers.iter_mut().filter(is_result).for_each(|buffer| buffer.aliased = true);
+        }
     }
 
     /// What the kernel uses, after all scopes are closed.

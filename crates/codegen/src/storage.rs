@@ -51,7 +51,13 @@ pub(crate) struct Buffer {
     pub eights: bool,
     /// Eight elements that were loaded at once are converted by `widen8_`.
     pub widens: bool,
+    /// Another binding of the kernel is the same memory: a state that is read and updated.
+    pub aliased: bool,
 }
+
+/// The SPIR-V decoration `Aliased`. Without it a driver may assume that no other variable is the same memory (SPIR-V 1.6, 2.18.2),
+/// and move a load of the old value behind the store of the new one.
+const ALIASED: &str = "spirv_decorate(20) ";
 
 /// The element type in memory. A block format with one plain element per block has the type of that element.
 pub(crate) fn plain(dtype: DType) -> DType {
@@ -141,8 +147,8 @@ impl Buffer {
     /// The declaration, with aliases for vector loads.
     pub fn declare(&self, caps: &DeviceCaps, ext: &mut Extensions) -> String {
         let b = self.binding;
-        // A kernel never reads what it writes, except through the atomics that store parts of words. Declaring this
-        // lets the validation layer report true hazards only.
+        // A kernel reads what it writes through the atomics that store parts of words, and through another binding where
+        // it updates a state. Declaring this lets the validation layer report true hazards only.
         let whole = self.typed(caps) && self.atomic.is_none() && !self.has_halves();
         let access = match (self.written, whole) {
             (false, _) => "readonly ",
@@ -151,6 +157,10 @@ impl Buffer {
         };
         let element = self.element(caps, ext);
         ext.extend(self.arithmetic(caps));
+        if self.aliased {
+            ext.insert("GL_EXT_spirv_intrinsics");
+        }
+        let decoration = if self.aliased { ALIASED } else { "" };
         match self.dtype {
             DType::I64 | DType::F64 if self.atomic.is_some() => {
                 ext.insert("GL_EXT_shader_atomic_int64");
@@ -166,22 +176,22 @@ impl Buffer {
             if let Some((vector, _)) = vectors {
                 let access = if self.written { "writeonly" } else { "readonly" };
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) {access} buffer V{b} {{ {vector} v{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {decoration}{access} buffer V{b} {{ {vector} v{b}[]; }};\n"
                 );
             }
             if vectors.is_none() || self.single {
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) {access}buffer B{b} {{ {element} b{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {decoration}{access}buffer B{b} {{ {element} b{b}[]; }};\n"
                 );
             }
             if self.wide {
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) readonly buffer W{b} {{ uvec4 w{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {decoration}readonly buffer W{b} {{ uvec4 w{b}[]; }};\n"
                 );
             }
             if self.pairs {
                 text += &format!(
-                    "layout(set = 0, binding = {b}, std430) readonly buffer P{b} {{ uvec2 p{b}[]; }};\n"
+                    "layout(set = 0, binding = {b}, std430) {decoration}readonly buffer P{b} {{ uvec2 p{b}[]; }};\n"
                 );
             }
         }

@@ -163,9 +163,13 @@ fn is_updated(graph: &Graph, v: Value) -> bool {
 /// If result `result` of a fusion is written in place of one of its operands (a state's new version, or what a
 /// scatter fills), which operand.
 pub fn updated_param(fusion: &Fusion, result: u32) -> Option<u32> {
-    let output = fusion.body.outputs().get(result as usize)?;
-    let node = fusion.body.node(output.value.node);
-    match (&node.op, node.operands.first().map(|s| fusion.body.op(*s))) {
+    updated_operand(&fusion.body, fusion.body.outputs().get(result as usize)?.value)
+}
+
+/// As [`updated_param`], of a value of a fusion's body.
+pub fn updated_operand(body: &Graph, value: Value) -> Option<u32> {
+    let node = body.node(value.node);
+    match (&node.op, node.operands.first().map(|operand| body.op(*operand))) {
         (Op::StateUpdate { .. } | Op::Scatter(_), Some(Op::Param { index, .. })) => Some(*index),
         _ => None,
     }

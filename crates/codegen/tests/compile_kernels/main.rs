@@ -22,8 +22,8 @@ use std::process::{Command, Stdio};
 
 use rayon::prelude::*;
 use tallow_codegen::{
-    Algorithm, CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Schedule, ShaderText, Table,
-    Target, Words, compile_spirv, coopmat_fragment_layout_kernel, kernel, repack_kernel,
+    Algorithm, CodegenError, Kernel, REPACK_PUSH_BYTES, REPACK_WORKGROUP, Schedule, ShaderText, Source,
+    Table, Target, Words, compile_spirv, coopmat_fragment_layout_kernel, kernel, repack_kernel,
 };
 use tallow_ir::caps::PROFILES;
 use tallow_ir::matrix::MatrixOperand;
@@ -233,6 +233,42 @@ fn judge(found: &[CaseKernel], mut failures: Vec<String>) {
     println!("{} kernels, {} distinct{skipped}", found.len(), modules.len());
     let count = failures.len();
     assert!(failures.is_empty(), "{count} failures:\n{}", failures.join("\n"));
+}
+
+/// A state that a kernel reads and updates is two variables of one memory, and they say so: else a driver may load the old value
+/// after it is overwritten. What is only read, and what is only written, is not.
+#[test]
+fn updated_states_are_aliased() {
+    let text = r#"graph "decay" {
+        %0 = state "old" : f32[3,256]
+        %1 = input "x" : f32[3,256]
+        %2 = add %0 %1 : f32[3,256]
+        %3 = state_update %0 %2 at=[0,0] : f32[3,256]
+        %4 = state "cache" : f32[8,256]
+        %5 = state_update %4 %1 at=[2,0] : f32[8,256]
+        %6 = exp %0 : f32[3,256]
+        return %6 as "y"
+        return %3
+        return %5
+    }"#;
+    let caps = tallow_ir::caps::h200();
+    let fused = passes::run(&text::parse(text).unwrap(), &caps, &mut |_, _| {}).unwrap();
+    let of = |node: &tallow_ir::Node| if let Op::Fusion(f) = &node.op { Some((**f).clone()) } else { None };
+    let (mut expected, mut found) = (0, 0);
+    for fusion in fused.graph().nodes().filter_map(|(_, node)| of(node)) {
+        let kernel = kernel(&fusion, &caps, &mut Table::default()).unwrap();
+        let results = (0..fusion.body.outputs().len() as u32).filter_map(|result| {
+            let param = tallow_ir::verify::updated_param(&fusion, result)?;
+            let at = |source| kernel.bindings.iter().position(|b| b.source == source);
+            Some([at(Source::Operand(param))?, at(Source::Result(result))?])
+        });
+        let mut both: Vec<u32> = results.flatten().map(|at| at as u32).collect();
+        both.sort_unstable();
+        let (words, _) = compile_spirv(&[ShaderText::from(&kernel)], None).unwrap();
+        assert_eq!(module::aliased(&words[0]), both, "{}", kernel.glsl);
+        (expected, found) = (expected + both.len(), found + fusion.body.outputs().len());
+    }
+    assert_eq!((expected, found), (2, 3), "one of two states is read and updated");
 }
 
 /// The checks find what they look for.

@@ -16,8 +16,11 @@ const OP_TYPE_POINTER: u32 = 32;
 const OP_CONSTANT: u32 = 43;
 const OP_VARIABLE: u32 = 59;
 const OP_ACCESS_CHAIN: u32 = 65;
+const OP_DECORATE: u32 = 71;
 const OP_ATOMIC_FADD: u32 = 6035;
 const LOCAL_SIZE: u32 = 17;
+const ALIASED: u32 = 20;
+const BINDING: u32 = 33;
 const WORKGROUP: u32 = 4;
 
 /// The instructions: opcode and operands.
@@ -29,6 +32,20 @@ fn instructions(words: &[u32]) -> Vec<(u32, &[u32])> {
         at += count;
     }
     all
+}
+
+/// The bindings whose variables say that another one may be the same memory.
+pub fn aliased(words: &[u32]) -> Vec<u32> {
+    let decorations = instructions(words).into_iter().filter(|(opcode, _)| *opcode == OP_DECORATE);
+    let decorations: Vec<&[u32]> = decorations.map(|(_, operands)| operands).collect();
+    let is_aliased = |variable: u32| decorations.iter().any(|d| **d == [variable, ALIASED]);
+    let binding = |d: &&[u32]| match **d {
+        [variable, BINDING, binding] if is_aliased(variable) => Some(binding),
+        _ => None,
+    };
+    let mut found: Vec<u32> = decorations.iter().filter_map(binding).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Whether the device has a capability; an error for one that kernels have no reason to declare.
