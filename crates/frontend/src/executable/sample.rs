@@ -102,6 +102,17 @@ impl Sample {
             Ok(graph) => graph,
             Err(error) => return Ok(Err(error.to_string())),
         };
+        let tensors = fusion.body.params().into_iter().map(|ty| ty.max_bytes());
+        let results = fusion.body.outputs().iter().map(|output| fusion.body.ty(output.value).max_bytes());
+        // Tensors are read whole, one after the other; blocks are copied once.
+        let largest = tensors.chain(results).max().unwrap_or(0).saturating_mul(2);
+        if let Some(limit) = limits.memory.filter(|limit| largest > *limit) {
+            return Ok(Err(format!(
+                "reading a tensor takes {:.1} GiB of memory, {:.1} are free",
+                gib(largest),
+                gib(limit)
+            )));
+        }
         let source = Operands { steps, launch, fusion, bindings };
         let known = source.known(&graph, limits)?;
         let cropped = match crop_within(&graph, &known, &|graph| cost(graph, limits)) {
@@ -158,9 +169,12 @@ impl Sample {
     }
 }
 
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
 /// Why no part of what a kernel computes is compared.
 fn too_much(graph: &Graph, limits: Limits, error: &CropError) -> String {
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     match (error, limits.memory.filter(|limit| host_bytes(graph) > *limit)) {
         (CropError::Graph(error), _) => error.to_string(),
         (CropError::Unsupported(_), Some(limit)) => {

@@ -87,8 +87,9 @@ impl VerifiedKernels {
         self.kernels.is_empty()
     }
 
-    /// Adds kernels, and writes the file whole or not at all. What other processes added meanwhile stays. A file that cannot
-    /// be written is no error: then nothing is remembered, and a warning says so once.
+    /// Adds kernels, and writes the file whole or not at all, with what other processes have added before. (Of two that write at once, the
+    /// last one's stays; what is lost is compared again.) A file that cannot be written is no error: then nothing is
+    /// remembered, and a warning says so once.
     pub fn add(&mut self, digests: impl IntoIterator<Item = String>) {
         let new: BTreeSet<String> = digests.into_iter().collect();
         self.kernels.extend(new.iter().cloned());
@@ -119,8 +120,8 @@ impl Executable {
     /// Runs as [`Executable::verify`] does and compares the kernels that are not in `verified`, to which it adds those that are
     /// right. Ends at the first that is wrong, which it returns; after all that are right the run is complete.
     ///
-    /// Kernels that cannot be compared within `options` are added as well: the next time would find out no more. `visit` gets
-    /// each comparison.
+    /// Kernels that cannot be compared within `options` are not added: another time there may be more memory. `visit` gets
+    /// each comparison. What was found right before an error is added, too.
     ///
     /// # Errors
     /// As [`Executable::verify`].
@@ -135,19 +136,19 @@ impl Executable {
         let (digests, new) = (self.kernel_digests(), self.new_kernels(verified));
         let is_new = |kernel: usize| digests.get(kernel).is_some_and(|digest| new.contains(digest));
         let (mut right, mut wrong) = (vec![], None);
-        self.verify_some(symbols, inputs, options, &is_new, &mut |check| {
+        let done = self.verify_some(symbols, inputs, options, &is_new, &mut |check| {
             visit(&check);
             if check.difference().is_some() {
                 wrong = Some(check);
                 return ControlFlow::Break(());
             }
-            right.extend(digests.get(check.kernel).cloned());
+            right.extend(digests.get(check.kernel).filter(|_| check.worst().is_some()).cloned());
             ControlFlow::Continue(())
-        })?;
+        });
         // With `all` a kernel is compared several times.
         let of_wrong = wrong.as_ref().and_then(|check| digests.get(check.kernel));
         verified.add(right.into_iter().filter(|digest| Some(digest) != of_wrong));
-        Ok(wrong)
+        done.map(|()| wrong)
     }
 }
 

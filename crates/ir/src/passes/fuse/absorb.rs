@@ -78,8 +78,12 @@ pub(super) fn into_consumers(c: &mut Clusters<'_>, id: usize, consumers: &[usize
         }
         unions.push((kind, union));
     }
-    // A copy that reads an old state version must still precede its update.
+    // A copy that reads an old state version must still precede its update. If two consumers overwrite what the cluster
+    // reads, the copy in each would have to precede the other.
     let overwriters = c.overwriters(id);
+    if consumers.iter().filter(|k| overwriters.contains(k)).count() > 1 {
+        return Ok(());
+    }
     if consumers.iter().any(|k| overwriters.iter().any(|u| u != k && c.reaches(*u, *k))) {
         return Ok(());
     }

@@ -142,8 +142,12 @@ impl Properties {
 
     fn driver(&self) -> String {
         let words = [text(self.v12.driver_name_as_c_str().ok()), text(self.v12.driver_info_as_c_str().ok())];
-        let named: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        if named.is_empty() { format!("driver {:#x}", self.core.driver_version) } else { named.join(" ") }
+        let mut named: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        // The text is the driver's own, and need not have its version.
+        if !named.iter().any(|word| word.contains(|c: char| c.is_ascii_digit())) {
+            named.push(format!("{:#x}", self.core.driver_version));
+        }
+        named.join(" ")
     }
 }
 
