@@ -11,8 +11,9 @@ use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, NodeId, Value};
 use crate::op::Op;
 
-/// Longest row (elements) that every workgroup of a matvec may reduce again: 64 KiB of f32, which stay in cache. For
-/// longer rows this costs more than the level that it saves (about 4 us).
+/// Elements that every workgroup of a matvec may read again to reduce rows: 64 KiB of f32, which stay in cache. More cost more
+/// than the level that they save (about 4 us). All rows count: where each layer adds a norm of what it computes, the sum of
+/// all layers before would be computed in each product otherwise.
 const MATVEC_PROLOGUE_ROW: u64 = 16384;
 
 /// Bytes of weights that a workgroup may read beyond its even share in order to reduce its results: about what one
@@ -188,6 +189,29 @@ pub(super) fn quantize_into_matvecs(c: &mut Clusters<'_>) -> Result<(), GraphErr
     Ok(())
 }
 
+/// Elements of what the reductions in front of a product read from buffers, if a kernel with `row` and that product's `nodes`
+/// computes them all.
+fn reduced_elements(c: &Clusters<'_>, row: &BTreeSet<NodeId>, nodes: &BTreeSet<NodeId>) -> u64 {
+    let is_inside = |n: NodeId| row.contains(&n) || nodes.contains(&n);
+    let is_reduction = |n: &NodeId| matches!(c.class[n.index()], Class::Anchor(FusionKind::Row));
+    let mut todo: Vec<NodeId> = row.union(nodes).copied().filter(is_reduction).collect();
+    let elements = |v: &Value| c.graph.ty(*v).shape.max_numel();
+    let longest = todo.iter().flat_map(|n| &c.graph.node(*n).operands).map(elements).max().unwrap_or(0);
+    let mut found: BTreeSet<Value> = BTreeSet::new();
+    while let Some(node) = todo.pop() {
+        for v in &c.sources[node.index()] {
+            // What is behind a product is reduced in its epilogue, where nothing is read again.
+            let is_product = is_inside(v.node) && matches!(c.graph.node(v.node).op, Op::Matmul);
+            if !is_product && found.insert(*v) && is_inside(v.node) {
+                todo.push(v.node);
+            }
+        }
+    }
+    // Of a table whose rows indices choose, no more is read than is reduced.
+    let outside = found.iter().filter(|v| !is_inside(v.node));
+    outside.map(|v| elements(v).min(longest)).fold(0, u64::saturating_add)
+}
+
 /// Phase 10: a row kernel that feeds only matvecs becomes the prologue of each.
 pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
     for id in c.live() {
@@ -202,7 +226,8 @@ pub(super) fn rows_into_matvec(c: &mut Clusters<'_>) -> Result<(), GraphError> {
         let longest = row.nodes.iter().filter(|n| matches!(c.class[n.index()], Class::Anchor(_)));
         let longest =
             longest.flat_map(|n| &c.graph.node(*n).operands).map(|v| c.graph.ty(*v).shape.max_numel()).max();
-        if longest.is_some_and(|n| n > MATVEC_PROLOGUE_ROW) {
+        let most = consumers.iter().map(|k| reduced_elements(c, &row.nodes, &c.get(*k).nodes)).max();
+        if longest.max(most).is_some_and(|n| n > MATVEC_PROLOGUE_ROW) {
             let names: Vec<String> = consumers.iter().map(|k| c.name(*k)).collect();
             let names = names.join(" and ");
             let line = format!("{} is not repeated in each workgroup of {names}: rows too long", c.name(id));

@@ -52,6 +52,11 @@ pub struct Count {
 }
 
 impl Count {
+    /// What gaps call it: the published model, or else the fixture.
+    pub fn name(&self) -> &String {
+        self.published.as_ref().unwrap_or(&self.fixture)
+    }
+
     /// Whether plan and hand differ by no more than the tolerance.
     pub fn is_close(&self) -> bool {
         self.planned.iter().zip(self.expected).all(|(a, b)| a.abs_diff(b) <= TOLERANCE)

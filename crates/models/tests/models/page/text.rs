@@ -114,8 +114,8 @@ fn layers(out: &mut String) {
          `tallow explain FILE` prints the plan of a model for a device.\n\n\
          The counts by hand are what the formulas need if every fusion that could be made is made. They were committed\n\
          before the plans were counted, with the rules of counting: `crates/models/tests/fixtures/layer_counts.toml`.\n\
-         Plans of `gemma2`, `gemma3`, `glm4` and `olmo2` were shorter than that, so two rules of norms after products were\n\
-         added there. The counts by them came after the plans. A test asks that plan and hand differ by at most\n\
+         Plans of `gemma2`, `gemma3`, `glm4` and `olmo2` were shorter than that, so a rule of norms after products was\n\
+         added there. The counts by it came after the plans. A test asks that plan and hand differ by at most\n\
          {TOLERANCE}{gaps}. In the last column, `|` is a barrier, and `;` divides dispatches of a level.\n\n\
          | models | dispatches | levels | by hand | what each level holds, by hand |\n|---|---|---|---|---|\n"
     );
