@@ -156,8 +156,10 @@ test-all: ## every test; the device suite under the Khronos validation layer, AM
 	@test -n "$(DEVICE_SUITE)" || { echo "no device suite: tests/tests/device*" >&2; exit 1; }
 	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace $(DEVICE_SUITE)
 	$(call step,all other tests)
+	@# A test runs the examples; Cargo builds them by itself only where no targets are chosen.
+	cargo build $(LOCKED) --workspace --examples
 	$(FEW_LANES) REQUIRE_VULKAN=1 REQUIRE_RADV=1 TALLOW_VALIDATE=1 \
-		cargo test $(LOCKED) --workspace --lib --bins --examples $(OTHER_TESTS)
+		cargo test $(LOCKED) --workspace --lib --bins $(OTHER_TESTS)
 	$(call step,tests in documentation)
 	$(FEW_LANES) REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace --doc
 
